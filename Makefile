@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+PACKAGES := netmodel hostlib sdn emul testbed
+SCRIPTS := .ci/run $(wildcard scripts/*.sh)
+SPEC ?= experiments/demo.yaml
+BENCH ?= transport
+ARGS ?=
+
+.PHONY: help
+help: ## Say what each target does
+	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
+
+.PHONY: setup
+setup: ## Install what is missing (Debian packages, .venv) and build the native engine
+	@scripts/setup.sh
+
+.PHONY: demo
+demo: setup ## Run experiments/demo.yaml on an emulated fabric and write a report (root; SPEC=FILE for another)
+	@.venv/bin/paralet run $(SPEC)
+
+.PHONY: test
+test: lint test-unit test-native test-integration ## All checks and tests (root)
+
+.PHONY: test-unit
+test-unit: setup ## Python tests that need no privilege (ARGS=... goes to pytest)
+	@scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration -p no:cacheprovider $(ARGS)
+
+.PHONY: test-integration
+test-integration: setup ## Tests on emulated fabrics (root; ARGS=... goes to pytest)
+	@$(PYTEST) tests/integration $(ARGS)
+
+.PHONY: test-native
+test-native: setup ## C++ tests, plainly and with AddressSanitizer and UBSan
+	@scripts/test-native.sh
+
+.PHONY: lint
+lint: setup ## ruff, mypy, import-linter, clang-format, clang-tidy, shellcheck
+	@scripts/lint.sh
+
+.PHONY: format
+format: setup ## Rewrite the sources in the project's format
+	@$(PY) -m ruff check --fix --quiet . || true
+	$(PY) -m ruff format .
+	git ls-files '*.h' '*.cc' '*.cpp' | xargs --no-run-if-empty clang-format-14 -i
+
+.PHONY: bench
+bench: setup ## Measure the transport beside TCP (BENCH=NAME for another)
+	@.venv/bin/paralet bench $(BENCH) $(ARGS)
+
+.PHONY: clean
+clean: ## Remove what was built; .venv and results/ stay
+	@rm -rf build .setup hostlib/bin hostlib/_engine*.so *.egg-info .pytest_cache .hypothesis .import_linter_cache
+	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Brings a Debian 12 machine to where paralet builds and runs: Debian packages, .venv, native engine.
+# Does only what is missing and says nothing when nothing is. `make setup` calls it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly python=/usr/bin/python3 # Debian's own: the one that can import Debian's mininet
+readonly log=.setup/log
+mkdir -p .setup
+: >"$log"
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() {
+    say "$*"
+    exit 1
+}
+
+# Runs a command with its output kept in the log, and shows the end of it if the command fails.
+quietly() {
+    "$@" >>"$log" 2>&1 || {
+        tail -n 60 "$log" >&2
+        die "'$*' failed; all of its output is in $PWD/$log"
+    }
+}
+
+debian_packages() {
+    command -v dpkg-query >/dev/null ||
+        die "this is not Debian: install what docs/dependencies.md lists, then run this again with PARALET_SKIP_APT=1"
+    local wanted missing=()
+    mapfile -t wanted < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' scripts/apt-packages.txt)
+    local package
+    for package in "${wanted[@]}"; do
+        [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+    ((EUID == 0)) ||
+        die "these Debian packages are missing and only root can install them: run 'sudo apt-get install --no-install-recommends ${missing[*]}'"
+    say "installing Debian packages: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    quietly apt-get update -q
+    quietly apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+python_environment() {
+    local key stamp=.setup/python
+    key="$("$python" --version) $PWD $(cat pyproject.toml setup.py | sha256sum)"
+    [[ -x .venv/bin/paralet && "$(cat "$stamp" 2>/dev/null)" == "$key" ]] && return 0
+    say "installing Python packages into .venv and building the native engine"
+    # --system-site-packages: mininet comes from Debian, not from PyPI.
+    [[ -x .venv/bin/python ]] || quietly "$python" -m venv --system-site-packages .venv
+    # --no-build-isolation keeps one pybind11, so that the CMake build tree is reused and not set up anew each time.
+    quietly .venv/bin/python -m pip install --quiet 'setuptools>=66.1' wheel 'pybind11>=3.0,<4'
+    quietly .venv/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
+    printf '%s' "$key" >"$stamp"
+}
+
+# Ninja knows which sources changed; with none it takes a fraction of a second.
+native_engine() {
+    [[ -f hostlib/native/CMakeLists.txt ]] || return 0
+    quietly .venv/bin/python setup.py --quiet build_ext --inplace
+}
+
+[[ -n "${PARALET_SKIP_APT:-}" ]] || debian_packages
+python_environment
+native_engine

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds hostlib/native with CMake; everything else about the package is in pyproject.toml.
+
+The CMake build trees stay under build/, so that a second build compiles only what changed. An editable install, and
+``python setup.py build_ext --inplace``, put the module and the native programs into hostlib/ of the working tree.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+SOURCE = ROOT / "hostlib" / "native"
+
+
+class CMakeBuild(build_ext):
+    """Installs the CMake component ``python``, hostlib._engine and the native programs, into the package hostlib."""
+
+    def run(self) -> None:
+        import pybind11
+
+        in_place = self.inplace or self.editable_mode
+        build_tree = ROOT / "build" / ("inplace" if in_place else "wheel")
+        package = (ROOT if in_place else Path(self.build_lib).resolve()) / "hostlib"
+        self.cmake(
+            *("-S", str(SOURCE), "-B", str(build_tree), "-G", "Ninja"),
+            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DPARALET_PYTHON=ON",
+            "-DPARALET_TESTS=OFF",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
+        )
+        self.cmake("--build", str(build_tree))
+        self.cmake("--install", str(build_tree), "--component", "python", "--prefix", str(package))
+
+    def cmake(self, *arguments: str) -> None:
+        if subprocess.run(["cmake", *arguments], cwd=ROOT).returncode:
+            raise SystemExit(f"building the native engine failed: cmake {' '.join(arguments)}")
+
+
+native = [Extension("hostlib._engine", sources=[])] if (SOURCE / "CMakeLists.txt").exists() else []
+setup(ext_modules=native, cmdclass={"build_ext": CMakeBuild})

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test gets: integration tests are marked, and skipped with the reason where the machine cannot run them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+INTEGRATION = Path(__file__).parent / "integration"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pause-on-failure",
+        action="store_true",
+        help="after a failed integration test wait for Enter before its fabric goes, to look around in it (needs -s)",
+    )
+
+
+@cache
+def missing_for_integration() -> str | None:
+    """What keeps this machine from running integration tests, in one line; None when nothing does."""
+    if os.geteuid() != 0:
+        return "integration tests need root: run them with 'sudo make test-integration'"
+    try:
+        import emul
+    except ImportError as error:
+        return f"emul cannot be imported: {error}"
+    faults = [finding for finding in emul.probe() if not finding.ok]
+    return "; ".join(f"{fault.name}: {fault.detail} ({fault.remedy})" for fault in faults) or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if INTEGRATION in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("integration") and (reason := missing_for_integration()):
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    if report.when == "call" and report.failed and item.config.getoption("pause_on_failure"):
+        print(f"\n{report.longreprtext}\n{item.nodeid} failed; what it started still runs.", file=sys.stderr)
+        with open("/dev/tty") as terminal:
+            print("Press Enter to go on. ", end="", file=sys.stderr, flush=True)
+            terminal.readline()
+    return report
