@@ -12,11 +12,10 @@ suite() {
     local title=$1 tree=$2
     shift 2
     echo "test-native: $title"
-    cmake -S hostlib/native -B "$tree" -G Ninja -DPARALET_TESTS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON "$@" >"$tree.log" 2>&1 &&
-        cmake --build "$tree" >>"$tree.log" 2>&1 || {
+    if ! { cmake -S hostlib/native -B "$tree" -G Ninja -DPARALET_TESTS=ON "$@" && cmake --build "$tree"; } >"$tree.log" 2>&1; then
         tail -n 80 "$tree.log" >&2
         exit 1
-    }
+    fi
     ctest --test-dir "$tree" --output-on-failure --no-tests=error --timeout 300
 }
 
