@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders: regular topologies from a few numbers."""
+
+from ipaddress import IPv4Address
+
+from netmodel.topology import (
+    Host,
+    Link,
+    Nic,
+    PortRef,
+    Switch,
+    Topology,
+    TopologyError,
+    derived_hash_seed,
+    derived_mac,
+)
+
+_FIRST_ADDRESS = int(IPv4Address("10.0.0.0"))
+_LEAVES_MAX = 65536  # one /24 of 10.0.0.0/8 each
+_HOSTS_PER_LEAF_MAX = 254  # .0 and .255 of each /24 stay free
+
+
+def leaf_spine(
+    leaves: int,
+    spines: int,
+    hosts_per_leaf: int,
+    host_rate_bps: int,
+    fabric_rate_bps: int | None = None,
+    parallel_links: int = 1,
+    mtu_bytes: int = 9000,
+    *,
+    name: str | None = None,
+) -> Topology:
+    """A two-level leaf-spine in which every leaf has `parallel_links` links to every spine.
+
+    Names count from 1: hosts h1.. (leaf by leaf), leaf1.., spine1... Host j of leaf i has one NIC with address
+    10.0.<i-1>.<j> (from leaf 257 on, 10.<(i-1) // 256>.<(i-1) % 256>.<j>). A leaf's ports are its hosts (1..H), then
+    its uplinks by spine, parallel links adjacent; a spine's ports are the leaves in order, parallel links adjacent.
+    Datapath identifiers count from 1, leaves first; each switch's hash seed is `derived_hash_seed` of it.
+
+    `host_rate_bps` is the rate of host links and, where `fabric_rate_bps` is None, of leaf-to-spine links too, each
+    way, in bit/s. Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, or any value
+    that `Topology` refuses.
+    """
+    counts = {
+        "leaves": (leaves, _LEAVES_MAX),
+        "spines": (spines, 65535),
+        "hosts_per_leaf": (hosts_per_leaf, _HOSTS_PER_LEAF_MAX),
+        "parallel_links": (parallel_links, 65535),
+    }
+    for what, (count, largest) in counts.items():
+        if not 1 <= count <= largest:
+            raise TopologyError(f"{what} is {count}, but must lie in 1..{largest}", (what,))
+    for what, rate in (("host_rate_bps", host_rate_bps), ("fabric_rate_bps", fabric_rate_bps)):
+        if rate is not None and rate <= 0:
+            raise TopologyError(f"{what} is {rate}, but a rate must be at least 1 bit/s", (what.removesuffix("_bps"),))
+    fabric_rate = host_rate_bps if fabric_rate_bps is None else fabric_rate_bps
+
+    hosts: list[Host] = []
+    links: list[Link] = []
+    for leaf in range(leaves):
+        for j in range(1, hosts_per_leaf + 1):
+            address = IPv4Address(_FIRST_ADDRESS + 256 * leaf + j)
+            host = Host(f"h{len(hosts) + 1}", (Nic("nic0", address, derived_mac(address)),))
+            hosts.append(host)
+            links.append(Link(PortRef(host.name, 1), PortRef(f"leaf{leaf + 1}", j), host_rate_bps))
+    for leaf in range(leaves):
+        for spine in range(spines):
+            for k in range(1, parallel_links + 1):
+                up = PortRef(f"leaf{leaf + 1}", hosts_per_leaf + spine * parallel_links + k)
+                down = PortRef(f"spine{spine + 1}", leaf * parallel_links + k)
+                links.append(Link(up, down, fabric_rate))
+    switches = [
+        *(Switch(f"leaf{i}", "leaf", i, derived_hash_seed(i)) for i in range(1, leaves + 1)),
+        *(Switch(f"spine{i}", "spine", leaves + i, derived_hash_seed(leaves + i)) for i in range(1, spines + 1)),
+    ]
+    return Topology(
+        name=f"leaf-spine-{leaves}x{spines}x{hosts_per_leaf}" if name is None else name,
+        hosts=tuple(hosts),
+        switches=tuple(switches),
+        links=tuple(links),
+        mtu_bytes=mtu_bytes,
+    )

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forwarding: which ports each switch may use towards each address. The one source of truth for switches and predictors.
+
+Routing is by hop count over the links that are alive, as a converged link-state or BGP fabric would do it: a switch's
+group for an address holds every port whose link lies on some shortest path. Hosts never forward for others, and neither
+do optical circuit switches, which know no addresses.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel.topology import Link, PortRef, Topology
+
+
+class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):
+    """One switch's routes: address -> egress ports, ascending. Addresses that it cannot reach are absent.
+
+    All addresses behind one switch share a group, so a fabric's routes take memory by pairs of switches, not by pairs
+    of switch and host.
+    """
+
+    __slots__ = ("_homes", "_local", "_residents", "_switch", "_towards")
+
+    def __init__(
+        self,
+        switch: str,
+        local: Mapping[IPv4Address, int],
+        towards: Mapping[str, tuple[int, ...]],
+        homes: Mapping[IPv4Address, str],
+    ) -> None:
+        self._switch = switch
+        self._local = local  # addresses on this very switch -> its port
+        self._towards = towards  # home switch -> egress ports
+        self._homes = homes  # every attached address of the fabric -> the switch it is attached to
+
+    def __getitem__(self, address: IPv4Address) -> tuple[int, ...]:
+        home = self._homes.get(address)
+        if home is None:
+            raise KeyError(f"no NIC with address {address} is attached to the fabric")
+        if home == self._switch:
+            return (self._local[address],)
+        ports = self._towards.get(home)
+        if ports is None:
+            raise KeyError(f"switch {self._switch!r} has no path to {address}, which is behind {home!r}")
+        return ports
+
+    def __iter__(self) -> Iterator[IPv4Address]:
+        return (a for a, home in self._homes.items() if home == self._switch or home in self._towards)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"SwitchRoutes({self._switch!r}, {dict(self)!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """The routes of every switch: `groups[switch name][address]` is a tuple of out ports, ascending.
+
+    A tuple of one port is a plain output; more are the members of an ECMP group, member k being the k-th port.
+    Unreachable addresses are absent (KeyError with a sentence).
+    """
+
+    groups: Mapping[str, Mapping[IPv4Address, tuple[int, ...]]]
+
+
+def forwarding(topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
+    """Shortest-path routes of `topology` without its `dead_links`. Pure; recent answers are remembered.
+
+    Works for any number of tiers and for parallel links (each is a member of its own). Raises ValueError when a dead
+    link is not one of the topology's.
+    """
+    return _forwarding(topology, frozenset(dead_links))
+
+
+@lru_cache(maxsize=8)
+def _forwarding(topology: Topology, dead_links: frozenset[Link]) -> Forwarding:
+    strangers = dead_links.difference(topology.links)
+    if strangers:
+        stranger = min(strangers, key=lambda link: (link.a, link.b))
+        raise ValueError(f"dead link {stranger.a} to {stranger.b} is not a link of topology {topology.name!r}")
+
+    names = [switch.name for switch in topology.switches if switch.role != "ocs"]
+    number = {name: i for i, name in enumerate(names)}
+    homes: dict[IPv4Address, str] = {}
+    local: defaultdict[str, dict[IPv4Address, int]] = defaultdict(dict)
+    neighbours: list[list[tuple[int, int]]] = [[] for _ in names]  # per switch: (port, neighbour's number)
+    for link in topology.links:
+        if link in dead_links:
+            continue
+        for near, far in ((link.a, link.b), (link.b, link.a)):
+            if near.node not in number:
+                continue
+            if far.node in number:
+                neighbours[number[near.node]].append((near.port, number[far.node]))
+            elif topology.has_host(far.node):
+                address = topology.host(far.node).nics[far.port - 1].address
+                homes[address] = near.node
+                local[near.node][address] = near.port
+
+    home_names = [name for name in names if name in local]
+    distance = _hops([number[name] for name in home_names], neighbours)
+    groups: dict[str, Mapping[IPv4Address, tuple[int, ...]]] = {
+        switch.name: SwitchRoutes(switch.name, {}, {}, {}) for switch in topology.switches if switch.role == "ocs"
+    }
+    for name in names:
+        towards = _groups_of(number[name], sorted(neighbours[number[name]]), distance, home_names)
+        groups[name] = SwitchRoutes(name, local.get(name, {}), towards, homes)
+    return Forwarding(groups)
+
+
+_UNREACHABLE = -1
+
+
+def _hops(homes: list[int], neighbours: list[list[tuple[int, int]]]) -> npt.NDArray[np.int32]:
+    """Hop counts between switches, shape (homes, switches), -1 where there is no path: one BFS of all homes at once."""
+    switches = len(neighbours)
+    adjacent = np.zeros((switches, switches), dtype=np.float32)
+    for i, ports in enumerate(neighbours):
+        adjacent[i, [peer for _, peer in ports]] = 1
+    distance = np.full((len(homes), switches), _UNREACHABLE, dtype=np.int32)
+    frontier = np.zeros((len(homes), switches), dtype=bool)
+    frontier[np.arange(len(homes)), homes] = True
+    hops = 0
+    while frontier.any():
+        distance[frontier] = hops
+        hops += 1
+        # float32 products count at most `switches` ones exactly and run in BLAS
+        frontier = (frontier.astype(np.float32) @ adjacent > 0) & (distance == _UNREACHABLE)
+    return distance
+
+
+def _groups_of(
+    switch: int, ports: list[tuple[int, int]], distance: npt.NDArray[np.int32], home_names: list[str]
+) -> dict[str, tuple[int, ...]]:
+    """Per home switch that `switch` reaches (itself left out): the ports one hop nearer to it, ascending."""
+    if not ports or not home_names:
+        return {}
+    peers = np.array([peer for _, peer in ports])
+    nearer = distance[:, peers] == distance[:, [switch]] - 1
+    nearer &= distance[:, [switch]] > 0
+    # Most homes share one group (a leaf's whole set of uplinks), so each distinct row becomes a tuple once.
+    seen: dict[bytes, tuple[int, ...]] = {}
+    groups: dict[str, tuple[int, ...]] = {}
+    for home, row, key in zip(home_names, nearer, np.packbits(nearer, axis=1), strict=True):
+        group = seen.get(key.tobytes())
+        if group is None:
+            group = seen[key.tobytes()] = tuple(ports[i][0] for i in np.flatnonzero(row))
+        if group:
+            groups[home] = group
+    return groups
