@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Just enough Markdown to find what a reader would copy or click: fenced blocks, commands in them, links, headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+_BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>.+?) -->\n+)?^```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. A comment ``<!-- not run: REASON -->`` right before it says why a test leaves it alone."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    not_run: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A ``$ command`` of a console block, and the output shown below it."""
+
+    block: Block
+    text: str
+    output: str
+
+    def __str__(self) -> str:
+        return f"{self.block}: {self.text}"
+
+
+def blocks(*languages: str) -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text()
+        for match in _BLOCK.finditer(text):
+            if match["language"] in languages:
+                line = text.count("\n", 0, match.start("language")) + 1
+                yield Block(page, line, match["language"], match["text"], match["reason"])
+
+
+def commands() -> Iterator[Command]:
+    for block in blocks("console"):
+        text = block.text.replace("\\\n", "")
+        for entry in re.split(r"^[$#] ", text, flags=re.MULTILINE)[1:]:
+            command, _, output = entry.partition("\n")
+            yield Command(block, re.sub(r"\s+", " ", command).strip(), output)
+
+
+def links(page: Path) -> Iterator[str]:
+    text = _BLOCK.sub("", page.read_text())
+    yield from (match["target"] for match in _LINK.finditer(text))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a Markdown viewer gives the headings of a page."""
+    text = _BLOCK.sub("", page.read_text())
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

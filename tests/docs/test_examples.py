@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the README and docs/ show works as shown: programs run, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from testbed.cli import main as paralet
+from tests.docs.markdown import PAGES, ROOT, Block, Command, anchors, blocks, commands, links
+
+# Commands that only look: they run here. The others need root, minutes or a network; here only their words are checked.
+HARMLESS = {"predict", "--help", "--version"}
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_program_runs_as_written(block: Block, tmp_path: Path) -> None:
+    if block.not_run:
+        pytest.skip(block.not_run)
+    program = tmp_path / "example.py"
+    program.write_text(block.text)
+    subprocess.run([sys.executable, program], cwd=ROOT, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_yaml_is_yaml(block: Block) -> None:
+    assert yaml.safe_load(block.text)
+
+
+@pytest.mark.parametrize("command", commands(), ids=str)
+def test_command_works_as_shown(command: Command) -> None:
+    words = shlex.split(command.text, comments=True)
+    words = words[1:] if words[0] == "sudo" else words
+    match Path(words[0]).name, words[1:]:
+        case "paralet", arguments:
+            if arguments[0] in HARMLESS or arguments[-1] == "--help":
+                assert_shows(command, [Path(sys.executable).with_name("paralet"), *arguments])
+            else:
+                assert_parses(arguments)
+        case "make", arguments:
+            targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+            assert {word for word in arguments if "=" not in word} <= targets
+        case (("bash" | "python" | "python3"), [str(script), *_]) if "/" in script:
+            assert (ROOT / script).exists()
+        case _:
+            pytest.skip(f"not a command of this project: {command.text}")
+
+
+def assert_shows(command: Command, argv: Sequence[str | Path]) -> None:
+    """The command succeeds and prints what the page shows, where ``...`` stands for anything."""
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    if command.output.strip():
+        assert doctest.OutputChecker().check_output(command.output, done.stdout, options), done.stdout
+
+
+def assert_parses(arguments: list[str]) -> None:
+    """The command line has such a command, with such arguments."""
+    current: click.Command = paralet
+    context = click.Context(current, info_name="paralet")
+    while isinstance(current, click.Group):
+        _, found, arguments = current.resolve_command(context, arguments)
+        assert found is not None
+        current = found
+    current.make_context(current.name, list(arguments), parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in links(page):
+        if re.match(r"[a-z]+:", target):
+            continue  # elsewhere
+        path, _, anchor = target.partition("#")
+        destination = (page.parent / path).resolve() if path else page
+        assert destination.exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"
+        assert destination.is_relative_to(ROOT)
+        if anchor:
+            assert anchor in anchors(destination), f"{page.relative_to(ROOT)} links to {target}: no such heading"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
+    assert {page for page in PAGES if page.parent == index.parent} - linked == {index}
+
+
+def test_every_dependency_is_named_with_its_reason() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    cells += [line for line in page.splitlines() if line.startswith("To build: ")]
+    explained = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+    debian = (ROOT / "scripts" / "apt-packages.txt").read_text().splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    python = [
+        *project["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *(each for extra in project["project"]["optional-dependencies"].values() for each in extra),
+    ]
+    names = {line for line in debian if line and not line.startswith("#")}
+    names |= {re.split(r"[^\w.-]", requirement)[0] for requirement in python}
+    assert explained == names
