@@ -48,7 +48,7 @@ lint: setup ## ruff, mypy, import-linter, clang-format, clang-tidy, shellcheck
 format: setup ## Rewrite the sources in the project's format
 	@$(PY) -m ruff check --fix --quiet . || true
 	$(PY) -m ruff format .
-	git ls-files '*.h' '*.cc' '*.cpp' | xargs --no-run-if-empty clang-format-14 -i
+	git ls-files '*.hpp' '*.cpp' | xargs --no-run-if-empty clang-format-14 -i
 
 .PHONY: bench
 bench: setup ## Measure the transport beside TCP (BENCH=NAME for another)

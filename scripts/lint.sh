@@ -25,7 +25,7 @@ tidy() {
         run-clang-tidy-14 -quiet -p build/native "$PWD/hostlib/native/.*"
 }
 
-mapfile -t native < <(git ls-files --cached --others --exclude-standard 'hostlib/native/*.h' 'hostlib/native/*.cc' 'hostlib/native/*.cpp')
+mapfile -t native < <(git ls-files --cached --others --exclude-standard 'hostlib/native/*.hpp' 'hostlib/native/*.cpp')
 mapfile -t shell < <(git ls-files --cached --others --exclude-standard '*.sh' .ci/run)
 
 check ruff ruff check .
