@@ -27,7 +27,7 @@ def faults(summary: dict[str, Any]) -> list[str]:
         ("every policy ran with 5 or more seeds", all(len(p["completions_s"]) >= 5 for p in policies.values())),
         ("every byte was verified", all(p["verified"] for p in policies.values())),
         (
-            "nothing is faster than the ideal by more than 2 %",
+            "nothing beats the ideal by more than 2 %",
             min(p["mean_s"] for p in policies.values()) > 0.98 * ideal,
         ),
         ("pinned is within 10 % of the ideal", pinned <= 1.10 * ideal),
