@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwarding: which ports each switch may use towards each address. The one source of truth for switches and predictors.
+"""Forwarding: which ports each switch may use towards each address. What switches are given and predictors walk.
 
 Routing is by hop count over the links that are alive, as a converged link-state or BGP fabric would do it: a switch's
 group for an address holds every port whose link lies on some shortest path. Hosts never forward for others, and neither
@@ -15,7 +15,7 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.topology import Link, PortRef, Topology
+from netmodel.topology import Link, Topology
 
 
 class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ECMP hashes: how a switch picks one of several equal ports for a flow, one module per kind of switch.
+
+`OvsHash` and `LinuxL4Hash` are bit-exact with the forwarding planes they are named after. `CrcHash` and `XorHash` are
+the families that switch ASICs offer (SAI_HASH_ALGORITHM_*); they are models, since an ASIC's step from hash value to
+member is not public.
+"""
+
+from netmodel.hashes.base import AffineHash, EcmpHash
+from netmodel.hashes.crc import CrcHash
+from netmodel.hashes.linux_l4 import LinuxL4Hash
+from netmodel.hashes.ovs import OvsHash
+from netmodel.hashes.xor import XorHash
+
+__all__ = ["AffineHash", "CrcHash", "EcmpHash", "LinuxL4Hash", "OvsHash", "XorHash"]

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths: which ones are equal, which one a flow takes, and which UDP source ports take a given one.
+
+A path is the tuple of egress ports from the source host's to the last switch's: the links that a flow crosses, in
+order. All predictions walk the same `Forwarding` that switches are programmed from. The keyword `routes` lets a caller
+pass one with dead links; by default it is that of the whole topology. Hosts are addressed by name, and those with
+several NICs by `src_nic` and `dst_nic`, the NICs' indices.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields, check_ports
+from netmodel.forwarding import Forwarding, forwarding
+from netmodel.hashes.base import EcmpHash
+from netmodel.topology import PortRef, Topology
+
+Path: TypeAlias = tuple[PortRef, ...]
+
+
+class NoRouteError(ValueError):
+    """There is no path between two addresses, or the routes do not lead to the destination: one sentence says where."""
+
+
+def equal_cost_paths(
+    topology: Topology,
+    src_host: str,
+    dst_host: str,
+    *,
+    src_nic: int = 0,
+    dst_nic: int = 0,
+    routes: Forwarding | None = None,
+) -> tuple[Path, ...]:
+    """All shortest paths from one host to another, in lexicographic order of their ports.
+
+    Raises KeyError for an unknown host, NoRouteError when there is no path, ValueError when both hosts are one or a NIC
+    does not exist.
+    """
+    src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
+    walk = _Walk(topology, routes, src, dst)
+    paths: list[Path] = []
+    pending: list[Path] = [(walk.origin,)]
+    while pending:
+        path = pending.pop()
+        stop = walk.next_stop(path)
+        if stop is None:
+            paths.append(path)
+        else:
+            pending.extend((*path, PortRef(stop.switch, port)) for port in reversed(stop.ports))
+    return tuple(paths)
+
+
+def path_of(topology: Topology, flow: Flow, ecmp_hash: EcmpHash, *, routes: Forwarding | None = None) -> Path:
+    """The path that `flow` takes when every switch chooses by `ecmp_hash` with its own seed.
+
+    Raises KeyError for an address that no host owns, NoRouteError when there is no path, ValueError when source and
+    destination are on one host.
+    """
+    walk = _Walk(topology, routes, flow.src, flow.dst)
+    fields = flow.fields()
+    path: Path = (walk.origin,)
+    while (stop := walk.next_stop(path)) is not None:
+        member = int(ecmp_hash.select(fields, stop.seed, len(stop.ports))[0]) if len(stop.ports) > 1 else 0
+        path = (*path, PortRef(stop.switch, stop.ports[member]))
+    return path
+
+
+def paths_of_ports(
+    topology: Topology,
+    src_host: str,
+    dst_host: str,
+    ecmp_hash: EcmpHash,
+    ports: npt.ArrayLike | None = None,
+    dst_port: int = ROCE_PORT,
+    *,
+    src_nic: int = 0,
+    dst_nic: int = 0,
+    routes: Forwarding | None = None,
+) -> tuple[tuple[Path, ...], npt.NDArray[np.intp]]:
+    """Which path each UDP source port takes: (paths, index), port k of `ports` taking `paths[index[k]]`.
+
+    `paths` are all of `equal_cost_paths`, also those that no port takes. `ports` is any one-dimensional array of port
+    numbers, by default all of 0xC000..0xFFFF, ascending; `index` has its shape. Raises as `equal_cost_paths` does, and
+    ValueError for ports outside 0..65535.
+    """
+    src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
+    walk = _Walk(topology, routes, src, dst)
+    every_flow = FlowFields.over_ports(src, dst, _port_array(ports), dst_port)
+    index = np.zeros(len(every_flow.sport), dtype=np.intp)
+    paths: list[Path] = []
+    # The depth-first order is that of equal_cost_paths; the flows are dealt out to the branches on the way down.
+    pending: list[tuple[Path, npt.NDArray[np.intp]]] = [((walk.origin,), np.arange(len(index)))]
+    while pending:
+        path, flows = pending.pop()
+        stop = walk.next_stop(path)
+        if stop is None:
+            index[flows] = len(paths)
+            paths.append(path)
+            continue
+        shares = [flows]
+        if len(stop.ports) > 1:
+            member = ecmp_hash.select(every_flow.take(flows), stop.seed, len(stop.ports)) if flows.size else flows
+            shares = _dealt(flows, member, len(stop.ports))
+        for port, share in zip(reversed(stop.ports), reversed(shares), strict=True):
+            pending.append(((*path, PortRef(stop.switch, port)), share))
+    return tuple(paths), index
+
+
+def ports_for_path(
+    topology: Topology,
+    src_host: str,
+    dst_host: str,
+    path: Path,
+    ecmp_hash: EcmpHash,
+    dst_port: int = ROCE_PORT,
+    *,
+    src_nic: int = 0,
+    dst_nic: int = 0,
+    routes: Forwarding | None = None,
+) -> npt.NDArray[np.uint16]:
+    """The UDP source ports in 0xC000..0xFFFF, ascending, that take a flow from one host to another along `path`.
+
+    The array is empty when the hash sends no port that way. Raises as `equal_cost_paths` does, and ValueError when
+    `path` is not one of the equal-cost paths.
+    """
+    src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
+    walk = _Walk(topology, routes, src, dst)
+    fields = FlowFields.over_ports(src, dst, _port_array(None), dst_port)
+    stops = [] if path[:1] != (walk.origin,) else list(walk.stops_along(path))
+    if len(stops) != len(path) - 1 or walk.next_stop(path) is not None:
+        raise ValueError(
+            f"{' '.join(map(str, path)) or 'an empty path'} is not an equal-cost path from {src_host!r} to {dst_host!r}"
+        )
+    for stop, egress in zip(stops, path[1:], strict=True):
+        if len(stop.ports) > 1 and fields.sport.size:
+            member = ecmp_hash.select(fields, stop.seed, len(stop.ports))
+            keep = np.flatnonzero(member == stop.ports.index(egress.port))
+            fields = FlowFields.over_ports(src, dst, fields.sport[keep], dst_port)
+    return fields.sport
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A switch on the way, with the ports that it may use towards the destination."""
+
+    switch: str
+    seed: int
+    ports: tuple[int, ...]
+
+
+class _Walk:
+    """A walk along the routes from one address to another, whoever does the choosing."""
+
+    def __init__(self, topology: Topology, routes: Forwarding | None, src: IPv4Address, dst: IPv4Address) -> None:
+        self._topology = topology
+        self._routes = forwarding(topology) if routes is None else routes
+        self._dst = dst
+        self._goal = topology.port_of(dst)
+        self.origin = topology.port_of(src)
+        if self.origin.node == self._goal.node:
+            raise ValueError(f"{src} and {dst} are both on host {self.origin.node!r}: a flow between them has no path")
+
+    def next_stop(self, path: Path) -> _Stop | None:
+        """Where the last link of `path` leads: a switch, or None when that is the destination. Raises NoRouteError."""
+        try:
+            reached = self._topology.peer(path[-1])
+        except KeyError as error:
+            raise NoRouteError(f"no path to {self._dst}: {error.args[0]}") from None
+        if reached == self._goal:
+            return None
+        if self._topology.has_host(reached.node):
+            raise NoRouteError(f"the routes to {self._dst} end at host {reached.node!r}, which does not own it")
+        if len(path) > len(self._topology.switches):
+            raise NoRouteError(f"the routes to {self._dst} loop: {' '.join(map(str, path))}")
+        try:
+            ports = self._routes.groups[reached.node][self._dst]
+        except KeyError as error:
+            raise NoRouteError(f"no path from {self.origin.node!r} to {self._dst}: {error.args[0]}") from None
+        return _Stop(reached.node, self._topology.switch(reached.node).hash_seed, ports)
+
+    def stops_along(self, path: Path) -> Iterator[_Stop]:
+        """The switches that `path` passes, as far as it keeps to the routes."""
+        for length, egress in enumerate(path[1:], start=1):
+            stop = self.next_stop(path[:length])
+            if stop is None or stop.switch != egress.node or egress.port not in stop.ports:
+                return
+            yield stop
+
+
+def _addresses(
+    topology: Topology, src_host: str, dst_host: str, src_nic: int, dst_nic: int
+) -> tuple[IPv4Address, IPv4Address]:
+    addresses = []
+    for name, nic in ((src_host, src_nic), (dst_host, dst_nic)):
+        host = topology.host(name)
+        if not 0 <= nic < len(host.nics):
+            raise ValueError(f"host {name!r} has no NIC {nic}: it has {len(host.nics)}")
+        addresses.append(host.nics[nic].address)
+    return addresses[0], addresses[1]
+
+
+def _port_array(ports: npt.ArrayLike | None) -> npt.NDArray[np.uint16]:
+    if ports is None:
+        return np.arange(ENTROPY_PORTS.start, ENTROPY_PORTS.stop, dtype=np.uint16)
+    array = np.asarray(ports)
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise ValueError("source ports must be a one-dimensional array of integers")
+    if array.size:
+        check_ports((int(array.min()), int(array.max())))
+    return array.astype(np.uint16)
+
+
+def _dealt(flows: npt.NDArray[np.intp], member: npt.NDArray[np.intp], members: int) -> list[npt.NDArray[np.intp]]:
+    """`flows` split by their `member`, in order."""
+    # 16 bits suffice for any group, and numpy sorts them by radix.
+    order = np.argsort(member.astype(np.uint16), kind="stable")
+    return np.split(flows[order], np.cumsum(np.bincount(member, minlength=members))[:-1])
