@@ -6,6 +6,7 @@ from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
 from netmodel.forwarding import Forwarding, forwarding
 from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
 from netmodel.paths import NoRouteError, Path, equal_cost_paths, path_of, paths_of_ports, ports_for_path
+from netmodel.rates import RateBps, format_rate, parse_rate
 from netmodel.topology import (
     Host,
     Link,
@@ -18,6 +19,8 @@ from netmodel.topology import (
     derived_hash_seed,
     derived_mac,
 )
+from netmodel.topology_yaml import LeafSpineSpec, TopologySpec, dump_topology, load_topology
+from netmodel.yaml_source import SpecError, load_yaml, parse_yaml
 
 __all__ = [
     "ENTROPY_PORTS",
@@ -29,6 +32,7 @@ __all__ = [
     "FlowFields",
     "Forwarding",
     "Host",
+    "LeafSpineSpec",
     "Link",
     "LinuxL4Hash",
     "Nic",
@@ -36,16 +40,25 @@ __all__ = [
     "OvsHash",
     "Path",
     "PortRef",
+    "RateBps",
     "Role",
+    "SpecError",
     "Switch",
     "Topology",
     "TopologyError",
+    "TopologySpec",
     "XorHash",
     "derived_hash_seed",
     "derived_mac",
+    "dump_topology",
     "equal_cost_paths",
+    "format_rate",
     "forwarding",
     "leaf_spine",
+    "load_topology",
+    "load_yaml",
+    "parse_rate",
+    "parse_yaml",
     "path_of",
     "paths_of_ports",
     "ports_for_path",

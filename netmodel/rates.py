@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rates as people write them: "20 Mbit/s", "100G", 1000000 (bit/s)."""
+
+import re
+from decimal import Decimal
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator
+
+from netmodel.topology import RATE_BPS_MAX
+
+_PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_RATE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kKMGT]?)(?:bit/s|bps|bit)?")
+
+
+def parse_rate(value: object) -> int:
+    """A rate in bit/s from an int (bit/s) or a string: a number, one of k, M, G, T or nothing, and "bit/s" or nothing.
+
+    Prefixes are decimal (1 k = 1000). Raises ValueError, with how to write it, for anything else: a rate that is not a
+    whole number of bits per second, not positive, above 1 Pbit/s, or given in bytes.
+    """
+    if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())):
+        exact = Decimal(match["number"]) * _PREFIXES[match["prefix"]]
+        rate = int(exact)
+        if rate != exact:
+            raise ValueError(f"rate {value!r} is not a whole number of bits per second")
+    elif isinstance(value, int) and not isinstance(value, bool):
+        rate = value
+    else:
+        raise ValueError(f"{value!r} is not a rate: write it like '20 Mbit/s', '100G' or 1000000 (bit/s)")
+    if not 1 <= rate <= RATE_BPS_MAX:
+        raise ValueError(f"rate {value!r} must lie between 1 bit/s and {format_rate(RATE_BPS_MAX)}")
+    return rate
+
+
+def format_rate(rate_bps: int) -> str:
+    """A rate as `parse_rate` reads it, exact: 20000000 -> "20 Mbit/s", 1500 -> "1500 bit/s"."""
+    for prefix in ("T", "G", "M", "k"):
+        if rate_bps and rate_bps % _PREFIXES[prefix] == 0:
+            return f"{rate_bps // _PREFIXES[prefix]} {prefix}bit/s"
+    return f"{rate_bps} bit/s"
+
+
+RateBps: TypeAlias = Annotated[int, BeforeValidator(parse_rate)]
+"""A pydantic field in bit/s that takes whatever `parse_rate` takes."""

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topologies in YAML: either the numbers of a leaf-spine, or every host, switch and link spelt out.
+
+    leaf_spine: {leaves: 4, spines: 4, hosts_per_leaf: 4, host_rate: 20 Mbit/s}
+
+or
+
+    name: pair
+    mtu_bytes: 9000
+    hosts:
+      - name: h1
+        nics: [{address: 10.0.0.1}]
+      - name: h2
+        nics: [{address: 10.0.0.2}]
+    switches:
+      - {name: leaf1, role: leaf}
+    links:
+      - {a: "h1:1", b: "leaf1:1", rate: 20 Mbit/s}
+      - {a: "h2:1", b: "leaf1:2", rate: 20 Mbit/s}
+
+NIC names and MACs, dpids and hash seeds may be left out: they are then "nic<index>", `derived_mac`, the switch's
+position from 1, and `derived_hash_seed`.
+"""
+
+from ipaddress import IPv4Address
+from os import PathLike
+from typing import Annotated, Self, TypeAlias
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
+
+from netmodel.builders import leaf_spine
+from netmodel.rates import RateBps, format_rate
+from netmodel.topology import (
+    Host,
+    Link,
+    Nic,
+    PortRef,
+    Role,
+    Switch,
+    Topology,
+    TopologyError,
+    derived_hash_seed,
+    derived_mac,
+)
+from netmodel.yaml_source import load_yaml
+
+DEFAULT_MTU_BYTES = 9000
+
+
+def load_topology(path: str | PathLike[str]) -> Topology:
+    """The topology in the YAML file at `path`. Raises SpecError."""
+    return load_yaml(path, TopologySpec).topology
+
+
+def dump_topology(topology: Topology) -> str:
+    """YAML with every host, switch and link spelt out; `load_topology` of it equals `topology`."""
+    document = {
+        "name": topology.name,
+        "mtu_bytes": topology.mtu_bytes,
+        "hosts": [
+            {
+                "name": host.name,
+                "nics": [{"name": nic.name, "address": str(nic.address), "mac": nic.mac} for nic in host.nics],
+            }
+            for host in topology.hosts
+        ],
+        "switches": [
+            {"name": switch.name, "role": switch.role, "dpid": switch.dpid, "hash_seed": switch.hash_seed}
+            for switch in topology.switches
+        ],
+        "links": [{"a": str(link.a), "b": str(link.b), "rate": format_rate(link.rate_bps)} for link in topology.links],
+    }
+    # The C emitter writes the same text, an order of magnitude faster.
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text = yaml.dump(document, Dumper=dumper, sort_keys=False, default_flow_style=None, width=120)
+    return str(text)
+
+
+def parse_port(value: object) -> PortRef:
+    """A port written "NODE:PORT". Raises ValueError with how to write it."""
+    if isinstance(value, PortRef):
+        return value
+    if isinstance(value, str):
+        node, colon, port = value.rpartition(":")
+        if colon and node and port.isascii() and port.isdecimal() and len(port) <= 5:
+            return PortRef(node, int(port))
+    raise ValueError(f"{value!r} is not a port: write it like 'leaf1:3'")
+
+
+def parse_address(value: object) -> IPv4Address:
+    """An IPv4 address in dotted form; integers are refused. Raises ValueError with how to write it."""
+    if isinstance(value, IPv4Address):
+        return value
+    if isinstance(value, str):
+        try:
+            return IPv4Address(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{value!r} is not an IPv4 address: write it like '10.0.0.1'")
+
+
+Port: TypeAlias = Annotated[PortRef, BeforeValidator(parse_port), PlainSerializer(str)]
+Address: TypeAlias = Annotated[IPv4Address, BeforeValidator(parse_address)]
+
+
+class _Spec(BaseModel):
+    """Strict: a quoted number is no number and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class LeafSpineSpec(_Spec):
+    """The arguments of `netmodel.leaf_spine`; `fabric_rate` is that of leaf-to-spine links, by default `host_rate`."""
+
+    leaves: int
+    spines: int
+    hosts_per_leaf: int
+    host_rate: RateBps
+    fabric_rate: RateBps | None = None
+    parallel_links: int = 1
+    mtu_bytes: int = DEFAULT_MTU_BYTES
+    name: str | None = None
+
+    def build(self) -> Topology:
+        """The topology. Raises TopologyError."""
+        return leaf_spine(
+            self.leaves,
+            self.spines,
+            self.hosts_per_leaf,
+            self.host_rate,
+            self.fabric_rate,
+            self.parallel_links,
+            self.mtu_bytes,
+            name=self.name,
+        )
+
+
+class NicSpec(_Spec):
+    """A NIC; its name and MAC follow from its index and address where they are left out."""
+
+    address: Address
+    mac: str | None = None
+    name: str | None = None
+
+
+class HostSpec(_Spec):
+    """A host and its NICs, in the order of its ports."""
+
+    name: str
+    nics: list[NicSpec]
+
+
+class SwitchSpec(_Spec):
+    """A switch; its dpid and hash seed follow from its position where they are left out."""
+
+    name: str
+    role: Role
+    dpid: int | None = None
+    hash_seed: int | None = None
+
+
+class LinkSpec(_Spec):
+    """A link between two ports written "NODE:PORT"."""
+
+    a: Port
+    b: Port
+    rate: RateBps
+
+
+class TopologySpec(_Spec):
+    """A topology as written in YAML; `topology` is what it stands for. Fits as a field of larger specs, too."""
+
+    leaf_spine: LeafSpineSpec | None = None
+    name: str | None = None
+    mtu_bytes: int = DEFAULT_MTU_BYTES
+    hosts: list[HostSpec] = Field(default_factory=list)
+    switches: list[SwitchSpec] = Field(default_factory=list)
+    links: list[LinkSpec] = Field(default_factory=list)
+
+    _topology: Topology = PrivateAttr()
+
+    @property
+    def topology(self) -> Topology:
+        """The topology that the spec stands for."""
+        return self._topology
+
+    @model_validator(mode="after")
+    def _build(self) -> Self:
+        # Building here lets the topology's own validation be told with the file's lines.
+        if self.leaf_spine is None:
+            self._topology = self._spelt_out()
+            return self
+        stray = sorted(self.model_fields_set - {"leaf_spine"})
+        if stray:
+            raise TopologyError(f"give either leaf_spine or {stray[0]}, not both", (stray[0],))
+        try:
+            self._topology = self.leaf_spine.build()
+        except TopologyError as error:
+            raise TopologyError(str(error), ("leaf_spine", *error.where)) from None
+        return self
+
+    def _spelt_out(self) -> Topology:
+        if self.name is None or not self.hosts:
+            raise TopologyError("a topology needs either leaf_spine, or name, hosts, switches and links")
+        switches: list[Switch] = []
+        for i, switch in enumerate(self.switches):
+            dpid = i + 1 if switch.dpid is None else switch.dpid
+            try:
+                seed = derived_hash_seed(dpid) if switch.hash_seed is None else switch.hash_seed
+            except TopologyError as error:
+                raise TopologyError(str(error), ("switches", i, "dpid")) from None
+            switches.append(Switch(switch.name, switch.role, dpid, seed))
+        return Topology(
+            name=self.name,
+            hosts=tuple(
+                Host(
+                    host.name,
+                    tuple(
+                        Nic(nic.name or f"nic{k}", nic.address, nic.mac or derived_mac(nic.address))
+                        for k, nic in enumerate(host.nics)
+                    ),
+                )
+                for host in self.hosts
+            ),
+            switches=tuple(switches),
+            links=tuple(Link(link.a, link.b, link.rate) for link in self.links),
+            mtu_bytes=self.mtu_bytes,
+        )

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML files into pydantic models, with every error named by file, line and field and told in one sentence.
+
+The file is first composed into YAML nodes, which know their lines, and then constructed by the safe loader, so no tag
+can run code. Pydantic says where in the data it found an error; the nodes say in which line that is. Models should
+refuse unknown keys (`extra="forbid"`); such errors then suggest the key that was meant. Unions are told best when they
+are discriminated.
+
+YAML itself is narrowed a little: a key may not occur twice, a value may not contain itself, and aliases may not blow a
+file up to more than a million values.
+"""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path as FilePath
+from typing import Any, TypeAlias, TypeVar
+
+import pydantic
+import yaml
+from pydantic_core import ErrorDetails
+
+from netmodel.model_keys import known_keys
+
+Location: TypeAlias = tuple[str | int, ...]
+"""A place in the data: keys and indices from the top."""
+
+_MAX_VALUES = 1_000_000
+_SHOWN = 60  # characters of an offending value that an error repeats
+
+_Model = TypeVar("_Model", bound=pydantic.BaseModel)
+
+
+class SpecError(ValueError):
+    """A file that cannot be used. Its str is "FILE:LINE: FIELD: what is wrong, and how to mend it".
+
+    `line` counts from 1 and is None when the file cannot be read at all; `field` is a path such as "links[3].rate", or
+    empty when the whole document is meant. Both are then left out of the str.
+    """
+
+    def __init__(self, file: str, line: int | None, field: str, what: str) -> None:
+        self.file, self.line, self.field, self.what = file, line, field, what
+        super().__init__(f"{file}{'' if line is None else f':{line}'}: {f'{field}: ' if field else ''}{what}")
+
+    def __reduce__(self) -> tuple[type["SpecError"], tuple[str, int | None, str, str]]:
+        # An exception is otherwise pickled by its message alone, and could not cross to another process.
+        return type(self), (self.file, self.line, self.field, self.what)
+
+
+def load_yaml(path: str | PathLike[str], model: type[_Model]) -> _Model:
+    """The file at `path` as a `model`. Raises SpecError, and nothing else, when it cannot be read or is not one.
+
+    A ValueError that a validator raises with an attribute `where`, a `Location` below the validated value, is told at
+    that place (as `TopologyError` is).
+    """
+    file = str(path)
+    try:
+        text = FilePath(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(file, None, "", f"cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(file, None, "", f"is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    return parse_yaml(text, model, file=file)
+
+
+def parse_yaml(text: str, model: type[_Model], *, file: str = "<text>") -> _Model:
+    """`load_yaml` of a text in memory, which errors call `file`."""
+    root, data = _parsed(text, file)
+    try:
+        return model.model_validate(data)
+    except pydantic.ValidationError as error:
+        raise _told(error, root, model, file) from None
+
+
+def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)  # the same rules in C, where PyYAML has them
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            raise SpecError(file, 1, "", "the file is empty, but a mapping of keys to values is needed")
+        _Shape(file).check(root, ())
+        return root, loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        raise SpecError(file, None if mark is None else mark.line + 1, "", f"not valid YAML: {what}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        if isinstance(error, SpecError):
+            raise
+        # Characters YAML forbids, and values that look like a date but are none, come without a mark.
+        what = str(error).splitlines()[0]
+        raise SpecError(file, None, "", f"not valid YAML: {what}") from None
+    except RecursionError:
+        raise SpecError(file, None, "", "values are nested too deeply") from None
+    finally:
+        loader.dispose()
+
+
+class _Shape:
+    """Refuses repeated keys, values that contain themselves, and files that aliases make huge."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._sizes: dict[int, int] = {}  # id of a finished node -> values it stands for
+        self._open: set[int] = set()
+
+    def check(self, node: yaml.Node, at: Location) -> int:
+        """The number of values that `node` stands for once aliases are spelt out. Raises SpecError."""
+        if id(node) in self._sizes:
+            return self._sizes[id(node)]
+        if id(node) in self._open:
+            raise SpecError(self._file, _line(node), _field(at), "this value contains itself through an alias")
+        self._open.add(id(node))
+        size = 1
+        if isinstance(node, yaml.MappingNode):
+            first_line: dict[tuple[str, str], int] = {}
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    if (key.tag, key.value) in first_line:
+                        raise SpecError(
+                            self._file,
+                            _line(key),
+                            _field((*at, key.value)),
+                            f"this key occurs twice, first in line {first_line[key.tag, key.value]}; remove one",
+                        )
+                    first_line[key.tag, key.value] = _line(key)
+                size += self.check(value, (*at, str(key.value)))
+        elif isinstance(node, yaml.SequenceNode):
+            size += sum(self.check(item, (*at, i)) for i, item in enumerate(node.value))
+        if size > _MAX_VALUES:
+            raise SpecError(self._file, _line(node), _field(at), f"stands for more than {_MAX_VALUES} values")
+        self._open.remove(id(node))
+        self._sizes[id(node)] = size
+        return size
+
+
+def _told(error: pydantic.ValidationError, root: yaml.Node, model: type[pydantic.BaseModel], file: str) -> SpecError:
+    """The one error to tell of all that pydantic found: the first in the file, a mistyped key before others."""
+    found = _nearest_branches([_Finding(details, root) for details in error.errors(include_url=False)])
+    first = min(found, key=lambda finding: (not finding.unknown_key, finding.line))
+    # A value that fits no branch of a union fails once per branch: tell all that would do, in one sentence.
+    same = [f for f in found if f.place == first.place and f.unknown_key == first.unknown_key]
+    what = ", or ".join(dict.fromkeys(finding.sentence(model) for finding in same))
+    if not first.unknown_key and first.shows_value:
+        what += f", not {first.shown_value}"
+    others = len({finding.place for finding in found}) - 1
+    if others:
+        what += f" (and {others} more error{'s' if others > 1 else ''})"
+    return SpecError(file, first.line, _field(first.place), what)
+
+
+class _Finding:
+    """One pydantic error, placed in the file."""
+
+    def __init__(self, details: ErrorDetails, root: yaml.Node) -> None:
+        self._details = details
+        cause = details.get("ctx", {}).get("error")
+        self.location: Location = (*details["loc"], *getattr(cause, "where", ()))
+        self.unknown_key = details["type"] == "extra_forbidden"
+        self.place: Location
+        self.tags: tuple[tuple[Location, str | int], ...]  # segments that name a union's branch, with their places
+        self.place, self.tags, self.line = _placed(self.location, root, missing=details["type"] == "missing")
+
+    @property
+    def shows_value(self) -> bool:
+        """Whether the sentence should end with the value that was found."""
+        return self._details["msg"].startswith("Input should be")
+
+    @property
+    def shown_value(self) -> str:
+        shown = repr(self._details["input"])
+        return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}.."
+
+    def sentence(self, model: type[pydantic.BaseModel]) -> str:
+        """What is wrong and how to mend it, without the value found."""
+        kind, message = self._details["type"], self._details["msg"]
+        if self.unknown_key:
+            keys = known_keys(model, self.location[:-1])
+            close = difflib.get_close_matches(str(self.location[-1]), keys, n=1)
+            return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known are {_listed(keys)}"
+        if kind == "missing":
+            return "is missing; add it"
+        if kind in ("model_type", "model_attributes_type", "dict_type"):
+            return "must be a mapping of keys to values"
+        if kind == "invalid_key":
+            return "must be a string: put the key in quotes"
+        message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        return message.replace("Input should be", "must be", 1)
+
+
+def _nearest_branches(findings: list[_Finding]) -> list[_Finding]:
+    """Of a union's branches that all failed, keeps those that failed in the fewest places.
+
+    The author meant one branch; errors of the others (all of its keys unknown there) would only mislead.
+    """
+    branches: defaultdict[Location, dict[str | int, int]] = defaultdict(dict)
+    for finding in findings:
+        for at, tag in finding.tags:
+            branches[at][tag] = branches[at].get(tag, 0) + 1
+    kept = [
+        finding
+        for finding in findings
+        if all(branches[at][tag] == min(branches[at].values()) for at, tag in finding.tags)
+    ]
+    return kept or findings
+
+
+def _placed(
+    location: Location, root: yaml.Node, missing: bool
+) -> tuple[Location, tuple[tuple[Location, str | int], ...], int]:
+    """Follows a pydantic location through the nodes: (keys and indices that exist, union tags met, line)."""
+    node, line = root, _line(root)
+    place: list[str | int] = []
+    tags: list[tuple[Location, str | int]] = []
+    for step, segment in enumerate(location):
+        child = _child(node, segment)
+        if child is not None:
+            node, line = child
+            place.append(segment)
+        elif missing and step == len(location) - 1:
+            place.append(segment)  # the absent key itself, told at the mapping that lacks it
+        elif segment != "[key]":
+            tags.append((tuple(place), segment))
+    return tuple(place), tuple(tags), line
+
+
+def _child(node: yaml.Node, segment: str | int) -> tuple[yaml.Node, int] | None:
+    """The node below `node` at `segment`, and the line where it starts (for a mapping, that of its key)."""
+    if isinstance(node, yaml.SequenceNode):
+        if isinstance(segment, int) and 0 <= segment < len(node.value):
+            return node.value[segment], _line(node.value[segment])
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    merged: list[yaml.Node] = []
+    for key, value in node.value:
+        if key.tag == "tag:yaml.org,2002:merge":
+            merged.extend(value.value if isinstance(value, yaml.SequenceNode) else [value])
+        elif isinstance(key, yaml.ScalarNode) and key.value == str(segment):
+            return value, _line(key)
+    for source in merged:
+        if (found := _child(source, segment)) is not None:
+            return found
+    return None
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _field(location: Iterable[str | int]) -> str:
+    """("links", 3, "rate") -> "links[3].rate"."""
+    text = ""
+    for segment in location:
+        text += f"[{segment}]" if isinstance(segment, int) else f".{segment}" if text else segment
+    return text
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys) if keys else "none"
