@@ -6,13 +6,13 @@ can run code. Pydantic says where in the data it found an error; the nodes say i
 refuse unknown keys (`extra="forbid"`); such errors then suggest the key that was meant. Unions are told best when they
 are discriminated.
 
-YAML itself is narrowed a little: a key may not occur twice, a value may not contain itself, and aliases may not blow a
-file up to more than a million values.
+YAML itself is narrowed a little: a key may not occur twice, a value may not contain itself, nesting ends at 100 levels,
+and aliases may not blow a file up to more than a million values.
 """
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any, TypeAlias, TypeVar
@@ -27,6 +27,7 @@ Location: TypeAlias = tuple[str | int, ...]
 """A place in the data: keys and indices from the top."""
 
 _MAX_VALUES = 1_000_000
+_MAX_DEPTH = 100
 _SHOWN = 60  # characters of an offending value that an error repeats
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
@@ -74,13 +75,18 @@ def parse_yaml(text: str, model: type[_Model], *, file: str = "<text>") -> _Mode
 
 
 def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)  # the same rules in C, where PyYAML has them
+    safe_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same rules in C, where PyYAML has them
     try:
-        root = loader.get_single_node()
-        if root is None:
-            raise SpecError(file, 1, "", "the file is empty, but a mapping of keys to values is needed")
-        _Shape(file).check(root, ())
-        return root, loader.construct_document(root)
+        _check_depth(yaml.parse(text, Loader=safe_loader), file)
+        loader = safe_loader(text)
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                raise SpecError(file, 1, "", "the file is empty, but a mapping of keys to values is needed")
+            _Shape(file).check(root, ())
+            return root, loader.construct_document(root)
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(part for part in (error.context, error.problem) if part)
@@ -91,10 +97,18 @@ def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
         # Characters YAML forbids, and values that look like a date but are none, come without a mark.
         what = str(error).splitlines()[0]
         raise SpecError(file, None, "", f"not valid YAML: {what}") from None
-    except RecursionError:
-        raise SpecError(file, None, "", "values are nested too deeply") from None
-    finally:
-        loader.dispose()
+
+
+def _check_depth(events: Iterable[yaml.Event], file: str) -> None:
+    """Refuses deep nesting before anything recurses over it: PyYAML's C code would overflow its stack."""
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MAX_DEPTH:
+                raise SpecError(file, _line(event), "", f"nested more than {_MAX_DEPTH} levels deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 class _Shape:
@@ -139,11 +153,14 @@ def _told(error: pydantic.ValidationError, root: yaml.Node, model: type[pydantic
     """The one error to tell of all that pydantic found: the first in the file, a mistyped key before others."""
     found = _nearest_branches([_Finding(details, root) for details in error.errors(include_url=False)])
     first = min(found, key=lambda finding: (not finding.unknown_key, finding.line))
-    # A value that fits no branch of a union fails once per branch: tell all that would do, in one sentence.
+    # A value that fits no branch of a union fails once per branch: all that would do is told in one sentence.
     same = [f for f in found if f.place == first.place and f.unknown_key == first.unknown_key]
-    what = ", or ".join(dict.fromkeys(finding.sentence(model) for finding in same))
-    if not first.unknown_key and first.shows_value:
-        what += f", not {first.shown_value}"
+    if first.unknown_key:
+        keys = sorted({key for finding in same for key in known_keys(model, finding.location[:-1])})
+        close = difflib.get_close_matches(str(first.location[-1]), keys, n=1)
+        what = f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known are {', '.join(keys)}"
+    else:
+        what = ", or ".join(dict.fromkeys(finding.sentence for finding in same)) + first.value_found
     others = len({finding.place for finding in found}) - 1
     if others:
         what += f" (and {others} more error{'s' if others > 1 else ''})"
@@ -155,59 +172,55 @@ class _Finding:
 
     def __init__(self, details: ErrorDetails, root: yaml.Node) -> None:
         self._details = details
-        cause = details.get("ctx", {}).get("error")
-        self.location: Location = (*details["loc"], *getattr(cause, "where", ()))
-        self.unknown_key = details["type"] == "extra_forbidden"
-        self.place: Location
-        self.tags: tuple[tuple[Location, str | int], ...]  # segments that name a union's branch, with their places
-        self.place, self.tags, self.line = _placed(self.location, root, missing=details["type"] == "missing")
+        self._kind, context = details["type"], details.get("ctx", {})
+        below: Location = getattr(context.get("error"), "where", ())
+        if self._kind in ("union_tag_invalid", "union_tag_not_found"):
+            below = (context["discriminator"].strip("'"),)  # the key that should say which branch is meant
+        self.location: Location = (*details["loc"], *below)
+        self.unknown_key = self._kind == "extra_forbidden"
+        absent = self._kind in ("missing", "union_tag_not_found")
+        self.place, self.tags, self.line = _placed(self.location, root, absent)
 
     @property
-    def shows_value(self) -> bool:
-        """Whether the sentence should end with the value that was found."""
-        return self._details["msg"].startswith("Input should be")
-
-    @property
-    def shown_value(self) -> str:
-        shown = repr(self._details["input"])
-        return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}.."
-
-    def sentence(self, model: type[pydantic.BaseModel]) -> str:
+    def sentence(self) -> str:
         """What is wrong and how to mend it, without the value found."""
-        kind, message = self._details["type"], self._details["msg"]
-        if self.unknown_key:
-            keys = known_keys(model, self.location[:-1])
-            close = difflib.get_close_matches(str(self.location[-1]), keys, n=1)
-            return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known are {_listed(keys)}"
-        if kind == "missing":
+        if self._kind in ("missing", "union_tag_not_found"):
             return "is missing; add it"
-        if kind in ("model_type", "model_attributes_type", "dict_type"):
+        if self._kind == "union_tag_invalid":
+            context = self._details["ctx"]
+            return f"must be one of {context['expected_tags']}, not {context['tag']!r}"
+        if self._kind in ("model_type", "model_attributes_type", "dict_type"):
             return "must be a mapping of keys to values"
-        if kind == "invalid_key":
-            return "must be a string: put the key in quotes"
-        message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        if self._kind == "invalid_key":
+            return "this key must be a string: put it in quotes"
+        message = self._details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
         return message.replace("Input should be", "must be", 1)
+
+    @property
+    def value_found(self) -> str:
+        """ ", not VALUE" where the sentence says what the value must be."""
+        if not self.sentence.startswith("must be ") or self._kind == "union_tag_invalid":
+            return ""
+        shown = repr(self._details["input"])
+        return f", not {shown if len(shown) <= _SHOWN else f'{shown[:_SHOWN]}..'}"
 
 
 def _nearest_branches(findings: list[_Finding]) -> list[_Finding]:
-    """Of a union's branches that all failed, keeps those that failed in the fewest places.
+    """Of a union's branches that all failed, keeps those that failed least: in the fewest places, then the deepest.
 
     The author meant one branch; errors of the others (all of its keys unknown there) would only mislead.
     """
-    branches: defaultdict[Location, dict[str | int, int]] = defaultdict(dict)
+    failures: defaultdict[Location, dict[str | int, tuple[int, int]]] = defaultdict(dict)
     for finding in findings:
         for at, tag in finding.tags:
-            branches[at][tag] = branches[at].get(tag, 0) + 1
-    kept = [
-        finding
-        for finding in findings
-        if all(branches[at][tag] == min(branches[at].values()) for at, tag in finding.tags)
-    ]
+            count, depth = failures[at].get(tag, (0, 0))
+            failures[at][tag] = (count + 1, min(depth, -len(finding.place)))
+    kept = [f for f in findings if all(failures[at][tag] == min(failures[at].values()) for at, tag in f.tags)]
     return kept or findings
 
 
 def _placed(
-    location: Location, root: yaml.Node, missing: bool
+    location: Location, root: yaml.Node, absent: bool
 ) -> tuple[Location, tuple[tuple[Location, str | int], ...], int]:
     """Follows a pydantic location through the nodes: (keys and indices that exist, union tags met, line)."""
     node, line = root, _line(root)
@@ -218,7 +231,7 @@ def _placed(
         if child is not None:
             node, line = child
             place.append(segment)
-        elif missing and step == len(location) - 1:
+        elif absent and step == len(location) - 1:
             place.append(segment)  # the absent key itself, told at the mapping that lacks it
         elif segment != "[key]":
             tags.append((tuple(place), segment))
@@ -237,7 +250,7 @@ def _child(node: yaml.Node, segment: str | int) -> tuple[yaml.Node, int] | None:
     for key, value in node.value:
         if key.tag == "tag:yaml.org,2002:merge":
             merged.extend(value.value if isinstance(value, yaml.SequenceNode) else [value])
-        elif isinstance(key, yaml.ScalarNode) and key.value == str(segment):
+        elif isinstance(key, yaml.ScalarNode) and str(segment) in (key.value, _truth(key)):
             return value, _line(key)
     for source in merged:
         if (found := _child(source, segment)) is not None:
@@ -245,8 +258,15 @@ def _child(node: yaml.Node, segment: str | int) -> tuple[yaml.Node, int] | None:
     return None
 
 
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1
+def _truth(key: yaml.ScalarNode) -> str | None:
+    """How pydantic names a key such as `on` or `no`, which YAML 1.1 reads as a truth value."""
+    if key.tag != "tag:yaml.org,2002:bool":
+        return None
+    return str(yaml.SafeLoader.bool_values[key.value.lower()])
+
+
+def _line(node: yaml.Node | yaml.Event) -> int:
+    return 1 if node.start_mark is None else int(node.start_mark.line) + 1
 
 
 def _field(location: Iterable[str | int]) -> str:
@@ -255,7 +275,3 @@ def _field(location: Iterable[str | int]) -> str:
     for segment in location:
         text += f"[{segment}]" if isinstance(segment, int) else f".{segment}" if text else segment
     return text
-
-
-def _listed(keys: Sequence[str]) -> str:
-    return ", ".join(keys) if keys else "none"
