@@ -9,7 +9,6 @@ cd "$(dirname "$0")/.."
 readonly python=/usr/bin/python3 # Debian's own: the one that can import Debian's mininet
 readonly log=.setup/log
 mkdir -p .setup
-: >"$log"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() {
@@ -19,9 +18,9 @@ die() {
 
 # Runs a command with its output kept in the log, and shows the end of it if the command fails.
 quietly() {
-    "$@" >>"$log" 2>&1 || {
+    "$@" >"$log" 2>&1 || {
         tail -n 60 "$log" >&2
-        die "'$*' failed; all of its output is in $PWD/$log"
+        die "'$*' failed; the whole of its output is in $PWD/$log"
     }
 }
 
@@ -45,7 +44,7 @@ debian_packages() {
 
 python_environment() {
     local key stamp=.setup/python
-    key="$("$python" --version) $PWD $(cat pyproject.toml setup.py | sha256sum)"
+    key="$("$python" --version) $PWD $(cat pyproject.toml setup.py | sha256sum) $(echo */__init__.py)"
     [[ -x .venv/bin/paralet && "$(cat "$stamp" 2>/dev/null)" == "$key" ]] && return 0
     say "installing Python packages into .venv and building the native engine"
     # --system-site-packages: mininet comes from Debian, not from PyPI.
