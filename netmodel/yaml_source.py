@@ -177,6 +177,8 @@ class _Finding:
         if self._kind in ("union_tag_invalid", "union_tag_not_found"):
             below = (context["discriminator"].strip("'"),)  # the key that should say which branch is meant
         self.location: Location = (*details["loc"], *below)
+        if self._kind == "invalid_key":
+            self.location = (*details["loc"][:-1], str(details["input"]))  # pydantic's own names truth values 0 and 1
         self.unknown_key = self._kind == "extra_forbidden"
         absent = self._kind in ("missing", "union_tag_not_found")
         self.place, self.tags, self.line = _placed(self.location, root, absent)
@@ -192,7 +194,7 @@ class _Finding:
         if self._kind in ("model_type", "model_attributes_type", "dict_type"):
             return "must be a mapping of keys to values"
         if self._kind == "invalid_key":
-            return "this key must be a string: put it in quotes"
+            return f"this key is read as {self._details['input']!r}, not as text; put it in quotes"
         message = self._details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
         return message.replace("Input should be", "must be", 1)
 

@@ -5,7 +5,8 @@ It models `net.ipv4.fib_multipath_hash_policy=1` with a set `net.ipv4.fib_multip
 Sources: net/ipv4/route.c (fib_multipath_hash, case 1), net/core/flow_dissector.c (flow_hash_from_keys_seed,
 __flow_hash_consistentify), net/ipv4/fib_semantics.c (fib_rebalance, fib_select_multipath); SipHash-2-4: Aumasson and
 Bernstein, "SipHash: a fast short-input PRF", 2012. Packets that already carry a layer-4 hash (skb->l4_hash, as those
-of connected sockets keep across a veth pair) are placed by that hash instead, which nobody can predict.
+of connected sockets keep across a veth pair) are placed by that hash instead, which nobody can predict; and for its own
+packets a kernel from 6.15 on prefers the nexthop whose device owns the source address.
 """
 
 from dataclasses import dataclass
