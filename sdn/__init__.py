@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions about paths, and the application that carries them out on switches."""
+"""Decisions: planners that choose paths, and the os-ken app that programs switches. Importing it imports no os-ken."""

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a topology is laid out on kernel interfaces: their names and the configuration they get. Pure.
+
+A switch's port P is the interface SWITCH-ethP of the sandbox's main network namespace; a host's NIC keeps its own name
+("nic0") in the host's namespace.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, shape_lines
+from netmodel import Host, Link, PortRef, Topology
+
+INTERFACE_NAME_MAX = 15
+"""Bytes in a Linux interface name without its end (IFNAMSIZ - 1)."""
+
+_FIRST_NIC_TABLE = 100
+
+
+class LayoutError(ValueError):
+    """A topology that cannot be laid out on this kind of fabric; the text is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Interface names of a topology's linked ports, and the other way round for switch ports.
+
+    Raises LayoutError for a topology that Mininet and OVS cannot carry.
+    """
+
+    topology: Topology
+
+    def __post_init__(self) -> None:
+        names: dict[str, PortRef] = {}
+        for switch in self.topology.switches:
+            if switch.role == "ocs":
+                raise LayoutError(f"switch {switch.name!r} is an optical circuit switch, which OVS cannot stand in for")
+            if len(switch.name) > INTERFACE_NAME_MAX:  # the bridge's own interface has its name
+                raise LayoutError(f"switch name {switch.name!r} is longer than {INTERFACE_NAME_MAX} characters")
+        for port in self.topology.linked_ports():
+            name = self.interface(port)
+            if len(name) > INTERFACE_NAME_MAX:
+                raise LayoutError(
+                    f"port {port} would be the interface {name!r}, longer than {INTERFACE_NAME_MAX} characters; "
+                    f"shorten the name {port.node!r}"
+                )
+            if self.is_switch(port):
+                if name in names:
+                    raise LayoutError(f"ports {names[name]} and {port} would both be the interface {name!r}")
+                names[name] = port
+
+    def is_switch(self, port: PortRef) -> bool:
+        """Whether `port` is a switch's."""
+        return not self.topology.has_host(port.node)
+
+    def interface(self, port: PortRef) -> str:
+        """Kernel name of a port's interface, within the namespace of its node."""
+        if self.is_switch(port):
+            return f"{port.node}-eth{port.port}"
+        return self.topology.host(port.node).nics[port.port - 1].name
+
+    def switch_interfaces(self) -> dict[PortRef, str]:
+        """The interfaces of all linked switch ports."""
+        return {port: self.interface(port) for port in self.topology.linked_ports() if self.is_switch(port)}
+
+    def switch_link_lines(self) -> list[str]:
+        """Lines for `ip -batch` in the main namespace: the MTU of every switch interface."""
+        return [f"link set dev {name} mtu {self.topology.mtu_bytes} up" for name in self.switch_interfaces().values()]
+
+    def switch_shape_lines(self) -> list[str]:
+        """Lines for `tc -batch` in the main namespace: what leaves the switches."""
+        mtu = self.topology.mtu_bytes
+        return [
+            line
+            for port, name in self.switch_interfaces().items()
+            for line in shape_lines(name, self.topology.link_at(port).rate_bps, mtu, QUEUE_PACKETS)
+        ]
+
+    def host_shape_lines(self, host: Host) -> list[str]:
+        """Lines for `tc -batch` in a host's namespace: what leaves its NICs."""
+        mtu = self.topology.mtu_bytes
+        return [
+            line
+            for port, name in self._linked_nics(host)
+            for line in shape_lines(name, self.topology.link_at(port).rate_bps, mtu, HOST_QUEUE_PACKETS)
+        ]
+
+    def host_lines(self, host: Host) -> list[str]:
+        """Lines for `ip -batch` in a host's namespace: addresses, MTU, routes, and who has which MAC.
+
+        The whole fabric is one subnet to a host. Packets leave by the NIC whose address they bear; neighbours are
+        permanent entries, so that no ARP packet stirs a counter (the switches answer ARP all the same).
+        """
+        subnet = common_network([nic.address for other in self.topology.hosts for nic in other.nics])
+        lines = ["link set dev lo up"]
+        for table, (port, name) in enumerate(self._linked_nics(host), start=_FIRST_NIC_TABLE):
+            nic = host.nics[port.port - 1]
+            lines += [
+                f"link set dev {name} address {nic.mac} mtu {self.topology.mtu_bytes} up",
+                f"address add {nic.address}/32 dev {name}",
+                f"route add {subnet} dev {name} src {nic.address} table {table}",
+                f"rule add from {nic.address} lookup {table}",
+                # Sockets not bound to an address take the first NIC: a later route of a higher metric stands back.
+                f"route add {subnet} dev {name} src {nic.address} metric {table}",
+            ]
+            lines += [
+                f"neighbour replace {other.address} lladdr {other.mac} nud permanent dev {name}"
+                for peer in self.topology.hosts
+                if peer != host
+                for other in peer.nics
+            ]
+        return lines
+
+    def _linked_nics(self, host: Host) -> Iterator[tuple[PortRef, str]]:
+        linked = set(self.topology.linked_ports())
+        for number in range(1, len(host.nics) + 1):
+            port = PortRef(host.name, number)
+            if port in linked:
+                yield port, self.interface(port)
+
+
+def common_network(addresses: list[IPv4Address]) -> IPv4Network:
+    """The smallest network, of /30 or larger, that holds all `addresses`."""
+    numbers = [int(address) for address in addresses]
+    differing = (min(numbers) ^ max(numbers)).bit_length()
+    return IPv4Network((min(numbers), 32 - max(differing, 2)), strict=False)
+
+
+def switch_end(layout: Layout, link: Link) -> PortRef:
+    """An end of `link` at a switch (every link has one)."""
+    return link.a if layout.is_switch(link.a) else link.b

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology as a running Mininet network: private OVS, shaped veth links, the controller, counters, faults.
+
+Only inside the sandbox (`emul.sandbox`): everything is made in the namespaces of this run and removed with them.
+"""
+
+import logging
+import os
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from emul import packet_sockets, sandbox
+from emul.capture import Capture
+from emul.controller import ControllerProcess
+from emul.flow_dump import observed_flows
+from emul.layout import Layout, switch_end
+from emul.mininet_net import OPENFLOW, Network
+from emul.netlink import read_interface_counters, read_root_qdisc_drops
+from emul.ovs import Datapath, OvsError, PrivateOvs, kernel_datapath_present
+from netmodel import Flow, Link, PortRef, Topology, dump_topology
+
+CONTROLLER_PORT = 6653  # its IANA number; free, for the network namespace is ours alone
+
+_READY_TIMEOUT_S = 60.0
+_LINK_TIMEOUT_S = 10.0
+_BATCH_TIMEOUT_S = 60.0
+# Checksums and segments that the sender leaves to a NIC are nobody's work on a veth into the userspace datapath.
+_OFFLOADS_OFF = ("tx", "off", "rx", "off", "gro", "off", "gso", "off", "tso", "off")
+# An Ethernet frame of a local experimental type (IEEE 802 type 0x88b5), which no host takes.
+_PRIMING_FRAME = "ff" * 6 + "02" + "00" * 5 + "88b5" + "00" * 46
+
+_log = logging.getLogger("emul")
+
+
+class FabricError(Exception):
+    """The fabric cannot be brought up or asked; the text is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCounters:
+    """One switch port since the fabric came up. Bytes are those of Ethernet frames without the check sequence.
+
+    tx is what left the switch by the port, after its queue; `dropped` counts packets that its queue dropped instead.
+    """
+
+    tx_bytes: int
+    tx_packets: int
+    rx_bytes: int
+    rx_packets: int
+    dropped: int
+
+
+class MininetFabric:
+    """A context manager; `with` brings the fabric up (switches programmed, links shaped) and takes it down.
+
+    log_dir: gets topology.yaml, the logs of OVS and the controller, and pcap/. datapath: "user" runs anywhere,
+    "kernel" needs the openvswitch module. pcap: the ports (of switches or hosts) to capture at.
+
+    Raises SandboxError outside the sandbox, LayoutError for a topology it cannot carry, and OvsError, ControllerError,
+    CaptureError or FabricError when a part does not come up.
+    """
+
+    def __init__(
+        self, topology: Topology, *, log_dir: Path, datapath: Datapath = "user", pcap: Iterable[PortRef] = ()
+    ) -> None:
+        self.topology = topology
+        self._layout = Layout(topology)
+        self._log_dir = Path(log_dir)
+        self._datapath: Datapath = datapath
+        self._pcap = tuple(pcap)
+        self._interfaces = self._layout.switch_interfaces()
+        self._ports = {name: port for port, name in self._interfaces.items()}
+        self._indices: dict[PortRef, int] = {}
+        self._dead: set[Link] = set()
+        self._base: dict[PortRef, LinkCounters] = {}
+        self._receivers: dict[PortRef, socket.socket] = {}
+        self._stack = ExitStack()
+        self._network: Network
+        self._ovs: PrivateOvs
+        self._controller: ControllerProcess
+        for port in self._pcap:
+            topology.link_at(port)  # KeyError with a sentence, before anything is started
+
+    def __enter__(self) -> Self:
+        sandbox.require("a Mininet fabric")
+        if self._datapath == "kernel" and not kernel_datapath_present():
+            raise OvsError(
+                "the kernel datapath needs the openvswitch module; load it with `modprobe openvswitch`, "
+                'or take datapath "user"'
+            )
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def ovs(self) -> PrivateOvs:
+        """The private OVS that carries the fabric."""
+        return self._ovs
+
+    def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
+        """Start a command in a host's network (and mount) namespace; keywords go to subprocess.Popen.
+
+        Raises KeyError for an unknown host.
+        """
+        self.topology.host(host_name)
+        return subprocess.Popen([*self._enter(host_name), *argv], **popen_kwargs)
+
+    def link_counters(self) -> dict[PortRef, LinkCounters]:
+        """Counters of every linked switch port, from zero when the fabric came up. About a millisecond for 50 ports."""
+        return {
+            port: LinkCounters(
+                now.tx_bytes - base.tx_bytes,
+                now.tx_packets - base.tx_packets,
+                now.rx_bytes - base.rx_bytes,
+                now.rx_packets - base.rx_packets,
+                now.dropped - base.dropped,
+            )
+            for port, now in self._raw_counters().items()
+            for base in (self._base[port],)
+        }
+
+    def observed_ports(self, switch_name: str) -> dict[Flow, int]:
+        """Out port of every UDP flow for which the switch had a choice, from OVS's datapath flow table.
+
+        A flow is listed from its first packet on. Where a switch has one way only, OVS does not look at UDP ports and
+        the flow is not listed. Raises KeyError for an unknown switch and OvsError.
+        """
+        self.topology.switch(switch_name)
+        name = "netdev@ovs-netdev" if self._datapath == "user" else "system@ovs-system"
+        found = {}
+        for seen in observed_flows(self._ovs.appctl("dpctl/dump-flows", "--names", name)):
+            incoming, outgoing = self._ports.get(seen.in_interface), self._ports.get(seen.out_interface)
+            if incoming is not None and outgoing is not None and incoming.node == switch_name:
+                found[seen.flow] = outgoing.port
+        return found
+
+    def set_link(self, link: Link, up: bool) -> None:
+        """Cut a link, or mend it; returns when the controller has every switch route accordingly.
+
+        Raises ValueError for a link that the topology lacks, ControllerError when the routes do not follow.
+        """
+        if link not in self.topology.links:
+            raise ValueError(f"topology {self.topology.name!r} has no link {link.a} to {link.b}")
+        if (link not in self._dead) == up:
+            return
+        interface = self._interfaces[switch_end(self._layout, link)]
+        _run(["ip", "link", "set", "dev", interface, "up" if up else "down"])
+        (self._dead.discard if up else self._dead.add)(link)
+        dead = sorted([str(other.a), str(other.b)] for other in self._dead)
+        self._controller.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
+
+    def overruns(self) -> Mapping[PortRef, int]:
+        """Packets lost at each switch port because OVS, short of CPU, did not fetch them in time (user datapath only).
+
+        Anything but zero means that the machine was too slow for the rates, and not the fabric for the traffic.
+        """
+        return {port: packet_sockets.receive_drops(receiver) for port, receiver in self._receivers.items()}
+
+    def _start(self) -> None:
+        stack, layout, topology = self._stack, self._layout, self.topology
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        topology_file = self._log_dir / "topology.yaml"
+        topology_file.write_text(dump_topology(topology))
+        # Neighbour and router discovery would stir the counters. A new namespace does not inherit this.
+        quiet = "net.ipv6.conf.{}.disable_ipv6=1"
+        no_ipv6 = ["sysctl", "-q", "-e", "-w", quiet.format("all"), quiet.format("default")]
+        _run(no_ipv6)
+        self._ovs = stack.enter_context(PrivateOvs(sandbox.SCRATCH_DIR / "ovs", self._log_dir))
+        self._network = Network(layout, self._datapath, CONTROLLER_PORT, self._ovs.command)
+        stack.callback(self._network.stop)
+        self._controller = ControllerProcess(topology_file, CONTROLLER_PORT, self._log_dir / "controller.log")
+        stack.callback(self._controller.stop)
+        for host in topology.hosts:
+            enter = self._enter(host.name)
+            _run([*enter, *no_ipv6])
+            _run([*enter, "ip", "-batch", "-"], layout.host_lines(host))
+            for nic in host.nics:
+                _run([*enter, "ethtool", "-K", nic.name, *_OFFLOADS_OFF])
+            _run([*enter, "tc", "-batch", "-"], layout.host_shape_lines(host))
+        _run(["ip", "-batch", "-"], layout.switch_link_lines())
+        for name in self._interfaces.values():
+            _run(["ethtool", "-K", name, *_OFFLOADS_OFF])
+        self._controller.wait_for("listening", _READY_TIMEOUT_S)  # or the bridges retry only a second later
+        self._network.start_switches()
+        # After the bridges: OVS removes foreign qdiscs from a port it takes over.
+        _run(["tc", "-batch", "-"], layout.switch_shape_lines())
+        self._controller.wait_for("ready", _READY_TIMEOUT_S)
+        if self._datapath == "user":
+            self._give_sockets_room()
+        for port in self._pcap:
+            self._capture(port)
+        self._indices = {port: socket.if_nametoindex(name) for port, name in self._interfaces.items()}
+        self._base = self._raw_counters()
+        _log.info("fabric %s is up: %d hosts, %d switches", topology.name, len(topology.hosts), len(topology.switches))
+
+    def _give_sockets_room(self) -> None:
+        # The sending socket is opened for the first packet ever sent, so one is.
+        port, _ = next(iter(self._interfaces.items()))
+        self._ovs.command(
+            "ovs-ofctl",
+            "-O",
+            OPENFLOW,
+            "packet-out",
+            port.node,
+            f"in_port=controller,packet={_PRIMING_FRAME},actions=output:{port.port}",
+        )
+        senders = 0
+        for duplicate in packet_sockets.borrow(self._ovs.vswitchd_pid):
+            packet_sockets.give_room(duplicate)
+            if packet_sockets.is_sender(duplicate):
+                senders += 1
+                duplicate.close()
+            elif (receiving := self._ports.get(duplicate.getsockname()[0])) is not None:
+                self._receivers[receiving] = duplicate
+                self._stack.callback(duplicate.close)
+            else:
+                duplicate.close()
+        if senders != 1 or len(self._receivers) != len(self._interfaces):
+            raise FabricError(
+                f"ovs-vswitchd has {senders} sending and {len(self._receivers)} receiving packet sockets where 1 and "
+                f"{len(self._interfaces)} were expected; this Open vSwitch does its input and output otherwise"
+            )
+
+    def _capture(self, port: PortRef) -> None:
+        directory = self._log_dir / "pcap"
+        directory.mkdir(exist_ok=True)
+        prefix = () if self._layout.is_switch(port) else self._enter(port.node)
+        interface = self._layout.interface(port)
+        capture = Capture(interface, directory / f"{port.node}-{port.port}.pcap", prefix)
+        self._stack.callback(capture.stop)
+
+    def _raw_counters(self) -> dict[PortRef, LinkCounters]:
+        interfaces, drops = read_interface_counters(), read_root_qdisc_drops()
+        result = {}
+        for port, name in self._interfaces.items():
+            seen = interfaces[name]
+            result[port] = LinkCounters(
+                seen.tx_bytes, seen.tx_packets, seen.rx_bytes, seen.rx_packets, drops.get(self._indices[port], 0)
+            )
+        return result
+
+    def _enter(self, host_name: str) -> list[str]:
+        return ["mnexec", "-a", str(self._network.pid(host_name))]
+
+
+def _run(argv: Sequence[str], lines: Sequence[str] | None = None) -> None:
+    """Run a configuration command, with `lines` as its input. Raises FabricError with the command's own words."""
+    if lines is not None and not lines:
+        return
+    try:
+        done = subprocess.run(
+            argv,
+            input=None if lines is None else "\n".join(lines) + "\n",
+            stdin=subprocess.DEVNULL if lines is None else None,
+            capture_output=True,
+            text=True,
+            timeout=_BATCH_TIMEOUT_S,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except FileNotFoundError as error:
+        raise FabricError(f"{error.filename} is missing; `paralet doctor` tells what to install") from error
+    except subprocess.TimeoutExpired as error:
+        raise FabricError(f"{' '.join(argv)} did not end in {_BATCH_TIMEOUT_S:.0f} s") from error
+    if done.returncode != 0:
+        raise FabricError(f"{' '.join(argv)} failed: {done.stderr.strip() or done.stdout.strip()}")

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The boundary to Mininet, which has no types: nodes and veth links of a topology, and its bridges.
+
+Mininet makes the namespaces, cables and bridges; addresses, MTU, shaping and offloads are set by `MininetFabric` with
+batches, for Mininet would run a shell command for each and log, not raise, when one fails.
+"""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mininet.link import Link as VethLink
+from mininet.net import Mininet
+from mininet.node import OVSSwitch
+
+from emul.layout import Layout
+from emul.ovs import Datapath
+
+CONTROLLER_ADDRESS = "127.0.0.1"
+OPENFLOW = "OpenFlow15"
+
+
+@dataclass(frozen=True, slots=True)
+class _ControllerAddress:
+    """All that `OVSSwitch.start` asks of a controller. Mininet's own classes start a shell, or a controller, too."""
+
+    name: str
+    protocol: str
+    port: int
+
+    def IP(self) -> str:
+        """The address; Mininet's name for it."""
+        return CONTROLLER_ADDRESS
+
+
+class _Bridge(OVSSwitch):
+    """Mininet's switch, except that a refused `ovs-vsctl` raises; Mininet would go on with half a bridge."""
+
+    def vsctl(self, *args: object, **_kwargs: object) -> str:
+        """Run `ovs-vsctl` with the words Mininet quoted for a shell."""
+        run: Callable[..., str] = self.params["run"]
+        return run("ovs-vsctl", *shlex.split(" ".join(str(arg) for arg in args)))
+
+
+class Network:
+    """Mininet nodes and links of a topology; `start_switches` makes the bridges.
+
+    run: runs an OVS command of the private OVS, and raises when it fails (`PrivateOvs.command`).
+    """
+
+    def __init__(self, layout: Layout, datapath: Datapath, controller_port: int, run: Callable[..., str]) -> None:
+        # Mininet.init raises system-wide limits (net.core, kernel.pty, ..): not ours to change, and not needed.
+        Mininet.inited = True
+        # Its set-up check runs `ovs-vsctl -t 1` and leaves the interpreter when a busy machine takes longer.
+        OVSSwitch.isSetup = True
+        OVSSwitch.OVSVersion = "2.5"  # only ever compared with 1.10
+        self._net: Any = Mininet(topo=None, build=False, link=VethLink, controller=None)
+        self._controller_port = controller_port
+        topology = layout.topology
+        for host in topology.hosts:
+            self._net.addHost(host.name, ip=None)
+        for switch in topology.switches:
+            self._net.addSwitch(
+                switch.name,
+                cls=_Bridge,
+                dpid=f"{switch.dpid:016x}",
+                datapath=datapath,
+                protocols=OPENFLOW,
+                failMode="secure",
+                run=run,
+            )
+        for link in topology.links:
+            self._net.addLink(
+                self._net.get(link.a.node),
+                self._net.get(link.b.node),
+                port1=link.a.port,
+                port2=link.b.port,
+                intfName1=layout.interface(link.a),
+                intfName2=layout.interface(link.b),
+            )
+
+    def pid(self, node: str) -> int:
+        """A process that lives in the node's namespaces."""
+        return int(self._net.get(node).pid)
+
+    def start_switches(self) -> None:
+        """Make the bridges and point them at the controller."""
+        controller = _ControllerAddress("controller", "tcp", self._controller_port)
+        for switch in self._net.switches:
+            switch.start([controller])
+
+    def stop(self) -> None:
+        """End the nodes' shells. Bridges and veths are left to the sandbox, whose end removes them all at once."""
+        for node in (*self._net.hosts, *self._net.switches):
+            node.terminate()

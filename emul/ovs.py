@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private Open vSwitch: its own database and daemon under a directory of the sandbox, found by environment variables.
+
+Every OVS tool (also when Mininet calls it) derives its sockets from OVS_RUNDIR and its database from OVS_DBDIR, so with
+these set nothing can reach the machine's own OVS, whose sockets live elsewhere.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+Datapath = Literal["user", "kernel"]
+
+_START_TIMEOUT_S = 20.0
+_STOP_TIMEOUT_S = 5.0
+_COMMAND_TIMEOUT_S = 30
+
+_NEVER_MS = 3_600_000
+"""Idle time after which OVS drops a datapath flow. The default of 10 s would make slow flows pay an upcall again."""
+
+_SCHEMA_CANDIDATES = (
+    "/usr/share/openvswitch/vswitch.ovsschema",
+    "/usr/local/share/openvswitch/vswitch.ovsschema",
+)
+
+
+class OvsError(Exception):
+    """OVS is missing, does not start, or refuses a command; the text is one sentence for the user."""
+
+
+def find_schema() -> Path:
+    """The database schema file that came with OVS. Raises OvsError."""
+    places = [os.environ["OVS_PKGDATADIR"] + "/vswitch.ovsschema"] if "OVS_PKGDATADIR" in os.environ else []
+    for place in (*places, *_SCHEMA_CANDIDATES):
+        if Path(place).is_file():
+            return Path(place)
+    raise OvsError("the Open vSwitch schema is missing; install it with `apt install openvswitch-switch`")
+
+
+def kernel_datapath_present() -> bool:
+    """Whether the openvswitch kernel module is loaded (or built in): its generic netlink family says so."""
+    return Path("/sys/module/openvswitch").is_dir()
+
+
+class PrivateOvs:
+    """ovsdb-server and ovs-vswitchd of one run. A context manager; sets the OVS_* variables of this process while open.
+
+    run_dir: where the sockets, pid files and database live; keep it short (UNIX socket paths) and inside the sandbox.
+    log_dir: where the daemons' logs go.
+    """
+
+    def __init__(self, run_dir: Path, log_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.log_dir = log_dir
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._previous: dict[str, str | None] = {}
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables that make every OVS tool talk to this instance."""
+        return {
+            "OVS_RUNDIR": str(self.run_dir),
+            "OVS_DBDIR": str(self.run_dir),
+            "OVS_SYSCONFDIR": str(self.run_dir),
+            "OVS_LOGDIR": str(self.log_dir),
+        }
+
+    @property
+    def vswitchd_pid(self) -> int:
+        """Process id of the running ovs-vswitchd."""
+        return self._daemons[1].pid
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def command(self, *argv: str) -> str:
+        """Output of an OVS tool (`ovs-vsctl`, `ovs-appctl`, ...). Raises OvsError with the tool's own words."""
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, env={**os.environ, **self.environment}
+            )
+        except FileNotFoundError as error:
+            raise OvsError(f"{argv[0]} is missing; install it with `apt install openvswitch-switch`") from error
+        except subprocess.TimeoutExpired as error:
+            raise OvsError(f"{' '.join(argv)} gave no answer in {_COMMAND_TIMEOUT_S} s; see {self.log_dir}") from error
+        if done.returncode != 0:
+            raise OvsError(f"{' '.join(argv)} failed: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def appctl(self, *argv: str) -> str:
+        """Output of `ovs-appctl` at ovs-vswitchd. Raises OvsError."""
+        return self.command("ovs-appctl", "-t", "ovs-vswitchd", *argv)
+
+    def _start(self) -> None:
+        schema = find_schema()
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        for name, value in self.environment.items():  # Mininet runs ovs-vsctl with our environment
+            self._previous[name] = os.environ.get(name)
+            os.environ[name] = value
+        database, socket = self.run_dir / "conf.db", self.run_dir / "db.sock"
+        self.command("ovsdb-tool", "create", str(database), str(schema))
+        self._spawn(["ovsdb-server", str(database), f"--remote=punix:{socket}"])
+        self._wait_for(socket)
+        self.command("ovs-vsctl", "--no-wait", "init")
+        # One handler and one revalidator: the machine's cores are for the hosts. The userspace datapath upcalls inline.
+        self.command(
+            "ovs-vsctl",
+            "--no-wait",
+            "set",
+            "Open_vSwitch",
+            ".",
+            f"other_config:max-idle={_NEVER_MS}",
+            "other_config:flow-limit=1000000",
+            "other_config:n-handler-threads=1",
+            "other_config:n-revalidator-threads=1",
+        )
+        self._spawn(["ovs-vswitchd", f"unix:{socket}"])
+        self._wait_for(self.run_dir / "ovs-vswitchd.pid")
+        # Without --no-wait ovs-vsctl returns when vswitchd has taken the configuration over.
+        self.command("ovs-vsctl", f"--timeout={int(_START_TIMEOUT_S)}", "show")
+
+    def _spawn(self, argv: Sequence[str]) -> None:
+        program = shutil.which(argv[0], path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/local/sbin")
+        if program is None:
+            raise OvsError(f"{argv[0]} is missing; install it with `apt install openvswitch-switch`")
+        options = ["--pidfile", f"--log-file={self.log_dir / (argv[0] + '.log')}", "-vconsole:off", "--no-chdir"]
+        self._daemons.append(
+            subprocess.Popen(
+                [program, *argv[1:], *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the run, which then stops the daemons in its own order
+                env={**os.environ, **self.environment},
+            )
+        )
+
+    def _wait_for(self, path: Path) -> None:
+        daemon, deadline = self._daemons[-1], time.monotonic() + _START_TIMEOUT_S
+        while not path.exists():
+            if daemon.poll() is not None:
+                raise OvsError(f"{self._name(daemon)} ended with status {daemon.returncode}; see {self.log_dir}")
+            if time.monotonic() > deadline:
+                raise OvsError(f"{self._name(daemon)} was not ready in {_START_TIMEOUT_S:.0f} s; see {self.log_dir}")
+            time.sleep(0.01)
+
+    @staticmethod
+    def _name(daemon: "subprocess.Popen[bytes]") -> str:
+        arguments = daemon.args
+        assert isinstance(arguments, list)
+        return Path(str(arguments[0])).name
+
+    def _stop(self) -> None:
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+            try:
+                daemon.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        self._daemons.clear()
+        for name, value in self._previous.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._previous.clear()

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a command in network, mount and PID namespaces of its own, which the kernel removes when the command ends.
+
+Clean-up is not code that may be skipped: the command ends, its parent is killed, the terminal goes away, and in every
+case process 1 of the PID namespace dies, with it every process of the sandbox, and with them the namespaces and all that
+lived in them (bridges, veths, daemons, mounts). Nothing outside is looked for by name, so no one else's is ever touched.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from emul import sandbox_init
+
+SCRATCH_DIR = Path(sandbox_init.SCRATCH)
+"""Inside a sandbox: a tmpfs of its own, gone with it. Short, for UNIX socket paths have at most 107 bytes."""
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOP_GRACE_S = 15.0
+
+
+class SandboxError(Exception):
+    """A sandbox is missing or cannot be made; the text is one sentence for the user."""
+
+
+def inside() -> bool:
+    """Whether this process runs in a sandbox's main network namespace (not in an emulated host's, nor outside)."""
+    mark = os.environ.get(sandbox_init.ENVIRONMENT_MARK)
+    return mark is not None and mark == os.readlink("/proc/self/ns/net")
+
+
+def require(what: str) -> None:
+    """Raises SandboxError naming `what` unless this process runs in a sandbox."""
+    if not inside():
+        raise SandboxError(
+            f"{what} runs only inside the sandbox, so that nothing of this machine is touched; "
+            f"start it with `{Path(sys.executable).name} -m emul.sandbox COMMAND`"
+        )
+
+
+def namespace_argv(lifeline: int, argv: Sequence[str]) -> list[str]:
+    """The argument list that makes the namespaces and runs `argv` under process 1, which reads `lifeline`."""
+    return [
+        "unshare",
+        "--net",
+        "--mount",
+        "--propagation=private",  # the default of unshare(1), said because a shared /sys mount would reach the machine
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        sys.executable,
+        "-I",
+        "-S",
+        sandbox_init.__file__,
+        str(lifeline),
+        *argv,
+    ]
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    stdin: int | IO[bytes] | None = subprocess.DEVNULL,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+) -> int:
+    """Run `argv` in a new sandbox and wait; its exit status (128 + n when signal n ended it, 126 or 127 when not run).
+
+    The command leads a process group of its own. SIGINT, SIGTERM and SIGHUP that reach this process while it waits (in
+    the main thread; Ctrl-C is the first of them) go on to that whole group, once, and the command gets 15 s to end in
+    its own way; a second signal, or the time run out, kills the sandbox. Being outside the terminal's foreground group
+    the command cannot read the terminal, hence `stdin` is empty unless given.
+
+    Raises SandboxError when the namespaces cannot be made at all (no root, no unshare).
+    """
+    if os.geteuid() != 0:
+        raise SandboxError("the emulation needs root to make network namespaces; run the same command with sudo")
+    lifeline_read, lifeline_write = os.pipe()
+    try:
+        try:
+            process = subprocess.Popen(
+                namespace_argv(lifeline_read, argv),
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=(lifeline_read,),
+                process_group=0,
+            )
+        except FileNotFoundError as error:
+            raise SandboxError(f"cannot start a sandbox: {error.filename} is missing; install util-linux") from error
+        finally:
+            os.close(lifeline_read)
+        with process, _forwarding(process) as stopping:
+            try:
+                return _wait(process, stopping)
+            finally:
+                process.kill()  # unshare's death kills process 1 (--kill-child); a no-op when it has ended
+    finally:
+        os.close(lifeline_write)
+
+
+def _wait(process: "subprocess.Popen[bytes]", stopping: threading.Event) -> int:
+    """Exit status of `process`, which is killed when it outlives its grace after a forwarded signal."""
+    deadline = None
+    while True:
+        try:
+            status = process.wait(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            if stopping.is_set():
+                deadline = deadline or time.monotonic() + _STOP_GRACE_S
+                if time.monotonic() > deadline:
+                    process.kill()
+        else:
+            return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def _forwarding(process: "subprocess.Popen[bytes]") -> Iterator[threading.Event]:
+    """While open, signals go on to the process group of `process`; the event tells that one did."""
+    stopping = threading.Event()
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if stopping.is_set():
+            process.kill()
+            return
+        stopping.set()
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping  # only the main thread receives signals
+        return
+    previous = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        yield stopping
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def main() -> int:
+    """`python -m emul.sandbox COMMAND ...`: run a command in a sandbox by hand."""
+    if len(sys.argv) < 2:
+        sys.stderr.write("usage: python -m emul.sandbox COMMAND [ARGUMENT ...]\n")
+        return 2
+    try:
+        return run(sys.argv[1:])
+    except SandboxError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first process of a sandbox: set the new namespaces up, run one command, reap, and go when told or orphaned.
+
+It runs as process 1 of a new PID namespace, so when it ends, for whatever reason, the kernel kills every process of the
+sandbox, and with the last one go the network namespace (bridges, veths) and the mount namespace (tmpfs, sysfs).
+Run by path with ``python -I -S``; standard library only, for it must start fast and import nothing of ours.
+
+usage: sandbox_init.py LIFELINE_FD COMMAND [ARGUMENT ...]
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+
+ENVIRONMENT_MARK = "PARALET_SANDBOX"
+SCRATCH = "/dev/shm"  # exists on every Linux; ours gets a tmpfs of its own, so that what is written there dies with us
+
+EXIT_NOT_RUN = 126
+EXIT_NOT_FOUND = 127
+EXIT_SIGNAL_BASE = 128
+
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x2, 0x4, 0x8  # linux/mount.h
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1  # linux/sockios.h, linux/if.h
+_IFREQ = struct.Struct("16sh22x")  # struct ifreq with ifr_flags
+
+
+def _mount(kind: str, target: str, flags: int, options: str | None = None) -> None:
+    """mount(2) of a new file system. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    data = options.encode() if options else None
+    if libc.mount(kind.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mount {kind} on {target}: {os.strerror(code)}")
+
+
+def _loopback_up() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        flags = _IFREQ.unpack(fcntl.ioctl(control, _SIOCGIFFLAGS, _IFREQ.pack(b"lo", 0)))[1]
+        fcntl.ioctl(control, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", flags | _IFF_UP))
+
+
+def _prepare() -> None:
+    """A /sys that shows this network namespace, a private scratch tmpfs, and loopback up. Raises OSError."""
+    _mount("sysfs", "/sys", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    _mount("tmpfs", SCRATCH, _MS_NOSUID | _MS_NODEV, "mode=1777")
+    _loopback_up()
+
+
+def _start(argv: list[str], lifeline: int) -> int:
+    """Fork and execute the command with default signal dispositions; its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.close(lifeline)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        sys.stderr.write(f"sandbox: cannot run {argv[0]}: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(EXIT_NOT_FOUND if error.errno == errno.ENOENT else EXIT_NOT_RUN)
+    finally:
+        os._exit(EXIT_NOT_RUN)
+
+
+def _reap(command: int) -> int | None:
+    """Collect every ended child (orphans of the sandbox become ours); the command's exit status once it has ended."""
+    status = None
+    while True:
+        try:
+            pid, wait_status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status
+        if pid == 0:
+            return status
+        if pid == command:
+            code = os.waitstatus_to_exitcode(wait_status)
+            status = code if code >= 0 else EXIT_SIGNAL_BASE - code
+
+
+def main() -> int:
+    """Exit status: the command's; 128 + n when signal n ended it; 126 when the sandbox could not be set up."""
+    lifeline = int(sys.argv[1])
+    argv = sys.argv[2:]
+    # The parent signals the whole process group, so the command gets its copy; process 1 must only outlive it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        _prepare()
+    except OSError as error:
+        sys.stderr.write(f"sandbox: cannot be set up: {error.strerror or error}\n")
+        return EXIT_NOT_RUN
+    os.environ[ENVIRONMENT_MARK] = os.readlink("/proc/self/ns/net")
+    wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # a handler, or no byte is written to the pipe
+    signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+    command = _start(argv, lifeline)
+    poller = select.poll()
+    poller.register(wakeup_read, select.POLLIN)
+    poller.register(lifeline, select.POLLIN)
+    while (status := _reap(command)) is None:
+        for descriptor, _events in poller.poll():
+            if descriptor == lifeline:  # end of file: whoever started us is gone, so is the sandbox
+                return EXIT_SIGNAL_BASE + signal.SIGKILL
+            os.read(wakeup_read, 512)
+    return status
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    os._exit(main())  # no interpreter shutdown: the kernel is about to remove everything anyway
