@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every benchmark gives, and how repeated measurements become one row."""
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One repetition of one case, of ours and of the peer, in `unit`."""
+
+    metric: str
+    case: str
+    unit: str
+    ours: float
+    peer: float
+    peer_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The medians over all repetitions of a case. `ratio` is ours / peer; the metric says which way is better."""
+
+    metric: str
+    case: str
+    unit: str
+    ours: float
+    peer: float
+    peer_name: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run of a benchmark. `when` is UTC, ISO 8601."""
+
+    bench: str
+    when: str
+    machine: str
+    rows: tuple[Row, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `paralet bench NAME --json` prints."""
+        return {**asdict(self), "rows": [asdict(row) for row in self.rows]}
+
+
+def result(bench: str, measurements: Iterable[Measurement]) -> Result:
+    """Fold repetitions into rows, in order of first appearance, and say where and when.
+
+    Medians, because what disturbs a measurement on a shared machine makes it slower, now and then by much.
+    """
+    groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
+    for one in measurements:
+        groups.setdefault((one.metric, one.case, one.unit, one.peer_name), []).append(one)
+    rows = []
+    for (metric, case, unit, peer_name), group in groups.items():
+        ours, peer = median(one.ours for one in group), median(one.peer for one in group)
+        rows.append(Row(metric, case, unit, ours, peer, peer_name, ours / peer))
+    return Result(bench, datetime.now(UTC).isoformat(timespec="seconds"), machine(), tuple(rows))
+
+
+def machine() -> str:
+    """Processor, cores that this process may use, kernel."""
+    model = platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass  # the architecture will do
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"

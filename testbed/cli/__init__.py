@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `paralet`. Each subcommand is a module of its own; `main` is the entry point."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from testbed.cli.bench import bench
+from testbed.cli.doctor import doctor
+from testbed.cli.group import OneSentenceGroup
+from testbed.cli.predict import predict
+from testbed.cli.run import run
+
+__all__ = ["main"]
+
+
+def _version() -> str:
+    try:
+        return version("paralet")
+    except PackageNotFoundError:  # a checkout that is not installed
+        return "unknown"
+
+
+@click.group(
+    name="paralet",
+    cls=OneSentenceGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="Example: paralet run experiments/demo.yaml",
+)
+@click.version_option(_version(), prog_name="paralet", message="%(prog)s %(version)s")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """ParaLet flowlets through an emulated fabric: run experiments, predict paths, measure.
+
+    Exit status: 0 when all went well, 1 when it did not, 2 when the request cannot be carried out as it stands.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (run, doctor, predict, bench):
+    main.add_command(_command)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet bench`: measure something of ours beside the best known peer, in one run on one machine."""
+
+import json
+
+import click
+
+from testbed.bench import BENCHES, Result
+
+
+@click.command(epilog="Example: paralet bench transport --json")
+@click.argument("name", metavar="NAME", type=click.Choice(list(BENCHES)))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def bench(name: str, as_json: bool) -> None:
+    """Measure NAME (transport) beside its peer and print the ratios, ours / peer.
+
+    docs/performance.md says for every metric which way is better.
+    """
+    result = BENCHES[name]()
+    if as_json:
+        click.echo(json.dumps(result.as_json(), indent=2))
+    else:
+        _print(result)
+
+
+def _print(result: Result) -> None:
+    from testbed.cli.tables import console, table
+
+    listing = table(f"{result.bench}, {result.machine}", ["metric", "case", "unit"], ["ours", "peer", "ours / peer"])
+    for row in result.rows:
+        values = (f"{row.ours:.4g}", f"{row.peer:.4g} ({row.peer_name})", f"{row.ratio:.2f}")
+        listing.add_row(row.metric, row.case, row.unit, *values)
+    console().print(listing)

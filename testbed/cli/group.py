@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How every command of `paralet` ends: with its own status, or with one sentence on standard error."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from netmodel import SpecError
+from testbed.errors import InputError, TestbedError
+
+
+class OneSentenceGroup(click.Group):
+    """A click group that tells errors in one line and ends with 2 for wrong input, 1 for a failure, 130 for Ctrl-C."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line; as with click, it ends the process unless `standalone_mode` is false."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            status = super().main(args, prog_name or self.name, complete_var, standalone_mode=False, **extra)
+        except click.UsageError as error:
+            hint = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""
+            _end(f"{error.format_message().rstrip('.')}{hint}", 2)
+        except click.ClickException as error:
+            _end(error.format_message(), error.exit_code)
+        except (InputError, SpecError) as error:
+            _end(str(error), 2)
+        except TestbedError as error:
+            _end(str(error), 1)
+        except (click.Abort, KeyboardInterrupt):
+            _end("interrupted", 130)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _end(sentence: str, status: int) -> NoReturn:
+    click.echo(f"paralet: {' '.join(sentence.split())}", err=True)
+    sys.exit(status)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet predict`: the path of a flow, or the ports that take a path. Needs neither root nor a fabric."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from pydantic import ConfigDict, RootModel
+
+from netmodel import (
+    CrcHash,
+    EcmpHash,
+    Flow,
+    LinuxL4Hash,
+    NoRouteError,
+    OvsHash,
+    PortRef,
+    Topology,
+    XorHash,
+    load_topology,
+    load_yaml,
+    path_of,
+    paths_of_ports,
+)
+from netmodel import Path as FabricPath
+from testbed import spec
+from testbed.errors import InputError
+
+HASHES: dict[str, Callable[[], EcmpHash]] = {
+    "ovs": OvsHash,
+    "linux": LinuxL4Hash,
+    "crc16": lambda: CrcHash("crc16"),
+    "crc32": lambda: CrcHash("crc32"),
+    "xor": XorHash,
+}
+
+_SHOWN_PORTS = 8
+
+
+@click.command(
+    epilog="Examples: paralet predict h1 h5 50000 --topology experiments/demo.yaml; "
+    "paralet predict h1 h5 --via spine2 --topology experiments/demo.yaml"
+)
+@click.argument("src")
+@click.argument("dst")
+@click.argument("port", type=click.IntRange(0, 65535), required=False)
+@click.option(
+    "--topology",
+    "topology_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A topology, or an experiment spec that has one.",
+)
+@click.option("--via", metavar="SWITCH", help="List the UDP source ports whose path crosses this switch.")
+@click.option(
+    "--hash",
+    "hash_name",
+    type=click.Choice(list(HASHES)),
+    default="ovs",
+    show_default=True,
+    help="How switches choose among equal paths.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every port.")
+def predict(
+    src: str, dst: str, port: int | None, topology_file: Path, via: str | None, hash_name: str, as_json: bool
+) -> None:
+    """The path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.
+
+    Without PORT: every equal-cost path, and the source ports (49152 to 65535) that take it.
+    """
+    if port is not None and via is not None:
+        raise click.UsageError("give either PORT or --via, not both")
+    topology = topology_of(topology_file)
+    for name in (src, dst):
+        if not topology.has_host(name):
+            raise InputError(f"topology {topology.name} has no host {name!r}")
+    if src == dst:
+        raise InputError(f"{src} is both source and destination: no link is crossed")
+    ecmp_hash = HASHES[hash_name]()
+    try:
+        answer = _one(topology, src, dst, port, ecmp_hash) if port is not None else _all(topology, src, dst, ecmp_hash)
+    except NoRouteError as error:
+        raise InputError(str(error)) from error
+    if via is not None:
+        answer = _crossing(topology, answer, via)
+    click.echo(json.dumps({"src": src, "dst": dst, "hash": hash_name, "paths": answer}) if as_json else _text(answer))
+
+
+def topology_of(file: Path) -> Topology:
+    """The topology in `file`, which holds just that or an experiment spec. Raises SpecError."""
+    document = load_yaml(file, _Document).root
+    return spec.load(file).topology if "topology" in document else load_topology(file)
+
+
+class _Document(RootModel[dict[str, Any]]):
+    """Any mapping: enough to see what kind of file it is."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def _one(topology: Topology, src: str, dst: str, port: int, ecmp_hash: EcmpHash) -> list[dict[str, Any]]:
+    addresses = [topology.host(name).nics[0].address for name in (src, dst)]
+    path = path_of(topology, Flow(addresses[0], addresses[1], port), ecmp_hash)
+    return [_described(topology, path, [port])]
+
+
+def _all(topology: Topology, src: str, dst: str, ecmp_hash: EcmpHash) -> list[dict[str, Any]]:
+    paths, index = paths_of_ports(topology, src, dst, ecmp_hash)
+    first = 0xC000
+    return [
+        _described(topology, path, (np.flatnonzero(index == number) + first).tolist())
+        for number, path in enumerate(paths)
+    ]
+
+
+def _crossing(topology: Topology, answer: list[dict[str, Any]], via: str) -> list[dict[str, Any]]:
+    try:
+        topology.switch(via)
+    except KeyError:
+        raise InputError(f"topology {topology.name} has no switch {via!r}") from None
+    found = [entry for entry in answer if via in entry["nodes"]]
+    if not found:
+        raise InputError(f"no shortest path crosses {via}")
+    return found
+
+
+def _described(topology: Topology, path: FabricPath, ports: list[int]) -> dict[str, Any]:
+    last: PortRef = topology.peer(path[-1])
+    return {"nodes": [*(hop.node for hop in path), last.node], "out_ports": [str(hop) for hop in path], "ports": ports}
+
+
+def _text(answer: list[dict[str, Any]]) -> str:
+    return "\n".join(f"{_way(entry)}  {_ports(entry['ports'])}" for entry in answer)
+
+
+def _way(entry: dict[str, Any]) -> str:
+    return " -> ".join([*entry["out_ports"], entry["nodes"][-1]])
+
+
+def _ports(ports: list[int]) -> str:
+    if len(ports) == 1:
+        return f"port {ports[0]}"
+    dots = ", .." if len(ports) > _SHOWN_PORTS else ""
+    return f"{len(ports)} ports: {', '.join(map(str, ports[:_SHOWN_PORTS]))}{dots}"

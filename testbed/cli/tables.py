@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables that commands print."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from testbed import metrics
+from testbed.metrics import PolicyResult
+from testbed.spec import Experiment
+
+
+def console() -> Console:
+    """Standard output; wide enough elsewhere than on a terminal that no table is cut."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, highlight=False)
+
+
+def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    """An empty table; the columns `right` are aligned as numbers."""
+    fresh = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in left:
+        fresh.add_column(name)
+    for name in right:
+        fresh.add_column(name, justify="right")
+    return fresh
+
+
+def print_outcome(
+    experiment: Experiment, results: Sequence[PolicyResult], summary: dict[str, Any], report: Path
+) -> None:
+    """What a run showed: a line per policy, the predictions, where the report is."""
+    workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
+    links = metrics.uplinks(experiment.topology)
+    outcome = table(
+        f"{workload.kind}, {workload.bytes:,} bytes, {experiment.ranks} ranks, {len(experiment.seeds)} seeds; "
+        f"ideal {ideal_s:.3f} s",
+        ["policy"],
+        ["m", "mean s", "worst s", "x ideal", "sent again", "worst max/mean uplink", "bytes"],
+    )
+    for result in results:
+        uneven = max(metrics.balance(metrics.loads(run, links)).max_over_mean for run in result.runs)
+        outcome.add_row(
+            result.name,
+            str(result.m),
+            f"{result.mean_s:.3f}",
+            f"{result.worst_s:.3f}",
+            f"{result.mean_s / ideal_s:.2f}",
+            f"{result.retransmits:,}",
+            f"{uneven:.2f}",
+            "[green]all verified[/]" if result.verified else "[bold red]WRONG[/]",
+        )
+    out = console()
+    out.print(outcome)
+    predictions = summary["predictions"]
+    out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")
+    lost = sum(run.overruns for result in results for run in result.runs)
+    if lost:
+        out.print(f"[yellow]This machine was too slow for the rates: the emulation itself lost {lost:,} packets.[/]")
+    out.print(f"Report: {report}", soft_wrap=True)

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two ways in which a command can end badly. Each error is one sentence, meant to be read by a person."""
+
+
+class TestbedError(Exception):
+    """Something went wrong while a valid request was carried out. The command exits with status 1."""
+
+    __test__ = False  # not a test case, whatever pytest makes of the name
+
+
+class InputError(TestbedError):
+    """The request cannot be carried out as it stands: a wrong spec, a wrong argument, a machine that lacks something.
+
+    The command exits with status 2 and nothing has been started.
+    """

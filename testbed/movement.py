@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries one rank's share of a schedule out over real connections.
+
+Every transfer starts as soon as what it depends on has happened, and not before: a slice is passed on when it has
+arrived and been added, and its receive was posted long before it came. So a ring keeps its links busy across steps
+without any barrier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from testbed.errors import TestbedError
+from testbed.workloads import Buffers, Elements, Transfer
+
+RECEIVES_AHEAD = 64
+"""Receives posted at once: enough that a sender always finds one, few enough to bound what the engine keeps."""
+
+
+class Request(Protocol):
+    """What `hostlib.Connection.send` and `recv` return."""
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Bytes moved."""
+
+
+class Connection(Protocol):
+    """The part of `hostlib.Connection` that is used here."""
+
+    def send(self, buffer: Elements, tag: int = 0) -> Request:
+        """Start sending."""
+
+    def recv(self, buffer: Elements, tag: int = 0) -> Request:
+        """Post a receive."""
+
+
+WaitAny = Callable[[Sequence[Request], float], int]
+"""`hostlib.wait_any`: index of a finished request, or TimeoutError."""
+
+
+class TransferTimeout(TestbedError):
+    """The run took longer than allowed; the text names a transfer that was still awaited."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """One transfer as seen from one of its ends."""
+
+    transfer: Transfer
+    tag: int
+    outgoing: bool
+    waits_for: int = 0
+    unlocks: list[_Task] = field(default_factory=list)
+    scratch: Elements | None = None
+    arrived: bool = False
+    finished_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """When things happened at one rank, in seconds of the monotonic clock."""
+
+    finished_s: float
+    step_finished_s: tuple[float, ...]
+    """When the last transfer of each step, in or out, was complete here. Steps without any count as the one before."""
+    last_arrival_s: dict[int, float]
+    """Per source rank: when its last byte was here (and, where it is to be added, had been added)."""
+
+
+class RankRun:
+    """One rank's transfers, their order and their buffers. Built before the clock starts; `run` then moves the data."""
+
+    def __init__(
+        self,
+        rank: int,
+        transfers: Sequence[Transfer],
+        buffers: Buffers,
+        *,
+        sends_in_flight: int | None = None,
+        receives_ahead: int = RECEIVES_AHEAD,
+    ) -> None:
+        self._rank = rank
+        self._buffers = buffers
+        self._sends_in_flight = sends_in_flight if sends_in_flight is not None else len(transfers) + 1
+        self._receives_ahead = receives_ahead
+        self._tasks = _tasks(rank, transfers)
+        if buffers.input is buffers.output:
+            _order_in_place(self._tasks)
+        for task in self._tasks:
+            if task.transfer.combine and not task.outgoing:
+                task.scratch = np.empty(task.transfer.count, dtype=buffers.output.dtype)
+
+    def run(
+        self,
+        connections: Mapping[int, tuple[Connection | None, Connection | None]],
+        wait_any: WaitAny,
+        timeout_s: float,
+        start_s: float | None = None,
+    ) -> Timings:
+        """Move everything. `connections[peer]` is the connection to send on and the one to receive on.
+
+        `start_s` is the time by the monotonic clock that the deadline counts from (now, unless given).
+        Raises TransferTimeout, or whatever error the transport raises.
+        """
+        begin = time.monotonic() if start_s is None else start_s
+        deadline = begin + timeout_s
+        sends = deque(task for task in self._tasks if task.outgoing)
+        receives = deque(task for task in self._tasks if not task.outgoing)
+        waiting: list[tuple[Request, _Task]] = []
+        sending = receiving = 0
+        while True:
+            while receives and receiving < self._receives_ahead and self._may_post(receives[0]):
+                task = receives.popleft()
+                connection = connections[task.transfer.src][1]
+                assert connection is not None  # the agent accepts one from every source of its schedule
+                waiting.append((connection.recv(self._landing(task), task.tag), task))
+                receiving += 1
+            while sends and sending < self._sends_in_flight and not sends[0].waits_for:
+                task = sends.popleft()
+                connection = connections[task.transfer.dst][0]
+                assert connection is not None  # the agent connects to every destination of its schedule
+                waiting.append((connection.send(self._leaving(task), task.tag), task))
+                sending += 1
+            if not waiting:
+                break
+            try:
+                index = wait_any([request for request, _ in waiting], max(0.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                raise TransferTimeout(self._overdue(waiting[0][1], timeout_s)) from error
+            request, task = waiting.pop(index)
+            moved = request.wait(0.0)
+            if moved != task.transfer.count * self._buffers.output.itemsize:
+                raise TestbedError(f"rank {self._rank} got {moved} bytes where {_describe(task)} was due")
+            if task.outgoing:
+                sending -= 1
+                self._finish(task)
+            else:
+                receiving -= 1
+                task.arrived = True
+                if not task.waits_for:
+                    self._take_in(task)
+        return self._timings(begin)
+
+    def _may_post(self, task: _Task) -> bool:
+        """Into scratch at any time; into the output itself only once nothing needs what is there."""
+        return task.scratch is not None or not task.waits_for
+
+    def _landing(self, task: _Task) -> Elements:
+        if task.scratch is not None:
+            return task.scratch
+        return self._buffers.output[task.transfer.target : task.transfer.target + task.transfer.count]
+
+    def _leaving(self, task: _Task) -> Elements:
+        return self._buffers.input[task.transfer.source : task.transfer.source + task.transfer.count]
+
+    def _take_in(self, task: _Task) -> None:
+        if task.scratch is not None:
+            place = self._buffers.output[task.transfer.target : task.transfer.target + task.transfer.count]
+            np.add(place, task.scratch, out=place)
+            task.scratch = None
+        self._finish(task)
+
+    def _finish(self, task: _Task) -> None:
+        task.finished_s = time.monotonic()
+        for other in task.unlocks:
+            other.waits_for -= 1
+            if not other.waits_for and other.arrived and other.finished_s is None:
+                self._take_in(other)
+
+    def _overdue(self, task: _Task, timeout_s: float) -> str:
+        return f"rank {self._rank} still waited for {_describe(task)} after {timeout_s:g} s"
+
+    def _timings(self, begin: float) -> Timings:
+        steps = [begin] * (1 + max((task.transfer.step for task in self._tasks), default=-1))
+        arrivals: dict[int, float] = {}
+        for task in self._tasks:
+            assert task.finished_s is not None  # run() ends when all have
+            step, peer = task.transfer.step, task.transfer.src
+            steps[step] = max(steps[step], task.finished_s)
+            if not task.outgoing:
+                arrivals[peer] = max(arrivals.get(peer, begin), task.finished_s)
+        running = [max(steps[: index + 1]) for index in range(len(steps))]
+        return Timings(running[-1] if running else begin, tuple(running), arrivals)
+
+
+def _tasks(rank: int, transfers: Sequence[Transfer]) -> list[_Task]:
+    """The rank's transfers, by step and part. Tags number the transfers of each ordered pair, alike at both ends."""
+    counts: dict[tuple[int, int], int] = {}
+    tasks = []
+    for transfer in transfers:
+        pair = (transfer.src, transfer.dst)
+        tag = counts.get(pair, 0)
+        counts[pair] = tag + 1
+        if rank in pair:
+            tasks.append(_Task(transfer, tag, outgoing=transfer.src == rank))
+    return sorted(tasks, key=lambda task: (task.transfer.step, task.transfer.part))
+
+
+def _order_in_place(tasks: Sequence[_Task]) -> None:
+    """Where input and output are one array: link every task to those that touch the same elements after it.
+
+    A send needs all that arrived there in earlier steps; an arrival must leave alone what a send of its own or an
+    earlier step still reads, and comes after earlier arrivals. Two sends do not disturb one another.
+    """
+    steps = np.array([task.transfer.step for task in tasks])
+    outgoing = np.array([task.outgoing for task in tasks], dtype=bool)
+    starts = np.array([task.transfer.source if task.outgoing else task.transfer.target for task in tasks])
+    stops = starts + np.array([task.transfer.count for task in tasks], dtype=starts.dtype)
+    for index, task in enumerate(tasks):
+        overlap = (starts < stops[index]) & (starts[index] < stops)
+        if task.outgoing:
+            before = overlap & ~outgoing & (steps < steps[index])
+        else:
+            before = overlap & np.where(outgoing, steps <= steps[index], steps < steps[index])
+        for other in np.flatnonzero(before).tolist():
+            tasks[other].unlocks.append(task)
+            task.waits_for += 1
+
+
+def _describe(task: _Task) -> str:
+    transfer = task.transfer
+    way = f"to rank {transfer.dst}" if task.outgoing else f"from rank {transfer.src}"
+    return f"slice {transfer.part} of step {transfer.step} {way}"

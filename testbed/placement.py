@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which host each rank runs on. What a collective does to a fabric depends on little as much as on this."""
+
+from typing import Literal
+
+import numpy as np
+
+from netmodel import PortRef, Topology
+
+Rule = Literal["cross_leaf", "packed", "random"]
+
+
+class PlacementError(ValueError):
+    """The topology has no such placement; the text says why, in one sentence."""
+
+
+def leaf_of(topology: Topology, host: str) -> str:
+    """The switch that the host's first NIC is plugged into."""
+    return topology.peer(PortRef(host, 1)).node
+
+
+def hosts_by_leaf(topology: Topology) -> dict[str, list[str]]:
+    """The hosts of every leaf, both in the topology's order."""
+    leaves: dict[str, list[str]] = {}
+    for host in topology.hosts:
+        leaves.setdefault(leaf_of(topology, host.name), []).append(host.name)
+    return leaves
+
+
+def place(topology: Topology, rule: Rule, ranks: int, seed: int = 0) -> tuple[str, ...]:
+    """The hosts of ranks 0 .. ranks - 1, each used once.
+
+    `packed` fills leaf after leaf: a ring then hardly leaves its leaf. `cross_leaf` puts rank k on leaf k mod L, so
+    that every hop of a ring crosses leaves. `random` draws the hosts from `seed`.
+
+    Raises PlacementError when there are too few hosts or, for `cross_leaf`, when some hop would not cross.
+    """
+    leaves = hosts_by_leaf(topology)
+    packed = [host for hosts in leaves.values() for host in hosts]
+    if ranks > len(packed):
+        raise PlacementError(f"{ranks} ranks need {ranks} hosts, and topology {topology.name} has {len(packed)}")
+    match rule:
+        case "packed":
+            return tuple(packed[:ranks])
+        case "random":
+            order = np.random.default_rng(seed).permutation(len(packed))
+            return tuple(packed[index] for index in order[:ranks])
+        case "cross_leaf":
+            return _cross_leaf(list(leaves.items()), ranks)
+
+
+def _cross_leaf(leaves: list[tuple[str, list[str]]], ranks: int) -> tuple[str, ...]:
+    if len(leaves) < 2:
+        raise PlacementError("placement cross_leaf needs two or more leaves with hosts")
+    if ranks > 1 and ranks % len(leaves) == 1:
+        raise PlacementError(
+            f"placement cross_leaf cannot close a ring of {ranks} ranks over {len(leaves)} leaves: the last rank and "
+            "rank 0 would share a leaf; take one rank more or fewer"
+        )
+    chosen = []
+    for rank in range(ranks):
+        turn, index = divmod(rank, len(leaves))
+        leaf, hosts = leaves[index]
+        if turn >= len(hosts):
+            raise PlacementError(f"placement cross_leaf puts {turn + 1} ranks on {leaf}, which has {len(hosts)} hosts")
+        chosen.append(hosts[turn])
+    return tuple(chosen)

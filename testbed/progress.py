@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress on standard error: a bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from contextlib import ExitStack
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+
+class Steps:
+    """Tells how far a job of `total` steps is. A context manager."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._begin = time.monotonic()
+        self._stack = ExitStack()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        console = Console(stderr=True)
+        if console.is_terminal:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
+            )
+            self._stack.enter_context(self._bar)
+            self._bar.add_task("", total=self._total)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def now(self, text: str) -> None:
+        """Say what is being done."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=text)
+        else:
+            elapsed = time.monotonic() - self._begin
+            print(f"[{self._done}/{self._total} {elapsed:5.1f} s] {text}", file=sys.stderr, flush=True)
+
+    def advance(self) -> None:
+        """One step more is done."""
+        self._done += 1
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0])

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plots of a report: each function takes numbers and gives a matplotlib figure. Nothing is written here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from testbed import metrics
+from testbed.metrics import PolicyResult, Uplink
+from testbed.observations import RunRecord
+from testbed.placement import leaf_of
+from testbed.spec import Experiment
+
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+"""Okabe and Ito's colours, told apart with any kind of colour vision (jfly.uni-koeln.de/color)."""
+
+_INK = "#333333"
+_FAINT = "#999999"
+
+STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.edgecolor": _FAINT,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#E5E5E5",
+    "grid.linewidth": 0.8,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "paralet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A figure with the name of its file and one sentence that says what to see."""
+
+    name: str
+    alt: str
+    draw: Callable[[Experiment, Sequence[PolicyResult], float], Figure]
+
+
+def completion(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """Mean completion time of every policy as a bar, every run as a dot, the ideal as a line."""
+    figure, axes = _figure(8.0, 3.6)
+    places = np.arange(len(results))
+    axes.bar(places, [result.mean_s for result in results], width=0.62, color=_colours(results), alpha=0.85)
+    for place, result in zip(places, results, strict=True):
+        spread = np.linspace(-0.16, 0.16, len(result.runs)) if len(result.runs) > 1 else np.zeros(1)
+        axes.plot(place + spread, result.completions_s, "o", ms=4, mfc="white", mec=_INK, mew=0.9, zorder=3)
+        axes.annotate(
+            f"{result.mean_s / ideal_s:.2f} × ideal",
+            (place, result.worst_s),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+        )
+    axes.axhline(ideal_s, color=_INK, lw=1.2, ls="--", zorder=2)
+    axes.annotate(
+        f"ideal {ideal_s:.3g} s",
+        (1.0, ideal_s),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+    )
+    axes.set_xticks(places, [_label(result) for result in results])
+    axes.set_ylim(0, 1.14 * max(result.worst_s for result in results))
+    axes.set_ylabel("completion time (s)")
+    axes.set_title("Completion time: mean (bar) and every seed (dots)")
+    return figure
+
+
+def uplink_loads(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """One heat map per policy: load of every uplink over the fair share, in the run with the worst imbalance."""
+    links = metrics.uplinks(experiment.topology)
+    leaves = list(dict.fromkeys(link.port.node for link in links))
+    columns = max(sum(link.port.node == leaf for link in links) for leaf in leaves)
+    worst = [max(result.runs, key=lambda run: _imbalance(metrics.loads(run, links))) for result in results]
+    shares = [_shares(metrics.loads(run, links), links, leaves, columns) for run in worst]
+    top = max(2.0, *(float(np.nanmax(share)) for share in shares))
+
+    across = min(3, len(results))
+    rows = -(-len(results) // across)
+    cell = 0.5 if columns <= 8 else 4.0 / columns
+    figure = Figure(figsize=(across * (columns * cell + 1.0) + 0.8, rows * (len(leaves) * 0.42 + 0.9)))
+    panels = np.atleast_1d(figure.subplots(rows, across, squeeze=False)).ravel()
+    image = None
+    for panel, result, run, share in zip(panels, results, worst, shares, strict=False):
+        image = panel.imshow(share, cmap="cividis", vmin=0.0, vmax=top, aspect="auto")
+        panel.set_title(f"{_label(result, ' ')}: max/mean {_imbalance(metrics.loads(run, links)):.2f}", fontsize=9.5)
+        panel.grid(visible=False)
+        panel.set_yticks(range(len(leaves)), leaves)
+        panel.set_xticks(range(columns), _column_labels(links, leaves, columns), fontsize=7.5)
+        panel.tick_params(length=0)
+        panel.spines[:].set_visible(False)
+        if columns <= 8:
+            for (row, column), value in np.ndenumerate(share):
+                if not np.isnan(value):
+                    colour = "white" if value < 0.55 * top else "black"
+                    panel.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
+    for panel in panels[len(results) :]:
+        panel.set_visible(False)
+    if image is not None:
+        figure.colorbar(image, ax=list(panels), label="bytes over the leaf's mean uplink", shrink=0.9)
+    return figure
+
+
+def imbalance(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """Max over mean of all uplinks: mean over the seeds as a bar, every seed as a dot."""
+    links = metrics.uplinks(experiment.topology)
+    figure, axes = _figure(8.0, 3.0)
+    places = np.arange(len(results))
+    values = [[_imbalance(metrics.loads(run, links)) for run in result.runs] for result in results]
+    axes.bar(places, [float(np.mean(value)) for value in values], width=0.62, color=_colours(results), alpha=0.85)
+    for place, value in zip(places, values, strict=True):
+        spread = np.linspace(-0.16, 0.16, len(value)) if len(value) > 1 else np.zeros(1)
+        axes.plot(place + spread, value, "o", ms=4, mfc="white", mec=_INK, mew=0.9, zorder=3)
+    axes.axhline(1.0, color=_INK, lw=1.2, ls="--")
+    axes.set_xticks(places, [_label(result) for result in results])
+    axes.set_ylabel("most loaded uplink / mean")
+    axes.set_ylim(0, None)
+    axes.set_title("Uplink imbalance (1 is perfect balance)")
+    return figure
+
+
+def throughput(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """What reaches all hosts together over time, in each policy's median run."""
+    figure, axes = _figure(8.0, 3.4)
+    for result, colour in zip(results, _colours(results), strict=True):
+        run = _median_run(result)
+        points = metrics.goodput_bps(run)
+        axes.step(
+            [at_s for at_s, _ in points],
+            [rate / 1e6 for _, rate in points],
+            where="mid",
+            color=colour,
+            lw=1.8,
+            label=f"{_label(result, ' ')}, seed {run.seed}",
+        )
+    capacity = sum(experiment.line_rate_bps(rank) for rank in range(experiment.ranks)) / 1e6
+    axes.axhline(capacity, color=_INK, lw=1.2, ls="--", label="all host links full")
+    axes.set_xlabel("time since the start (s)")
+    axes.set_ylabel("to all hosts (Mbit/s)")
+    axes.set_ylim(0, None)
+    axes.set_xlim(0, None)
+    axes.set_title("Throughput over time, median run of each policy")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def steps(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """When each step was complete everywhere, in each policy's median run."""
+    figure, axes = _figure(8.0, 3.4)
+    count = 0
+    for result, colour in zip(results, _colours(results), strict=True):
+        ends = np.cumsum(metrics.step_durations_s(_median_run(result)))
+        count = len(ends)
+        axes.plot(np.arange(1, count + 1), ends, "o-", ms=3, lw=1.6, color=colour, label=_label(result, " "))
+    axes.plot([0, count], [0, ideal_s], color=_INK, lw=1.2, ls="--", label="ideal")
+    axes.set_xlabel("step")
+    axes.set_ylabel("complete on every rank at (s)")
+    axes.set_ylim(0, None)
+    axes.set_xlim(0, None)
+    axes.set_title("Progress through the steps, median run of each policy")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def retransmits(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """Packets sent again per thousand sent."""
+    figure, axes = _figure(8.0, 2.6)
+    places = np.arange(len(results))
+    values = [1000 * result.retransmits / max(1, _packets(result)) for result in results]
+    axes.bar(places, values, width=0.62, color=_colours(results), alpha=0.85)
+    for place, value, result in zip(places, values, results, strict=True):
+        text = f"{result.retransmits:,}"
+        axes.annotate(text, (place, value), xytext=(0, 3), textcoords="offset points", ha="center")
+    axes.set_xticks(places, [_label(result) for result in results])
+    axes.set_ylabel("per 1,000 packets")
+    axes.set_ylim(0, 1.2 * max(*values, 0.1) if len(values) > 1 else 1.2 * max(values[0], 0.1))
+    axes.set_title("Retransmitted packets (numbers: all seeds together)")
+    return figure
+
+
+def predictions(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """Per uplink and run: payload predicted beside bytes counted by the switch."""
+    links = metrics.uplinks(experiment.topology)
+    figure, axes = _figure(5.2, 4.2)
+    top = 0.0
+    for result, colour in zip(results, _colours(results), strict=True):
+        expected = [load / 1e6 for run in result.runs for load in metrics.predicted_loads(experiment, run, links)]
+        counted = [load / 1e6 for run in result.runs for load in metrics.loads(run, links)]
+        top = max(top, *expected, *counted)
+        axes.plot(
+            expected, counted, "o", ms=4, mec="white", mew=0.4, alpha=0.8, color=colour, label=_label(result, " ")
+        )
+    axes.plot([0, top], [0, top], color=_INK, lw=1.0, ls="--", zorder=1, label="equal")
+    axes.set_xlabel("predicted payload (MB)")
+    axes.set_ylabel("counted by the switch, with headers (MB)")
+    axes.set_title("Every uplink of every run")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """The fabric and where the ranks sit in it."""
+    topology = experiment.topology
+    tiers = [
+        [switch.name for switch in topology.switches if switch.role == "spine"],
+        [switch.name for switch in topology.switches if switch.role == "leaf"],
+        [host.name for host in topology.hosts],
+    ]
+    figure, axes = _figure(8.4, 3.0)
+    at: dict[str, tuple[float, float]] = {}
+    for height, names in zip((2.0, 1.1, 0.25), tiers, strict=True):
+        at |= {name: ((index + 0.5) / len(names), height) for index, name in enumerate(names)}
+    for link in topology.links:
+        ends = [at[end.node] for end in (link.a, link.b) if end.node in at]
+        if len(ends) == 2:
+            axes.plot(*zip(*ends, strict=True), color=_FAINT, lw=0.7, zorder=1)
+    rank_of = {host: rank for rank, host in enumerate(experiment.hosts)}
+    colour_of = {leaf: PALETTE[index % len(PALETTE)] for index, leaf in enumerate(tiers[1])}
+    size = 7.5 if len(tiers[2]) <= 24 else 5.0
+    for name, (x, y) in at.items():
+        host = topology.has_host(name)
+        text = (f"rank {rank_of[name]}\n{name}" if name in rank_of else f"\n{name}") if host else name
+        leaf = leaf_of(topology, name) if host else name
+        face = "white" if host and name not in rank_of else colour_of.get(leaf, "#DDDDDD")
+        box = {"boxstyle": "round,pad=0.3", "fc": face, "ec": _FAINT, "lw": 0.8}
+        if face not in ("white", "#DDDDDD"):
+            box["fc"] = (*mpl.colors.to_rgb(face), 0.35)
+        if host and len(tiers[2]) > 64:
+            axes.plot(x, y, "s", ms=2, color=face, mec=_FAINT)
+        else:
+            axes.text(x, y, text, ha="center", va="center", fontsize=size if host else 9, bbox=box, zorder=2)
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_ylim(-0.1, 2.25)
+    axes.set_axis_off()
+    return figure
+
+
+PLOTS = (
+    Plot("topology", "The fabric: spines, leaves, and hosts with their ranks", placement),
+    Plot("completion", "Completion time of every policy and seed beside the ideal", completion),
+    Plot("uplinks", "Load of every leaf-to-spine link under every policy, worst run", uplink_loads),
+    Plot("imbalance", "Most loaded uplink over the mean, per policy and seed", imbalance),
+    Plot("throughput", "Throughput to all hosts over time", throughput),
+    Plot("steps", "When each step was complete on every rank", steps),
+    Plot("retransmits", "Retransmitted packets per policy", retransmits),
+    Plot("predictions", "Predicted beside counted bytes of every uplink", predictions),
+)
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of its own: pyplot would keep it, and choose a back end, for the whole process."""
+    figure = Figure(figsize=(width, height))
+    return figure, figure.subplots()
+
+
+def _colours(results: Sequence[PolicyResult]) -> list[str]:
+    return [PALETTE[index % len(PALETTE)] for index in range(len(results))]
+
+
+def _label(result: PolicyResult, between: str = "\n") -> str:
+    return f"{result.name}{between}(m = {result.m})"
+
+
+def _imbalance(values: Sequence[int]) -> float:
+    return metrics.balance(values).max_over_mean
+
+
+def _median_run(result: PolicyResult) -> RunRecord:
+    return sorted(result.runs, key=lambda run: run.completion_s)[len(result.runs) // 2]
+
+
+def _packets(result: PolicyResult) -> int:
+    return sum(entry.lane.tx_packets for run in result.runs for entry in run.lanes)
+
+
+def _shares(
+    loads: Sequence[int], links: Sequence[Uplink], leaves: Sequence[str], columns: int
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Loads by leaf and uplink, each over the mean of its leaf; nan where a leaf has fewer uplinks than others."""
+    table = np.full((len(leaves), columns), np.nan)
+    for row, leaf in enumerate(leaves):
+        own = [load for load, link in zip(loads, links, strict=True) if link.port.node == leaf]
+        mean = sum(own) / len(own) or 1.0
+        table[row, : len(own)] = [load / mean for load in own]
+    return table
+
+
+def _column_labels(links: Sequence[Uplink], leaves: Sequence[str], columns: int) -> list[str]:
+    """The spines, when they are the same for every leaf; numbers otherwise."""
+    spines = {tuple(link.spine for link in links if link.port.node == leaf) for leaf in leaves}
+    return list(spines.pop()) if len(spines) == 1 and columns <= 8 else [str(index + 1) for index in range(columns)]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pairwise all-to-all: rank r holds one block for every rank; at step s it sends one to rank (r + s) mod n.
+
+Every step is a permutation, so that on a non-blocking fabric no two flows of a step need to meet.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+
+
+class PairwiseAlltoall(Workload):
+    """`kind: pairwise_alltoall`. `bytes` is a rank's whole input: n blocks of which n - 1 travel."""
+
+    kind: Literal["pairwise_alltoall"] = "pairwise_alltoall"
+
+    @property
+    def sends_in_flight(self) -> int | None:
+        """One step's worth: the steps of the pairwise exchange do not pile up on one another."""
+        return self.slices
+
+    def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
+        """n - 1 steps. Block b of rank r's input lands as block r of rank b's output. `seed` plays no part."""
+        size = self._block_elements(ranks)
+        return tuple(
+            Transfer(step - 1, part, rank, peer, peer * size + start, rank * size + start, count)
+            for step in range(1, ranks)
+            for rank in range(ranks)
+            for peer in [(rank + step) % ranks]
+            for part, start, count in cut(0, size, self.slices)
+        )
+
+    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
+        """The rank's own block needs no network: it is in the output from the start."""
+        size = self._block_elements(ranks)
+        data = self.data(rank, seed)
+        output = np.zeros_like(data)
+        output[rank * size : (rank + 1) * size] = data[rank * size : (rank + 1) * size]
+        return Buffers(data, output)
+
+    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
+        """Block s is what rank s held for this one."""
+        size = self._block_elements(ranks)
+        output = np.zeros_like(self.data(rank, seed))
+        for source in range(ranks):
+            block = self.data(source, seed)[rank * size : (rank + 1) * size]
+            output[source * size : (source + 1) * size] = block
+        return output
+
+    def _block_elements(self, ranks: int) -> int:
+        """Blocks are equal, or they would not line up in the outputs; a remainder at the end stays at home."""
+        return self.elements // ranks

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every workload's schedule, carried out in plain memory, gives what the workload says is right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.workloads import KINDS, Buffers, Elements, Transfer, Workload
+from testbed.workloads.base import cut
+
+
+def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
+    """The reference semantics: at every step all sources are read, then all targets written."""
+    buffers: list[Buffers] = [workload.buffers(rank, ranks, seed) for rank in range(ranks)]
+    for _, step in groupby(workload.schedule(ranks, seed), key=lambda transfer: transfer.step):
+        moving: list[tuple[Transfer, Elements]] = [
+            (t, buffers[t.src].input[t.source : t.source + t.count].copy()) for t in step
+        ]
+        for transfer, data in moving:
+            place = buffers[transfer.dst].output[transfer.target : transfer.target + transfer.count]
+            place[:] = place + data if transfer.combine else data
+    return [own.output for own in buffers]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@given(
+    ranks=st.integers(2, 9),
+    extra=st.integers(0, 40),
+    slices=st.integers(1, 7),
+    dtype=st.sampled_from(["int64", "float32"]),
+    seed=st.integers(0, 2**20),
+)
+def test_schedule_gives_the_expected_result(
+    kind: str, ranks: int, extra: int, slices: int, dtype: str, seed: int
+) -> None:
+    size = np.dtype(dtype).itemsize
+    workload = KINDS[kind].model_validate(
+        {"kind": kind, "bytes": (ranks + extra) * size, "slices": slices, "dtype": dtype}
+    )
+    for rank, output in enumerate(simulate(workload, ranks, seed)):
+        assert output.tobytes() == workload.expected(rank, ranks, seed).tobytes()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@given(ranks=st.integers(2, 9), slices=st.integers(1, 5), seed=st.integers(0, 1000))
+def test_schedule_is_well_formed(kind: str, ranks: int, slices: int, seed: int) -> None:
+    workload = KINDS[kind].model_validate({"kind": kind, "bytes": 8 * 50, "slices": slices})
+    transfers = workload.schedule(ranks, seed)
+    assert [t.step for t in transfers] == sorted(t.step for t in transfers)
+    assert all(t.src != t.dst and t.count > 0 for t in transfers)
+    assert all(0 <= t.source <= t.source + t.count <= workload.elements for t in transfers)
+    assert all(0 <= t.target <= t.target + t.count <= workload.elements for t in transfers)
+
+
+def test_ring_moves_two_times_n_minus_one_over_n() -> None:
+    workload = KINDS["ring_allreduce"].model_validate({"bytes": 8 * 1600, "slices": 3})
+    sent = Counter[tuple[int, int]]()
+    for transfer in workload.schedule(16, seed=0):
+        sent[transfer.src, transfer.dst] += transfer.count
+    assert set(sent) == {(rank, (rank + 1) % 16) for rank in range(16)}
+    assert set(sent.values()) == {2 * 15 * 1600 // 16}
+
+
+def test_alltoall_steps_are_permutations() -> None:
+    workload = KINDS["pairwise_alltoall"].model_validate({"bytes": 8 * 70, "slices": 2})
+    for _, step in groupby(workload.schedule(7, seed=0), key=lambda transfer: transfer.step):
+        pairs = {(transfer.src, transfer.dst) for transfer in step}
+        assert len({src for src, _ in pairs}) == len({dst for _, dst in pairs}) == len(pairs) == 7
+
+
+def test_data_depends_on_rank_and_seed_only() -> None:
+    workload = KINDS["ring_allreduce"].model_validate({"bytes": 800})
+    assert np.array_equal(workload.data(1, 2), workload.data(1, 2))
+    assert not np.array_equal(workload.data(1, 2), workload.data(2, 2))
+    assert not np.array_equal(workload.data(1, 2), workload.data(1, 3))
+
+
+@given(start=st.integers(0, 10), length=st.integers(0, 50), parts=st.integers(1, 60))
+def test_cut_covers_everything_once(start: int, length: int, parts: int) -> None:
+    pieces = list(cut(start, start + length, parts))
+    covered = [element for _, first, count in pieces for element in range(first, first + count)]
+    assert covered == list(range(start, start + length))
+    assert max((count for *_, count in pieces), default=0) - min((count for *_, count in pieces), default=0) <= 1
