@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where packets really went, read from the text of OVS's datapath flow table (`dpctl/dump-flows --names`). Pure."""
+"""Where packets go, read from the text of OVS's datapath flow table and of its tracer. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ _FLOW = re.compile(
     r"actions:(?P<actions>\S+)"
 )
 _SET = re.compile(r"set\((?:[^()]|\([^()]*\))*\),")
+_TRACED = re.compile(r"^Datapath actions: (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,26 @@ class ObservedFlow:
 
 
 def observed_flows(text: str) -> Iterator[ObservedFlow]:
-    """Every datapath flow that names one UDP 5-tuple exactly and sends it by one port.
+    """Every flow of `dpctl/dump-flows --names` that names one UDP 5-tuple exactly and sends it by one port.
 
     Flows that wildcard the ports (where a switch had only one way) and flows that drop are left out.
     """
     for line in text.splitlines():
         if match := _FLOW.search(line):
-            out = _SET.sub("", match["actions"])
-            if out == "drop" or "," in out or "(" in out:
+            out = single_output(match["actions"])
+            if out is None:
                 continue
             flow = Flow(IPv4Address(match["src"]), IPv4Address(match["dst"]), int(match["sport"]), int(match["dport"]))
             yield ObservedFlow(flow, match["in_port"], out)
+
+
+def single_output(actions: str) -> str | None:
+    """The interface that datapath actions send to, header rewrites aside; None for a drop or anything else."""
+    out = _SET.sub("", actions)
+    return None if out == "drop" or "," in out or "(" in out else out
+
+
+def traced_output(text: str) -> str | None:
+    """The interface by which a packet would leave, from the text of `ofproto/trace --names`; None if it would not."""
+    actions = _TRACED.search(text)
+    return single_output(actions[1]) if actions else None

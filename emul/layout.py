@@ -15,6 +15,9 @@ from netmodel import Host, Link, PortRef, Topology
 INTERFACE_NAME_MAX = 15
 """Bytes in a Linux interface name without its end (IFNAMSIZ - 1)."""
 
+INTERFACE_GROUP = "4791"
+"""Group number of all switch interfaces of a fabric, by which they are deleted at once."""
+
 _FIRST_NIC_TABLE = 100
 
 
@@ -65,8 +68,11 @@ class Layout:
         return {port: self.interface(port) for port in self.topology.linked_ports() if self.is_switch(port)}
 
     def switch_link_lines(self) -> list[str]:
-        """Lines for `ip -batch` in the main namespace: the MTU of every switch interface."""
-        return [f"link set dev {name} mtu {self.topology.mtu_bytes} up" for name in self.switch_interfaces().values()]
+        """Lines for `ip -batch` in the main namespace: MTU and group of every switch interface."""
+        mtu = self.topology.mtu_bytes
+        return [
+            f"link set dev {name} mtu {mtu} group {INTERFACE_GROUP} up" for name in self.switch_interfaces().values()
+        ]
 
     def switch_shape_lines(self) -> list[str]:
         """Lines for `tc -batch` in the main namespace: what leaves the switches."""

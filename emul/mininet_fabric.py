@@ -18,14 +18,18 @@ from typing import Any, Self
 from emul import packet_sockets, sandbox
 from emul.capture import Capture
 from emul.controller import ControllerProcess
-from emul.flow_dump import observed_flows
-from emul.layout import Layout, switch_end
+from emul.flow_dump import observed_flows, traced_output
+from emul.layout import INTERFACE_GROUP, Layout, switch_end
 from emul.mininet_net import OPENFLOW, Network
 from emul.netlink import read_interface_counters, read_root_qdisc_drops
 from emul.ovs import Datapath, OvsError, PrivateOvs, kernel_datapath_present
-from netmodel import Flow, Link, PortRef, Topology, dump_topology
+from netmodel import Flow, Link, OvsHash, PortRef, Topology, dump_topology, forwarding
+from sdn.hash_check import judge, questions
 
 CONTROLLER_PORT = 6653  # its IANA number; free, for the network namespace is ours alone
+
+HASH_QUESTIONS = 32
+"""Flows traced at start-up to see that OVS hashes as predicted; about 4 ms each."""
 
 _READY_TIMEOUT_S = 60.0
 _LINK_TIMEOUT_S = 10.0
@@ -62,8 +66,9 @@ class MininetFabric:
     log_dir: gets topology.yaml, the logs of OVS and the controller, and pcap/. datapath: "user" runs anywhere,
     "kernel" needs the openvswitch module. pcap: the ports (of switches or hosts) to capture at.
 
-    Raises SandboxError outside the sandbox, LayoutError for a topology it cannot carry, and OvsError, ControllerError,
-    CaptureError or FabricError when a part does not come up.
+    Raises SandboxError outside the sandbox, LayoutError for a topology it cannot carry, HashMismatchError when OVS
+    does not hash as `OvsHash` says, and OvsError, ControllerError, CaptureError or FabricError when a part does not
+    come up.
     """
 
     def __init__(
@@ -181,6 +186,7 @@ class MininetFabric:
         _run(no_ipv6)
         self._ovs = stack.enter_context(PrivateOvs(sandbox.SCRATCH_DIR / "ovs", self._log_dir))
         self._network = Network(layout, self._datapath, CONTROLLER_PORT, self._ovs.command)
+        stack.callback(self._remove_links)
         stack.callback(self._network.stop)
         self._controller = ControllerProcess(topology_file, CONTROLLER_PORT, self._log_dir / "controller.log")
         stack.callback(self._controller.stop)
@@ -198,7 +204,9 @@ class MininetFabric:
         self._network.start_switches()
         # After the bridges: OVS removes foreign qdiscs from a port it takes over.
         _run(["tc", "-batch", "-"], layout.switch_shape_lines())
-        self._controller.wait_for("ready", _READY_TIMEOUT_S)
+        if dead := self._controller.wait_for("ready", _READY_TIMEOUT_S)["dead"]:
+            raise FabricError(f"links {dead} do not come up; see {self._log_dir}")
+        self._check_hash()
         if self._datapath == "user":
             self._give_sockets_room()
         for port in self._pcap:
@@ -206,6 +214,25 @@ class MininetFabric:
         self._indices = {port: socket.if_nametoindex(name) for port, name in self._interfaces.items()}
         self._base = self._raw_counters()
         _log.info("fabric %s is up: %d hosts, %d switches", topology.name, len(topology.hosts), len(topology.switches))
+
+    def traced_port(self, switch_name: str, flow: Flow) -> int | None:
+        """The port by which a switch would send a flow's next packet, None if it would drop it; sends nothing.
+
+        Raises KeyError for an unknown switch and OvsError.
+        """
+        self.topology.switch(switch_name)
+        incoming = next(port.port for port in self._interfaces if port.node == switch_name)
+        packet = (
+            f"in_port={incoming},udp,nw_src={flow.src},nw_dst={flow.dst},"
+            f"udp_src={flow.src_port},udp_dst={flow.dst_port}"
+        )
+        out = traced_output(self._ovs.appctl("ofproto/trace", "--names", switch_name, packet))
+        port = self._ports.get(out or "")
+        return None if port is None else port.port
+
+    def _check_hash(self) -> None:
+        asked = questions(self.topology, forwarding(self.topology), OvsHash(), HASH_QUESTIONS)
+        judge(asked, [self.traced_port(question.switch, question.flow) for question in asked])
 
     def _give_sockets_room(self) -> None:
         # The sending socket is opened for the first packet ever sent, so one is.
@@ -234,6 +261,13 @@ class MininetFabric:
                 f"ovs-vswitchd has {senders} sending and {len(self._receivers)} receiving packet sockets where 1 and "
                 f"{len(self._interfaces)} were expected; this Open vSwitch does its input and output otherwise"
             )
+
+    def _remove_links(self) -> None:
+        """Delete the veths, all at once, so that another fabric can come up in this sandbox."""
+        # Not an error when they are gone: a host's end goes with its namespace, at a time of the kernel's choosing.
+        subprocess.run(
+            ["ip", "link", "delete", "group", INTERFACE_GROUP], stdin=subprocess.DEVNULL, capture_output=True
+        )
 
     def _capture(self, port: PortRef) -> None:
         directory = self._log_dir / "pcap"

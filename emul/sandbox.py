@@ -2,8 +2,8 @@
 """Run a command in network, mount and PID namespaces of its own, which the kernel removes when the command ends.
 
 Clean-up is not code that may be skipped: the command ends, its parent is killed, the terminal goes away, and in every
-case process 1 of the PID namespace dies, with it every process of the sandbox, and with them the namespaces and all that
-lived in them (bridges, veths, daemons, mounts). Nothing outside is looked for by name, so no one else's is ever touched.
+case process 1 of the PID namespace dies, with it every process of the sandbox, and with them the namespaces and all
+that lived in them (bridges, veths, daemons, mounts). Nothing is looked for by name, so no one else's is ever touched.
 """
 
 import os
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -137,10 +137,8 @@ def _forwarding(process: "subprocess.Popen[bytes]") -> Iterator[threading.Event]
             process.kill()
             return
         stopping.set()
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            pass
 
     if threading.current_thread() is not threading.main_thread():
         yield stopping  # only the main thread receives signals

@@ -12,7 +12,7 @@ QUEUE_PACKETS = 96
 """Packets a switch port's queue holds before it drops: 400 KB of 4.2 KB packets, enough for several RoCE windows."""
 
 HOST_QUEUE_PACKETS = 1024
-"""Packets a host NIC's queue holds: a NIC exerts back-pressure rather than drop, so senders' buffers are to fill first."""
+"""Packets a host NIC's queue holds: a NIC exerts back-pressure rather than drop, so sockets' buffers fill first."""
 
 _ETHERNET_HEADER_BYTES = 14
 _BURST_PACKETS = 3

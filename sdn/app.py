@@ -6,7 +6,7 @@
 It listens on 127.0.0.1:N and speaks OpenFlow 1.5. Standard output carries one JSON object per line:
 
     {"event": "listening", "port": N}                                    switches can connect
-    {"event": "ready", "switches": n, "routes": n, "groups": n}         every switch is programmed (barrier answered)
+    {"event": "ready", "switches": n, "routes": n, "groups": n, "dead": []}   every switch is programmed (barrier answered)
     {"event": "links", "dead": [["leaf1:5", "spine1:1"], ..], "switches": [..]}   routes follow these dead links now
     {"event": "error", "detail": "..."}                                 a switch refused something, or a bug
 
@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 from os_ken import cfg
 from os_ken.base.app_manager import AppManager, OSKenApp
@@ -48,8 +48,6 @@ _OFPP_MAX = 0xFFFFFF00
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 _log = logging.getLogger("sdn")
 
-_Arguments = ParamSpec("_Arguments")
-
 
 def announce(event: str, **fields: object) -> None:
     """Write one event line to standard output."""
@@ -57,15 +55,13 @@ def announce(event: str, **fields: object) -> None:
     sys.stdout.flush()
 
 
-def guarded(
-    handler: "Callable[Concatenate[FabricApp, _Arguments], None]",
-) -> "Callable[Concatenate[FabricApp, _Arguments], None]":
+def guarded(handler: "Callable[[FabricApp, Any], None]") -> "Callable[[FabricApp, Any], None]":
     """A handler whose exceptions are logged and announced instead of ending os-ken's event thread."""
 
     @functools.wraps(handler)
-    def wrapper(app: "FabricApp", *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+    def wrapper(app: "FabricApp", event: Any) -> None:
         try:
-            handler(app, *args, **kwargs)
+            handler(app, event)
         except Exception as error:
             _log.exception("handler %s failed", handler.__name__)
             announce("error", detail=f"handler {handler.__name__} failed: {error!r}")
@@ -233,8 +229,9 @@ class FabricApp(OSKenApp):
                     switches=len(held),
                     routes=sum(len(program.routes) for program in held),
                     groups=sum(len(program.groups) for program in held),
+                    dead=_ends(self._dead_links()),
                 )
-                self._announce_links()
+                self._announced_dead = self._dead_links()
         else:
             self._announce_links()
 
@@ -242,10 +239,13 @@ class FabricApp(OSKenApp):
         dead = self._dead_links()
         if dead != self._announced_dead:
             self._announced_dead = dead
-            ends = sorted((str(link.a), str(link.b)) for link in dead)
-            _log.info("dead links %s; changed switches: %s", ends, ", ".join(sorted(self._changed)) or "none")
-            announce("links", dead=ends, switches=sorted(self._changed))
+            _log.info("dead links %s; changed switches: %s", _ends(dead), ", ".join(sorted(self._changed)) or "none")
+            announce("links", dead=_ends(dead), switches=sorted(self._changed))
         self._changed.clear()
+
+
+def _ends(links: Iterable[Link]) -> list[tuple[str, str]]:
+    return sorted((str(link.a), str(link.b)) for link in links)
 
 
 def serve(topology: Topology, port: int) -> None:

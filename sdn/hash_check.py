@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does the switch hash as we predict? Pure: which flows to ask a switch about, and the judgement of its answers.
+
+OVS hashes by murmur3 where it was built without CRC32 instructions (as distributions do), and by something else where
+it was built with them (-msse4.2, ARMv8 CRC): same rules, same version, other choices. Only asking tells.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from netmodel import ENTROPY_PORTS, EcmpHash, Flow, Forwarding, Topology
+
+
+class HashMismatchError(Exception):
+    """A switch chose otherwise than predicted; the text is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A flow for one switch, and the port by which it should leave."""
+
+    switch: str
+    flow: Flow
+    expected_port: int
+
+
+def questions(
+    topology: Topology, routes: Forwarding, ecmp_hash: EcmpHash, count: int, seed: int = 0
+) -> tuple[Question, ...]:
+    """`count` random questions dealt out to the switches that have a choice (none when no switch has one).
+
+    The same seed gives the same questions. A wrong hash gets all right with probability (1 / members) ** count.
+    """
+    generator = random.Random(seed)
+    choices: list[tuple[str, int, list[IPv4Address], Mapping[IPv4Address, tuple[int, ...]]]] = []
+    for switch in topology.switches:
+        groups = routes.groups[switch.name]
+        several = [address for address, ports in groups.items() if len(ports) > 1]
+        if several:
+            choices.append((switch.name, switch.hash_seed, several, groups))
+    sources = [nic.address for host in topology.hosts for nic in host.nics]
+    asked = []
+    for number in range(count if choices else 0):
+        name, hash_seed, several, groups = choices[number % len(choices)]
+        destination = generator.choice(several)
+        source = generator.choice([address for address in sources if address != destination])
+        flow = Flow(source, destination, generator.choice(ENTROPY_PORTS))
+        ports = groups[destination]
+        member = int(ecmp_hash.select(flow.fields(), hash_seed, len(ports))[0])
+        asked.append(Question(name, flow, ports[member]))
+    return tuple(asked)
+
+
+def judge(asked: Sequence[Question], answers: Sequence[int | None]) -> None:
+    """Compare the out ports that switches named (None: the flow would be dropped) with the expected ones.
+
+    Raises HashMismatchError on the first difference.
+    """
+    wrong = [
+        (question, answer) for question, answer in zip(asked, answers, strict=True) if answer != question.expected_port
+    ]
+    if not wrong:
+        return
+    question, answer = wrong[0]
+    flow = question.flow
+    sent = "drops it" if answer is None else f"sends it by port {answer}"
+    raise HashMismatchError(
+        f"this Open vSwitch does not hash as predicted ({len(wrong)} of {len(asked)} flows differ): for UDP "
+        f"{flow.src}:{flow.src_port} to {flow.dst}:{flow.dst_port} {question.switch} {sent} and not by port "
+        f"{question.expected_port}; a build with SSE4.2 or ARM CRC instructions hashes otherwise, "
+        "take your distribution's openvswitch-switch package"
+    )
