@@ -65,10 +65,11 @@ class Forwarding:
     """The routes of every switch: `groups[switch name][address]` is a tuple of out ports, ascending.
 
     A tuple of one port is a plain output; more are the members of an ECMP group, member k being the k-th port.
-    Unreachable addresses are absent (KeyError with a sentence).
+    Unreachable addresses are absent (KeyError with a sentence). `dead_links` are the links that the routes avoid.
     """
 
     groups: Mapping[str, Mapping[IPv4Address, tuple[int, ...]]]
+    dead_links: frozenset[Link] = frozenset()
 
 
 def forwarding(topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
@@ -113,7 +114,7 @@ def _forwarding(topology: Topology, dead_links: frozenset[Link]) -> Forwarding:
     for name in names:
         towards = _groups_of(number[name], sorted(neighbours[number[name]]), distance, home_names)
         groups[name] = SwitchRoutes(name, local.get(name, {}), towards, homes)
-    return Forwarding(groups)
+    return Forwarding(groups, dead_links)
 
 
 _UNREACHABLE = -1

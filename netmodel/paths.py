@@ -171,6 +171,9 @@ class _Walk:
             reached = self._topology.peer(path[-1])
         except KeyError as error:
             raise NoRouteError(f"no path to {self._dst}: {error.args[0]}") from None
+        dead = self._routes.dead_links
+        if dead and self._topology.link_at(path[-1]) in dead:  # the source's own link, which no switch routes over
+            raise NoRouteError(f"no path from {self.origin.node!r} to {self._dst}: the link at {path[-1]} is dead")
         if reached == self._goal:
             return None
         if self._topology.has_host(reached.node):
