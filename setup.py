@@ -26,7 +26,7 @@ class CMakeBuild(build_ext):
 
         in_place = self.inplace or self.editable_mode
         build_tree = ROOT / "build" / ("inplace" if in_place else "wheel")
-        package = (ROOT if in_place else Path(self.build_lib).resolve()) / "hostlib"
+        destination = ROOT if in_place else Path(self.build_lib).resolve()
         self.cmake(
             *("-S", str(SOURCE), "-B", str(build_tree), "-G", "Ninja"),
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
@@ -36,12 +36,11 @@ class CMakeBuild(build_ext):
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
         )
         self.cmake("--build", str(build_tree))
-        self.cmake("--install", str(build_tree), "--component", "python", "--prefix", str(package))
+        self.cmake("--install", str(build_tree), "--component", "python", "--prefix", str(destination))
 
     def cmake(self, *arguments: str) -> None:
         if subprocess.run(["cmake", *arguments], cwd=ROOT).returncode:
             raise SystemExit(f"building the native engine failed: cmake {' '.join(arguments)}")
 
 
-native = [Extension("hostlib._engine", sources=[])] if (SOURCE / "CMakeLists.txt").exists() else []
-setup(ext_modules=native, cmdclass={"build_ext": CMakeBuild})
+setup(ext_modules=[Extension("hostlib._engine", sources=[])], cmdclass={"build_ext": CMakeBuild})
