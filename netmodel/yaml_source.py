@@ -91,12 +91,14 @@ def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
         mark = error.problem_mark or error.context_mark
         what = " ".join(part for part in (error.context, error.problem) if part)
         raise SpecError(file, None if mark is None else mark.line + 1, "", f"not valid YAML: {what}") from None
+    except SpecError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
-        if isinstance(error, SpecError):
-            raise
         # Characters YAML forbids, and values that look like a date but are none, come without a mark.
-        what = str(error).splitlines()[0]
-        raise SpecError(file, None, "", f"not valid YAML: {what}") from None
+        raise SpecError(file, None, "", f"not valid YAML: {str(error).splitlines()[0]}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError):
+        # What PyYAML's constructors run into for values such as `!!bool maybe`, which they do not check.
+        raise SpecError(file, None, "", "not valid YAML: a value does not suit the tag (!!..) before it") from None
 
 
 def _check_depth(events: Iterable[yaml.Event], file: str) -> None:
@@ -275,5 +277,9 @@ def _field(location: Iterable[str | int]) -> str:
     """("links", 3, "rate") -> "links[3].rate"."""
     text = ""
     for segment in location:
-        text += f"[{segment}]" if isinstance(segment, int) else f".{segment}" if text else segment
+        if isinstance(segment, int):
+            text += f"[{segment}]"
+        else:
+            key = segment if segment.isprintable() else repr(segment)
+            text += f".{key}" if text else key
     return text

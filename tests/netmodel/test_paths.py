@@ -112,7 +112,7 @@ def test_dead_links_move_flows() -> None:
 
 def test_a_dead_link_of_the_source_host_leaves_no_path() -> None:
     routes = forwarding(FABRIC, frozenset({FABRIC.link_at(PortRef("h1", 1))}))
-    with pytest.raises(NoRouteError, match="no path from 'h1' to 10.0.1.2: the link at h1:1 is dead"):
+    with pytest.raises(NoRouteError, match=r"no path from 'h1' to 10\.0\.1\.2: the link at h1:1 is dead"):
         equal_cost_paths(FABRIC, "h1", "h4", routes=routes)
 
 

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netmodel import (
+    SpecError,
+    Topology,
+    TopologySpec,
+    derived_hash_seed,
+    derived_mac,
+    dump_topology,
+    leaf_spine,
+    load_topology,
+    parse_yaml,
+)
+from tests.netmodel.sample import random_fabric
+
+COMPACT = """\
+leaf_spine:
+  leaves: 4
+  spines: 2
+  hosts_per_leaf: 3
+  host_rate: 20 Mbit/s
+  fabric_rate: 40M
+  parallel_links: 2
+  mtu_bytes: 1500
+  name: lab
+"""
+SPELT_OUT = """\
+name: pair
+mtu_bytes: 4200
+hosts:
+  - name: h1
+    nics: [{address: 10.0.0.1}]
+  - name: h2
+    nics:
+      - {address: 10.0.0.2, mac: 02:00:00:00:00:02, name: nic0}
+switches:
+  - {name: leaf1, role: leaf}
+  - {name: leaf2, role: leaf, dpid: 77, hash_seed: 5}
+links:
+  - {a: "h1:1", b: "leaf1:1", rate: 1G}
+  - {a: "h2:1", b: "leaf2:1", rate: 1000000000}
+  - {a: "leaf1:2", b: "leaf2:2", rate: 2.5G}
+"""
+
+
+def read(text: str) -> Topology:
+    return parse_yaml(text, TopologySpec, file="t.yaml").topology
+
+
+def test_a_leaf_spine_by_its_numbers() -> None:
+    assert read(COMPACT) == leaf_spine(4, 2, 3, 20_000_000, 40_000_000, 2, 1500, name="lab")
+
+
+def test_defaults_are_those_of_the_builder() -> None:
+    text = "leaf_spine: {leaves: 1, spines: 1, hosts_per_leaf: 1, host_rate: 5}"
+    assert read(text) == leaf_spine(1, 1, 1, 5)
+
+
+def test_what_is_left_out_is_derived() -> None:
+    pair = read(SPELT_OUT)
+    nic = pair.host("h1").nics[0]
+    assert (nic.name, nic.mac) == ("nic0", derived_mac(nic.address))
+    assert pair.host("h2").nics[0].mac == "02:00:00:00:00:02"
+    assert (pair.switch("leaf1").dpid, pair.switch("leaf1").hash_seed) == (1, derived_hash_seed(1))
+    assert (pair.switch("leaf2").dpid, pair.switch("leaf2").hash_seed) == (77, 5)
+    assert [each.rate_bps for each in pair.links] == [10**9, 10**9, 2_500_000_000]
+
+
+@given(st.integers(0, 10**6))
+def test_what_is_dumped_reads_back_equal(seed: int) -> None:
+    topology, _ = random_fabric(seed)
+    assert read(dump_topology(topology)) == topology
+
+
+def test_round_trip_through_a_file(tmp_path: Path) -> None:
+    fabric = leaf_spine(3, 2, 2, 123_456, 10**11, parallel_links=2)
+    file = tmp_path / "t.yaml"
+    file.write_text(dump_topology(fabric))
+    assert load_topology(file) == fabric
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "told"),
+    [
+        (COMPACT, "spines: 2", "spines: 0", "3: leaf_spine.spines: spines is 0, but must lie in 1..65535"),
+        (COMPACT, "20 Mbit/s", "0", "5: leaf_spine.host_rate: rate 0 must lie between"),
+        (COMPACT, "40M", "-1", "6: leaf_spine.fabric_rate: rate -1 must lie between"),
+        (COMPACT, "1500", "90", "8: leaf_spine.mtu_bytes: mtu_bytes is 90"),
+        (COMPACT, "leaves: 4", "leaves: '4'", "2: leaf_spine.leaves: must be a valid integer, not '4'"),
+        (COMPACT, "leaves: 4", "leafs: 4", "2: leaf_spine.leafs: unknown key; did you mean 'leaves'?"),
+        (COMPACT, "leaf_spine:", "leafspine:", "1: leafspine: unknown key; did you mean 'leaf_spine'?"),
+        (COMPACT, "name: lab", "name: 5", "9: leaf_spine.name: must be a valid string, not 5"),
+        (COMPACT, "leaf_spine:", "name: x\nleaf_spine:", "1: name: give either leaf_spine or name, not both"),
+        (SPELT_OUT, "name: pair\n", "", "1: a topology needs either leaf_spine, or name"),
+        (SPELT_OUT, "10.0.0.2", "10.0.0.1", "8: hosts[1].nics[0].address: hosts 'h1' and 'h2' both have address"),
+        (SPELT_OUT, "10.0.0.2", "10.0.0", "8: hosts[1].nics[0].address: '10.0.0' is not an IPv4 address"),
+        (SPELT_OUT, "10.0.0.2", "7", "8: hosts[1].nics[0].address: 7 is not an IPv4 address"),
+        (SPELT_OUT, "02:00:00:00:00:02", "2", "8: hosts[1].nics[0].mac: must be a valid string"),
+        (SPELT_OUT, "role: leaf}", "role: laef}", "10: switches[0].role: must be 'leaf', 'spine' or 'ocs', not 'laef'"),
+        (SPELT_OUT, "77", "1", "11: switches[1].dpid: switches 'leaf1' and 'leaf2' both have dpid 1"),
+        (SPELT_OUT, "role: leaf}", "role: leaf, dpid: -1}", "10: switches[0].dpid: dpid -1"),
+        (SPELT_OUT, '"h2:1"', '"h3:1"', "14: links[1].a: a link ends at h3:1, but there is no host or switch 'h3'"),
+        (SPELT_OUT, '"leaf2:1"', '"leaf1:1"', "14: links[1].b: two links are plugged into port leaf1:1"),
+        (SPELT_OUT, '"h2:1"', "h2", "14: links[1].a: 'h2' is not a port: write it like 'leaf1:3'"),
+        (SPELT_OUT, "1000000000", "0", "14: links[1].rate: rate 0 must lie"),
+        (SPELT_OUT, '"leaf1:2"', '"leaf2:3"', "15: links[2]: link leaf2:3 to leaf2:2 joins switch 'leaf2' to itself"),
+    ],
+)
+def test_errors_name_line_and_field(text: str, old: str, new: str, told: str) -> None:
+    assert text.count(old) >= 1
+    with pytest.raises(SpecError) as refusal:
+        read(text.replace(old, new, 1))
+    assert str(refusal.value).startswith(f"t.yaml:{told}")
