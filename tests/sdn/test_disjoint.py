@@ -3,7 +3,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netmodel import PortRef, Switch, Topology, equal_cost_paths, leaf_spine
@@ -22,6 +22,7 @@ def flows_per_leaf(fabric: Topology, pairs: list[tuple[str, str]]) -> tuple[Coun
     return out, into
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_no_planner_can_better_the_load_of_any_leaf(data: st.DataObject) -> None:
     leaves, spines, hosts, parallel = (data.draw(st.integers(1, most)) for most in (4, 3, 4, 3))
@@ -71,6 +72,7 @@ def test_pairs_on_one_leaf_get_their_only_path() -> None:
     assert assign(fabric, []) == {}
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), max_size=60),
     st.integers(1, 7),
