@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-import sys
+import signal
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--pause-on-failure",
         action="store_true",
-        help="after a failed integration test wait for Enter before its fabric goes, to look around in it (needs -s)",
+        help="after a failed test keep what it started running until Ctrl-C, to look around in it (use with -s)",
     )
 
 
@@ -46,11 +47,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.when == "call" and report.failed and item.config.getoption("pause_on_failure"):
-        print(f"\n{report.longreprtext}\n{item.nodeid} failed; what it started still runs.", file=sys.stderr)
-        with open("/dev/tty") as terminal:
-            print("Press Enter to go on. ", end="", file=sys.stderr, flush=True)
-            terminal.readline()
+        print(
+            f"\n{report.longreprtext}\n\n{item.nodeid} failed. What it started still runs; Ctrl-C ends it.", flush=True
+        )
+        signal.setitimer(signal.ITIMER_REAL, 0)  # no time limit while someone is looking
+        signal.pause()  # waiting for Enter would need the terminal, which a sandbox's process group does not have
     return report
