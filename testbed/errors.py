@@ -13,3 +13,11 @@ class InputError(TestbedError):
 
     The command exits with status 2 and nothing has been started.
     """
+
+
+class Misfit(ValueError):
+    """A spec asks for what cannot be; `where` is the place in it, which `netmodel.load_yaml` turns into a line."""
+
+    def __init__(self, what: str, *where: str | int) -> None:
+        super().__init__(what)
+        self.where = where

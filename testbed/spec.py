@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, model_validator
 
 from netmodel import PortRef, SpecError, Topology, TopologySpec, load_topology, load_yaml
-from testbed.errors import InputError
+from testbed.errors import InputError, Misfit
 from testbed.placement import PlacementError, Rule, leaf_of, place
 from testbed.workloads import AnyWorkload
 
@@ -25,14 +25,6 @@ LARGEST_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
 """What shares an IP packet with the payload at most: IPv4, UDP, BTH, RETH, immediate, ICRC."""
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-
-
-class Misfit(ValueError):
-    """A spec asks for something that does not exist; `where` is the place in it, for `netmodel.load_yaml` to tell."""
-
-    def __init__(self, what: str, *where: str | int) -> None:
-        super().__init__(what)
-        self.where = where
 
 
 class _Section(BaseModel):
@@ -184,8 +176,10 @@ def check(spec: Spec) -> Experiment:
         pcap=tuple(_port(text, topology, index) for index, text in enumerate(spec.pcap)),
         nic=_nic_index(spec.nic, topology, hosts),
     )
-    if spec.workload.elements < len(hosts):
-        raise Misfit(f"{spec.workload.bytes} are less than one element for each rank", "workload", "bytes")
+    try:
+        spec.workload.check_ranks(len(hosts))
+    except Misfit as misfit:
+        raise Misfit(str(misfit), "workload", *misfit.where) from misfit
     if spec.path_mtu is not None and spec.path_mtu + LARGEST_HEADERS_BYTES > topology.mtu_bytes:
         raise Misfit(
             f"{spec.path_mtu} bytes of payload and {LARGEST_HEADERS_BYTES} of headers do not fit the topology's MTU of "
@@ -267,7 +261,6 @@ def _port(text: str, topology: Topology, index: int) -> PortRef:
 
 __all__ = [
     "Experiment",
-    "Misfit",
     "Placement",
     "Policy",
     "Spec",

@@ -37,12 +37,10 @@ def examine() -> list[Finding]:
 
 def _engine() -> Finding:
     try:
-        import hostlib
-
-        back_end = "soft, RoCEv2 over UDP sockets"
-        return Finding("native engine", True, f"hostlib {hostlib.__version__} ({back_end})", "")
+        from hostlib import Device
     except ImportError as error:
         return Finding("native engine", False, f"hostlib cannot be imported: {error}", "make setup")
+    return Finding("native engine", True, f"{Device.__module__}, back end soft (RoCEv2 over UDP sockets)", "")
 
 
 def _verbs() -> Finding:

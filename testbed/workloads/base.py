@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from testbed.errors import Misfit
+
 Elements = NDArray[np.int64] | NDArray[np.float32]
 
 
@@ -63,7 +65,7 @@ class Workload(BaseModel, ABC):
     @model_validator(mode="after")
     def _whole_elements(self) -> "Workload":
         if self.bytes % self.item_bytes:
-            raise ValueError(f"bytes: {self.bytes} is not a whole number of {self.dtype} elements of {self.item_bytes}")
+            raise Misfit(f"{self.bytes} bytes are not a whole number of {self.dtype} elements", "bytes")
         return self
 
     @property
@@ -80,6 +82,11 @@ class Workload(BaseModel, ABC):
     def sends_in_flight(self) -> int | None:
         """How many of a rank's sends may be under way at once; None where the data's own dependencies are the limit."""
         return None
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises Misfit when the workload makes no sense among `ranks` ranks."""
+        if self.elements < ranks:
+            raise Misfit(f"{self.bytes} bytes are less than one element for each of {ranks} ranks", "bytes")
 
     @abstractmethod
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from testbed.errors import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
 
 
@@ -18,6 +19,12 @@ class Permutation(Workload):
 
     kind: Literal["permutation"] = "permutation"
     shift: int | None = Field(default=None, ge=1)
+
+    def check_ranks(self, ranks: int) -> None:
+        """As every workload, and no rank may be its own partner."""
+        super().check_ranks(ranks)
+        if self.shift is not None and self.shift % ranks == 0:
+            raise Misfit(f"a shift by {self.shift} among {ranks} ranks makes every rank its own partner", "shift")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """One step."""

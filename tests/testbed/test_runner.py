@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner and its agents on this machine, without a fabric: what goes well, and every way to end badly."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed import messages
+from testbed.agents import AgentError, Agents
+from testbed.observations import RunRecord
+from testbed.progress import Steps
+from testbed.runner import Runner
+from tests.testbed.experiments import experiment, on_loopback
+from tests.testbed.fake_fabric import FakeFabric
+
+TCP_AGENT = [sys.executable, "-m", "tests.testbed.tcp_transport"]
+
+
+def run(folder: Path, **changes: object) -> list[RunRecord]:
+    made = on_loopback(experiment(folder, **changes))
+    with Steps(1) as steps:
+        return list(Runner(made, FakeFabric(made), folder / "logs", TCP_AGENT).runs(steps))
+
+
+def scripted(folder: Path, program: str) -> Agents:
+    """An agent that runs a Python program instead of obeying."""
+    made = experiment(folder)
+    return Agents(FakeFabric(made).popen, made.hosts[:1], folder / "logs", [sys.executable, "-c", program])
+
+
+@pytest.mark.parametrize("kind", ["ring_allreduce", "permutation", "pairwise_alltoall"])
+def test_runs_every_policy_with_every_seed(tmp_path: Path, kind: str) -> None:
+    records = run(tmp_path, workload={"kind": kind, "bytes": 80_000, "slices": 2})
+    assert [(record.policy, record.seed) for record in records] == [
+        ("ecmp", 1),
+        ("pinned", 1),
+        ("ecmp", 2),
+        ("pinned", 2),
+    ]
+    for record in records:
+        assert record.wrong_bytes == 0
+        assert 0 < max(flow.completion_s for flow in record.flows) <= record.completion_s < 20
+        assert len(record.step_finished_s) == 4
+        assert record.samples[-1].at_s >= record.completion_s
+        assert all(load.tx_bytes > 0 for load in record.links)
+    assert [len(record.seen) for record in records] == [1, 0, 0, 0]  # each flow is told when it is first seen
+    assert {log.name for log in (tmp_path / "logs").iterdir()} == {f"agent-h{n}.log" for n in range(1, 5)}
+
+
+def test_a_failing_agent_gives_its_sentence_and_its_log(tmp_path: Path) -> None:
+    # Without the loopback addresses no device can be opened.
+    made = experiment(tmp_path)
+    runner = Runner(made, FakeFabric(made), tmp_path / "logs", TCP_AGENT)
+    with Steps(1) as steps, pytest.raises(AgentError, match=r"the agent on h\d failed: .*agent-h\d\.log"):
+        list(runner.runs(steps))
+
+
+def test_a_dead_agent_is_told(tmp_path: Path) -> None:
+    with scripted(tmp_path, "import os; os.kill(os.getpid(), 9)") as agents:
+        with pytest.raises(AgentError, match=r"the agent on h1 ended by signal 9; its log is .*agent-h1\.log"):
+            agents.hear(messages.Closed, 10.0)
+        with pytest.raises(AgentError, match="has ended"):
+            agents.tell({0: messages.Close()})
+
+
+def test_a_hanging_agent_is_told_and_killed(tmp_path: Path) -> None:
+    agents = scripted(tmp_path, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: 0); time.sleep(600)")
+    begin = time.monotonic()
+    with pytest.raises(AgentError, match=r"on h1 did not say 'closed' within 0\.3 s"), agents:
+        agents.hear(messages.Closed, 0.3)
+    assert time.monotonic() - begin < 15
+    assert all(agent.process.returncode == -9 for agent in agents._agents)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("hello", "said something that is no report"),
+        ('{"event": "closed", "more": 1}', "said something that is no report"),
+        ('{"event": "connected"}', "said 'connected' where 'closed' was due"),
+        ('{"event": "failed", "error": "out of luck."}', "failed: out of luck; its log"),
+    ],
+)
+def test_only_the_due_report_will_do(tmp_path: Path, line: str, what: str) -> None:
+    talker = f"print({line!r}, flush=True); input()"
+    with scripted(tmp_path, talker) as agents, pytest.raises(AgentError, match=what):
+        agents.hear(messages.Closed, 10.0)
+
+
+def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
+    made = experiment(tmp_path)
+    with Agents(FakeFabric(made).popen, made.hosts[:1], tmp_path / "logs", TCP_AGENT) as agents:
+        agents.tell({0: messages.Close()})
+        with pytest.raises(AgentError, match="close came before prepare"):
+            agents.hear(messages.Closed, 10.0)
+    assert "Traceback" in (tmp_path / "logs" / f"agent-{made.hosts[0]}.log").read_text()
+
+
+def test_nothing_runs_on_after_a_failed_start(tmp_path: Path) -> None:
+    started = []
+
+    def popen(host_name: str, argv: object, **options: object) -> object:
+        if started:
+            raise OSError("no more processes")
+        started.append(FakeFabric(experiment(tmp_path)).popen("h1", [sys.executable, "-c", "input()"], **options))
+        return started[0]
+
+    with pytest.raises(OSError, match="no more processes"):
+        Agents(popen, ["h1", "h2"], tmp_path / "logs")
+    assert started[0].returncode == -9

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs: what they stand for, and the sentence for everything that can be wrong with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netmodel import PortRef, SpecError, dump_topology
+from testbed.errors import InputError
+from testbed.spec import dump, leaf_names, load
+from tests.testbed.experiments import SMALL, experiment, write_spec
+
+ROOT = Path(__file__).parents[2]
+TOPOLOGY = SMALL["topology"]["leaf_spine"]
+
+
+def test_a_spec_says_who_runs_where(tmp_path: Path) -> None:
+    made = experiment(tmp_path, pcap=["leaf1:3"], seeds=[7, 3])
+    assert made.hosts == ("h1", "h3", "h2", "h4")
+    assert leaf_names(made) == ("leaf1", "leaf2", "leaf1", "leaf2")
+    assert made.address(1) == "10.0.1.1"
+    assert made.line_rate_bps(0) == 100_000_000
+    assert made.pcap == (PortRef("leaf1", 3),)
+    assert made.seeds == (7, 3)
+
+
+def test_a_number_of_seeds_counts_from_one(tmp_path: Path) -> None:
+    assert experiment(tmp_path, seeds=3).seeds == (1, 2, 3)
+
+
+def test_a_topology_may_lie_in_a_file_beside_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(dump_topology(experiment(tmp_path).topology))
+    made = experiment(tmp_path, topology={"file": "fabric.yaml"})
+    assert len(made.topology.hosts) == 4
+    assert str(tmp_path) in dump(made.spec)  # the copy in the results must find it from elsewhere
+
+
+def test_a_dumped_spec_is_the_same_experiment(tmp_path: Path) -> None:
+    made = experiment(tmp_path, path_mtu=1024)
+    again = tmp_path / "again.yaml"
+    again.write_text(dump(made.spec))
+    assert load(again) == made
+
+
+@pytest.mark.parametrize("spec", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.name)
+def test_the_experiments_of_the_project_are_valid(spec: Path) -> None:
+    assert load(spec).spec.name == spec.stem
+
+
+def test_options_choose_policies_and_seeds(tmp_path: Path) -> None:
+    made = load(write_spec(tmp_path), policies=["pinned"], seeds=4)
+    assert [policy.name for policy in made.spec.policies] == ["pinned"]
+    assert made.seeds == (1, 2, 3, 4)
+    with pytest.raises(InputError, match="no policy 'spray'; it has ecmp, pinned"):
+        load(write_spec(tmp_path), policies=["spray"])
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"sedes": 3}, "sedes: unknown key; did you mean 'seeds'"),
+    ({"workload": {**SMALL["workload"], "slics": 3}}, "workload.slics: unknown key; did you mean 'slices'"),
+    ({"policies": [{"name": "a", "policy": "ecmp", "lanes": 8}]}, r"policies\[0\].lanes: unknown key"),
+    ({"name": None}, "name: is missing"),
+    ({"name": "../up"}, "name: "),
+    ({"name": "latest"}, "name: 'latest' is the name of the link"),
+    ({"fabric": "fluid"}, "fabric: fluid is not part of this version"),
+    ({"fabric": "softroce"}, "fabric: softroce is not part of this version"),
+    ({"topology": {"leaf_spine": {**TOPOLOGY, "host_rate": 0}}}, "topology.leaf_spine.host_rate: rate 0 must lie"),
+    ({"topology": {"leaf_spine": {**TOPOLOGY, "spines": 0}}}, "topology.leaf_spine"),
+    ({"topology": {"file": "none.yaml"}}, "none.yaml: cannot be read"),
+    ({"topology": {"file": "none.yaml", "rate": 3}}, "topology.rate: unknown key"),
+    ({"placement": {"hosts": ["h1", "h9"]}}, r"placement.hosts\[1\]: topology .* has no host 'h9'"),
+    ({"placement": {"hosts": ["h1", "h1"]}}, r"placement.hosts\[1\]: host h1 has a rank already"),
+    ({"placement": {"rule": "packed", "ranks": 5}}, "placement: 5 ranks need 5 hosts, .* has 4"),
+    ({"placement": {"rule": "cross_leaf", "ranks": 3}}, "placement: .* cannot close a ring of 3"),
+    ({"placement": {"rule": "packed", "hosts": ["h1", "h2"]}}, "placement: give either hosts or rule"),
+    ({"placement": {"hosts": ["h1", "h2"], "ranks": 2}}, "placement.ranks: goes with rule"),
+    ({"nic": "eth7"}, "nic: host h1 has no device 'eth7'; it has nic0"),
+    ({"pcap": ["leaf1:77"]}, r"pcap\[0\]: 'leaf1:77' is no connected switch port"),
+    ({"pcap": ["h1:1"]}, r"pcap\[0\]: 'h1:1' is no connected switch port"),
+    ({"pcap": ["leaf1"]}, r"pcap\[0\]: 'leaf1' is no connected switch port"),
+    ({"policies": []}, "policies: "),
+    ({"policies": [{"name": "a", "policy": "spray"}]}, r"policies\[0\].policy: must be 'ecmp', 'pinned' or 'adaptive'"),
+    ({"policies": [{"name": "a", "policy": "ecmp"}] * 2}, r"policies\[1\].name: another policy is called 'a'"),
+    ({"policies": [{"name": "a", "policy": "ecmp", "m": 0}]}, r"policies\[0\].m: "),
+    ({"seeds": 0}, "seeds: "),
+    ({"seeds": []}, "seeds: "),
+    ({"seeds": [1, 1]}, "seeds: "),
+    ({"seeds": [-1]}, "seeds: "),
+    ({"path_mtu": 9000}, "path_mtu: 9000 bytes of payload and 64 of headers do not fit"),
+    ({"path_mtu": 100}, "path_mtu: "),
+    ({"timeouts": {"run_s": 0}}, "timeouts.run_s: "),
+    ({"workload": {"kind": "gossip", "bytes": 8}}, "workload.kind: must be one of"),
+    ({"workload": {"kind": "ring_allreduce", "bytes": 81}}, "workload.bytes: 81 bytes are not a whole number of int64"),
+    ({"workload": {"kind": "ring_allreduce", "bytes": 8}}, "workload.bytes: 8 bytes are less than one element"),
+    ({"workload": {"kind": "ring_allreduce", "bytes": "80 kB"}}, "workload.bytes: "),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), WRONG, ids=[sentence for _, sentence in WRONG])
+def test_what_is_wrong_is_told_in_one_sentence_with_its_line(
+    tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SpecError, match=sentence) as caught:
+        experiment(tmp_path, **changes)
+    assert "\n" not in str(caught.value)
+    assert caught.value.line is not None or "none.yaml" in str(caught.value)
+
+
+def test_a_partner_that_is_oneself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"workload.shift: "):
+        experiment(tmp_path, workload={"kind": "permutation", "bytes": 800, "shift": 4})
