@@ -124,6 +124,11 @@ class MininetFabric:
         self.topology.host(host_name)
         return subprocess.Popen([*self._enter(host_name), *argv], **popen_kwargs)
 
+    def host_pid(self, host_name: str) -> int:
+        """A process that lives in a host's namespaces, for `nsenter --net --target PID`. Raises KeyError."""
+        self.topology.host(host_name)
+        return self._network.pid(host_name)
+
     def link_counters(self) -> dict[PortRef, LinkCounters]:
         """Counters of every linked switch port, from zero when the fabric came up. About a millisecond for 50 ports."""
         return {
@@ -221,10 +226,9 @@ class MininetFabric:
         Raises KeyError for an unknown switch and OvsError.
         """
         self.topology.switch(switch_name)
-        incoming = next(port.port for port in self._interfaces if port.node == switch_name)
+        # As if from the bridge itself: a switch never sends a packet back by the port it came in by.
         packet = (
-            f"in_port={incoming},udp,nw_src={flow.src},nw_dst={flow.dst},"
-            f"udp_src={flow.src_port},udp_dst={flow.dst_port}"
+            f"in_port=LOCAL,udp,nw_src={flow.src},nw_dst={flow.dst},udp_src={flow.src_port},udp_dst={flow.dst_port}"
         )
         out = traced_output(self._ovs.appctl("ofproto/trace", "--names", switch_name, packet))
         port = self._ports.get(out or "")

@@ -53,7 +53,7 @@ def kernel_datapath_present() -> bool:
 class PrivateOvs:
     """ovsdb-server and ovs-vswitchd of one run. A context manager; sets the OVS_* variables of this process while open.
 
-    run_dir: where the sockets, pid files and database live; keep it short (UNIX socket paths) and inside the sandbox.
+    run_dir: is made for the sockets, pid files and database, and removed; keep it short (UNIX socket paths).
     log_dir: where the daemons' logs go.
     """
 
@@ -62,6 +62,7 @@ class PrivateOvs:
         self.log_dir = log_dir
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._previous: dict[str, str | None] = {}
+        self._made_run_dir = False
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -111,7 +112,11 @@ class PrivateOvs:
 
     def _start(self) -> None:
         schema = find_schema()
-        self.run_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.run_dir.mkdir(parents=True)
+        except FileExistsError as error:
+            raise OvsError(f"{self.run_dir} exists: another Open vSwitch of this sandbox uses it") from error
+        self._made_run_dir = True
         self.log_dir.mkdir(parents=True, exist_ok=True)
         for name, value in self.environment.items():  # Mininet runs ovs-vsctl with our environment
             self._previous[name] = os.environ.get(name)
@@ -187,3 +192,6 @@ class PrivateOvs:
             else:
                 os.environ[name] = value
         self._previous.clear()
+        if self._made_run_dir:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+            self._made_run_dir = False

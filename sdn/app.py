@@ -5,10 +5,11 @@
 
 It listens on 127.0.0.1:N and speaks OpenFlow 1.5. Standard output carries one JSON object per line:
 
-    {"event": "listening", "port": N}                                    switches can connect
-    {"event": "ready", "switches": n, "routes": n, "groups": n, "dead": []}   every switch is programmed (barrier answered)
-    {"event": "links", "dead": [["leaf1:5", "spine1:1"], ..], "switches": [..]}   routes follow these dead links now
-    {"event": "error", "detail": "..."}                                 a switch refused something, or a bug
+    {"event": "listening", "port": N}: switches can connect
+    {"event": "ready", "switches": n, "routes": n, "groups": n, "dead": [..]}: every switch is programmed (barrier seen)
+    {"event": "links", "dead": [["leaf1:5", "spine1:1"], ..], "switches": [..]}: the routes of those switches have been
+        changed, and go round these dead links
+    {"event": "error", "detail": "..."}: a switch refused something, or a bug
 
 and standard error is the log. SIGTERM and SIGINT end it with status 0; a wrong argument is one sentence and status 2.
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the modules marked `sandboxed` in a sandbox each, so that their tests can bring fabrics up as plain code would.
+
+The outer pytest runs a module's selected tests by an inner pytest inside `emul.sandbox` and passes its reports on as its
+own. Whatever a test leaves or breaks is gone with its module's namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emul import probe, sandbox
+
+REPORTS_VARIABLE = "PARALET_TEST_REPORTS"
+"""Set for an inner pytest: the file that takes its reports, one JSON object per line."""
+
+results_key = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
+ran_key = pytest.StashKey[dict[Path, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sandboxed: run the module in a sandbox, where fabrics may be brought up")
+    config.stash[results_key] = defaultdict(list)
+    config.stash[ran_key] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Inner pytest: write the report down."""
+    if (path := os.environ.get(REPORTS_VARIABLE)) and sandbox.inside():
+        with Path(path).open("a") as reports:
+            reports.write(json.dumps(report._to_json()) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Outer pytest: run the item's module in a sandbox unless it has been, and replay the item's reports."""
+    if item.get_closest_marker("sandboxed") is None or sandbox.inside() or not all(f.ok for f in probe()):
+        return None  # the usual protocol, which skips with the reason where the machine cannot run it
+    ran = item.config.stash[ran_key]
+    if item.path not in ran:
+        ran[item.path] = run_module(item.session, item.path)
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = item.config.stash[results_key].get(item.nodeid, [])
+    for data in reports or [lost(item, ran[item.path])]:
+        item.ihook.pytest_runtest_logreport(report=pytest.TestReport._from_json(data))
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def run_module(session: pytest.Session, module: Path) -> str:
+    """Run the session's items of one module in a sandbox; its output."""
+    config = session.config
+    nodes = [item.nodeid for item in session.items if item.path == module]
+    pausing = bool(config.getoption("pause_on_failure"))
+    options = ["--pause-on-failure"] if pausing else []
+    argv = [sys.executable, "-m", "pytest", *nodes, "-q", "-p", "no:cacheprovider", *options]
+    # The terminal is shown the tests' output as it comes when a person wants to see it (-s).
+    shown = config.getoption("capture") == "no"
+    with tempfile.TemporaryDirectory() as directory:
+        reports, output = Path(directory, "reports"), Path(directory, "output")
+        with output.open("wb") as file:
+            status = sandbox.run(
+                [*argv, "-s"] if shown else argv,
+                env={**os.environ, REPORTS_VARIABLE: str(reports)},
+                cwd=config.rootpath,
+                stdin=None if pausing else subprocess.DEVNULL,
+                stdout=None if shown else file,
+                stderr=None if shown else subprocess.STDOUT,
+            )
+        if status == pytest.ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
+        for line in reports.read_text().splitlines() if reports.exists() else ():
+            data = json.loads(line)
+            config.stash[results_key][data["nodeid"]].append(data)
+        return output.read_text(errors="replace")
+
+
+def lost(item: pytest.Item, output: str) -> dict[str, Any]:
+    """The report of an item of which the inner pytest said nothing."""
+    report = pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords={},
+        outcome="failed",
+        longrepr=f"the sandbox ended before this test reported:\n{output}",
+        when="call",
+    )
+    return report._to_json()

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cut link: its traffic moves to where the prediction says, at remote leaves too, and comes back when it is mended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emul import MininetFabric
+from emul.controller import ControllerError
+from netmodel import Flow, Link, OvsHash, PortRef, forwarding, leaf_spine, path_of
+from tests.integration.traffic import RawSender, address, receiver
+
+pytestmark = pytest.mark.sandboxed
+
+TOPOLOGY = leaf_spine(3, 3, 1, 1_000_000_000)
+FLOWS_PER_PAIR = 12
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[MininetFabric]:
+    with MininetFabric(TOPOLOGY, log_dir=tmp_path) as running:
+        yield running
+
+
+def uplink(leaf: str, spine: str) -> Link:
+    return next(link for link in TOPOLOGY.links if {link.a.node, link.b.node} == {leaf, spine})
+
+
+def check_paths(fabric: MininetFabric, dead: frozenset[Link]) -> set[PortRef]:
+    """Send one datagram per flow between all hosts; each must take the path predicted without `dead`. Ports used."""
+    routes = forwarding(TOPOLOGY, dead)
+    names = [host.name for host in TOPOLOGY.hosts]
+    receivers = {name: receiver(fabric, name) for name in names}
+    senders = {name: RawSender(fabric, name) for name in names}
+    used: set[PortRef] = set()
+    for source in names:
+        for destination in names:
+            if source == destination:
+                continue
+            for port in range(50000, 50000 + FLOWS_PER_PAIR):
+                flow = Flow(address(fabric, source), address(fabric, destination), port)
+                path = path_of(TOPOLOGY, flow, OvsHash(), routes=routes)
+                before = fabric.link_counters()
+                senders[source].send(flow.dst, port)
+                receivers[destination].recv(100)
+                after = fabric.link_counters()
+                moved = {at for at in after if after[at].tx_packets != before[at].tx_packets}
+                assert moved == set(path[1:]), (flow, dead)
+                used |= moved
+    for opened in (*receivers.values(), *senders.values()):
+        opened.close()
+    return used
+
+
+def test_traffic_leaves_a_cut_link_and_returns_to_a_mended_one(fabric: MininetFabric) -> None:
+    everything = check_paths(fabric, frozenset())
+    cut = uplink("leaf3", "spine1")
+    assert {cut.a, cut.b} <= everything
+
+    start = time.monotonic()
+    fabric.set_link(cut, up=False)
+    assert time.monotonic() - start < 2
+    used = check_paths(fabric, frozenset({cut}))
+    assert not used & {cut.a, cut.b}
+    # leaf1 still uses spine1 to leaf2, though no longer to leaf3
+    assert uplink("leaf1", "spine1").a in used or uplink("leaf1", "spine1").b in used
+
+    fabric.set_link(cut, up=True)
+    assert check_paths(fabric, frozenset()) == everything
+
+
+def test_several_cuts_add_up_and_a_host_cut_off_is_forgotten_until_it_is_back(fabric: MininetFabric) -> None:
+    cuts = [uplink("leaf1", "spine1"), uplink("leaf1", "spine2"), uplink("leaf2", "spine1")]
+    for number, cut in enumerate(cuts, start=1):
+        fabric.set_link(cut, up=False)
+        check_paths(fabric, frozenset(cuts[:number]))
+    cable = next(link for link in TOPOLOGY.links if "h3" in (link.a.node, link.b.node))
+    fabric.set_link(cable, up=False)
+    assert fabric.traced_port("leaf1", Flow(address(fabric, "h1"), address(fabric, "h3"), 50000)) is None
+    for cut in (cable, *cuts):
+        fabric.set_link(cut, up=True)
+    check_paths(fabric, frozenset())
+
+
+def test_cutting_what_is_cut_does_nothing_and_a_strange_link_is_refused(fabric: MininetFabric) -> None:
+    cut = uplink("leaf1", "spine1")
+    fabric.set_link(cut, up=True)
+    fabric.set_link(cut, up=False)
+    fabric.set_link(cut, up=False)
+    with pytest.raises(ValueError, match="has no link"):
+        fabric.set_link(Link(PortRef("leaf1", 9), PortRef("spine1", 9), 1), up=False)
+
+
+def test_the_fabric_forwards_on_without_its_controller_and_says_when_it_needs_it(fabric: MininetFabric) -> None:
+    controller = next(
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and b"sdn.app" in (entry / "cmdline").read_bytes().split(b"\0")
+    )
+    os.kill(controller, signal.SIGKILL)
+    check_paths(fabric, frozenset())
+    with pytest.raises(ControllerError, match="the controller ended"):
+        fabric.set_link(uplink("leaf1", "spine1"), up=False)

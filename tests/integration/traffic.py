@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sockets inside emulated hosts, opened from the test's own process, and what to do with them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from ipaddress import IPv4Address
+from typing import TypeVar
+
+from emul import MininetFabric
+
+PORT = 4791
+CLONE_NEWNET = 0x40000000
+IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
+SO_RCVBUFFORCE = 33
+FRAME_OVERHEAD = 14 + 20 + 8
+
+Result = TypeVar("Result")
+
+
+def in_host(fabric: MininetFabric, host: str, action: Callable[[], Result]) -> Result:
+    """Run `action` in a thread that has entered the host's network namespace; sockets it opens stay in there."""
+    outcome: list[Result] = []
+    errors: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            namespace = os.open(f"/proc/{fabric.host_pid(host)}/ns/net", os.O_RDONLY)
+            try:
+                if libc.setns(namespace, CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), "setns")
+            finally:
+                os.close(namespace)
+            outcome.append(action())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return outcome[0]
+
+
+def address(fabric: MininetFabric, host: str) -> IPv4Address:
+    return fabric.topology.host(host).nics[0].address
+
+
+def receiver(fabric: MininetFabric, host: str, timeout_s: float = 2.0) -> socket.socket:
+    """A UDP socket at the host's address and the RoCE port; without one, hosts answer with ICMP errors."""
+
+    def make() -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+        made.bind((str(address(fabric, host)), PORT))
+        made.settimeout(timeout_s)
+        return made
+
+    return in_host(fabric, host, make)
+
+
+def sender(fabric: MininetFabric, host: str, port: int = 0) -> socket.socket:
+    """A UDP socket at the host's address that never fragments."""
+
+    def make() -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+        made.bind((str(address(fabric, host)), port))
+        return made
+
+    return in_host(fabric, host, make)
+
+
+class RawSender:
+    """Sends single UDP datagrams from a host with any source port."""
+
+    def __init__(self, fabric: MininetFabric, host: str) -> None:
+        self._socket = in_host(fabric, host, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP))
+        self._socket.bind((str(address(fabric, host)), 0))
+
+    def send(self, destination: IPv4Address, source_port: int, payload: bytes = b"paralet") -> None:
+        header = struct.pack("!HHHH", source_port, PORT, 8 + len(payload), 0)  # a checksum of zero is none
+        self._socket.sendto(header + payload, (str(destination), 0))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def received(from_socket: socket.socket, quiet_s: float = 1.0) -> tuple[int, float, float]:
+    """Datagrams that arrive until none does for `quiet_s`: how many, and the times of the first and the last."""
+    from_socket.settimeout(quiet_s)
+    count, first, last = 0, 0.0, 0.0
+    while True:
+        try:
+            from_socket.recv(1 << 16)
+        except TimeoutError:
+            return count, first, last
+        last = time.monotonic()
+        first = first or last
+        count += 1
