@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host library: messages as ParaLet flowlets over a few shared QPs with chosen UDP source ports.
+
+A :class:`Device` is a NIC address. Devices listen and connect; a :class:`Connection` carries messages between two of
+them; sends and receives never block and return a :class:`Request`.
+"""
+
+from hostlib._engine import (
+    Connection,
+    ConnectionClosed,
+    DeviceError,
+    Listener,
+    MemoryRegion,
+    Request,
+    TransportError,
+    wait_any,
+)
+from hostlib.device import Device, Faults, Policy, local_interfaces
+from hostlib.flowlets import flowlet_bytes, lanes_for, slowdown
+
+__all__ = [
+    "Connection",
+    "ConnectionClosed",
+    "Device",
+    "DeviceError",
+    "Faults",
+    "Listener",
+    "MemoryRegion",
+    "Policy",
+    "Request",
+    "TransportError",
+    "flowlet_bytes",
+    "lanes_for",
+    "local_interfaces",
+    "slowdown",
+    "wait_any",
+]

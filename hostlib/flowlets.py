@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many flowlets, and how large: ParaLet, equation 1 and section 5.2."""
+
+from hostlib import _engine
+
+
+def slowdown(m: int, hosts: float) -> float:
+    """Expected slowdown of the slowest of ``hosts`` senders with ``m`` parallel flowlets each (equation 1).
+
+    ``1 + Phi^-1(1 - 1/hosts) / sqrt(m)``. Optimistic for small m, where the normal approximation of the binomial is
+    poor. Raises ValueError for m < 1 or hosts < 1.
+    """
+    if m < 1 or hosts < 1:
+        raise ValueError(f"m and hosts must be at least 1, not {m} and {hosts}")
+    return _engine.slowdown(m, hosts)
+
+
+def lanes_for(slowdown: float, hosts: float) -> int:
+    """The smallest m whose slowdown by equation 1 is at most ``slowdown`` (> 1) among ``hosts`` hosts.
+
+    Section 5.2 prints 25 for a slowdown of 2 among 10^5 hosts; the formula gives 19.
+    """
+    if slowdown <= 1 or hosts < 1:
+        raise ValueError(f"the slowdown must be above 1 and hosts at least 1, not {slowdown} and {hosts}")
+    return _engine.lanes_for(slowdown, hosts)
+
+
+def flowlet_bytes(bdp_bytes: float, m: int, path_mtu: int = 4096) -> int:
+    """Flowlet size S = 4 BDP / m (section 5.2), at least one packet and in whole packets of ``path_mtu`` bytes."""
+    if bdp_bytes < 0 or m < 1 or path_mtu < 1:
+        raise ValueError("bdp_bytes must not be negative, m and path_mtu must be at least 1")
+    return _engine.flowlet_bytes(bdp_bytes, m, path_mtu)

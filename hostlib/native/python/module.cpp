@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+// hostlib._engine: the native engine as Python sees it. Buffers stay exported, and so cannot move, until the engine is
+// done with them; waiting releases the GIL and answers Ctrl-C.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device.hpp"
+#include "errors.hpp"
+#include "flowlet.hpp"
+#include "icrc.hpp"
+#include "interfaces.hpp"
+#include "signal.hpp"
+
+namespace py = pybind11;
+using namespace paralet;  // NOLINT(google-build-using-namespace): this file is the engine's face
+
+namespace {
+
+constexpr Nanos kSignalCheck = 100 * kMillisecond;  // how soon Ctrl-C is noticed
+constexpr Nanos kCloseTime = 15 * kSecond;
+
+/// An exported Python buffer. Constructed and destroyed with the GIL held.
+class BufferView {
+ public:
+  BufferView(const py::object& object, bool writable) {
+    const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw py::error_already_set();
+  }
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+  ~BufferView() { PyBuffer_Release(&view_); }
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(view_.buf); }
+  [[nodiscard]] std::uint64_t size() const { return static_cast<std::uint64_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
+std::optional<Nanos> to_nanos(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  if (!(*seconds >= 0)) throw py::value_error("timeout_s must not be negative");
+  return from_seconds(*seconds);
+}
+
+/// Waits without the GIL, in slices, so that signal handlers run. False on timeout.
+template <typename Predicate>
+bool wait_for(Predicate ready, std::optional<Nanos> timeout, Nanos spin = 0) {
+  if (ready()) return true;
+  const Nanos start = now();
+  for (;;) {
+    const Nanos waited = now() - start;
+    const Nanos rest = timeout ? *timeout - waited : kSignalCheck;
+    bool done = false;
+    {
+      const py::gil_scoped_release unlocked;
+      while (now() - start < spin && !(done = ready())) {
+      }
+      done = done || completion_signal().wait(ready, std::clamp<Nanos>(rest, 0, kSignalCheck));
+    }
+    if (done) return true;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (timeout && rest <= 0) return false;
+  }
+}
+
+[[noreturn]] void raise(Failure failure, const std::string& error) {
+  switch (failure) {
+    case Failure::kClosed:
+      throw ConnectionClosed(error);
+    case Failure::kDevice:
+      throw DeviceError(error);
+    default:
+      throw TransportError(error);
+  }
+}
+
+[[noreturn]] void raise_timeout(const char* what) {
+  PyErr_SetString(PyExc_TimeoutError, what);
+  throw py::error_already_set();
+}
+
+struct PyRegion {
+  struct Registration {
+    std::shared_ptr<Device> device;
+    std::unique_ptr<BufferView> view;
+    std::uint32_t rkey = 0;
+    ~Registration() { release(); }
+    void release() {
+      if (!view) return;
+      {
+        const py::gil_scoped_release unlocked;
+        try {
+          device->deregister_memory(rkey);
+        } catch (const TransportError&) {  // a closed device has no regions left
+        }
+      }
+      view.reset();
+    }
+  };
+  std::shared_ptr<Registration> registration;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+
+  [[nodiscard]] PyRegion slice(std::uint64_t from, std::uint64_t bytes) const {
+    if (from > length || bytes > length - from) throw py::index_error("the slice lies outside the region");
+    return {registration, offset + from, bytes};
+  }
+};
+
+struct PyRequest {
+  std::shared_ptr<Request> request;
+  Nanos spin = 0;
+
+  [[nodiscard]] Request::State state() const { return request->state.load(std::memory_order_acquire); }
+  [[nodiscard]] bool done() const { return state() != Request::State::kPending; }
+  [[nodiscard]] std::uint64_t wait(std::optional<double> timeout_s) const {
+    if (!wait_for([this] { return done(); }, to_nanos(timeout_s), spin)) {
+      raise_timeout(request->kind == Request::Kind::kSend ? "the send did not finish in time"
+                                                          : "the receive did not finish in time");
+    }
+    if (state() == Request::State::kFailed) raise(request->failure, request->error);
+    return request->bytes;
+  }
+};
+
+class PyConnection {
+ public:
+  PyConnection(std::shared_ptr<Device> device, std::shared_ptr<Connection> connection)
+      : device_(std::move(device)), connection_(std::move(connection)) {}
+  PyConnection(const PyConnection&) = delete;
+  PyConnection& operator=(const PyConnection&) = delete;
+  ~PyConnection() {
+    try {
+      close();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): nobody can be told; the device's close comes last anyway
+    }
+  }
+
+  PyRequest transfer(Request::Kind kind, const py::object& target, std::int64_t tag) {
+    if (tag < 0 || tag > UINT32_MAX) throw py::value_error("tag must be 0 to 4294967295");
+    prune();
+    auto request = std::make_shared<Request>();
+    request->kind = kind;
+    request->connection = connection_;
+    request->tag = static_cast<std::uint32_t>(tag);
+    Held held{request, nullptr, nullptr};
+    if (py::isinstance<PyRegion>(target)) {
+      const auto& region = target.cast<const PyRegion&>();
+      if (!region.registration->view) throw py::value_error("the memory region is closed");
+      if (region.registration->device != device_) throw py::value_error("the memory region belongs to another device");
+      request->data = region.registration->view->data() + region.offset;
+      request->length = region.length;
+      request->rkey = region.registration->rkey;
+      request->region_offset = region.offset;
+      held.registration = region.registration;
+    } else {
+      held.view = std::make_unique<BufferView>(target, kind == Request::Kind::kReceive);
+      request->data = held.view->data();
+      request->length = held.view->size();
+    }
+    held_.push_back(std::move(held));
+    device_->submit(request);
+    return {request, device_->options().busy_poll};
+  }
+
+  void close() {
+    if (closed_) return;
+    closed_ = true;
+    {
+      const py::gil_scoped_release unlocked;
+      try {
+        device_->close_connection(connection_);
+      } catch (const TransportError&) {  // the device is closed, and with it everything
+      }
+    }
+    wait_for(
+        [this] { return connection_->state == Connection::State::kClosed || device_->closed(); }, kCloseTime);
+    prune();
+  }
+  [[nodiscard]] bool closed() const { return closed_; }
+  [[nodiscard]] std::string peer() const { return format_ipv4(connection_->peer_address); }
+
+ private:
+  /// What a pending request needs kept alive.
+  struct Held {
+    std::shared_ptr<Request> request;
+    std::unique_ptr<BufferView> view;
+    std::shared_ptr<PyRegion::Registration> registration;
+  };
+  void prune() {
+    std::erase_if(held_, [](const Held& h) {
+      return h.request->state.load(std::memory_order_acquire) != Request::State::kPending;
+    });
+  }
+
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<Connection> connection_;
+  std::vector<Held> held_;
+  bool closed_ = false;
+};
+
+class PyListener {
+ public:
+  PyListener(std::shared_ptr<Device> device, std::shared_ptr<Listener> listener)
+      : device_(std::move(device)), listener_(std::move(listener)) {}
+
+  [[nodiscard]] py::bytes handle() const {
+    return {reinterpret_cast<const char*>(listener_->handle.data()), listener_->handle.size()};
+  }
+  std::unique_ptr<PyConnection> accept(std::optional<double> timeout_s) {
+    std::shared_ptr<Connection> connection;
+    const auto ready = [&] {
+      const std::lock_guard lock(listener_->mutex);
+      if (listener_->arrived.empty()) return device_->closed();
+      connection = std::move(listener_->arrived.front());
+      listener_->arrived.pop_front();
+      return true;
+    };
+    if (!wait_for(ready, to_nanos(timeout_s))) raise_timeout("nobody connected in time");
+    if (!connection) throw DeviceError("the device is closed");
+    return std::make_unique<PyConnection>(device_, connection);
+  }
+  void close() {
+    const py::gil_scoped_release unlocked;
+    device_->stop_listening(listener_);
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<Listener> listener_;
+};
+
+std::uint32_t address_of(const std::string& text) {
+  const auto address = parse_ipv4(text);
+  if (!address) throw py::value_error("'" + text + "' is not an IPv4 address such as 10.0.0.1");
+  return *address;
+}
+
+py::dict counters(Device& device) {
+  DeviceCounters c;
+  {
+    const py::gil_scoped_release unlocked;
+    c = device.counters();
+  }
+  py::list lanes;
+  for (const LaneCounters& lane : c.lanes) {
+    const RcQpCounters& q = lane.qp.counters;
+    py::dict row;
+    row["peer"] = format_ipv4(lane.peer);
+    row["lane"] = lane.lane;
+    row["port"] = lane.qp.port;
+    row["port_method"] = to_string(lane.method);
+    row["qpn"] = lane.qpn;
+    row["flowlets"] = lane.flowlets;
+    row["moves"] = lane.moves;
+    row["tx_bytes"] = q.tx_bytes;
+    row["tx_packets"] = q.tx_packets;
+    row["rx_bytes"] = q.rx_bytes;
+    row["rx_packets"] = q.rx_packets;
+    row["retransmits"] = q.retransmits;
+    row["timeouts"] = q.timeouts;
+    row["naks"] = q.naks_received;
+    row["rnr"] = q.rnr_received;
+    row["duplicates"] = q.duplicates;
+    row["out_of_order"] = q.out_of_order;
+    row["stale_acks"] = q.stale_acks;
+    row["rtt_s"] = to_seconds(lane.qp.smoothed_rtt);
+    row["min_rtt_s"] = to_seconds(lane.qp.min_rtt);
+    row["window"] = lane.qp.window;
+    lanes.append(row);
+  }
+  py::dict discards;
+  discards["malformed"] = c.discards.malformed;
+  discards["icrc"] = c.discards.icrc;
+  discards["unknown_qp"] = c.discards.unknown_qp;
+  discards["wrong_source"] = c.discards.wrong_source;
+  discards["send_errors"] = c.discards.send_errors;
+  discards["injected"] = c.discards.injected;
+  py::dict out;
+  out["lanes"] = lanes;
+  out["discards"] = discards;
+  out["qps"] = c.lanes.size();
+  out["peers"] = c.peers;
+  out["connections"] = c.connections;
+  return out;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_engine, m) {
+  m.doc() = "The native transport engine. Use it through hostlib.";
+
+  static py::exception<TransportError> transport_error(m, "TransportError");
+  static py::exception<DeviceError> device_error(m, "DeviceError", transport_error);
+  static py::exception<ConnectionClosed> connection_closed(m, "ConnectionClosed", transport_error);
+  for (auto* e : {static_cast<py::object*>(&transport_error), static_cast<py::object*>(&device_error),
+                  static_cast<py::object*>(&connection_closed)}) {
+    e->attr("__module__") = "hostlib";
+  }
+  py::register_exception_translator([](std::exception_ptr p) {
+    try {
+      if (p) std::rethrow_exception(p);
+    } catch (const ConnectionClosed& e) {
+      py::set_error(connection_closed, e.what());
+    } catch (const DeviceError& e) {
+      py::set_error(device_error, e.what());
+    } catch (const TransportError& e) {
+      py::set_error(transport_error, e.what());
+    }
+  });
+
+  py::class_<PyRequest>(m, "Request", "A send or a receive under way.")
+      .def_property_readonly("done", &PyRequest::done, "Whether it has finished or failed.")
+      .def("wait", &PyRequest::wait, py::arg("timeout_s") = py::none(),
+           "Waits for the end and returns the bytes moved. Raises TransportError or ConnectionClosed when it failed, "
+           "TimeoutError when `timeout_s` seconds were not enough (it goes on).");
+
+  py::class_<PyRegion>(m, "MemoryRegion", "Memory registered once for many receives or sends.")
+      .def("slice", &PyRegion::slice, py::arg("offset"), py::arg("length"), "A part of the region, in bytes.")
+      .def_property_readonly("length", [](const PyRegion& r) { return r.length; }, "Bytes.")
+      .def("close", [](const PyRegion& r) { r.registration->release(); },
+           "Deregisters the memory. Nothing may be under way on it.");
+
+  py::class_<PyConnection>(m, "Connection", "Messages to and from one peer, in order per tag.")
+      .def(
+          "send",
+          [](PyConnection& c, const py::object& buffer, std::int64_t tag) {
+            return c.transfer(Request::Kind::kSend, buffer, tag);
+          },
+          py::arg("buffer"), py::arg("tag") = 0,
+          "Starts sending a buffer or a memory region; never blocks. Do not change it before the request is done.")
+      .def(
+          "recv",
+          [](PyConnection& c, const py::object& buffer, std::int64_t tag) {
+            return c.transfer(Request::Kind::kReceive, buffer, tag);
+          },
+          py::arg("buffer"), py::arg("tag") = 0,
+          "Starts receiving into a writable buffer or a memory region; never blocks. The message may be shorter.")
+      .def("close", &PyConnection::close,
+           "Closes: sends not started and receives fail on both sides. Closing twice is allowed.")
+      .def_property_readonly("closed", &PyConnection::closed)
+      .def_property_readonly("peer", &PyConnection::peer, "The peer's IPv4 address.")
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__", [](PyConnection& c, const py::args&) { c.close(); });
+
+  py::class_<PyListener>(m, "Listener", "Where peers connect to.")
+      .def_property_readonly("handle", &PyListener::handle,
+                             "128 bytes that let whoever has them connect; carry them to the peer as you like.")
+      .def("accept", &PyListener::accept, py::arg("timeout_s") = py::none(),
+           "The next connection. Raises TimeoutError.")
+      .def("close", &PyListener::close, "Stops listening; accepted connections stay.");
+
+  py::class_<Device, std::shared_ptr<Device>>(m, "Device")
+      .def(py::init([](const std::string& address, unsigned lanes, const std::string& policy,
+                       const std::map<std::string, std::vector<std::uint16_t>>& ports,
+                       std::optional<std::uint64_t> seed, std::optional<std::uint32_t> path_mtu, double line_rate_bps,
+                       std::optional<double> base_rtt_s, std::optional<std::uint64_t> flowlet_bytes_,
+                       std::optional<std::uint64_t> mice_bytes, std::optional<double> target_queue_s,
+                       std::optional<double> min_timeout_s, double retry_time_s, double busy_poll_s,
+                       double idle_peer_s, const std::array<double, 4>& faults, std::uint64_t fault_seed) {
+             DeviceOptions o;
+             o.address = address_of(address);
+             o.policy.lanes = lanes;
+             o.policy.seed = seed;
+             if (policy == "pinned") {
+               o.policy.kind = PolicyKind::kPinned;
+             } else if (policy == "adaptive") {
+               o.policy.kind = PolicyKind::kAdaptive;
+             }
+             for (const auto& [peer, list] : ports) o.policy.ports[address_of(peer)] = list;
+             o.path_mtu = path_mtu;
+             o.line_rate_bps = line_rate_bps;
+             o.base_rtt = to_nanos(base_rtt_s);
+             o.flowlet_bytes = flowlet_bytes_;
+             o.mice_bytes = mice_bytes;
+             o.target_queue = to_nanos(target_queue_s);
+             o.min_timeout = to_nanos(min_timeout_s);
+             o.retry_time = from_seconds(retry_time_s);
+             o.busy_poll = from_seconds(busy_poll_s);
+             o.idle_peer = from_seconds(idle_peer_s);
+             o.faults = {.drop = faults[0],
+                         .duplicate = faults[1],
+                         .reorder = faults[2],
+                         .corrupt = faults[3],
+                         .seed = fault_seed};
+             return std::make_shared<Device>(o);
+           }),
+           py::kw_only(), py::arg("address"), py::arg("lanes"), py::arg("policy"), py::arg("ports"), py::arg("seed"),
+           py::arg("path_mtu"), py::arg("line_rate_bps"), py::arg("base_rtt_s"), py::arg("flowlet_bytes"),
+           py::arg("mice_bytes"), py::arg("target_queue_s"), py::arg("min_timeout_s"), py::arg("retry_time_s"),
+           py::arg("busy_poll_s"), py::arg("idle_peer_s"), py::arg("faults"), py::arg("fault_seed"))
+      .def("close",
+           [](Device& d) {
+             const py::gil_scoped_release unlocked;
+             d.close();
+           })
+      .def("listen",
+           [](const std::shared_ptr<Device>& d) {
+             std::shared_ptr<Listener> listener;
+             {
+               const py::gil_scoped_release unlocked;
+               listener = d->listen();
+             }
+             return std::make_unique<PyListener>(d, listener);
+           })
+      .def(
+          "connect",
+          [](const std::shared_ptr<Device>& d, const py::bytes& handle, std::optional<double> timeout_s) {
+            const std::string bytes = handle;
+            std::shared_ptr<Connection> connection;
+            {
+              const py::gil_scoped_release unlocked;
+              connection = d->connect(std::as_bytes(std::span(bytes)));
+            }
+            const auto ready = [&] { return connection->state != Connection::State::kConnecting; };
+            auto out = std::make_unique<PyConnection>(d, connection);
+            if (!wait_for(ready, to_nanos(timeout_s))) {
+              out->close();
+              raise_timeout("the peer did not answer in time");
+            }
+            if (connection->failure != Failure::kNone) raise(connection->failure, connection->error);
+            return out;
+          },
+          py::arg("handle"), py::arg("timeout_s"))
+      .def("register",
+           [](const std::shared_ptr<Device>& d, const py::object& buffer) {
+             auto registration = std::make_shared<PyRegion::Registration>();
+             auto view = std::make_unique<BufferView>(buffer, true);
+             {
+               const py::gil_scoped_release unlocked;
+               registration->rkey = d->register_memory(view->data(), view->size());
+             }
+             const std::uint64_t length = view->size();
+             registration->device = d;
+             registration->view = std::move(view);
+             return PyRegion{registration, 0, length};
+           })
+      .def(
+          "set_port",
+          [](Device& d, const std::string& peer, unsigned lane, std::uint16_t port) {
+            const std::uint32_t address = address_of(peer);
+            const py::gil_scoped_release unlocked;
+            return d.set_port(address, lane, port);
+          },
+          py::arg("peer"), py::arg("lane"), py::arg("port"))
+      .def("counters", &counters)
+      .def_property_readonly("path_mtu", &Device::path_mtu)
+      .def_property_readonly("udp_port", &Device::udp_port);
+
+  m.def(
+      "wait_any",
+      [](const std::vector<PyRequest*>& requests, std::optional<double> timeout_s) {
+        if (requests.empty()) throw py::value_error("there is no request to wait for");
+        std::size_t found = 0;
+        const auto ready = [&] {
+          for (std::size_t i = 0; i < requests.size(); ++i) {
+            if (requests[i]->done()) {
+              found = i;
+              return true;
+            }
+          }
+          return false;
+        };
+        if (!wait_for(ready, to_nanos(timeout_s))) raise_timeout("no request finished in time");
+        return found;
+      },
+      py::arg("requests"), py::arg("timeout_s") = py::none(),
+      "The index of a request that is done, the first if there are several. Raises TimeoutError.");
+
+  m.def("slowdown", &slowdown, py::arg("m"), py::arg("hosts"));
+  m.def("lanes_for", &lanes_for, py::arg("slowdown"), py::arg("hosts"));
+  m.def("flowlet_bytes", &flowlet_bytes, py::arg("bdp_bytes"), py::arg("m"), py::arg("path_mtu"));
+  m.def("interfaces", [] {
+    py::list out;
+    for (const Interface& i : interfaces()) out.append(py::make_tuple(i.name, format_ipv4(i.address), i.mtu_bytes));
+    return out;
+  });
+  m.def(
+      "icrc",
+      [](const std::string& src, const std::string& dst, std::uint16_t sport, std::uint16_t dport, std::uint16_t ip_id,
+         const py::bytes& transport) {
+        const std::string bytes = transport;
+        if (bytes.size() < 12) throw py::value_error("a transport packet has at least the 12 bytes of its BTH");
+        return icrc({address_of(src), address_of(dst), sport, dport}, ip_id,
+                    std::as_bytes(std::span(bytes)).first(12), std::as_bytes(std::span(bytes)).subspan(12));
+      },
+      py::kw_only(), py::arg("src"), py::arg("dst"), py::arg("src_port"), py::arg("dst_port"), py::arg("ip_id"),
+      py::arg("transport"));
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "delay_control.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+namespace paralet {
+namespace {
+
+constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
+constexpr double kBeta = 0.8;              // multiplicative decrease per unit of relative excess delay
+constexpr double kMaxDecrease = 0.5;       // of one round trip
+constexpr double kScalingRange = 3.0;      // flow scaling: at most this many extra queue targets for tiny windows
+
+}  // namespace
+
+void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited) {
+  if (rtt <= 0) return;
+  if (srtt_ == 0) {
+    srtt_ = rtt;
+    rttvar_ = rtt / 2;
+  } else {
+    rttvar_ += (std::abs(srtt_ - rtt) - rttvar_) / 4;
+    srtt_ += (rtt - srtt_) / 8;
+  }
+  min_rtt_ = std::min(min_rtt_, rtt);
+
+  const Nanos base = std::min(base_rtt, min_rtt_);
+  // Flow scaling (Swift, section 3.3): many flows on one link mean small windows; their queue varies with the square
+  // root of their number, and a larger target for smaller windows also evens out shares.
+  const double scaling = std::clamp(1.0 / std::sqrt(window_), 0.0, kScalingRange);
+  const double target = static_cast<double>(base) + static_cast<double>(options_.target_queue) * (1.0 + scaling);
+  const double delay = static_cast<double>(rtt);
+  if (delay < target) {
+    if (limited) {
+      const double step = kAdditiveIncrease * packets;
+      window_ += window_ >= 1.0 ? step / window_ : step * 0.25 * window_;
+      window_ = std::min(window_, options_.max_window);
+    }
+  } else {
+    decrease(now, std::max(1.0 - kBeta * (delay - target) / delay, 1.0 - kMaxDecrease));
+  }
+}
+
+void DelayControl::on_loss(Nanos now) { decrease(now, 1.0 - kMaxDecrease); }
+
+void DelayControl::on_timeout(Nanos now, bool repeated) {
+  if (repeated) {
+    window_ = std::max(std::min(window_, 1.0) * 0.5, kMinWindow);
+    last_decrease_ = now;
+  } else {
+    decrease(now, 1.0 - kMaxDecrease);
+  }
+}
+
+void DelayControl::decrease(Nanos now, double factor) {
+  if (now - last_decrease_ < srtt_ && last_decrease_ != -kNever) return;
+  last_decrease_ = now;
+  window_ = std::max(window_ * factor, kMinWindow);
+}
+
+Nanos DelayControl::pacing_interval() const {
+  return window_ < 1.0 ? static_cast<Nanos>(static_cast<double>(srtt_) / window_) : 0;
+}
+
+Nanos DelayControl::timeout(Nanos floor) const {
+  if (srtt_ == 0) return std::max(floor, 100 * kMillisecond);
+  return std::max(floor, srtt_ + 4 * rttvar_);
+}
+
+}  // namespace paralet

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Delay-based congestion control of one QP, after Swift (Kumar et al., SIGCOMM 2020, algorithm 1): the window grows
+// additively while the round trip is below a target and shrinks in proportion to the excess above it, at most once per
+// round trip. Differences from the paper: one delay (no split of fabric and host), the base of the target is the
+// smallest round trip seen on any lane to the peer instead of a hop count, and a window limited by the application or
+// the pacer does not grow.
+#pragma once
+
+#include "clock.hpp"
+
+namespace paralet {
+
+struct DelayControlOptions {
+  Nanos target_queue = 1 * kMillisecond;  ///< queueing delay above the base round trip that a lone full window aims at
+  double initial_window = 16;             ///< packets
+  double max_window = 512;                ///< packets
+};
+
+class DelayControl {
+ public:
+  static constexpr double kMinWindow = 0.01;
+
+  explicit DelayControl(const DelayControlOptions& options) : options_(options), window_(options.initial_window) {}
+
+  /// Packets acknowledged. `rtt` is 0 when this acknowledgement carries no valid sample; `base_rtt` is the smallest
+  /// known round trip to the peer; `limited` tells whether the window, and nothing else, held the sender back.
+  void on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited);
+  /// A gap was reported (NAK sequence error): at most one decrease per round trip.
+  void on_loss(Nanos now);
+  /// Nothing came back within the retransmission timeout; `repeated` when the one before expired too.
+  void on_timeout(Nanos now, bool repeated);
+
+  /// Packets that may be in flight; below 1 it means one packet every rtt / window.
+  [[nodiscard]] double window() const { return window_; }
+  /// Time between packets while the window is below one packet, else 0.
+  [[nodiscard]] Nanos pacing_interval() const;
+  [[nodiscard]] Nanos smoothed_rtt() const { return srtt_; }
+  [[nodiscard]] Nanos min_rtt() const { return min_rtt_; }
+  /// RFC 6298 without its one-second floor.
+  [[nodiscard]] Nanos timeout(Nanos floor) const;
+
+ private:
+  void decrease(Nanos now, double factor);
+
+  DelayControlOptions options_;
+  double window_;
+  Nanos srtt_ = 0;
+  Nanos rttvar_ = 0;
+  Nanos min_rtt_ = kNever;
+  Nanos last_decrease_ = -kNever;
+};
+
+}  // namespace paralet

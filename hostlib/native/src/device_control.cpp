@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers and connections: who may connect, how QPs are exchanged, how both sides let go. docs/protocol.md tells the same
+// as a protocol.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "device.hpp"
+#include "errors.hpp"
+#include "interfaces.hpp"
+#include "random.hpp"
+#include "signal.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr std::size_t kMaxIncoming = 256;  // TCP connections that have not said who they are
+constexpr Nanos kHelloTime = 5 * kSecond;  // they have this long
+constexpr int kPortAttempts = 64;
+
+template <typename... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+
+}  // namespace
+
+// -- sockets -----------------------------------------------------------------------------------------------------
+
+void Device::watch(int fd, bool write) {
+  epoll_event event{};
+  event.events = write ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void Device::send_frame(Peer& peer, const handshake::Frame& frame) {
+  peer.channel->send(frame);
+  watch(peer.channel->fd(), peer.channel->wants_write());
+}
+
+void Device::on_listen_readable() {
+  for (;;) {
+    sockaddr_in from{};
+    socklen_t length = sizeof from;
+    FileDescriptor fd(::accept4(listen_socket_.get(), reinterpret_cast<sockaddr*>(&from), &length,
+                                SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid()) return;
+    if (incoming_.size() >= kMaxIncoming) continue;
+    auto channel = std::make_unique<Channel>(std::move(fd), options_.retry_time);
+    watch(channel->fd(), false);
+    incoming_.push_back({std::move(channel), ntohl(from.sin_addr.s_addr), now() + kHelloTime});
+  }
+}
+
+void Device::on_channel_event(int fd, std::uint32_t events) {
+  const auto serve = [&](Channel& channel) {
+    if ((events & EPOLLOUT) != 0) channel.on_writable();
+    auto frames = channel.on_readable();
+    if (!channel.closed()) watch(fd, channel.wants_write());
+    return frames;
+  };
+  for (std::size_t i = 0; i < incoming_.size(); ++i) {
+    if (incoming_[i].channel->fd() != fd) continue;
+    Incoming incoming = std::move(incoming_[i]);
+    incoming_.erase(incoming_.begin() + static_cast<std::ptrdiff_t>(i));
+    const auto frames = serve(*incoming.channel);
+    if (incoming.channel->closed()) return;
+    if (frames.empty()) {
+      incoming_.push_back(std::move(incoming));
+      return;
+    }
+    const auto* hello = std::get_if<handshake::Hello>(&frames.front());
+    if (hello == nullptr) return;
+    Peer* peer = welcome(incoming, *hello);
+    for (std::size_t f = 1; peer != nullptr && f < frames.size() && !peer->dead; ++f) on_frame(*peer, frames[f]);
+    return;
+  }
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = *peers_[i];
+    if (peer.dead || peer.channel->fd() != fd) continue;
+    for (const auto& frame : serve(*peer.channel)) {
+      if (!peer.dead) on_frame(peer, frame);
+    }
+    if (!peer.dead && peer.channel->closed()) {
+      const std::string& reason = peer.channel->reason();
+      fail_peer(peer, peer.ready ? Failure::kClosed : Failure::kTransport,
+                peer.ready ? format_ipv4(peer.address) + " went away: " + reason
+                           : "cannot connect to " + format_ipv4(peer.address) + ": " + reason);
+    }
+    return;
+  }
+}
+
+// -- listeners ---------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Listener> Device::listen() {
+  auto listener = std::make_shared<Listener>();
+  execute([&] {
+    if (!listen_socket_.valid()) {
+      listen_socket_ = listen_tcp(options_.address, listen_port_);
+      watch(listen_socket_.get(), false);
+    }
+    handshake::Token token{};
+    random_bytes(token);
+    listener->id = next_id_++;
+    listener->handle = handshake::encode(handshake::Handle{.address = options_.address,
+                                                           .tcp_port = listen_port_,
+                                                           .device = guid_,
+                                                           .listener = listener->id,
+                                                           .token = token});
+    listeners_.emplace(listener->id, std::pair(listener, token));
+  });
+  return listener;
+}
+
+void Device::stop_listening(const std::shared_ptr<Listener>& listener) {
+  if (closed()) return;
+  execute([&] {
+    listeners_.erase(listener->id);
+    if (listeners_.empty()) listen_socket_.reset();  // nothing listens that need not
+  });
+}
+
+bool Device::token_matches(std::uint32_t listener, const handshake::Token& token) const {
+  const auto found = listeners_.find(listener);
+  if (found == listeners_.end()) return false;
+  std::byte difference{0};  // in constant time: how long it takes must not tell how much is right
+  for (std::size_t i = 0; i < token.size(); ++i) difference |= token[i] ^ found->second.second[i];
+  return difference == std::byte{0};
+}
+
+// -- peers -------------------------------------------------------------------------------------------------------
+
+Peer& Device::add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes) {
+  peers_.push_back(std::make_unique<Peer>());
+  Peer& peer = *peers_.back();
+  peer.address = address;
+  peer.device = device;
+  peer.lanes.resize(lanes);
+  for (unsigned i = 0; i < lanes; ++i) {
+    peer.lanes[i].qp = backend_->create_qp();
+    qp_owners_.emplace(peer.lanes[i].qp.qpn, QpOwner{&peer, i});
+  }
+  return peer;
+}
+
+handshake::Endpoint Device::endpoint(const Peer& peer) const {
+  handshake::Endpoint out{
+      .device = guid_, .address = options_.address, .udp_port = udp_port_, .path_mtu = path_mtu_, .qps = {}};
+  for (const Lane& lane : peer.lanes) out.qps.push_back(lane.qp);
+  return out;
+}
+
+/// Connects the peer's QPs lane by lane. Throws DeviceError when a lane's source port cannot be had.
+void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
+  peer.path_mtu = std::min(path_mtu_, remote.path_mtu);
+  for (unsigned i = 0; i < peer.lanes.size(); ++i) {
+    Lane& lane = peer.lanes[i];
+    // The connecting side's m sets the number of lanes; a side with fewer uses its own in turn.
+    const unsigned own = i % options_.policy.lanes;
+    const RemoteQp qp{.address = remote.address,
+                      .udp_port = remote.udp_port,
+                      .qpn = remote.qps[i].qpn,
+                      .first_psn = remote.qps[i].first_psn,
+                      .path_mtu = peer.path_mtu};
+    lane.port = policy_->port(remote.address, own);
+    for (int attempt = 0; !backend_->connect_qp(lane.qp.qpn, qp, lane.port); ++attempt) {
+      const auto other = attempt < kPortAttempts ? policy_->alternative(remote.address, own) : std::nullopt;
+      if (!other) {
+        throw DeviceError("UDP source port " + std::to_string(lane.port) + " of " + format_ipv4(options_.address) +
+                          " is taken by another program");
+      }
+      lane.port = *other;
+    }
+  }
+  peer.ready = true;
+  peer.idle_since = now();
+}
+
+/// The peer behind a handle, new or known.
+Peer& Device::open_peer(const handshake::Handle& target) {
+  for (const auto& peer : peers_) {
+    if (peer->dead || peer->device != target.device) continue;
+    // A peer that the other side opened serves as well, unless it has fewer lanes than we want, or is our own
+    // accepting half (a device may connect to itself).
+    const bool serves = peer->lanes.size() >= options_.policy.lanes && target.device != guid_;
+    if (peer->initiator || serves) return *peer;
+  }
+  auto channel =
+      std::make_unique<Channel>(options_.address, target.address, target.tcp_port, options_.retry_time);
+  Peer& peer = add_peer(target.address, target.device, options_.policy.lanes);
+  peer.initiator = true;
+  peer.channel = std::move(channel);
+  send_frame(peer, handshake::Hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(peer)});
+  return peer;
+}
+
+/// Takes a stranger in if it knows a listener's token. nullptr when it is refused.
+Peer* Device::welcome(Incoming& incoming, const handshake::Hello& hello) {
+  if (!token_matches(hello.listener, hello.token)) {
+    incoming.channel->send(handshake::Refuse{"nobody listens there any more, or the handle is wrong"});
+    return nullptr;
+  }
+  if (hello.endpoint.address != incoming.address) {
+    incoming.channel->send(handshake::Refuse{"the address in the hello is not the one it comes from"});
+    return nullptr;
+  }
+  Peer& peer = add_peer(incoming.address, hello.endpoint.device, hello.endpoint.qps.size());
+  peer.channel = std::move(incoming.channel);
+  try {
+    connect_lanes(peer, hello.endpoint);
+  } catch (const DeviceError& error) {
+    send_frame(peer, handshake::Refuse{error.what()});
+    fail_peer(peer, Failure::kDevice, error.what());
+    return nullptr;
+  }
+  send_frame(peer, handshake::Welcome{endpoint(peer)});
+  return &peer;
+}
+
+void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
+  if (peer.dead) return;
+  peer.dead = true;
+  peer.channel.reset();
+  peer.sending.clear();
+  // First the QPs, so that nothing moves any more, then the requests, whose memory is the caller's again.
+  for (const Lane& lane : peer.lanes) {
+    qp_owners_.erase(lane.qp.qpn);
+    backend_->destroy_qp(lane.qp.qpn);
+  }
+  std::vector<std::shared_ptr<Connection>> again;
+  for (const auto& [id, connection] : std::map(connections_.begin(), connections_.end())) {
+    if (connection->peer != &peer) continue;
+    const bool connecting = connection->state == Connection::State::kConnecting;
+    if (connecting && peer.ready && !connection->retried) {
+      // The peer dropped its idle QPs just as we asked: ask afresh, once.
+      connection->retried = true;
+      connection->peer = nullptr;
+      again.push_back(connection);
+      continue;
+    }
+    abandon(*connection, failure, error);
+  }
+  next_housekeeping_ = 0;
+  for (const auto& connection : again) start_connect(connection);
+}
+
+void Device::reap_peers(Nanos t) {
+  for (const auto& peer : peers_) {
+    if (!peer->dead && peer->ready && peer->connections == 0 && t - peer->idle_since > options_.idle_peer) {
+      fail_peer(*peer, Failure::kClosed, "idle");
+    }
+  }
+  std::erase_if(peers_, [](const auto& peer) { return peer->dead; });
+}
+
+// -- connections -------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle) {
+  const auto target = handshake::decode_handle(handle);
+  if (!target) throw std::invalid_argument("this is no paralet handle: pass the listener's 128 bytes unchanged");
+  auto connection = std::make_shared<Connection>();
+  connection->target = *target;
+  connection->peer_address = target->address;
+  execute([&] {
+    connection->id = next_id_++;
+    connections_.emplace(connection->id, connection);
+    start_connect(connection);
+  });
+  return connection;
+}
+
+void Device::start_connect(const std::shared_ptr<Connection>& connection) {
+  try {
+    Peer& peer = open_peer(*connection->target);
+    connection->peer = &peer;
+    ++peer.connections;
+    if (peer.ready) {
+      send_connect(peer, *connection);
+    } else {
+      peer.waiting.push_back(connection);
+    }
+  } catch (const TransportError& error) {
+    abandon(*connection, Failure::kTransport, error.what());
+  }
+}
+
+void Device::send_connect(Peer& peer, const Connection& connection) {
+  send_frame(peer, handshake::Connect{.connection = connection.id,
+                                      .listener = connection.target->listener,
+                                      .token = connection.target->token});
+}
+
+void Device::on_connect(Peer& peer, const handshake::Connect& frame) {
+  if (!token_matches(frame.listener, frame.token)) {
+    send_frame(peer, handshake::Reject{.connection = frame.connection, .reason = "nobody listens there any more"});
+    return;
+  }
+  auto connection = std::make_shared<Connection>();
+  connection->id = next_id_++;
+  connection->remote_id = frame.connection;
+  connection->peer = &peer;
+  connection->peer_address = peer.address;
+  connection->state = Connection::State::kOpen;
+  ++peer.connections;
+  connections_.emplace(connection->id, connection);
+  send_frame(peer, handshake::Accept{.connection = frame.connection, .peer_connection = connection->id});
+  Listener& listener = *listeners_.at(frame.listener).first;
+  {
+    const std::lock_guard lock(listener.mutex);
+    listener.arrived.push_back(connection);
+  }
+  completion_signal().notify();
+}
+
+void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
+  const auto find = [&](std::uint32_t id) -> std::shared_ptr<Connection> {
+    const auto found = connections_.find(id);
+    // Close and Closed may cross: a name that is no longer known is no error.
+    return found != connections_.end() && found->second->peer == &peer ? found->second : nullptr;
+  };
+  std::visit(
+      Overloaded{
+          [&](const handshake::Hello&) { fail_peer(peer, Failure::kTransport, "the peer said hello twice"); },
+          [&](const handshake::Welcome& f) {
+            if (!peer.initiator || peer.ready || f.endpoint.qps.size() != peer.lanes.size() ||
+                f.endpoint.device != peer.device) {
+              fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
+              return;
+            }
+            try {
+              handshake::Endpoint remote = f.endpoint;
+              remote.address = peer.address;  // where the handle said, not where the answer says
+              connect_lanes(peer, remote);
+            } catch (const DeviceError& error) {
+              fail_peer(peer, Failure::kDevice, error.what());
+              return;
+            }
+            for (const auto& connection : peer.waiting) {
+              if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
+            }
+            peer.waiting.clear();
+          },
+          [&](const handshake::Refuse& f) {
+            fail_peer(peer, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
+          },
+          [&](const handshake::Connect& f) {
+            if (peer.ready) on_connect(peer, f);
+          },
+          [&](const handshake::Accept& f) {
+            const auto connection = find(f.connection);
+            if (!connection || connection->state != Connection::State::kConnecting) return;
+            connection->remote_id = f.peer_connection;
+            connection->state = Connection::State::kOpen;
+            completion_signal().notify();
+          },
+          [&](const handshake::Reject& f) {
+            const auto connection = find(f.connection);
+            if (connection && connection->state == Connection::State::kConnecting) {
+              abandon(*connection, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
+            }
+          },
+          [&](const handshake::Close& f) {
+            if (const auto connection = find(f.connection)) on_close(*connection);
+          },
+          [&](const handshake::Closed& f) {
+            if (const auto connection = find(f.connection)) {
+              connection->peer_quiet = true;
+              advance_close(*connection);
+            }
+          },
+          [&](const handshake::Overrun& f) {
+            const auto connection = find(f.connection);
+            Request* request = f.slot < peer.slots.size() ? peer.slots[f.slot] : nullptr;
+            if (!connection || request == nullptr || request->connection != connection) return;
+            const auto keep = connection->receives.extract(request);
+            release_receive(*request);
+            fail(*request, Failure::kTransport,
+                 "a message of " + std::to_string(f.message_bytes) + " bytes met a receive of " +
+                     std::to_string(request->length) + ": receive at least as much as is sent");
+          },
+      },
+      frame);
+}
+
+// -- closing -----------------------------------------------------------------------------------------------------
+//
+// A side that closes starts no more flowlets, waits for those it has posted, and says Close: from then on it is quiet.
+// The other side does the same and answers Closed. Only when the peer is quiet are receives taken back, so no flowlet
+// ever meets memory that is no longer registered.
+
+void Device::close_connection(const std::shared_ptr<Connection>& connection) {
+  if (closed()) return;
+  execute([&] { begin_close(connection); });
+}
+
+void Device::stop_sending(Connection& connection, const std::string& why) {
+  while (!connection.sends.empty()) {
+    fail(*connection.sends.front(), Failure::kClosed, why);
+    connection.sends.pop_front();
+  }
+  std::erase_if(connection.peer->sending, [&](const Request* r) { return r->connection.get() == &connection; });
+}
+
+void Device::begin_close(const std::shared_ptr<Connection>& connection) {
+  if (connection->state == Connection::State::kConnecting) {
+    abandon(*connection, Failure::kClosed, "the connection was closed");
+  } else if (connection->state == Connection::State::kOpen) {
+    connection->state = Connection::State::kClosing;
+    stop_sending(*connection, "the connection was closed");
+    advance_close(*connection);
+  }
+}
+
+void Device::on_close(Connection& connection) {
+  connection.peer_quiet = true;
+  connection.reply_closed = true;
+  if (connection.failure == Failure::kNone) {
+    connection.error = format_ipv4(connection.peer_address) + " closed the connection";
+    connection.failure = Failure::kClosed;
+  }
+  stop_sending(connection, connection.error);
+  fail_receives(connection, connection.error);
+  advance_close(connection);
+}
+
+void Device::fail_receives(Connection& connection, const std::string& error) {
+  while (!connection.receives.empty()) {
+    const auto request = std::move(connection.receives.begin()->second);
+    connection.receives.erase(connection.receives.begin());
+    release_receive(*request);
+    fail(*request, Failure::kClosed, error);
+  }
+}
+
+void Device::advance_close(Connection& connection) {
+  for (auto entry = connection.in_flight.begin(); entry != connection.in_flight.end();) {
+    if (entry->second->posted > 0) return;  // still moving
+    fail(*entry->second, Failure::kClosed, "the connection was closed before the message was sent");
+    entry = connection.in_flight.erase(entry);
+  }
+  if (connection.reply_closed) {
+    connection.reply_closed = false;
+    send_frame(*connection.peer, handshake::Closed{connection.remote_id});
+  }
+  if (connection.state != Connection::State::kClosing) return;
+  if (connection.peer_quiet) {
+    finalize(connection);
+  } else if (!connection.close_sent) {
+    connection.close_sent = true;
+    send_frame(*connection.peer, handshake::Close{connection.remote_id});
+  }
+}
+
+/// Takes a connection out of all books; the peer moves nothing for it any more.
+void Device::finalize(Connection& connection) {
+  const auto keep = connections_.extract(connection.id);
+  fail_receives(connection, "the connection was closed");
+  if (connection.peer != nullptr && --connection.peer->connections == 0) connection.peer->idle_since = now();
+  connection.peer = nullptr;
+  connection.state = Connection::State::kClosed;
+  completion_signal().notify();
+}
+
+/// The connection is over without the peer's consent: its QPs are gone, or it never came to be.
+void Device::abandon(Connection& connection, Failure failure, const std::string& error) {
+  if (connection.failure == Failure::kNone) {
+    connection.error = error;
+    connection.failure = failure;
+  }
+  if (connection.peer != nullptr) stop_sending(connection, error);
+  for (const auto& [raw, request] : connection.in_flight) fail(*request, failure, error);
+  connection.in_flight.clear();
+  for (const auto& [raw, request] : connection.receives) {
+    release_receive(*request);
+    fail(*request, failure, error);
+  }
+  connection.receives.clear();
+  finalize(connection);
+}
+
+}  // namespace paralet

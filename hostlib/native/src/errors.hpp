@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace paralet {
+
+/// A transfer or a connection failed.
+struct TransportError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// A device cannot be opened or used as asked.
+struct DeviceError : TransportError {
+  using TransportError::TransportError;
+};
+/// The other side closed the connection or went away.
+struct ConnectionClosed : TransportError {
+  using TransportError::TransportError;
+};
+
+}  // namespace paralet

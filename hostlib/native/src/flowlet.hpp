@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace paralet {
+
+/// ParaLet, equation 1: expected slowdown of `hosts` senders with m parallel flowlets each, 1 + Phi^-1(1 - 1/N) / sqrt(m).
+/// Optimistic for small m, where the normal approximation of the binomial is poor.
+double slowdown(unsigned m, double hosts);
+
+/// The smallest m whose slowdown (equation 1) does not exceed `target` > 1.
+unsigned lanes_for(double target, double hosts);
+
+/// ParaLet, section 5.2: S = 4 BDP / m, at least one packet, in whole packets.
+std::uint64_t flowlet_bytes(double bdp_bytes, unsigned m, std::uint32_t path_mtu);
+
+/// A message cut into flowlets. Their number travels in 16 bits, so huge messages get larger flowlets.
+struct Flowlets {
+  static constexpr std::uint64_t kMaxCount = 65535;
+
+  /// `size_bytes` > 0 is S, rounded up to whole packets.
+  Flowlets(std::uint64_t message_bytes, std::uint64_t size_bytes, std::uint32_t path_mtu);
+
+  std::uint64_t message_bytes;
+  std::uint64_t size_bytes;  ///< of every flowlet but the last
+  std::uint32_t count;       ///< at least 1: an empty message is one empty flowlet
+
+  [[nodiscard]] std::uint64_t offset(std::uint32_t index) const { return index * size_bytes; }
+  [[nodiscard]] std::uint64_t length(std::uint32_t index) const {
+    return index + 1 < count ? size_bytes : message_bytes - offset(index);
+  }
+};
+
+}  // namespace paralet

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The invariant CRC of RoCEv2 (IBTA annex A17.3.3): CRC-32 over the packet from the IP header on, with the fields that
+// switches may change masked to ones (type of service, TTL, IP checksum, UDP checksum, BTH resv8a). As in Linux's
+// drivers/infiniband/sw/rxe/rxe_icrc.c.
+//
+// A UDP socket neither sets nor sees the IPv4 identification, which the ICRC covers. What Linux puts there is known:
+// an unconnected socket with path MTU discovery sends DF with identification 0, and segment i of a UDP_SEGMENT batch
+// carries i. A receiver that cannot see it recovers it: CRC-32 is linear, so computed and received value differ by
+// L(identification), a 16-dimensional space that is inverted once per packet length.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace paralet {
+
+/// Addresses and ports in host byte order.
+struct UdpFlow {
+  std::uint32_t src_address = 0;
+  std::uint32_t dst_address = 0;
+  std::uint16_t src_port = 0;
+  std::uint16_t dst_port = 0;
+};
+
+/// ICRC of a packet given in pieces: `header` starts with the BTH; `pad` zero bytes follow the payload.
+std::uint32_t icrc(const UdpFlow& flow, std::uint16_t ip_id, std::span<const std::byte> header,
+                   std::span<const std::byte> payload, std::uint8_t pad = 0);
+
+/// Checks received packets.
+class IcrcVerifier {
+ public:
+  /// `datagram` is BTH to ICRC; `likely_id` is tried first; identifications up to `max_id` are accepted. Each bit of
+  /// max_id costs one bit of the check's 32.
+  bool verify(const UdpFlow& flow, std::span<const std::byte> datagram, std::uint16_t likely_id, std::uint16_t max_id);
+
+ private:
+  /// Inverse of identification -> CRC difference for one packet length, in echelon form.
+  struct Inverse {
+    std::size_t length = 0;  // 0: unused
+    std::array<std::uint32_t, 16> vector{};
+    std::array<std::uint16_t, 16> id{};
+    std::array<std::uint32_t, 16> pivot{};
+  };
+  const Inverse& inverse(std::size_t length);
+  std::array<Inverse, 64> cache_{};
+};
+
+}  // namespace paralet

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace paralet {
+
+struct Interface {
+  std::string name;
+  std::uint32_t address = 0;  ///< IPv4, host byte order
+  std::uint32_t mtu_bytes = 0;
+};
+
+/// The IPv4 addresses of this network namespace. Throws std::system_error when the kernel refuses.
+std::vector<Interface> interfaces();
+/// The interface that owns `address`; all of 127.0.0.0/8 belongs to the loopback interface.
+std::optional<Interface> interface_of(std::uint32_t address);
+
+/// "10.0.0.1" to host byte order; nothing when it is no IPv4 address.
+std::optional<std::uint32_t> parse_ipv4(const std::string& text);
+std::string format_ipv4(std::uint32_t address);
+
+}  // namespace paralet

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory_table.hpp"
+
+#include "random.hpp"
+
+namespace paralet {
+
+std::uint32_t MemoryTable::add(std::byte* base, std::uint64_t length) {
+  for (;;) {
+    const std::uint32_t rkey = random_u32();
+    if (rkey != 0 && regions_.try_emplace(rkey, Region{base, length}).second) return rkey;
+  }
+}
+
+std::byte* MemoryTable::resolve(std::uint32_t rkey, std::uint64_t offset, std::uint64_t length) const {
+  const auto found = regions_.find(rkey);
+  if (found == regions_.end()) return nullptr;
+  const Region& region = found->second;
+  if (offset > region.length || length > region.length - offset) return nullptr;
+  return region.base + offset;
+}
+
+}  // namespace paralet

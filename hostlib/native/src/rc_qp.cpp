@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rc_qp.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace paralet {
+namespace {
+
+using wire::Opcode;
+using wire::Syndrome;
+
+// 0.64 ms: long enough for a receiver to repost, short beside any timeout (table 47).
+constexpr std::uint8_t kRnrTimerCode = 12;
+constexpr std::uint64_t kMaxAckInterval = 16;
+constexpr unsigned kMaxBackoff = 6;
+
+/// Distance a - b of two PSNs as a signed 24-bit number (section 9.7.1).
+std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(((a - b) & wire::kPsnMask) << 8) >> 8;
+}
+
+Opcode opcode_for(WorkKind kind, bool first, bool last) {
+  if (kind == WorkKind::kSend) {
+    if (first) return last ? Opcode::kSendOnly : Opcode::kSendFirst;
+    return last ? Opcode::kSendLast : Opcode::kSendMiddle;
+  }
+  const bool imm = kind == WorkKind::kWriteImm;
+  if (first && last) return imm ? Opcode::kWriteOnlyImm : Opcode::kWriteOnly;
+  if (first) return Opcode::kWriteFirst;
+  if (last) return imm ? Opcode::kWriteLastImm : Opcode::kWriteLast;
+  return Opcode::kWriteMiddle;
+}
+
+}  // namespace
+
+const char* to_string(Status status) {
+  switch (status) {
+    case Status::kSuccess:
+      return "success";
+    case Status::kRemoteAccess:
+      return "the peer refused access to its memory (rkey or range)";
+    case Status::kRemoteInvalid:
+      return "the peer found the request malformed";
+    case Status::kRemoteOperation:
+      return "the peer could not carry out the request";
+    case Status::kRetryExceeded:
+      return "the peer did not answer within the retry time";
+    case Status::kFlushed:
+      return "the queue pair was closed or failed before the request was done";
+  }
+  return "unknown status";
+}
+
+RcQp::RcQp(const RcQpOptions& options, const MemoryTable& memory, ReceiveQueue& receive_queue,
+           std::vector<Completion>& completions)
+    : options_(options),
+      memory_(memory),
+      receive_queue_(receive_queue),
+      completions_(completions),
+      control_(options.control),
+      expected_psn_(options.remote_first_psn) {}
+
+std::uint32_t RcQp::psn_of(std::uint64_t position) const {
+  return (options_.first_psn + static_cast<std::uint32_t>(position)) & wire::kPsnMask;
+}
+
+void RcQp::post(const WorkRequest& request) {
+  const std::uint64_t packets = std::max<std::uint64_t>(1, (request.length + options_.path_mtu - 1) / options_.path_mtu);
+  Work work{.request = request, .first = posted_, .end = posted_ + packets};
+  if (failed_) {
+    complete(work, Status::kFlushed);
+    return;
+  }
+  posted_ += packets;
+  work_.push_back(std::move(work));
+}
+
+bool RcQp::can_send(Nanos now) const {
+  if (failed_ || next_ == posted_ || now < rnr_until_) return false;
+  const double window = control_.window();
+  if (window >= 1.0) return static_cast<double>(in_flight()) < window;
+  return in_flight() == 0 && now >= pace_until_;
+}
+
+std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
+  if (!can_send(now)) return std::nullopt;
+  while (next_ >= work_[cursor_].end) ++cursor_;
+  const Work& work = work_[cursor_];
+  const WorkRequest& request = work.request;
+  const bool first = next_ == work.first;
+  const bool last = next_ + 1 == work.end;
+  const std::uint64_t offset = (next_ - work.first) * options_.path_mtu;
+  const std::uint32_t bytes = last ? static_cast<std::uint32_t>(request.length - offset) : options_.path_mtu;
+  const std::byte* data = request.data != nullptr ? request.data : request.inline_data.data();
+  const auto pad = static_cast<std::uint8_t>((4 - (bytes & 3)) & 3);
+
+  // Ask for an acknowledgement often enough that the window never stalls on one, and at the end of what can be sent.
+  const auto window = static_cast<std::uint64_t>(std::max(1.0, control_.window()));
+  ++since_ack_request_;
+  const bool ack_request = next_ + 1 == posted_ || in_flight() + 1 >= window ||
+                           since_ack_request_ >= std::clamp<std::uint64_t>(window / 4, 1, kMaxAckInterval);
+  if (ack_request) {
+    since_ack_request_ = 0;
+    if (next_ == highest_sent_) {  // Karn's rule: a packet sent twice times neither
+      marks_[next_mark_] = {.position = next_, .when = now};
+      next_mark_ = (next_mark_ + 1) % marks_.size();
+    }
+  }
+
+  OutgoingPacket out;
+  out.header = wire::data_header(opcode_for(request.kind, first, last), options_.remote_qpn, psn_of(next_), ack_request,
+                                 pad, request.remote_address, request.rkey, request.length, request.imm);
+  out.payload = {data + offset, bytes};
+  out.pad = pad;
+
+  ++counters_.tx_packets;
+  counters_.tx_bytes += bytes;
+  if (next_ < highest_sent_) ++counters_.retransmits;
+  ++next_;
+  highest_sent_ = std::max(highest_sent_, next_);
+  if (control_.window() < 1.0) pace_until_ = now + control_.pacing_interval();
+  if (timer_ == kNever) {
+    last_progress_ = now;
+    arm_timer(now);
+  }
+  return out;
+}
+
+void RcQp::arm_timer(Nanos now) {
+  timer_ = now + (control_.timeout(options_.min_timeout) << std::min(consecutive_timeouts_, kMaxBackoff));
+}
+
+void RcQp::complete(const Work& work, Status status) {
+  completions_.push_back({.kind = Completion::Kind::kSent,
+                          .status = status,
+                          .qpn = options_.qpn,
+                          .cookie = work.request.cookie,
+                          .byte_length = work.request.length,
+                          .imm = work.request.imm});
+}
+
+void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
+  if (acknowledged_end <= unacked_) return;
+  Nanos rtt = 0;
+  for (const SentMark& mark : marks_) {
+    if (mark.position == acknowledged_end - 1) rtt = now - mark.when;
+  }
+  const auto packets = static_cast<unsigned>(acknowledged_end - unacked_);
+  // The window held the sender back if it was full before this acknowledgement.
+  const bool limited = static_cast<double>(in_flight()) + 1.0 > control_.window();
+  control_.on_ack(now, packets, rtt, base_rtt, limited);
+
+  unacked_ = acknowledged_end;
+  next_ = std::max(next_, unacked_);
+  while (!work_.empty() && work_.front().end <= unacked_) {
+    complete(work_.front(), Status::kSuccess);
+    work_.pop_front();
+    if (cursor_ > 0) --cursor_;
+  }
+  consecutive_timeouts_ = 0;
+  last_progress_ = now;
+  if (unacked_ == highest_sent_) {
+    timer_ = kNever;
+  } else {
+    arm_timer(now);
+  }
+}
+
+void RcQp::go_back(Nanos now) {
+  next_ = unacked_;
+  cursor_ = 0;
+  since_ack_request_ = 0;
+  for (SentMark& mark : marks_) mark.position = UINT64_MAX;
+  arm_timer(now);
+}
+
+void RcQp::rewind(const Checkpoint& checkpoint) {
+  for (SentMark& mark : marks_) {
+    if (mark.position >= checkpoint.next && mark.position < next_) mark.position = UINT64_MAX;
+  }
+  next_ = checkpoint.next;
+  highest_sent_ = checkpoint.highest_sent;
+  counters_ = checkpoint.counters;
+  cursor_ = 0;
+  if (unacked_ == highest_sent_) timer_ = kNever;
+}
+
+void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt) {
+  if (failed_) return;
+  const std::uint32_t delta = (packet.psn - psn_of(unacked_)) & wire::kPsnMask;
+  const bool outstanding = delta < highest_sent_ - unacked_;
+  const auto kind = static_cast<std::uint8_t>(packet.syndrome & 0xE0);
+  if (kind == static_cast<std::uint8_t>(Syndrome::kAck)) {
+    if (!outstanding) {
+      ++counters_.stale_acks;
+      return;
+    }
+    advance(unacked_ + delta + 1, now, base_rtt);
+    return;
+  }
+  // A NAK names the packet it refuses and acknowledges all before it (section 9.7.5.2).
+  if (!outstanding) {
+    ++counters_.stale_acks;
+    return;
+  }
+  ++counters_.naks_received;
+  advance(unacked_ + delta, now, base_rtt);
+  if (kind == static_cast<std::uint8_t>(Syndrome::kRnrNak)) {
+    ++counters_.rnr_received;
+    last_progress_ = now;  // a receiver that is not ready is alive: no limit (RNR retry 7, section 9.7.5.2.8)
+    consecutive_timeouts_ = 0;
+    rnr_until_ = now + wire::rnr_delay_ns(packet.syndrome & 0x1F);
+    go_back(now);
+    timer_ = std::max(timer_, rnr_until_);
+    return;
+  }
+  switch (static_cast<Syndrome>(packet.syndrome)) {
+    case Syndrome::kNakSequence:
+      control_.on_loss(now);
+      go_back(now);
+      return;
+    case Syndrome::kNakInvalidRequest:
+      fail(Status::kRemoteInvalid);
+      return;
+    case Syndrome::kNakRemoteAccess:
+      fail(Status::kRemoteAccess);
+      return;
+    default:
+      fail(Status::kRemoteOperation);
+      return;
+  }
+}
+
+Nanos RcQp::deadline() const {
+  if (failed_) return kNever;
+  Nanos when = timer_;
+  if (next_ != posted_) {
+    if (in_flight() == 0 && rnr_until_ > 0) when = std::min(when, rnr_until_);
+    if (control_.window() < 1.0 && in_flight() == 0) when = std::min(when, std::max(pace_until_, rnr_until_));
+  }
+  return when;
+}
+
+void RcQp::on_timer(Nanos now) {
+  if (failed_ || now < timer_) return;
+  if (now - last_progress_ >= options_.retry_time) {
+    fail(Status::kRetryExceeded);
+    return;
+  }
+  ++counters_.timeouts;
+  ++consecutive_timeouts_;
+  control_.on_timeout(now, consecutive_timeouts_ > 1);
+  pace_until_ = now;
+  go_back(now);
+}
+
+void RcQp::fail(Status status) {
+  if (failed_) return;
+  failed_ = true;
+  timer_ = kNever;
+  bool first = true;
+  while (!work_.empty()) {
+    complete(work_.front(), first ? status : Status::kFlushed);
+    work_.pop_front();
+    first = false;
+  }
+  cursor_ = 0;
+  next_ = unacked_ = highest_sent_ = posted_;
+}
+
+// -- responder --------------------------------------------------------------------------------------------------
+
+void RcQp::respond_nak(std::uint8_t syndrome) {
+  if (gap_reported_) return;  // one NAK per gap; the requester's timer covers its loss (section 9.7.5.2.8)
+  gap_reported_ = true;
+  nak_due_ = syndrome;
+}
+
+void RcQp::on_request(const wire::Packet& packet) {
+  ++counters_.rx_packets;
+  const std::int32_t distance = psn_distance(packet.psn, expected_psn_);
+  if (distance < 0) {
+    ++counters_.duplicates;
+    ack_due_ = true;  // its acknowledgement was lost (section 9.7.5.1.3)
+    return;
+  }
+  if (distance > 0) {
+    ++counters_.out_of_order;
+    respond_nak(static_cast<std::uint8_t>(Syndrome::kNakSequence));
+    return;
+  }
+  if (const auto refusal = accept(packet)) {
+    // RNR and errors leave the expected PSN where it is; what was in flight behind is dropped as out of order.
+    gap_reported_ = false;
+    respond_nak(*refusal);
+    return;
+  }
+  counters_.rx_bytes += packet.payload.size();
+  expected_psn_ = (expected_psn_ + 1) & wire::kPsnMask;
+  gap_reported_ = false;
+  nak_due_.reset();
+  if (packet.kind.last) msn_ = (msn_ + 1) & wire::kPsnMask;
+  ack_due_ = ack_due_ || packet.ack_request;
+}
+
+std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
+  constexpr auto kInvalid = static_cast<std::uint8_t>(Syndrome::kNakInvalidRequest);
+  constexpr auto kAccess = static_cast<std::uint8_t>(Syndrome::kNakRemoteAccess);
+  constexpr auto kRnr = static_cast<std::uint8_t>(static_cast<std::uint8_t>(Syndrome::kRnrNak) | kRnrTimerCode);
+  const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
+
+  // Order of packets within a message, and their sizes (sections 9.7.4.1.1 to 9.7.4.1.5).
+  if (packet.kind.first == in_message_) return kInvalid;
+  if (!packet.kind.first && packet.kind.write != message_is_write_) return kInvalid;
+  if (bytes > options_.path_mtu) return kInvalid;
+  if (!packet.kind.last && bytes != options_.path_mtu) return kInvalid;
+  if (!packet.kind.first && packet.kind.last && bytes == 0) return kInvalid;
+
+  const bool needs_buffer = packet.kind.write ? packet.kind.imm : packet.kind.first;
+  if (needs_buffer && receive_queue_.empty()) return kRnr;
+
+  if (packet.kind.write) {
+    const std::uint64_t address = packet.kind.first ? packet.remote_address : write_address_;
+    const std::uint32_t rkey = packet.kind.first ? packet.rkey : write_rkey_;
+    const std::uint32_t remaining = packet.kind.first ? packet.dma_length : write_remaining_;
+    if (packet.kind.last ? bytes != remaining : bytes >= remaining) return kInvalid;
+    // The first packet answers for the whole range; every packet asks again, since a region may go between packets.
+    if (remaining > 0) {
+      std::byte* target = memory_.resolve(rkey, address, remaining);
+      if (target == nullptr) return kAccess;
+      std::memcpy(target, packet.payload.data(), bytes);
+    }
+    message_length_ = (packet.kind.first ? 0 : message_length_) + bytes;
+    write_address_ = address + bytes;
+    write_rkey_ = rkey;
+    write_remaining_ = remaining - bytes;
+    if (packet.kind.imm) {
+      completions_.push_back({.kind = Completion::Kind::kReceivedWriteImm,
+                              .status = Status::kSuccess,
+                              .qpn = options_.qpn,
+                              .cookie = receive_queue_.front().cookie,
+                              .byte_length = message_length_,
+                              .imm = packet.imm});
+      receive_queue_.pop_front();
+    }
+  } else {
+    if (packet.kind.first) {
+      if (bytes > receive_queue_.front().length) return kInvalid;
+      send_buffer_ = receive_queue_.front();
+      receive_queue_.pop_front();
+      message_length_ = 0;
+    }
+    if (bytes > send_buffer_.length - message_length_) return kInvalid;
+    if (bytes > 0) std::memcpy(send_buffer_.data + message_length_, packet.payload.data(), bytes);
+    message_length_ += bytes;
+    if (packet.kind.last) {
+      completions_.push_back({.kind = Completion::Kind::kReceivedSend,
+                              .status = Status::kSuccess,
+                              .qpn = options_.qpn,
+                              .cookie = send_buffer_.cookie,
+                              .byte_length = message_length_,
+                              .imm = packet.imm});
+    }
+  }
+  in_message_ = !packet.kind.last;
+  message_is_write_ = packet.kind.write;
+  return std::nullopt;
+}
+
+std::optional<wire::Header> RcQp::take_acknowledgement() {
+  if (nak_due_) {
+    const std::uint8_t syndrome = *nak_due_;
+    nak_due_.reset();
+    ack_due_ = false;  // a NAK acknowledges everything before it
+    return wire::ack_header(options_.remote_qpn, expected_psn_, syndrome, msn_);
+  }
+  if (!ack_due_) return std::nullopt;
+  ack_due_ = false;
+  return wire::ack_header(options_.remote_qpn, (expected_psn_ - 1) & wire::kPsnMask,
+                          static_cast<std::uint8_t>(Syndrome::kAck) | wire::kAckNoCredits, msn_);
+}
+
+}  // namespace paralet

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `soft` back end: RoCEv2 RC in user space over UDP sockets.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "backend.hpp"
+#include "fault_injector.hpp"
+#include "icrc.hpp"
+#include "interfaces.hpp"
+#include "pacer.hpp"
+#include "udp_sockets.hpp"
+
+namespace paralet {
+
+struct SoftOptions {
+  std::uint32_t address = 0;       ///< IPv4, host byte order
+  double line_rate_bps = 0;        ///< paces all lanes together; 0: not paced
+  Nanos min_timeout = 5 * kMillisecond;
+  Nanos retry_time = 10 * kSecond;
+  DelayControlOptions control;
+  Faults faults;
+};
+
+class SoftBackend final : public Backend {
+ public:
+  /// Throws DeviceError when no interface has the address or the receiving port cannot be had.
+  explicit SoftBackend(const SoftOptions& options);
+  ~SoftBackend() override;
+
+  [[nodiscard]] std::uint16_t udp_port() const override { return receive_socket_.port(); }
+  [[nodiscard]] std::uint32_t max_path_mtu() const override;
+  std::uint32_t register_memory(std::byte* base, std::uint64_t length) override { return memory_.add(base, length); }
+  void deregister_memory(std::uint32_t rkey) override { memory_.remove(rkey); }
+  QpIdentity create_qp() override;
+  bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) override;
+  bool set_port(std::uint32_t qpn, std::uint16_t source_port) override;
+  [[nodiscard]] PortMethod port_method() const override { return PortMethod::kSocket; }
+  void fail_qp(std::uint32_t qpn) override;
+  void destroy_qp(std::uint32_t qpn) override;
+  void post(std::uint32_t qpn, const WorkRequest& request) override;
+  void post_receive(const ReceiveBuffer& buffer) override { receive_queue_.push_back(buffer); }
+  [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
+  [[nodiscard]] Discards discards() const override;
+  bool progress(Nanos now, std::vector<Completion>& completions) override;
+  [[nodiscard]] Nanos deadline(Nanos now) const override;
+  [[nodiscard]] int event_fd() const override { return receive_socket_.fd(); }
+
+ private:
+  struct Qp {
+    explicit Qp(const QpIdentity& id) : identity(id) {}
+    QpIdentity identity;
+    RemoteQp remote;
+    std::uint16_t port = 0;
+    int socket = -1;
+    Nanos* base_rtt = nullptr;      ///< smallest round trip to the peer's address, shared by its QPs
+    std::unique_ptr<RcQp> machine;  ///< once connected
+    bool active = false;            ///< has work; listed in active_
+    bool acknowledge = false;       ///< listed in acknowledge_
+  };
+
+  void handle(std::span<const std::byte> datagram, const PacketOrigin& origin);
+  bool receive();
+  void send_acknowledgements();
+  bool transmit(Nanos now);
+  bool transmit_one(Qp& qp, Nanos now);
+  void activate(Qp& qp);
+  [[nodiscard]] UdpFlow flow_of(const Qp& qp) const;
+
+  SoftOptions options_;
+  Interface interface_;
+  ReceiveSocket receive_socket_;
+  SendSockets send_sockets_;
+  FaultInjector faults_;
+  MemoryTable memory_;
+  ReceiveQueue receive_queue_;
+  IcrcVerifier verifier_;
+  Pacer pacer_;
+  Discards discards_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
+  std::unordered_map<std::uint32_t, Nanos> base_rtts_;  ///< by peer address; node-based, so pointers stay
+  std::vector<Completion> completions_;
+  std::vector<Qp*> active_;
+  std::size_t turn_ = 0;  ///< round robin over active_
+  std::vector<Qp*> acknowledge_;
+  Nanos now_ = 0;
+  Nanos busy_until_ = 0;  ///< the kernel's send queue was full
+};
+
+}  // namespace paralet

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// RoCEv2 packet headers: IBTA specification volume 1, chapter 9 (transport layer) and annex A17 (RoCEv2).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace paralet::wire {
+
+inline constexpr std::uint16_t kRocePort = 4791;       // IANA, annex A17.4.5.2
+inline constexpr std::uint16_t kFirstEntropyPort = 0xC000;  // source ports that carry entropy: 0xC000..0xFFFF
+inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
+inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;
+
+inline constexpr std::size_t kBthBytes = 12;
+inline constexpr std::size_t kRethBytes = 16;
+inline constexpr std::size_t kImmBytes = 4;
+inline constexpr std::size_t kAethBytes = 4;
+inline constexpr std::size_t kIcrcBytes = 4;
+inline constexpr std::size_t kIpUdpBytes = 28;
+/// What a data packet adds to its payload on an IP link at most: IPv4, UDP, BTH, RETH, ImmDt, ICRC.
+inline constexpr std::size_t kMaxOverheadBytes =
+    kIpUdpBytes + kBthBytes + kRethBytes + kImmBytes + kIcrcBytes;
+
+/// RC opcodes that this transport speaks (table 38). READ and atomics are not offered.
+enum class Opcode : std::uint8_t {
+  kSendFirst = 0x00,
+  kSendMiddle = 0x01,
+  kSendLast = 0x02,
+  kSendLastImm = 0x03,
+  kSendOnly = 0x04,
+  kSendOnlyImm = 0x05,
+  kWriteFirst = 0x06,
+  kWriteMiddle = 0x07,
+  kWriteLast = 0x08,
+  kWriteLastImm = 0x09,
+  kWriteOnly = 0x0A,
+  kWriteOnlyImm = 0x0B,
+  kAcknowledge = 0x11,
+};
+
+/// What an opcode implies, so that code asks properties instead of listing opcodes.
+struct OpcodeTraits {
+  bool write;  ///< RDMA WRITE, else SEND or ACKNOWLEDGE
+  bool first;  ///< starts a message
+  bool last;   ///< ends a message
+  bool imm;    ///< carries immediate data
+};
+
+/// Nothing for an opcode that this transport does not speak.
+std::optional<OpcodeTraits> traits(std::uint8_t opcode);
+
+/// Nak codes (table 46) and the classes of the AETH syndrome (table 45).
+enum class Syndrome : std::uint8_t {
+  kAck = 0x00,          // 000 CCCCC: credit count
+  kRnrNak = 0x20,       // 001 TTTTT: receiver not ready timer
+  kNakSequence = 0x60,  // 011 00000
+  kNakInvalidRequest = 0x61,
+  kNakRemoteAccess = 0x62,
+  kNakRemoteOperation = 0x63,
+};
+inline constexpr std::uint8_t kAckNoCredits = 0x1F;  // end-to-end credits not in use
+
+/// Delay that an RNR timer code asks for (table 47), in nanoseconds.
+std::int64_t rnr_delay_ns(std::uint8_t timer_code);
+
+struct Packet {
+  std::uint8_t opcode = 0;
+  OpcodeTraits kind{};
+  bool ack_request = false;
+  std::uint32_t dest_qpn = 0;
+  std::uint32_t psn = 0;
+  // RETH, on the first packet of a WRITE
+  std::uint64_t remote_address = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t dma_length = 0;
+  std::uint32_t imm = 0;
+  // AETH, on an ACKNOWLEDGE
+  std::uint8_t syndrome = 0;
+  std::uint32_t msn = 0;
+  std::span<const std::byte> payload;
+};
+
+enum class ParseError : std::uint8_t { kNone, kTruncated, kOpcode, kVersion, kPartition };
+
+/// Reads one UDP payload (BTH to ICRC). `out.payload` points into `datagram`. Checks every length; the ICRC is not checked here.
+ParseError parse(std::span<const std::byte> datagram, Packet& out);
+
+/// BTH, RETH, ImmDt or AETH of an outgoing packet; payload, padding and ICRC are the caller's.
+struct Header {
+  std::array<std::byte, kBthBytes + kRethBytes + kImmBytes> bytes;
+  std::uint8_t length = 0;
+};
+
+Header data_header(Opcode opcode, std::uint32_t dest_qpn, std::uint32_t psn, bool ack_request, std::uint8_t pad,
+                   std::uint64_t remote_address, std::uint32_t rkey, std::uint32_t dma_length, std::uint32_t imm);
+Header ack_header(std::uint32_t dest_qpn, std::uint32_t psn, std::uint8_t syndrome, std::uint32_t msn);
+
+inline void put_u16(std::byte* p, std::uint16_t v) {
+  p[0] = static_cast<std::byte>(v >> 8);
+  p[1] = static_cast<std::byte>(v);
+}
+inline void put_u32(std::byte* p, std::uint32_t v) {
+  put_u16(p, static_cast<std::uint16_t>(v >> 16));
+  put_u16(p + 2, static_cast<std::uint16_t>(v));
+}
+inline void put_u64(std::byte* p, std::uint64_t v) {
+  put_u32(p, static_cast<std::uint32_t>(v >> 32));
+  put_u32(p + 4, static_cast<std::uint32_t>(v));
+}
+inline std::uint16_t get_u16(const std::byte* p) {
+  return static_cast<std::uint16_t>((std::to_integer<unsigned>(p[0]) << 8) | std::to_integer<unsigned>(p[1]));
+}
+inline std::uint32_t get_u32(const std::byte* p) {
+  return (static_cast<std::uint32_t>(get_u16(p)) << 16) | get_u16(p + 2);
+}
+inline std::uint64_t get_u64(const std::byte* p) {
+  return (static_cast<std::uint64_t>(get_u32(p)) << 32) | get_u32(p + 4);
+}
+
+}  // namespace paralet::wire
