@@ -34,7 +34,7 @@ from testbed.ports import port_tables
 from testbed.progress import Steps
 from testbed.spec import Experiment, Policy, load
 
-SAMPLE_S = 0.25
+SAMPLE_S = 0.1
 """Time between two readings of the link counters during a run."""
 
 _START_DELAY_S = 0.1
@@ -146,22 +146,25 @@ class Runner:
                 ranks=experiment.ranks,
                 seed=seed,
                 workload=workload,
-                device=messages.DeviceConfig(
-                    address=experiment.address(rank),
-                    lanes=policy.m,
-                    policy=policy.policy,
-                    ports={experiment.address(peer): ports for peer, ports in tables.get(rank, {}).items()}
-                    if policy.policy == "pinned"
-                    else None,
-                    seed=int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]),
-                    path_mtu=experiment.spec.path_mtu,
-                    line_rate_bps=experiment.line_rate_bps(rank),
-                    flowlet_bytes=policy.flowlet_bytes,
-                    mice_bytes=policy.mice_bytes,
-                ),
+                device=self._device(policy, rank, tables.get(rank, {}), seed),
             )
             for rank in range(experiment.ranks)
         }
+
+    def _device(self, policy: Policy, rank: int, table: Mapping[int, list[int]], seed: int) -> messages.DeviceConfig:
+        experiment = self._experiment
+        return messages.DeviceConfig(
+            address=experiment.address(rank),
+            lanes=policy.m,
+            # A rank that sends to no other leaf has nothing to pin.
+            policy="ecmp" if policy.policy == "pinned" and not table else policy.policy,
+            ports={experiment.address(peer): ports for peer, ports in table.items()} or None,
+            seed=int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]),
+            path_mtu=experiment.spec.path_mtu,
+            line_rate_bps=experiment.line_rate_bps(rank),
+            flowlet_bytes=policy.flowlet_bytes,
+            mice_bytes=policy.mice_bytes,
+        )
 
     def _connect_orders(self, prepared: Mapping[int, messages.Prepared]) -> dict[int, messages.Connect]:
         """Every rank gets the handles that its destinations made for it."""

@@ -94,7 +94,7 @@ class Spec(_Section):
     policies: list[Policy] = Field(min_length=1)
     seeds: int | list[int] = 1
     nic: str = "nic0"
-    path_mtu: int | None = Field(default=None, ge=256)
+    path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
     timeouts: Timeouts = Timeouts()
     pcap: list[str] = []
 

@@ -245,7 +245,7 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
         face = "white" if host and name not in rank_of else colour_of.get(leaf, "#DDDDDD")
         box = {"boxstyle": "round,pad=0.3", "fc": face, "ec": _FAINT, "lw": 0.8}
         if face not in ("white", "#DDDDDD"):
-            box["fc"] = (*mpl.colors.to_rgb(face), 0.35)
+            box["fc"] = tuple(0.65 + 0.35 * part for part in mpl.colors.to_rgb(face))  # pale, but not see-through
         if host and len(tiers[2]) > 64:
             axes.plot(x, y, "s", ms=2, color=face, mec=_FAINT)
         else:

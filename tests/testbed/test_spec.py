@@ -89,8 +89,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"seeds": []}, "seeds: "),
     ({"seeds": [1, 1]}, "seeds: "),
     ({"seeds": [-1]}, "seeds: "),
-    ({"path_mtu": 9000}, "path_mtu: 9000 bytes of payload and 64 of headers do not fit"),
-    ({"path_mtu": 100}, "path_mtu: "),
+    (
+        {"path_mtu": 4096, "topology": {"leaf_spine": {**TOPOLOGY, "mtu_bytes": 1500}}},
+        "path_mtu: 4096 bytes of payload and 64 of headers do not fit the topology's MTU of 1500",
+    ),
+    ({"path_mtu": 9000}, "path_mtu: must be 256, 512, 1024, 2048 or 4096, not 9000"),
     ({"timeouts": {"run_s": 0}}, "timeouts.run_s: "),
     ({"workload": {"kind": "gossip", "bytes": 8}}, "workload.kind: must be one of"),
     ({"workload": {"kind": "ring_allreduce", "bytes": 81}}, "workload.bytes: 81 bytes are not a whole number of int64"),
