@@ -85,6 +85,7 @@ class MininetFabric:
         self._dead: set[Link] = set()
         self._base: dict[PortRef, LinkCounters] = {}
         self._receivers: dict[PortRef, socket.socket] = {}
+        self._host_processes: list[subprocess.Popen[Any]] = []
         self._stack = ExitStack()
         self._network: Network
         self._ovs: PrivateOvs
@@ -119,10 +120,12 @@ class MininetFabric:
     def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
         """Start a command in a host's network (and mount) namespace; keywords go to subprocess.Popen.
 
-        Raises KeyError for an unknown host.
+        If it still runs when the fabric goes down, it is killed. Raises KeyError for an unknown host.
         """
         self.topology.host(host_name)
-        return subprocess.Popen([*self._enter(host_name), *argv], **popen_kwargs)
+        process = subprocess.Popen([*self._enter(host_name), *argv], **popen_kwargs)
+        self._host_processes.append(process)
+        return process
 
     def host_pid(self, host_name: str) -> int:
         """A process that lives in a host's namespaces, for `nsenter --net --target PID`. Raises KeyError."""
@@ -193,6 +196,7 @@ class MininetFabric:
         self._network = Network(layout, self._datapath, CONTROLLER_PORT, self._ovs.command)
         stack.callback(self._remove_links)
         stack.callback(self._network.stop)
+        stack.callback(self._kill_host_processes)
         self._controller = ControllerProcess(topology_file, CONTROLLER_PORT, self._log_dir / "controller.log")
         stack.callback(self._controller.stop)
         for host in topology.hosts:
@@ -265,6 +269,12 @@ class MininetFabric:
                 f"ovs-vswitchd has {senders} sending and {len(self._receivers)} receiving packet sockets where 1 and "
                 f"{len(self._interfaces)} were expected; this Open vSwitch does its input and output otherwise"
             )
+
+    def _kill_host_processes(self) -> None:
+        for process in self._host_processes:
+            process.kill()  # a no-op for those that have been waited for
+        for process in self._host_processes:
+            process.wait()
 
     def _remove_links(self) -> None:
         """Delete the veths, all at once, so that another fabric can come up in this sandbox."""

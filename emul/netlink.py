@@ -60,7 +60,7 @@ def root_qdisc_drops(messages: bytes) -> tuple[dict[int, int], bool]:
     offset = 0
     while offset + _NLMSGHDR.size <= len(messages):
         length, kind, _flags, _sequence, _port = _NLMSGHDR.unpack_from(messages, offset)
-        if length < _NLMSGHDR.size:
+        if length < _NLMSGHDR.size or offset + length > len(messages):
             break
         if kind == _NLMSG_DONE:
             return drops, True

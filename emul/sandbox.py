@@ -79,8 +79,9 @@ def run(
 
     The command leads a process group of its own. SIGINT, SIGTERM and SIGHUP that reach this process while it waits (in
     the main thread; Ctrl-C is the first of them) go on to that whole group, once, and the command gets 15 s to end in
-    its own way; a second signal, or the time run out, kills the sandbox. Being outside the terminal's foreground group
-    the command cannot read the terminal, hence `stdin` is empty unless given.
+    its own way; a second signal, or the time run out, kills the sandbox. `stdin` is empty unless given; None passes
+    ours on, and when that is a terminal of which we are in the foreground, the command is lent the foreground, and so
+    gets Ctrl-C from the terminal itself.
 
     Raises SandboxError when the namespaces cannot be made at all (no root, no unshare).
     """
@@ -103,7 +104,7 @@ def run(
             raise SandboxError(f"cannot start a sandbox: {error.filename} is missing; install util-linux") from error
         finally:
             os.close(lifeline_read)
-        with process, _forwarding(process) as stopping:
+        with process, _forwarding(process) as stopping, _foreground(process.pid, stdin):
             try:
                 return _wait(process, stopping)
             finally:
@@ -151,13 +152,38 @@ def _forwarding(process: "subprocess.Popen[bytes]") -> Iterator[threading.Event]
             signal.signal(number, handler)
 
 
+@contextmanager
+def _foreground(group: int, stdin: int | IO[bytes] | None) -> Iterator[None]:
+    """While open, process group `group` is in the terminal's foreground, if it is to read the terminal and we were."""
+    if stdin is not None or not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+        yield
+        return
+    _set_foreground(group)
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGCONT)  # it was stopped if it has read already
+    try:
+        yield
+    finally:
+        _set_foreground(os.getpgrp())
+
+
+def _set_foreground(group: int) -> None:
+    # A background process that does this is stopped by SIGTTOU unless it blocks it (tcsetpgrp(3)).
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        with suppress(OSError):  # the group has ended
+            os.tcsetpgrp(sys.stdin.fileno(), group)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
 def main() -> int:
-    """`python -m emul.sandbox COMMAND ...`: run a command in a sandbox by hand."""
+    """`python -m emul.sandbox COMMAND ...`: run a command in a sandbox by hand, at a terminal also interactively."""
     if len(sys.argv) < 2:
         sys.stderr.write("usage: python -m emul.sandbox COMMAND [ARGUMENT ...]\n")
         return 2
     try:
-        return run(sys.argv[1:])
+        return run(sys.argv[1:], stdin=None)
     except SandboxError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the modules marked `sandboxed` in a sandbox each, so that their tests can bring fabrics up as plain code would.
 
-The outer pytest runs a module's selected tests by an inner pytest inside `emul.sandbox` and passes its reports on as its
-own. Whatever a test leaves or breaks is gone with its module's namespaces.
+The outer pytest runs a module's selected tests by an inner pytest inside `emul.sandbox` and passes its reports on as
+its own. Whatever a test leaves or breaks is gone with its module's namespaces.
 """
 
 from __future__ import annotations

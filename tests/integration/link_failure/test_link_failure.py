@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cut link: its traffic moves to where the prediction says, at remote leaves too, and comes back when it is mended."""
+"""A cut link: its traffic moves to where the prediction says, at remote leaves too, and comes back with the link."""
 
 from __future__ import annotations
 

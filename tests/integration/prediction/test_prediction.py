@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from emul import MininetFabric
-from netmodel import ENTROPY_PORTS, Flow, OvsHash, Path as LinkPath, PortRef, Topology, leaf_spine, path_of
+from netmodel import ENTROPY_PORTS, Flow, OvsHash, PortRef, Topology, leaf_spine, path_of
+from netmodel import Path as LinkPath
 from tests.integration.traffic import RawSender, address, receiver
 
 pytestmark = pytest.mark.sandboxed

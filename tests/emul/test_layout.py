@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interface names and host configuration of a topology."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from emul.layout import Layout, LayoutError, common_network, switch_end
+from netmodel import Host, Link, Nic, PortRef, Switch, Topology, leaf_spine
+
+TOPOLOGY = leaf_spine(2, 2, 1, 20_000_000, 40_000_000)
+
+
+def renamed(topology: Topology, old: str, new: str) -> Topology:
+    def end(port: PortRef) -> PortRef:
+        return PortRef(new, port.port) if port.node == old else port
+
+    return replace(
+        topology,
+        switches=tuple(replace(s, name=new) if s.name == old else s for s in topology.switches),
+        links=tuple(Link(end(link.a), end(link.b), link.rate_bps) for link in topology.links),
+    )
+
+
+def test_switch_ports_are_named_by_number_and_nics_keep_their_names() -> None:
+    layout = Layout(TOPOLOGY)
+    assert layout.interface(PortRef("leaf2", 3)) == "leaf2-eth3"
+    assert layout.interface(PortRef("h1", 1)) == "nic0"
+    assert set(layout.switch_interfaces()) == {p for p in TOPOLOGY.linked_ports() if not p.node.startswith("h")}
+
+
+def test_names_too_long_for_the_kernel_are_refused_with_the_port() -> None:
+    with pytest.raises(LayoutError, match=r"port averylongname:\d would be .* longer than 15 characters"):
+        Layout(renamed(TOPOLOGY, "leaf1", "averylongname"))
+    with pytest.raises(LayoutError, match="switch name 'averyverylongname' is longer"):
+        Layout(renamed(TOPOLOGY, "leaf1", "averyverylongname"))
+
+
+def test_optical_switches_are_refused() -> None:
+    optical = replace(TOPOLOGY, switches=(*TOPOLOGY.switches, Switch("ocs1", "ocs", 99, 99)))
+    with pytest.raises(LayoutError, match="'ocs1' is an optical circuit switch"):
+        Layout(optical)
+
+
+def test_switch_ports_are_shaped_at_their_links_rates() -> None:
+    lines = Layout(TOPOLOGY).switch_shape_lines()
+    assert any("dev leaf1-eth1 root" in line and "rate 20000000bit" in line for line in lines)
+    assert any("dev leaf1-eth2 root" in line and "rate 40000000bit" in line for line in lines)
+    assert sum("root" in line for line in lines) == 2 + 8
+
+
+def test_a_host_knows_every_other_nic_and_leaves_by_the_nic_it_speaks_for() -> None:
+    two = Host(
+        "h1",
+        (
+            Nic("nic0", IPv4Address("10.0.0.1"), "02:00:00:00:00:01"),
+            Nic("nic1", IPv4Address("10.0.0.2"), "02:00:00:00:00:02"),
+        ),
+    )
+    one = Host("h2", (Nic("nic0", IPv4Address("10.0.0.3"), "02:00:00:00:00:03"),))
+    topology = Topology(
+        "pair",
+        (two, one),
+        (Switch("leaf1", "leaf", 1, 1),),
+        tuple(
+            Link(PortRef("leaf1", number), port, 1_000_000)
+            for number, port in enumerate((PortRef("h1", 1), PortRef("h1", 2), PortRef("h2", 1)), start=1)
+        ),
+        1500,
+    )
+    lines = Layout(topology).host_lines(two)
+    assert "rule add from 10.0.0.2 lookup 101" in lines
+    assert "route add 10.0.0.0/30 dev nic1 src 10.0.0.2 table 101" in lines
+    assert "neighbour replace 10.0.0.3 lladdr 02:00:00:00:00:03 nud permanent dev nic1" in lines
+    assert not any("neighbour replace 10.0.0.1 " in line for line in lines)
+    assert len(Layout(topology).host_shape_lines(two)) == 4
+
+
+@pytest.mark.parametrize(
+    ("addresses", "network"),
+    [
+        (["10.0.0.1", "10.0.3.4"], "10.0.0.0/22"),
+        (["10.0.0.1"], "10.0.0.0/30"),
+        (["10.0.0.1", "192.168.0.1"], "0.0.0.0/0"),
+    ],
+)
+def test_the_common_network_holds_all_addresses(addresses: list[str], network: str) -> None:
+    assert common_network([IPv4Address(address) for address in addresses]) == IPv4Network(network)
+
+
+def test_every_link_has_a_switch_end() -> None:
+    layout = Layout(TOPOLOGY)
+    assert all(layout.is_switch(switch_end(layout, link)) for link in TOPOLOGY.links)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the probe says of machines that lack something."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import emul
+from emul import machine
+
+
+def finding(name: str) -> emul.Finding:
+    return next(found for found in emul.probe() if found.name == name)
+
+
+def test_every_fault_comes_with_a_remedy() -> None:
+    findings = emul.probe()
+    assert len({found.name for found in findings}) == len(findings)
+    for found in findings:
+        assert found.detail
+        assert found.ok or found.remedy
+
+
+def test_without_root_the_first_finding_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
+    assert finding("root") == emul.Finding("root", False, "not running as root", "sudo")
+    assert not finding("link shaping").ok
+
+
+def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    which = shutil.which
+    absent = {"ovs-vswitchd", "tcpdump", "mnexec"}
+    monkeypatch.setattr(
+        machine.shutil, "which", lambda name, **kwargs: None if name in absent else which(name, **kwargs) or "/bin/true"
+    )
+    assert finding("Open vSwitch") == emul.Finding(
+        "Open vSwitch", False, "missing: ovs-vswitchd", "apt install openvswitch-switch"
+    )
+    assert finding("tools") == emul.Finding("tools", False, "missing: tcpdump", "apt install tcpdump")
+
+
+def test_the_kernel_module_is_optional() -> None:
+    assert finding("kernel datapath").ok
+
+
+def test_importing_the_package_needs_nothing_that_may_be_missing() -> None:
+    script = "import sys, emul; sys.exit(any(name.split('.')[0] in ('mininet', 'os_ken') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run in a sandbox by the tests: brings a fabric up, says so, and waits to be ended. Argument: a directory for logs."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from emul import MininetFabric
+from netmodel import leaf_spine
+
+
+def main() -> None:
+    print("namespace", os.readlink("/proc/self/ns/net"), flush=True)
+    with MininetFabric(leaf_spine(2, 2, 1, 10_000_000), log_dir=Path(sys.argv[1])) as fabric:
+        fabric.popen("h1", ["sleep", "1000"])
+        print("up", flush=True)
+        time.sleep(1000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing outlives a sandbox, however it ends, and nothing outside it notices."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from emul import sandbox
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+TOKEN_VARIABLE = "PARALET_TEST_TOKEN"
+GONE_TIMEOUT_S = 10.0
+
+
+@dataclass
+class Run:
+    """A fabric in a sandbox, started through the command line of `emul.sandbox`. All its processes bear a token."""
+
+    log_dir: Path
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    namespace: str = ""
+    process: subprocess.Popen[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        script = HERE / "fabric_that_waits.py"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "emul.sandbox", sys.executable, str(script), str(self.log_dir)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), TOKEN_VARIABLE: self.token},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def wait_until_up(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("namespace"):
+                self.namespace = line.split()[1]
+            if line == "up\n":
+                return
+        pytest.fail(f"the fabric did not come up; see {self.log_dir}")
+
+    def processes(self) -> list[int]:
+        """Every process that descends from this run, wherever it has been moved to."""
+        return [pid for pid in all_processes() if f"{TOKEN_VARIABLE}={self.token}" in environment(pid)]
+
+    def wait_until_gone(self) -> None:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        while alive := self.processes():
+            assert time.monotonic() < deadline, [commandline(pid) for pid in alive]
+            time.sleep(0.05)
+        for pid in all_processes():
+            assert not self.namespace or namespace(pid) != self.namespace
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def all_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def environment(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def commandline(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
+def outside() -> tuple[list[str], list[str], list[str]]:
+    """What the sandbox must not change: this namespace's links and mounts, and ours among the scratch files of all."""
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    scratch = [name for name in ("ovs", "bystander", "scratch") if (sandbox.SCRATCH_DIR / name).exists()]
+    return sorted(os.listdir("/sys/class/net")), mounts, scratch
+
+
+@pytest.fixture
+def unchanged_outside() -> Iterator[None]:
+    before = outside()
+    yield
+    assert outside() == before
+
+
+pytestmark = pytest.mark.usefixtures("unchanged_outside")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_of_a_running_fabric_whose_starter_gets_a_signal(number: int, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.wait_until_up()
+    assert len(run.processes()) > 8
+    run.process.send_signal(number)
+    run.wait_until_gone()
+    assert run.process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("delay_s", [0.0, 0.03, 0.1, 0.3, 0.6, 0.9])
+def test_nothing_is_left_when_it_is_ended_while_coming_up(number: int, delay_s: float, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    time.sleep(delay_s)
+    run.process.send_signal(number)
+    run.wait_until_gone()
+    assert run.process.returncode != 0
+
+
+@pytest.mark.parametrize("victim", ["unshare", "sandbox_init.py", "fabric_that_waits.py"])
+def test_nothing_is_left_when_a_part_of_it_is_killed(victim: str, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.wait_until_up()
+    pid = next(
+        pid
+        for pid in run.processes()
+        if (words := commandline(pid))
+        and (words[0] == victim or any(word.endswith(victim) for word in words[1:5]))
+        and ("unshare" in words) == (victim == "unshare")
+        and "emul.sandbox" not in words
+    )
+    os.kill(pid, signal.SIGKILL)
+    run.wait_until_gone()
+    assert run.process.returncode != 0
+
+
+def test_another_ovs_on_the_machine_is_not_disturbed(tmp_path: Path) -> None:
+    lifeline, held = os.pipe()
+    argv = [sys.executable, str(HERE / "bystander.py"), str(tmp_path / "bystander")]
+    with subprocess.Popen(
+        sandbox.namespace_argv(lifeline, argv),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=(lifeline,),
+    ) as bystander:
+        os.close(lifeline)
+        assert bystander.stdin is not None
+        assert bystander.stdout is not None
+
+        def state() -> str:
+            assert bystander.stdin is not None
+            assert bystander.stdout is not None
+            print("state", file=bystander.stdin, flush=True)
+            return bystander.stdout.readline()
+
+        before, system = state(), system_ovs()
+        assert before.startswith("['leaf1'] 1 ")
+        for number in (signal.SIGINT, signal.SIGKILL):
+            run = Run(tmp_path / "fabric")
+            run.wait_until_up()
+            assert state() == before
+            run.process.send_signal(number)
+            run.wait_until_gone()
+            assert state() == before
+        assert system_ovs() == system
+        bystander.stdin.close()
+        assert bystander.wait(GONE_TIMEOUT_S) == 0
+    os.close(held)
+
+
+def system_ovs() -> str | None:
+    """The machine's own Open vSwitch, as it describes itself; None where it does not run."""
+    shown = subprocess.run(["ovs-vsctl", "--timeout=2", "show"], capture_output=True, text=True)
+    return shown.stdout if shown.returncode == 0 else None
+
+
+def test_exit_status_and_output_are_the_commands() -> None:
+    assert sandbox.run(["sh", "-c", "exit 7"]) == 7
+    assert sandbox.run(["sh", "-c", "kill -TERM $$"]) == 128 + signal.SIGTERM
+    done = subprocess.run(
+        [sys.executable, "-m", "emul.sandbox", "no-such-command"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 127
+    assert done.stderr == "sandbox: cannot run no-such-command: No such file or directory\n"
+
+
+def test_the_sandbox_is_a_world_of_its_own(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    script = (
+        "import os, pathlib, socket;"
+        "from emul import sandbox;"
+        "server = socket.create_server(('127.0.0.1', 80));"  # loopback is up, and no one else's
+        "pathlib.Path('/dev/shm/scratch').write_text('x');"
+        "pathlib.Path(os.environ['SEEN']).write_text(repr((sandbox.inside(), sorted(os.listdir('/sys/class/net')),"
+        " os.getpid() < 10, os.listdir('/dev/shm'))))"
+    )
+    assert sandbox.run([sys.executable, "-c", script], env={**os.environ, "SEEN": str(seen)}, cwd=ROOT) == 0
+    inside, links, low_pid, scratch = ast.literal_eval(seen.read_text())
+    assert inside
+    assert "lo" in links
+    assert not any(name.startswith("e") for name in links)
+    assert low_pid
+    assert scratch == ["scratch"]
+    assert not sandbox.inside()
+
+
+def test_orphans_of_the_command_end_with_it(tmp_path: Path) -> None:
+    token = uuid.uuid4().hex
+    assert sandbox.run(["sh", "-c", "setsid sleep 1000 & exit 0"], env={**os.environ, TOKEN_VARIABLE: token}) == 0
+    deadline = time.monotonic() + GONE_TIMEOUT_S
+    while any(f"{TOKEN_VARIABLE}={token}" in environment(pid) for pid in all_processes()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+COUNTS_INTERRUPTS = """
+import signal, sys, time
+seen = []
+signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+print("ready", flush=True)
+end = time.monotonic() + 20
+while not seen and time.monotonic() < end:
+    time.sleep(0.05)
+time.sleep(0.5)
+print("interrupts", len(seen), flush=True)
+sys.exit(40 + len(seen))
+"""
+
+
+def test_ctrl_c_at_a_terminal_reaches_the_command_once() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execv(sys.executable, [sys.executable, "-m", "emul.sandbox", sys.executable, "-c", COUNTS_INTERRUPTS])
+    text = b""
+    while b"ready" not in text:
+        text += os.read(terminal, 1000)
+    os.write(terminal, b"\x03")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 41
+
+
+def test_an_interrupt_of_the_starter_alone_reaches_the_command_once() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "emul.sandbox", sys.executable, "-c", COUNTS_INTERRUPTS],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "ready\n"
+        starter.send_signal(signal.SIGINT)
+        assert starter.wait(GONE_TIMEOUT_S) == 41
+
+
+def test_a_command_that_ignores_the_first_interrupt_is_killed_by_the_second() -> None:
+    script = "import signal, time; signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(1000)"
+    with subprocess.Popen(
+        [sys.executable, "-m", "emul.sandbox", sys.executable, "-c", script],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "ready\n"
+        starter.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert starter.poll() is None
+        starter.send_signal(signal.SIGINT)
+        assert starter.wait(GONE_TIMEOUT_S) == 128 + signal.SIGKILL

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fabrics one after the other in one sandbox."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from emul import MininetFabric
+from emul.ovs import OvsError
+from netmodel import leaf_spine
+from tests.integration.traffic import PORT, address, receiver, sender
+
+pytestmark = pytest.mark.sandboxed
+
+
+def test_a_second_fabric_in_the_same_sandbox_is_as_good_and_the_first_ones_commands_are_gone(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        with MininetFabric(leaf_spine(2, 1, 1, 10_000_000), log_dir=tmp_path / name) as small:
+            lasting = small.popen("h1", ["sleep", "1000"])
+            into, out = receiver(small, "h2"), sender(small, "h1")
+            out.sendto(b"x", (str(address(small, "h2")), PORT))
+            assert into.recv(10) == b"x"
+            into.close()
+            out.close()
+        assert lasting.returncode == -signal.SIGKILL
+        assert Path("/sys/class/net").joinpath("leaf1-eth1").exists() is False
+
+
+def test_two_fabrics_at_once_are_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    topology = leaf_spine(2, 1, 1, 10_000_000)
+    with MininetFabric(topology, log_dir=tmp_path / "first") as first:
+        with pytest.raises(OvsError, match="another Open vSwitch of this sandbox"):
+            MininetFabric(topology, log_dir=tmp_path / "second").__enter__()
+        into, out = receiver(first, "h2"), sender(first, "h1")
+        out.sendto(b"x", (str(address(first, "h2")), PORT))
+        assert into.recv(10) == b"x"
+        assert first.observed_ports("leaf1") == {}
+        into.close()
+        out.close()
