@@ -71,9 +71,9 @@ class Device:
     ``mice_bytes``
         Messages up to this size travel as one flowlet on one lane. None means one packet.
     ``target_queue_s``
-        Queueing delay that congestion control aims at. None takes 1 ms, or 8 packets at the line rate if that is more.
+        Queueing delay that congestion control aims at. None takes 2 ms, or 12 packets at the line rate if that is more.
     ``min_timeout_s``, ``retry_time_s``
-        The least time before a silent lane sends again, and how long a peer may stay silent before its requests fail.
+        The least time before a silent lane sends again (None: 67 ms, or 4 target queues if that is more), and how long a peer may stay silent before its requests fail.
     ``busy_poll_s``
         How long the progress thread and ``Request.wait`` spin before they sleep.
     ``idle_peer_s``

@@ -9,9 +9,11 @@ namespace paralet {
 namespace {
 
 constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
+constexpr double kSubpacketIncrease = 0.125;  // packets per acknowledged packet while the window is below one
 constexpr double kBeta = 0.8;              // multiplicative decrease per unit of relative excess delay
 constexpr double kMaxDecrease = 0.5;       // of one round trip
-constexpr double kScalingRange = 3.0;      // flow scaling: at most this many extra queue targets for tiny windows
+constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample; deep queues must not look like loss
+constexpr double kScalingRange = 2.0;      // flow scaling: at most this many extra queue targets for tiny windows
 
 }  // namespace
 
@@ -33,9 +35,14 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   const double target = static_cast<double>(base) + static_cast<double>(options_.target_queue) * (1.0 + scaling);
   const double delay = static_cast<double>(rtt);
   if (delay < target) {
+    // Half a target of queue says that the path is full: exponential growth ends before it overshoots.
+    starting_ = starting_ && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
     if (limited) {
-      const double step = kAdditiveIncrease * packets;
-      window_ += window_ >= 1.0 ? step / window_ : step * 0.25 * window_;
+      if (starting_) {
+        window_ += packets;
+      } else {
+        window_ += packets * (window_ >= 1.0 ? kAdditiveIncrease / window_ : kSubpacketIncrease);
+      }
       window_ = std::min(window_, options_.max_window);
     }
   } else {
@@ -47,6 +54,7 @@ void DelayControl::on_loss(Nanos now) { decrease(now, 1.0 - kMaxDecrease); }
 
 void DelayControl::on_timeout(Nanos now, bool repeated) {
   if (repeated) {
+    starting_ = false;
     window_ = std::max(std::min(window_, 1.0) * 0.5, kMinWindow);
     last_decrease_ = now;
   } else {
@@ -55,6 +63,7 @@ void DelayControl::on_timeout(Nanos now, bool repeated) {
 }
 
 void DelayControl::decrease(Nanos now, double factor) {
+  starting_ = false;
   if (now - last_decrease_ < srtt_ && last_decrease_ != -kNever) return;
   last_decrease_ = now;
   window_ = std::max(window_ * factor, kMinWindow);
@@ -65,7 +74,7 @@ Nanos DelayControl::pacing_interval() const {
 }
 
 Nanos DelayControl::timeout(Nanos floor) const {
-  if (srtt_ == 0) return std::max(floor, 100 * kMillisecond);
+  if (srtt_ == 0) return std::max(floor, kFirstTimeout);
   return std::max(floor, srtt_ + 4 * rttvar_);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Delay-based congestion control of one QP, after Swift (Kumar et al., SIGCOMM 2020, algorithm 1): the window grows
 // additively while the round trip is below a target and shrinks in proportion to the excess above it, at most once per
-// round trip. Differences from the paper: one delay (no split of fabric and host), the base of the target is the
+// round trip. Differences from the paper: exponential growth at the start, one delay (no split of fabric and host), the base of the target is the
 // smallest round trip seen on any lane to the peer instead of a hop count, and a window limited by the application or
 // the pacer does not grow.
 #pragma once
@@ -12,13 +12,13 @@ namespace paralet {
 
 struct DelayControlOptions {
   Nanos target_queue = 1 * kMillisecond;  ///< queueing delay above the base round trip that a lone full window aims at
-  double initial_window = 16;             ///< packets
+  double initial_window = 4;             ///< packets
   double max_window = 512;                ///< packets
 };
 
 class DelayControl {
  public:
-  static constexpr double kMinWindow = 0.01;
+  static constexpr double kMinWindow = 0.05;
 
   explicit DelayControl(const DelayControlOptions& options) : options_(options), window_(options.initial_window) {}
 
@@ -44,6 +44,7 @@ class DelayControl {
 
   DelayControlOptions options_;
   double window_;
+  bool starting_ = true;  ///< growing exponentially, as no queue has been seen yet
   Nanos srtt_ = 0;
   Nanos rttvar_ = 0;
   Nanos min_rtt_ = kNever;

@@ -21,13 +21,16 @@ namespace {
 constexpr std::size_t kReceiveBuffers = 4096;
 constexpr std::size_t kReceiveBufferBytes = 64;
 constexpr Nanos kHousekeeping = 5 * kMillisecond;
+constexpr Nanos kMinTimeout = 67 * kMillisecond;  // what RNICs are usually set to (local ACK timeout 14)
+constexpr double kInitialPackets = 4;    // in flight before anything is known of a path, all lanes together
 constexpr unsigned kEventsEvery = 64;  // busy rounds between looks at channels
 
-/// Queueing delay to aim at: eight packets at line rate, so that slow links keep enough in flight to stay busy.
+/// Queueing delay to aim at: a dozen packets at line rate, so that slow links keep enough in flight to stay busy, and
+/// more than a scheduler takes to run the peer's process.
 Nanos default_target_queue(double line_rate_bps) {
   constexpr double kPacketBits = 8 * 4200;
-  const Nanos packets = line_rate_bps > 0 ? from_seconds(8 * kPacketBits / line_rate_bps) : 0;
-  return std::max(1 * kMillisecond, packets);
+  const Nanos packets = line_rate_bps > 0 ? from_seconds(12 * kPacketBits / line_rate_bps) : 0;
+  return std::max(2 * kMillisecond, packets);
 }
 
 SoftOptions soft_options(const DeviceOptions& options) {
@@ -35,9 +38,11 @@ SoftOptions soft_options(const DeviceOptions& options) {
   SoftOptions out;
   out.address = options.address;
   out.line_rate_bps = options.line_rate_bps;
-  out.min_timeout = options.min_timeout.value_or(std::max(5 * kMillisecond, 4 * target));
+  out.min_timeout = options.min_timeout.value_or(std::max(kMinTimeout, 4 * target));
   out.retry_time = options.retry_time;
   out.control.target_queue = target;
+  // The lanes of a device start together: what they put on the wire at once should not grow with their number.
+  out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
   out.faults = options.faults;
   return out;
 }
