@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 
@@ -25,7 +25,9 @@ from testbed.workloads import Elements
 class Listener(Protocol):
     """The part of `hostlib.Listener` that is used here."""
 
-    handle: bytes
+    @property
+    def handle(self) -> bytes:
+        """What a peer needs to connect."""
 
     def accept(self, timeout_s: float | None = None) -> Connection:
         """The next connection."""
@@ -65,15 +67,14 @@ class Hostlib:
         import hostlib
 
         options = config.model_dump(exclude={"address"}, exclude_none=True)
-        device: Device = hostlib.Device(config.address, **options)
-        return device
+        return hostlib.Device(config.address, **options)
 
     def wait_any(self, requests: Sequence[Request], timeout_s: float) -> int:
         """`hostlib.wait_any`."""
         import hostlib
 
-        index: int = hostlib.wait_any(requests, timeout_s=timeout_s)
-        return index
+        own = cast(Sequence[hostlib.Request], requests)  # they come from this transport's connections
+        return hostlib.wait_any(own, timeout_s=timeout_s)
 
 
 class _Run:

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet run` as a user runs it, on a real fabric: its results, its failures, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+MARK = "PARALET_RUN_TEST"
+PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    """Four hosts on two leaves; every hop of their ring crosses leaves."""
+    return {
+        "name": "small",
+        "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "20 Mbit/s"}},
+        "workload": {"kind": "ring_allreduce", "bytes": 400_000},
+        "placement": {"rule": "cross_leaf"},
+        "policies": [
+            {"name": "ecmp", "policy": "ecmp"},
+            {"name": "paralet-4", "policy": "ecmp", "m": 4},
+            {"name": "pinned", "policy": "pinned"},
+        ],
+        "path_mtu": 2048,
+        **changes,
+    }
+
+
+class Paralet:
+    """Starts the command with a mark in its environment, which all that it starts inherits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = uuid.uuid4().hex
+        self.argv: Sequence[str] = PARALET
+
+    def start(self, document: dict[str, Any], *options: str) -> subprocess.Popen[str]:
+        path = self.folder / "spec.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return subprocess.Popen(
+            [*self.argv, "run", path, "--results", self.folder / "results", *options],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, MARK: self.mark},
+        )
+
+    def run(self, document: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(document, *options)
+        out, errors = process.communicate(timeout=100)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+
+    def left_over(self) -> list[str]:
+        """Processes that carry the mark."""
+        found = []
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if f"{MARK}={self.mark}".encode() in environment.read_bytes().split(b"\0"):
+                    found.append((environment.parent / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue  # it has ended meanwhile
+        return found
+
+
+@pytest.fixture
+def paralet(tmp_path: Path) -> Iterator[Paralet]:
+    interfaces = sorted(os.listdir("/sys/class/net"))
+    command = Paralet(tmp_path)
+    yield command
+    assert command.left_over() == []
+    assert sorted(os.listdir("/sys/class/net")) == interfaces
+
+
+@pytest.mark.parametrize("kind", ["ring_allreduce", "permutation", "pairwise_alltoall"])
+def test_every_workload_is_verified_and_goes_as_predicted(paralet: Paralet, kind: str) -> None:
+    done = paralet.run(spec(workload={"kind": kind, "bytes": 400_000}), "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert all(policy["verified"] for policy in summary["policies"])
+    assert 0 < summary["predictions"]["checked"] == summary["predictions"]["matched"]
+    assert all(policy["mean_s"] > 0.98 * summary["ideal_s"] for policy in summary["policies"])
+    folder = paralet.folder / "results" / "small"
+    assert (folder / "report.html").stat().st_size > 100_000
+    assert (folder / "logs" / "agent-h1.log").read_text() == ""
+
+
+def test_pinned_flows_share_no_uplink(paralet: Paralet) -> None:
+    done = paralet.run(spec(), "--policy", "pinned", "--seeds", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    with (paralet.folder / "results" / "small" / "links.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["uplink_to"]]
+    assert len(rows) == 2 * 4
+    share = 2 * 3 * 400_000 // 4
+    for row in rows:  # control messages, packets sent again, headers and acknowledgements add a little
+        assert share <= int(row["predicted_payload_bytes"]) < 1.2 * share
+        assert share < int(row["tx_bytes"]) < 1.3 * share
+
+
+def test_a_run_that_takes_too_long_is_one_sentence(paralet: Paralet) -> None:
+    done = paralet.run(spec(timeouts={"run_s": 0.05}))
+    assert done.returncode == 1
+    *_, sentence = done.stderr.splitlines()
+    assert sentence.startswith("paralet: the agent on h")
+    assert "still waited for slice" in sentence
+    log = Path(sentence.rpartition("its log is ")[2])
+    assert "TransferTimeout" in log.read_text()
+    assert not (paralet.folder / "results" / "latest").exists()
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(paralet: Paralet) -> None:
+    process = paralet.start(spec(workload={"kind": "ring_allreduce", "bytes": 40_000_000}))
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "ecmp (m = 1)" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == ""
+    assert errors.splitlines()[-1] == "paralet: interrupted"
+    assert "Traceback" not in errors
+
+
+def test_a_killed_run_leaves_nothing(paralet: Paralet) -> None:
+    process = paralet.start(spec(workload={"kind": "ring_allreduce", "bytes": 40_000_000}))
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "ecmp (m = 1)" in line:
+            break
+    process.kill()
+    process.communicate(timeout=30)  # the pipes close when the last process that inherited them is gone
+
+
+def test_captures_land_in_the_logs(paralet: Paralet) -> None:
+    done = paralet.run(spec(pcap=["leaf1:3"]), "--policy", "ecmp")
+    assert done.returncode == 0, done.stderr
+    capture = paralet.folder / "results" / "small" / "logs" / "pcap" / "leaf1-3.pcap"
+    assert capture.stat().st_size > 1000
+
+
+def test_without_open_vswitch_it_is_refused(paralet: Paralet) -> None:
+    """As on a machine that lacks the package: in a mount namespace of its own something else lies over the tools."""
+    tools = [tool for name in ("ovs-vswitchd", "ovsdb-server", "ovs-vsctl") if (tool := shutil.which(name))]
+    hidden = " && ".join(f"mount --bind /dev/null {shlex.quote(tool)}" for tool in tools)
+    paralet.argv = ("unshare", "--mount", "sh", "-c", f'{hidden} && exec "$@"', "sh", *PARALET)
+    done = paralet.run(spec())
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("paralet: Open vSwitch: missing: ovsdb-server, ovs-vswitchd, ovs-vsctl; try: apt")
+    assert done.stderr.count("\n") == 1
+    assert not (paralet.folder / "results").exists()
