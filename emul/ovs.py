@@ -23,6 +23,15 @@ _COMMAND_TIMEOUT_S = 30
 
 _NICENESS = -10
 
+# For every port and turn of its loop the userspace datapath allocates 32 buffers of the MTU, and frees them when nothing
+# came in; by default glibc hands each such heap top back to the kernel and asks for it anew. Measured with 48 ports of
+# MTU 9000: 128 brk(2) calls per turn, and three quarters of the daemon's time.
+_ALLOCATOR = {
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_TOP_PAD_": str(1 << 26),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 26),
+}
+
 _NEVER_MS = 3_600_000
 """Idle time after which OVS drops a datapath flow. The default of 10 s would make slow flows pay an upcall again."""
 
@@ -158,7 +167,7 @@ class PrivateOvs:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the run, which then stops the daemons in its own order
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment, **_ALLOCATOR},
             )
         )
 
