@@ -57,8 +57,8 @@ class Device:
         Who chooses the ports: ``ecmp`` draws them at random (m = 1 is plain ECMP, m > 1 ParaLet), ``pinned`` takes them
         from ``ports``, ``adaptive`` draws them and moves a lane that times out or whose round trip stays bad.
     ``ports``
-        For ``pinned``: the source ports (49152..65535) of lane 0, 1, .. by peer address; with fewer ports than lanes they
-        repeat. Peers that are not named get random ports.
+        For ``pinned``: the source ports (49152..65535) of lane 0, 1, .. by peer address; fewer ports than lanes repeat.
+        Peers that are not named get random ports.
     ``seed``
         Makes random ports reproducible; None draws them afresh.
     ``path_mtu``
@@ -66,14 +66,15 @@ class Device:
     ``line_rate_bps``
         Paces all lanes together, each at its share. None does not pace.
     ``base_rtt_s``, ``flowlet_bytes``
-        Flowlets have S = 4 BDP / m bytes (section 5.2), with the round trip given or else measured; ``flowlet_bytes`` sets
-        S outright. Without a line rate S is 256 KiB.
+        Flowlets have S = 4 BDP / m bytes (section 5.2), with the round trip given or else measured; ``flowlet_bytes``
+        sets S outright. Without a line rate S is 256 KiB.
     ``mice_bytes``
         Messages up to this size travel as one flowlet on one lane. None means one packet.
     ``target_queue_s``
         Queueing delay that congestion control aims at. None takes 2 ms, or 12 packets at the line rate if that is more.
     ``min_timeout_s``, ``retry_time_s``
-        The least time before a silent lane sends again (None: 67 ms, or 4 target queues if that is more), and how long a peer may stay silent before its requests fail.
+        The least time before a silent lane sends again (None: 67 ms, or 4 target queues if that is more), and how long
+        a peer may stay silent before its requests fail.
     ``busy_poll_s``
         How long the progress thread and ``Request.wait`` spin before they sleep.
     ``idle_peer_s``
@@ -174,7 +175,7 @@ class Device:
     def connect(self, handle: bytes, timeout_s: float = 10.0) -> _engine.Connection:
         """Connects to the listener that made the handle.
 
-        Raises TransportError when it refuses or cannot be reached, TimeoutError, ValueError for bytes that are no handle.
+        Raises TransportError when it refuses or cannot be reached, TimeoutError, and ValueError for what is no handle.
         """
         return self._engine.connect(handle, timeout_s)
 
@@ -192,8 +193,8 @@ class Device:
         """What has happened so far.
 
         ``lanes``: a row per (peer, lane) with the port and how it was set (``port_method``), bytes, packets, flowlets,
-        retransmits, timeouts and round trips in seconds; ``discards``: packets thrown away, by reason; ``qps``, ``peers``
-        and ``connections`` that exist now.
+        retransmits, timeouts and round trips in seconds; ``discards``: packets thrown away, by reason; ``qps``,
+        ``peers`` and ``connections`` that exist now.
         """
         return self._engine.counters()
 
