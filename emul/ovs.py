@@ -23,7 +23,7 @@ _COMMAND_TIMEOUT_S = 30
 
 _NICENESS = -10
 
-# For every port and turn of its loop the userspace datapath allocates 32 buffers of the MTU, and frees them when nothing
+# For every port and turn of its loop the userspace datapath allocates 32 buffers of the MTU, and frees them if nothing
 # came in; by default glibc hands each such heap top back to the kernel and asks for it anew. Measured with 48 ports of
 # MTU 9000: 128 brk(2) calls per turn, and three quarters of the daemon's time.
 _ALLOCATOR = {
