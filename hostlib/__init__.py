@@ -15,6 +15,7 @@ from hostlib._engine import (
     TransportError,
     wait_any,
 )
+from hostlib.bench import bench_program
 from hostlib.device import Device, Faults, Policy, local_interfaces
 from hostlib.flowlets import flowlet_bytes, lanes_for, slowdown
 
@@ -29,6 +30,7 @@ __all__ = [
     "Policy",
     "Request",
     "TransportError",
+    "bench_program",
     "flowlet_bytes",
     "lanes_for",
     "local_interfaces",
