@@ -7,12 +7,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include <csignal>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -320,10 +319,9 @@ std::string size_name(std::uint64_t bytes) {
 }
 
 void print(const char* metric, std::uint64_t bytes, const char* unit, double ours, double peer) {
-  std::printf(
-      R"({"metric": "%s", "case": "%s", "unit": "%s", "ours": %.6g, "peer": %.6g, "peer_name": "TCP"})"
-      "\n",
-      metric, size_name(bytes).c_str(), unit, ours, peer);
+  std::printf(R"({"metric": "%s", "case": "%s", "unit": "%s", "ours": %.6g, "peer": %.6g, "peer_name": "TCP"})"
+              "\n",
+              metric, size_name(bytes).c_str(), unit, ours, peer);
   std::fflush(stdout);
 }
 

@@ -178,8 +178,7 @@ class PyConnection {
       } catch (const TransportError&) {  // the device is closed, and with it everything
       }
     }
-    wait_for(
-        [this] { return connection_->state == Connection::State::kClosed || device_->closed(); }, kCloseTime);
+    wait_for([this] { return connection_->state == Connection::State::kClosed || device_->closed(); }, kCloseTime);
     prune();
   }
   [[nodiscard]] bool closed() const { return closed_; }
@@ -322,9 +321,11 @@ PYBIND11_MODULE(_engine, m) {
 
   py::class_<PyRegion>(m, "MemoryRegion", "Memory registered once for many receives or sends.")
       .def("slice", &PyRegion::slice, py::arg("offset"), py::arg("length"), "A part of the region, in bytes.")
-      .def_property_readonly("length", [](const PyRegion& r) { return r.length; }, "Bytes.")
-      .def("close", [](const PyRegion& r) { r.registration->release(); },
-           "Deregisters the memory. Nothing may be under way on it.");
+      .def_property_readonly(
+          "length", [](const PyRegion& r) { return r.length; }, "Bytes.")
+      .def(
+          "close", [](const PyRegion& r) { r.registration->release(); },
+          "Deregisters the memory. Nothing may be under way on it.");
 
   py::class_<PyConnection>(m, "Connection", "Messages to and from one peer, in order per tag.")
       .def(
@@ -361,8 +362,8 @@ PYBIND11_MODULE(_engine, m) {
                        std::optional<std::uint64_t> seed, std::optional<std::uint32_t> path_mtu, double line_rate_bps,
                        std::optional<double> base_rtt_s, std::optional<std::uint64_t> flowlet_bytes_,
                        std::optional<std::uint64_t> mice_bytes, std::optional<double> target_queue_s,
-                       std::optional<double> min_timeout_s, double retry_time_s, double busy_poll_s,
-                       double idle_peer_s, const std::array<double, 4>& faults, std::uint64_t fault_seed) {
+                       std::optional<double> min_timeout_s, double retry_time_s, double busy_poll_s, double idle_peer_s,
+                       const std::array<double, 4>& faults, std::uint64_t fault_seed) {
              DeviceOptions o;
              o.address = address_of(address);
              o.policy.lanes = lanes;
@@ -486,8 +487,8 @@ PYBIND11_MODULE(_engine, m) {
          const py::bytes& transport) {
         const std::string bytes = transport;
         if (bytes.size() < 12) throw py::value_error("a transport packet has at least the 12 bytes of its BTH");
-        return icrc({address_of(src), address_of(dst), sport, dport}, ip_id,
-                    std::as_bytes(std::span(bytes)).first(12), std::as_bytes(std::span(bytes)).subspan(12));
+        return icrc({address_of(src), address_of(dst), sport, dport}, ip_id, std::as_bytes(std::span(bytes)).first(12),
+                    std::as_bytes(std::span(bytes)).subspan(12));
       },
       py::kw_only(), py::arg("src"), py::arg("dst"), py::arg("src_port"), py::arg("dst_port"), py::arg("ip_id"),
       py::arg("transport"));

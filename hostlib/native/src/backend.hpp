@@ -39,6 +39,12 @@ struct QpStatistics {
   bool all_acknowledged = true;
 };
 
+/// What the scheduler of flowlets asks of a QP.
+struct PathEstimate {
+  Nanos smoothed_rtt = 0;  ///< 0 before the first sample
+  double window = 1;       ///< packets
+};
+
 /// Packets that were not for anyone, by reason.
 struct Discards {
   std::uint64_t malformed = 0;
@@ -68,6 +74,7 @@ class Backend {
   virtual void destroy_qp(std::uint32_t qpn) = 0;
   virtual void post(std::uint32_t qpn, const WorkRequest& request) = 0;
   virtual void post_receive(const ReceiveBuffer& buffer) = 0;
+  [[nodiscard]] virtual PathEstimate estimate(std::uint32_t qpn) const = 0;
   [[nodiscard]] virtual QpStatistics statistics(std::uint32_t qpn) const = 0;
   [[nodiscard]] virtual Discards discards() const = 0;
 

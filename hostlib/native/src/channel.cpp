@@ -145,8 +145,7 @@ FileDescriptor listen_tcp(std::uint32_t address, std::uint16_t& port) {
   sockaddr_in local = socket_address(address, 0);
   socklen_t length = sizeof local;
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0 ||
-      ::listen(fd.get(), SOMAXCONN) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+      ::listen(fd.get(), SOMAXCONN) != 0 || getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
     throw DeviceError("cannot listen on " + format_ipv4(address) + ": " + std::strerror(errno));
   }
   port = ntohs(local.sin_port);

@@ -15,8 +15,7 @@ inline constexpr Nanos kSecond = 1'000'000'000;
 inline constexpr Nanos kNever = INT64_MAX;
 
 inline Nanos now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 

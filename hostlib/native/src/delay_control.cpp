@@ -8,12 +8,12 @@
 namespace paralet {
 namespace {
 
-constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
-constexpr double kSubpacketIncrease = 0.125;  // packets per acknowledged packet while the window is below one
-constexpr double kBeta = 0.8;              // multiplicative decrease per unit of relative excess delay
-constexpr double kMaxDecrease = 0.5;       // of one round trip
+constexpr double kAdditiveIncrease = 1.0;            // packets per round trip
+constexpr double kSubpacketIncrease = 0.125;         // packets per acknowledged packet while the window is below one
+constexpr double kBeta = 0.8;                        // multiplicative decrease per unit of relative excess delay
+constexpr double kMaxDecrease = 0.5;                 // of one round trip
 constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample; deep queues must not look like loss
-constexpr double kScalingRange = 2.0;      // flow scaling: at most this many extra queue targets for tiny windows
+constexpr double kScalingRange = 2.0;  // flow scaling: at most this many extra queue targets for tiny windows
 
 }  // namespace
 

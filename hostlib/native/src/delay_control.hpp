@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Delay-based congestion control of one QP, after Swift (Kumar et al., SIGCOMM 2020, algorithm 1): the window grows
 // additively while the round trip is below a target and shrinks in proportion to the excess above it, at most once per
-// round trip. Differences from the paper: exponential growth at the start, one delay (no split of fabric and host), the base of the target is the
-// smallest round trip seen on any lane to the peer instead of a hop count, and a window limited by the application or
-// the pacer does not grow.
+// round trip. Differences from the paper: exponential growth at the start, one delay (no split of fabric and host), the
+// base of the target is the smallest round trip seen on any lane to the peer instead of a hop count, and a window
+// limited by the application or the pacer does not grow.
 #pragma once
 
 #include "clock.hpp"
@@ -12,7 +12,7 @@ namespace paralet {
 
 struct DelayControlOptions {
   Nanos target_queue = 1 * kMillisecond;  ///< queueing delay above the base round trip that a lone full window aims at
-  double initial_window = 4;             ///< packets
+  double initial_window = 4;              ///< packets
   double max_window = 512;                ///< packets
 };
 

@@ -22,8 +22,8 @@ constexpr std::size_t kReceiveBuffers = 4096;
 constexpr std::size_t kReceiveBufferBytes = 64;
 constexpr Nanos kHousekeeping = 5 * kMillisecond;
 constexpr Nanos kMinTimeout = 67 * kMillisecond;  // what RNICs are usually set to (local ACK timeout 14)
-constexpr double kInitialPackets = 4;    // in flight before anything is known of a path, all lanes together
-constexpr unsigned kEventsEvery = 64;  // busy rounds between looks at channels
+constexpr double kInitialPackets = 4;             // in flight before anything is known of a path, all lanes together
+constexpr unsigned kEventsEvery = 64;             // busy rounds between looks at channels
 
 /// Queueing delay to aim at: a dozen packets at line rate, so that slow links keep enough in flight to stay busy, and
 /// more than a scheduler takes to run the peer's process.
@@ -62,7 +62,8 @@ Device::Device(const DeviceOptions& options)
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       receive_buffers_(kReceiveBuffers * kReceiveBufferBytes) {
-  if (!wake_.valid() || !epoll_.valid()) throw DeviceError(std::string("cannot watch sockets: ") + std::strerror(errno));
+  if (!wake_.valid() || !epoll_.valid())
+    throw DeviceError(std::string("cannot watch sockets: ") + std::strerror(errno));
   const std::uint32_t largest = backend_->max_path_mtu();
   path_mtu_ = options.path_mtu.value_or(largest);
   if (path_mtu_ > largest) {

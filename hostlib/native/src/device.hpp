@@ -27,16 +27,16 @@ namespace paralet {
 struct DeviceOptions {
   std::uint32_t address = 0;  ///< IPv4, host byte order
   PolicyOptions policy;
-  std::optional<std::uint32_t> path_mtu;        ///< nothing: the largest the link's MTU allows
-  double line_rate_bps = 0;                     ///< 0: unknown, sends are not paced
-  std::optional<Nanos> base_rtt;                ///< for S = 4 BDP / m; nothing: measured
-  std::optional<std::uint64_t> flowlet_bytes;   ///< nothing: S = 4 BDP / m
-  std::optional<std::uint64_t> mice_bytes;      ///< messages up to this size are one flowlet; nothing: one path MTU
-  std::optional<Nanos> target_queue;            ///< queueing delay that congestion control aims at; nothing: by rate
-  std::optional<Nanos> min_timeout;             ///< floor of the retransmission timeout
-  Nanos retry_time = 10 * kSecond;              ///< a peer silent for so long is given up
-  Nanos busy_poll = 0;                          ///< spin this long before sleeping
-  Nanos idle_peer = 2 * kSecond;                ///< QPs of a peer without connections are dropped after this
+  std::optional<std::uint32_t> path_mtu;       ///< nothing: the largest the link's MTU allows
+  double line_rate_bps = 0;                    ///< 0: unknown, sends are not paced
+  std::optional<Nanos> base_rtt;               ///< for S = 4 BDP / m; nothing: measured
+  std::optional<std::uint64_t> flowlet_bytes;  ///< nothing: S = 4 BDP / m
+  std::optional<std::uint64_t> mice_bytes;     ///< messages up to this size are one flowlet; nothing: one path MTU
+  std::optional<Nanos> target_queue;           ///< queueing delay that congestion control aims at; nothing: by rate
+  std::optional<Nanos> min_timeout;            ///< floor of the retransmission timeout
+  Nanos retry_time = 10 * kSecond;             ///< a peer silent for so long is given up
+  Nanos busy_poll = 0;                         ///< spin this long before sleeping
+  Nanos idle_peer = 2 * kSecond;               ///< QPs of a peer without connections are dropped after this
   Faults faults;
 };
 
@@ -80,8 +80,8 @@ struct Peer {
   std::uint32_t path_mtu = 0;
   std::vector<Lane> lanes;
   std::size_t next_lane = 0;
-  std::deque<Request*> sending;                    ///< messages with flowlets to post, oldest first
-  std::vector<Request*> slots;                     ///< receives by slot
+  std::deque<Request*> sending;  ///< messages with flowlets to post, oldest first
+  std::vector<Request*> slots;   ///< receives by slot
   std::vector<std::uint16_t> free_slots;
   std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for `ready`
   std::size_t connections = 0;
@@ -156,6 +156,7 @@ class Device {
   void start_message(const std::shared_ptr<Request>& request, const handshake::Offer& offer);
   void post_flowlet(Peer& peer, Lane& lane, Request& request);
   void pump(Peer& peer);
+  [[nodiscard]] Nanos expected_delay(const Peer& peer, const Lane& lane) const;
   [[nodiscard]] Lane* pick_lane(Peer& peer, bool any_depth);
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const;
   void consult_policy(Peer& peer, unsigned lane);

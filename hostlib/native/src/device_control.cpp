@@ -47,8 +47,8 @@ void Device::on_listen_readable() {
   for (;;) {
     sockaddr_in from{};
     socklen_t length = sizeof from;
-    FileDescriptor fd(::accept4(listen_socket_.get(), reinterpret_cast<sockaddr*>(&from), &length,
-                                SOCK_NONBLOCK | SOCK_CLOEXEC));
+    FileDescriptor fd(
+        ::accept4(listen_socket_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) return;
     if (incoming_.size() >= kMaxIncoming) continue;
     auto channel = std::make_unique<Channel>(std::move(fd), options_.retry_time);
@@ -191,8 +191,7 @@ Peer& Device::open_peer(const handshake::Handle& target) {
     const bool serves = peer->lanes.size() >= options_.policy.lanes && target.device != guid_;
     if (peer->initiator || serves) return *peer;
   }
-  auto channel =
-      std::make_unique<Channel>(options_.address, target.address, target.tcp_port, options_.retry_time);
+  auto channel = std::make_unique<Channel>(options_.address, target.address, target.tcp_port, options_.retry_time);
   Peer& peer = add_peer(target.address, target.device, options_.policy.lanes);
   peer.initiator = true;
   peer.channel = std::move(channel);
@@ -324,68 +323,67 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
     // Close and Closed may cross: a name that is no longer known is no error.
     return found != connections_.end() && found->second->peer == &peer ? found->second : nullptr;
   };
-  std::visit(
-      Overloaded{
-          [&](const handshake::Hello&) { fail_peer(peer, Failure::kTransport, "the peer said hello twice"); },
-          [&](const handshake::Welcome& f) {
-            if (!peer.initiator || peer.ready || f.endpoint.qps.size() != peer.lanes.size() ||
-                f.endpoint.device != peer.device) {
-              fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
-              return;
-            }
-            try {
-              handshake::Endpoint remote = f.endpoint;
-              remote.address = peer.address;  // where the handle said, not where the answer says
-              connect_lanes(peer, remote);
-            } catch (const DeviceError& error) {
-              fail_peer(peer, Failure::kDevice, error.what());
-              return;
-            }
-            for (const auto& connection : peer.waiting) {
-              if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
-            }
-            peer.waiting.clear();
-          },
-          [&](const handshake::Refuse& f) {
-            fail_peer(peer, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
-          },
-          [&](const handshake::Connect& f) {
-            if (peer.ready) on_connect(peer, f);
-          },
-          [&](const handshake::Accept& f) {
-            const auto connection = find(f.connection);
-            if (!connection || connection->state != Connection::State::kConnecting) return;
-            connection->remote_id = f.peer_connection;
-            connection->state = Connection::State::kOpen;
-            completion_signal().notify();
-          },
-          [&](const handshake::Reject& f) {
-            const auto connection = find(f.connection);
-            if (connection && connection->state == Connection::State::kConnecting) {
-              abandon(*connection, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
-            }
-          },
-          [&](const handshake::Close& f) {
-            if (const auto connection = find(f.connection)) on_close(*connection);
-          },
-          [&](const handshake::Closed& f) {
-            if (const auto connection = find(f.connection)) {
-              connection->peer_quiet = true;
-              advance_close(*connection);
-            }
-          },
-          [&](const handshake::Overrun& f) {
-            const auto connection = find(f.connection);
-            Request* request = f.slot < peer.slots.size() ? peer.slots[f.slot] : nullptr;
-            if (!connection || request == nullptr || request->connection != connection) return;
-            const auto keep = connection->receives.extract(request);
-            release_receive(*request);
-            fail(*request, Failure::kTransport,
-                 "a message of " + std::to_string(f.message_bytes) + " bytes met a receive of " +
-                     std::to_string(request->length) + ": receive at least as much as is sent");
-          },
-      },
-      frame);
+  std::visit(Overloaded{
+                 [&](const handshake::Hello&) { fail_peer(peer, Failure::kTransport, "the peer said hello twice"); },
+                 [&](const handshake::Welcome& f) {
+                   if (!peer.initiator || peer.ready || f.endpoint.qps.size() != peer.lanes.size() ||
+                       f.endpoint.device != peer.device) {
+                     fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
+                     return;
+                   }
+                   try {
+                     handshake::Endpoint remote = f.endpoint;
+                     remote.address = peer.address;  // where the handle said, not where the answer says
+                     connect_lanes(peer, remote);
+                   } catch (const DeviceError& error) {
+                     fail_peer(peer, Failure::kDevice, error.what());
+                     return;
+                   }
+                   for (const auto& connection : peer.waiting) {
+                     if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
+                   }
+                   peer.waiting.clear();
+                 },
+                 [&](const handshake::Refuse& f) {
+                   fail_peer(peer, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
+                 },
+                 [&](const handshake::Connect& f) {
+                   if (peer.ready) on_connect(peer, f);
+                 },
+                 [&](const handshake::Accept& f) {
+                   const auto connection = find(f.connection);
+                   if (!connection || connection->state != Connection::State::kConnecting) return;
+                   connection->remote_id = f.peer_connection;
+                   connection->state = Connection::State::kOpen;
+                   completion_signal().notify();
+                 },
+                 [&](const handshake::Reject& f) {
+                   const auto connection = find(f.connection);
+                   if (connection && connection->state == Connection::State::kConnecting) {
+                     abandon(*connection, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
+                   }
+                 },
+                 [&](const handshake::Close& f) {
+                   if (const auto connection = find(f.connection)) on_close(*connection);
+                 },
+                 [&](const handshake::Closed& f) {
+                   if (const auto connection = find(f.connection)) {
+                     connection->peer_quiet = true;
+                     advance_close(*connection);
+                   }
+                 },
+                 [&](const handshake::Overrun& f) {
+                   const auto connection = find(f.connection);
+                   Request* request = f.slot < peer.slots.size() ? peer.slots[f.slot] : nullptr;
+                   if (!connection || request == nullptr || request->connection != connection) return;
+                   const auto keep = connection->receives.extract(request);
+                   release_receive(*request);
+                   fail(*request, Failure::kTransport,
+                        "a message of " + std::to_string(f.message_bytes) + " bytes met a receive of " +
+                            std::to_string(request->length) + ": receive at least as much as is sent");
+                 },
+             },
+             frame);
 }
 
 // -- closing -----------------------------------------------------------------------------------------------------

@@ -24,9 +24,8 @@ Request* request_of(std::uint64_t cookie) {
 }  // namespace
 
 void Device::post_receive_buffer(std::uint64_t index) {
-  backend_->post_receive({.data = receive_buffers_.data() + index * kReceiveBufferBytes,
-                          .length = kReceiveBufferBytes,
-                          .cookie = index});
+  backend_->post_receive(
+      {.data = receive_buffers_.data() + index * kReceiveBufferBytes, .length = kReceiveBufferBytes, .cookie = index});
 }
 
 // -- results -----------------------------------------------------------------------------------------------------
@@ -112,8 +111,7 @@ void Device::add_offer(Peer& peer, const handshake::Offer& offer) {
     return;
   }
   connection.early_offers.emplace(offer.sequence, offer);
-  for (auto next = connection.early_offers.find(connection.expected_sequence);
-       next != connection.early_offers.end();
+  for (auto next = connection.early_offers.find(connection.expected_sequence); next != connection.early_offers.end();
        next = connection.early_offers.find(connection.expected_sequence)) {
     connection.offers.push_back(next->second);
     connection.early_offers.erase(next);
@@ -163,10 +161,10 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
   Peer& peer = *connection.peer;
   if (request->length > offer.length) {
     send_frame(peer, handshake::Overrun{
-        .connection = connection.remote_id, .slot = offer.slot, .message_bytes = request->length});
+                         .connection = connection.remote_id, .slot = offer.slot, .message_bytes = request->length});
     fail(*request, Failure::kTransport,
-         "a message of " + std::to_string(request->length) + " bytes met a receive of " +
-             std::to_string(offer.length) + ": receive at least as much as is sent");
+         "a message of " + std::to_string(request->length) + " bytes met a receive of " + std::to_string(offer.length) +
+             ": receive at least as much as is sent");
     return;
   }
   const bool mouse = request->length <= options_.mice_bytes.value_or(peer.path_mtu);
@@ -200,15 +198,27 @@ void Device::post_flowlet(Peer& peer, Lane& lane, Request& request) {
   backend_->post(lane.qp.qpn, work);
 }
 
-/// The lane with the fewest bytes outstanding, in turn among equals. nullptr when all are as deep as they may be.
+/// When a packet handed to a lane now would be acknowledged, by the lane's round trip and window.
+Nanos Device::expected_delay(const Peer& peer, const Lane& lane) const {
+  const PathEstimate path = backend_->estimate(lane.qp.qpn);
+  const double packets = static_cast<double>(lane.outstanding_bytes) / peer.path_mtu + 1.0;
+  return static_cast<Nanos>(static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window));
+}
+
+/// The lane that will be done first, the one with fewer bytes outstanding or next in turn among equals. nullptr when
+/// all are as deep as they may be.
 Lane* Device::pick_lane(Peer& peer, bool any_depth) {
   // Two flowlets keep a lane busy while the first one's acknowledgement travels: S is four times its share of the BDP.
   constexpr unsigned kDepth = 2;
   Lane* best = nullptr;
+  std::pair<Nanos, std::uint64_t> least;
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[(peer.next_lane + i) % peer.lanes.size()];
     if (!any_depth && (lane.moving_to || lane.outstanding >= kDepth)) continue;
-    if (best == nullptr || lane.outstanding_bytes < best->outstanding_bytes) best = &lane;
+    const std::pair cost(expected_delay(peer, lane), lane.outstanding_bytes);
+    if (best != nullptr && cost >= least) continue;
+    best = &lane;
+    least = cost;
   }
   if (best != nullptr) peer.next_lane = static_cast<std::size_t>(best - peer.lanes.data()) + 1;
   return best;
@@ -285,9 +295,9 @@ void Device::on_completion(const Completion& completion) {
 void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   if (completion.status != Status::kSuccess) {
     if (completion.status != Status::kFlushed) {
-      fail_peer(peer, Failure::kTransport,
-                "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) + ": " +
-                    to_string(completion.status));
+      fail_peer(
+          peer, Failure::kTransport,
+          "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) + ": " + to_string(completion.status));
     }
     return;
   }

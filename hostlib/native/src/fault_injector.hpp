@@ -25,9 +25,9 @@ struct Faults {
 
 /// What a packet carried besides its bytes.
 struct PacketOrigin {
-  std::uint32_t address = 0;   ///< IPv4 source, host byte order
-  std::uint16_t port = 0;      ///< UDP source port
-  std::uint16_t likely_id = 0; ///< IPv4 identification to expect
+  std::uint32_t address = 0;    ///< IPv4 source, host byte order
+  std::uint16_t port = 0;       ///< UDP source port
+  std::uint16_t likely_id = 0;  ///< IPv4 identification to expect
 };
 
 /// Stands between the socket and the transport and does what bad networks do. Reproducible by seed.

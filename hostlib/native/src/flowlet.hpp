@@ -5,8 +5,8 @@
 
 namespace paralet {
 
-/// ParaLet, equation 1: expected slowdown of `hosts` senders with m parallel flowlets each, 1 + Phi^-1(1 - 1/N) / sqrt(m).
-/// Optimistic for small m, where the normal approximation of the binomial is poor.
+/// ParaLet, equation 1: expected slowdown of `hosts` senders with m parallel flowlets each, 1 + Phi^-1(1 - 1/N) /
+/// sqrt(m). Optimistic for small m, where the normal approximation of the binomial is poor.
 double slowdown(unsigned m, double hosts);
 
 /// The smallest m whose slowdown (equation 1) does not exceed `target` > 1.

@@ -120,8 +120,8 @@ Endpoint read_endpoint(Reader& r) {
   e.udp_port = r.u16();
   e.path_mtu = r.u32();
   const std::size_t count = r.u16();
-  const bool mtu_ok = e.path_mtu == 256 || e.path_mtu == 512 || e.path_mtu == 1024 || e.path_mtu == 2048 ||
-                      e.path_mtu == 4096;
+  const bool mtu_ok =
+      e.path_mtu == 256 || e.path_mtu == 512 || e.path_mtu == 1024 || e.path_mtu == 2048 || e.path_mtu == 4096;
   if (count == 0 || count > kMaxQps || e.udp_port == 0 || !mtu_ok) {
     r.spoil();
     return e;

@@ -92,7 +92,7 @@ struct Offer {
   std::uint32_t connection = 0;  ///< the sender-side name of the connection
   std::uint32_t sequence = 0;    ///< offers of one connection may overtake each other
   std::uint32_t tag = 0;
-  std::uint16_t slot = 0;        ///< comes back in the immediate data of the flowlets
+  std::uint16_t slot = 0;  ///< comes back in the immediate data of the flowlets
   std::uint32_t rkey = 0;
   std::uint64_t address = 0;
   std::uint64_t length = 0;

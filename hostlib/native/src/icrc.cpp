@@ -12,8 +12,8 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kPrefix = 8 + 20 + 8;       // eight bytes of ones stand for the LRH, then IPv4 and UDP
-constexpr std::size_t kIdOffset = 8 + 4;          // of the identification in the prefix
+constexpr std::size_t kPrefix = 8 + 20 + 8;  // eight bytes of ones stand for the LRH, then IPv4 and UDP
+constexpr std::size_t kIdOffset = 8 + 4;     // of the identification in the prefix
 constexpr std::size_t kResv8aOffset = kPrefix + 4;
 
 std::uint32_t crc32(std::uint32_t state, const void* data, std::size_t length) {

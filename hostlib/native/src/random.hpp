@@ -21,7 +21,9 @@ class SplitMix64 {
   /// Uniform in [0, 1).
   double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
   /// Uniform in [0, bound), bound > 0.
-  std::uint64_t below(std::uint64_t bound) { return static_cast<std::uint64_t>(uniform() * static_cast<double>(bound)); }
+  std::uint64_t below(std::uint64_t bound) {
+    return static_cast<std::uint64_t>(uniform() * static_cast<double>(bound));
+  }
 
  private:
   std::uint64_t state_;

@@ -50,7 +50,7 @@ struct Completion {
   Kind kind = Kind::kSent;
   Status status = Status::kSuccess;
   std::uint32_t qpn = 0;
-  std::uint64_t cookie = 0;      ///< of the work request, or of the receive buffer consumed
+  std::uint64_t cookie = 0;  ///< of the work request, or of the receive buffer consumed
   std::uint32_t byte_length = 0;
   std::uint32_t imm = 0;
 };
@@ -68,9 +68,9 @@ struct RcQpOptions {
   std::uint32_t first_psn = 0;
   std::uint32_t remote_qpn = 0;
   std::uint32_t remote_first_psn = 0;
-  std::uint32_t path_mtu = 1024;          ///< payload bytes: 256, 512, 1024, 2048 or 4096
-  Nanos min_timeout = 5 * kMillisecond;   ///< floor of the retransmission timeout
-  Nanos retry_time = 10 * kSecond;        ///< without any progress for this long, the QP fails
+  std::uint32_t path_mtu = 1024;         ///< payload bytes: 256, 512, 1024, 2048 or 4096
+  Nanos min_timeout = 5 * kMillisecond;  ///< floor of the retransmission timeout
+  Nanos retry_time = 10 * kSecond;       ///< without any progress for this long, the QP fails
   DelayControlOptions control;
 };
 
@@ -187,7 +187,7 @@ class RcQp {
   bool gap_reported_ = false;
   bool in_message_ = false;
   bool message_is_write_ = false;
-  std::uint64_t write_address_ = 0;   ///< next byte of the WRITE in progress
+  std::uint64_t write_address_ = 0;  ///< next byte of the WRITE in progress
   std::uint32_t write_rkey_ = 0;
   std::uint32_t write_remaining_ = 0;
   std::uint32_t message_length_ = 0;  ///< bytes of the message so far

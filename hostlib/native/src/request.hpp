@@ -38,13 +38,13 @@ struct Connection {
   Peer* peer = nullptr;
   std::optional<handshake::Handle> target;  ///< of a connecting side, for another try
   bool retried = false;
-  bool peer_quiet = false;                  ///< the peer starts no more flowlets on this connection
+  bool peer_quiet = false;  ///< the peer starts no more flowlets on this connection
   bool close_sent = false;
-  bool reply_closed = false;                ///< the peer waits for our Closed
-  std::uint32_t next_sequence = 0;          ///< of our offers
-  std::uint32_t expected_sequence = 0;      ///< of the peer's offers
+  bool reply_closed = false;            ///< the peer waits for our Closed
+  std::uint32_t next_sequence = 0;      ///< of our offers
+  std::uint32_t expected_sequence = 0;  ///< of the peer's offers
   std::map<std::uint32_t, handshake::Offer> early_offers;
-  std::deque<handshake::Offer> offers;      ///< receives of the peer that no send has met yet
+  std::deque<handshake::Offer> offers;         ///< receives of the peer that no send has met yet
   std::deque<std::shared_ptr<Request>> sends;  ///< sends that have met no receive yet
   std::map<Request*, std::shared_ptr<Request>> receives;
   std::map<Request*, std::shared_ptr<Request>> in_flight;  ///< sends with flowlets posted or to post

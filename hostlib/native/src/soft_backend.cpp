@@ -14,10 +14,10 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxSegments = 60;          // of a UDP_SEGMENT batch; the kernel takes 64
-constexpr std::size_t kMaxBatchBytes = 65'000;    // a batch is one IP packet to the kernel
-constexpr std::uint16_t kMaxIpId = 63;            // what a sender's batch can number
-constexpr std::size_t kEthernetBytes = 14;        // counted by shapers
+constexpr std::size_t kMaxSegments = 60;        // of a UDP_SEGMENT batch; the kernel takes 64
+constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
+constexpr std::uint16_t kMaxIpId = 63;          // what a sender's batch can number
+constexpr std::size_t kEthernetBytes = 14;      // counted by shapers
 constexpr Nanos kBusyRetry = 100 * kMicrosecond;
 constexpr int kReceiveRounds = 4;
 
@@ -128,6 +128,12 @@ void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {
   Qp& qp = *qps_.at(qpn);
   qp.machine->post(request);
   activate(qp);
+}
+
+PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
+  const Qp& qp = *qps_.at(qpn);
+  if (!qp.machine) return {};
+  return {.smoothed_rtt = qp.machine->control().smoothed_rtt(), .window = qp.machine->control().window()};
 }
 
 QpStatistics SoftBackend::statistics(std::uint32_t qpn) const {

@@ -17,8 +17,8 @@
 namespace paralet {
 
 struct SoftOptions {
-  std::uint32_t address = 0;       ///< IPv4, host byte order
-  double line_rate_bps = 0;        ///< paces all lanes together; 0: not paced
+  std::uint32_t address = 0;  ///< IPv4, host byte order
+  double line_rate_bps = 0;   ///< paces all lanes together; 0: not paced
   Nanos min_timeout = 5 * kMillisecond;
   Nanos retry_time = 10 * kSecond;
   DelayControlOptions control;
@@ -43,6 +43,7 @@ class SoftBackend final : public Backend {
   void destroy_qp(std::uint32_t qpn) override;
   void post(std::uint32_t qpn, const WorkRequest& request) override;
   void post_receive(const ReceiveBuffer& buffer) override { receive_queue_.push_back(buffer); }
+  [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override;
   [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
   [[nodiscard]] Discards discards() const override;
   bool progress(Nanos now, std::vector<Completion>& completions) override;

@@ -38,7 +38,7 @@ std::optional<OpcodeTraits> traits(std::uint8_t opcode) {
 std::int64_t rnr_delay_ns(std::uint8_t timer_code) {
   // Table 47, in units of 10 microseconds.
   static constexpr std::array<std::uint32_t, 32> kTable = {
-      65536, 1,   2,   3,   4,   6,   8,    12,   16,   24,   32,   48,   64,    96,    128,   192,
+      65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
       256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
   return static_cast<std::int64_t>(kTable[timer_code & 0x1F]) * 10'000;
 }

@@ -10,7 +10,7 @@
 
 namespace paralet::wire {
 
-inline constexpr std::uint16_t kRocePort = 4791;       // IANA, annex A17.4.5.2
+inline constexpr std::uint16_t kRocePort = 4791;            // IANA, annex A17.4.5.2
 inline constexpr std::uint16_t kFirstEntropyPort = 0xC000;  // source ports that carry entropy: 0xC000..0xFFFF
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
 inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;
@@ -22,8 +22,7 @@ inline constexpr std::size_t kAethBytes = 4;
 inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kIpUdpBytes = 28;
 /// What a data packet adds to its payload on an IP link at most: IPv4, UDP, BTH, RETH, ImmDt, ICRC.
-inline constexpr std::size_t kMaxOverheadBytes =
-    kIpUdpBytes + kBthBytes + kRethBytes + kImmBytes + kIcrcBytes;
+inline constexpr std::size_t kMaxOverheadBytes = kIpUdpBytes + kBthBytes + kRethBytes + kImmBytes + kIcrcBytes;
 
 /// RC opcodes that this transport speaks (table 38). READ and atomics are not offered.
 enum class Opcode : std::uint8_t {
@@ -86,7 +85,8 @@ struct Packet {
 
 enum class ParseError : std::uint8_t { kNone, kTruncated, kOpcode, kVersion, kPartition };
 
-/// Reads one UDP payload (BTH to ICRC). `out.payload` points into `datagram`. Checks every length; the ICRC is not checked here.
+/// Reads one UDP payload (BTH to ICRC). `out.payload` points into `datagram`. Checks every length; the ICRC is not
+/// checked here.
 ParseError parse(std::span<const std::byte> datagram, Packet& out);
 
 /// BTH, RETH, ImmDt or AETH of an outgoing packet; payload, padding and ICRC are the caller's.
