@@ -19,6 +19,7 @@ INTERFACE_GROUP = "4791"
 """Group number of all switch interfaces of a fabric, by which they are deleted at once."""
 
 _FIRST_NIC_TABLE = 100
+_FIRST_METRIC = 100
 
 
 class LayoutError(ValueError):
@@ -99,17 +100,22 @@ class Layout:
         permanent entries, so that no ARP packet stirs a counter (the switches answer ARP all the same).
         """
         subnet = common_network([nic.address for other in self.topology.hosts for nic in other.nics])
+        linked = list(self._linked_nics(host))
         lines = ["link set dev lo up"]
-        for table, (port, name) in enumerate(self._linked_nics(host), start=_FIRST_NIC_TABLE):
+        for number, (port, name) in enumerate(linked):
             nic = host.nics[port.port - 1]
             lines += [
                 f"link set dev {name} address {nic.mac} mtu {self.topology.mtu_bytes} up",
                 f"address add {nic.address}/32 dev {name}",
-                f"route add {subnet} dev {name} src {nic.address} table {table}",
-                f"rule add from {nic.address} lookup {table}",
-                # Sockets not bound to an address take the first NIC: a later route of a higher metric stands back.
-                f"route add {subnet} dev {name} src {nic.address} metric {table}",
+                # Sockets bound to no address take the first NIC: routes of a higher metric stand back.
+                f"route add {subnet} dev {name} src {nic.address} metric {_FIRST_METRIC + number}",
             ]
+            if len(linked) > 1:
+                table = _FIRST_NIC_TABLE + number
+                lines += [
+                    f"route add {subnet} dev {name} src {nic.address} table {table}",
+                    f"rule add from {nic.address} lookup {table}",
+                ]
             lines += [
                 f"neighbour replace {other.address} lladdr {other.mac} nud permanent dev {name}"
                 for peer in self.topology.hosts

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from emul import packet_sockets, sandbox
 from emul.capture import Capture
@@ -90,6 +90,8 @@ class MininetFabric:
         self._network: Network
         self._ovs: PrivateOvs
         self._controller: ControllerProcess
+        if datapath not in get_args(Datapath):
+            raise ValueError(f"datapath {datapath!r} is none of {', '.join(get_args(Datapath))}")
         for port in self._pcap:
             topology.link_at(port)  # KeyError with a sentence, before anything is started
 

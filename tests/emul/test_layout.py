@@ -94,3 +94,9 @@ def test_the_common_network_holds_all_addresses(addresses: list[str], network: s
 def test_every_link_has_a_switch_end() -> None:
     layout = Layout(TOPOLOGY)
     assert all(layout.is_switch(switch_end(layout, link)) for link in TOPOLOGY.links)
+
+
+def test_a_host_with_one_nic_needs_no_policy_routing() -> None:
+    lines = Layout(TOPOLOGY).host_lines(TOPOLOGY.host("h1"))
+    assert not any("rule" in line or "table" in line for line in lines)
+    assert "link set dev nic0 address 02:00:0a:00:00:01 mtu 9000 up" in lines

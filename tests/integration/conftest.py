@@ -50,7 +50,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
         ran[item.path] = run_module(item.session, item.path)
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = item.config.stash[results_key].get(item.nodeid, [])
-    for data in reports or [lost(item, ran[item.path])]:
+    if not any(data["when"] == "teardown" for data in reports):  # every test's last report
+        reports = [*reports, lost(item, ran[item.path])]
+    for data in reports:
         item.ihook.pytest_runtest_logreport(report=pytest.TestReport._from_json(data))
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
@@ -80,6 +82,8 @@ def run_module(session: pytest.Session, module: Path) -> str:
             raise KeyboardInterrupt
         for line in reports.read_text().splitlines() if reports.exists() else ():
             data = json.loads(line)
+            if isinstance(data["longrepr"], list):  # a skip's place and reason: JSON knows no tuples
+                data["longrepr"] = tuple(data["longrepr"])
             config.stash[results_key][data["nodeid"]].append(data)
         return output.read_text(errors="replace")
 
@@ -91,7 +95,7 @@ def lost(item: pytest.Item, output: str) -> dict[str, Any]:
         location=item.location,
         keywords={},
         outcome="failed",
-        longrepr=f"the sandbox ended before this test reported:\n{output}",
+        longrepr=f"the sandbox ended before or during this test, with the output:\n{output}",
         when="call",
     )
     return report._to_json()

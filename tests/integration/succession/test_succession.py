@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emul import MininetFabric
-from emul.ovs import OvsError
+from emul.ovs import OvsError, kernel_datapath_present
 from netmodel import leaf_spine
 from tests.integration.traffic import PORT, address, receiver, sender
 
@@ -38,5 +38,23 @@ def test_two_fabrics_at_once_are_refused_and_the_first_goes_on(tmp_path: Path) -
         out.sendto(b"x", (str(address(first, "h2")), PORT))
         assert into.recv(10) == b"x"
         assert first.observed_ports("leaf1") == {}
+        into.close()
+        out.close()
+
+
+@pytest.mark.skipif(kernel_datapath_present(), reason="the openvswitch kernel module is loaded")
+def test_the_kernel_datapath_is_refused_where_the_module_is_missing(tmp_path: Path) -> None:
+    fabric = MininetFabric(leaf_spine(2, 1, 1, 10_000_000), log_dir=tmp_path, datapath="kernel")
+    with pytest.raises(OvsError, match="the openvswitch module; load it with `modprobe openvswitch`"):
+        fabric.__enter__()
+
+
+@pytest.mark.skipif(not kernel_datapath_present(), reason="the openvswitch kernel module is not loaded")
+def test_the_kernel_datapath_carries_packets_too(tmp_path: Path) -> None:
+    with MininetFabric(leaf_spine(2, 2, 1, 10_000_000), log_dir=tmp_path, datapath="kernel") as fabric:
+        into, out = receiver(fabric, "h2"), sender(fabric, "h1")
+        out.sendto(b"x", (str(address(fabric, "h2")), PORT))
+        assert into.recv(10) == b"x"
+        assert len(fabric.observed_ports("leaf1")) == 1
         into.close()
         out.close()
