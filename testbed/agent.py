@@ -18,8 +18,17 @@ from typing import IO, Any, Protocol, cast
 import numpy as np
 
 from testbed import messages
-from testbed.movement import Connection, RankRun, Request
+from testbed.movement import Connection, Connections, RankRun, Request
 from testbed.workloads import Elements
+
+_WARM_UP_TAG = 0xFFFF_FFFF
+"""Of the warm-up message; the transfers of a pair count up from 0."""
+
+_WARM_UP_BYTES = 4096
+"""Per lane, where the spec leaves the path MTU to the engine: the largest there is."""
+
+_COUNTED = ("tx_bytes", "tx_packets", "flowlets", "retransmits", "timeouts")
+"""Fields of `messages.Lane` that only ever grow."""
 
 
 class Listener(Protocol):
@@ -89,7 +98,8 @@ class _Run:
         self._targets = sorted({transfer.dst for transfer in transfers if transfer.src == rank})
         self._buffers = workload.buffers(rank, ranks, order.seed)
         self._rank_run = RankRun(rank, transfers, self._buffers, sends_in_flight=workload.sends_in_flight)
-        self._connections: dict[int, tuple[Connection | None, Connection | None]] = {}
+        self._connections = Connections({}, {})
+        self._idle_lanes: dict[tuple[str, int], dict[str, Any]] = {}
         self._device = transport.open(order.device)
         # One listener per source: who connects is then known without asking.
         self._listeners = {source: self._device.listen() for source in self._sources}
@@ -100,32 +110,59 @@ class _Run:
 
     def connect(self, order: messages.Connect) -> messages.Connected:
         deadline = time.monotonic() + order.timeout_s
-        outgoing = {
-            target: self._device.connect(base64.b64decode(order.handles[target]), timeout_s=_left_s(deadline))
-            for target in self._targets
-        }
-        incoming = {
-            source: listener.accept(timeout_s=_left_s(deadline)) for source, listener in self._listeners.items()
-        }
-        self._connections = {
-            peer: (outgoing.get(peer), incoming.get(peer)) for peer in sorted({*self._targets, *self._sources})
-        }
+        self._connections = Connections(
+            outgoing={
+                target: self._device.connect(base64.b64decode(order.handles[target]), timeout_s=_left_s(deadline))
+                for target in self._targets
+            },
+            incoming={
+                source: listener.accept(timeout_s=_left_s(deadline)) for source, listener in self._listeners.items()
+            },
+        )
+        self._warm_up(deadline)
+        self._rank_run.post(self._connections)
         return messages.Connected()
 
     def start(self, order: messages.Start) -> messages.Finished:
+        self._idle_lanes = self._lanes()
         time.sleep(max(0.0, order.at_s - time.monotonic()))
         timings = self._rank_run.run(self._connections, self._transport.wait_any, order.timeout_s, order.at_s)
-        counters = self._device.counters()
         expected = self._order.workload.expected(self._order.rank, self._order.ranks, self._order.seed)
-        lane_fields = messages.Lane.model_fields
         return messages.Finished(
             finished_s=timings.finished_s,
             step_finished_s=list(timings.step_finished_s),
             last_arrival_s=timings.last_arrival_s,
             wrong_bytes=wrong_bytes(self._buffers.output, expected),
-            lanes=[messages.Lane(**{name: lane[name] for name in lane_fields}) for lane in counters["lanes"]],
-            discards=counters["discards"],
+            lanes=self._lanes_since_start(),
+            discards=self._device.counters()["discards"],
         )
+
+    def _warm_up(self, deadline: float) -> None:
+        """Send a packet's worth per lane on every connection, and wait until it has come.
+
+        QPs are made, and switches learn flows, when first used. As in nccl-tests that is done before the clock starts.
+        """
+        lanes = self._order.device.lanes
+        size = lanes * (self._order.device.path_mtu or _WARM_UP_BYTES) // np.dtype(np.int64).itemsize
+        nothing = np.zeros(size, dtype=np.int64)
+        requests = [
+            connection.recv(np.empty_like(nothing), _WARM_UP_TAG) for connection in self._connections.incoming.values()
+        ]
+        requests += [connection.send(nothing, _WARM_UP_TAG) for connection in self._connections.outgoing.values()]
+        for request in requests:
+            request.wait(_left_s(deadline))
+
+    def _lanes(self) -> dict[tuple[str, int], dict[str, Any]]:
+        return {(lane["peer"], lane["lane"]): lane for lane in self._device.counters()["lanes"]}
+
+    def _lanes_since_start(self) -> list[messages.Lane]:
+        """The lanes' counters now; what is counted up, less what it was before the start."""
+        rows = []
+        for key, lane in self._lanes().items():
+            before = self._idle_lanes.get(key, {})
+            row = {name: lane[name] for name in messages.Lane.model_fields}
+            rows.append(messages.Lane(**row | {name: lane[name] - before.get(name, 0) for name in _COUNTED}))
+        return rows
 
     def close(self) -> None:
         self._device.close()

@@ -8,6 +8,7 @@ without any barrier.
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,14 @@ class TransferTimeout(TestbedError):
     """The run took longer than allowed; the text names a transfer that was still awaited."""
 
 
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """A rank's connections, by the rank at the other end: one to each that it sends to, one from each that sends."""
+
+    outgoing: Mapping[int, Connection]
+    incoming: Mapping[int, Connection]
+
+
 @dataclass(slots=True)
 class _Task:
     """One transfer as seen from one of its ends."""
@@ -60,6 +69,9 @@ class _Task:
     scratch: Elements | None = None
     arrived: bool = False
     finished_s: float | None = None
+
+    def __lt__(self, other: _Task) -> bool:
+        return (self.transfer.step, self.transfer.part) < (other.transfer.step, other.transfer.part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,10 @@ class Timings:
 
 
 class RankRun:
-    """One rank's transfers, their order and their buffers. Built before the clock starts; `run` then moves the data."""
+    """One rank's transfers, their order and their buffers.
+
+    Built while nobody waits; `post` readies the receives before the clock starts; `run` moves the data.
+    """
 
     def __init__(
         self,
@@ -87,65 +102,62 @@ class RankRun:
     ) -> None:
         self._rank = rank
         self._buffers = buffers
-        self._sends_in_flight = sends_in_flight if sends_in_flight is not None else len(transfers) + 1
-        self._receives_ahead = receives_ahead
         self._tasks = _tasks(rank, transfers)
         if buffers.input is buffers.output:
             _order_in_place(self._tasks)
         for task in self._tasks:
             if task.transfer.combine and not task.outgoing:
                 task.scratch = np.empty(task.transfer.count, dtype=buffers.output.dtype)
+        self._receives = deque(task for task in self._tasks if not task.outgoing)
+        self._ready = [task for task in self._tasks if task.outgoing and not task.waits_for]  # a heap, being sorted
+        self._waiting: list[tuple[Request, _Task]] = []
+        self._spare_receives = receives_ahead
+        self._spare_sends = len(self._tasks) if sends_in_flight is None else sends_in_flight
+
+    def post(self, connections: Connections) -> None:
+        """Post as many receives as may be under way."""
+        while self._receives and self._spare_receives and self._may_post(self._receives[0]):
+            task = self._receives.popleft()
+            self._spare_receives -= 1
+            request = connections.incoming[task.transfer.src].recv(self._landing(task), task.tag)
+            self._waiting.append((request, task))
 
     def run(
-        self,
-        connections: Mapping[int, tuple[Connection | None, Connection | None]],
-        wait_any: WaitAny,
-        timeout_s: float,
-        start_s: float | None = None,
+        self, connections: Connections, wait_any: WaitAny, timeout_s: float, start_s: float | None = None
     ) -> Timings:
-        """Move everything. `connections[peer]` is the connection to send on and the one to receive on.
+        """Move everything. `start_s` is when the clock started, by the monotonic clock (now, unless given).
 
-        `start_s` is the time by the monotonic clock that the deadline counts from (now, unless given).
-        Raises TransferTimeout, or whatever error the transport raises.
+        Raises TransferTimeout `timeout_s` after the start, or whatever error the transport raises.
         """
         begin = time.monotonic() if start_s is None else start_s
         deadline = begin + timeout_s
-        sends = deque(task for task in self._tasks if task.outgoing)
-        receives = deque(task for task in self._tasks if not task.outgoing)
-        waiting: list[tuple[Request, _Task]] = []
-        sending = receiving = 0
         while True:
-            while receives and receiving < self._receives_ahead and self._may_post(receives[0]):
-                task = receives.popleft()
-                connection = connections[task.transfer.src][1]
-                assert connection is not None  # the agent accepts one from every source of its schedule
-                waiting.append((connection.recv(self._landing(task), task.tag), task))
-                receiving += 1
-            while sends and sending < self._sends_in_flight and not sends[0].waits_for:
-                task = sends.popleft()
-                connection = connections[task.transfer.dst][0]
-                assert connection is not None  # the agent connects to every destination of its schedule
-                waiting.append((connection.send(self._leaving(task), task.tag), task))
-                sending += 1
-            if not waiting:
-                break
+            while self._ready and self._spare_sends:
+                task = heapq.heappop(self._ready)
+                self._spare_sends -= 1
+                request = connections.outgoing[task.transfer.dst].send(self._leaving(task), task.tag)
+                self._waiting.append((request, task))
+            self.post(connections)
+            if not self._waiting:
+                return self._timings(begin)
             try:
-                index = wait_any([request for request, _ in waiting], max(0.0, deadline - time.monotonic()))
+                index = wait_any([request for request, _ in self._waiting], max(0.0, deadline - time.monotonic()))
             except TimeoutError as error:
-                raise TransferTimeout(self._overdue(waiting[0][1], timeout_s)) from error
-            request, task = waiting.pop(index)
-            moved = request.wait(0.0)
-            if moved != task.transfer.count * self._buffers.output.itemsize:
-                raise TestbedError(f"rank {self._rank} got {moved} bytes where {_describe(task)} was due")
-            if task.outgoing:
-                sending -= 1
-                self._finish(task)
-            else:
-                receiving -= 1
-                task.arrived = True
-                if not task.waits_for:
-                    self._take_in(task)
-        return self._timings(begin)
+                raise TransferTimeout(self._overdue(self._waiting[0][1], timeout_s)) from error
+            self._complete(*self._waiting.pop(index))
+
+    def _complete(self, request: Request, task: _Task) -> None:
+        moved = request.wait(0.0)
+        if moved != task.transfer.count * self._buffers.output.itemsize:
+            raise TestbedError(f"rank {self._rank} got {moved} bytes where {_describe(task)} was due")
+        if task.outgoing:
+            self._spare_sends += 1
+            self._finish(task)
+            return
+        self._spare_receives += 1
+        task.arrived = True
+        if not task.waits_for:
+            self._take_in(task)
 
     def _may_post(self, task: _Task) -> bool:
         """Into scratch at any time; into the output itself only once nothing needs what is there."""
@@ -170,7 +182,11 @@ class RankRun:
         task.finished_s = time.monotonic()
         for other in task.unlocks:
             other.waits_for -= 1
-            if not other.waits_for and other.arrived and other.finished_s is None:
+            if other.waits_for:
+                continue
+            if other.outgoing:
+                heapq.heappush(self._ready, other)
+            elif other.arrived and other.finished_s is None:
                 self._take_in(other)
 
     def _overdue(self, task: _Task, timeout_s: float) -> str:
@@ -199,7 +215,7 @@ def _tasks(rank: int, transfers: Sequence[Transfer]) -> list[_Task]:
         counts[pair] = tag + 1
         if rank in pair:
             tasks.append(_Task(transfer, tag, outgoing=transfer.src == rank))
-    return sorted(tasks, key=lambda task: (task.transfer.step, task.transfer.part))
+    return sorted(tasks)
 
 
 def _order_in_place(tasks: Sequence[_Task]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.movement import RankRun, Timings, TransferTimeout
+from testbed.movement import Connections, RankRun, Timings, TransferTimeout
 from testbed.workloads import KINDS, Buffers, Transfer, Workload
 from tests.testbed.tcp_transport import TcpConnection, TcpTransport
 
@@ -28,9 +28,9 @@ class Mesh:
                     near, far = socket.socketpair()
                     self.out[src, dst], self.into[src, dst] = TcpConnection(near), TcpConnection(far)
 
-    def of(self, rank: int) -> dict[int, tuple[TcpConnection, TcpConnection]]:
-        peers = {dst for src, dst in self.out if src == rank}
-        return {peer: (self.out[rank, peer], self.into[peer, rank]) for peer in peers}
+    def of(self, rank: int) -> Connections:
+        outgoing = {dst: connection for (src, dst), connection in self.out.items() if src == rank}
+        return Connections(outgoing, {src: end for (src, dst), end in self.into.items() if dst == rank})
 
 
 def run_all(workload: Workload, ranks: int, seed: int, **options: int) -> tuple[list[Buffers], list[Timings]]:
@@ -96,4 +96,4 @@ def test_a_short_message_is_an_error() -> None:
     workload = KINDS["permutation"].model_validate({"bytes": 800, "slices": 1})
     run = RankRun(0, workload.schedule(2, 0), workload.buffers(0, 2, 0))
     with pytest.raises(TestbedError, match="got 3 bytes"):
-        run.run({1: (Liar(), Liar())}, lambda requests, timeout_s: 0, 1.0)
+        run.run(Connections({1: Liar()}, {1: Liar()}), lambda requests, timeout_s: 0, 1.0)
