@@ -164,6 +164,7 @@ struct Connected {
 void stream(Device& device, const std::shared_ptr<Connection>& connection, Request::Kind kind, const Case& c) {
   std::vector<std::vector<std::byte>> buffers(kInFlight, std::vector<std::byte>(c.bytes, std::byte{1}));
   std::vector<std::uint32_t> rkeys;
+  rkeys.reserve(kInFlight);
   for (auto& buffer : buffers) {
     rkeys.push_back(kind == Request::Kind::kReceive ? device.register_memory(buffer.data(), buffer.size()) : 0);
   }

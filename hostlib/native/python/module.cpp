@@ -301,6 +301,7 @@ PYBIND11_MODULE(_engine, m) {
                   static_cast<py::object*>(&connection_closed)}) {
     e->attr("__module__") = "hostlib";
   }
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11's signature
   py::register_exception_translator([](std::exception_ptr p) {
     try {
       if (p) std::rethrow_exception(p);

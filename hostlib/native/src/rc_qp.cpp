@@ -68,13 +68,13 @@ std::uint32_t RcQp::psn_of(std::uint64_t position) const {
 void RcQp::post(const WorkRequest& request) {
   const std::uint64_t packets =
       std::max<std::uint64_t>(1, (request.length + options_.path_mtu - 1) / options_.path_mtu);
-  Work work{.request = request, .first = posted_, .end = posted_ + packets};
+  const Work work{.request = request, .first = posted_, .end = posted_ + packets};
   if (failed_) {
     complete(work, Status::kFlushed);
     return;
   }
   posted_ += packets;
-  work_.push_back(std::move(work));
+  work_.push_back(work);
 }
 
 bool RcQp::can_send(Nanos now) const {
