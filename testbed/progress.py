@@ -11,9 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 
 class Steps:
-    """Tells how far a job of `total` steps is. A context manager."""
+    """Tells how far a job of `total` steps is (None: nobody knows how many there are). A context manager.
 
-    def __init__(self, total: int) -> None:
+    Plain lines come `every_s` seconds at most, for jobs of many short steps.
+    """
+
+    def __init__(self, total: int | None, every_s: float = 0.0) -> None:
+        self._every_s = every_s
+        self._told_s = -every_s
         self._total = total
         self._done = 0
         self._begin = time.monotonic()
@@ -43,9 +48,12 @@ class Steps:
         """Say what is being done."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=text)
-        else:
-            elapsed = time.monotonic() - self._begin
-            print(f"[{self._done}/{self._total} {elapsed:5.1f} s] {text}", file=sys.stderr, flush=True)
+            return
+        elapsed = time.monotonic() - self._begin
+        if elapsed - self._told_s >= self._every_s:
+            self._told_s = elapsed
+            done = self._done if self._total is None else f"{self._done}/{self._total}"
+            print(f"[{done} {elapsed:5.1f} s] {text}", file=sys.stderr, flush=True)
 
     def advance(self) -> None:
         """One step more is done."""

@@ -8,24 +8,41 @@ object a line and repetition: {"metric", "case", "unit", "ours", "peer", "peer_n
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 from testbed.bench.frame import Measurement, Result, result
-from testbed.errors import TestbedError
+from testbed.errors import InputError, TestbedError
+from testbed.progress import Steps
 
 
 def measure() -> Result:
-    """Run the program and fold what it prints. Raises TestbedError when it fails."""
-    return result("transport", list(_measurements()))
-
-
-def _measurements() -> Iterator[Measurement]:
+    """Run the program and fold what it prints. Raises InputError when it is not built, TestbedError when it fails."""
     import hostlib
 
-    program = hostlib.bench_program()
+    try:
+        program = hostlib.bench_program()
+    except FileNotFoundError as error:
+        raise InputError(str(error)) from error
+    with Steps(None, every_s=3.0) as steps:
+        steps.now("measuring")
+        measurements = []
+        for one in run(program):
+            measurements.append(one)
+            steps.now(f"{one.metric} of {one.case}")
+            steps.advance()
+    return result("transport", measurements)
+
+
+def run(program: Path) -> Iterator[Measurement]:
+    """What `program` measures, as it comes. Raises TestbedError when it fails or prints anything else."""
     with subprocess.Popen([program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None  # it is a pipe
-        for line in process.stdout:
-            yield _parsed(line)
+        try:
+            for line in process.stdout:
+                yield _parsed(line)
+        except BaseException:
+            process.kill()  # otherwise leaving the block would wait for its end
+            raise
     if process.returncode:
         raise TestbedError(f"{program} ended with status {process.returncode}")
 
