@@ -237,9 +237,13 @@ void Device::pump(Peer& peer) {
 void Device::consult_policy(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
   const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
-  const bool timed_out = statistics.counters.timeouts > lane.timeouts_seen;
+  const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen;
   lane.timeouts_seen = statistics.counters.timeouts;
-  if (options_.policy.kind != PolicyKind::kAdaptive || lane.moving_to) return;
+  if (options_.policy.kind != PolicyKind::kAdaptive) return;
+  if (lane.moving_to) {  // decided, but what is in flight may have met a path that went silent meanwhile
+    if (timeouts > 0) move_lane(peer, lane);
+    return;
+  }
   Nanos best = statistics.smoothed_rtt;
   for (const Lane& other : peer.lanes) {
     const Nanos rtt = backend_->statistics(other.qp.qpn).smoothed_rtt;
@@ -250,11 +254,11 @@ void Device::consult_policy(Peer& peer, unsigned index) {
                       .port = lane.port,
                       .smoothed_rtt = statistics.smoothed_rtt,
                       .peer_rtt = best,
-                      .timeouts = statistics.counters.timeouts,
+                      .timeouts = timeouts,
                       .retransmits = statistics.counters.retransmits};
   lane.moving_to = policy_->after_flowlet(view, now());
   // What is in flight on a path that went silent is lost anyway, so there is nothing to overtake.
-  if (lane.moving_to && (timed_out || lane.outstanding == 0)) move_lane(peer, lane);
+  if (lane.moving_to && (timeouts > 0 || lane.outstanding == 0)) move_lane(peer, lane);
 }
 
 void Device::move_lane(Peer& peer, Lane& lane) {

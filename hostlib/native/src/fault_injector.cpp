@@ -21,20 +21,21 @@ void FaultInjector::receive(std::span<std::byte> packet, const PacketOrigin& ori
     packet[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
   }
   const bool duplicate = random_.uniform() < faults_.duplicate;
-  if (random_.uniform() < faults_.reorder) {
-    ++injected_;
+  const bool reorder = random_.uniform() < faults_.reorder;
+  if (duplicate) ++injected_;
+  if (reorder) ++injected_;
+  if (!reorder || duplicate) {
+    deliver(packet, origin);
+    for (Held& held : held_) {
+      if (held.passes_left > 0) --held.passes_left;
+    }
+    release(now, deliver);
+  }
+  if (reorder) {
     held_.push_back({{packet.begin(), packet.end()}, origin, 1 + random_.below(kMaxPasses), now + kMaxHold});
-  } else {
+  } else if (duplicate) {
     deliver(packet, origin);
   }
-  if (duplicate) {
-    ++injected_;
-    deliver(packet, origin);
-  }
-  for (Held& held : held_) {
-    if (held.passes_left > 0) --held.passes_left;
-  }
-  release(now, deliver);
 }
 
 void FaultInjector::release(Nanos now, const Deliver& deliver) {

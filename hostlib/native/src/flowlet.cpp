@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace paralet {
@@ -35,7 +36,8 @@ double slowdown(unsigned m, double hosts) {
 
 unsigned lanes_for(double target, double hosts) {
   const double ratio = std::max(0.0, normal_tail_quantile(1.0 / hosts)) / (target - 1.0);
-  return std::max(1U, static_cast<unsigned>(std::ceil(ratio * ratio)));
+  constexpr double kMost = std::numeric_limits<unsigned>::max();
+  return static_cast<unsigned>(std::clamp(std::ceil(ratio * ratio), 1.0, kMost));
 }
 
 std::uint64_t flowlet_bytes(double bdp_bytes, unsigned m, std::uint32_t path_mtu) {
@@ -45,7 +47,7 @@ std::uint64_t flowlet_bytes(double bdp_bytes, unsigned m, std::uint32_t path_mtu
 
 Flowlets::Flowlets(std::uint64_t message, std::uint64_t size, std::uint32_t path_mtu)
     : message_bytes(message),
-      size_bytes(round_up(std::max(size, (message + kMaxCount - 1) / kMaxCount), path_mtu)),
+      size_bytes(round_up(std::clamp(size, (message + kMaxCount - 1) / kMaxCount, kMaxSize), path_mtu)),
       count(static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (message + size_bytes - 1) / size_bytes))) {}
 
 }  // namespace paralet

@@ -18,8 +18,9 @@ std::uint64_t flowlet_bytes(double bdp_bytes, unsigned m, std::uint32_t path_mtu
 /// A message cut into flowlets. Their number travels in 16 bits, so huge messages get larger flowlets.
 struct Flowlets {
   static constexpr std::uint64_t kMaxCount = 65535;
+  static constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 31;  ///< of an RDMA WRITE (IBTA 9.4.3)
 
-  /// `size_bytes` > 0 is S, rounded up to whole packets.
+  /// `size_bytes` > 0 is S, rounded up to whole packets and cut to kMaxSize.
   Flowlets(std::uint64_t message_bytes, std::uint64_t size_bytes, std::uint32_t path_mtu);
 
   std::uint64_t message_bytes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path_policy.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -64,14 +65,17 @@ class Adaptive final : public Ecmp {
 
   std::optional<std::uint16_t> after_flowlet(const LaneView& lane, Nanos now) override {
     State& state = states_[{lane.peer, lane.lane}];
-    const bool timed_out = lane.timeouts > state.timeouts;
-    state.timeouts = lane.timeouts;
+    const bool timed_out = lane.timeouts > 0;
     const bool slow = lane.peer_rtt > 0 && lane.smoothed_rtt > kBadRatio * lane.peer_rtt;
     if (!slow && !timed_out) {
       state.bad_flowlets = 0;
-      state.recycled[state.next_recycled++ % state.recycled.size()] = lane.port;
+      if (std::ranges::find(state.recycled, lane.port) == state.recycled.end()) {
+        state.recycled[state.next_recycled++ % state.recycled.size()] = lane.port;
+      }
       return std::nullopt;
     }
+    // A port that timed out is retired, one that is merely congested now may do well again.
+    if (timed_out) std::ranges::replace(state.recycled, lane.port, std::uint16_t{0});
     ++state.bad_flowlets;
     if (!timed_out && (state.bad_flowlets < kPatience || now - state.moved_at < kSettle * lane.smoothed_rtt)) {
       return std::nullopt;
@@ -89,7 +93,6 @@ class Adaptive final : public Ecmp {
   static constexpr unsigned kPatience = 3;  // bad flowlets in a row
   static constexpr Nanos kSettle = 8;       // round trips between moves
   struct State {
-    std::uint64_t timeouts = 0;
     unsigned bad_flowlets = 0;
     Nanos moved_at = 0;
     std::array<std::uint16_t, 4> recycled{};
