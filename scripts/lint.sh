@@ -18,11 +18,16 @@ check() {
     fi
 }
 
-# The engine and its binding as set-up builds them, then the tests as test-native builds them.
+# The engine and its binding as set-up builds them, then the tests as test-native builds them. It takes minutes, so what
+# was found clean is not looked at again until a file changes.
 tidy() {
+    local key clean=build/tidy
+    key=$(cat .clang-tidy hostlib/native/CMakeLists.txt "${native[@]}" | sha256sum)
+    [[ "$(cat $clean 2>/dev/null)" != "$key" ]] || return 0
     cmake -S hostlib/native -B build/native -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_TESTS=ON &&
         run-clang-tidy-14 -quiet -p build/inplace "$PWD/hostlib/native/.*" &&
-        run-clang-tidy-14 -quiet -p build/native "$PWD/hostlib/native/tests/.*"
+        run-clang-tidy-14 -quiet -p build/native "$PWD/hostlib/native/tests/.*" &&
+        printf '%s' "$key" >$clean
 }
 
 mapfile -t native < <(git ls-files --cached --others --exclude-standard 'hostlib/native/*.hpp' 'hostlib/native/*.cpp')
