@@ -8,12 +8,12 @@
 namespace paralet {
 namespace {
 
-constexpr double kAdditiveIncrease = 1.0;            // packets per round trip
-constexpr double kSubpacketIncrease = 0.125;         // packets per acknowledged packet while the window is below one
-constexpr double kBeta = 0.8;                        // multiplicative decrease per unit of relative excess delay
-constexpr double kMaxDecrease = 0.5;                 // of one round trip
+constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
+constexpr double kSubpacketStep = 0.1;     // of the window per acknowledged packet, while it is below one packet
+constexpr double kBeta = 0.8;              // multiplicative decrease per unit of relative excess delay
+constexpr double kMaxDecrease = 0.5;       // of one round trip
 constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample; deep queues must not look like loss
-constexpr double kScalingRange = 2.0;  // flow scaling: at most this many extra queue targets for tiny windows
+constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra queue targets for tiny windows
 
 }  // namespace
 
@@ -34,27 +34,24 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   const double scaling = std::clamp(1.0 / std::sqrt(window_), 0.0, kScalingRange);
   const double target = static_cast<double>(base) + static_cast<double>(options_.target_queue) * (1.0 + scaling);
   const double delay = static_cast<double>(rtt);
-  if (delay < target) {
-    // Half a target of queue says that the path is full: exponential growth ends before it overshoots.
-    starting_ = starting_ && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
-    if (limited) {
-      if (starting_) {
-        window_ += packets;
-      } else {
-        window_ += packets * (window_ >= 1.0 ? kAdditiveIncrease / window_ : kSubpacketIncrease);
-      }
-      window_ = std::min(window_, options_.max_window);
-    }
-  } else {
+  // Half a target of queue says that the path is full: exponential growth ends before it overshoots.
+  starting_ = starting_ && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
+  if (window_ < 1.0 && !starting_) {
+    const double room = (target - delay) / (target - static_cast<double>(base));  // 1 when there is no queue
+    if (limited || room < 0) window_ *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);
+  } else if (delay >= target) {
     decrease(now, std::max(1.0 - kBeta * (delay - target) / delay, 1.0 - kMaxDecrease));
+  } else if (limited) {
+    window_ += starting_ ? std::min<double>(packets, window_) : packets * kAdditiveIncrease / window_;
   }
+  window_ = std::clamp(window_, kMinWindow, options_.max_window);
 }
 
 void DelayControl::on_loss(Nanos now) { decrease(now, 1.0 - kMaxDecrease); }
 
 void DelayControl::on_timeout(Nanos now, bool repeated) {
   if (repeated) {
-    starting_ = false;
+    starting_ = true;  // what was known of the path is void
     window_ = std::max(std::min(window_, 1.0) * 0.5, kMinWindow);
     last_decrease_ = now;
   } else {
@@ -70,7 +67,14 @@ void DelayControl::decrease(Nanos now, double factor) {
 }
 
 Nanos DelayControl::pacing_interval() const {
-  return window_ < 1.0 ? static_cast<Nanos>(static_cast<double>(srtt_) / window_) : 0;
+  if (window_ >= 1.0) return 0;
+  // Not the round trip of the moment: its queue, counted in, would make the spacing lag behind the window.
+  const Nanos settled = (min_rtt_ == kNever ? 0 : min_rtt_) + 2 * options_.target_queue;
+  return static_cast<Nanos>(static_cast<double>(starting_ ? srtt_ : settled) / window_);
+}
+
+Nanos DelayControl::draw_pacing_interval() {
+  return static_cast<Nanos>(static_cast<double>(pacing_interval()) * (0.5 + random_.uniform()));
 }
 
 Nanos DelayControl::timeout(Nanos floor) const {

@@ -3,10 +3,15 @@
 // additively while the round trip is below a target and shrinks in proportion to the excess above it, at most once per
 // round trip. Differences from the paper: exponential growth at the start, one delay (no split of fabric and host), the
 // base of the target is the smallest round trip seen on any lane to the peer instead of a hop count, and a window
-// limited by the application or the pacer does not grow.
+// limited by the application or the pacer does not grow. Below one packet, where many lanes share a slow link, each
+// hears back too rarely for additive steps: the window follows the distance to the target in small proportional steps,
+// and packets are spaced at random, or lanes that started together would meet at the bottleneck again and again.
 #pragma once
 
+#include <cstdint>
+
 #include "clock.hpp"
+#include "random.hpp"
 
 namespace paralet {
 
@@ -14,13 +19,15 @@ struct DelayControlOptions {
   Nanos target_queue = 1 * kMillisecond;  ///< queueing delay above the base round trip that a lone full window aims at
   double initial_window = 4;              ///< packets
   double max_window = 512;                ///< packets
+  std::uint64_t seed = 0;                 ///< of the spacing of packets
 };
 
 class DelayControl {
  public:
   static constexpr double kMinWindow = 0.05;
 
-  explicit DelayControl(const DelayControlOptions& options) : options_(options), window_(options.initial_window) {}
+  explicit DelayControl(const DelayControlOptions& options)
+      : options_(options), window_(options.initial_window), random_(options.seed) {}
 
   /// Packets acknowledged. `rtt` is 0 when this acknowledgement carries no valid sample; `base_rtt` is the smallest
   /// known round trip to the peer; `limited` tells whether the window, and nothing else, held the sender back.
@@ -32,8 +39,10 @@ class DelayControl {
 
   /// Packets that may be in flight; below 1 it means one packet every rtt / window.
   [[nodiscard]] double window() const { return window_; }
-  /// Time between packets while the window is below one packet, else 0.
+  /// Mean time between packets while the window is below one packet, else 0.
   [[nodiscard]] Nanos pacing_interval() const;
+  /// The time to leave after a packet now: the mean, more or less half of it.
+  Nanos draw_pacing_interval();
   [[nodiscard]] Nanos smoothed_rtt() const { return srtt_; }
   [[nodiscard]] Nanos min_rtt() const { return min_rtt_; }
   /// RFC 6298 without its one-second floor.
@@ -44,6 +53,7 @@ class DelayControl {
 
   DelayControlOptions options_;
   double window_;
+  SplitMix64 random_;
   bool starting_ = true;  ///< growing exponentially, as no queue has been seen yet
   Nanos srtt_ = 0;
   Nanos rttvar_ = 0;

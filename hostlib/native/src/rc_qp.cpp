@@ -2,6 +2,7 @@
 #include "rc_qp.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace paralet {
@@ -32,6 +33,13 @@ Opcode opcode_for(WorkKind kind, bool first, bool last) {
   return Opcode::kWriteMiddle;
 }
 
+/// QPs of one device draw different spacings.
+DelayControlOptions control_options(const RcQpOptions& options) {
+  DelayControlOptions out = options.control;
+  out.seed = options.qpn;
+  return out;
+}
+
 }  // namespace
 
 const char* to_string(Status status) {
@@ -58,7 +66,7 @@ RcQp::RcQp(const RcQpOptions& options, const MemoryTable& memory, ReceiveQueue& 
       memory_(memory),
       receive_queue_(receive_queue),
       completions_(completions),
-      control_(options.control),
+      control_(control_options(options)),
       expected_psn_(options.remote_first_psn) {}
 
 std::uint32_t RcQp::psn_of(std::uint64_t position) const {
@@ -80,8 +88,14 @@ void RcQp::post(const WorkRequest& request) {
 bool RcQp::can_send(Nanos now) const {
   if (failed_ || next_ == posted_ || now < rnr_until_) return false;
   const double window = control_.window();
-  if (window >= 1.0) return static_cast<double>(in_flight()) < window;
+  if (window >= 1.0) return static_cast<double>(in_flight()) + 1.0 <= window;
   return in_flight() == 0 && now >= pace_until_;
+}
+
+std::uint64_t RcQp::sendable(Nanos now) const {
+  if (!can_send(now)) return 0;
+  const auto window = static_cast<std::uint64_t>(std::ceil(control_.window()));
+  return std::min(posted_ - next_, window - in_flight());
 }
 
 std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
@@ -120,7 +134,7 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
   if (next_ < highest_sent_) ++counters_.retransmits;
   ++next_;
   highest_sent_ = std::max(highest_sent_, next_);
-  if (control_.window() < 1.0) pace_until_ = now + control_.pacing_interval();
+  if (control_.window() < 1.0) pace_until_ = now + control_.draw_pacing_interval();
   if (timer_ == kNever) {
     last_progress_ = now;
     arm_timer(now);
@@ -236,9 +250,8 @@ void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt)
 Nanos RcQp::deadline() const {
   if (failed_) return kNever;
   Nanos when = timer_;
-  if (next_ != posted_) {
-    if (in_flight() == 0 && rnr_until_ > 0) when = std::min(when, rnr_until_);
-    if (control_.window() < 1.0 && in_flight() == 0) when = std::min(when, std::max(pace_until_, rnr_until_));
+  if (next_ != posted_ && in_flight() == 0) {
+    when = std::min(when, std::max(rnr_until_, control_.window() < 1.0 ? pace_until_ : 0));
   }
   return when;
 }
