@@ -11,6 +11,9 @@ from netmodel import ROCE_PORT, Flow, OvsHash, Path, PortRef, Topology, forwardi
 from testbed.observations import Observations, RunRecord
 from testbed.spec import Experiment
 
+_SHORTEST_INTERVAL_S = 0.05
+"""Over which a throughput is computed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
@@ -138,12 +141,15 @@ def step_durations_s(run: RunRecord) -> list[float]:
 
 
 def goodput_bps(run: RunRecord) -> list[tuple[float, float]]:
-    """Bits per second that reached hosts, all together and with headers: (middle of the interval, rate) per sample."""
+    """Bits per second that reached hosts, all together and with headers: (middle of the interval, rate).
+
+    Samples that follow the one before closely are left out: over a few milliseconds a rate tells of bursts only.
+    """
     points = []
     at_s, count = 0.0, 0
     for sample in run.samples:
         total = sum(sample.tx_bytes.values())
-        if sample.at_s > at_s:
+        if sample.at_s >= at_s + _SHORTEST_INTERVAL_S:
             points.append(((at_s + sample.at_s) / 2, 8 * (total - count) / (sample.at_s - at_s)))
             at_s, count = sample.at_s, total
     return points

@@ -67,7 +67,7 @@ def completion(experiment: Experiment, results: Sequence[PolicyResult], ideal_s:
         axes.annotate(
             f"{result.mean_s / ideal_s:.2f} × ideal",
             (place, result.worst_s),
-            xytext=(0, 6),
+            xytext=(0, 8),
             textcoords="offset points",
             ha="center",
         )
