@@ -78,6 +78,9 @@ class Backend {
   [[nodiscard]] virtual QpStatistics statistics(std::uint32_t qpn) const = 0;
   [[nodiscard]] virtual Discards discards() const = 0;
 
+  /// Whether flowlets posted now would soon leave. While it is false, those that wait are better placed later, when
+  /// more is known of the lanes, and leave in the order of their messages.
+  [[nodiscard]] virtual bool wants_work(Nanos now) const = 0;
   /// Moves packets; finished work is appended to `completions`. True when anything was done.
   virtual bool progress(Nanos now, std::vector<Completion>& completions) = 0;
   /// When progress has something to do even if nothing arrives.

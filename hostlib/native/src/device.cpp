@@ -185,6 +185,7 @@ void Device::run() {
     bool any = backend_->progress(t, completions_);
     for (std::size_t i = 0; i < completions_.size(); ++i) on_completion(completions_[i]);
     completions_.clear();
+    any = pump(t) || any;
     if (t >= next_housekeeping_) housekeeping(t);
     if (any) last_work = t;
     if (any || t - last_work < options_.busy_poll) {
@@ -262,7 +263,7 @@ bool Device::set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t p
       if (peer->dead || peer->address != peer_address || lane >= peer->lanes.size()) continue;
       found = true;
       peer->lanes[lane].moving_to = port;
-      move_lane(*peer, peer->lanes[lane]);
+      move_lane(peer->lanes[lane]);
     }
   });
   return found;

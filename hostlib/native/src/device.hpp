@@ -154,13 +154,13 @@ class Device {
   void add_offer(Peer& peer, const handshake::Offer& offer);
   void match(Connection& connection);
   void start_message(const std::shared_ptr<Request>& request, const handshake::Offer& offer);
-  void post_flowlet(Peer& peer, Lane& lane, Request& request);
-  void pump(Peer& peer);
+  void post_flowlet(Lane& lane, Request& request);
+  bool pump(Nanos now);
   [[nodiscard]] Nanos expected_delay(const Peer& peer, const Lane& lane) const;
   [[nodiscard]] Lane* pick_lane(Peer& peer, bool any_depth);
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const;
   void consult_policy(Peer& peer, unsigned lane);
-  void move_lane(Peer& peer, Lane& lane);
+  void move_lane(Lane& lane);
   void on_completion(const Completion& completion);
   void on_sent(Peer& peer, unsigned lane, const Completion& completion);
   void on_flowlet_arrived(Peer& peer, const Completion& completion);

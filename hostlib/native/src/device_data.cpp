@@ -174,15 +174,13 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
   connection.in_flight.emplace(request.get(), request);
   if (mouse) {
     // A mouse does not queue behind elephants' flowlets that no lane has taken yet.
-    post_flowlet(peer, *pick_lane(peer, true), *request);
+    post_flowlet(*pick_lane(peer, true), *request);
   } else {
     peer.sending.push_back(request.get());
-    pump(peer);
   }
 }
 
-void Device::post_flowlet(Peer& peer, Lane& lane, Request& request) {
-  (void)peer;
+void Device::post_flowlet(Lane& lane, Request& request) {
   const Flowlets& flowlets = *request.flowlets;
   const std::uint32_t index = request.next_flowlet++;
   WorkRequest work{.kind = WorkKind::kWriteImm,
@@ -224,14 +222,24 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
   return best;
 }
 
-void Device::pump(Peer& peer) {
-  while (!peer.sending.empty()) {
-    Lane* lane = pick_lane(peer, false);
-    if (lane == nullptr) return;
-    Request& request = *peer.sending.front();
-    post_flowlet(peer, *lane, request);
-    if (request.next_flowlet == request.flowlets->count) peer.sending.pop_front();
+/// Lets lanes pull waiting flowlets, oldest message first, peers in turn. True when any was taken.
+bool Device::pump(Nanos t) {
+  bool any = false;
+  bool more = true;
+  while (more) {
+    more = false;
+    for (const auto& peer : peers_) {
+      if (peer->sending.empty()) continue;
+      if (!backend_->wants_work(t)) return any;
+      Lane* lane = pick_lane(*peer, false);
+      if (lane == nullptr) continue;
+      Request& request = *peer->sending.front();
+      post_flowlet(*lane, request);
+      if (request.next_flowlet == request.flowlets->count) peer->sending.pop_front();
+      any = more = true;
+    }
   }
+  return any;
 }
 
 void Device::consult_policy(Peer& peer, unsigned index) {
@@ -241,7 +249,7 @@ void Device::consult_policy(Peer& peer, unsigned index) {
   lane.timeouts_seen = statistics.counters.timeouts;
   if (options_.policy.kind != PolicyKind::kAdaptive) return;
   if (lane.moving_to) {  // decided, but what is in flight may have met a path that went silent meanwhile
-    if (timeouts > 0) move_lane(peer, lane);
+    if (timeouts > 0) move_lane(lane);
     return;
   }
   Nanos best = statistics.smoothed_rtt;
@@ -258,11 +266,10 @@ void Device::consult_policy(Peer& peer, unsigned index) {
                       .retransmits = statistics.counters.retransmits};
   lane.moving_to = policy_->after_flowlet(view, now());
   // What is in flight on a path that went silent is lost anyway, so there is nothing to overtake.
-  if (lane.moving_to && (timeouts > 0 || lane.outstanding == 0)) move_lane(peer, lane);
+  if (lane.moving_to && (timeouts > 0 || lane.outstanding == 0)) move_lane(lane);
 }
 
-void Device::move_lane(Peer& peer, Lane& lane) {
-  (void)peer;
+void Device::move_lane(Lane& lane) {
   const std::uint16_t port = *lane.moving_to;
   lane.moving_to.reset();
   if (backend_->set_port(lane.qp.qpn, port)) {
@@ -320,9 +327,8 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
     finish(request);
   }
   consult_policy(peer, index);
-  if (lane.moving_to && lane.outstanding == 0) move_lane(peer, lane);
+  if (lane.moving_to && lane.outstanding == 0) move_lane(lane);
   if (connection.state == Connection::State::kClosing || connection.reply_closed) advance_close(connection);
-  pump(peer);
 }
 
 void Device::on_flowlet_arrived(Peer& peer, const Completion& completion) {

@@ -18,6 +18,7 @@ constexpr std::size_t kMaxSegments = 60;        // of a UDP_SEGMENT batch; the k
 constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
 constexpr std::uint16_t kMaxIpId = 63;          // what a sender's batch can number
 constexpr std::size_t kEthernetBytes = 14;      // counted by shapers
+constexpr std::uint64_t kLookAhead = 4;         // packets that wait for the pacer, as many as its bucket holds
 constexpr Nanos kBusyRetry = 100 * kMicrosecond;
 constexpr int kReceiveRounds = 4;
 
@@ -326,6 +327,16 @@ bool SoftBackend::transmit(Nanos now) {
     ++turn_;
   }
   return any;
+}
+
+bool SoftBackend::wants_work(Nanos now) const {
+  if (pacer_.unlimited()) return true;
+  std::uint64_t sendable = 0;
+  for (const Qp* qp : active_) {
+    sendable += qp->machine->sendable(now);
+    if (sendable >= kLookAhead) return false;
+  }
+  return true;
 }
 
 bool SoftBackend::progress(Nanos now, std::vector<Completion>& completions) {

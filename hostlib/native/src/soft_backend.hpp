@@ -46,6 +46,7 @@ class SoftBackend final : public Backend {
   [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override;
   [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
   [[nodiscard]] Discards discards() const override;
+  [[nodiscard]] bool wants_work(Nanos now) const override;
   bool progress(Nanos now, std::vector<Completion>& completions) override;
   [[nodiscard]] Nanos deadline(Nanos now) const override;
   [[nodiscard]] int event_fd() const override { return receive_socket_.fd(); }
