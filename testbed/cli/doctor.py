@@ -69,7 +69,8 @@ def _print(findings: list[Finding], ready: bool) -> None:
     listing = table("", ["", "what", "found", "command"], [])
     for finding in findings:
         mark = "[green]ok[/]" if finding.ok else "[bold red]no[/]"
-        listing.add_row(mark, finding.name, escape(finding.detail), escape(finding.remedy))
+        wanted = not finding.ok or finding.detail.startswith("optional")
+        listing.add_row(mark, finding.name, escape(finding.detail), escape(finding.remedy) if wanted else "")
     out = console()
     out.print(listing)
     out.print("This machine can run experiments." if ready else "Experiments need what is marked [bold red]no[/].")
