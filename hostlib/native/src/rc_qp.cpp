@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <bit>
 #include <cstring>
 
 namespace paralet {
@@ -67,6 +68,7 @@ RcQp::RcQp(const RcQpOptions& options, const MemoryTable& memory, ReceiveQueue& 
       receive_queue_(receive_queue),
       completions_(completions),
       control_(control_options(options)),
+      sent_at_(std::bit_ceil(static_cast<std::size_t>(options.control.max_window) + 1)),
       expected_psn_(options.remote_first_psn) {}
 
 std::uint32_t RcQp::psn_of(std::uint64_t position) const {
@@ -115,13 +117,8 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
   ++since_ack_request_;
   const bool ack_request = next_ + 1 == posted_ || in_flight() + 1 >= window ||
                            since_ack_request_ >= std::clamp<std::uint64_t>(window / 4, 1, kMaxAckInterval);
-  if (ack_request) {
-    since_ack_request_ = 0;
-    if (next_ == highest_sent_) {  // Karn's rule: a packet sent twice times neither
-      marks_[next_mark_] = {.position = next_, .when = now};
-      next_mark_ = (next_mark_ + 1) % marks_.size();
-    }
-  }
+  if (ack_request) since_ack_request_ = 0;
+  sent_at_[next_ & (sent_at_.size() - 1)] = now;
 
   OutgoingPacket out;
   out.header = wire::data_header(opcode_for(request.kind, first, last), options_.remote_qpn, psn_of(next_), ack_request,
@@ -157,10 +154,8 @@ void RcQp::complete(const Work& work, Status status) {
 
 void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   if (acknowledged_end <= unacked_) return;
-  Nanos rtt = 0;
-  for (const SentMark& mark : marks_) {
-    if (mark.position == acknowledged_end - 1) rtt = now - mark.when;
-  }
+  const std::uint64_t newest = acknowledged_end - 1;
+  const Nanos rtt = newest >= sent_once_from_ ? now - sent_at_[newest & (sent_at_.size() - 1)] : 0;
   const auto packets = static_cast<unsigned>(acknowledged_end - unacked_);
   // The window held the sender back if it was full before this acknowledgement.
   const bool limited = static_cast<double>(in_flight()) + 1.0 > control_.window();
@@ -186,14 +181,11 @@ void RcQp::go_back(Nanos now) {
   next_ = unacked_;
   cursor_ = 0;
   since_ack_request_ = 0;
-  for (SentMark& mark : marks_) mark.position = UINT64_MAX;
+  sent_once_from_ = highest_sent_;
   arm_timer(now);
 }
 
 void RcQp::rewind(const Checkpoint& checkpoint) {
-  for (SentMark& mark : marks_) {
-    if (mark.position >= checkpoint.next && mark.position < next_) mark.position = UINT64_MAX;
-  }
   next_ = checkpoint.next;
   highest_sent_ = checkpoint.highest_sent;
   counters_ = checkpoint.counters;

@@ -107,6 +107,8 @@ class RcQp {
   std::optional<OutgoingPacket> next_packet(Nanos now);
   /// Whether next_packet would return a packet.
   [[nodiscard]] bool can_send(Nanos now) const;
+  /// Packets that next_packet would return in a row.
+  [[nodiscard]] std::uint64_t sendable(Nanos now) const;
   /// An ACKNOWLEDGE packet for this QP.
   void on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt);
   /// When on_timer has something to do or can_send may turn true without a packet, kNever if neither.
@@ -144,10 +146,6 @@ class RcQp {
     std::uint64_t first = 0;  ///< position of its first packet
     std::uint64_t end = 0;    ///< one past its last
   };
-  struct SentMark {
-    std::uint64_t position = UINT64_MAX;
-    Nanos when = 0;
-  };
 
   [[nodiscard]] std::uint32_t psn_of(std::uint64_t position) const;
   [[nodiscard]] std::uint64_t in_flight() const { return next_ - unacked_; }
@@ -173,8 +171,8 @@ class RcQp {
   std::uint64_t highest_sent_ = 0;  ///< one past the highest position ever sent
   std::uint64_t posted_ = 0;        ///< one past the last queued position
   std::uint64_t since_ack_request_ = 0;
-  std::array<SentMark, 16> marks_{};  ///< when packets that asked for an acknowledgement left
-  std::size_t next_mark_ = 0;
+  std::vector<Nanos> sent_at_;        ///< by position, modulo a power of two that holds the largest window
+  std::uint64_t sent_once_from_ = 0;  ///< Karn's rule: a packet sent twice times neither
   Nanos pace_until_ = 0;
   Nanos rnr_until_ = 0;
   Nanos timer_ = kNever;
