@@ -43,6 +43,7 @@ struct QpStatistics {
 struct PathEstimate {
   Nanos smoothed_rtt = 0;  ///< 0 before the first sample
   double window = 1;       ///< packets
+  bool hungry = false;     ///< all that was posted has left and the window has room; false where that is unknown
 };
 
 /// Packets that were not for anyone, by reason.

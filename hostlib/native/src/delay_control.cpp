@@ -33,7 +33,9 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   // root of their number, and a larger target for smaller windows also evens out shares.
   const double scaling = std::clamp(1.0 / std::sqrt(window_), 0.0, kScalingRange);
   const double target = static_cast<double>(base) + static_cast<double>(options_.target_queue) * (1.0 + scaling);
-  const double delay = static_cast<double>(rtt);
+  // A queue stands, a scheduler's hiccup passes: a window of packets believes the smaller of two samples in a row.
+  const double delay = static_cast<double>(window_ >= 1.0 ? std::min(rtt, previous_rtt_) : rtt);
+  previous_rtt_ = rtt;
   // Half a target of queue says that the path is full: exponential growth ends before it overshoots.
   starting_ = starting_ && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
   if (window_ < 1.0 && !starting_) {

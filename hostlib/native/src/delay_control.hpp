@@ -58,6 +58,7 @@ class DelayControl {
   Nanos srtt_ = 0;
   Nanos rttvar_ = 0;
   Nanos min_rtt_ = kNever;
+  Nanos previous_rtt_ = kNever;
   Nanos last_decrease_ = -kNever;
 };
 

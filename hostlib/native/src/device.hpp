@@ -156,7 +156,6 @@ class Device {
   void start_message(const std::shared_ptr<Request>& request, const handshake::Offer& offer);
   void post_flowlet(Lane& lane, Request& request);
   bool pump(Nanos now);
-  [[nodiscard]] Nanos expected_delay(const Peer& peer, const Lane& lane) const;
   [[nodiscard]] Lane* pick_lane(Peer& peer, bool any_depth);
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const;
   void consult_policy(Peer& peer, unsigned lane);

@@ -196,24 +196,21 @@ void Device::post_flowlet(Lane& lane, Request& request) {
   backend_->post(lane.qp.qpn, work);
 }
 
-/// When a packet handed to a lane now would be acknowledged, by the lane's round trip and window.
-Nanos Device::expected_delay(const Peer& peer, const Lane& lane) const {
-  const PathEstimate path = backend_->estimate(lane.qp.qpn);
-  const double packets = static_cast<double>(lane.outstanding_bytes) / peer.path_mtu + 1.0;
-  return static_cast<Nanos>(static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window));
-}
-
-/// The lane that will be done first, the one with fewer bytes outstanding or next in turn among equals. nullptr when
-/// all are as deep as they may be.
+/// The lane that will be done first by its round trip and window, the one with fewer bytes outstanding or next in turn
+/// among equals. nullptr when all are as deep as they may be.
 Lane* Device::pick_lane(Peer& peer, bool any_depth) {
-  // Two flowlets keep a lane busy while the first one's acknowledgement travels: S is four times its share of the BDP.
+  // Two flowlets keep a lane busy while the first one's acknowledgement travels, as S is four times its share of the
+  // BDP. Where the BDP was underestimated, a lane that has sent everything pulls more.
   constexpr unsigned kDepth = 2;
   Lane* best = nullptr;
   std::pair<Nanos, std::uint64_t> least;
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[(peer.next_lane + i) % peer.lanes.size()];
-    if (!any_depth && (lane.moving_to || lane.outstanding >= kDepth)) continue;
-    const std::pair cost(expected_delay(peer, lane), lane.outstanding_bytes);
+    const PathEstimate path = backend_->estimate(lane.qp.qpn);
+    if (!any_depth && (lane.moving_to || (lane.outstanding >= kDepth && !path.hungry))) continue;
+    const double packets = static_cast<double>(lane.outstanding_bytes) / peer.path_mtu + 1.0;
+    const double delay = static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window);
+    const std::pair cost(static_cast<Nanos>(delay), lane.outstanding_bytes);
     if (best != nullptr && cost >= least) continue;
     best = &lane;
     least = cost;

@@ -132,6 +132,10 @@ class RcQp {
   std::optional<wire::Header> take_acknowledgement();
 
   [[nodiscard]] bool failed() const { return failed_; }
+  /// Whether everything posted has been sent and the window has room for more.
+  [[nodiscard]] bool hungry() const {
+    return !failed_ && next_ == posted_ && static_cast<double>(in_flight()) < control_.window();
+  }
   [[nodiscard]] bool idle() const { return work_.empty(); }
   [[nodiscard]] bool all_acknowledged() const { return unacked_ == highest_sent_; }
   [[nodiscard]] std::uint32_t qpn() const { return options_.qpn; }

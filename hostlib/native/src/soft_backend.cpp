@@ -134,7 +134,8 @@ void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {
 PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
   const Qp& qp = *qps_.at(qpn);
   if (!qp.machine) return {};
-  return {.smoothed_rtt = qp.machine->control().smoothed_rtt(), .window = qp.machine->control().window()};
+  const DelayControl& control = qp.machine->control();
+  return {.smoothed_rtt = control.smoothed_rtt(), .window = control.window(), .hungry = qp.machine->hungry()};
 }
 
 QpStatistics SoftBackend::statistics(std::uint32_t qpn) const {
