@@ -63,7 +63,7 @@ void DelayControl::on_timeout(Nanos now, bool repeated) {
 
 void DelayControl::decrease(Nanos now, double factor) {
   starting_ = false;
-  if (now - last_decrease_ < srtt_ && last_decrease_ != -kNever) return;
+  if (last_decrease_ != -kNever && now - last_decrease_ < srtt_) return;
   last_decrease_ = now;
   window_ = std::max(window_ * factor, kMinWindow);
 }

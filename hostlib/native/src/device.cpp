@@ -122,6 +122,8 @@ void Device::submit(const std::shared_ptr<Request>& request) {
   while (!submitted_.compare_exchange_weak(raw->next_submitted, raw, std::memory_order_release,
                                            std::memory_order_relaxed)) {
   }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (ended_.load(std::memory_order_relaxed)) drain_submissions();  // too late for the thread: fails here
   wake();
 }
 
@@ -170,6 +172,7 @@ void Device::drain_tasks() {
     tasks.swap(tasks_);
     has_tasks_ = false;
   }
+  drain_submissions();  // what a caller submitted before its task comes before it
   for (const auto& task : tasks) task();
 }
 
@@ -199,6 +202,8 @@ void Device::run() {
     sleeping_.store(false, std::memory_order_relaxed);
   }
   drain_tasks();
+  ended_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   drain_submissions();  // whatever came too late fails: its connection is gone
 }
 
@@ -231,12 +236,11 @@ void Device::housekeeping(Nanos t) {
   for (const auto& peer : peers_) {
     if (peer->dead) continue;
     for (unsigned lane = 0; lane < peer->lanes.size(); ++lane) {
-      if (peer->lanes[lane].outstanding == 0) continue;
+      const QpStatistics statistics = backend_->statistics(peer->lanes[lane].qp.qpn);
+      if (statistics.all_acknowledged) continue;
       busy = true;
-      // A lane that hears nothing finishes no flowlet, so the policy would never be asked.
-      if (backend_->statistics(peer->lanes[lane].qp.qpn).counters.timeouts > peer->lanes[lane].timeouts_seen) {
-        consult_policy(*peer, lane);
-      }
+      // A lane that hears nothing finishes nothing, neither flowlets nor offers, so the policy would never be asked.
+      if (statistics.counters.timeouts > peer->lanes[lane].timeouts_seen) consult_policy(*peer, lane);
     }
   }
   std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
@@ -263,7 +267,7 @@ bool Device::set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t p
       if (peer->dead || peer->address != peer_address || lane >= peer->lanes.size()) continue;
       found = true;
       peer->lanes[lane].moving_to = port;
-      move_lane(peer->lanes[lane]);
+      if (peer->lanes[lane].outstanding == 0) move_lane(peer->lanes[lane]);
     }
   });
   return found;

@@ -208,6 +208,7 @@ class Device {
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> stop_{false};
   std::atomic<bool> closed_{false};
+  std::atomic<bool> ended_{false};  ///< the progress thread takes no more submissions
   FileDescriptor wake_;
   FileDescriptor epoll_;
 

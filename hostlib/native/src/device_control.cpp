@@ -124,6 +124,12 @@ void Device::stop_listening(const std::shared_ptr<Listener>& listener) {
   if (closed()) return;
   execute([&] {
     listeners_.erase(listener->id);
+    std::deque<std::shared_ptr<Connection>> unwanted;  // nobody will accept these any more
+    {
+      const std::lock_guard lock(listener->mutex);
+      unwanted.swap(listener->arrived);
+    }
+    for (const auto& connection : unwanted) begin_close(connection);
     if (listeners_.empty()) listen_socket_.reset();  // nothing listens that need not
   });
 }
@@ -253,7 +259,7 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
 
 void Device::reap_peers(Nanos t) {
   for (const auto& peer : peers_) {
-    if (!peer->dead && peer->ready && peer->connections == 0 && t - peer->idle_since > options_.idle_peer) {
+    if (!peer->dead && peer->connections == 0 && t - peer->idle_since > options_.idle_peer) {
       fail_peer(*peer, Failure::kClosed, "idle");
     }
   }
@@ -354,7 +360,11 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
                  },
                  [&](const handshake::Accept& f) {
                    const auto connection = find(f.connection);
-                   if (!connection || connection->state != Connection::State::kConnecting) return;
+                   if (!connection) {  // closed before the answer came: the peer's half must not live on alone
+                     send_frame(peer, handshake::Close{f.peer_connection});
+                     return;
+                   }
+                   if (connection->state != Connection::State::kConnecting) return;
                    connection->remote_id = f.peer_connection;
                    connection->state = Connection::State::kOpen;
                    completion_signal().notify();

@@ -31,8 +31,8 @@ struct LaneView {
   unsigned lane = 0;
   std::uint16_t port = 0;
   Nanos smoothed_rtt = 0;
-  Nanos peer_rtt = 0;          ///< smallest smoothed round trip of the peer's lanes
-  std::uint64_t timeouts = 0;  ///< since the policy was asked last
+  Nanos peer_rtt = 0;             ///< smallest smoothed round trip of the peer's lanes
+  std::uint64_t timeouts = 0;     ///< since the policy was asked last
   std::uint64_t retransmits = 0;  ///< so far
 };
 

@@ -2,8 +2,8 @@
 #include "rc_qp.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 namespace paralet {
