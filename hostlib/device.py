@@ -15,6 +15,8 @@ Policy = Literal["ecmp", "pinned", "adaptive"]
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 FIRST_SOURCE_PORT = 0xC000
 MAX_LANES = 1024
+MAX_SECONDS = 1_000_000
+MAX_WRITE_BYTES = 2**31  # of one RDMA WRITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Faults:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise ValueError(f"{name} is a probability from 0 to 1, not {value}")
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed must be 0 to {2**64 - 1}, not {self.seed}")
 
 
 def local_interfaces() -> list[tuple[str, str, int]]:
@@ -121,19 +125,20 @@ class Device:
             for port in numbers:
                 if not FIRST_SOURCE_PORT <= port <= 0xFFFF:
                     raise ValueError(f"source port {port} for peer {peer} is outside 49152..65535")
-        for name, value, least in (
-            ("line_rate_bps", line_rate_bps, 1),
-            ("base_rtt_s", base_rtt_s, 0),
-            ("flowlet_bytes", flowlet_bytes, 1),
-            ("mice_bytes", mice_bytes, 0),
-            ("target_queue_s", target_queue_s, 0),
-            ("min_timeout_s", min_timeout_s, 0),
-            ("retry_time_s", retry_time_s, 0),
-            ("busy_poll_s", busy_poll_s, 0),
-            ("idle_peer_s", idle_peer_s, 0),
+        for name, value, least, most in (
+            ("seed", seed, 0, 2**64 - 1),
+            ("line_rate_bps", line_rate_bps, 1, 1e15),
+            ("base_rtt_s", base_rtt_s, 0, MAX_SECONDS),
+            ("flowlet_bytes", flowlet_bytes, 1, MAX_WRITE_BYTES),
+            ("mice_bytes", mice_bytes, 0, MAX_WRITE_BYTES),
+            ("target_queue_s", target_queue_s, 0, MAX_SECONDS),
+            ("min_timeout_s", min_timeout_s, 0, MAX_SECONDS),
+            ("retry_time_s", retry_time_s, 0, MAX_SECONDS),
+            ("busy_poll_s", busy_poll_s, 0, MAX_SECONDS),
+            ("idle_peer_s", idle_peer_s, 0, MAX_SECONDS),
         ):
-            if value is not None and not value >= least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"{name} must be {least} to {most}, not {value}")
         faults = faults or Faults()
         self.address = address
         self.lanes = lanes

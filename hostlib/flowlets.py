@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many flowlets, and how large: ParaLet, equation 1 and section 5.2."""
 
+from math import inf
+
 from hostlib import _engine
+
+MAX_BDP_BYTES = 2**60
 
 
 def slowdown(m: int, hosts: float) -> float:
@@ -10,8 +14,8 @@ def slowdown(m: int, hosts: float) -> float:
     ``1 + Phi^-1(1 - 1/hosts) / sqrt(m)``. Optimistic for small m, where the normal approximation of the binomial is
     poor. Raises ValueError for m < 1 or hosts < 1.
     """
-    if m < 1 or hosts < 1:
-        raise ValueError(f"m and hosts must be at least 1, not {m} and {hosts}")
+    if not (m >= 1 and 1 <= hosts < inf):
+        raise ValueError(f"m and hosts must be at least 1 and finite, not {m} and {hosts}")
     return _engine.slowdown(m, hosts)
 
 
@@ -20,13 +24,13 @@ def lanes_for(slowdown: float, hosts: float) -> int:
 
     Section 5.2 prints 25 for a slowdown of 2 among 10^5 hosts; the formula gives 19.
     """
-    if slowdown <= 1 or hosts < 1:
-        raise ValueError(f"the slowdown must be above 1 and hosts at least 1, not {slowdown} and {hosts}")
+    if not (slowdown > 1 and 1 <= hosts < inf):
+        raise ValueError(f"the slowdown must be above 1 and hosts at least 1 and finite, not {slowdown} and {hosts}")
     return _engine.lanes_for(slowdown, hosts)
 
 
 def flowlet_bytes(bdp_bytes: float, m: int, path_mtu: int = 4096) -> int:
     """Flowlet size S = 4 BDP / m (section 5.2), at least one packet and in whole packets of ``path_mtu`` bytes."""
-    if bdp_bytes < 0 or m < 1 or path_mtu < 1:
-        raise ValueError("bdp_bytes must not be negative, m and path_mtu must be at least 1")
+    if not (0 <= bdp_bytes <= MAX_BDP_BYTES and m >= 1 and path_mtu >= 1):
+        raise ValueError("bdp_bytes must be 0 to 2^60, m and path_mtu must be at least 1")
     return _engine.flowlet_bytes(bdp_bytes, m, path_mtu)

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,7 +90,19 @@ struct PyRegion {
     std::shared_ptr<Device> device;
     std::unique_ptr<BufferView> view;
     std::uint32_t rkey = 0;
+    std::vector<std::shared_ptr<Request>> users;  ///< perhaps finished
     ~Registration() { release(); }
+    [[nodiscard]] bool in_use() {
+      std::erase_if(users, [](const auto& r) { return r->state.load() != Request::State::kPending; });
+      return !users.empty();
+    }
+    void close() {
+      if (in_use()) {
+        PyErr_SetString(PyExc_BufferError, "requests are still under way on this memory region: wait for them first");
+        throw py::error_already_set();
+      }
+      release();
+    }
     void release() {
       if (!view) return;
       {
@@ -112,17 +125,35 @@ struct PyRegion {
   }
 };
 
+/// What a pending request needs kept alive: let go by whoever sees its end first, with the GIL held.
+struct Hold {
+  std::unique_ptr<BufferView> view;
+  std::shared_ptr<PyRegion::Registration> registration;
+  void release() {
+    view.reset();
+    registration.reset();
+  }
+};
+
 struct PyRequest {
   std::shared_ptr<Request> request;
+  std::shared_ptr<Hold> hold;
   Nanos spin = 0;
 
   [[nodiscard]] Request::State state() const { return request->state.load(std::memory_order_acquire); }
-  [[nodiscard]] bool done() const { return state() != Request::State::kPending; }
+  [[nodiscard]] bool finished() const { return state() != Request::State::kPending; }
+  /// With the GIL held: the buffer is the caller's again once this is true.
+  [[nodiscard]] bool done() const {
+    if (!finished()) return false;
+    hold->release();
+    return true;
+  }
   [[nodiscard]] std::uint64_t wait(std::optional<double> timeout_s) const {
-    if (!wait_for([this] { return done(); }, to_nanos(timeout_s), spin)) {
+    if (!wait_for([this] { return finished(); }, to_nanos(timeout_s), spin)) {
       raise_timeout(request->kind == Request::Kind::kSend ? "the send did not finish in time"
                                                           : "the receive did not finish in time");
     }
+    hold->release();
     if (state() == Request::State::kFailed) raise(request->failure, request->error);
     return request->bytes;
   }
@@ -139,16 +170,19 @@ class PyConnection {
       close();
     } catch (...) {  // NOLINT(bugprone-empty-catch): nobody can be told; the device's close comes last anyway
     }
+    // A peer that does not answer, or Ctrl-C, ended the wait early: the engine may use this memory yet.
+    prune(orphans());
+    std::move(held_.begin(), held_.end(), std::back_inserter(orphans()));
   }
 
   PyRequest transfer(Request::Kind kind, const py::object& target, std::int64_t tag) {
     if (tag < 0 || tag > UINT32_MAX) throw py::value_error("tag must be 0 to 4294967295");
-    prune();
+    prune(held_);
     auto request = std::make_shared<Request>();
     request->kind = kind;
     request->connection = connection_;
     request->tag = static_cast<std::uint32_t>(tag);
-    Held held{request, nullptr, nullptr};
+    const auto hold = std::make_shared<Hold>();
     if (py::isinstance<PyRegion>(target)) {
       const auto& region = target.cast<const PyRegion&>();
       if (!region.registration->view) throw py::value_error("the memory region is closed");
@@ -157,15 +191,17 @@ class PyConnection {
       request->length = region.length;
       request->rkey = region.registration->rkey;
       request->region_offset = region.offset;
-      held.registration = region.registration;
+      hold->registration = region.registration;
+      if (region.registration->users.size() >= 64) static_cast<void>(region.registration->in_use());
+      region.registration->users.push_back(request);
     } else {
-      held.view = std::make_unique<BufferView>(target, kind == Request::Kind::kReceive);
-      request->data = held.view->data();
-      request->length = held.view->size();
+      hold->view = std::make_unique<BufferView>(target, kind == Request::Kind::kReceive);
+      request->data = hold->view->data();
+      request->length = hold->view->size();
     }
-    held_.push_back(std::move(held));
+    held_.push_back({request, hold});
     device_->submit(request);
-    return {request, device_->options().busy_poll};
+    return {request, hold, device_->options().busy_poll};
   }
 
   void close() {
@@ -179,22 +215,27 @@ class PyConnection {
       }
     }
     wait_for([this] { return connection_->state == Connection::State::kClosed || device_->closed(); }, kCloseTime);
-    prune();
+    prune(held_);
   }
   [[nodiscard]] bool closed() const { return closed_; }
   [[nodiscard]] std::string peer() const { return format_ipv4(connection_->peer_address); }
 
  private:
-  /// What a pending request needs kept alive.
   struct Held {
     std::shared_ptr<Request> request;
-    std::unique_ptr<BufferView> view;
-    std::shared_ptr<PyRegion::Registration> registration;
+    std::shared_ptr<Hold> hold;
   };
-  void prune() {
-    std::erase_if(held_, [](const Held& h) {
-      return h.request->state.load(std::memory_order_acquire) != Request::State::kPending;
+  static void prune(std::vector<Held>& held) {
+    std::erase_if(held, [](const Held& h) {
+      if (h.request->state.load(std::memory_order_acquire) == Request::State::kPending) return false;
+      h.hold->release();  // though the caller may keep the request
+      return true;
     });
+  }
+  /// Of connections that are gone. Never destroyed: at exit there is no interpreter to give buffers back to.
+  static std::vector<Held>& orphans() {
+    static auto* list = new std::vector<Held>;
+    return *list;
   }
 
   std::shared_ptr<Device> device_;
@@ -294,9 +335,10 @@ py::dict counters(Device& device) {
 PYBIND11_MODULE(_engine, m) {
   m.doc() = "The native transport engine. Use it through hostlib.";
 
-  static py::exception<TransportError> transport_error(m, "TransportError");
-  static py::exception<DeviceError> device_error(m, "DeviceError", transport_error);
-  static py::exception<ConnectionClosed> connection_closed(m, "ConnectionClosed", transport_error);
+  // Never destroyed: static destructors run when the interpreter is gone.
+  static auto& transport_error = *new py::exception<TransportError>(m, "TransportError");
+  static auto& device_error = *new py::exception<DeviceError>(m, "DeviceError", transport_error);
+  static auto& connection_closed = *new py::exception<ConnectionClosed>(m, "ConnectionClosed", transport_error);
   for (auto* e : {static_cast<py::object*>(&transport_error), static_cast<py::object*>(&device_error),
                   static_cast<py::object*>(&connection_closed)}) {
     e->attr("__module__") = "hostlib";
@@ -325,7 +367,7 @@ PYBIND11_MODULE(_engine, m) {
       .def_property_readonly(
           "length", [](const PyRegion& r) { return r.length; }, "Bytes.")
       .def(
-          "close", [](const PyRegion& r) { r.registration->release(); },
+          "close", [](const PyRegion& r) { r.registration->close(); },
           "Deregisters the memory. Nothing may be under way on it.");
 
   py::class_<PyConnection>(m, "Connection", "Messages to and from one peer, in order per tag.")
@@ -461,7 +503,7 @@ PYBIND11_MODULE(_engine, m) {
         std::size_t found = 0;
         const auto ready = [&] {
           for (std::size_t i = 0; i < requests.size(); ++i) {
-            if (requests[i]->done()) {
+            if (requests[i]->finished()) {
               found = i;
               return true;
             }
@@ -469,6 +511,7 @@ PYBIND11_MODULE(_engine, m) {
           return false;
         };
         if (!wait_for(ready, to_nanos(timeout_s))) raise_timeout("no request finished in time");
+        requests[found]->hold->release();
         return found;
       },
       py::arg("requests"), py::arg("timeout_s") = py::none(),

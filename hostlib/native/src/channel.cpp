@@ -54,9 +54,10 @@ void Channel::configure(Nanos dead_after) {
   const int on = 1;
   setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  const auto dead_ms = static_cast<unsigned>(std::max<Nanos>(1000, dead_after / kMillisecond));
+  const auto dead_ms = static_cast<unsigned>(std::clamp<Nanos>(dead_after / kMillisecond, 1000, INT32_MAX));
   setsockopt(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof dead_ms);
-  const int idle_s = static_cast<int>(std::max<Nanos>(1, dead_after / kSecond / 2));
+  constexpr Nanos kLongestIdle = 32767;  // seconds that the kernel takes
+  const int idle_s = static_cast<int>(std::clamp<Nanos>(dead_after / kSecond / 2, 1, kLongestIdle));
   setsockopt(fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
 }

@@ -82,6 +82,8 @@ Device::~Device() { close(0); }
 void Device::close(Nanos linger) {
   if (closed_.exchange(true)) return;
   execute([this] {
+    listeners_.clear();
+    listen_socket_.reset();
     for (auto& [id, connection] : std::map(connections_.begin(), connections_.end())) begin_close(connection);
   });
   std::atomic<bool> quiet{false};
@@ -99,6 +101,8 @@ void Device::close(Nanos linger) {
   }
   wake();
   thread_.join();
+  incoming_.clear();
+  backend_.reset();  // its ports are free again, though the caller may keep this object
   completion_signal().notify();
 }
 

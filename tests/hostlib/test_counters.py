@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters add up to what was sent."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import PATIENCE_S, A, B, Pair
+
+
+def total(counters: dict[str, Any], name: str) -> int:
+    return sum(lane[name] for lane in counters["lanes"])
+
+
+@pytest.mark.parametrize("size", [4097, 65_536, 1_000_003])
+@pytest.mark.parametrize("flowlet", [4096, 5000, 65_536])
+def test_flowlets_are_size_over_s(make_pair: Callable[..., Pair], size: int, flowlet: int) -> None:
+    # A timeout on a busy machine would count packets twice.
+    pair = make_pair(flowlet_bytes=flowlet, path_mtu=4096, min_timeout_s=20)
+    assert pair.exchange(bytes(size)) == bytes(size)
+    sent, received = pair.one.counters(), pair.two.counters()
+    in_packets = math.ceil(flowlet / 4096) * 4096
+    assert total(sent, "flowlets") == math.ceil(size / in_packets)
+    assert total(sent, "tx_bytes") == size
+    assert total(sent, "tx_packets") == math.ceil(size / 4096)
+    assert total(received, "rx_bytes") == size
+    assert total(received, "rx_packets") == math.ceil(size / 4096)
+    assert total(received, "flowlets") == 0
+    assert total(received, "tx_packets") == total(sent, "rx_packets") == 1  # the offer of the receive
+    for name in ("retransmits", "timeouts", "naks", "rnr", "duplicates", "out_of_order", "moves"):
+        assert total(sent, name) == total(received, name) == 0, name
+    assert set(sent["discards"].values()) == set(received["discards"].values()) == {0}
+
+
+def test_lanes_are_named_and_used_in_turn(make_pair: Callable[..., Pair]) -> None:
+    pair = make_pair(lanes=8, flowlet_bytes=4096)
+    pair.exchange(bytes(64 * 4096))
+    lanes = pair.one.counters()["lanes"]
+    assert [lane["lane"] for lane in lanes] == list(range(8))
+    assert {lane["peer"] for lane in lanes} == {B}
+    assert {lane["port_method"] for lane in lanes} == {"socket"}
+    assert len({lane["qpn"] for lane in lanes}) == 8
+    assert all(lane["flowlets"] > 0 for lane in lanes)
+    assert all(lane["rtt_s"] >= lane["min_rtt_s"] * 0.99 > 0 for lane in lanes)
+    assert {lane["peer"] for lane in pair.two.counters()["lanes"]} == {A}
+
+
+def test_pinned_lanes_use_their_ports(make_pair: Callable[..., Pair]) -> None:
+    pair = make_pair(policy="pinned", ports={B: [50001, 50002, 50003], A: [50004]}, lanes=4)
+    pair.exchange(bytes(200_000))
+    assert [lane["port"] for lane in pair.one.counters()["lanes"]] == [50001, 50002, 50003, 50001]
+    assert [lane["port"] for lane in pair.two.counters()["lanes"]] == [50004] * 4
+
+
+def test_a_small_path_mtu_makes_more_packets(make_pair: Callable[..., Pair]) -> None:
+    pair = make_pair(path_mtu=256, min_timeout_s=20)
+    pair.exchange(bytes(10_000))
+    assert total(pair.one.counters(), "tx_packets") == math.ceil(10_000 / 256)
+
+
+def test_a_line_rate_paces_all_lanes_together(make_pair: Callable[..., Pair]) -> None:
+    # Pacing counts whole frames, so payload runs below the rate; a burst of some packets leaves at once.
+    pair = make_pair(line_rate_bps=50e6)
+    size = 2_000_000
+    start = time.monotonic()
+    receiving = pair.back.recv(bytearray(size))
+    pair.to.send(bytes(size)).wait(PATIENCE_S)
+    receiving.wait(PATIENCE_S)
+    assert size * 8 / (time.monotonic() - start) < 55e6
