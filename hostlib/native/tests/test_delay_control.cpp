@@ -187,7 +187,8 @@ TEST_CASE("the window doubles per round trip until there is a queue") {
     c.on_ack(now, static_cast<unsigned>(c.window()), kBase, kBase, true);
     CHECK(c.window() == doctest::Approx(expected));
   }
-  c.on_ack(now += kBase, 1, kBase + kTarget * 3 / 4, kBase, true);  // three quarters of a target: no longer empty
+  // Three quarters of a target: no longer empty.
+  for (int i = 0; i < 2; ++i) c.on_ack(now += kBase, 1, kBase + kTarget * 3 / 4, kBase, false);
   const double before = c.window();
   c.on_ack(now += kBase, 8, kBase, kBase, true);
   CHECK(c.window() == doctest::Approx(before + 8 / before));  // additive from now on
@@ -220,7 +221,7 @@ TEST_CASE("the window shrinks at most once per round trip, whatever the reasons"
   CHECK(c.window() == doctest::Approx(32));
   for (int i = 1; i < 20; ++i) {
     c.on_loss(now + i);
-    c.on_ack(now + i, 1, 10 * kBase, kBase, true);
+    c.on_ack(now + i, 1, 10 * kBase, kBase, false);
     c.on_timeout(now + i, false);
   }
   CHECK(c.window() == doctest::Approx(32));
@@ -231,12 +232,24 @@ TEST_CASE("the window shrinks at most once per round trip, whatever the reasons"
 
 TEST_CASE("the decrease follows the excess delay, and is a half at most") {
   DelayControl slightly = settled(16);
+  slightly.on_ack(3 * kSecond - 1, 1, 2'500'000, kBase, false);  // one sample alone could be a hiccup
   // The target of a window of 16 is 1 + 1/4 target queues above the base: 2.25 ms.
   slightly.on_ack(3 * kSecond, 1, 2'500'000, kBase, true);
   CHECK(slightly.window() == doctest::Approx(16 * (1 - 0.8 * 0.25 / 2.5)));
   DelayControl badly = settled(16);
+  badly.on_ack(3 * kSecond - 1, 1, 1000 * kBase, kBase, false);
   badly.on_ack(3 * kSecond, 1, 1000 * kBase, kBase, true);
   CHECK(badly.window() == doctest::Approx(8));
+}
+
+TEST_CASE("a single late sample is a hiccup, two are a queue") {
+  DelayControl c = settled(16);
+  for (int i = 0; i < 10; ++i) {
+    c.on_ack(3 * kSecond + i * kSecond, 1, i % 2 == 0 ? 10 * kBase : kBase, kBase, false);
+    CHECK(c.window() == doctest::Approx(16));
+  }
+  for (int i = 0; i < 2; ++i) c.on_ack(20 * kSecond, 1, 10 * kBase, kBase, false);
+  CHECK(c.window() < 16);
 }
 
 TEST_CASE("the window keeps within its limits") {
