@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A link between this network namespace and another one, in which a sink receives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import TracebackType
+from typing import Any, Self
+
+from . import sink
+
+NEAR = "near"
+FAR = "far"
+FAR_ADDRESS = "10.99.0.100"
+MTU = 4500  # path MTU 4096
+QUEUE_BYTES = 64 << 20  # more than ever waits: what is measured is the sender's control, not loss
+
+
+def near_address(index: int) -> str:
+    return f"10.99.0.{1 + index}"
+
+
+def run(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+class Link:
+    """The near end with `senders` addresses, here, and the far end with a sink. Leaving takes both away."""
+
+    def __init__(self, *, senders: int, lanes: int, connections: int, message_bytes: int) -> None:
+        self._sink = subprocess.Popen(
+            [
+                *("unshare", "--net", sys.executable, sink.__file__),
+                *(FAR_ADDRESS, str(lanes), str(connections), str(message_bytes)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        run("ip", "link", "add", NEAR, "mtu", str(MTU), "type", "veth", "peer", "name", FAR, "mtu", str(MTU))
+        # unshare(1) becomes the sink; until it has, the namespace is ours still.
+        while run("readlink", f"/proc/{self._sink.pid}/ns/net") == run("readlink", "/proc/self/ns/net"):
+            assert self._sink.poll() is None
+        run("ip", "link", "set", FAR, "netns", str(self._sink.pid))
+        for index in range(senders):
+            run("ip", "address", "add", f"{near_address(index)}/24", "dev", NEAR)
+        run("ip", "link", "set", NEAR, "up")
+        self.far("ip", "address", "add", f"{FAR_ADDRESS}/24", "dev", FAR)
+        self.far("ip", "link", "set", FAR, "up")
+
+    def far(self, *argv: str) -> str:
+        """Runs a command in the sink's namespace."""
+        return run("nsenter", f"--net=/proc/{self._sink.pid}/ns/net", *argv)
+
+    def shape(self, rate_bps: int) -> None:
+        """Limits what leaves the near end."""
+        burst = max(10_000, rate_bps // 8 // 500)  # 2 ms
+        run(
+            *("tc", "qdisc", "replace", "dev", NEAR, "root", "tbf", "rate", f"{rate_bps}bit"),
+            *("burst", str(burst), "limit", str(QUEUE_BYTES)),
+        )
+
+    def queue(self) -> dict[str, Any]:
+        """The near end's queueing discipline: bytes, packets, drops, backlog."""
+        (qdisc,) = json.loads(run("tc", "-s", "-j", "qdisc", "show", "dev", NEAR))
+        assert isinstance(qdisc, dict)
+        return qdisc
+
+    def open(self) -> bytes:
+        """Lets the sink open its device; its handle."""
+        assert self._sink.stdin is not None
+        assert self._sink.stdout is not None
+        print(file=self._sink.stdin, flush=True)
+        return bytes.fromhex(self._sink.stdout.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._sink.kill()
+        self._sink.communicate()
+        subprocess.run(["ip", "link", "delete", NEAR], check=False, capture_output=True)

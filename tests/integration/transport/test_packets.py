@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What really leaves on the wire is RoCEv2, as others read it: headers by Scapy, checksums by zlib."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import zlib
+from collections import defaultdict
+
+import pytest
+from scapy.contrib.roce import BTH
+from scapy.layers.inet import IP, UDP
+
+from hostlib import Device
+
+from .link import FAR_ADDRESS, NEAR, Link, near_address, run
+
+pytestmark = pytest.mark.sandboxed
+
+ETH_P_IP = 0x0800
+SO_RCVBUFFORCE = 33
+PATIENCE_S = 30.0
+MESSAGES = (0, 1, 7, 4096, 5000, 300_000)
+
+
+class Capture(threading.Thread):
+    """IPv4 packets of the near end, both ways, from the IP header on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.packets: list[bytes] = []
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))  # ETH_P_ALL
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        self._socket.bind((NEAR, 3))
+        self._socket.settimeout(0.3)
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                packet, origin = self._socket.recvfrom(1 << 16)
+            except TimeoutError:
+                if self._ended.is_set():
+                    return
+                continue
+            if origin[1] == ETH_P_IP:
+                self.packets.append(packet)
+
+    def stop(self) -> list[bytes]:
+        self._ended.set()
+        self.join()
+        self._socket.close()
+        return [packet for packet in self.packets if packet[9] == 17]
+
+
+def expected_icrc(packet: bytes) -> int:
+    masked = bytearray(packet[:-4])
+    masked[1] = masked[8] = 0xFF  # type of service, time to live
+    masked[10:12] = masked[26:28] = b"\xff\xff"  # checksums
+    masked[32] = 0xFF  # resv8a
+    return zlib.crc32(b"\xff" * 8 + masked)
+
+
+@pytest.fixture(scope="module")
+def exchange() -> tuple[list[bytes], list[dict[str, int]]]:
+    """The packets of a few messages, each as the wire has it, and the sender's lanes."""
+    with Link(senders=1, lanes=4, connections=1, message_bytes=max(MESSAGES)) as link:
+        # Batches are cut in software before they reach the interface, as an ordinary NIC's driver would see them.
+        run("ethtool", "-K", NEAR, "tx-udp-segmentation", "off")
+        link.far("ethtool", "-K", "far", "tx-udp-segmentation", "off")
+        handle = link.open()
+        with Device(near_address(0), lanes=4, seed=1, min_timeout_s=20, flowlet_bytes=65_536) as device:
+            capture = Capture()
+            connection = device.connect(handle)
+            for size in MESSAGES:
+                assert connection.send(bytes(range(256)) * (size // 256) + bytes(size % 256)).wait(PATIENCE_S) == size
+            lanes = device.counters()["lanes"]
+            packets = capture.stop()
+    return packets, lanes
+
+
+def sent(packets: list[bytes]) -> list[bytes]:
+    return [packet for packet in packets if packet[12:16] == socket.inet_aton(near_address(0))]
+
+
+def test_every_packet_that_was_counted_was_seen(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
+    packets, lanes = exchange
+    requests = [packet for packet in sent(packets) if packet[28] != 0x11]
+    assert len(requests) == sum(lane["tx_packets"] for lane in lanes) > 70
+    assert sum(lane["retransmits"] for lane in lanes) == 0
+    assert {IP(packet)[UDP].sport for packet in requests} <= {lane["port"] for lane in lanes}
+    assert sum(len(packet) > 4096 for packet in requests) >= 300_000 // 4096
+
+
+def test_every_checksum_is_right(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
+    packets, _ = exchange
+    identifications = set()
+    for packet in packets:
+        assert struct.unpack("<I", packet[-4:])[0] == expected_icrc(packet)
+        identifications.add(IP(packet).id)
+    assert 0 in identifications
+    assert len(identifications) > 5  # batches were among them: their segments are numbered
+    assert max(identifications) < 64
+
+
+def test_scapy_reads_what_was_meant(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
+    packets, _ = exchange
+    psns: dict[tuple[str, int], list[int]] = defaultdict(list)
+    opcodes = set()
+    for raw in packets:
+        packet = IP(raw)
+        bth = packet[BTH]
+        assert packet[UDP].dport == 4791
+        assert packet[UDP].sport >= 0xC000
+        assert packet.flags == "DF"
+        assert (packet.src, packet.dst) in {(near_address(0), FAR_ADDRESS), (FAR_ADDRESS, near_address(0))}
+        assert (bth.version, bth.pkey, bth.solicited, bth.migreq) == (0, 0xFFFF, 0, 0)
+        assert struct.pack(">I", bth.icrc) == raw[-4:]
+        opcodes.add(bth.opcode)
+        if bth.opcode != 0x11:
+            psns[packet.src, bth.dqpn].append(bth.psn)
+    assert opcodes == {0x04, 0x06, 0x07, 0x09, 0x0B, 0x11}  # offers, flowlets of one and of several packets, answers
+    for sequence in psns.values():
+        first = sequence[0]
+        assert [(psn - first) % 2**24 for psn in sequence] == list(range(len(sequence)))
