@@ -78,9 +78,17 @@ def test_a_ring_gets_an_uplink_and_a_downlink_for_every_flow() -> None:
     topology = fabric()
     hosts = place(topology, "cross_leaf", 16)
     paths = disjoint_paths(topology, hosts, schedule("ring_allreduce", 16))
-    used = Counter(port for path in paths.values() for port in path)
-    assert len(paths) == 16
+    used = Counter(port for rank in range(16) for port in paths[rank, (rank + 1) % 16])
+    assert len(used) == 16 * 4
     assert set(used.values()) == {1}
+
+
+def test_acknowledgements_return_over_the_links_of_their_data() -> None:
+    topology = fabric()
+    paths = disjoint_paths(topology, place(topology, "cross_leaf", 16), schedule("ring_allreduce", 16))
+    assert len(paths) == 2 * 16
+    for (src, dst), path in paths.items():
+        assert [topology.link_at(port) for port in paths[dst, src]] == [topology.link_at(port) for port in path[::-1]]
 
 
 def test_every_step_of_an_alltoall_is_free_of_conflicts() -> None:
