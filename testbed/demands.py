@@ -49,8 +49,8 @@ def disjoint_paths(topology: Topology, hosts: Sequence[str], transfers: Iterable
 
     Pairs are planned step by step, so that an all-to-all, whose steps are permutations, is as free of conflicts as a
     ring. A pair keeps the path of the first step it takes part in. Pairs on one leaf have one path and are left out.
-    Acknowledgements return over the links of their data, backwards: left to chance, several streams of them would meet on
-    one uplink that data already fill.
+    Acknowledgements return over the links of their data, backwards: left to chance, several streams of them would meet
+    on one uplink that data already fill.
     """
     steps: dict[int, dict[Pair, None]] = {}
     for transfer in transfers:
