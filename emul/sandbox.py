@@ -90,16 +90,21 @@ def run(
     lifeline_read, lifeline_write = os.pipe()
     try:
         try:
-            process = subprocess.Popen(
-                namespace_argv(lifeline_read, argv),
-                env=None if env is None else dict(env),
-                cwd=cwd,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                pass_fds=(lifeline_read,),
-                process_group=0,
-            )
+            # The child inherits the mask: a signal waits until process 1 can take note of it (signal(7) would drop it).
+            previous = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+            try:
+                process = subprocess.Popen(
+                    namespace_argv(lifeline_read, argv),
+                    env=None if env is None else dict(env),
+                    cwd=cwd,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    pass_fds=(lifeline_read,),
+                    process_group=0,
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         except FileNotFoundError as error:
             raise SandboxError(f"cannot start a sandbox: {error.filename} is missing; install util-linux") from error
         finally:

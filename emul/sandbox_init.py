@@ -21,6 +21,8 @@ import sys
 ENVIRONMENT_MARK = "PARALET_SANDBOX"
 SCRATCH = "/dev/shm"  # exists on every Linux; ours gets a tmpfs of its own, so that what is written there dies with us
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 EXIT_NOT_RUN = 126
 EXIT_NOT_FOUND = 127
 EXIT_SIGNAL_BASE = 128
@@ -60,7 +62,7 @@ def _start(argv: list[str], lifeline: int) -> int:
     try:
         os.close(lifeline)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
+        for number in (*_STOPPING, signal.SIGPIPE, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.execvp(argv[0], argv)
     except OSError as error:
@@ -90,9 +92,12 @@ def main() -> int:
     """Exit status: the command's; 128 + n when signal n ended it; 126 when the sandbox could not be set up."""
     lifeline = int(sys.argv[1])
     argv = sys.argv[2:]
-    # The parent signals the whole process group, so the command gets its copy; process 1 must only outlive it.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    # The parent signals the whole process group, so the command gets its copy; process 1 must only outlive it. A signal
+    # from before there is a command, blocked by the parent until now, is handed to the command when it starts.
+    early: list[int] = []
+    for number in _STOPPING:
+        signal.signal(number, lambda received, _frame: early.append(received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     try:
         _prepare()
     except OSError as error:
@@ -103,6 +108,10 @@ def main() -> int:
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # a handler, or no byte is written to the pipe
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
     command = _start(argv, lifeline)
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    for number in early:
+        os.kill(command, number)
     poller = select.poll()
     poller.register(wakeup_read, select.POLLIN)
     poller.register(lifeline, select.POLLIN)
