@@ -96,7 +96,7 @@ def main() -> int:
     # from before there is a command, blocked by the parent until now, is handed to the command when it starts.
     early: list[int] = []
     for number in _STOPPING:
-        signal.signal(number, lambda received, _frame: early.append(received))
+        signal.signal(number, lambda caught, _frame: early.append(caught))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     try:
         _prepare()
@@ -110,8 +110,8 @@ def main() -> int:
     command = _start(argv, lifeline)
     for number in _STOPPING:
         signal.signal(number, signal.SIG_IGN)
-    for number in early:
-        os.kill(command, number)
+    for received in early:
+        os.kill(command, received)
     poller = select.poll()
     poller.register(wakeup_read, select.POLLIN)
     poller.register(lifeline, select.POLLIN)
