@@ -190,7 +190,7 @@ TEST_CASE("the window doubles per round trip until there is a queue") {
   // Three quarters of a target: no longer empty.
   for (int i = 0; i < 2; ++i) c.on_ack(now += kBase, 1, kBase + kTarget * 3 / 4, kBase, false);
   const double before = c.window();
-  c.on_ack(now += kBase, 8, kBase, kBase, true);
+  c.on_ack(now + kBase, 8, kBase, kBase, true);
   CHECK(c.window() == doctest::Approx(before + 8 / before));  // additive from now on
 }
 
