@@ -41,7 +41,7 @@ struct QpStatistics {
 
 /// What the scheduler of flowlets asks of a QP.
 struct PathEstimate {
-  Nanos smoothed_rtt = 0;  ///< 0 before the first sample
+  Nanos smoothed_rtt = 0;  ///< 0 without a recent sample
   double window = 1;       ///< packets
   bool hungry = false;     ///< all that was posted has left and the window has room; false where that is unknown
 };

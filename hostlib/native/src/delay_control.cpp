@@ -19,6 +19,7 @@ constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra 
 
 void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited) {
   if (rtt <= 0) return;
+  sampled_at_ = now;
   if (srtt_ == 0) {
     srtt_ = rtt;
     rttvar_ = rtt / 2;

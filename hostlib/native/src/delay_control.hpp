@@ -44,6 +44,8 @@ class DelayControl {
   /// The time to leave after a packet now: the mean, more or less half of it.
   Nanos draw_pacing_interval();
   [[nodiscard]] Nanos smoothed_rtt() const { return srtt_; }
+  /// When the last valid sample came, 0 before the first.
+  [[nodiscard]] Nanos sampled_at() const { return sampled_at_; }
   [[nodiscard]] Nanos min_rtt() const { return min_rtt_; }
   /// RFC 6298 without its one-second floor.
   [[nodiscard]] Nanos timeout(Nanos floor) const;
@@ -59,6 +61,7 @@ class DelayControl {
   Nanos rttvar_ = 0;
   Nanos min_rtt_ = kNever;
   Nanos previous_rtt_ = kNever;
+  Nanos sampled_at_ = 0;
   Nanos last_decrease_ = -kNever;
 };
 

@@ -57,13 +57,13 @@ std::uint32_t icrc(const UdpFlow& flow, std::uint16_t ip_id, std::span<const std
   return pad == 0 ? crc : crc32(crc, kZeros.data(), pad);
 }
 
+void put_icrc(std::byte* out, std::uint32_t icrc) { wire::put_u32(out, __builtin_bswap32(icrc)); }
+
 bool IcrcVerifier::verify(const UdpFlow& flow, std::span<const std::byte> datagram, std::uint16_t likely_id,
                           std::uint16_t max_id) {
   const std::size_t covered = datagram.size() - wire::kIcrcBytes;
   const std::uint32_t computed = icrc(flow, likely_id, datagram.first(covered), {});
-  std::uint32_t received = 0;
-  std::memcpy(&received, datagram.data() + covered, sizeof received);  // stored little-endian
-  if constexpr (std::endian::native == std::endian::big) received = __builtin_bswap32(received);
+  const std::uint32_t received = __builtin_bswap32(wire::get_u32(datagram.data() + covered));
   std::uint32_t difference = computed ^ received;
   if (difference == 0) return true;
   const Inverse& inv = inverse(datagram.size());

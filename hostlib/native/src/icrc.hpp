@@ -28,6 +28,9 @@ struct UdpFlow {
 std::uint32_t icrc(const UdpFlow& flow, std::uint16_t ip_id, std::span<const std::byte> header,
                    std::span<const std::byte> payload, std::uint8_t pad = 0);
 
+/// Writes an ICRC as it goes on the wire: little-endian, unlike every other field.
+void put_icrc(std::byte* out, std::uint32_t icrc);
+
 /// Checks received packets.
 class IcrcVerifier {
  public:

@@ -140,7 +140,9 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
 }
 
 void RcQp::arm_timer(Nanos now) {
-  timer_ = now + (control_.timeout(options_.min_timeout) << std::min(consecutive_timeouts_, kMaxBackoff));
+  const Nanos timeout = control_.timeout(options_.min_timeout) << std::min(consecutive_timeouts_, kMaxBackoff);
+  // Neither backing off nor a peer that answers with refusals only puts off the end of the retry time.
+  timer_ = std::min(now + timeout, last_progress_ + options_.retry_time);
 }
 
 void RcQp::complete(const Work& work, Status status) {

@@ -138,6 +138,8 @@ class RcQp {
   }
   [[nodiscard]] bool idle() const { return work_.empty(); }
   [[nodiscard]] bool all_acknowledged() const { return unacked_ == highest_sent_; }
+  /// How long packets in flight have waited without any acknowledgement.
+  [[nodiscard]] Nanos silence(Nanos now) const { return all_acknowledged() ? 0 : now - last_progress_; }
   [[nodiscard]] std::uint32_t qpn() const { return options_.qpn; }
   [[nodiscard]] const RcQpOptions& options() const { return options_; }
   [[nodiscard]] const RcQpCounters& counters() const { return counters_; }

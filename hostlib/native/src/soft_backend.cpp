@@ -20,6 +20,7 @@ constexpr std::uint16_t kMaxIpId = 63;          // what a sender's batch can num
 constexpr std::size_t kEthernetBytes = 14;      // counted by shapers
 constexpr std::uint64_t kLookAhead = 4;         // packets that wait for the pacer, as many as its bucket holds
 constexpr Nanos kBusyRetry = 100 * kMicrosecond;
+constexpr Nanos kFresh = 500 * kMillisecond;  // a path's round trip is believed for so long
 constexpr int kReceiveRounds = 4;
 
 /// Packets worth of tokens that may be saved up, so that a sleep that ends late costs no rate.
@@ -135,7 +136,12 @@ PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
   const Qp& qp = *qps_.at(qpn);
   if (!qp.machine) return {};
   const DelayControl& control = qp.machine->control();
-  return {.smoothed_rtt = control.smoothed_rtt(), .window = control.window(), .hungry = qp.machine->hungry()};
+  // What was bad a while ago may be good by now: an idle lane without news counts as unknown and is tried again. One
+  // that waits for an answer is at least as slow as it has waited.
+  const bool unknown = qp.machine->all_acknowledged() && now_ - control.sampled_at() > kFresh;
+  return {.smoothed_rtt = unknown ? 0 : std::max(control.smoothed_rtt(), qp.machine->silence(now_)),
+          .window = control.window(),
+          .hungry = qp.machine->hungry()};
 }
 
 QpStatistics SoftBackend::statistics(std::uint32_t qpn) const {
@@ -230,9 +236,10 @@ void SoftBackend::send_acknowledgements() {
     const auto header = qp->machine->take_acknowledgement();
     if (!header) continue;
     const std::span<const std::byte> bytes(header->bytes.data(), header->length);
-    std::uint32_t crc = icrc(flow_of(*qp), 0, bytes, {});
+    std::array<std::byte, wire::kIcrcBytes> crc;
+    put_icrc(crc.data(), icrc(flow_of(*qp), 0, bytes, {}));
     std::array<iovec, 2> pieces{{{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()},
-                                 {.iov_base = &crc, .iov_len = sizeof crc}}};
+                                 {.iov_base = crc.data(), .iov_len = crc.size()}}};
     // A lost acknowledgement is repaired by the requester's timer, so a full queue may drop it.
     if (send_batch(qp->socket, qp->remote.address, qp->remote.udp_port, pieces, 0) != SendResult::kSent) {
       ++discards_.send_errors;
@@ -273,15 +280,14 @@ bool SoftBackend::transmit_one(Qp& qp, Nanos now) {
     const OutgoingPacket& kept = packets[count];
     Tail& tail = tails[count];
     const std::span<const std::byte> header(kept.header.bytes.data(), kept.header.length);
-    std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, kept.payload, kept.pad);
     std::memset(tail.bytes.data(), 0, kept.pad);
-    if constexpr (std::endian::native == std::endian::big) crc = __builtin_bswap32(crc);
-    std::memcpy(tail.bytes.data() + kept.pad, &crc, sizeof crc);
+    put_icrc(tail.bytes.data() + kept.pad,
+             icrc(flow, static_cast<std::uint16_t>(count), header, kept.payload, kept.pad));
     pieces[used++] = {.iov_base = const_cast<std::byte*>(header.data()), .iov_len = header.size()};
     if (!kept.payload.empty()) {
       pieces[used++] = {.iov_base = const_cast<std::byte*>(kept.payload.data()), .iov_len = kept.payload.size()};
     }
-    pieces[used++] = {.iov_base = tail.bytes.data(), .iov_len = kept.pad + sizeof crc};
+    pieces[used++] = {.iov_base = tail.bytes.data(), .iov_len = kept.pad + wire::kIcrcBytes};
     if (count == 0) segment = size;
     total += size;
     ++count;
