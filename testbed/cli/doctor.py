@@ -37,10 +37,11 @@ def examine() -> list[Finding]:
 
 def _engine() -> Finding:
     try:
-        from hostlib import Device
+        from hostlib import local_interfaces
     except ImportError as error:
         return Finding("native engine", False, f"hostlib cannot be imported: {error}", "make setup")
-    return Finding("native engine", True, f"{Device.__module__}, back end soft (RoCEv2 over UDP sockets)", "")
+    devices = ", ".join(f"{name} {address}" for name, address, _mtu in local_interfaces())
+    return Finding("native engine", True, f"back end soft (RoCEv2 over UDP sockets); devices: {devices}", "")
 
 
 def _verbs() -> Finding:
