@@ -78,6 +78,7 @@ class Agents:
                         stdout=subprocess.PIPE,
                         stderr=stderr,
                         env=environment,
+                        process_group=0,  # Ctrl-C is for the runner, which then ends them in order
                     )
                 self._agents.append(_Agent(host, process, log))
             undo.pop_all()

@@ -10,10 +10,12 @@ import argparse
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -274,8 +276,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="file that takes the observations")
     parser.add_argument("--log-dir", type=Path, required=True, help="folder for logs and pcaps")
     arguments = parser.parse_args(argv)
-    # As Ctrl-C: the fabric then comes down in order instead of all at once.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupted = threading.Event()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # the fabric then comes down in order instead of all at once
+        signal.signal(number, interrupt)
     try:
         experiment = load(arguments.spec)
         with Steps(len(experiment.seeds) * len(experiment.spec.policies)) as steps:
@@ -286,6 +294,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"paralet: {error}", file=sys.stderr)
         return 2
     except TestbedError as error:
+        if interrupted.is_set():  # what failed on the way down failed because of it
+            return 130
         print(f"paralet: {error}", file=sys.stderr)
         return 1
     return 0
