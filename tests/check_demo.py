@@ -32,7 +32,8 @@ def faults(summary: dict[str, Any]) -> list[str]:
             min(p["mean_s"] for p in policies.values()) > 0.98 * ideal,
         ),
         # The median, because other work on the machine adds time to some runs and takes it from none.
-        ("pinned is within 10 % of the ideal", median(policies["pinned"]["completions_s"]) <= 1.10 * ideal),
+        ("pinned is within 10 % of the ideal by median", median(policies["pinned"]["completions_s"]) <= 1.10 * ideal),
+        ("pinned is within 25 % of the ideal by mean", pinned <= 1.25 * ideal),
         ("pinned beats ecmp by 20 % or more", ecmp >= 1.2 * pinned),
         ("paralet with m = 8 closes at least a quarter of the gap", lanes[8]["mean_s"] <= ecmp - 0.25 * gap),
         ("paralet with m = 8 does not pass pinned", lanes[8]["mean_s"] >= 0.98 * pinned),

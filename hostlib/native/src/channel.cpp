@@ -13,18 +13,11 @@
 
 #include "errors.hpp"
 #include "interfaces.hpp"
+#include "socket_address.hpp"
 #include "wire.hpp"
 
 namespace paralet {
 namespace {
-
-sockaddr_in socket_address(std::uint32_t address, std::uint16_t port) {
-  sockaddr_in out{};
-  out.sin_family = AF_INET;
-  out.sin_addr.s_addr = htonl(address);
-  out.sin_port = htons(port);
-  return out;
-}
 
 FileDescriptor tcp_socket() {
   FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

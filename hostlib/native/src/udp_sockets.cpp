@@ -14,6 +14,7 @@
 
 #include "errors.hpp"
 #include "interfaces.hpp"
+#include "socket_address.hpp"
 #include "wire.hpp"
 
 #ifndef UDP_SEGMENT
@@ -27,14 +28,6 @@ namespace paralet {
 namespace {
 
 constexpr int kSocketBufferBytes = 8 << 20;
-
-sockaddr_in socket_address(std::uint32_t address, std::uint16_t port) {
-  sockaddr_in out{};
-  out.sin_family = AF_INET;
-  out.sin_addr.s_addr = htonl(address);
-  out.sin_port = htons(port);
-  return out;
-}
 
 FileDescriptor udp_socket() {
   FileDescriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
