@@ -293,9 +293,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (InputError, SpecError) as error:
         print(f"paralet: {error}", file=sys.stderr)
         return 2
-    except TestbedError as error:
-        if interrupted.is_set():  # what failed on the way down failed because of it
+    except Exception as error:
+        if interrupted.is_set():  # what failed on the way down, in whatever way, failed because of it
             return 130
+        if not isinstance(error, TestbedError):
+            raise
         print(f"paralet: {error}", file=sys.stderr)
         return 1
     return 0

@@ -131,7 +131,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(paralet: Paralet) -> None:
             break
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert out == ""
     assert errors.splitlines()[-1] == "paralet: interrupted"
     assert "Traceback" not in errors
