@@ -129,6 +129,8 @@ def _wait(process: "subprocess.Popen[bytes]", stopping: threading.Event) -> int:
                 deadline = deadline or time.monotonic() + _STOP_GRACE_S
                 if time.monotonic() > deadline:
                     process.kill()
+                    process.wait()
+                    return 128 + signal.SIGINT  # it was told to stop and is stopped: no failure of its own
         else:
             return status if status >= 0 else 128 - status
 
