@@ -7,9 +7,9 @@ MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
-PACKAGES := netmodel hostlib sdn emul testbed
+PACKAGES := netmodel hostlib nccl_net_plugin sdn emul testbed
 SCRIPTS := .ci/run $(wildcard scripts/*.sh)
-SPEC ?= experiments/demo.yaml
+SPEC ?= experiments/nccl.yaml experiments/demo.yaml
 BENCH ?= transport
 ARGS ?=
 
@@ -22,8 +22,8 @@ setup: ## Install what is missing (Debian packages, .venv) and build the native 
 	@scripts/setup.sh
 
 .PHONY: demo
-demo: setup ## Run experiments/demo.yaml on an emulated fabric and write a report (root; SPEC=FILE for another)
-	@.venv/bin/paralet run $(SPEC)
+demo: setup ## A ring over the NCCL plugin and the demo on an emulated fabric, with reports (root; SPEC=FILE for another)
+	@for spec in $(SPEC); do .venv/bin/paralet run "$$spec"; done
 
 .PHONY: test
 test: lint test-unit test-native test-integration ## All checks and tests (root)
@@ -40,6 +40,10 @@ test-integration: setup ## Tests on emulated fabrics (root; ARGS=... goes to pyt
 test-native: setup ## C++ tests, plainly and with AddressSanitizer and UBSan
 	@scripts/test-native.sh
 
+.PHONY: fuzz
+fuzz: setup ## Fuzz the engine (ARGS='600s packets': how long, and what)
+	@scripts/fuzz.sh $(ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, mypy, import-linter, clang-format, clang-tidy, shellcheck
 	@scripts/lint.sh
@@ -48,13 +52,21 @@ lint: setup ## ruff, mypy, import-linter, clang-format, clang-tidy, shellcheck
 format: setup ## Rewrite the sources in the project's format
 	@$(PY) -m ruff check --fix --quiet . || true
 	$(PY) -m ruff format .
-	git ls-files '*.hpp' '*.cpp' | xargs --no-run-if-empty clang-format-14 -i
+	git ls-files '*.hpp' '*.cpp' '*.h' '*.c' | xargs --no-run-if-empty clang-format-14 -i
 
 .PHONY: bench
 bench: setup ## Measure the transport beside TCP (BENCH=NAME for another)
 	@.venv/bin/paralet bench $(BENCH) $(ARGS)
 
+.PHONY: softroce
+softroce: setup ## Fetch what a guest with the kernel's SoftRoCE needs (root; docs/softroce.md)
+	@scripts/setup-softroce.sh
+
+.PHONY: test-softroce
+test-softroce: setup ## Tests against the kernel's SoftRoCE, in a guest where this kernel has none (root; ARGS=... goes to pytest)
+	@scripts/test-softroce.sh $(ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built; .venv and results/ stay
-	@rm -rf build .setup hostlib/bin hostlib/_engine*.so *.egg-info .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build .setup hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
 	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds hostlib/native with CMake; everything else about the package is in pyproject.toml.
+"""Builds the native parts with CMake; everything else about the package is in pyproject.toml.
 
 The CMake build trees stay under build/, so that a second build compiles only what changed. An editable install, and
-``python setup.py build_ext --inplace``, put the module and the native programs into hostlib/ of the working tree.
+``python setup.py build_ext --inplace``, put the module, the native programs and the NCCL net plugin into hostlib/ and
+nccl_net_plugin/ of the working tree.
 """
 
 from __future__ import annotations
@@ -15,20 +16,19 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-SOURCE = ROOT / "hostlib" / "native"
 
 
 class CMakeBuild(build_ext):
-    """Installs the CMake component ``python``, hostlib._engine and the native programs, into the package hostlib."""
+    """Installs the CMake component ``python`` into the packages: hostlib._engine, the native programs, the plugin."""
 
     def run(self) -> None:
         import pybind11
 
         in_place = self.inplace or self.editable_mode
-        build_tree = ROOT / "build" / ("inplace" if in_place else "wheel")
+        build_tree = ROOT / "build" / "cmake" / ("inplace" if in_place else "wheel")
         destination = ROOT if in_place else Path(self.build_lib).resolve()
         self.cmake(
-            *("-S", str(SOURCE), "-B", str(build_tree), "-G", "Ninja"),
+            *("-S", str(ROOT), "-B", str(build_tree), "-G", "Ninja"),
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
             "-DPARALET_PYTHON=ON",
             "-DPARALET_TESTS=OFF",
@@ -40,7 +40,7 @@ class CMakeBuild(build_ext):
 
     def cmake(self, *arguments: str) -> None:
         if subprocess.run(["cmake", *arguments], cwd=ROOT).returncode:
-            raise SystemExit(f"building the native engine failed: cmake {' '.join(arguments)}")
+            raise SystemExit(f"building the native parts failed: cmake {' '.join(arguments)}")
 
 
 setup(ext_modules=[Extension("hostlib._engine", sources=[])], cmdclass={"build_ext": CMakeBuild})

@@ -7,8 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from sdn.source_rules import Pinning
+from sdn.steering import Steer
 
 _STOP_TIMEOUT_S = 5.0
 
@@ -18,15 +23,29 @@ class ControllerError(Exception):
 
 
 class ControllerProcess:
-    """`sdn.app` for one topology file. Its log is `log_file`; its events are read by a thread."""
+    """`sdn.app` for one topology file. Its log is `log_file`; its events are read by a thread.
 
-    def __init__(self, topology_file: Path, port: int, log_file: Path) -> None:
+    `on_event` hears every event in that thread, before anyone who waits for it; it must not raise or take long.
+    """
+
+    def __init__(
+        self,
+        topology_file: Path,
+        port: int,
+        log_file: Path,
+        pinning: Pinning = "hash",
+        on_event: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
         self._log_file = log_file
+        self._on_event = on_event
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         with log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "sdn.app", "--topology", str(topology_file), "--port", str(port)],
-                stdin=subprocess.DEVNULL,
+                [
+                    *(sys.executable, "-m", "sdn.app", "--topology", str(topology_file)),
+                    *("--port", str(port), "--pinning", pinning),
+                ],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -53,6 +72,14 @@ class ControllerProcess:
             if got.get("event") == event and all(got.get(name) == value for name, value in fields.items()):
                 return got
 
+    def steer(self, order: Steer, timeout_s: float) -> None:
+        """Have switches steered so; returns when they have confirmed. Raises ControllerError."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: the next line says with which status
+            self._process.stdin.write(order.model_dump_json() + "\n")
+            self._process.stdin.flush()
+        self.wait_for("steered", timeout_s)
+
     def stop(self) -> None:
         """Ask it to stop, and make it."""
         if self._process.poll() is None:
@@ -62,6 +89,9 @@ class ControllerProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._reader.join(_STOP_TIMEOUT_S)
 
     def _read(self) -> None:
@@ -69,7 +99,9 @@ class ControllerProcess:
         with self._process.stdout as lines:
             for line in lines:
                 try:
-                    self._events.put(json.loads(line))
+                    event = json.loads(line)
                 except ValueError:
-                    self._events.put({"event": "error", "detail": f"not an event: {line.strip()}"})
+                    event = {"event": "error", "detail": f"not an event: {line.strip()}"}
+                self._on_event(event)
+                self._events.put(event)
         self._events.put(None)

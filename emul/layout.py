@@ -2,7 +2,7 @@
 """How a topology is laid out on kernel interfaces: their names and the configuration they get. Pure.
 
 A switch's port P is the interface SWITCH-ethP of the sandbox's main network namespace; a host's NIC keeps its own name
-("nic0") in the host's namespace.
+("nic0") in the host's namespace. Hosts without a namespace of their own have HOST-nic0 in the main one.
 """
 
 from collections.abc import Iterator
@@ -30,16 +30,22 @@ class LayoutError(ValueError):
 class Layout:
     """Interface names of a topology's linked ports, and the other way round for switch ports.
 
+    shared: hosts have no namespaces of their own (`emul.shared_hosts`).
+
     Raises LayoutError for a topology that Mininet and OVS cannot carry.
     """
 
     topology: Topology
+    shared: bool = False
 
     def __post_init__(self) -> None:
         names: dict[str, PortRef] = {}
         for switch in self.topology.switches:
-            if switch.role == "ocs":
-                raise LayoutError(f"switch {switch.name!r} is an optical circuit switch, which OVS cannot stand in for")
+            if self.shared and switch.role == "ocs":
+                raise LayoutError(
+                    f"switch {switch.name!r} is an optical circuit switch, behind which hosts relay for one another; "
+                    "hosts that share a namespace cannot (take fabric mininet)"
+                )
             if len(switch.name) > INTERFACE_NAME_MAX:  # the bridge's own interface has its name
                 raise LayoutError(f"switch name {switch.name!r} is longer than {INTERFACE_NAME_MAX} characters")
         for port in self.topology.linked_ports():
@@ -49,7 +55,7 @@ class Layout:
                     f"port {port} would be the interface {name!r}, longer than {INTERFACE_NAME_MAX} characters; "
                     f"shorten the name {port.node!r}"
                 )
-            if self.is_switch(port):
+            if self.shared or self.is_switch(port):
                 if name in names:
                     raise LayoutError(f"ports {names[name]} and {port} would both be the interface {name!r}")
                 names[name] = port
@@ -62,7 +68,8 @@ class Layout:
         """Kernel name of a port's interface, within the namespace of its node."""
         if self.is_switch(port):
             return f"{port.node}-eth{port.port}"
-        return self.topology.host(port.node).nics[port.port - 1].name
+        nic = self.topology.host(port.node).nics[port.port - 1].name
+        return f"{port.node}-{nic}" if self.shared else nic
 
     def switch_interfaces(self) -> dict[PortRef, str]:
         """The interfaces of all linked switch ports."""
@@ -89,7 +96,7 @@ class Layout:
         mtu = self.topology.mtu_bytes
         return [
             line
-            for port, name in self._linked_nics(host)
+            for port, name in self.linked_nics(host)
             for line in shape_lines(name, self.topology.link_at(port).rate_bps, mtu, HOST_QUEUE_PACKETS)
         ]
 
@@ -100,17 +107,18 @@ class Layout:
         permanent entries, so that no ARP packet stirs a counter (the switches answer ARP all the same).
         """
         subnet = common_network([nic.address for other in self.topology.hosts for nic in other.nics])
-        linked = list(self._linked_nics(host))
+        linked = list(self.linked_nics(host))
         lines = ["link set dev lo up"]
         for number, (port, name) in enumerate(linked):
             nic = host.nics[port.port - 1]
             lines += [
                 f"link set dev {name} address {nic.mac} mtu {self.topology.mtu_bytes} up",
                 f"address add {nic.address}/32 dev {name}",
-                # Sockets bound to no address take the first NIC: routes of a higher metric stand back.
-                f"route add {subnet} dev {name} src {nic.address} metric {_FIRST_METRIC + number}",
             ]
-            if len(linked) > 1:
+            if not self.shared:
+                # Sockets bound to no address take the first NIC: routes of a higher metric stand back.
+                lines.append(f"route add {subnet} dev {name} src {nic.address} metric {_FIRST_METRIC + number}")
+            if len(linked) > 1 and not self.shared:
                 table = _FIRST_NIC_TABLE + number
                 lines += [
                     f"route add {subnet} dev {name} src {nic.address} table {table}",
@@ -124,7 +132,8 @@ class Layout:
             ]
         return lines
 
-    def _linked_nics(self, host: Host) -> Iterator[tuple[PortRef, str]]:
+    def linked_nics(self, host: Host) -> Iterator[tuple[PortRef, str]]:
+        """The ports and interface names of a host's NICs that are plugged in."""
         linked = set(self.topology.linked_ports())
         for number in range(1, len(host.nics) + 1):
             port = PortRef(host.name, number)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
-_TRY_TIMEOUT_S = 20
+_TRY_TIMEOUT_S = 60
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

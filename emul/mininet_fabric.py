@@ -8,32 +8,42 @@ import logging
 import os
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
-from emul import packet_sockets, sandbox
+from emul import management, packet_sockets, rxe, sandbox, shared_hosts
 from emul.capture import Capture
-from emul.controller import ControllerProcess
-from emul.flow_dump import observed_flows, traced_output
+from emul.controller import ControllerError, ControllerProcess
+from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, traced_output
 from emul.layout import INTERFACE_GROUP, Layout, switch_end
 from emul.mininet_net import OPENFLOW, Network
-from emul.netlink import read_interface_counters, read_root_qdisc_drops
-from emul.ovs import Datapath, OvsError, PrivateOvs, kernel_datapath_present
-from netmodel import Flow, Link, OvsHash, PortRef, Topology, dump_topology, forwarding
+from emul.netlink import InterfaceCounters, read_interface_counters, read_root_qdisc_drops
+from emul.ocs import RECONFIGURATION_S, OpticalSwitches
+from emul.ovs import Datapath, PrivateOvs, load_kernel_datapath
+from emul.relays import Relays
+from netmodel import Circuits, Flow, Link, PortRef, Topology, dump_topology, forwarding
 from sdn.hash_check import judge, questions
+from sdn.openflow import STRAY_COOKIE
+from sdn.source_rules import Pinning, ecmp_hash_of
+from sdn.steering import Steer, Steering
+from sdn.topoopt.relays import RelayPlan
 
 CONTROLLER_PORT = 6653  # its IANA number; free, for the network namespace is ours alone
 
 HASH_QUESTIONS = 32
 """Flows traced at start-up to see that OVS hashes as predicted; about 4 ms each."""
 
-_READY_TIMEOUT_S = 60.0
-_LINK_TIMEOUT_S = 10.0
-_BATCH_TIMEOUT_S = 60.0
+Nics = Literal["plain", "rxe"]
+"""What hosts have: Ethernet interfaces, or these and a device of the kernel's SoftRoCE on each."""
+
+# Long, for a machine that is itself emulated takes a minute to import a library.
+_READY_TIMEOUT_S = 300.0
+_LINK_TIMEOUT_S = 30.0
+_BATCH_TIMEOUT_S = 120.0
 # Checksums and segments that the sender leaves to a NIC are nobody's work on a veth into the userspace datapath.
 _OFFLOADS_OFF = ("tx", "off", "rx", "off", "gro", "off", "gso", "off", "tso", "off")
 # An Ethernet frame of a local experimental type (IEEE 802 type 0x88b5), which no host takes.
@@ -64,21 +74,38 @@ class MininetFabric:
     """A context manager; `with` brings the fabric up (switches programmed, links shaped) and takes it down.
 
     log_dir: gets topology.yaml, the logs of OVS and the controller, and pcap/. datapath: "user" runs anywhere,
-    "kernel" needs the openvswitch module. pcap: the ports (of switches or hosts) to capture at.
+    "kernel" needs the openvswitch module. nics: with "rxe" every host's NIC is an RDMA device too (`rxe.device_name`);
+    where a kernel has these in its first network namespace only, all hosts share that one. pcap: the ports (of switches
+    or hosts) to capture at. pinning: what UDP source ports choose paths by. management: hosts reach what listens at
+    `MANAGEMENT_ADDRESS` in the sandbox, by links of their own that carry nothing else (`emul.management`). on_dead:
+    told of the links that are dead, whenever that changes and before switches route around them, in its own thread.
 
     Raises SandboxError outside the sandbox, LayoutError for a topology it cannot carry, HashMismatchError when OVS
-    does not hash as `OvsHash` says, and OvsError, ControllerError, CaptureError or FabricError when a part does not
-    come up.
+    does not choose as predicted, and OvsError, RxeError, ControllerError, CaptureError or FabricError when a part does
+    not come up.
     """
 
     def __init__(
-        self, topology: Topology, *, log_dir: Path, datapath: Datapath = "user", pcap: Iterable[PortRef] = ()
+        self,
+        topology: Topology,
+        *,
+        log_dir: Path,
+        datapath: Datapath = "user",
+        nics: Nics = "plain",
+        pcap: Iterable[PortRef] = (),
+        pinning: Pinning = "hash",
+        management: bool = False,
+        on_dead: Callable[[Sequence[Link]], None] = lambda _: None,
     ) -> None:
         self.topology = topology
         self._layout = Layout(topology)
         self._log_dir = Path(log_dir)
         self._datapath: Datapath = datapath
+        self._nics: Nics = nics
         self._pcap = tuple(pcap)
+        self._pinning: Pinning = pinning
+        self._management = management
+        self._on_dead = on_dead
         self._interfaces = self._layout.switch_interfaces()
         self._ports = {name: port for port, name in self._interfaces.items()}
         self._indices: dict[PortRef, int] = {}
@@ -89,7 +116,9 @@ class MininetFabric:
         self._stack = ExitStack()
         self._network: Network
         self._ovs: PrivateOvs
-        self._controller: ControllerProcess
+        self._controller: ControllerProcess | None = None
+        self._optical: OpticalSwitches
+        self._relays: Relays
         if datapath not in get_args(Datapath):
             raise ValueError(f"datapath {datapath!r} is none of {', '.join(get_args(Datapath))}")
         for port in self._pcap:
@@ -97,11 +126,8 @@ class MininetFabric:
 
     def __enter__(self) -> Self:
         sandbox.require("a Mininet fabric")
-        if self._datapath == "kernel" and not kernel_datapath_present():
-            raise OvsError(
-                "the kernel datapath needs the openvswitch module; load it with `modprobe openvswitch`, "
-                'or take datapath "user"'
-            )
+        if self._datapath == "kernel":
+            load_kernel_datapath()
         try:
             self._start()
         except BaseException:
@@ -155,13 +181,22 @@ class MininetFabric:
         the flow is not listed. Raises KeyError for an unknown switch and OvsError.
         """
         self.topology.switch(switch_name)
+        return {seen.flow: out.port for node, out, seen in self._observed() if node == switch_name}
+
+    def crossing(self, link: Link, within_s: float) -> list[ObservedFlow]:
+        """The UDP flows that a switch with a choice has sent over a link, either way, in the last `within_s` seconds.
+
+        Raises OvsError.
+        """
+        return [seen for _, out, seen in self._observed() if out in (link.a, link.b) and seen.idle_s <= within_s]
+
+    def _observed(self) -> Iterator[tuple[str, PortRef, ObservedFlow]]:
+        """Every flow of the datapath's table with the switch and the port that it leaves by."""
         name = "netdev@ovs-netdev" if self._datapath == "user" else "system@ovs-system"
-        found = {}
         for seen in observed_flows(self._ovs.appctl("dpctl/dump-flows", "--names", name)):
             incoming, outgoing = self._ports.get(seen.in_interface), self._ports.get(seen.out_interface)
-            if incoming is not None and outgoing is not None and incoming.node == switch_name:
-                found[seen.flow] = outgoing.port
-        return found
+            if incoming is not None and outgoing is not None:
+                yield incoming.node, outgoing, seen
 
     def set_link(self, link: Link, up: bool) -> None:
         """Cut a link, or mend it; returns when the controller has every switch route accordingly.
@@ -175,8 +210,69 @@ class MininetFabric:
         interface = self._interfaces[switch_end(self._layout, link)]
         _run(["ip", "link", "set", "dev", interface, "up" if up else "down"])
         (self._dead.discard if up else self._dead.add)(link)
-        dead = sorted([str(other.a), str(other.b)] for other in self._dead)
-        self._controller.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
+        # The controller hears nothing of links at optical switches alone: no routes depend on them.
+        seen = [other for other in self._dead if self._is_routed(other)]
+        if self._controller is not None and self._is_routed(link):
+            dead = sorted([str(other.a), str(other.b)] for other in seen)
+            self._controller.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
+
+    def _is_routed(self, link: Link) -> bool:
+        """Whether a switch that forwards by address is at an end of `link`."""
+        ends = (end for end in (link.a, link.b) if self._layout.is_switch(end))
+        return any(self.topology.switch(end.node).role != "ocs" for end in ends)
+
+    @property
+    def circuits(self) -> Circuits:
+        """What the optical switches are set to; they begin dark."""
+        return self._optical.circuits
+
+    def set_circuits(self, circuits: Circuits, reconfiguration_s: float = RECONFIGURATION_S) -> None:
+        """Set the named optical switches to exactly these circuits; returns when light goes through.
+
+        The ports of circuits that change are dark for `reconfiguration_s`; others go on. Raises TopologyError, before
+        anything has changed, for ports that are used twice or have no link, and OvsError.
+        """
+        self._optical.set(circuits, reconfiguration_s)
+
+    def set_relays(self, plan: RelayPlan) -> None:
+        """Let hosts send and forward for others as planned for the circuits that are set. Raises FabricError."""
+        self._relays.set(self.circuits, plan)
+
+    def relay_counters(self) -> dict[PortRef, InterfaceCounters]:
+        """By NIC: what hosts have taken in and sent for others, by the interfaces that are there for it."""
+        return self._relays.counters()
+
+    def check_relays(self, plan: RelayPlan) -> None:
+        """Raises RelayError when a host that should relay does not."""
+        self._relays.check(plan)
+
+    def steer(self, steering: Steering | None) -> None:
+        """Put `steering` above the routes, or, with None, do without; returns when every switch has confirmed.
+
+        What `observed_ports` tells starts anew. Raises ValueError where the steering does not fit the topology, and
+        ControllerError when switches do not follow.
+        """
+        if self._controller is None:
+            raise ControllerError(f"topology {self.topology.name!r} has optical switches only, and nothing to steer")
+        if steering is not None:
+            steering.routes(self.topology)
+        # Before: what old flows have carried must not be counted by new rules. After: no flow goes by an old rule.
+        self._ovs.appctl("revalidator/purge")
+        self._controller.steer(Steer(steer=steering), _LINK_TIMEOUT_S)
+        self._ovs.appctl("revalidator/purge")
+
+    def strays(self) -> dict[PortRef, int]:
+        """Packets dropped because what comes in by that switch port may not go where they wanted to, since `steer`."""
+        self._ovs.appctl("revalidator/wait")  # or the counters would lack the last half second
+        return {
+            PortRef(switch.name, port): packets
+            for switch in self.topology.switches
+            for port, packets in counted_by_port(
+                self._ovs.command(
+                    "ovs-ofctl", "--no-names", "-O", OPENFLOW, "dump-flows", switch.name, f"cookie={STRAY_COOKIE:#x}/-1"
+                )
+            )
+        }
 
     def overruns(self) -> Mapping[PortRef, int]:
         """Packets lost at each switch port because OVS, short of CPU, did not fetch them in time (user datapath only).
@@ -194,30 +290,55 @@ class MininetFabric:
         quiet = "net.ipv6.conf.{}.disable_ipv6=1"
         no_ipv6 = ["sysctl", "-q", "-e", "-w", quiet.format("all"), quiet.format("default")]
         _run(no_ipv6)
+        if self._nics == "rxe":
+            rxe.load()
+            layout = self._layout = Layout(topology, shared=not rxe.per_namespace())
         self._ovs = stack.enter_context(PrivateOvs(sandbox.SCRATCH_DIR / "ovs", self._log_dir))
         self._network = Network(layout, self._datapath, CONTROLLER_PORT, self._ovs.command)
         stack.callback(self._remove_links)
         stack.callback(self._network.stop)
+        stack.callback(self._remove_rxe)
         stack.callback(self._kill_host_processes)
-        self._controller = ControllerProcess(topology_file, CONTROLLER_PORT, self._log_dir / "controller.log")
-        stack.callback(self._controller.stop)
+        if any(switch.role != "ocs" for switch in topology.switches):
+            self._controller = ControllerProcess(
+                topology_file, CONTROLLER_PORT, self._log_dir / "controller.log", self._pinning, self._hear
+            )
+            stack.callback(self._controller.stop)
         for host in topology.hosts:
             enter = self._enter(host.name)
             _run([*enter, *no_ipv6])
             _run([*enter, "ip", "-batch", "-"], layout.host_lines(host))
-            for nic in host.nics:
-                _run([*enter, "ethtool", "-K", nic.name, *_OFFLOADS_OFF])
+            for _, name in layout.linked_nics(host):
+                _run([*enter, "ethtool", "-K", name, *_OFFLOADS_OFF])
             _run([*enter, "tc", "-batch", "-"], layout.host_shape_lines(host))
+        if layout.shared:
+            _run(["sysctl", "-q", "-w", *shared_hosts.sysctls(layout)])
+            _run(["ip", "-batch", "-"], shared_hosts.lines(layout))
+            stack.callback(_run, ["ip", "-batch", "-"], shared_hosts.undo_lines(layout))
+        if self._management and layout.shared:
+            _run(["ip", "-batch", "-"], management.main_lines({}))
+        elif self._management:
+            pids = {host.name: self._network.pid(host.name) for host in topology.hosts}
+            _run(["ip", "-batch", "-"], management.main_lines(pids))
+            for number, host in enumerate(topology.hosts):
+                _run([*self._enter(host.name), "ip", "-batch", "-"], management.host_lines(number))
         _run(["ip", "-batch", "-"], layout.switch_link_lines())
         for name in self._interfaces.values():
             _run(["ethtool", "-K", name, *_OFFLOADS_OFF])
-        self._controller.wait_for("listening", _READY_TIMEOUT_S)  # or the bridges retry only a second later
+        if self._controller is not None:
+            self._controller.wait_for("listening", _READY_TIMEOUT_S)  # or the bridges retry only a second later
         self._network.start_switches()
         # After the bridges: OVS removes foreign qdiscs from a port it takes over.
         _run(["tc", "-batch", "-"], layout.switch_shape_lines())
-        if dead := self._controller.wait_for("ready", _READY_TIMEOUT_S)["dead"]:
+        if self._controller is not None and (dead := self._controller.wait_for("ready", _READY_TIMEOUT_S)["dead"]):
             raise FabricError(f"links {dead} do not come up; see {self._log_dir}")
+        if self._nics == "rxe":
+            for host in topology.hosts:
+                for port, name in layout.linked_nics(host):
+                    rxe.add(rxe.device_name(host, port.port - 1), name, self._enter(host.name))
         self._check_hash()
+        self._optical = OpticalSwitches(topology, self._ovs.command, self._log_dir)
+        self._relays = Relays(topology, lambda host, argv, lines: _run([*self._enter(host), *argv], lines))
         if self._datapath == "user":
             self._give_sockets_room()
         for port in self._pcap:
@@ -241,8 +362,14 @@ class MininetFabric:
         return None if port is None else port.port
 
     def _check_hash(self) -> None:
-        asked = questions(self.topology, forwarding(self.topology), OvsHash(), HASH_QUESTIONS)
+        ecmp_hash = ecmp_hash_of(self.topology, self._pinning)
+        asked = questions(self.topology, forwarding(self.topology), ecmp_hash, HASH_QUESTIONS)
         judge(asked, [self.traced_port(question.switch, question.flow) for question in asked])
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        if event.get("event") == "dead":
+            ends = {tuple(pair) for pair in event["dead"]}
+            self._on_dead([link for link in self.topology.links if (str(link.a), str(link.b)) in ends])
 
     def _give_sockets_room(self) -> None:
         # The sending socket is opened for the first packet ever sent, so one is.
@@ -278,6 +405,11 @@ class MininetFabric:
         for process in self._host_processes:
             process.wait()
 
+    def _remove_rxe(self) -> None:
+        for host in self.topology.hosts if self._nics == "rxe" else ():
+            for port, _ in self._layout.linked_nics(host):
+                rxe.remove(rxe.device_name(host, port.port - 1), self._enter(host.name))
+
     def _remove_links(self) -> None:
         """Delete the veths, all at once, so that another fabric can come up in this sandbox."""
         # Not an error when they are gone: a host's end goes with its namespace, at a time of the kernel's choosing.
@@ -304,13 +436,13 @@ class MininetFabric:
         return result
 
     def _enter(self, host_name: str) -> list[str]:
-        return ["mnexec", "-a", str(self._network.pid(host_name))]
+        return [] if self._layout.shared else ["mnexec", "-a", str(self._network.pid(host_name))]
 
 
-def _run(argv: Sequence[str], lines: Sequence[str] | None = None) -> None:
-    """Run a configuration command, with `lines` as its input. Raises FabricError with the command's own words."""
+def _run(argv: Sequence[str], lines: Sequence[str] | None = None) -> str:
+    """Output of a configuration command, with `lines` as its input. Raises FabricError with the command's own words."""
     if lines is not None and not lines:
-        return
+        return ""
     try:
         done = subprocess.run(
             argv,
@@ -327,3 +459,4 @@ def _run(argv: Sequence[str], lines: Sequence[str] | None = None) -> None:
         raise FabricError(f"{' '.join(argv)} did not end in {_BATCH_TIMEOUT_S:.0f} s") from error
     if done.returncode != 0:
         raise FabricError(f"{' '.join(argv)} failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout

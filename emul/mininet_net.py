@@ -5,6 +5,7 @@ Mininet makes the namespaces, cables and bridges; addresses, MTU, shaping and of
 batches, for Mininet would run a shell command for each and log, not raise, when one fails.
 """
 
+import logging
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from mininet.node import OVSSwitch
 
 from emul.layout import Layout
 from emul.ovs import Datapath
+
+# Importing Mininet makes its own class that of all later loggers, and with it a level that drops what they inform of.
+logging.setLoggerClass(logging.Logger)
 
 CONTROLLER_ADDRESS = "127.0.0.1"
 OPENFLOW = "OpenFlow15"
@@ -58,8 +62,9 @@ class Network:
         self._net: Any = Mininet(topo=None, build=False, link=VethLink, controller=None)
         self._controller_port = controller_port
         topology = layout.topology
+        self._optical = {switch.name for switch in topology.switches if switch.role == "ocs"}
         for host in topology.hosts:
-            self._net.addHost(host.name, ip=None)
+            self._net.addHost(host.name, ip=None, inNamespace=not layout.shared)
         for switch in topology.switches:
             self._net.addSwitch(
                 switch.name,
@@ -85,10 +90,10 @@ class Network:
         return int(self._net.get(node).pid)
 
     def start_switches(self) -> None:
-        """Make the bridges and point them at the controller."""
+        """Make the bridges and point them at the controller, which has no part in optical switches."""
         controller = _ControllerAddress("controller", "tcp", self._controller_port)
         for switch in self._net.switches:
-            switch.start([controller])
+            switch.start([] if switch.name in self._optical else [controller])
 
     def stop(self) -> None:
         """End the nodes' shells. Bridges and veths are left to the sandbox, whose end removes them all at once."""

@@ -17,9 +17,9 @@ from typing import Literal, Self
 
 Datapath = Literal["user", "kernel"]
 
-_START_TIMEOUT_S = 20.0
+_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 5.0
-_COMMAND_TIMEOUT_S = 30
+_COMMAND_TIMEOUT_S = 120
 
 _NICENESS = -10
 
@@ -57,6 +57,19 @@ def find_schema() -> Path:
 def kernel_datapath_present() -> bool:
     """Whether the openvswitch kernel module is loaded (or built in): its generic netlink family says so."""
     return Path("/sys/module/openvswitch").is_dir()
+
+
+def load_kernel_datapath() -> None:
+    """Load the openvswitch kernel module unless it is there. Raises OvsError."""
+    if kernel_datapath_present():
+        return
+    try:
+        subprocess.run(["modprobe", "-q", "openvswitch"], check=True, capture_output=True, timeout=_COMMAND_TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise OvsError(
+            "the kernel datapath needs the openvswitch module; load it with `modprobe openvswitch`, "
+            'or take datapath "user"'
+        ) from error
 
 
 class PrivateOvs:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,8 +22,8 @@ from emul import sandbox_init
 SCRATCH_DIR = Path(sandbox_init.SCRATCH)
 """Inside a sandbox: a tmpfs of its own, gone with it. Short, for UNIX socket paths have at most 107 bytes."""
 
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_STOP_GRACE_S = 15.0
+GRACE_S = 15.0
+"""How long a command that has been told to stop may take, unless `run` is told otherwise."""
 
 
 class SandboxError(Exception):
@@ -46,7 +45,7 @@ def require(what: str) -> None:
         )
 
 
-def namespace_argv(lifeline: int, argv: Sequence[str]) -> list[str]:
+def namespace_argv(lifeline: int, argv: Sequence[str], grace_s: float = GRACE_S) -> list[str]:
     """The argument list that makes the namespaces and runs `argv` under process 1, which reads `lifeline`."""
     return [
         "unshare",
@@ -62,6 +61,7 @@ def namespace_argv(lifeline: int, argv: Sequence[str]) -> list[str]:
         "-S",
         sandbox_init.__file__,
         str(lifeline),
+        str(grace_s),
         *argv,
     ]
 
@@ -74,86 +74,61 @@ def run(
     stdin: int | IO[bytes] | None = subprocess.DEVNULL,
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
+    grace_s: float = GRACE_S,
 ) -> int:
     """Run `argv` in a new sandbox and wait; its exit status (128 + n when signal n ended it, 126 or 127 when not run).
 
-    The command leads a process group of its own. SIGINT, SIGTERM and SIGHUP that reach this process while it waits (in
-    the main thread; Ctrl-C is the first of them) go on to that whole group, once, and the command gets 15 s to end in
-    its own way; a second signal, or the time run out, kills the sandbox. `stdin` is empty unless given; None passes
-    ours on, and when that is a terminal of which we are in the foreground, the command is lent the foreground, and so
-    gets Ctrl-C from the terminal itself.
+    When this returns, every process of the sandbox is gone. The command leads a process group of its own. SIGINT and
+    SIGTERM that reach this process meanwhile (in the main thread; Ctrl-C is the first of them) are told to the sandbox,
+    which hands the first to that whole group and gives it `grace_s` seconds to end in its own way; a second signal, or
+    the time run out, kills the sandbox (status 128 + SIGKILL). With `grace_s` = 0 the first signal n ends the sandbox
+    at once and the status is 128 + n: for commands whose every trace goes with the sandbox anyway. It is also the only
+    sure way to end a Python program: KeyboardInterrupt, raised wherever the program happens to be, is lost where
+    somebody's code excepts everything, as Cython's does while numpy is imported.
+
+    `stdin` is empty unless given; None passes ours on, and when that is a terminal of which we are in the foreground,
+    the command is lent the foreground, and so gets Ctrl-C from the terminal itself.
 
     Raises SandboxError when the namespaces cannot be made at all (no root, no unshare).
     """
     if os.geteuid() != 0:
         raise SandboxError("the emulation needs root to make network namespaces; run the same command with sudo")
     lifeline_read, lifeline_write = os.pipe()
-    try:
+    with open(lifeline_write, "wb", buffering=0) as lifeline, _forwarding(lifeline):
         try:
-            # The child inherits the mask: a signal waits until process 1 can take note of it (signal(7) would drop it).
-            previous = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
-            try:
-                process = subprocess.Popen(
-                    namespace_argv(lifeline_read, argv),
-                    env=None if env is None else dict(env),
-                    cwd=cwd,
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=stderr,
-                    pass_fds=(lifeline_read,),
-                    process_group=0,
-                )
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+            process = subprocess.Popen(
+                namespace_argv(lifeline_read, argv, grace_s),
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=(lifeline_read,),
+                process_group=0,
+            )
         except FileNotFoundError as error:
             raise SandboxError(f"cannot start a sandbox: {error.filename} is missing; install util-linux") from error
         finally:
             os.close(lifeline_read)
-        with process, _forwarding(process) as stopping, _foreground(process.pid, stdin):
-            try:
-                return _wait(process, stopping)
-            finally:
-                process.kill()  # unshare's death kills process 1 (--kill-child); a no-op when it has ended
-    finally:
-        os.close(lifeline_write)
-
-
-def _wait(process: "subprocess.Popen[bytes]", stopping: threading.Event) -> int:
-    """Exit status of `process`, which is killed when it outlives its grace after a forwarded signal."""
-    deadline = None
-    while True:
-        try:
-            status = process.wait(timeout=0.2)
-        except subprocess.TimeoutExpired:
-            if stopping.is_set():
-                deadline = deadline or time.monotonic() + _STOP_GRACE_S
-                if time.monotonic() > deadline:
-                    process.kill()
-                    process.wait()
-                    return 128 + signal.SIGINT  # it was told to stop and is stopped: no failure of its own
-        else:
-            return status if status >= 0 else 128 - status
+        with process, lifeline, _foreground(process.pid, stdin):  # whatever is raised here: first the lifeline ends
+            status = process.wait()
+    return status if status >= 0 else 128 - status
 
 
 @contextmanager
-def _forwarding(process: "subprocess.Popen[bytes]") -> Iterator[threading.Event]:
-    """While open, signals go on to the process group of `process`; the event tells that one did."""
-    stopping = threading.Event()
+def _forwarding(lifeline: IO[bytes]) -> Iterator[None]:
+    """While open, signals that ask to stop are written to `lifeline`, where they wait until process 1 reads them."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        if stopping.is_set():
-            process.kill()
-            return
-        stopping.set()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+        with suppress(BrokenPipeError, ValueError):  # process 1 has ended, or the lifeline is closed and it will
+            lifeline.write(bytes([number]))
 
     if threading.current_thread() is not threading.main_thread():
-        yield stopping  # only the main thread receives signals
+        yield  # only the main thread receives signals
         return
-    previous = {number: signal.signal(number, forward) for number in _FORWARDED}
+    previous = {number: signal.signal(number, forward) for number in sandbox_init.STOPPING}
     try:
-        yield stopping
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

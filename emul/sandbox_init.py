@@ -5,7 +5,10 @@ It runs as process 1 of a new PID namespace, so when it ends, for whatever reaso
 sandbox, and with the last one go the network namespace (bridges, veths) and the mount namespace (tmpfs, sysfs).
 Run by path with ``python -I -S``; standard library only, for it must start fast and import nothing of ours.
 
-usage: sandbox_init.py LIFELINE_FD COMMAND [ARGUMENT ...]
+LIFELINE_FD is a pipe from whoever made the sandbox. Its end of file ends the sandbox at once. A byte on it is the
+number of a signal: the command's process group gets it, and GRACE_S seconds to end; another byte cuts them short.
+
+usage: sandbox_init.py LIFELINE_FD GRACE_S COMMAND [ARGUMENT ...]
 """
 
 import ctypes
@@ -17,11 +20,12 @@ import signal
 import socket
 import struct
 import sys
+import time
 
 ENVIRONMENT_MARK = "PARALET_SANDBOX"
 SCRATCH = "/dev/shm"  # exists on every Linux; ours gets a tmpfs of its own, so that what is written there dies with us
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 EXIT_NOT_RUN = 126
 EXIT_NOT_FOUND = 127
@@ -55,15 +59,21 @@ def _prepare() -> None:
 
 
 def _start(argv: list[str], lifeline: int) -> int:
-    """Fork and execute the command with default signal dispositions; its process id."""
+    """Fork and execute the command with default signal dispositions; its process id. From now on we ignore STOPPING."""
+    # Blocked, or Python would forget a signal that the child gets before it has learned that it is one.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     pid = os.fork()
     if pid:
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return pid
     try:
         os.close(lifeline)
         signal.set_wakeup_fd(-1)
-        for number in (*_STOPPING, signal.SIGPIPE, signal.SIGCHLD):
+        for number in (*STOPPING, signal.SIGPIPE, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.execvp(argv[0], argv)
     except OSError as error:
         sys.stderr.write(f"sandbox: cannot run {argv[0]}: {error.strerror}\n")
@@ -88,16 +98,38 @@ def _reap(command: int) -> int | None:
             status = code if code >= 0 else EXIT_SIGNAL_BASE - code
 
 
+def _supervise(command: int, lifeline: int, wakeup: int, grace_s: float) -> int:
+    """Wait until the command has ended or the sandbox has to; the exit status."""
+    killed = EXIT_SIGNAL_BASE + signal.SIGKILL
+    deadline = None
+    poller = select.poll()
+    poller.register(wakeup, select.POLLIN)
+    poller.register(lifeline, select.POLLIN)
+    while (status := _reap(command)) is None:
+        left_s = None if deadline is None else deadline - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            return killed
+        for descriptor, _events in poller.poll(None if left_s is None else left_s * 1000):
+            if descriptor == wakeup:
+                os.read(wakeup, 512)
+                continue
+            signals = os.read(lifeline, 1)
+            if not signals or deadline is not None:
+                return killed
+            if grace_s == 0:
+                return EXIT_SIGNAL_BASE + signals[0]
+            deadline = time.monotonic() + grace_s
+            os.killpg(0, signals[0])
+    return status
+
+
 def main() -> int:
     """Exit status: the command's; 128 + n when signal n ended it; 126 when the sandbox could not be set up."""
-    lifeline = int(sys.argv[1])
-    argv = sys.argv[2:]
-    # The parent signals the whole process group, so the command gets its copy; process 1 must only outlive it. A signal
-    # from before there is a command, blocked by the parent until now, is handed to the command when it starts.
-    early: list[int] = []
-    for number in _STOPPING:
-        signal.signal(number, lambda caught, _frame: early.append(caught))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    lifeline, grace_s = int(sys.argv[1]), float(sys.argv[2])
+    # Signals that do not come by the lifeline come from a terminal, which signals our whole group: the command gets its
+    # own, and we outlive it. Until there is a command they end this process.
+    for number in STOPPING:
+        signal.signal(number, lambda caught, _frame: os._exit(EXIT_SIGNAL_BASE + caught))
     try:
         _prepare()
     except OSError as error:
@@ -107,20 +139,8 @@ def main() -> int:
     wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # a handler, or no byte is written to the pipe
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
-    command = _start(argv, lifeline)
-    for number in _STOPPING:
-        signal.signal(number, signal.SIG_IGN)
-    for received in early:
-        os.kill(command, received)
-    poller = select.poll()
-    poller.register(wakeup_read, select.POLLIN)
-    poller.register(lifeline, select.POLLIN)
-    while (status := _reap(command)) is None:
-        for descriptor, _events in poller.poll():
-            if descriptor == lifeline:  # end of file: whoever started us is gone, so is the sandbox
-                return EXIT_SIGNAL_BASE + signal.SIGKILL
-            os.read(wakeup_read, 512)
-    return status
+    command = _start(sys.argv[3:], lifeline)
+    return _supervise(command, lifeline, wakeup_read, grace_s)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,13 @@ class Device:
         busy_poll_s: float,
         idle_peer_s: float,
         faults: tuple[float, float, float, float],
+        fault_reorder_packets: int,
         fault_seed: int,
+        controller: Mapping[str, Any] | None,
+        backend: str,
+        gid_index: int | None,
+        traffic_class: int,
+        service_level: int,
     ) -> None: ...
     def close(self) -> None: ...
     def listen(self) -> Listener: ...

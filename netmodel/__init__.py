@@ -2,10 +2,13 @@
 """The pure model of a fabric: topologies, forwarding, ECMP hashes, paths and the ports that take them, YAML."""
 
 from netmodel.builders import leaf_spine
+from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined
+from netmodel.direct_connect import direct_connect, panel_of
 from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
 from netmodel.forwarding import Forwarding, forwarding
 from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
 from netmodel.paths import NoRouteError, Path, equal_cost_paths, path_of, paths_of_ports, ports_for_path
+from netmodel.rails import rail_only, rail_optimised
 from netmodel.rates import RateBps, format_rate, parse_rate
 from netmodel.topology import (
     Host,
@@ -26,6 +29,7 @@ __all__ = [
     "ENTROPY_PORTS",
     "ROCE_PORT",
     "AffineHash",
+    "Circuits",
     "CrcHash",
     "EcmpHash",
     "Flow",
@@ -48,18 +52,26 @@ __all__ = [
     "TopologyError",
     "TopologySpec",
     "XorHash",
+    "check_circuits",
     "derived_hash_seed",
     "derived_mac",
+    "direct_connect",
     "dump_topology",
+    "duplex",
     "equal_cost_paths",
+    "far_end",
     "format_rate",
     "forwarding",
+    "joined",
     "leaf_spine",
     "load_topology",
     "load_yaml",
+    "panel_of",
     "parse_rate",
     "parse_yaml",
     "path_of",
     "paths_of_ports",
     "ports_for_path",
+    "rail_only",
+    "rail_optimised",
 ]

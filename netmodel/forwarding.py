@@ -8,14 +8,14 @@ do optical circuit switches, which know no addresses.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address
 
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.topology import Link, Topology
+from netmodel.topology import Link, PortRef, Topology
 
 
 class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):
@@ -66,10 +66,13 @@ class Forwarding:
 
     A tuple of one port is a plain output; more are the members of an ECMP group, member k being the k-th port.
     Unreachable addresses are absent (KeyError with a sentence). `dead_links` are the links that the routes avoid.
+    `ingress` has tables like those of `groups` for packets that come in by a certain switch port, which go by these
+    alone; addresses absent there are dropped.
     """
 
     groups: Mapping[str, Mapping[IPv4Address, tuple[int, ...]]]
     dead_links: frozenset[Link] = frozenset()
+    ingress: Mapping[PortRef, Mapping[IPv4Address, tuple[int, ...]]] = field(default_factory=dict)
 
 
 def forwarding(topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:

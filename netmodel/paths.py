@@ -180,8 +180,14 @@ class _Walk:
             raise NoRouteError(f"the routes to {self._dst} end at host {reached.node!r}, which does not own it")
         if len(path) > len(self._topology.switches):
             raise NoRouteError(f"the routes to {self._dst} loop: {' '.join(map(str, path))}")
+        table = self._routes.ingress.get(reached)
+        if table is not None and self._dst not in table:
+            raise NoRouteError(
+                f"no path from {self.origin.node!r} to {self._dst}: {reached.node!r} drops it where it comes in, at "
+                f"port {reached.port}"
+            )
         try:
-            ports = self._routes.groups[reached.node][self._dst]
+            ports = (self._routes.groups[reached.node] if table is None else table)[self._dst]
         except KeyError as error:
             raise NoRouteError(f"no path from {self.origin.node!r} to {self._dst}: {error.args[0]}") from None
         return _Stop(reached.node, self._topology.switch(reached.node).hash_seed, ports)

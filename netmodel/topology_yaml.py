@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies in YAML: either the numbers of a leaf-spine, or every host, switch and link spelt out.
+"""Topologies in YAML: either the numbers of a regular fabric, or every host, switch and link spelt out.
 
     leaf_spine: {leaves: 4, spines: 4, hosts_per_leaf: 4, host_rate: 20 Mbit/s}
+    rail_optimised: {domains: 4, gpus_per_domain: 4, rail_rate: 10 Mbit/s, hb_rate: 80 Mbit/s, spines: 4}
+    rail_only: {domains: 4, gpus_per_domain: 4, rail_rate: 10 Mbit/s, hb_rate: 80 Mbit/s}
+    direct_connect: {hosts: 8, degree: 2, rate: 20 Mbit/s}
 
 or
 
@@ -22,6 +25,7 @@ NIC names and MACs, dpids and hash seeds may be left out: they are then "nic<ind
 position from 1, and `derived_hash_seed`.
 """
 
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from os import PathLike
 from typing import Annotated, Self, TypeAlias
@@ -30,6 +34,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
 
 from netmodel.builders import leaf_spine
+from netmodel.direct_connect import direct_connect
+from netmodel.rails import rail_only, rail_optimised
 from netmodel.rates import RateBps, format_rate
 from netmodel.topology import (
     Host,
@@ -136,6 +142,52 @@ class LeafSpineSpec(_Spec):
         )
 
 
+class _RailSpec(_Spec):
+    """What both kinds of fabric with rails are told; `fabric_rate` is that of leaf-to-spine links."""
+
+    domains: int
+    gpus_per_domain: int
+    rail_rate: RateBps
+    hb_rate: RateBps
+    leaves_per_rail: int = 1
+    fabric_rate: RateBps | None = None
+    mtu_bytes: int = DEFAULT_MTU_BYTES
+    name: str | None = None
+
+    def _built_by(self, builder: Callable[..., Topology], spines: int) -> Topology:
+        return builder(
+            self.domains,
+            self.gpus_per_domain,
+            self.rail_rate,
+            self.hb_rate,
+            spines,
+            self.leaves_per_rail,
+            self.fabric_rate,
+            self.mtu_bytes,
+            name=self.name,
+        )
+
+
+class RailOptimisedSpec(_RailSpec):
+    """The arguments of `netmodel.rail_optimised`."""
+
+    spines: int
+
+    def build(self) -> Topology:
+        """The topology. Raises TopologyError."""
+        return self._built_by(rail_optimised, self.spines)
+
+
+class RailOnlySpec(_RailSpec):
+    """The arguments of `netmodel.rail_only`."""
+
+    spines: int = 0
+
+    def build(self) -> Topology:
+        """The topology. Raises TopologyError."""
+        return self._built_by(rail_only, self.spines)
+
+
 class NicSpec(_Spec):
     """A NIC; its name and MAC follow from its index and address where they are left out."""
 
@@ -168,10 +220,34 @@ class LinkSpec(_Spec):
     rate: RateBps
 
 
+class DirectConnectSpec(_Spec):
+    """The arguments of `netmodel.direct_connect`."""
+
+    hosts: int
+    degree: int
+    rate: RateBps
+    look_ahead: bool = False
+    mtu_bytes: int = DEFAULT_MTU_BYTES
+    name: str | None = None
+
+    def build(self) -> Topology:
+        """The topology. Raises TopologyError."""
+        return direct_connect(
+            self.hosts, self.degree, self.rate, self.mtu_bytes, look_ahead=self.look_ahead, name=self.name
+        )
+
+
+_BUILDERS = ("leaf_spine", "rail_optimised", "rail_only", "direct_connect")
+"""Fields of `TopologySpec` of which each is a whole topology."""
+
+
 class TopologySpec(_Spec):
     """A topology as written in YAML; `topology` is what it stands for. Fits as a field of larger specs, too."""
 
     leaf_spine: LeafSpineSpec | None = None
+    rail_optimised: RailOptimisedSpec | None = None
+    rail_only: RailOnlySpec | None = None
+    direct_connect: DirectConnectSpec | None = None
     name: str | None = None
     mtu_bytes: int = DEFAULT_MTU_BYTES
     hosts: list[HostSpec] = Field(default_factory=list)
@@ -188,21 +264,24 @@ class TopologySpec(_Spec):
     @model_validator(mode="after")
     def _build(self) -> Self:
         # Building here lets the topology's own validation be told with the file's lines.
-        if self.leaf_spine is None:
+        regular = {name: spec for name in _BUILDERS if (spec := getattr(self, name)) is not None}
+        if not regular:
             self._topology = self._spelt_out()
             return self
-        stray = sorted(self.model_fields_set - {"leaf_spine"})
+        builder, spec = next(iter(regular.items()))
+        stray = sorted(self.model_fields_set - {builder})
         if stray:
-            raise TopologyError(f"give either leaf_spine or {stray[0]}, not both", (stray[0],))
+            raise TopologyError(f"give either {builder} or {stray[0]}, not both", (stray[0],))
         try:
-            self._topology = self.leaf_spine.build()
+            self._topology = spec.build()
         except TopologyError as error:
-            raise TopologyError(str(error), ("leaf_spine", *error.where)) from None
+            raise TopologyError(str(error), (builder, *error.where)) from None
         return self
 
     def _spelt_out(self) -> Topology:
         if self.name is None or not self.hosts:
-            raise TopologyError("a topology needs either leaf_spine, or name, hosts, switches and links")
+            builders = ", ".join(_BUILDERS)
+            raise TopologyError(f"a topology needs one of {builders}, or else name, hosts, switches and links")
         switches: list[Switch] = []
         for i, switch in enumerate(self.switches):
             dpid = i + 1 if switch.dpid is None else switch.dpid

@@ -18,19 +18,19 @@ check() {
     fi
 }
 
-# The engine and its binding as set-up builds them, then the tests as test-native builds them. It takes minutes, so what
+# The native parts as set-up builds them, then the tests as test-native builds them. It takes minutes, so what
 # was found clean is not looked at again until a file changes.
 tidy() {
     local key clean=build/tidy
-    key=$(cat .clang-tidy hostlib/native/CMakeLists.txt "${native[@]}" | sha256sum)
+    key=$(cat .clang-tidy CMakeLists.txt ./*/native/CMakeLists.txt nccl_net_plugin/driver/CMakeLists.txt "${native[@]}" | sha256sum)
     [[ "$(cat $clean 2>/dev/null)" != "$key" ]] || return 0
-    cmake -S hostlib/native -B build/native -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_TESTS=ON &&
-        run-clang-tidy-14 -quiet -p build/inplace "$PWD/hostlib/native/.*" &&
-        run-clang-tidy-14 -quiet -p build/native "$PWD/hostlib/native/tests/.*" &&
+    cmake -S . -B build/cmake/test -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_TESTS=ON &&
+        run-clang-tidy-14 -quiet -p build/cmake/inplace "$PWD/(hostlib|nccl_net_plugin|sdn|emul)/.*" &&
+        run-clang-tidy-14 -quiet -p build/cmake/test "$PWD/((hostlib|nccl_net_plugin)/native/tests|tests)/.*" &&
         printf '%s' "$key" >$clean
 }
 
-mapfile -t native < <(git ls-files --cached --others --exclude-standard 'hostlib/native/*.hpp' 'hostlib/native/*.cpp')
+mapfile -t native < <(git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.h' '*.c')
 mapfile -t shell < <(git ls-files --cached --others --exclude-standard '*.sh' .ci/run)
 
 check ruff ruff check .

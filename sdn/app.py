@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller: an os-ken app that programs the switches of one topology. Run as a process of its own.
 
-    python -m sdn.app --topology FILE --port N
+    python -m sdn.app --topology FILE --port N [--pinning hash|rules]
 
-It listens on 127.0.0.1:N and speaks OpenFlow 1.5. Standard output carries one JSON object per line:
+It listens on 127.0.0.1:N and speaks OpenFlow 1.5. With `--pinning rules` switches look at bits of UDP source ports
+(`sdn.source_rules`) before they hash. Standard output carries one JSON object per line:
 
     {"event": "listening", "port": N}: switches can connect
     {"event": "ready", "switches": n, "routes": n, "groups": n, "dead": [..]}: every switch is programmed (barrier seen)
+    {"event": "dead", "dead": [["leaf1:5", "spine1:1"], ..]}: these links are dead now; switches have yet to be told
     {"event": "links", "dead": [["leaf1:5", "spine1:1"], ..], "switches": [..]}: the routes of those switches have been
         changed, and go round these dead links
+    {"event": "steered", "switches": [..]}: an order to steer has been carried out by those switches
     {"event": "error", "detail": "..."}: a switch refused something, or a bug
 
-and standard error is the log. SIGTERM and SIGINT end it with status 0; a wrong argument is one sentence and status 2.
+Standard input takes orders, one JSON object per line (`sdn.steering.Steer`), and standard error is the log. SIGTERM and
+SIGINT end it with status 0; a wrong argument is one sentence and status 2.
 
 os-ken runs an app's handlers one after the other in one thread of its own, which ends silently at the first exception;
 so `@guarded` reports whatever a handler raises, and goes on.
@@ -23,6 +27,7 @@ import json
 import logging
 import os
 import re
+import select
 import signal
 import socket
 import sys
@@ -31,17 +36,21 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from os_ken import cfg
 from os_ken.base.app_manager import AppManager, OSKenApp
 from os_ken.controller import ofp_event
+from os_ken.controller.event import EventBase
 from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from os_ken.ofproto import ofproto_v1_5
+from pydantic import ValidationError
 
 from netmodel import Link, PortRef, Topology, load_topology
 from sdn import openflow
 from sdn.program import EMPTY, Program, difference, programs
+from sdn.source_rules import Pinning
+from sdn.steering import Steer, Steering
 
 LISTEN_ADDRESS = "127.0.0.1"
 _LISTEN_TIMEOUT_S = 10.0
@@ -70,6 +79,14 @@ def guarded(handler: "Callable[[FabricApp, Any], None]") -> "Callable[[FabricApp
     return wrapper
 
 
+class EventSteer(EventBase):
+    """An order to steer, on its way into os-ken's event thread."""
+
+    def __init__(self, steering: Steering | None) -> None:
+        super().__init__()
+        self.steering = steering
+
+
 @dataclass(slots=True)
 class _Connection:
     """A connected switch: what it holds (or will, when the barriers in `awaiting` are answered)."""
@@ -94,9 +111,10 @@ class FabricApp(OSKenApp):
 
     OFP_VERSIONS = [ofproto_v1_5.OFP_VERSION]  # noqa: RUF012 - os-ken reads the class attribute
 
-    def __init__(self, *args: Any, topology: Topology, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, topology: Topology, pinning: Pinning, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._topology = topology
+        self._pinning: Pinning = pinning
         self._names = {switch.dpid: switch.name for switch in topology.switches}
         self._expected = frozenset(programs(topology))
         self._connections: dict[str, _Connection] = {}
@@ -104,6 +122,9 @@ class FabricApp(OSKenApp):
         self._changed: set[str] = set()  # switches told of link changes that are not announced yet
         self._ready = False
         self._announced_dead: frozenset[Link] = frozenset()
+        self._known_dead: frozenset[Link] = frozenset()
+        self._steering: Steering | None = None
+        self._steered: set[str] | None = None  # switches told of an order to steer that is not announced yet
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     @guarded
@@ -117,7 +138,7 @@ class FabricApp(OSKenApp):
             return
         _log.info("%s connected (dpid %#x)", name, datapath.id)
         connection = self._connections[name] = _Connection(name, datapath)
-        full = programs(self._topology)[name] if name in self._expected else EMPTY
+        full = programs(self._topology, pinning=self._pinning)[name] if name in self._expected else EMPTY
         self._send(connection, (*openflow.wipe(datapath), *openflow.base(datapath, full)))
         datapath.send_msg(openflow.describe_ports(datapath))
 
@@ -173,6 +194,14 @@ class FabricApp(OSKenApp):
             _log.warning("%s disconnected", connection.name)
             del self._connections[connection.name]
 
+    @set_ev_cls(EventSteer)
+    @guarded
+    def on_steer(self, event: EventSteer) -> None:
+        """An order to steer otherwise."""
+        programs(self._topology, self._dead_links(), self._pinning, event.steering)  # a ValueError before any change
+        self._steering, self._steered = event.steering, set()
+        self._update()
+
     def _connection_of(self, datapath: openflow.Datapath) -> _Connection | None:
         """The state of a datapath, unless the switch has connected anew since, or is unknown."""
         connection = self._connections.get(self._names.get(datapath.id, ""))
@@ -196,14 +225,18 @@ class FabricApp(OSKenApp):
 
     def _update(self) -> None:
         """Bring every connected switch to the program for the links that are alive now."""
-        wanted = programs(self._topology, self._dead_links())
+        dead = self._dead_links()
+        if self._ready and dead != self._known_dead:
+            announce("dead", dead=_ends(dead))  # at once: hosts that are told can move before switches have been
+        self._known_dead = dead
+        wanted = programs(self._topology, dead, self._pinning, self._steering)
         for connection in self._connections.values():
             if not connection.ports_known or connection.name not in wanted:
                 continue
             steps = difference(connection.program, wanted[connection.name])
             connection.program = wanted[connection.name]
             if steps:
-                self._changed.add(connection.name)
+                (self._changed if self._steered is None else self._steered).add(connection.name)
                 self._send(connection, openflow.change(connection.datapath, steps))
         self._announce_progress()
 
@@ -235,6 +268,9 @@ class FabricApp(OSKenApp):
                 self._announced_dead = self._dead_links()
         else:
             self._announce_links()
+        if self._steered is not None:
+            announce("steered", switches=sorted(self._steered))
+            self._steered = None
 
     def _announce_links(self) -> None:
         dead = self._dead_links()
@@ -249,8 +285,8 @@ def _ends(links: Iterable[Link]) -> list[tuple[str, str]]:
     return sorted((str(link.a), str(link.b)) for link in links)
 
 
-def serve(topology: Topology, port: int) -> None:
-    """Start os-ken's listener and the app for `topology`; returns at once, threads of os-ken go on.
+def serve(topology: Topology, port: int, pinning: Pinning = "hash") -> FabricApp:
+    """Start os-ken's listener and the app for `topology`, which is returned at once; threads of os-ken go on.
 
     Raises OSError when the port is taken: os-ken's own listener thread would die unseen.
     """
@@ -263,8 +299,9 @@ def serve(topology: Topology, port: int) -> None:
     manager = AppManager.get_instance()
     manager.load_apps(["os_ken.controller.ofp_handler"])
     # instantiate_apps starts all apps in this order, ours before the listener, so that no switch finds it deaf.
-    manager.instantiate(FabricApp, topology=topology)
+    app: FabricApp = manager.instantiate(FabricApp, topology=topology, pinning=pinning)
     manager.instantiate_apps(**manager.create_contexts())
+    return app
 
 
 def _await_listener(port: int) -> None:
@@ -286,29 +323,61 @@ def _thread_died(arguments: threading.ExceptHookArgs) -> None:
     announce("error", detail=f"a controller thread died: {arguments.exc_value!r}")
 
 
+def _stop_signals() -> int:
+    """A descriptor from which the number of any SIGTERM or SIGINT that comes can be read.
+
+    Masks and sigwait would not do: threads that numpy's linear algebra starts when it is imported take signals too.
+    """
+    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: None)
+    return read_end
+
+
+def _take_orders(app: FabricApp, stopping: int) -> None:
+    """Pass orders from standard input on to `app` until `stopping` can be read."""
+    waiting: list[int] = [stopping, 0]
+    unread = b""
+    while stopping not in (ready := select.select(waiting, [], [])[0]):
+        if not (read := os.read(ready[0], 1 << 16)):
+            waiting.remove(0)  # nobody will give orders any more
+        *lines, unread = (unread + read).split(b"\n")
+        for line in lines:
+            try:
+                order = Steer.model_validate_json(line)
+            except ValidationError as error:
+                announce("error", detail=f"an order is wrong: {error.errors()[0]['msg']}")
+            else:
+                app.send_event(app.name, EventSteer(order.steer))
+
+
 def main() -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m sdn.app", description="Program the switches of a topology.")
     parser.add_argument("--topology", required=True, help="topology file (YAML)")
     parser.add_argument("--port", required=True, type=int, help=f"TCP port to listen on, at {LISTEN_ADDRESS}")
+    parser.add_argument(
+        "--pinning", choices=get_args(Pinning), default="hash", help="what source ports choose paths by (%(default)s)"
+    )
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_LOG_FORMAT, datefmt="%H:%M:%S")
     threading.excepthook = _thread_died
-    # Blocked before any thread starts, so that every thread inherits it and only sigwait below sees them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    stopping = _stop_signals()
     try:
         topology = load_topology(arguments.topology)
         if not 1 <= arguments.port <= 65535:
             raise ValueError(f"port {arguments.port} is not in 1..65535")
-        serve(topology, arguments.port)
+        programs(topology, pinning=arguments.pinning)  # a ValueError here, not in a thread of os-ken
+        app = serve(topology, arguments.port, arguments.pinning)
         _await_listener(arguments.port)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"sdn.app: {error}\n")
         return 2
     _log.info("listening on %s:%d for %d switches", LISTEN_ADDRESS, arguments.port, len(topology.switches))
     announce("listening", port=arguments.port)
-    received = signal.sigwait({signal.SIGTERM, signal.SIGINT})
-    _log.info("%s received, stopping", signal.Signals(received).name)
+    _take_orders(app, stopping)
+    _log.info("%s received, stopping", signal.Signals(os.read(stopping, 1)[0]).name)
     return 0
 
 

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
-from sdn.program import Change, Group, Output, Program, Route
+from netmodel import ROCE_PORT
+from netmodel.flow import IPPROTO_UDP
+from sdn.program import Change, Group, IngressMatch, Output, Program, Route
+from sdn.source_rules import SourceMatch
 
 Datapath: TypeAlias = Any
 """os_ken.controller.controller.Datapath with the OpenFlow 1.5 parser."""
@@ -17,7 +20,13 @@ Message: TypeAlias = Any
 """A message that `Datapath.send_msg` takes."""
 
 ROUTE_PRIORITY = 100
+PIN_PRIORITY = 150
+CLOSED_PRIORITY = 170
+STEER_PRIORITY = 180
 ARP_PRIORITY = 200
+
+STRAY_COOKIE = 0x57A4
+"""Marks the rules that drop, and count, what comes in by a closed port and may not go where it wants to."""
 
 _ETH_TYPE_IPV4 = 0x0800
 _ETH_TYPE_ARP = 0x0806
@@ -94,17 +103,22 @@ def change(datapath: Datapath, steps: Change) -> Iterator[Message]:
         yield _group(datapath, protocol.OFPGC_MODIFY, group)
     if steps.add_groups or steps.modify_groups:
         yield barrier(datapath)
+    for port in steps.close:
+        yield _put_flow(datapath, CLOSED_PRIORITY, _from(datapath, port), [], cookie=STRAY_COOKIE)
     for address, route in steps.put_routes:
         yield _put_flow(datapath, ROUTE_PRIORITY, _to(datapath, address), _route_actions(datapath, route))
     for address in steps.delete_routes:
-        yield parser.OFPFlowMod(
-            datapath,
-            command=protocol.OFPFC_DELETE_STRICT,
-            priority=ROUTE_PRIORITY,
-            out_port=protocol.OFPP_ANY,
-            out_group=protocol.OFPG_ANY,
-            match=_to(datapath, address),
-        )
+        yield _delete_flow(datapath, ROUTE_PRIORITY, _to(datapath, address))
+    for match in steps.delete_pins:
+        yield _delete_flow(datapath, PIN_PRIORITY, _pinned(datapath, match))
+    for match, port in steps.put_pins:
+        yield _put_flow(datapath, PIN_PRIORITY, _pinned(datapath, match), [parser.OFPActionOutput(port, 0)])
+    for steer in steps.delete_steers:
+        yield _delete_flow(datapath, STEER_PRIORITY, _entering(datapath, steer))
+    for steer, route in steps.put_steers:
+        yield _put_flow(datapath, STEER_PRIORITY, _entering(datapath, steer), _route_actions(datapath, route))
+    for port in steps.open:
+        yield _delete_flow(datapath, CLOSED_PRIORITY, _from(datapath, port))
     if steps.delete_groups:
         yield barrier(datapath)
     for group_id in steps.delete_groups:
@@ -134,11 +148,50 @@ def error_text(message: Any) -> str:
     return f"OpenFlow error type {message.type}, code {message.code}"
 
 
-def _put_flow(datapath: Datapath, priority: int, match: Any, actions: Sequence[Any]) -> Message:
+def _put_flow(datapath: Datapath, priority: int, match: Any, actions: Sequence[Any], cookie: int = 0) -> Message:
     protocol, parser = datapath.ofproto, datapath.ofproto_parser
     instructions = [parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, list(actions))] if actions else []
     return parser.OFPFlowMod(
-        datapath, command=protocol.OFPFC_ADD, priority=priority, match=match, instructions=instructions
+        datapath,
+        cookie=cookie,
+        command=protocol.OFPFC_ADD,
+        priority=priority,
+        match=match,
+        instructions=instructions,
+    )
+
+
+def _delete_flow(datapath: Datapath, priority: int, match: Any) -> Message:
+    protocol, parser = datapath.ofproto, datapath.ofproto_parser
+    return parser.OFPFlowMod(
+        datapath,
+        command=protocol.OFPFC_DELETE_STRICT,
+        priority=priority,
+        out_port=protocol.OFPP_ANY,
+        out_group=protocol.OFPG_ANY,
+        match=match,
+    )
+
+
+def _pinned(datapath: Datapath, match: SourceMatch) -> Any:
+    return datapath.ofproto_parser.OFPMatch(
+        eth_type=_ETH_TYPE_IPV4,
+        ip_proto=IPPROTO_UDP,
+        ipv4_dst=(str(match.network.network_address), str(match.network.netmask)),
+        udp_src=(match.udp_src, match.mask),
+        udp_dst=ROCE_PORT,
+    )
+
+
+def _from(datapath: Datapath, port: int) -> Any:
+    return datapath.ofproto_parser.OFPMatch(in_port=port, eth_type=_ETH_TYPE_IPV4)
+
+
+def _entering(datapath: Datapath, match: IngressMatch) -> Any:
+    return datapath.ofproto_parser.OFPMatch(
+        in_port=match.port,
+        eth_type=_ETH_TYPE_IPV4,
+        ipv4_dst=(str(match.network.network_address), str(match.network.netmask)),
     )
 
 

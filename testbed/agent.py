@@ -11,6 +11,7 @@ import base64
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import IO, Any, Protocol, cast
@@ -19,16 +20,11 @@ import numpy as np
 
 from testbed import messages
 from testbed.movement import Connection, Connections, RankRun, Request
-from testbed.workloads import Elements
+from testbed.native_rank import NativeRun
+from testbed.workloads import Elements, NcclAllreduce
 
 _WARM_UP_TAG = 0xFFFF_FFFF
 """Of the warm-up message; the transfers of a pair count up from 0."""
-
-_WARM_UP_BYTES = 4096
-"""Per lane, where the spec leaves the path MTU to the engine: the largest there is."""
-
-_COUNTED = ("tx_bytes", "tx_packets", "flowlets", "retransmits", "timeouts")
-"""Fields of `messages.Lane` that only ever grow."""
 
 
 class Listener(Protocol):
@@ -97,12 +93,24 @@ class _Run:
         self._sources = sorted({transfer.src for transfer in transfers if transfer.dst == rank})
         self._targets = sorted({transfer.dst for transfer in transfers if transfer.src == rank})
         self._buffers = workload.buffers(rank, ranks, order.seed)
-        self._rank_run = RankRun(rank, transfers, self._buffers, sends_in_flight=workload.sends_in_flight)
+        self._rank_run = RankRun(
+            rank,
+            transfers,
+            self._buffers,
+            sends_in_flight=workload.sends_in_flight,
+            phase_starts=workload.phase_starts(ranks),
+        )
         self._connections = Connections({}, {})
-        self._idle_lanes: dict[tuple[str, int], dict[str, Any]] = {}
-        self._device = transport.open(order.device)
+        self._idle_lanes: dict[tuple[str, str, int], messages.Lane] = {}
+        self._devices = [transport.open(order.device)]
+        self._device_to: dict[int, Device] = {}
+        self._device_from: dict[int, Device] = {}
+        for other in order.others:
+            self._devices.append(transport.open(other.device))
+            self._device_to |= dict.fromkeys(other.targets, self._devices[-1])
+            self._device_from |= dict.fromkeys(other.sources, self._devices[-1])
         # One listener per source: who connects is then known without asking.
-        self._listeners = {source: self._device.listen() for source in self._sources}
+        self._listeners = {source: self._device_from.get(source, self._devices[0]).listen() for source in self._sources}
 
     def prepared(self) -> messages.Prepared:
         handles = {source: base64.b64encode(listener.handle).decode() for source, listener in self._listeners.items()}
@@ -112,7 +120,9 @@ class _Run:
         deadline = time.monotonic() + order.timeout_s
         self._connections = Connections(
             outgoing={
-                target: self._device.connect(base64.b64decode(order.handles[target]), timeout_s=_left_s(deadline))
+                target: self._device_to.get(target, self._devices[0]).connect(
+                    base64.b64decode(order.handles[target]), timeout_s=_left_s(deadline)
+                )
                 for target in self._targets
             },
             incoming={
@@ -127,23 +137,25 @@ class _Run:
         self._idle_lanes = self._lanes()
         time.sleep(max(0.0, order.at_s - time.monotonic()))
         timings = self._rank_run.run(self._connections, self._transport.wait_any, order.timeout_s, order.at_s)
-        expected = self._order.workload.expected(self._order.rank, self._order.ranks, self._order.seed)
+        workload, rank, ranks = self._order.workload, self._order.rank, self._order.ranks
+        result = self._buffers.output[workload.result(rank, ranks)]
+        discards, controller = Counter[str](), Counter[str]()
+        for counters in [device.counters() for device in self._devices]:
+            discards.update(counters["discards"])
+            controller.update({name: int(count) for name, count in counters.get("controller", {}).items()})
         return messages.Finished(
             finished_s=timings.finished_s,
             step_finished_s=list(timings.step_finished_s),
             last_arrival_s=timings.last_arrival_s,
-            wrong_bytes=wrong_bytes(self._buffers.output, expected),
-            lanes=self._lanes_since_start(),
-            discards=self._device.counters()["discards"],
+            wrong_bytes=wrong_bytes(result, workload.expected(rank, ranks, self._order.seed)),
+            lanes=[lane.since(self._idle_lanes.get(key)) for key, lane in self._lanes().items()],
+            discards=dict(discards),
+            controller=dict(controller),
         )
 
     def _warm_up(self, deadline: float) -> None:
-        """Send a packet's worth per lane on every connection, and wait until it has come.
-
-        QPs are made, and switches learn flows, when first used. As in nccl-tests that is done before the clock starts.
-        """
-        lanes = self._order.device.lanes
-        size = lanes * (self._order.device.path_mtu or _WARM_UP_BYTES) // np.dtype(np.int64).itemsize
+        """Send a message on every connection, and wait until all have come. As in nccl-tests no clock runs yet."""
+        size = self._order.device.warm_up_bytes // np.dtype(np.int64).itemsize
         nothing = np.zeros(size, dtype=np.int64)
         requests = [
             connection.recv(np.empty_like(nothing), _WARM_UP_TAG) for connection in self._connections.incoming.values()
@@ -152,20 +164,18 @@ class _Run:
         for request in requests:
             request.wait(_left_s(deadline))
 
-    def _lanes(self) -> dict[tuple[str, int], dict[str, Any]]:
-        return {(lane["peer"], lane["lane"]): lane for lane in self._device.counters()["lanes"]}
-
-    def _lanes_since_start(self) -> list[messages.Lane]:
-        """The lanes' counters now; what is counted up, less what it was before the start."""
-        rows = []
-        for key, lane in self._lanes().items():
-            before = self._idle_lanes.get(key, {})
-            row = {name: lane[name] for name in messages.Lane.model_fields}
-            rows.append(messages.Lane(**row | {name: lane[name] - before.get(name, 0) for name in _COUNTED}))
-        return rows
+    def _lanes(self) -> dict[tuple[str, str, int], messages.Lane]:
+        fields = [name for name in messages.Lane.model_fields if name != "local"]
+        addresses = [self._order.device.address, *(other.device.address for other in self._order.others)]
+        return {
+            (local, row["peer"], row["lane"]): messages.Lane(local=local, **{name: row[name] for name in fields})
+            for local, device in zip(addresses, self._devices, strict=True)
+            for row in device.counters()["lanes"]
+        }
 
     def close(self) -> None:
-        self._device.close()
+        for device in self._devices:
+            device.close()
 
 
 def wrong_bytes(got: Elements, expected: Elements) -> int:
@@ -180,12 +190,12 @@ def serve(orders: IO[str], reports: IO[str], transport: Transport) -> int:
         print(report.model_dump_json(), file=reports, flush=True)
 
     with ExitStack() as open_runs:
-        run: _Run | None = None
+        run: _Run | NativeRun | None = None
         try:
             for line in orders:
                 order = messages.ORDERS.validate_json(line)
                 if isinstance(order, messages.Prepare):
-                    run = _Run(order, transport)
+                    run = _open(order, transport)
                     open_runs.callback(run.close)
                     say(run.prepared())
                 elif run is None:
@@ -203,6 +213,12 @@ def serve(orders: IO[str], reports: IO[str], transport: Transport) -> int:
             say(messages.Failed(error=f"{error}" or type(error).__name__))
             return 1
     return 0
+
+
+def _open(order: messages.Prepare, transport: Transport) -> _Run | NativeRun:
+    if isinstance(order.workload, NcclAllreduce):
+        return NativeRun(order, order.workload)
+    return _Run(order, transport)
 
 
 def _left_s(deadline: float) -> float:

@@ -6,7 +6,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, Self, TypeVar
@@ -19,6 +19,9 @@ from testbed.errors import TestbedError
 R = TypeVar("R", messages.Prepared, messages.Connected, messages.Finished, messages.Closed)
 
 AGENT_ARGV = (sys.executable, "-m", "testbed.agent")
+
+_END_TIMEOUT_S = 5.0
+"""For agents to end by themselves when there are no more orders."""
 
 
 class AgentError(TestbedError):
@@ -59,7 +62,10 @@ class _Agent:
 
 
 class Agents:
-    """One agent per rank, on the rank's host. A context manager: leaving it ends every agent."""
+    """Agents on `hosts`, numbered in that order. A context manager: leaving it ends every agent.
+
+    After an exception they are killed: agents amid a run would not hear that there are no more orders.
+    """
 
     def __init__(self, popen: Popen, hosts: Sequence[str], log_dir: Path, argv: Sequence[str] = AGENT_ARGV) -> None:
         self._agents: list[_Agent] = []
@@ -78,7 +84,6 @@ class Agents:
                         stdout=subprocess.PIPE,
                         stderr=stderr,
                         env=environment,
-                        process_group=0,  # Ctrl-C is for the runner, which then ends them in order
                     )
                 self._agents.append(_Agent(host, process, log))
             undo.pop_all()
@@ -86,11 +91,11 @@ class Agents:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for agent in self._agents:
             with suppress(BrokenPipeError):  # it has ended already
                 agent.orders.close()  # end of orders: the agent ends by itself
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + (_END_TIMEOUT_S if kind is None else 0.0)
         for agent in self._agents:
             try:
                 agent.process.wait(max(0.0, deadline - time.monotonic()))
@@ -99,9 +104,9 @@ class Agents:
         self._kill()
 
     def tell(self, orders: Mapping[int, messages.Order]) -> None:
-        """Give each rank its order. Raises AgentError when an agent has ended."""
-        for rank, order in orders.items():
-            agent = self._agents[rank]
+        """Give agents their orders, by number. Raises AgentError when an agent has ended."""
+        for number, order in orders.items():
+            agent = self._agents[number]
             try:
                 agent.orders.write(order.model_dump_json().encode() + b"\n")
                 agent.orders.flush()
@@ -113,24 +118,26 @@ class Agents:
         kind: type[R],
         timeout_s: float,
         *,
+        of: Iterable[int] | None = None,
         every_s: float | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[int, R]:
-        """One report of `kind` from every rank, by rank.
+        """One report of `kind` from every agent, or from those of these numbers, by number.
 
         `meanwhile` is called every `every_s` seconds until they are all there. Raises AgentError when an agent reports
         a failure or anything else, ends, or is silent for `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
         heard: dict[int, R] = {}
+        awaited = dict(enumerate(self._agents)) if of is None else {number: self._agents[number] for number in of}
         next_call = time.monotonic() + (every_s or 0.0)
         with selectors.DefaultSelector() as selector:
-            for rank, agent in enumerate(self._agents):
-                selector.register(agent.reports, selectors.EVENT_READ, rank)
-            while len(heard) < len(self._agents):
+            for number, agent in awaited.items():
+                selector.register(agent.reports, selectors.EVENT_READ, number)
+            while len(heard) < len(awaited):
                 now = time.monotonic()
                 if now >= deadline:
-                    late = [agent for rank, agent in enumerate(self._agents) if rank not in heard]
+                    late = [agent for number, agent in awaited.items() if number not in heard]
                     raise late[0].failure(f"did not say '{kind.__name__.lower()}' within {timeout_s:g} s")
                 if every_s is not None and meanwhile is not None and now >= next_call:
                     meanwhile()

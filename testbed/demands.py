@@ -62,7 +62,7 @@ def disjoint_paths(topology: Topology, hosts: Sequence[str], transfers: Iterable
             for src, dst in pairs
             if (src, dst) not in paths and leaf_of(topology, hosts[src]) != leaf_of(topology, hosts[dst])
         }
-        for names, path in assign(topology, list(fresh)).items():
+        for names, path in (assign(topology, list(fresh)) if fresh else {}).items():
             paths[fresh[names]] = path
     backwards = {(dst, src): _reversed(topology, path) for (src, dst), path in paths.items()}
     return backwards | paths

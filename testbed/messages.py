@@ -11,33 +11,64 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.workloads import AnyWorkload
 
+PortPolicy = Literal["ecmp", "pinned", "adaptive", "controller"]
+"""How a device chooses source ports."""
+
+_LARGEST_PATH_MTU = 4096
+
+_COUNTED = ("tx_bytes", "tx_packets", "flowlets", "retransmits", "timeouts")
+"""Fields of `Lane` that only ever grow."""
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class DeviceConfig(_Message):
-    """Arguments of `hostlib.Device`; `ports` goes by peer address."""
+    """Arguments of `hostlib.Device`; `ports` goes by peer address. The last five are for policy `controller`."""
 
     address: str
+    backend: Literal["soft", "verbs"] | None = None
     lanes: int
-    policy: Literal["ecmp", "pinned", "adaptive"]
+    policy: PortPolicy
     ports: dict[str, list[int]] | None = None
     seed: int
     path_mtu: int | None = None
     line_rate_bps: int
     flowlet_bytes: int | None = None
     mice_bytes: int | None = None
+    controller: str | None = None
+    token_file: str | None = None
+    job: str | None = None
+    elephant_bytes: int | None = None
+    assign_wait_s: float | None = None
+
+    @property
+    def warm_up_bytes(self) -> int:
+        """A packet's worth per lane: of a message that goes over every connection before the clock starts.
+
+        QPs are made, and switches learn flows, when first used.
+        """
+        return self.lanes * (self.path_mtu or _LARGEST_PATH_MTU)
+
+
+class OtherDevice(_Message):
+    """A further device, for what is sent to the ranks in `targets` and comes from those in `sources`."""
+
+    device: DeviceConfig
+    targets: list[int]
+    sources: list[int]
 
 
 class Prepare(_Message):
-    """Open the device, make the data, post a listener for every rank that will send here."""
+    """Open the devices, make the data, post a listener for every rank that will send here."""
 
     op: Literal["prepare"] = "prepare"
     rank: int
     ranks: int
     seed: int
     device: DeviceConfig
+    others: list[OtherDevice] = []
     workload: AnyWorkload
 
 
@@ -77,7 +108,7 @@ class Connected(_Message):
 
 
 class Lane(_Message):
-    """Counters of one lane towards one peer address."""
+    """Counters of one lane towards one peer address; `local` is the device's own, where a rank has several."""
 
     peer: str
     lane: int
@@ -89,6 +120,13 @@ class Lane(_Message):
     retransmits: int
     timeouts: int
     rtt_s: float | None
+    local: str | None = None
+
+    def since(self, before: "Lane | None") -> "Lane":
+        """The same with what is counted up less what it was `before`."""
+        if before is None:
+            return self
+        return self.model_copy(update={name: getattr(self, name) - getattr(before, name) for name in _COUNTED})
 
 
 class Finished(_Message):
@@ -101,6 +139,8 @@ class Finished(_Message):
     wrong_bytes: int
     lanes: list[Lane]
     discards: dict[str, int]
+    controller: dict[str, int] = {}
+    """What the device's client of the path service has counted, with policy `controller`."""
 
 
 class Closed(_Message):

@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from itertools import zip_longest
 from statistics import fmean
 
-from netmodel import ROCE_PORT, Flow, OvsHash, Path, PortRef, Topology, forwarding, path_of
+from netmodel import ROCE_PORT, Flow, Forwarding, Path, PortRef, Topology, forwarding, path_of
+from sdn.steering import Steering
 from testbed.observations import Observations, RunRecord
 from testbed.spec import Experiment
 
@@ -109,13 +111,20 @@ def by_policy(experiment: Experiment, observations: Observations) -> list[Policy
 
 
 def uplinks(topology: Topology) -> list[Uplink]:
-    """All leaf-to-spine links, by leaf, then by port."""
+    """All leaf-to-spine links, by leaf, then by port; in a fabric without any, the links to hosts' first NICs.
+
+    On a direct-connect fabric they are the links by which circuits end at hosts, of all NICs.
+    """
     roles = {switch.name: switch.role for switch in topology.switches}
     found = []
     for link in topology.links:
         for near, far in ((link.a, link.b), (link.b, link.a)):
             if roles.get(near.node) == "leaf" and roles.get(far.node) == "spine":
                 found.append(Uplink(near, far.node, link.rate_bps))
+    if not found:
+        optical = all(switch.role == "ocs" for switch in topology.switches)
+        ends = [PortRef(host.name, n + 1) for host in topology.hosts for n in range(len(host.nics) if optical else 1)]
+        found = [Uplink(topology.peer(end), end.node, topology.link_at(end).rate_bps) for end in ends]
     order = {switch.name: index for index, switch in enumerate(topology.switches)}
     return sorted(found, key=lambda uplink: (order[uplink.port.node], uplink.port.port))
 
@@ -136,7 +145,7 @@ def balance(values: Sequence[float]) -> Balance:
 
 def step_durations_s(run: RunRecord) -> list[float]:
     """Time between the ends of successive steps, where a step ends when its last transfer anywhere does."""
-    ends = [max(moments) for moments in zip(*run.step_finished_s, strict=True)]
+    ends = [max(moments) for moments in zip_longest(*run.step_finished_s, fillvalue=0.0)]  # jobs differ in steps
     return [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
 
 
@@ -158,9 +167,13 @@ def goodput_bps(run: RunRecord) -> list[tuple[float, float]]:
 def carried(experiment: Experiment, run: RunRecord) -> dict[Flow, int]:
     """Payload bytes that each flow carried in a run, by the lanes' counters."""
     flows: dict[Flow, int] = {}
+    placed = experiment.at(run.seed)
     for entry in run.lanes:
         if entry.lane.tx_bytes:
-            flow = Flow(IPv4Address(experiment.address(entry.rank)), IPv4Address(entry.lane.peer), entry.lane.port)
+            peer = IPv4Address(entry.lane.peer)
+            nic = placed.topology.port_of(peer).port - 1  # flows join NICs of the same index, unless they are relayed
+            local = entry.lane.local or placed.address(entry.rank, nic)
+            flow = Flow(IPv4Address(local), peer, entry.lane.port)
             flows[flow] = flows.get(flow, 0) + entry.lane.tx_bytes
     return flows
 
@@ -169,13 +182,20 @@ def check_flows(experiment: Experiment, observations: Observations) -> list[Flow
     """Every RoCEv2 flow, run by run, with its predicted and its observed way.
 
     Those are the flows that carried payload, by the lanes' counters, and whatever else the datapath saw for the first
-    time in the run: acknowledgements, and ports that a lane of policy `adaptive` has left again.
+    time in the run: acknowledgements, and ports that a lane of policy `adaptive` has left again. With events that cut
+    links nothing is compared.
     """
     ways: dict[Flow, list[str]] = {}
+    steering: Steering | None = None
     checks = []
+    links_died = any(event.cut for event in experiment.spec.events)  # flows went otherwise meanwhile
     for run in observations.runs:
+        placed = experiment.at(run.seed)
+        if (steered := placed.steering(run.policy)) is not None or steering is not None:
+            ways = {}  # the datapath's table has been emptied
+        steering, routes = steered, placed.routes(run.policy)
         flows = carried(experiment, run)
-        for seen in run.seen:
+        for seen in () if links_died else run.seen:
             flow = Flow(IPv4Address(seen.src), IPv4Address(seen.dst), seen.src_port, seen.dst_port)
             ways.setdefault(flow, []).extend(seen.ports)
             if flow.dst_port == ROCE_PORT:
@@ -186,7 +206,7 @@ def check_flows(experiment: Experiment, observations: Observations) -> list[Flow
                 seed=run.seed,
                 flow=flow,
                 tx_bytes=count,
-                predicted=predicted_choices(experiment.topology, flow),
+                predicted=predicted_choices(experiment, flow, routes),
                 observed=tuple(ways.get(flow, ())),
             )
             for flow, count in flows.items()
@@ -197,19 +217,29 @@ def check_flows(experiment: Experiment, observations: Observations) -> list[Flow
 def predicted_loads(experiment: Experiment, run: RunRecord, links: Sequence[Uplink]) -> list[int]:
     """Payload bytes that should leave by each of `links`: the flows' bytes, each along its predicted path."""
     sums: Counter[PortRef] = Counter()
+    placed = experiment.at(run.seed)
+    routes = placed.routes(run.policy)
     for flow, count in carried(experiment, run).items():
-        for port in predicted_path(experiment.topology, flow):
+        for port in predicted_path(placed, flow, routes):
             sums[port] += count
     return [sums[link.port] for link in links]
 
 
-def predicted_choices(topology: Topology, flow: Flow) -> tuple[str, ...]:
+def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
     """The ports of the predicted path at switches that have a choice: what an observation can confirm or refute."""
-    groups = forwarding(topology).groups
-    switches = predicted_path(topology, flow)[1:]
+    if experiment.spec.optical is not None:
+        return ()
+    groups = forwarding(experiment.topology).groups
+    switches = predicted_path(experiment, flow, routes)[1:]
     return tuple(str(port) for port in switches if len(groups[port.node][flow.dst]) > 1)
 
 
-def predicted_path(topology: Topology, flow: Flow) -> Path:
-    """The path from the source host on that the emulated switches (Open vSwitch) will choose."""
-    return path_of(topology, flow, OvsHash())
+def predicted_path(experiment: Experiment, flow: Flow, routes: Forwarding) -> Path:
+    """The path from the source host on that the emulated switches will choose, by their `routes` and their hash.
+
+    On an optical fabric: by the circuits and relays of the experiment's placement.
+    """
+    if (setting := experiment.setting) is not None:
+        source, destination = (experiment.topology.port_of(address) for address in (flow.src, flow.dst))
+        return setting.path(experiment.topology, source, destination)
+    return path_of(experiment.topology, flow, experiment.ecmp_hash, routes=routes)

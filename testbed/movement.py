@@ -99,12 +99,15 @@ class RankRun:
         *,
         sends_in_flight: int | None = None,
         receives_ahead: int = RECEIVES_AHEAD,
+        phase_starts: Sequence[int] = (),
     ) -> None:
         self._rank = rank
         self._buffers = buffers
         self._tasks = _tasks(rank, transfers)
         if buffers.input is buffers.output:
             _order_in_place(self._tasks)
+        for first in phase_starts:
+            _hold_back(self._tasks, first)
         for task in self._tasks:
             if task.transfer.combine and not task.outgoing:
                 task.scratch = np.empty(task.transfer.count, dtype=buffers.output.dtype)
@@ -237,6 +240,16 @@ def _order_in_place(tasks: Sequence[_Task]) -> None:
         for other in np.flatnonzero(before).tolist():
             tasks[other].unlocks.append(task)
             task.waits_for += 1
+
+
+def _hold_back(tasks: Sequence[_Task], first: int) -> None:
+    """Sends from step `first` on wait for everything of the steps before, in and out."""
+    before = [task for task in tasks if task.transfer.step < first]
+    for later in tasks:
+        if later.outgoing and later.transfer.step >= first:
+            for task in before:
+                task.unlocks.append(later)
+            later.waits_for += len(before)
 
 
 def _describe(task: _Task) -> str:

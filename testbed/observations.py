@@ -5,6 +5,7 @@ Times are seconds from the start of the run they belong to; ports are written NO
 """
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -57,6 +58,29 @@ class SeenFlow(_Record):
     ports: list[str]
 
 
+class JobRecord(_Record):
+    """One job of a run: from the start until its last rank had finished."""
+
+    name: str
+    ranks: int
+    completion_s: float
+
+
+class HappenedEvent(_Record):
+    """An event of the spec: when it was begun, and when it had been carried out.
+
+    For a cut or a mended link that is when every switch had confirmed its new routes; `sent_s`, with a path service, is
+    when that had sent hosts their new assignments. `concerned`: for a cut, the switch ports of the hosts whose data, or
+    their acknowledgements, crossed the link just before.
+    """
+
+    what: str
+    at_s: float
+    done_s: float
+    sent_s: float | None = None
+    concerned: list[str] = []
+
+
 class RunRecord(_Record):
     """One policy with one seed."""
 
@@ -75,6 +99,14 @@ class RunRecord(_Record):
     links: list[LinkLoad]
     samples: list[Sample]
     seen: list[SeenFlow]
+    jobs: list[JobRecord] = []
+    events: list[HappenedEvent] = []
+    strays: dict[str, int] = {}
+    """Packets that a switch port refused because they may not go where they wanted to."""
+    controller: dict[str, int] = {}
+    """What the devices' clients of the path service have counted, all added up."""
+    service: dict[str, Any] = {}
+    """The path service's own status after the run."""
 
 
 class Observations(_Record):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which host each rank runs on. What a collective does to a fabric depends on little as much as on this."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
 from netmodel import PortRef, Topology
 
-Rule = Literal["cross_leaf", "packed", "random"]
+Rule = Literal["cross_leaf", "in_order", "packed", "random"]
 
 
 class PlacementError(ValueError):
@@ -27,11 +28,12 @@ def hosts_by_leaf(topology: Topology) -> dict[str, list[str]]:
     return leaves
 
 
-def place(topology: Topology, rule: Rule, ranks: int, seed: int = 0) -> tuple[str, ...]:
+def place(topology: Topology, rule: Rule, ranks: int, seed: int | Sequence[int] = 0) -> tuple[str, ...]:
     """The hosts of ranks 0 .. ranks - 1, each used once.
 
     `packed` fills leaf after leaf: a ring then hardly leaves its leaf. `cross_leaf` puts rank k on leaf k mod L, so
-    that every hop of a ring crosses leaves. `random` draws the hosts from `seed`.
+    that every hop of a ring crosses leaves. `in_order` takes the hosts as the topology lists them, domain by domain
+    where there are domains. `random` draws the hosts by `seed`.
 
     Raises PlacementError when there are too few hosts or, for `cross_leaf`, when some hop would not cross.
     """
@@ -42,6 +44,8 @@ def place(topology: Topology, rule: Rule, ranks: int, seed: int = 0) -> tuple[st
     match rule:
         case "packed":
             return tuple(packed[:ranks])
+        case "in_order":
+            return tuple(host.name for host in topology.hosts[:ranks])
         case "random":
             order = np.random.default_rng(seed).permutation(len(packed))
             return tuple(packed[index] for index in order[:ranks])

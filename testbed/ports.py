@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from netmodel import OvsHash, Path, Topology, ports_for_path
+from netmodel import EcmpHash, Path, Topology, ports_for_path
 from testbed.demands import Pair
 from testbed.errors import InputError
 
 
 def port_tables(
-    topology: Topology, hosts: Sequence[str], paths: Mapping[Pair, Path], lanes: int, seed: int
+    topology: Topology, hosts: Sequence[str], paths: Mapping[Pair, Path], lanes: int, seed: int, *, ecmp_hash: EcmpHash
 ) -> dict[int, dict[int, list[int]]]:
     """For every source rank: the ports of its `lanes` lanes towards each destination rank that has a path assigned.
 
@@ -19,7 +19,7 @@ def port_tables(
     """
     tables: dict[int, dict[int, list[int]]] = {}
     for (src, dst), path in paths.items():
-        ports = ports_for_path(topology, hosts[src], hosts[dst], path, OvsHash())
+        ports = ports_for_path(topology, hosts[src], hosts[dst], path, ecmp_hash)
         if len(ports) < lanes:
             raise InputError(
                 f"pinned: {len(ports)} UDP source ports lead from {hosts[src]} to {hosts[dst]} by "

@@ -7,7 +7,9 @@ from contextlib import ExitStack
 from typing import Self
 
 from rich.console import Console
+from rich.control import Control
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import ControlType
 
 
 class Steps:
@@ -60,3 +62,10 @@ class Steps:
         self._done += 1
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0])
+
+
+def sweep() -> None:
+    """Clear what the bar of a program that was killed has left on the terminal: its line, and the cursor hidden."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        console.control(Control(ControlType.SHOW_CURSOR, ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed import metrics
-from testbed.demands import bytes_by_pair, ideal_s
+from testbed.jobs import bandwidth_taxes, fairness, ideal_at
 from testbed.metrics import FlowCheck, PolicyResult, Uplink
 from testbed.observations import RunRecord
+from testbed.recovery import paces_bps, recovery_s
 from testbed.spec import Experiment
 
 OBSERVATIONS = "observations.json"
@@ -22,16 +23,7 @@ LOGS = "logs"
 
 def ideal_of(experiment: Experiment) -> float:
     """The ideal completion time in seconds. Where partners differ by seed the least counts: no run can beat it."""
-    workload = experiment.spec.workload
-    return min(
-        ideal_s(
-            experiment.topology,
-            experiment.hosts,
-            bytes_by_pair(workload.schedule(experiment.ranks, seed), workload.item_bytes),
-            experiment.nic,
-        )
-        for seed in experiment.seeds
-    )
+    return min(ideal_at(experiment, seed) for seed in experiment.seeds)
 
 
 def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]) -> dict[str, Any]:
@@ -52,6 +44,10 @@ def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Ite
                 "worst_s": result.worst_s,
                 "verified": result.verified,
                 "retransmits": result.retransmits,
+                **_of_jobs(experiment, result),
+                **_of_events(experiment, result),
+                **_of_service(result),
+                **_of_relays(experiment, result),
             }
             for result in results
         ],
@@ -59,10 +55,48 @@ def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Ite
     }
 
 
+def _of_jobs(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    """What only an experiment of several jobs has."""
+    if len(experiment.jobs) < 2:
+        return {}
+    times = {job.name: [run.jobs[n].completion_s for run in result.runs] for n, job in enumerate(experiment.jobs)}
+    return {"jobs": times, "fairness": [fairness(experiment, run) for run in result.runs]}
+
+
+def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    """What only an experiment with events has."""
+    if not experiment.spec.events:
+        return {}
+    return {
+        "events": [[event.model_dump() for event in run.events] for run in result.runs],
+        "recovery_s": [recovery_s(run) for run in result.runs],
+        "paces_bps": [paces_bps(run) for run in result.runs],
+    }
+
+
+def _of_service(result: PolicyResult) -> dict[str, Any]:
+    """What only policy `controller` has: what the path service and the hosts' clients of it counted, by run."""
+    if result.policy != "controller":
+        return {}
+    return {
+        "forecasts": [run.service.get("forecast") for run in result.runs],
+        "service": [run.service.get("counts", {}) for run in result.runs],
+        "clients": [run.controller for run in result.runs],
+    }
+
+
+def _of_relays(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    """What only a direct-connect fabric has, by run: the bandwidth tax as predicted for payload, and as counted."""
+    if experiment.spec.optical is None:
+        return {}
+    taxes = [bandwidth_taxes(experiment, run) for run in result.runs]
+    return {"bandwidth_tax": {"predicted": [tax for tax, _ in taxes], "counted": [tax for _, tax in taxes]}}
+
+
 def write_tables(
     folder: Path, experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]
 ) -> None:
-    """Write the CSV files: steps, pairs, lanes, links, throughput and predictions."""
+    """Write the CSV files: steps, jobs, pairs, lanes, links, throughput and predictions."""
     runs = [run for result in results for run in result.runs]
     links = metrics.uplinks(experiment.topology)
     _table(
@@ -75,6 +109,24 @@ def write_tables(
         ),
     )
     _table(
+        folder / "jobs.csv",
+        ["policy", "seed", "job", "ranks", "hosts", "completion_s", "ideal_alone_s", "fairness"],
+        (
+            (
+                run.policy,
+                run.seed,
+                job.name,
+                job.size,
+                " ".join(experiment.at(run.seed).hosts[job.first : job.first + job.size]),
+                f"{record.completion_s:.6f}",
+                f"{ideal_at(experiment, run.seed, job):.6f}",
+                f"{fairness(experiment, run):.4f}",
+            )
+            for run in runs
+            for job, record in zip(experiment.jobs, run.jobs, strict=True)
+        ),
+    )
+    _table(
         folder / "flows.csv",
         ["policy", "seed", "src_rank", "dst_rank", "src_host", "dst_host", "bytes", "completion_s"],
         (
@@ -83,8 +135,8 @@ def write_tables(
                 run.seed,
                 flow.src,
                 flow.dst,
-                experiment.hosts[flow.src],
-                experiment.hosts[flow.dst],
+                experiment.at(run.seed).hosts[flow.src],
+                experiment.at(run.seed).hosts[flow.dst],
                 flow.bytes,
                 f"{flow.completion_s:.6f}",
             )
@@ -101,7 +153,7 @@ def write_tables(
                 run.policy,
                 run.seed,
                 entry.rank,
-                experiment.hosts[entry.rank],
+                experiment.at(run.seed).hosts[entry.rank],
                 *(getattr(entry.lane, name) for name in lane_fields),
                 entry.lane.timeouts,
                 entry.lane.rtt_s,

@@ -4,18 +4,19 @@
 It brings the fabric up once, starts one agent per rank, and for every seed and policy lets the agents open their
 devices, connect, start at the same instant and report. What was seen goes to one file; judging it is not done here, so
 that as little as possible runs with privileges.
+
+It has no part in Ctrl-C: an interrupted run has no result, and all else that it made goes with the sandbox, which
+`paralet run` ends at once.
 """
 
 import argparse
-import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,21 +24,48 @@ import numpy as np
 from emul import FabricError, MininetFabric
 from emul.capture import CaptureError
 from emul.controller import ControllerError
+from emul.flow_dump import ObservedFlow
 from emul.layout import LayoutError
 from emul.ovs import OvsError
+from emul.relays import RelayError
+from emul.rxe import RxeError
 from emul.sandbox import SandboxError
-from netmodel import Flow, PortRef, SpecError, Topology, forwarding
+from netmodel import Circuits, Flow, Link, PortRef, SpecError, Topology, forwarding
+from sdn.steering import Steering
+from sdn.topoopt.relays import RelayPlan
 from testbed import messages
-from testbed.agents import AGENT_ARGV, Agents
+from testbed.agents import AGENT_ARGV, Agents, R
 from testbed.demands import bytes_by_pair, disjoint_paths
 from testbed.errors import InputError, TestbedError
-from testbed.observations import LinkLoad, Observations, PairFlow, RankLane, RunRecord, Sample, SeenFlow
+from testbed.observations import (
+    HappenedEvent,
+    JobRecord,
+    LinkLoad,
+    Observations,
+    PairFlow,
+    RankLane,
+    RunRecord,
+    Sample,
+    SeenFlow,
+)
+from testbed.optical import Setting
+from testbed.path_service import PathService, PathServices, Services, no_services
 from testbed.ports import port_tables
 from testbed.progress import Steps
-from testbed.spec import Experiment, Policy, load
+from testbed.spec import Event, Experiment, Policy, load
+from testbed.timeline import Timeline, near_event
 
 SAMPLE_S = 0.1
 """Time between two readings of the link counters during a run."""
+
+CLOSE_SAMPLE_S = 0.01
+"""The same around events."""
+
+_DATA_PACKET_BYTES = 200
+"""Flows with smaller packets, on average, are acknowledgements."""
+
+_ACTIVE_S = 0.3
+"""A flow that has sent nothing for so long does not cross a link any more."""
 
 _START_DELAY_S = 0.1
 """From telling the agents to start to the start itself: all have got the order by then."""
@@ -77,6 +105,27 @@ class Fabric(Protocol):
     def overruns(self) -> Mapping[PortRef, int]:
         """Packets lost at each switch port for want of CPU."""
 
+    def set_link(self, link: Link, up: bool) -> None:
+        """Cut or mend a link; returns when the routes have followed."""
+
+    def steer(self, steering: Steering | None) -> None:
+        """Put `steering` above the switches' routes; `observed_ports` starts anew."""
+
+    def set_circuits(self, circuits: Circuits, reconfiguration_s: float) -> None:
+        """Set the named optical switches; returns when light goes through."""
+
+    def set_relays(self, plan: RelayPlan) -> None:
+        """Let hosts send and forward for others as planned for the circuits that are set."""
+
+    def check_relays(self, plan: RelayPlan) -> None:
+        """Raises RelayError when a host that should relay does not."""
+
+    def strays(self) -> Mapping[PortRef, int]:
+        """Packets dropped at each switch port because they may not go where they wanted to, since `steer`."""
+
+    def crossing(self, link: Link, within_s: float) -> Sequence[ObservedFlow]:
+        """The flows that have crossed a link in the last `within_s` seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
@@ -87,15 +136,48 @@ class _Reading:
     overruns: int
 
 
-class Runner:
-    """The runs of one experiment on a fabric that is up."""
+class _Crew:
+    """The agents of one run, by rank."""
 
-    def __init__(self, experiment: Experiment, fabric: Fabric, log_dir: Path, argv: Sequence[str] = AGENT_ARGV) -> None:
+    def __init__(self, agents: Agents, seats: Sequence[int]) -> None:
+        self._agents = agents
+        self._seats = seats
+        self._rank_at = {seat: rank for rank, seat in enumerate(seats)}
+
+    def tell(self, orders: Mapping[int, messages.Order]) -> None:
+        """Give ranks their orders."""
+        self._agents.tell({self._seats[rank]: order for rank, order in orders.items()})
+
+    def hear(self, kind: type[R], timeout_s: float, ranks: Iterable[int] | None = None, **options: Any) -> dict[int, R]:
+        """A report from every rank, or from `ranks`; see `Agents.hear`."""
+        of = self._seats if ranks is None else [self._seats[rank] for rank in ranks]
+        return {
+            self._rank_at[seat]: report for seat, report in self._agents.hear(kind, timeout_s, of=of, **options).items()
+        }
+
+
+class Runner:
+    """The runs of one experiment on a fabric that is up.
+
+    `services` makes the path service for a policy that needs one, with a name for its logs.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        fabric: Fabric,
+        log_dir: Path,
+        argv: Sequence[str] = AGENT_ARGV,
+        services: Services = no_services,
+    ) -> None:
         self._experiment = experiment
         self._fabric = fabric
         self._log_dir = log_dir
         self._argv = argv
+        self._services = services
         self._seen: set[tuple[str, Flow]] = set()
+        self._steering: Steering | None = None
+        self._setting: Setting | None = None
         routes = forwarding(experiment.topology).groups
         self._choosing = [
             switch for switch, groups in routes.items() if any(len(ports) > 1 for ports in groups.values())
@@ -104,76 +186,206 @@ class Runner:
     def runs(self, steps: Steps) -> Iterator[RunRecord]:
         """Run every policy with every seed. Policies take turns, so that a drift of the machine hits all alike."""
         experiment = self._experiment
-        steps.now(f"starting {experiment.ranks} agents")
-        with Agents(self._fabric.popen, experiment.hosts, self._log_dir, self._argv) as agents:
+        hosts = experiment.all_hosts
+        steps.now(f"starting {len(hosts)} agents")
+        with Agents(self._fabric.popen, hosts, self._log_dir, self._argv) as agents:
             for seed in experiment.seeds:
+                crew = _Crew(agents, [hosts.index(host) for host in experiment.at(seed).hosts])
                 for policy in experiment.spec.policies:
                     steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-                    yield self._run(agents, policy, seed)
+                    yield self._run(crew, policy, seed)
                     steps.advance()
 
-    def _run(self, agents: Agents, policy: Policy, seed: int) -> RunRecord:
-        experiment, limits = self._experiment, self._experiment.spec.timeouts
-        agents.tell(self._prepare_orders(policy, seed))
-        prepared = agents.hear(messages.Prepared, limits.start_s)
-        agents.tell(self._connect_orders(prepared))
-        agents.hear(messages.Connected, limits.connect_s + _PATIENCE_S)
+    def _run(self, crew: _Crew, policy: Policy, seed: int) -> RunRecord:
+        experiment, limits = self._experiment.at(seed), self._experiment.timeouts
+        self._steer(experiment.steering(policy.name))
+        self._set_optically(experiment.setting)
+        with self._services(policy, f"{policy.name}-{seed}") as service:
+            crew.tell(self._prepare_orders(experiment, policy, seed, service))
+            prepared = crew.hear(messages.Prepared, limits.start_s)
+            crew.tell(self._connect_orders(prepared))
+            crew.hear(messages.Connected, limits.connect_s + _PATIENCE_S)
+            before = self._read(0.0)
+            started: dict[int, float] = {}
+            finished: dict[int, messages.Finished] = {}
+            readings: list[_Reading] = []
+            happened: list[HappenedEvent] = []
+            for ranks in [job.ranks for job in experiment.jobs] if policy.alone else [range(experiment.ranks)]:
+                at_s = time.monotonic() + _START_DELAY_S
+                crew.tell(dict.fromkeys(ranks, messages.Start(at_s=at_s, timeout_s=limits.run_s)))
+                started |= dict.fromkeys(ranks, at_s)
+                with Timeline(
+                    experiment.spec.events, at_s, lambda event: self._act(event, service), self._concerned
+                ) as timeline:
+                    finished |= crew.hear(
+                        messages.Finished,
+                        limits.run_s + _PATIENCE_S,
+                        ranks,
+                        every_s=CLOSE_SAMPLE_S if experiment.spec.events else SAMPLE_S,
+                        meanwhile=self._sampler(readings, started[0]),
+                    )
+                happened += timeline.happened
+            after = self._read(started[0])
+            readings.append(after)
+            status = {} if service is None else service.status()
+            for link in self._cut_links():
+                self._fabric.set_link(link, True)
+            crew.tell(dict.fromkeys(range(experiment.ranks), messages.Close()))
+            crew.hear(messages.Closed, limits.connect_s)
+        record = self._record(experiment, policy, seed, started, finished, before, after, readings, happened)
+        strays = {str(port): count for port, count in self._fabric.strays().items() if count} if self._steering else {}
+        return record.model_copy(update={"service": status, "strays": strays})
 
-        before = self._read(0.0)
-        at_s = time.monotonic() + _START_DELAY_S
-        agents.tell(dict.fromkeys(range(experiment.ranks), messages.Start(at_s=at_s, timeout_s=limits.run_s)))
-        readings: list[_Reading] = []
-        finished = agents.hear(
-            messages.Finished,
-            limits.run_s + _PATIENCE_S,
-            every_s=SAMPLE_S,
-            meanwhile=lambda: readings.append(self._read(at_s)),
-        )
-        after = self._read(at_s)
-        readings.append(after)
-        agents.tell(dict.fromkeys(range(experiment.ranks), messages.Close()))
-        agents.hear(messages.Closed, limits.connect_s)
-        return self._record(policy, seed, at_s, finished, before, after, readings)
+    def _set_optically(self, setting: Setting | None) -> None:
+        """One-shot reconfiguration: circuits and relays as the run's jobs need them, and a look at the relays."""
+        if setting is None:
+            return
+        if setting is not self._setting:
+            optical = self._experiment.spec.optical
+            assert optical is not None  # or there would be no setting
+            self._fabric.set_circuits(setting.circuits, optical.reconfiguration_s)
+            self._fabric.set_relays(setting.plan)
+            self._setting = setting
+        self._fabric.check_relays(setting.plan)
 
-    def _prepare_orders(self, policy: Policy, seed: int) -> dict[int, messages.Prepare]:
-        experiment = self._experiment
-        workload = experiment.spec.workload
+    def _steer(self, steering: Steering | None) -> None:
+        """Have switches take up a run's steering. What they drop is counted anew for every run that has any."""
+        if steering is None and self._steering is None:
+            return
+        if steering == self._steering:
+            self._fabric.steer(None)
+        self._fabric.steer(steering)
+        self._steering = steering
+        self._seen.clear()
+
+    def _sampler(self, readings: list[_Reading], start_s: float) -> Callable[[], None]:
+        """Takes readings when called, if it is time for one: often around events, else rarely."""
+        events = self._experiment.spec.events
+
+        def sample() -> None:
+            at_s = time.monotonic() - start_s
+            if not readings or near_event(events, at_s) or at_s >= readings[-1].at_s + SAMPLE_S:
+                readings.append(self._read(start_s))
+
+        return sample
+
+    def _act(self, event: Event, service: PathService | None) -> float | None:
+        """Make an event happen; when, by the monotonic clock, the path service had sent what follows from it, if so."""
+        for port, up in ((event.cut, False), (event.mend, True)):
+            if port is not None:
+                self._fabric.set_link(self._link(port), up)
+        if event.controller is not None and service is not None:
+            if event.controller in ("kill", "restart"):
+                service.kill()
+            if event.controller in ("start", "restart"):
+                service.start()
+        return None if service is None or event.controller is not None else service.told_s
+
+    def _concerned(self, event: Event) -> list[str]:
+        """The switch ports of the hosts whose data cross a link that is about to be cut, or its acknowledgements do."""
+        if event.cut is None:
+            return []
+        topology = self._experiment.topology
+        receivers = {
+            seen.flow.dst if seen.bytes >= _DATA_PACKET_BYTES * seen.packets else seen.flow.src
+            for seen in self._fabric.crossing(self._link(event.cut), _ACTIVE_S)
+        }
+        return [str(topology.peer(topology.port_of(address))) for address in sorted(receivers)]
+
+    def _link(self, port: str) -> Link:
+        node, _, number = port.partition(":")
+        return self._experiment.topology.link_at(PortRef(node, int(number)))
+
+    def _cut_links(self) -> list[Link]:
+        """The links that some event cuts."""
+        return list(dict.fromkeys(self._link(event.cut) for event in self._experiment.spec.events if event.cut))
+
+    def _prepare_orders(
+        self, experiment: Experiment, policy: Policy, seed: int, service: PathService | None
+    ) -> dict[int, messages.Prepare]:
         tables: dict[int, dict[int, list[int]]] = {}
         if policy.policy == "pinned":
-            paths = disjoint_paths(experiment.topology, experiment.hosts, workload.schedule(experiment.ranks, seed))
-            tables = port_tables(experiment.topology, experiment.hosts, paths, policy.m, seed)
+            moved = [
+                transfer
+                for transfer in experiment.transfers(seed)
+                if experiment.nic_between(transfer.src, transfer.dst) == experiment.nic
+            ]
+            paths = disjoint_paths(experiment.topology, experiment.hosts, moved)
+            tables = port_tables(
+                experiment.topology, experiment.hosts, paths, policy.m, seed, ecmp_hash=experiment.ecmp_hash
+            )
         return {
             rank: messages.Prepare(
-                rank=rank,
-                ranks=experiment.ranks,
+                rank=rank - job.first,
+                ranks=job.size,
                 seed=seed,
-                workload=workload,
-                device=self._device(policy, rank, tables.get(rank, {}), seed),
+                workload=experiment.spec.workload,
+                others=self._other_devices(experiment, policy, rank, seed, service),
+                device=self._device(experiment, policy, rank, tables.get(rank, {}), seed, service),
             )
-            for rank in range(experiment.ranks)
+            for job in experiment.jobs
+            for rank in job.ranks
         }
 
-    def _device(self, policy: Policy, rank: int, table: Mapping[int, list[int]], seed: int) -> messages.DeviceConfig:
-        experiment = self._experiment
+    def _other_devices(
+        self, experiment: Experiment, policy: Policy, rank: int, seed: int, service: PathService | None
+    ) -> list[messages.OtherDevice]:
+        """The devices for what has a network of its own: nothing to pin there, and nothing to ask a controller for."""
+        job = experiment.job_of(rank)
+        peers = [peer for peer in job.ranks if peer != rank]
+        sending = {peer: experiment.nics_between(rank, peer)[0] for peer in peers}
+        taking = {peer: experiment.nics_between(peer, rank)[1] for peer in peers}
+        plain = self._device(experiment, policy, rank, {}, seed, service)
+        return [
+            messages.OtherDevice(
+                device=plain.model_copy(
+                    update={
+                        "address": experiment.address(rank, nic),
+                        "line_rate_bps": experiment.line_rate_bps(rank, nic),
+                        "policy": "ecmp",
+                        **dict.fromkeys(("controller", "token_file", "job", "elephant_bytes", "assign_wait_s")),
+                    }
+                ),
+                targets=[peer - job.first for peer in peers if sending[peer] == nic],
+                sources=[peer - job.first for peer in peers if taking[peer] == nic],
+            )
+            for nic in sorted({*sending.values(), *taking.values()} - {experiment.nic})
+        ]
+
+    def _device(
+        self,
+        experiment: Experiment,
+        policy: Policy,
+        rank: int,
+        table: Mapping[int, list[int]],
+        seed: int,
+        service: PathService | None,
+    ) -> messages.DeviceConfig:
         return messages.DeviceConfig(
             address=experiment.address(rank),
+            backend="verbs" if experiment.spec.fabric == "softroce" else None,
             lanes=policy.m,
-            # A rank that sends to no other leaf has nothing to pin.
-            policy="ecmp" if policy.policy == "pinned" and not table else policy.policy,
+            policy=_port_policy(policy, table),
             ports={experiment.address(peer): ports for peer, ports in table.items()} or None,
             seed=int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]),
             path_mtu=experiment.spec.path_mtu,
             line_rate_bps=experiment.line_rate_bps(rank),
             flowlet_bytes=policy.flowlet_bytes,
             mice_bytes=policy.mice_bytes,
+            controller=None if service is None else service.address,
+            token_file=None if service is None else str(service.token_file),
+            job=None if service is None else experiment.job_of(rank).name,
+            elephant_bytes=policy.elephant_bytes,
+            assign_wait_s=policy.assign_wait_s,
         )
 
     def _connect_orders(self, prepared: Mapping[int, messages.Prepared]) -> dict[int, messages.Connect]:
-        """Every rank gets the handles that its destinations made for it."""
+        """Every rank gets the handles that its destinations made for it; handles go by ranks within a job."""
         handles: dict[int, dict[int, str]] = {rank: {} for rank in prepared}
         for destination, report in prepared.items():
+            first = self._experiment.job_of(destination).first
             for source, handle in report.handles.items():
-                handles[source][destination] = handle
+                handles[first + source][destination - first] = handle
         timeout_s = self._experiment.spec.timeouts.connect_s
         return {rank: messages.Connect(handles=own, timeout_s=timeout_s) for rank, own in handles.items()}
 
@@ -183,33 +395,50 @@ class Runner:
 
     def _record(
         self,
+        experiment: Experiment,
         policy: Policy,
         seed: int,
-        at_s: float,
+        started: Mapping[int, float],
         finished: Mapping[int, messages.Finished],
         before: _Reading,
         after: _Reading,
         readings: Sequence[_Reading],
+        happened: Sequence[HappenedEvent],
     ) -> RunRecord:
-        experiment = self._experiment
-        workload = experiment.spec.workload
-        demands = bytes_by_pair(workload.schedule(experiment.ranks, seed), workload.item_bytes)
+        demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
+        jobs = [
+            JobRecord(
+                name=job.name,
+                ranks=job.size,
+                completion_s=max(finished[rank].finished_s - started[rank] for rank in job.ranks),
+            )
+            for job in experiment.jobs
+        ]
         discards: dict[str, int] = {}
         for report in finished.values():
             for reason, count in report.discards.items():
                 discards[reason] = discards.get(reason, 0) + count
+        counted: Counter[str] = Counter()
+        for report in finished.values():
+            counted.update(report.controller)
         watched = host_ports(experiment.topology)
         return RunRecord(
             policy=policy.name,
             m=policy.m,
             seed=seed,
-            completion_s=max(report.finished_s for report in finished.values()) - at_s,
+            completion_s=max(job.completion_s for job in jobs),
             wrong_bytes=sum(report.wrong_bytes for report in finished.values()),
             step_finished_s=[
-                [moment - at_s for moment in finished[rank].step_finished_s] for rank in range(experiment.ranks)
+                [moment - started[rank] for moment in finished[rank].step_finished_s]
+                for rank in range(experiment.ranks)
             ],
             flows=[
-                PairFlow(src=src, dst=dst, bytes=count, completion_s=finished[dst].last_arrival_s[src] - at_s)
+                PairFlow(
+                    src=src,
+                    dst=dst,
+                    bytes=count,
+                    completion_s=finished[dst].last_arrival_s[src - experiment.job_of(dst).first] - started[dst],
+                )
                 for (src, dst), count in demands.items()
             ],
             lanes=[RankLane(rank=rank, lane=lane) for rank in sorted(finished) for lane in finished[rank].lanes],
@@ -234,6 +463,9 @@ class Runner:
                 for reading in readings
             ],
             seen=self._newly_seen(),
+            jobs=jobs,
+            events=list(happened),
+            controller=dict(counted),
         )
 
     def _newly_seen(self) -> list[SeenFlow]:
@@ -250,6 +482,13 @@ class Runner:
         ]
 
 
+def _port_policy(policy: Policy, table: Mapping[int, list[int]]) -> messages.PortPolicy:
+    """How a rank's device chooses ports: at random where there is nothing to pin, and where switches steer anyway."""
+    if policy.policy == "source_routing" or policy.policy == "vclos" or (policy.policy == "pinned" and not table):
+        return "ecmp"
+    return policy.policy
+
+
 def host_ports(topology: Topology) -> list[PortRef]:
     """The switch ports that hosts are plugged into."""
     return [topology.peer(PortRef(host.name, index + 1)) for host in topology.hosts for index in range(len(host.nics))]
@@ -258,46 +497,43 @@ def host_ports(topology: Topology) -> list[PortRef]:
 def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Observations:
     """Bring the fabric up, run everything, take the fabric down. Raises TestbedError."""
     steps.now(f"bringing up {experiment.topology.name}")
+    softroce = experiment.spec.fabric == "softroce"
     try:
-        with MininetFabric(experiment.topology, log_dir=log_dir, pcap=experiment.pcap) as fabric:
-            records = list(Runner(experiment, fabric, log_dir).runs(steps))
+        services = PathServices(experiment, log_dir)
+        with MininetFabric(
+            experiment.topology,
+            log_dir=log_dir,
+            datapath="kernel" if softroce else "user",
+            nics="rxe" if softroce else "plain",
+            pcap=experiment.pcap,
+            pinning=experiment.spec.pinning,
+            management=any(policy.policy == "controller" for policy in experiment.spec.policies),
+            on_dead=services.dead_links,
+        ) as fabric:
+            records = list(Runner(experiment, fabric, log_dir, services=services.serving).runs(steps))
             steps.now("taking the fabric down")
     except LayoutError as error:
         raise InputError(str(error)) from error
-    except (CaptureError, ControllerError, FabricError, OvsError, SandboxError) as error:
+    except (CaptureError, ControllerError, FabricError, OvsError, RelayError, RxeError, SandboxError) as error:
         raise TestbedError(f"{error} (logs: {log_dir})") from error
     return Observations(runs=records)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point: 0, or the exit status of the error whose sentence it has printed; 130 after Ctrl-C."""
+    """Entry point: 0, or the exit status of the error whose sentence it has printed."""
     parser = argparse.ArgumentParser(prog="python -m testbed.runner", description=__doc__)
     parser.add_argument("--spec", type=Path, required=True, help="a spec; file names in it are relative to its folder")
     parser.add_argument("--out", type=Path, required=True, help="file that takes the observations")
     parser.add_argument("--log-dir", type=Path, required=True, help="folder for logs and pcaps")
     arguments = parser.parse_args(argv)
-    interrupted = threading.Event()
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        interrupted.set()
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGINT, signal.SIGTERM):  # the fabric then comes down in order instead of all at once
-        signal.signal(number, interrupt)
     try:
         experiment = load(arguments.spec)
         with Steps(len(experiment.seeds) * len(experiment.spec.policies)) as steps:
             run_in_sandbox(experiment, arguments.log_dir, steps).save(arguments.out)
-    except KeyboardInterrupt:
-        return 130
     except (InputError, SpecError) as error:
         print(f"paralet: {error}", file=sys.stderr)
         return 2
-    except Exception as error:
-        if interrupted.is_set():  # what failed on the way down, in whatever way, failed because of it
-            return 130
-        if not isinstance(error, TestbedError):
-            raise
+    except TestbedError as error:
         print(f"paralet: {error}", file=sys.stderr)
         return 1
     return 0

@@ -7,22 +7,46 @@ by then.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, model_validator
 
-from netmodel import PortRef, SpecError, Topology, TopologySpec, load_topology, load_yaml
+from netmodel import (
+    EcmpHash,
+    Forwarding,
+    PortRef,
+    SpecError,
+    Topology,
+    TopologySpec,
+    forwarding,
+    load_topology,
+    load_yaml,
+)
+from sdn.isolation.virtual_clos import sub_clos
+from sdn.source_routing import SourceRouting, in_order
+from sdn.source_rules import Pinning, ecmp_hash_of, source_rules
+from sdn.steering import Steering
 from testbed.errors import InputError, Misfit
+from testbed.optical import Setting, setting
 from testbed.placement import PlacementError, Rule, leaf_of, place
-from testbed.workloads import AnyWorkload
+from testbed.workloads import AnyWorkload, NcclAllreduce, Transfer
 
-PolicyName = Literal["ecmp", "pinned", "adaptive"]
+PolicyName = Literal["ecmp", "pinned", "adaptive", "controller", "source_routing", "vclos"]
+STEERED: tuple[PolicyName, ...] = ("source_routing", "vclos")
+"""Policies under which switches choose, and source ports do not."""
+
+FabricName = Literal["mininet", "fluid", "softroce"]
+PlannerName = Literal["optimal", "greedy", "annealing", "ecmp"]
 
 LARGEST_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
 """What shares an IP packet with the payload at most: IPv4, UDP, BTH, RETH, immediate, ICRC."""
+
+SOFTROCE_PATIENCE = 10.0
+"""Times as long as a spec says may everything take on fabric softroce, which runs on an emulated machine."""
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
@@ -44,6 +68,8 @@ class Placement(_Section):
     rule: Rule | None = None
     ranks: int | None = Field(default=None, ge=2)
     seed: int = Field(default=0, ge=0)
+    redraw: bool = False
+    """For rule `random`: another draw for every seed of the spec."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> "Placement":
@@ -51,17 +77,65 @@ class Placement(_Section):
             raise ValueError("give either hosts or rule")
         if self.hosts is not None and self.ranks is not None:
             raise Misfit("goes with rule; a list of hosts has its own length", "ranks")
+        if self.redraw and self.rule != "random":
+            raise Misfit("only rule random draws anything", "redraw")
         return self
 
 
 class Policy(_Section):
-    """One way to choose paths. `m` is the number of lanes; the last two override the engine's own choice."""
+    """One way to choose paths. `m` is the number of lanes; the next two override the engine's own choice.
+
+    `planner`, `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the
+    spine port of each host port, by leaf; without it they go in order. With `alone` jobs run one after the other, so
+    that none is in another's way.
+    """
 
     name: str = Field(pattern=_NAME, max_length=40)
     policy: PolicyName
     m: int = Field(default=1, ge=1, le=256)
     flowlet_bytes: int | None = Field(default=None, gt=0)
     mice_bytes: int | None = Field(default=None, ge=0)
+    planner: PlannerName | None = None
+    elephant_bytes: int | None = Field(default=None, gt=0)
+    assign_wait_s: float | None = Field(default=None, ge=0, le=60)
+    uplinks: dict[str, dict[int, int]] | None = None
+    alone: bool = False
+
+    @model_validator(mode="after")
+    def _for_controllers(self) -> "Policy":
+        if self.policy != "controller":
+            for name in ("planner", "elephant_bytes", "assign_wait_s"):
+                if getattr(self, name) is not None:
+                    raise Misfit("is for policy controller only", name)
+        if self.policy != "source_routing" and self.uplinks is not None:
+            raise Misfit("is for policy source_routing only", "uplinks")
+        return self
+
+
+class Event(_Section):
+    """Something that happens to the fabric or to the controller, `at_s` seconds into every run: one of the three.
+
+    `cut` and `mend` name a link by a switch port. `controller`: the path service is killed, started again, or both, in
+    runs of policies that have one. Every run ends with all links mended.
+    """
+
+    at_s: float = Field(ge=0)
+    cut: str | None = None
+    mend: str | None = None
+    controller: Literal["kill", "start", "restart"] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> "Event":
+        if sum(what is not None for what in (self.cut, self.mend, self.controller)) != 1:
+            raise ValueError("give one of cut, mend and controller")
+        return self
+
+    @property
+    def what(self) -> str:
+        """For people."""
+        if self.controller is not None:
+            return f"{self.controller} controller"
+        return f"cut {self.cut}" if self.cut is not None else f"mend {self.mend}"
 
 
 class Timeouts(_Section):
@@ -70,6 +144,28 @@ class Timeouts(_Section):
     start_s: float = Field(default=60.0, gt=0)
     connect_s: float = Field(default=30.0, gt=0)
     run_s: float = Field(default=120.0, gt=0)
+
+
+class Optical(_Section):
+    """What the optical switches of a direct-connect fabric are set to before each run.
+
+    `strides`: NIC k of every host is in the ring that leads from a job's rank r to rank r + strides[k]; each job has
+    rings of its own. Ports are dark for `reconfiguration_s` while they change.
+    """
+
+    strides: list[int] = Field(min_length=1)
+    reconfiguration_s: float = Field(default=0.010, ge=0, le=60)
+
+
+class FluidSettings(_Section):
+    """What a fabric `fluid` adds to the time that links need for the bits. docs/fluid.md tells how it was measured."""
+
+    link_delay_s: float = Field(default=1e-6, ge=0, le=1)
+    """Propagation, per link."""
+    message_delay_s: float = Field(default=0.0, ge=0, le=10)
+    """From the last bit of a message until its receiver has it and may go on."""
+    reroute_s: float = Field(default=0.0, ge=0, le=60)
+    """From a cut or a mended link until switches have new routes."""
 
 
 def _topology_kind(value: object) -> str:
@@ -88,22 +184,26 @@ class Spec(_Section):
 
     name: str = Field(pattern=_NAME, max_length=80)
     topology: AnyTopology
-    fabric: Literal["mininet", "fluid", "softroce"] = "mininet"
+    fabric: FabricName = "mininet"
     workload: AnyWorkload
     placement: Placement
+    jobs: int | list[int] = 1
     policies: list[Policy] = Field(min_length=1)
     seeds: int | list[int] = 1
     nic: str = "nic0"
+    local_nic: str | None = None
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
+    pinning: Pinning = "hash"
+    events: list[Event] = []
     timeouts: Timeouts = Timeouts()
     pcap: list[str] = []
+    fluid: FluidSettings = FluidSettings()
+    optical: Optical | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "Spec":
         if self.name == "latest":
             raise Misfit("'latest' is the name of the link to the newest results; take another", "name")
-        if self.fabric != "mininet":
-            raise Misfit(f"{self.fabric} is not part of this version; use mininet", "fabric")
         names = [policy.name for policy in self.policies]
         for index, name in enumerate(names):
             if name in names[:index]:
@@ -117,36 +217,130 @@ class Spec(_Section):
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """Ranks that run the workload among themselves, numbered from 0 within it."""
+
+    name: str
+    first: int
+    """Its rank 0 among all of the experiment."""
+    size: int
+
+    @property
+    def ranks(self) -> range:
+        """Its ranks among all of the experiment."""
+        return range(self.first, self.first + self.size)
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """A checked spec and what it stands for."""
 
     spec: Spec
     topology: Topology
     hosts: tuple[str, ...]
-    """By rank."""
+    """By rank; where every seed draws another placement, those of the first seed, or of the one given to `at`."""
     seeds: tuple[int, ...]
     pcap: tuple[PortRef, ...]
     nic: int
     """Index of the NIC that carries the traffic, on every host of the placement."""
+    jobs: tuple[Job, ...]
+    local_nic: int | None = None
+    """Index of the NIC that carries instead what goes to hosts whose NIC of that index is on the same switch."""
+
+    def at(self, seed: int) -> "Experiment":
+        """The same with the placement of that seed."""
+        if not self.spec.placement.redraw:
+            return self
+        return replace(self, hosts=_hosts(self.spec.placement, self.topology, seed))
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """The spec's, or longer where the fabric is slow."""
+        limits = self.spec.timeouts
+        if self.spec.fabric != "softroce":
+            return limits
+        return Timeouts(**{name: limit * SOFTROCE_PATIENCE for name, limit in limits.model_dump().items()})
+
+    @property
+    def all_hosts(self) -> tuple[str, ...]:
+        """Every host that has a rank with some seed, in the order of first use."""
+        return tuple(dict.fromkeys(host for seed in self.seeds for host in self.at(seed).hosts))
+
+    def job_of(self, rank: int) -> Job:
+        """The job that a rank belongs to."""
+        return next(job for job in self.jobs if rank in job.ranks)
+
+    def transfers(self, seed: int) -> tuple[Transfer, ...]:
+        """What all jobs move, between ranks of the experiment, steps ascending."""
+        moved = [
+            replace(transfer, src=job.first + transfer.src, dst=job.first + transfer.dst)
+            for job in self.jobs
+            for transfer in self.spec.workload.schedule(job.size, seed)
+        ]
+        return tuple(sorted(moved, key=lambda transfer: transfer.step))
+
+    @property
+    def setting(self) -> Setting | None:
+        """Circuits and relays of an optical fabric. Raises ValueError as `testbed.optical.setting` does."""
+        if self.spec.optical is None:
+            return None
+        shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)
+        return setting(self.topology, shards, tuple(self.spec.optical.strides))
+
+    def steering(self, name: str) -> Steering | None:
+        """What switches are told to put above their routes under the policy of that name. Raises ValueError."""
+        policy = next(policy for policy in self.spec.policies if policy.name == name)
+        if policy.policy == "source_routing":
+            return in_order(self.topology) if policy.uplinks is None else SourceRouting(policy.uplinks)
+        if policy.policy == "vclos":
+            return sub_clos(self.topology, {job.name: [self.hosts[rank] for rank in job.ranks] for job in self.jobs})
+        return None
+
+    def routes(self, name: str) -> Forwarding:
+        """What switches do under the policy of that name while all links live. Raises ValueError."""
+        steering = self.steering(name)
+        return forwarding(self.topology) if steering is None else steering.routes(self.topology)
+
+    @property
+    def ecmp_hash(self) -> EcmpHash:
+        """What the fabric's switches choose by."""
+        return ecmp_hash_of(self.topology, self.spec.pinning)
 
     @property
     def ranks(self) -> int:
         """How many ranks take part."""
         return len(self.hosts)
 
-    def address(self, rank: int) -> str:
-        """The IPv4 address of a rank's NIC."""
-        return str(self.topology.host(self.hosts[rank]).nics[self.nic].address)
+    def address(self, rank: int, nic: int | None = None) -> str:
+        """The IPv4 address of a rank's NIC, of the one that carries the traffic unless another is named."""
+        return str(self.topology.host(self.hosts[rank]).nics[self.nic if nic is None else nic].address)
 
-    def line_rate_bps(self, rank: int) -> int:
-        """The rate of the link that a rank's NIC is plugged into."""
-        return self.topology.link_at(PortRef(self.hosts[rank], self.nic + 1)).rate_bps
+    def line_rate_bps(self, rank: int, nic: int | None = None) -> int:
+        """The rate of the link that such a NIC is plugged into."""
+        return self.topology.link_at(PortRef(self.hosts[rank], (self.nic if nic is None else nic) + 1)).rate_bps
+
+    def nic_between(self, rank: int, other: int) -> int:
+        """Index of the NIC, on both hosts, by which two ranks talk."""
+        if self.local_nic is not None and self._switch(rank, self.local_nic) == self._switch(other, self.local_nic):
+            return self.local_nic
+        return self.nic
+
+    def nics_between(self, src: int, dst: int) -> tuple[int, int]:
+        """Indices of the NICs by which data go from one rank to another: the sender's and the receiver's."""
+        if (setting := self.setting) is not None:
+            return setting.nics(self.hosts[src], self.hosts[dst])
+        return (self.nic_between(src, dst),) * 2
+
+    def _switch(self, rank: int, nic: int) -> str:
+        return self.topology.peer(PortRef(self.hosts[rank], nic + 1)).node
 
 
-def load(path: Path, *, policies: Sequence[str] = (), seeds: int | None = None) -> Experiment:
+def load(
+    path: Path, *, policies: Sequence[str] = (), seeds: int | None = None, fabric: FabricName | None = None
+) -> Experiment:
     """Read a spec and check all that can be checked without privileges.
 
-    `policies` keeps only those of that name; `seeds` replaces the spec's seeds by that many.
+    `policies` keeps only those of that name; `seeds` replaces the spec's seeds by that many, `fabric` its fabric.
 
     Raises SpecError (the file is wrong) or InputError (an argument is).
     """
@@ -158,6 +352,8 @@ def load(path: Path, *, policies: Sequence[str] = (), seeds: int | None = None) 
         spec = _only(spec, policies)
     if seeds is not None:
         spec = spec.model_copy(update={"seeds": seeds})
+    if fabric is not None:
+        spec = spec.model_copy(update={"fabric": fabric})
     try:
         return check(spec)
     except Misfit as misfit:
@@ -167,19 +363,47 @@ def load(path: Path, *, policies: Sequence[str] = (), seeds: int | None = None) 
 def check(spec: Spec) -> Experiment:
     """What `spec` stands for. Raises Misfit, or SpecError for a topology file."""
     topology = load_topology(spec.topology.file) if isinstance(spec.topology, TopologyFile) else spec.topology.topology
-    hosts = _hosts(spec.placement, topology)
+    seeds = tuple(range(1, spec.seeds + 1)) if isinstance(spec.seeds, int) else tuple(spec.seeds)
+    hosts = _hosts(spec.placement, topology, seeds[0])
     experiment = Experiment(
         spec=spec,
         topology=topology,
         hosts=hosts,
-        seeds=tuple(range(1, spec.seeds + 1)) if isinstance(spec.seeds, int) else tuple(spec.seeds),
-        pcap=tuple(_port(text, topology, index) for index, text in enumerate(spec.pcap)),
-        nic=_nic_index(spec.nic, topology, hosts),
+        seeds=seeds,
+        pcap=tuple(_port(text, topology, "pcap", index) for index, text in enumerate(spec.pcap)),
+        nic=_nic_index(spec.nic, topology, hosts, "nic"),
+        jobs=_jobs(spec.jobs, len(hosts)),
+        local_nic=None if spec.local_nic is None else _nic_index(spec.local_nic, topology, hosts, "local_nic"),
     )
-    try:
-        spec.workload.check_ranks(len(hosts))
-    except Misfit as misfit:
-        raise Misfit(str(misfit), "workload", *misfit.where) from misfit
+    for job in experiment.jobs:
+        try:
+            spec.workload.check_ranks(job.size)
+        except Misfit as misfit:
+            raise Misfit(str(misfit), "workload", *misfit.where) from misfit
+    if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce):
+        raise Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic")
+    _check_optical(experiment)
+    if spec.optical is None:
+        _check_reach(experiment)
+    for index, policy in enumerate(spec.policies):
+        try:
+            for seed in seeds:
+                experiment.at(seed).routes(policy.name)
+        except ValueError as error:
+            raise Misfit(str(error), "policies", index) from error
+    if spec.fabric == "fluid":
+        _check_fluid(spec, experiment.jobs)
+    for index, event in enumerate(spec.events):
+        for key in ("cut", "mend"):
+            if (text := getattr(event, key)) is not None:
+                _port(text, topology, "events", index, key)
+        if event.controller and not any(policy.policy == "controller" for policy in spec.policies):
+            raise Misfit("the spec has no policy controller that it would concern", "events", index, "controller")
+    if spec.pinning == "rules":
+        try:
+            source_rules(topology, forwarding(topology))
+        except ValueError as error:
+            raise Misfit(str(error), "pinning") from error
     if spec.path_mtu is not None and spec.path_mtu + LARGEST_HEADERS_BYTES > topology.mtu_bytes:
         raise Misfit(
             f"{spec.path_mtu} bytes of payload and {LARGEST_HEADERS_BYTES} of headers do not fit the topology's MTU of "
@@ -211,6 +435,49 @@ def _tell(misfit: Misfit, path: Path) -> NoReturn:
     raise AssertionError("unreachable: the model refuses everything")
 
 
+def _check_optical(experiment: Experiment) -> None:
+    """Raises Misfit when what the spec says of optical switches does not fit the topology, the jobs or the policies."""
+    spec, topology = experiment.spec, experiment.topology
+    optical = all(switch.role == "ocs" for switch in topology.switches)
+    if spec.optical is None:
+        if optical:
+            raise Misfit(
+                f"topology {topology.name} has optical switches only: say under optical what they are set to",
+                "topology",
+            )
+        return
+    if not optical:
+        raise Misfit(f"topology {topology.name} is no direct-connect fabric; leave it out", "optical")
+    if spec.fabric != "mininet":
+        raise Misfit(f"fabric {spec.fabric} has no optical switches; use mininet", "fabric")
+    if isinstance(spec.workload, NcclAllreduce):
+        raise Misfit(f"workload {spec.workload.kind} does not run over relays; take ring_allreduce", "workload", "kind")
+    for index, policy in enumerate(spec.policies):
+        if policy.policy != "ecmp":
+            raise Misfit("on circuits a connection has one way only, so take ecmp", "policies", index, "policy")
+    try:
+        for seed in experiment.seeds:
+            _ = experiment.at(seed).setting
+    except ValueError as error:
+        raise Misfit(str(error), "optical", "strides") from error
+
+
+def _check_fluid(spec: Spec, jobs: Sequence[Job]) -> None:
+    """Raises Misfit for what a model without packets cannot answer."""
+    for index, policy in enumerate(spec.policies):
+        if policy.policy == "adaptive":
+            raise Misfit("fabric fluid has no lanes that measure and move; use mininet", "policies", index, "policy")
+    for index, event in enumerate(spec.events):
+        if event.controller is not None:
+            raise Misfit("fabric fluid has no controller process; use mininet", "events", index, "controller")
+    if spec.local_nic is not None:
+        raise Misfit("fabric fluid models one NIC of each host; use mininet", "local_nic")
+    if any(spec.workload.phase_starts(job.size) for job in jobs):
+        raise Misfit(f"fabric fluid does not model the phases of {spec.workload.kind}; use mininet", "workload", "kind")
+    if spec.pcap:
+        raise Misfit("fabric fluid has no packets to capture; use mininet", "pcap")
+
+
 def _only(spec: Spec, names: Sequence[str]) -> Spec:
     known = [policy.name for policy in spec.policies]
     for name in names:
@@ -219,11 +486,27 @@ def _only(spec: Spec, names: Sequence[str]) -> Spec:
     return spec.model_copy(update={"policies": [policy for policy in spec.policies if policy.name in names]})
 
 
-def _hosts(placement: Placement, topology: Topology) -> tuple[str, ...]:
+def _jobs(jobs: int | list[int], ranks: int) -> tuple[Job, ...]:
+    """The ranks of each job: a number of jobs parts them evenly, a list gives the jobs' sizes."""
+    if isinstance(jobs, int):
+        if not 1 <= jobs <= ranks // 2:
+            raise Misfit(f"{jobs} jobs of two ranks or more do not fit {ranks} ranks", "jobs")
+        bounds = [job * ranks // jobs for job in range(jobs + 1)]
+    else:
+        if not jobs or min(jobs) < 2 or sum(jobs) != ranks:
+            raise Misfit(f"the sizes of the jobs must be 2 or more and add up to the {ranks} ranks placed", "jobs")
+        bounds = [0, *accumulate(jobs)]
+    return tuple(Job(f"job{n}", first, stop - first) for n, (first, stop) in enumerate(pairwise(bounds), start=1))
+
+
+def _hosts(placement: Placement, topology: Topology, seed: int) -> tuple[str, ...]:
+    """The hosts by rank; `seed` is the run's."""
     if placement.rule is not None:
         ranks = placement.ranks or len(topology.hosts)
         try:
-            return place(topology, placement.rule, ranks, placement.seed)
+            return place(
+                topology, placement.rule, ranks, [placement.seed, seed] if placement.redraw else placement.seed
+            )
         except PlacementError as error:
             raise Misfit(str(error), "placement") from error
     hosts = tuple(placement.hosts or ())
@@ -235,32 +518,54 @@ def _hosts(placement: Placement, topology: Topology) -> tuple[str, ...]:
     return hosts
 
 
-def _nic_index(nic: str, topology: Topology, hosts: tuple[str, ...]) -> int:
+def _check_reach(experiment: Experiment) -> None:
+    """Raises Misfit when the workload, with the first seed, needs a path that the fabric does not have."""
+    topology, groups = experiment.topology, forwarding(experiment.topology).groups
+    ends = [topology.host(host).nics[experiment.nic].address for host in experiment.hosts]
+    homes = [topology.peer(PortRef(host, experiment.nic + 1)).node for host in experiment.hosts]
+    first = dict(zip(reversed(homes), reversed(ends), strict=True))  # an address on each leaf
+    if all(address in groups[home] for home in first for address in first.values()):
+        return
+    for transfer in experiment.transfers(experiment.seeds[0]):
+        src, dst = transfer.src, transfer.dst
+        if experiment.nic_between(src, dst) == experiment.nic and ends[dst] not in groups[homes[src]]:
+            raise Misfit(
+                f"rank {src} on {experiment.hosts[src]} sends to rank {dst} on {experiment.hosts[dst]}, and topology "
+                f"{topology.name} has no path from {homes[src]} to {homes[dst]}; take a workload that relays, or "
+                "another placement or topology",
+                "workload",
+            )
+
+
+def _nic_index(nic: str, topology: Topology, hosts: tuple[str, ...], key: str) -> int:
     """The index that `nic` has on every one of `hosts`."""
     indices = set()
     for host in hosts:
         names = [candidate.name for candidate in topology.host(host).nics]
         if nic not in names:
-            raise Misfit(f"host {host} has no device {nic!r}; it has {', '.join(names)}", "nic")
+            raise Misfit(f"host {host} has no device {nic!r}; it has {', '.join(names)}", key)
         indices.add(names.index(nic))
     if len(indices) > 1:
-        raise Misfit(f"{nic} is not at the same place on every host", "nic")
+        raise Misfit(f"{nic} is not at the same place on every host", key)
     return indices.pop()
 
 
-def _port(text: str, topology: Topology, index: int) -> PortRef:
-    """A switch port written SWITCH:NUMBER."""
+def _port(text: str, topology: Topology, *where: str | int) -> PortRef:
+    """A switch port written SWITCH:NUMBER, at that place of the spec."""
     node, _, number = text.partition(":")
     try:
         topology.switch(node)
         topology.link_at(PortRef(node, int(number)))
     except (ValueError, KeyError):
-        raise Misfit(f"{text!r} is no connected switch port; write it like 'leaf1:5'", "pcap", index) from None
+        raise Misfit(f"{text!r} is no connected switch port; write it like 'leaf1:5'", *where) from None
     return PortRef(node, int(number))
 
 
 __all__ = [
+    "Event",
     "Experiment",
+    "Job",
+    "Optical",
     "Placement",
     "Policy",
     "Spec",

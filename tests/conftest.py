@@ -10,6 +10,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("paralet", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("paralet")
 
 INTEGRATION = Path(__file__).parent / "integration"
 
@@ -33,6 +37,11 @@ def missing_for_integration() -> str | None:
         return f"emul cannot be imported: {error}"
     faults = [finding for finding in emul.probe() if not finding.ok]
     return "; ".join(f"{fault.name}: {fault.detail} ({fault.remedy})" for fault in faults) or None
+
+
+def pytest_configure() -> None:
+    # A shell that starts pytest in the background has it ignore Ctrl-C, and all its children with it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,2 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planners: pure functions from a topology and its traffic to the path of every flow."""
+"""Planners: pure functions from a fabric and its commodities to the path of every one. docs/planners.md compares them.
+
+"Cohen et al." is O. Cohen, J. Yallouz, M. Schapira, S. Belkar and T. Mizrahi, "Routing for Large ML Models",
+arXiv:2503.05324, 2025.
+
+All take a `Clos` and `Commodities` and give a `Plan`, which tells the rates that it predicts and how far from the
+optimum it may be.
+"""
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from sdn.planners.annealing import annealing
+from sdn.planners.bounds import Bound, congestion_bound
+from sdn.planners.cabling import Cabling, cabling
+from sdn.planners.ecmp import ecmp, ecmp_hashed
+from sdn.planners.greedy import greedy
+from sdn.planners.ilp import ilp
+from sdn.planners.incremental import Change, Incremental, Route, repair
+from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Plan
+from sdn.planners.objective import Fairness
+from sdn.planners.optimal import optimal
+from sdn.planners.order import c4p, crux, largest_first
+from sdn.planners.rates import max_min_rates
+
+PLANNERS: MappingProxyType[str, Callable[[Clos, Commodities], Plan]] = MappingProxyType(
+    {"ecmp": ecmp, "greedy": greedy, "annealing": annealing, "ilp": ilp, "optimal": optimal}
+)
+"""Every planner by its name."""
+
+__all__ = [
+    "LOCAL",
+    "PLANNERS",
+    "UNREACHABLE",
+    "Bound",
+    "Cabling",
+    "Change",
+    "Clos",
+    "Commodities",
+    "Fairness",
+    "Incremental",
+    "Plan",
+    "Route",
+    "annealing",
+    "c4p",
+    "cabling",
+    "congestion_bound",
+    "crux",
+    "ecmp",
+    "ecmp_hashed",
+    "greedy",
+    "ilp",
+    "largest_first",
+    "max_min_rates",
+    "optimal",
+    "repair",
+]

@@ -3,9 +3,17 @@
 
 from collections.abc import Callable
 
-from testbed.bench import transport
+from testbed.bench import controller, fluid, planner, plugin, scale, stress, transport
 from testbed.bench.frame import Result, Row
 
-BENCHES: dict[str, Callable[[], Result]] = {"transport": transport.measure}
+BENCHES: dict[str, Callable[[], Result]] = {
+    "transport": transport.measure,
+    "scale": scale.measure,
+    "plugin": plugin.measure,
+    "planner": planner.measure,
+    "fluid": fluid.measure,
+    "controller": controller.measure,
+    "stress": stress.measure,
+}
 
 __all__ = ["BENCHES", "Result", "Row"]

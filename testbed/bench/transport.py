@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`soft` between two processes on loopback beside a plain TCP stream: throughput and latency by message size.
+"""`soft` between two processes on loopback beside a plain TCP stream: throughput, processor time, latency by size.
 
 The measuring is done by a native program, so that Python is on neither side of the comparison. It prints one JSON
-object a line and repetition: {"metric", "case", "unit", "ours", "peer", "peer_name"}.
+object a line and repetition: {"metric", "case", "unit", "ours"}, with "peer" and "peer_name" where there is a peer.
 """
 
 import json
+import math
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,25 +18,30 @@ from testbed.progress import Steps
 
 def measure() -> Result:
     """Run the program and fold what it prints. Raises InputError when it is not built, TestbedError when it fails."""
-    import hostlib
-
-    try:
-        program = hostlib.bench_program()
-    except FileNotFoundError as error:
-        raise InputError(str(error)) from error
+    program = bench_program()
     with Steps(None, every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
-        for one in run(program):
+        for one in run(program, "transport"):
             measurements.append(one)
             steps.now(f"{one.metric} of {one.case}")
             steps.advance()
     return result("transport", measurements)
 
 
-def run(program: Path) -> Iterator[Measurement]:
-    """What `program` measures, as it comes. Raises TestbedError when it fails or prints anything else."""
-    with subprocess.Popen([program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+def bench_program() -> Path:
+    """The native program. Raises InputError when it is not built."""
+    import hostlib
+
+    try:
+        return hostlib.bench_program()
+    except FileNotFoundError as error:
+        raise InputError(str(error)) from error
+
+
+def run(program: Path, bench: str) -> Iterator[Measurement]:
+    """What `bench` of `program` measures, as it comes. Raises TestbedError when it fails or prints anything else."""
+    with subprocess.Popen([program, bench], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None  # it is a pipe
         try:
             for line in process.stdout:
@@ -49,6 +55,6 @@ def run(program: Path) -> Iterator[Measurement]:
 
 def _parsed(line: str) -> Measurement:
     try:
-        return Measurement(**json.loads(line))
+        return Measurement(**{"peer": math.nan, "peer_name": "", **json.loads(line)})
     except (TypeError, ValueError) as error:
         raise TestbedError(f"the benchmark printed {line.strip()!r}, which is no measurement") from error

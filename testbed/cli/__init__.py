@@ -6,10 +6,15 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from testbed.cli.bench import bench
+from testbed.cli.controller import controller
 from testbed.cli.doctor import doctor
+from testbed.cli.gpu import gpu
 from testbed.cli.group import OneSentenceGroup
+from testbed.cli.papers import papers
+from testbed.cli.plugin import plugin
 from testbed.cli.predict import predict
 from testbed.cli.run import run
+from testbed.cli.stat import stat
 
 __all__ = ["main"]
 
@@ -39,5 +44,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (run, doctor, predict, bench):
+for _command in (run, controller, doctor, predict, stat, plugin, gpu, bench, papers):
     main.add_command(_command)

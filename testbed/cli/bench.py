@@ -12,9 +12,10 @@ from testbed.bench import BENCHES, Result
 @click.argument("name", metavar="NAME", type=click.Choice(list(BENCHES)))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def bench(name: str, as_json: bool) -> None:
-    """Measure NAME (transport) beside its peer and print the ratios, ours / peer.
+    """Measure NAME beside its peer, or the best of its cases, and print the ratios, ours / peer.
 
-    docs/performance.md says for every metric which way is better.
+    docs/performance.md says for every metric which way is better; docs/planners.md does for planner,
+    docs/path-service.md for controller.
     """
     result = BENCHES[name]()
     if as_json:

@@ -2,7 +2,7 @@
 """`paralet doctor`: what this machine can do, what is missing, and the command that mends it."""
 
 import json
-from collections.abc import Callable
+from ctypes.util import find_library
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,6 +10,8 @@ import click
 
 import emul
 from emul import Finding
+from testbed import rdma_devices
+from testbed.rdma_devices import RdmaDevice, RdmaPort
 
 
 @click.command(epilog="Example: paralet doctor")
@@ -23,16 +25,20 @@ def doctor(context: click.Context, as_json: bool) -> None:
     findings = [*emul.probe(), *examine()]
     ready = all(finding.ok for finding in findings)
     if as_json:
-        click.echo(json.dumps({"ready": ready, "findings": [asdict(finding) for finding in findings]}, indent=2))
+        answer = {
+            "ready": ready,
+            "findings": [asdict(finding) for finding in findings],
+            "rdma_devices": [asdict(device) for device in _rdma_devices()],
+        }
+        click.echo(json.dumps(answer, indent=2))
     else:
         _print(findings, ready)
     context.exit(0 if ready else 1)
 
 
 def examine() -> list[Finding]:
-    """What the host library finds here. Devices that later versions can use are only told, never missed."""
-    checks: tuple[Callable[[], Finding], ...] = (_engine, _verbs, _gpu)
-    return [check() for check in checks]
+    """What the host library finds here. RDMA devices and GPUs are only told, never missed."""
+    return [_engine(), *rdma_findings(), _gpu()]
 
 
 def _engine() -> Finding:
@@ -44,9 +50,40 @@ def _engine() -> Finding:
     return Finding("native engine", True, f"back end soft (RoCEv2 over UDP sockets); devices: {devices}", "")
 
 
-def _verbs() -> Finding:
-    devices = _names(Path("/sys/class/infiniband"))
-    return Finding("RDMA devices", True, ", ".join(devices) or "none; this version does not use any", "")
+def rdma_findings() -> list[Finding]:
+    """A finding for each RDMA device with its ports and GIDs, or one that says how to come by a device."""
+    what, names = "RDMA devices", rdma_devices.names()
+    if find_library("ibverbs") is None:
+        found = f"{', '.join(names) or 'none'}; back end verbs needs libibverbs"
+        return [Finding(what, True, f"optional: {found}", "apt install ibverbs-providers")]
+    if not names:
+        return [Finding(what, True, "optional: none; the kernel's SoftRoCE can be had in a guest", "make softroce")]
+    try:
+        return [_rdma_device(device) for device in rdma_devices.devices()]
+    except ImportError:
+        return [Finding(what, True, f"optional: {', '.join(names)}; pyverbs tells more", "apt install python3-pyverbs")]
+    except OSError as error:
+        return [Finding(what, True, str(error), "")]
+
+
+def _rdma_devices() -> list[RdmaDevice]:
+    try:
+        return rdma_devices.devices()
+    except (ImportError, OSError):
+        return []
+
+
+def _rdma_device(device: RdmaDevice) -> Finding:
+    label = {True: "honoured", False: "ignored", None: "unknown for this driver"}[device.flow_label]
+    ports = "; ".join(_rdma_port(port) for port in device.ports)
+    return Finding(
+        f"RDMA device {device.name}", True, f"{device.driver or 'unknown driver'}, flow label {label}; {ports}", ""
+    )
+
+
+def _rdma_port(port: RdmaPort) -> str:
+    gids = ", ".join(f"{gid.index} {gid.address} ({gid.type})" for gid in port.gids) or "none"
+    return f"port {port.number} {port.state}, MTU {port.mtu}, GIDs {gids}"
 
 
 def _gpu() -> Finding:

@@ -27,6 +27,7 @@ from netmodel import (
 )
 from netmodel import Path as FabricPath
 from testbed import spec
+from testbed.cli.options import topology_file
 from testbed.errors import InputError
 
 HASHES: dict[str, Callable[[], EcmpHash]] = {
@@ -47,14 +48,7 @@ _SHOWN_PORTS = 8
 @click.argument("src")
 @click.argument("dst")
 @click.argument("port", type=click.IntRange(0, 65535), required=False)
-@click.option(
-    "--topology",
-    "topology_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="A topology, or an experiment spec that has one.",
-)
+@topology_file()
 @click.option("--via", metavar="SWITCH", help="List the UDP source ports whose path crosses this switch.")
 @click.option(
     "--hash",

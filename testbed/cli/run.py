@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet run`: check a spec, run it in a sandbox, judge what was seen, write the results."""
+"""`paralet run`: check a spec, run it in a sandbox or a guest, judge what was seen, write the results."""
 
 import json
 import sys
@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 import emul
-from emul import sandbox
-from testbed import results, spec
+from emul import guest, rxe, sandbox
+from testbed import progress, results, spec
 from testbed.errors import InputError, TestbedError
-from testbed.spec import Experiment
+from testbed.spec import Experiment, FabricName
 
 _OWN_STATUS = (1, 2)
 """With these the runner has said on standard error what went wrong."""
@@ -31,6 +31,20 @@ _OWN_STATUS = (1, 2)
 )
 @click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Run N seeds instead of the spec's.")
 @click.option("--policy", "policies", metavar="NAME", multiple=True, help="Run only this policy; may be repeated.")
+@click.option(
+    "--fabric",
+    type=click.Choice(["mininet", "fluid", "softroce"]),
+    help="Run on this fabric instead of the spec's.",
+)
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    metavar="SECONDS",
+    type=click.IntRange(min=1),
+    default=guest.GuestOptions().time_limit_s,
+    show_default=True,
+    help="How long a guest may take, its boot included.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table.")
 @click.pass_context
 def run(
@@ -39,19 +53,30 @@ def run(
     results_dir: Path,
     seeds: int | None,
     policies: tuple[str, ...],
+    fabric: FabricName | None,
+    time_limit_s: int,
     as_json: bool,
 ) -> None:
     """Run the experiment in the file SPEC and write a report.
 
-    Needs root: the fabric is emulated in namespaces of its own, which vanish when the run ends. Writes summary.json,
-    report.html, plots, CSV files and logs to DIR/NAME, where NAME is the spec's.
+    Fabric mininet needs root: it is emulated in namespaces of its own, which vanish when the run ends. Fabric fluid is
+    a model and needs nothing. On fabric softroce hosts have RDMA devices of a Linux kernel; where this machine's lacks
+    them, a guest runs it, slowly. Writes summary.json, report.html, plots, CSV files and logs to DIR/NAME, where NAME
+    is the spec's.
     """
-    experiment = spec.load(spec_file, policies=policies, seeds=seeds)
-    require_machine()
+    experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
+    modelled = experiment.spec.fabric == "fluid"
+    if not modelled:
+        require_machine()
     folder = results_dir / experiment.spec.name
     _make(folder)
     (folder / results.SPEC).write_text(spec.dump(experiment.spec))
-    _run_in_sandbox(folder)
+    if modelled:
+        _model(experiment, folder)
+    elif experiment.spec.fabric == "softroce" and not rxe.per_namespace():
+        _run_in_guest(folder, time_limit_s)
+    else:
+        _run_in_sandbox(folder)
     summary = _judge(experiment, folder, as_json)
     context.exit(0 if all(policy["verified"] for policy in summary["policies"]) else 1)
 
@@ -71,15 +96,46 @@ def _make(folder: Path) -> None:
         raise InputError(f"cannot write results to {folder}: {error.strerror}") from error
 
 
-def _run_in_sandbox(folder: Path) -> None:
-    """Run `testbed.runner`. Raises what its exit status means; it has told the reason itself."""
+def _model(experiment: Experiment, folder: Path) -> None:
+    """Run on the fluid fabric, in this process. Raises TestbedError."""
+    from testbed import fluid  # with the planners, which take a moment to load
+
+    with progress.Steps(len(experiment.seeds) * len(experiment.spec.policies), every_s=2.0) as steps:
+        fluid.observe(experiment, steps).save(folder / results.OBSERVATIONS)
+
+
+def _runner_argv(folder: Path) -> list[str]:
     argv = [sys.executable, "-m", "testbed.runner"]
     argv += ["--spec", str(folder / results.SPEC), "--out", str(folder / results.OBSERVATIONS)]
-    argv += ["--log-dir", str(folder / results.LOGS)]
+    return [*argv, "--log-dir", str(folder / results.LOGS)]
+
+
+def _run_in_sandbox(folder: Path) -> None:
+    """Run `testbed.runner`. Raises what its exit status means; it has told the reason itself."""
     try:
-        status = sandbox.run(argv)
+        # Nothing of an interrupted run is kept, so it need not end in order.
+        status = sandbox.run(_runner_argv(folder), grace_s=0.0)
     except sandbox.SandboxError as error:
         raise InputError(str(error)) from error
+    _check(status, folder)
+
+
+def _run_in_guest(folder: Path, time_limit_s: int) -> None:
+    """The same in a guest, whose console is kept beside the other logs."""
+    folder = folder.resolve()
+    options = guest.GuestOptions(time_limit_s=time_limit_s, writable=[folder])
+    console = folder / results.LOGS / "guest.log"
+    print("paralet: this kernel has no SoftRoCE for namespaces: starting a guest, which is slow", file=sys.stderr)
+    try:
+        status = guest.run(_runner_argv(folder), log=console, options=options, output=sys.stderr.buffer)
+    except guest.GuestError as error:
+        raise TestbedError(str(error)) from error
+    _check(status, folder)
+
+
+def _check(status: int, folder: Path) -> None:
+    if status:
+        progress.sweep()
     if status in (130, 143):
         raise click.Abort
     if status in _OWN_STATUS:

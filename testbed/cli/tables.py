@@ -21,10 +21,10 @@ def console() -> Console:
 
 
 def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
-    """An empty table; the columns `right` are aligned as numbers."""
+    """An empty table; the first column names the rows and stays whole, the columns `right` are aligned as numbers."""
     fresh = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in left:
-        fresh.add_column(name)
+    for index, name in enumerate(left):
+        fresh.add_column(name, no_wrap=index == 0)
     for name in right:
         fresh.add_column(name, justify="right")
     return fresh
@@ -52,13 +52,30 @@ def print_outcome(
             f"{result.mean_s / ideal_s:.2f}",
             f"{result.retransmits:,}",
             f"{uneven:.2f}",
-            "[green]all verified[/]" if result.verified else "[bold red]WRONG[/]",
+            _verdict(experiment, result),
         )
     out = console()
     out.print(outcome)
     predictions = summary["predictions"]
-    out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")
+    if experiment.spec.fabric == "fluid":
+        out.print("A model: no packet was sent, so no byte was verified and no path observed.")
+    elif experiment.spec.optical is not None:
+        taxes = [policy["bandwidth_tax"] for policy in summary["policies"]]
+        predicted, counted = ([tax for each in taxes for tax in each[kind]] for kind in ("predicted", "counted"))
+        out.print(
+            f"Bandwidth tax: {max(predicted):.2f} predicted for payload, at most {max(counted):.2f} counted with "
+            "headers and acknowledgements."
+        )
+    else:
+        out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")
     lost = sum(run.overruns for result in results for run in result.runs)
     if lost:
         out.print(f"[yellow]This machine was too slow for the rates: the emulation itself lost {lost:,} packets.[/]")
     out.print(f"Report: {report}", soft_wrap=True)
+
+
+def _verdict(experiment: Experiment, result: PolicyResult) -> str:
+    """Whether the bytes that arrived are right."""
+    if experiment.spec.fabric == "fluid":
+        return "modelled"
+    return "[green]all verified[/]" if result.verified else "[bold red]WRONG[/]"

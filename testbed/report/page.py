@@ -3,8 +3,10 @@
 
 import base64
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
@@ -12,8 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from testbed import metrics
+from testbed.jobs import bandwidth_taxes, fairness, speeds
 from testbed.metrics import FlowCheck, PolicyResult
+from testbed.networks import carried
+from testbed.recovery import paces_bps, recovery_s
 from testbed.report.plots import PLOTS, STYLE, Plot
+from testbed.sharing import sharing
 from testbed.spec import Experiment, dump, leaf_names
 
 _PNG_DPI = 144
@@ -37,9 +43,19 @@ def write(
         spec_text=dump(experiment.spec),
         ideal_s=ideal_s,
         policies=[_policy_row(experiment, result, ideal_s) for result in results],
+        jobs=[_jobs_row(experiment, result) for result in results] if len(experiment.jobs) > 1 else [],
+        recoveries=[_recovery_row(result) for result in results] if experiment.spec.events else [],
+        sharings=[_sharing_row(experiment, result) for result in results] if len(experiment.jobs) > 1 else [],
+        spines=[switch.name for switch in experiment.topology.switches if switch.role == "spine"],
         placement=list(zip(experiment.hosts, leaf_names(experiment), strict=True)),
         rule=experiment.spec.placement.rule,
+        services=[_service_row(result) for result in results if result.policy == "controller"],
+        networks=_network_rows(experiment, results) if experiment.local_nic is not None else [],
         checks=_check_rows(results, checks),
+        ways=_way_rows(experiment, results),
+        taxes=[(result.name, *bandwidth_taxes(experiment, run)) for result in results for run in result.runs]
+        if experiment.spec.optical
+        else [],
         seconds=sum(sum(result.completions_s) for result in results),
         figures=figures,
     )
@@ -70,6 +86,82 @@ def _policy_row(experiment: Experiment, result: PolicyResult, ideal_s: float) ->
         "jain": min(balance.jain for balance in balances),
         "slowest_flow_s": max(flow.completion_s for run in result.runs for flow in run.flows),
     }
+
+
+def _jobs_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    index = [fairness(experiment, run) for run in result.runs]
+    pace = [speeds(experiment, run) for run in result.runs]
+    return {
+        "name": result.name,
+        "mean_fairness": fmean(index),
+        "worst_fairness": min(index),
+        "slowdowns": [fmean(1 / run[n] for run in pace) for n in range(len(experiment.jobs))],
+    }
+
+
+def _sharing_row(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    told = [sharing(experiment, run) for run in result.runs]
+    return {
+        "name": result.name,
+        "by_spine": {
+            spine: [f"{job} {count / 1e6:.1f}" for job, count in sorted(jobs.items())]
+            for spine, jobs in told[0].by_spine.items()
+        },
+        "links": told[0].links,
+        "shared_links": max(one.shared_links for one in told),
+        "most_flows": max(one.most_flows for one in told),
+        "strays": sum(one.strays for one in told),
+    }
+
+
+def _recovery_row(result: PolicyResult) -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "recovery_ms": [1000 * moment for run in result.runs for moment in recovery_s(run)],
+        "cuts_ms": [
+            (1000 * (event.done_s - event.at_s), None if event.sent_s is None else 1000 * (event.sent_s - event.at_s))
+            for run in result.runs
+            for event in run.events
+            if event.what.startswith("cut ")
+        ],
+        "events": [[(event.what, event.at_s, event.done_s) for event in run.events] for run in result.runs],
+        "paces": [[f"{pace / 1e6:.0f}" for pace in paces_bps(run)] for run in result.runs],
+    }
+
+
+def _way_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[tuple[str, str, str, int]]:
+    """Of the first run on a direct-connect fabric: sender, receiver, the circuits and relays between, and bytes."""
+    run = results[0].runs[0]
+    placed = experiment.at(run.seed)
+    setting = placed.setting
+    if setting is None:
+        return []
+    rows = []
+    for flow in run.flows:
+        source, destination = placed.hosts[flow.src], placed.hosts[flow.dst]
+        there = setting.plan.connections[source, destination].there
+        nics = [placed.topology.host(port.node).nics[port.port - 1].name for port in there.ports]
+        stops = [f"{port.node} ({nic})" for port, nic in zip(there.ports, nics, strict=True)]
+        rows.append((source, destination, " → ".join([*stops, destination]), flow.bytes))
+    return rows
+
+
+def _service_row(result: PolicyResult) -> dict[str, Any]:
+    forecasts = [run.service.get("forecast") or {} for run in result.runs]
+    hits, misses = (sum(forecast.get(what, 0) for forecast in forecasts) for what in ("hits", "misses"))
+    clients: Counter[str] = Counter()
+    for run in result.runs:
+        clients.update(run.controller)
+    return {
+        "name": result.name,
+        "clients": clients,
+        "foreseen": hits + misses,
+        "hit_rate": f"{hits / (hits + misses):.0%}" if hits + misses else "-",
+    }
+
+
+def _network_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[dict[str, Any]]:
+    return [{"name": result.name, "switch": row} for result in results for row in carried(experiment, result.runs)]
 
 
 def _check_rows(results: Sequence[PolicyResult], checks: Sequence[FlowCheck]) -> list[dict[str, Any]]:

@@ -224,7 +224,7 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
     topology = experiment.topology
     tiers = [
         [switch.name for switch in topology.switches if switch.role == "spine"],
-        [switch.name for switch in topology.switches if switch.role == "leaf"],
+        [switch.name for switch in topology.switches if switch.role in ("leaf", "ocs")],
         [host.name for host in topology.hosts],
     ]
     figure, axes = _figure(8.4, 3.0)

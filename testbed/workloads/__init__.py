@@ -6,15 +6,46 @@ from typing import Annotated
 from pydantic import Field
 
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload
+from testbed.workloads.grid import Grid, GridWorkload
+from testbed.workloads.hierarchical import HierarchicalAllgather, HierarchicalAllreduce, HierarchicalReduceScatter
+from testbed.workloads.nccl import NcclAllreduce, NcclRingAllreduce, NcclTreeAllreduce
 from testbed.workloads.pairwise_alltoall import PairwiseAlltoall
 from testbed.workloads.permutation import Permutation
+from testbed.workloads.rail_alltoall import RailAlltoall
 from testbed.workloads.ring_allreduce import RingAllreduce
 
-AnyWorkload = Annotated[RingAllreduce | Permutation | PairwiseAlltoall, Field(discriminator="kind")]
+AnyWorkload = Annotated[
+    RingAllreduce
+    | Permutation
+    | PairwiseAlltoall
+    | HierarchicalAllgather
+    | HierarchicalReduceScatter
+    | HierarchicalAllreduce
+    | RailAlltoall
+    | NcclRingAllreduce
+    | NcclTreeAllreduce,
+    Field(discriminator="kind"),
+]
 KINDS: dict[str, type[Workload]] = {
     "ring_allreduce": RingAllreduce,
     "permutation": Permutation,
     "pairwise_alltoall": PairwiseAlltoall,
+    "hierarchical_allgather": HierarchicalAllgather,
+    "hierarchical_reduce_scatter": HierarchicalReduceScatter,
+    "hierarchical_allreduce": HierarchicalAllreduce,
+    "rail_alltoall": RailAlltoall,
+    "nccl_ring_allreduce": NcclRingAllreduce,
+    "nccl_tree_allreduce": NcclTreeAllreduce,
 }
 
-__all__ = ["KINDS", "AnyWorkload", "Buffers", "Elements", "Transfer", "Workload"]
+__all__ = [
+    "KINDS",
+    "AnyWorkload",
+    "Buffers",
+    "Elements",
+    "Grid",
+    "GridWorkload",
+    "NcclAllreduce",
+    "Transfer",
+    "Workload",
+]

@@ -98,7 +98,16 @@ class Workload(BaseModel, ABC):
 
     @abstractmethod
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The rank's output after the run, computed without communication."""
+        """The rank's `result` after the run, computed without communication."""
+
+    def result(self, rank: int, ranks: int) -> slice:
+        """The part of the output that `expected` is about: all of it, unless a kind says otherwise."""
+        return slice(None)
+
+    def phase_starts(self, ranks: int) -> tuple[int, ...]:
+        """Steps at which a rank begins only when it has done its part of all steps before. There are none by default:
+        every transfer starts as soon as the data that it needs are there."""
+        return ()
 
     def data(self, rank: int, seed: int) -> Elements:
         """The input that `rank` contributes: the same on every host that asks, different for every rank and seed.

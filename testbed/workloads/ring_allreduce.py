@@ -5,26 +5,46 @@ The input is cut into n chunks. In n - 1 steps of reduce-scatter each rank passe
 adds its own; in n - 1 steps of all-gather the finished chunks go once more around. Every link of the ring carries
 2 (n - 1) / n of the input. As in NCCL, each step's chunk is cut into slices, and a slice is passed on as soon as it has
 arrived, so that links stay busy across steps.
+
+The input may be shared out among several rings, in which rank r passes on to rank r + stride (TopoOpt's permutations).
 """
 
+from math import gcd
 from typing import Literal
 
+from pydantic import Field
+
+from testbed.errors import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
 
 
 class RingAllreduce(Workload):
-    """`kind: ring_allreduce`."""
+    """`kind: ring_allreduce`. `strides`: one ring for each, all at once, with an equal share of the input."""
 
     kind: Literal["ring_allreduce"] = "ring_allreduce"
+    strides: list[int] = Field(default=[1], min_length=1)
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises Misfit also when a stride does not visit all ranks, or comes twice."""
+        super().check_ranks(ranks)
+        for index, stride in enumerate(self.strides):
+            if not 1 <= stride < max(ranks, 2) or gcd(stride, ranks) != 1:
+                raise Misfit(f"+{stride} is no ring of {ranks} ranks: take one below and coprime", "strides", index)
+            if stride in self.strides[:index]:
+                raise Misfit(f"+{stride} is there twice", "strides", index)
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """2 (n - 1) steps; at step s rank r sends chunk (r - s) mod n to rank r + 1. `seed` plays no part."""
-        chunks = [(chunk * self.elements // ranks, (chunk + 1) * self.elements // ranks) for chunk in range(ranks)]
+        """2 (n - 1) steps; at step s a ring's r-th rank sends chunk (r - s) mod n to the next. `seed` plays no part."""
+        pieces = len(self.strides) * ranks
+        bounds = [piece * self.elements // pieces for piece in range(pieces + 1)]
         return tuple(
-            Transfer(step, part, rank, (rank + 1) % ranks, start, start, count, combine=step < ranks - 1)
+            Transfer(step, part, rank, (rank + stride) % ranks, start, start, count, combine=step < ranks - 1)
             for step in range(2 * (ranks - 1))
-            for rank in range(ranks)
-            for part, start, count in cut(*chunks[(rank - step) % ranks], self.slices)
+            for ring, stride in enumerate(self.strides)
+            for place in range(ranks)
+            for rank in [place * stride % ranks]
+            for chunk in [ring * ranks + (place - step) % ranks]
+            for part, start, count in cut(bounds[chunk], bounds[chunk + 1], self.slices)
         )
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
+from math import inf
 
 import pytest
 
-from emul.flow_dump import ObservedFlow, observed_flows, single_output, traced_output
+from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, single_output, traced_output
 from netmodel import Flow
 
 EXACT = (
@@ -37,9 +38,14 @@ Datapath actions: {}
 def test_exact_udp_flows_are_found_and_others_left_out() -> None:
     flow = Flow(IPv4Address("10.0.0.1"), IPv4Address("10.0.1.2"), 50000)
     assert list(observed_flows("\n".join(("flow-dump from the main thread:", EXACT, WILD, DROP, REWRITE)))) == [
-        ObservedFlow(flow, "leaf1-eth1", "leaf1-eth3"),
-        ObservedFlow(flow, "leaf1-eth1", "leaf1-eth4"),
+        ObservedFlow(flow, "leaf1-eth1", "leaf1-eth3", packets=3, bytes=12450, idle_s=0.5),
+        ObservedFlow(flow, "leaf1-eth1", "leaf1-eth4", packets=3, bytes=12450, idle_s=0.5),
     ]
+
+
+def test_a_flow_whose_packets_are_not_counted_yet_is_idle_for_ever() -> None:
+    (seen,) = observed_flows(EXACT.replace("packets:3, bytes:12450, used:0.5s", "packets:0, bytes:0, used:never"))
+    assert (seen.packets, seen.bytes, seen.idle_s) == (0, 0, inf)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +66,12 @@ def test_a_trace_names_its_output() -> None:
     assert traced_output(TRACE.format("leaf1-eth3")) == "leaf1-eth3"
     assert traced_output(TRACE.format("drop")) is None
     assert traced_output("ovs-appctl: no such bridge") is None
+
+
+def test_counters_go_by_the_in_port_of_the_rule() -> None:
+    text = """
+ cookie=0x57a4, duration=4.206s, table=0, n_packets=0, n_bytes=0, priority=170,ip,in_port=1 actions=drop
+ cookie=0x57a4, duration=4.206s, table=0, n_packets=12, n_bytes=504, priority=170,ip,in_port=5 actions=drop
+ cookie=0x0, duration=4.206s, table=0, n_packets=3, n_bytes=30, priority=0 actions=drop
+"""
+    assert list(counted_by_port(text)) == [(1, 0), (5, 12)]

@@ -39,12 +39,6 @@ def test_names_too_long_for_the_kernel_are_refused_with_the_port() -> None:
         Layout(renamed(TOPOLOGY, "leaf1", "averyverylongname"))
 
 
-def test_optical_switches_are_refused() -> None:
-    optical = replace(TOPOLOGY, switches=(*TOPOLOGY.switches, Switch("ocs1", "ocs", 99, 99)))
-    with pytest.raises(LayoutError, match="'ocs1' is an optical circuit switch"):
-        Layout(optical)
-
-
 def test_switch_ports_are_shaped_at_their_links_rates() -> None:
     lines = Layout(TOPOLOGY).switch_shape_lines()
     assert any("dev leaf1-eth1 root" in line and "rate 20000000bit" in line for line in lines)

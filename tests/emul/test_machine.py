@@ -47,6 +47,12 @@ def test_the_kernel_module_is_optional() -> None:
     assert finding("kernel datapath").ok
 
 
+def test_mininet_leaves_other_loggers_alone() -> None:
+    script = "import logging, emul.mininet_net; logging.basicConfig(level='INFO'); logging.getLogger('x').info('heard')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "heard" in done.stderr
+
+
 def test_importing_the_package_needs_nothing_that_may_be_missing() -> None:
     script = "import sys, emul; sys.exit(any(name.split('.')[0] in ('mininet', 'os_ken') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -18,7 +18,7 @@ from .conftest import A, B, join
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": "best"}, "policy must be one of ecmp, pinned, adaptive, not 'best'"),
+        ({"policy": "best"}, "policy must be one of ecmp, pinned, adaptive, controller, not 'best'"),
         ({"lanes": 0}, "lanes must be 1 to 1024, not 0"),
         ({"lanes": 1025}, "lanes must be 1 to 1024, not 1025"),
         ({"path_mtu": 1500}, "path_mtu must be one of 256, 512, 1024, 2048, 4096, not 1500"),

@@ -41,7 +41,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Outer pytest: run the item's module in a sandbox unless it has been, and replay the item's reports."""
     if item.get_closest_marker("sandboxed") is None or sandbox.inside() or not all(f.ok for f in probe()):
         return None  # the usual protocol, which skips with the reason where the machine cannot run it
@@ -55,6 +55,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     for data in reports:
         item.ihook.pytest_runtest_logreport(report=pytest.TestReport._from_json(data))
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    # What a test before this one set up and this one would share (its folder) is to be over when the next does not.
+    item.session._setupstate.teardown_exact(nextitem)
     return True
 
 

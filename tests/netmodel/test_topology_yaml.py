@@ -96,7 +96,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         (COMPACT, "leaf_spine:", "leafspine:", "1: leafspine: unknown key; did you mean 'leaf_spine'?"),
         (COMPACT, "name: lab", "name: 5", "9: leaf_spine.name: must be a valid string, not 5"),
         (COMPACT, "leaf_spine:", "name: x\nleaf_spine:", "1: name: give either leaf_spine or name, not both"),
-        (SPELT_OUT, "name: pair\n", "", "1: a topology needs either leaf_spine, or name"),
+        (SPELT_OUT, "name: pair\n", "", "1: a topology needs one of leaf_spine, rail_optimised,"),
         (SPELT_OUT, "10.0.0.2", "10.0.0.1", "8: hosts[1].nics[0].address: hosts 'h1' and 'h2' both have address"),
         (SPELT_OUT, "10.0.0.2", "10.0.0", "8: hosts[1].nics[0].address: '10.0.0' is not an IPv4 address"),
         (SPELT_OUT, "10.0.0.2", "7", "8: hosts[1].nics[0].address: 7 is not an IPv4 address"),

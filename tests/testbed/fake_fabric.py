@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from netmodel import Flow, PortRef
+from emul.flow_dump import ObservedFlow
+from netmodel import Flow, Link, PortRef
+from sdn.steering import Steering
 from testbed import metrics
 from testbed.messages import Lane
-from testbed.observations import LinkLoad, Observations, PairFlow, RankLane, RunRecord, Sample, SeenFlow
+from testbed.observations import JobRecord, LinkLoad, Observations, PairFlow, RankLane, RunRecord, Sample, SeenFlow
 from testbed.runner import host_ports
 from testbed.spec import Experiment
 
@@ -32,6 +34,8 @@ class FakeFabric:
     def __init__(self, experiment: Experiment) -> None:
         self._topology = experiment.topology
         self._readings = 0
+        self.told: list[tuple[Link, bool]] = []
+        self.steered: list[Steering | None] = []
 
     def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
         self._topology.host(host_name)
@@ -48,6 +52,18 @@ class FakeFabric:
 
     def overruns(self) -> Mapping[PortRef, int]:
         return {}
+
+    def crossing(self, link: Link, within_s: float) -> Sequence[ObservedFlow]:
+        return [ObservedFlow(Flow(IPv4Address("127.1.0.1"), IPv4Address("127.1.1.1"), 50_000), "", "", 2, 4000, 0.1)]
+
+    def steer(self, steering: Steering | None) -> None:
+        self.steered.append(steering)
+
+    def strays(self) -> Mapping[PortRef, int]:
+        return {PortRef("leaf1", 1): 0, PortRef("leaf1", 2): 7}
+
+    def set_link(self, link: Link, up: bool) -> None:
+        self.told.append((link, up))
 
 
 def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
@@ -83,8 +99,9 @@ def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
                             ),
                         )
                     )
-                    ports = metrics.predicted_choices(experiment.topology, flow)
-                    for port in metrics.predicted_path(experiment.topology, flow):
+                    routes = experiment.routes(policy.name)
+                    ports = metrics.predicted_choices(experiment, flow, routes)
+                    for port in metrics.predicted_path(experiment, flow, routes):
                         sent[str(port)] += 10_100
                     seen.append(
                         SeenFlow(
@@ -112,6 +129,10 @@ def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
                         for part in (0.25, 0.5, 1.0)
                     ],
                     seen=seen,
+                    jobs=[
+                        JobRecord(name=job.name, ranks=job.size, completion_s=total_s * (n + 1) / len(experiment.jobs))
+                        for n, job in enumerate(experiment.jobs)
+                    ],
                 )
             )
     return Observations(runs=runs)

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import emul
-from emul import Finding, sandbox
+from emul import Finding, guest, rxe, sandbox
 from netmodel import dump_topology
 from testbed import bench
 from testbed.bench.frame import Measurement, result
@@ -202,6 +202,54 @@ def test_wrong_bytes_fail_the_run(tmp_path: Path, ready_machine: None, monkeypat
     done = paralet("run", tmp_path / "spec.yaml", "--results", tmp_path / "out")
     assert done.exit_code == 1
     assert "WRONG" in done.stdout
+
+
+def test_fabric_softroce_runs_in_a_guest_where_the_kernel_is_no_help(
+    tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted: list[tuple[Path, guest.GuestOptions]] = []
+
+    def run(argv: Sequence[str], *, log: Path, options: guest.GuestOptions, **_: Any) -> int:
+        from testbed.spec import load
+
+        words = dict(zip(argv[3::2], argv[4::2], strict=True))
+        made_up(load(Path(words["--spec"]))).save(Path(words["--out"]))
+        booted.append((log, options))
+        return 0
+
+    monkeypatch.setattr(rxe, "per_namespace", lambda: False)
+    monkeypatch.setattr(guest, "run", run)
+    done = paralet(
+        *("run", write_spec(tmp_path), "--results", tmp_path / "out", "--fabric", "softroce"),
+        *("--time-limit", 77, "--json"),
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["fabric"] == "softroce"
+    ((log, options),) = booted
+    folder = tmp_path / "out" / "small"
+    assert (log, options.writable, options.time_limit_s) == (folder / "logs" / "guest.log", [folder], 77)
+
+
+def test_fabric_softroce_needs_no_guest_where_the_kernel_has_rxe_in_namespaces(
+    tmp_path: Path, sandboxed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rxe, "per_namespace", lambda: True)
+    monkeypatch.setattr(guest, "run", lambda *_, **__: pytest.fail("no guest is needed"))
+    done = paralet("run", write_spec(tmp_path), "--results", tmp_path / "out", "--fabric", "softroce")
+    assert done.exit_code == 0, done.output
+
+
+def test_a_guest_that_cannot_be_had_is_one_sentence(
+    tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> int:
+        raise guest.GuestError("the guest needs qemu-system-x86_64 (qemu-system-x86, from Debian); install it")
+
+    monkeypatch.setattr(rxe, "per_namespace", lambda: False)
+    monkeypatch.setattr(guest, "run", run)
+    done = paralet("run", write_spec(tmp_path, fabric="softroce"), "--results", tmp_path / "out")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("paralet: the guest needs qemu-system-x86_64")
 
 
 # doctor

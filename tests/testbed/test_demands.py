@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netmodel import Flow, OvsHash, PortRef, Topology, leaf_spine, path_of
+from netmodel import Flow, OvsHash, PortRef, Topology, leaf_spine, path_of, rail_only
 from testbed.demands import bytes_by_pair, disjoint_paths, ideal_s
 from testbed.placement import PlacementError, leaf_of, place
 from testbed.ports import port_tables
@@ -37,6 +37,12 @@ def test_every_hop_of_a_cross_leaf_ring_crosses_leaves(leaves: int, hosts: int) 
     placed = place(topology, "cross_leaf", leaves * hosts)
     assert len(set(placed)) == leaves * hosts
     assert all(leaf_of(topology, a) != leaf_of(topology, b) for a, b in pairwise([*placed, placed[0]]))
+
+
+def test_in_order_is_the_order_of_the_topology() -> None:
+    rails = rail_only(2, 2, MBIT, MBIT)
+    assert place(rails, "in_order", 3) == ("d1g1", "d1g2", "d2g1")
+    assert place(rails, "packed", 3) == ("d1g1", "d2g1", "d1g2")
 
 
 def test_packed_fills_leaf_after_leaf_and_random_obeys_its_seed() -> None:
@@ -112,7 +118,7 @@ def test_ports_of_a_table_take_the_planned_path(seed: int, lanes: int) -> None:
     topology = fabric(hosts=2)
     hosts = place(topology, "cross_leaf", 8)
     paths = disjoint_paths(topology, hosts, schedule("ring_allreduce", 8))
-    tables = port_tables(topology, hosts, paths, lanes, seed)
+    tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=OvsHash())
     assert {(src, dst) for src, row in tables.items() for dst in row} == set(paths)
     for (src, dst), path in paths.items():
         ports = tables[src][dst]

@@ -14,6 +14,7 @@ from testbed.errors import TestbedError
 from testbed.movement import Connections, RankRun, Timings, TransferTimeout
 from testbed.workloads import KINDS, Buffers, Transfer, Workload
 from tests.testbed.tcp_transport import TcpConnection, TcpTransport
+from tests.testbed.test_schedules import DTYPES, FLAT
 
 
 class Mesh:
@@ -38,7 +39,14 @@ def run_all(workload: Workload, ranks: int, seed: int, **options: int) -> tuple[
     mesh = Mesh(ranks)
     transfers = workload.schedule(ranks, seed)
     runs = [
-        RankRun(rank, transfers, buffers[rank], sends_in_flight=workload.sends_in_flight, **options)
+        RankRun(
+            rank,
+            transfers,
+            buffers[rank],
+            sends_in_flight=workload.sends_in_flight,
+            phase_starts=workload.phase_starts(ranks),
+            **options,
+        )
         for rank in range(ranks)
     ]
     with ThreadPoolExecutor(ranks) as pool:
@@ -46,8 +54,7 @@ def run_all(workload: Workload, ranks: int, seed: int, **options: int) -> tuple[
         return buffers, [job.result() for job in jobs]
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize("dtype", ["int64", "float32"])
+@pytest.mark.parametrize(("kind", "dtype"), [(kind, dtype) for kind in FLAT for dtype in DTYPES[kind]])
 @pytest.mark.parametrize("ranks", [2, 5])
 def test_every_rank_ends_with_the_truth(kind: str, dtype: str, ranks: int) -> None:
     workload = KINDS[kind].model_validate({"kind": kind, "bytes": 40_000, "slices": 3, "dtype": dtype})

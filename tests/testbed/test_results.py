@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from testbed import metrics, report, results
-from testbed.observations import Observations
+from testbed.jobs import fairness
+from testbed.observations import HappenedEvent, Observations
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment
 from tests.testbed.fake_fabric import made_up
@@ -66,6 +67,7 @@ def test_tables_are_complete(tmp_path: Path) -> None:
             rows[path.name] = list(csv.DictReader(file))
     assert {name: len(table) for name, table in rows.items()} == {
         "steps.csv": 4 * 6,
+        "jobs.csv": 4,
         "flows.csv": 4 * 4,
         "lanes.csv": 4 * 4,
         "links.csv": 4 * 16,  # eight links, both ends
@@ -97,6 +99,44 @@ def test_report_is_self_contained_and_has_every_plot(tmp_path: Path, policies: i
     assert all(reference.startswith("data:image/svg+xml;base64,") for reference in references.found)
     text = re.sub(r"<[^>]+>", " ", page)
     for expected in ("cross_leaf", "rank k is on leaf k mod 2", "all verified", "p0", "0.010"):
+        assert expected in text
+
+
+def test_jobs_events_and_controllers_are_told_where_there_are_any(tmp_path: Path) -> None:
+    policies = [{"name": "optimal", "policy": "controller"}, {"name": "ecmp", "policy": "ecmp"}]
+    made = experiment(tmp_path, policies=policies, jobs=2, events=[{"at_s": 0.5, "cut": "leaf1:3"}], seeds=1)
+    first, second = made_up(made).runs
+    cut = HappenedEvent(what="cut leaf1:3", at_s=0.5, done_s=0.52, sent_s=0.507, concerned=["leaf1:1"])
+    forecast = {"hits": 3, "misses": 1, "unforeseen": 4, "rate": 0.75}
+    first = first.model_copy(
+        update={
+            "events": [cut],
+            "controller": {"announces": 4321, "assigns": 5, "reverted": 6},
+            "service": {"forecast": forecast, "counts": {"prepared plans used": 1}},
+        }
+    )
+    second = second.model_copy(update={"events": [cut.model_copy(update={"sent_s": None})]})
+    summary = judged(made, Observations(runs=[first, second]), tmp_path)
+    planned, ecmp = summary["policies"]  # type: ignore[misc]
+    assert planned["jobs"] == {
+        job.name: [record.completion_s] for job, record in zip(made.jobs, first.jobs, strict=True)
+    }
+    assert planned["fairness"] == [pytest.approx(fairness(made, first))]
+    assert planned["events"] == [[cut.model_dump()]]
+    assert planned["forecasts"] == [forecast]
+    assert planned["service"] == [{"prepared plans used": 1}]
+    assert planned["clients"] == [first.controller]
+    assert not {"forecasts", "service", "clients"} & ecmp.keys()
+    assert summary["predictions"] == {"checked": 0, "matched": 0}  # flows went round the cut link
+    text = re.sub(r"<[^>]+>", " ", (tmp_path / "report.html").read_text())
+    for expected in (
+        "Who had to wait",
+        "What happened meanwhile",
+        "What the controller did",
+        "4321",
+        "75%",
+        "cut leaf1:3",
+    ):
         assert expected in text
 
 

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from netmodel import Link, PortRef
+from sdn.source_routing import in_order
 from testbed import messages
 from testbed.agents import AgentError, Agents
+from testbed.errors import TestbedError
 from testbed.observations import RunRecord
 from testbed.progress import Steps
 from testbed.runner import Runner
@@ -32,7 +35,9 @@ def scripted(folder: Path, program: str) -> Agents:
     return Agents(FakeFabric(made).popen, made.hosts[:1], folder / "logs", [sys.executable, "-c", program])
 
 
-@pytest.mark.parametrize("kind", ["ring_allreduce", "permutation", "pairwise_alltoall"])
+@pytest.mark.parametrize(
+    "kind", ["ring_allreduce", "permutation", "pairwise_alltoall", "nccl_ring_allreduce", "nccl_tree_allreduce"]
+)
 def test_runs_every_policy_with_every_seed(tmp_path: Path, kind: str) -> None:
     records = run(tmp_path, workload={"kind": kind, "bytes": 80_000, "slices": 2})
     assert [(record.policy, record.seed) for record in records] == [
@@ -49,6 +54,61 @@ def test_runs_every_policy_with_every_seed(tmp_path: Path, kind: str) -> None:
         assert all(load.tx_bytes > 0 for load in record.links)
     assert [len(record.seen) for record in records] == [1, 0, 0, 0]  # each flow is told when it is first seen
     assert {log.name for log in (tmp_path / "logs").iterdir()} == {f"agent-h{n}.log" for n in range(1, 5)}
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_jobs_run_side_by_side_or_one_after_the_other(tmp_path: Path, alone: bool) -> None:
+    policies = [{"name": "ecmp", "policy": "ecmp", "alone": alone}]
+    (record,) = run(tmp_path, jobs=2, policies=policies, seeds=1)
+    assert record.wrong_bytes == 0
+    assert [(job.name, job.ranks) for job in record.jobs] == [("job1", 2), ("job2", 2)]
+    assert record.completion_s == max(job.completion_s for job in record.jobs)
+    assert {(flow.src, flow.dst) for flow in record.flows} == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    assert all(0 < flow.completion_s <= record.completion_s for flow in record.flows)
+
+
+def test_every_seed_places_the_ranks_anew(tmp_path: Path) -> None:
+    records = run(tmp_path, placement={"rule": "random", "ranks": 3, "redraw": True}, seeds=4)
+    assert len(records) == 8
+    assert all(record.wrong_bytes == 0 for record in records)
+
+
+def test_switches_are_steered_for_the_runs_that_want_it_and_only_for_these(tmp_path: Path) -> None:
+    policies = [{"name": "ecmp", "policy": "ecmp"}, {"name": "sr", "policy": "source_routing"}]
+    made = on_loopback(experiment(tmp_path, policies=policies))
+    fabric = FakeFabric(made)
+    with Steps(1) as steps:
+        records = list(Runner(made, fabric, tmp_path / "logs", TCP_AGENT).runs(steps))
+    steering = in_order(made.topology)
+    assert fabric.steered == [steering, None, steering]
+    assert [record.strays for record in records] == [{}, {"leaf1:2": 7}] * 2
+    assert [len(record.seen) for record in records] == [1, 1, 1, 1]  # the datapath's table was emptied each time
+
+
+def test_events_happen_in_their_time_and_links_are_mended_in_the_end(tmp_path: Path) -> None:
+    events = [{"at_s": 0.02, "mend": "leaf1:4"}, {"at_s": 0.0, "cut": "leaf1:3"}]
+    workload = {"kind": "ring_allreduce", "bytes": 40_000_000}
+    made = on_loopback(experiment(tmp_path, events=events, workload=workload, seeds=1))
+    fabric = FakeFabric(made)
+    with Steps(1) as steps:
+        records = list(Runner(made, fabric, tmp_path / "logs", TCP_AGENT).runs(steps))
+    first, second = (made.topology.link_at(PortRef("leaf1", port)) for port in (3, 4))
+    assert fabric.told == [(first, False), (second, True), (first, True)] * 2
+    for record in records:
+        assert [event.what for event in record.events] == ["cut leaf1:3", "mend leaf1:4"]
+        assert [event.concerned for event in record.events] == [["leaf2:1"], []]
+        assert 0 <= record.events[0].at_s <= record.events[0].done_s <= record.events[1].done_s
+
+
+def test_an_event_that_fails_ends_the_run(tmp_path: Path) -> None:
+    made = on_loopback(experiment(tmp_path, events=[{"at_s": 0.0, "cut": "leaf1:3"}], seeds=1))
+
+    class Stuck(FakeFabric):
+        def set_link(self, link: Link, up: bool) -> None:
+            raise TestbedError("the link is stuck")
+
+    with Steps(1) as steps, pytest.raises(TestbedError, match="the link is stuck"):
+        list(Runner(made, Stuck(made), tmp_path / "logs", TCP_AGENT).runs(steps))
 
 
 def test_a_failing_agent_gives_its_sentence_and_its_log(tmp_path: Path) -> None:

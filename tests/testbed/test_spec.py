@@ -27,6 +27,30 @@ def test_a_spec_says_who_runs_where(tmp_path: Path) -> None:
     assert made.seeds == (7, 3)
 
 
+def test_jobs_part_the_ranks_and_number_their_own_from_zero(tmp_path: Path) -> None:
+    made = experiment(tmp_path, jobs=2)
+    assert [(job.name, list(job.ranks)) for job in made.jobs] == [("job1", [0, 1]), ("job2", [2, 3])]
+    assert [made.job_of(rank).name for rank in range(4)] == ["job1", "job1", "job2", "job2"]
+    pairs = {(transfer.src, transfer.dst) for transfer in made.transfers(1)}
+    assert pairs == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    steps = [transfer.step for transfer in made.transfers(1)]
+    assert steps == sorted(steps)
+    assert experiment(tmp_path).transfers(1) == made.spec.workload.schedule(4, 1)
+    assert [job.size for job in experiment(tmp_path, jobs=[2, 2]).jobs] == [2, 2]
+
+
+def test_every_seed_may_draw_a_placement_of_its_own(tmp_path: Path) -> None:
+    drawn = experiment(tmp_path, placement={"rule": "random", "ranks": 2, "redraw": True}, seeds=8)
+    placements = [drawn.at(seed).hosts for seed in drawn.seeds]
+    assert drawn.hosts == placements[0]
+    assert placements == [drawn.at(seed).hosts for seed in drawn.seeds]
+    assert len(set(placements)) > 2
+    assert set(drawn.all_hosts) == {host for hosts in placements for host in hosts}
+    assert drawn.at(3).address(1) == str(drawn.topology.host(placements[2][1]).nics[0].address)
+    fixed = experiment(tmp_path, placement={"rule": "random"}, seeds=8)
+    assert {fixed.at(seed).hosts for seed in fixed.seeds} == {fixed.hosts}
+
+
 def test_a_number_of_seeds_counts_from_one(tmp_path: Path) -> None:
     assert experiment(tmp_path, seeds=3).seeds == (1, 2, 3)
 
@@ -65,8 +89,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": None}, "name: is missing"),
     ({"name": "../up"}, "name: "),
     ({"name": "latest"}, "name: 'latest' is the name of the link"),
-    ({"fabric": "fluid"}, "fabric: fluid is not part of this version"),
-    ({"fabric": "softroce"}, "fabric: softroce is not part of this version"),
+    ({"fabric": "fluid", "pcap": ["leaf1:1"]}, "pcap: fabric fluid has no packets to capture"),
+    ({"fabric": "fluid", "local_nic": "nic0"}, "local_nic: fabric fluid models one NIC of each host"),
+    (
+        {"fabric": "fluid", "policies": [{"name": "a", "policy": "adaptive"}]},
+        r"policies\[0\].policy: fabric fluid has no lanes that measure and move",
+    ),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "host_rate": 0}}}, "topology.leaf_spine.host_rate: rate 0 must lie"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "spines": 0}}}, "topology.leaf_spine"),
     ({"topology": {"file": "none.yaml"}}, "none.yaml: cannot be read"),
@@ -82,7 +110,43 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"pcap": ["h1:1"]}, r"pcap\[0\]: 'h1:1' is no connected switch port"),
     ({"pcap": ["leaf1"]}, r"pcap\[0\]: 'leaf1' is no connected switch port"),
     ({"policies": []}, "policies: "),
-    ({"policies": [{"name": "a", "policy": "spray"}]}, r"policies\[0\].policy: must be 'ecmp', 'pinned' or 'adaptive'"),
+    (
+        {"policies": [{"name": "a", "policy": "spray"}]},
+        r"policies\[0\].policy: must be 'ecmp', 'pinned', 'adaptive'",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "planner": "greedy"}]},
+        r"policies\[0\].planner: is for policy controller",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "controller", "planner": "magic"}]},
+        r"policies\[0\].planner: must be 'optimal', ",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "uplinks": {"leaf1": {1: 3}}}]},
+        r"policies\[0\].uplinks: is for policy source_routing only",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "source_routing", "uplinks": {"leaf1": {1: 3, 2: 3}}}]},
+        r"policies\[0\]: source routing: two host ports of leaf1 share a spine port",
+    ),
+    (
+        {
+            "topology": {"leaf_spine": {**TOPOLOGY, "spines": 1}},
+            "policies": [{"name": "a", "policy": "source_routing"}],
+        },
+        r"policies\[0\]: source routing gives every host an uplink of its own, and leaf1 has 2 hosts and 1 uplinks",
+    ),
+    ({"jobs": 3}, "jobs: 3 jobs of two ranks or more do not fit 4 ranks"),
+    ({"jobs": 0}, "jobs: 0 jobs"),
+    ({"jobs": [2, 3]}, "jobs: the sizes of the jobs must be 2 or more and add up to the 4 ranks placed"),
+    ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
+    ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
+    ({"pinning": "luck"}, "pinning: must be 'hash' or 'rules'"),
+    ({"events": [{"at_s": 1}]}, r"events\[0\]: give one of cut, mend and controller"),
+    ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give one of"),
+    ({"events": [{"at_s": 1.0, "cut": "leaf1:33"}]}, r"events\[0\].cut: 'leaf1:33' is no connected switch port"),
+    ({"events": [{"at_s": 1.0, "controller": "kill"}]}, r"events\[0\].controller: the spec has no policy controller"),
     ({"policies": [{"name": "a", "policy": "ecmp"}] * 2}, r"policies\[1\].name: another policy is called 'a'"),
     ({"policies": [{"name": "a", "policy": "ecmp", "m": 0}]}, r"policies\[0\].m: "),
     ({"seeds": 0}, "seeds: "),

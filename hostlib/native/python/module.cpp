@@ -50,7 +50,7 @@ std::optional<Nanos> to_nanos(std::optional<double> seconds) {
 
 /// Waits without the GIL, in slices, so that signal handlers run. False on timeout.
 template <typename Predicate>
-bool wait_for(Predicate ready, std::optional<Nanos> timeout, Nanos spin = 0) {
+bool wait_for(Device& device, Predicate ready, std::optional<Nanos> timeout) {
   if (ready()) return true;
   const Nanos start = now();
   for (;;) {
@@ -59,9 +59,7 @@ bool wait_for(Predicate ready, std::optional<Nanos> timeout, Nanos spin = 0) {
     bool done = false;
     {
       const py::gil_scoped_release unlocked;
-      while (now() - start < spin && !(done = ready())) {
-      }
-      done = done || completion_signal().wait(ready, std::clamp<Nanos>(rest, 0, kSignalCheck));
+      done = device.wait(ready, std::clamp<Nanos>(rest, 0, kSignalCheck));
     }
     if (done) return true;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -138,7 +136,7 @@ struct Hold {
 struct PyRequest {
   std::shared_ptr<Request> request;
   std::shared_ptr<Hold> hold;
-  Nanos spin = 0;
+  std::shared_ptr<Device> device;
 
   [[nodiscard]] Request::State state() const { return request->state.load(std::memory_order_acquire); }
   [[nodiscard]] bool finished() const { return state() != Request::State::kPending; }
@@ -149,7 +147,8 @@ struct PyRequest {
     return true;
   }
   [[nodiscard]] std::uint64_t wait(std::optional<double> timeout_s) const {
-    if (!wait_for([this] { return finished(); }, to_nanos(timeout_s), spin)) {
+    if (!wait_for(
+            *device, [this] { return finished(); }, to_nanos(timeout_s))) {
       raise_timeout(request->kind == Request::Kind::kSend ? "the send did not finish in time"
                                                           : "the receive did not finish in time");
     }
@@ -200,8 +199,11 @@ class PyConnection {
       request->length = hold->view->size();
     }
     held_.push_back({request, hold});
-    device_->submit(request);
-    return {request, hold, device_->options().busy_poll};
+    {
+      const py::gil_scoped_release unlocked;
+      device_->submit(request);
+    }
+    return {request, hold, device_};
   }
 
   void close() {
@@ -214,7 +216,8 @@ class PyConnection {
       } catch (const TransportError&) {  // the device is closed, and with it everything
       }
     }
-    wait_for([this] { return connection_->state == Connection::State::kClosed || device_->closed(); }, kCloseTime);
+    wait_for(
+        *device_, [this] { return connection_->state == Connection::State::kClosed || device_->closed(); }, kCloseTime);
     prune(held_);
   }
   [[nodiscard]] bool closed() const { return closed_; }
@@ -261,7 +264,7 @@ class PyListener {
       listener_->arrived.pop_front();
       return true;
     };
-    if (!wait_for(ready, to_nanos(timeout_s))) raise_timeout("nobody connected in time");
+    if (!wait_for(*device_, ready, to_nanos(timeout_s))) raise_timeout("nobody connected in time");
     if (!connection) throw DeviceError("the device is closed");
     return std::make_unique<PyConnection>(device_, connection);
   }
@@ -279,6 +282,36 @@ std::uint32_t address_of(const std::string& text) {
   const auto address = parse_ipv4(text);
   if (!address) throw py::value_error("'" + text + "' is not an IPv4 address such as 10.0.0.1");
   return *address;
+}
+
+controller::Options controller_options(const py::dict& given) {
+  const auto [least_s, most_s] = given["reconnect_s"].cast<std::pair<double, double>>();
+  const auto token = given["token"].cast<std::optional<std::string>>();
+  return {.service = given["service"].cast<std::string>(),
+          .token = token ? *token : controller::read_token(given["token_file"].cast<std::string>()),
+          .job = given["job"].cast<std::string>(),
+          .elephant_bytes = given["elephant_bytes"].cast<std::uint64_t>(),
+          .assign_wait = from_seconds(given["assign_wait_s"].cast<double>()),
+          .thresholds = {.rtt_ratio = given["revert_rtt"].cast<double>(),
+                         .rtt_floor = {},
+                         .loss = given["revert_loss"].cast<double>()},
+          .reconnect_least = from_seconds(least_s),
+          .reconnect_most = from_seconds(most_s)};
+}
+
+py::dict controller_row(const ControllerCounters& c) {
+  py::dict row;
+  row["connected"] = c.connected;
+  row["connections"] = c.connections;
+  row["elephants"] = c.elephants;
+  row["announces"] = c.announces;
+  row["assigns"] = c.assigns;
+  row["stale"] = c.stale;
+  row["nonsense"] = c.nonsense;
+  row["dropped"] = c.dropped;
+  row["reverted"] = c.reverted;
+  row["unbound"] = c.unbound;
+  return row;
 }
 
 py::dict counters(Device& device) {
@@ -314,6 +347,12 @@ py::dict counters(Device& device) {
     row["window"] = lane.qp.window;
     lanes.append(row);
   }
+  py::dict messages;
+  messages["sends"] = c.messages.sends;
+  messages["send_bytes"] = c.messages.send_bytes;
+  messages["receives"] = c.messages.receives;
+  messages["receive_bytes"] = c.messages.receive_bytes;
+  messages["failed"] = c.messages.failed;
   py::dict discards;
   discards["malformed"] = c.discards.malformed;
   discards["icrc"] = c.discards.icrc;
@@ -323,10 +362,12 @@ py::dict counters(Device& device) {
   discards["injected"] = c.discards.injected;
   py::dict out;
   out["lanes"] = lanes;
+  out["messages"] = messages;
   out["discards"] = discards;
   out["qps"] = c.lanes.size();
   out["peers"] = c.peers;
   out["connections"] = c.connections;
+  if (c.controller) out["controller"] = controller_row(*c.controller);
   return out;
 }
 
@@ -406,15 +447,22 @@ PYBIND11_MODULE(_engine, m) {
                        std::optional<double> base_rtt_s, std::optional<std::uint64_t> flowlet_bytes_,
                        std::optional<std::uint64_t> mice_bytes, std::optional<double> target_queue_s,
                        std::optional<double> min_timeout_s, double retry_time_s, double busy_poll_s, double idle_peer_s,
-                       const std::array<double, 4>& faults, std::uint64_t fault_seed) {
+                       const std::array<double, 4>& faults, unsigned fault_reorder_packets, std::uint64_t fault_seed,
+                       const std::optional<py::dict>& controller, const std::string& backend,
+                       std::optional<std::uint32_t> gid_index, std::uint8_t traffic_class, std::uint8_t service_level) {
              DeviceOptions o;
              o.address = address_of(address);
+             o.backend = backend == "verbs" ? BackendKind::kVerbs : BackendKind::kSoft;
+             o.rdma = {.gid_index = gid_index, .traffic_class = traffic_class, .service_level = service_level};
              o.policy.lanes = lanes;
              o.policy.seed = seed;
              if (policy == "pinned") {
                o.policy.kind = PolicyKind::kPinned;
              } else if (policy == "adaptive") {
                o.policy.kind = PolicyKind::kAdaptive;
+             } else if (policy == "controller" && controller) {
+               o.policy.kind = PolicyKind::kController;
+               o.policy.controller = controller_options(*controller);
              }
              for (const auto& [peer, list] : ports) o.policy.ports[address_of(peer)] = list;
              o.path_mtu = path_mtu;
@@ -431,13 +479,16 @@ PYBIND11_MODULE(_engine, m) {
                          .duplicate = faults[1],
                          .reorder = faults[2],
                          .corrupt = faults[3],
+                         .reorder_packets = fault_reorder_packets,
                          .seed = fault_seed};
              return std::make_shared<Device>(o);
            }),
            py::kw_only(), py::arg("address"), py::arg("lanes"), py::arg("policy"), py::arg("ports"), py::arg("seed"),
            py::arg("path_mtu"), py::arg("line_rate_bps"), py::arg("base_rtt_s"), py::arg("flowlet_bytes"),
            py::arg("mice_bytes"), py::arg("target_queue_s"), py::arg("min_timeout_s"), py::arg("retry_time_s"),
-           py::arg("busy_poll_s"), py::arg("idle_peer_s"), py::arg("faults"), py::arg("fault_seed"))
+           py::arg("busy_poll_s"), py::arg("idle_peer_s"), py::arg("faults"), py::arg("fault_reorder_packets"),
+           py::arg("fault_seed"), py::arg("controller"), py::arg("backend"), py::arg("gid_index"),
+           py::arg("traffic_class"), py::arg("service_level"))
       .def("close",
            [](Device& d) {
              const py::gil_scoped_release unlocked;
@@ -463,7 +514,7 @@ PYBIND11_MODULE(_engine, m) {
             }
             const auto ready = [&] { return connection->state != Connection::State::kConnecting; };
             auto out = std::make_unique<PyConnection>(d, connection);
-            if (!wait_for(ready, to_nanos(timeout_s))) {
+            if (!wait_for(*d, ready, to_nanos(timeout_s))) {
               out->close();
               raise_timeout("the peer did not answer in time");
             }
@@ -510,7 +561,9 @@ PYBIND11_MODULE(_engine, m) {
           }
           return false;
         };
-        if (!wait_for(ready, to_nanos(timeout_s))) raise_timeout("no request finished in time");
+        // Polling one device does for all: the others have progress threads.
+        if (!wait_for(*requests.front()->device, ready, to_nanos(timeout_s)))
+          raise_timeout("no request finished in time");
         requests[found]->hold->release();
         return found;
       },

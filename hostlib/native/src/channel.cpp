@@ -82,17 +82,15 @@ void Channel::on_writable() {
 }
 
 void Channel::flush() {
-  std::array<std::byte, 4096> chunk;
   while (!out_.empty() && !closed_) {
-    const std::size_t bytes = std::min(chunk.size(), out_.size());
-    std::copy_n(out_.begin(), bytes, chunk.begin());
-    const ssize_t sent = ::send(fd(), chunk.data(), bytes, MSG_NOSIGNAL);
+    const ssize_t sent = ::send(fd(), out_.data(), out_.size(), MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) close(std::strerror(errno));
       return;
     }
     out_.erase(out_.begin(), out_.begin() + sent);
   }
+  out_.shrink_to_fit();  // a channel is silent most of its life
 }
 
 std::vector<handshake::Frame> Channel::on_readable() {
@@ -131,6 +129,7 @@ std::vector<handshake::Frame> Channel::on_readable() {
     offset += 4 + length;
   }
   in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(offset));
+  in_.shrink_to_fit();
   return frames;
 }
 

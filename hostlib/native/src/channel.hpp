@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -40,7 +39,7 @@ class Channel {
   bool closed_ = false;
   std::string reason_;
   std::vector<std::byte> in_;
-  std::deque<std::byte> out_;
+  std::vector<std::byte> out_;
 };
 
 /// A TCP socket that listens on `address` at a port of the kernel's choice. Throws DeviceError.

@@ -9,9 +9,12 @@ namespace paralet {
 namespace {
 
 constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
-constexpr double kSubpacketStep = 0.1;     // of the window per acknowledged packet, while it is below one packet
-constexpr double kBeta = 0.8;              // multiplicative decrease per unit of relative excess delay
-constexpr double kMaxDecrease = 0.5;       // of one round trip
+// Of smaller windows an eighth: not much more than those below one packet grow by, or who has a packet more than the
+// others would push them further and further down.
+constexpr double kFullIncreaseFrom = 8.0;
+constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
+constexpr double kBeta = 0.8;           // multiplicative decrease per unit of relative excess delay
+constexpr double kMaxDecrease = 0.5;    // of one round trip
 constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample; deep queues must not look like loss
 constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra queue targets for tiny windows
 
@@ -29,51 +32,63 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   }
   min_rtt_ = std::min(min_rtt_, rtt);
 
-  const Nanos base = std::min(base_rtt, min_rtt_);
+  auto& [window, starting, threshold] = size_;
+  const Nanos base = std::min({base_rtt, min_rtt_, options_.max_base});
   // Flow scaling (Swift, section 3.3): many flows on one link mean small windows; their queue varies with the square
   // root of their number, and a larger target for smaller windows also evens out shares.
-  const double scaling = std::clamp(1.0 / std::sqrt(window_), 0.0, kScalingRange);
+  const double scaling = std::clamp(1.0 / std::sqrt(window), 0.0, kScalingRange);
   const double target = static_cast<double>(base) + static_cast<double>(options_.target_queue) * (1.0 + scaling);
   // A queue stands, a scheduler's hiccup passes: a window of packets believes the smaller of two samples in a row.
-  const double delay = static_cast<double>(window_ >= 1.0 ? std::min(rtt, previous_rtt_) : rtt);
+  const double delay = static_cast<double>(window >= 1.0 ? std::min(rtt, previous_rtt_) : rtt);
   previous_rtt_ = rtt;
   // Half a target of queue says that the path is full: exponential growth ends before it overshoots.
-  starting_ = starting_ && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
-  if (window_ < 1.0 && !starting_) {
+  starting = starting && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
+  const double doubling = std::min<double>(packets, window);
+  if (window < options_.delay_floor) {
+    if (limited) window += window < threshold ? doubling : packets * kAdditiveIncrease / window;
+  } else if (window < 1.0 && !starting) {
     const double room = (target - delay) / (target - static_cast<double>(base));  // 1 when there is no queue
-    if (limited || room < 0) window_ *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);
+    if (limited || room < 0) window *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);
   } else if (delay >= target) {
-    decrease(now, std::max(1.0 - kBeta * (delay - target) / delay, 1.0 - kMaxDecrease));
+    decrease(now, std::max(1.0 - kBeta * (delay - target) / delay, 1.0 - kMaxDecrease), options_.delay_floor);
   } else if (limited) {
-    window_ += starting_ ? std::min<double>(packets, window_) : packets * kAdditiveIncrease / window_;
+    window += starting ? doubling : packets * kAdditiveIncrease / std::max(window, kFullIncreaseFrom);
   }
-  window_ = std::clamp(window_, kMinWindow, options_.max_window);
+  window = std::clamp(window, kMinWindow, options_.max_window);
 }
 
-void DelayControl::on_loss(Nanos now) { decrease(now, 1.0 - kMaxDecrease); }
+void DelayControl::on_loss(Nanos now) { shrink_for_loss(now); }
 
 void DelayControl::on_timeout(Nanos now, bool repeated) {
   if (repeated) {
-    starting_ = true;  // what was known of the path is void
-    window_ = std::max(std::min(window_, 1.0) * 0.5, kMinWindow);
+    size_.starting = true;  // what was known of the path is void
+    size_.window = std::max(std::min(size_.window, 1.0) * 0.5, kMinWindow);
     last_decrease_ = now;
   } else {
-    decrease(now, 1.0 - kMaxDecrease);
+    before_timeout_ = size_;
+    shrink_for_loss(now);
   }
 }
 
-void DelayControl::decrease(Nanos now, double factor) {
-  starting_ = false;
-  if (last_decrease_ != -kNever && now - last_decrease_ < srtt_) return;
+void DelayControl::undo_timeout() { size_ = before_timeout_; }
+
+void DelayControl::shrink_for_loss(Nanos now) {
+  if (decrease(now, 1.0 - kMaxDecrease, kMinWindow)) size_.threshold = size_.window;
+}
+
+bool DelayControl::decrease(Nanos now, double factor, double floor) {
+  size_.starting = false;
+  if (last_decrease_ != -kNever && now - last_decrease_ < srtt_) return false;
   last_decrease_ = now;
-  window_ = std::max(window_ * factor, kMinWindow);
+  size_.window = std::max({size_.window * factor, floor, kMinWindow});
+  return true;
 }
 
 Nanos DelayControl::pacing_interval() const {
-  if (window_ >= 1.0) return 0;
+  if (size_.window >= 1.0) return 0;
   // Not the round trip of the moment: its queue, counted in, would make the spacing lag behind the window.
   const Nanos settled = (min_rtt_ == kNever ? 0 : min_rtt_) + 2 * options_.target_queue;
-  return static_cast<Nanos>(static_cast<double>(starting_ ? srtt_ : settled) / window_);
+  return static_cast<Nanos>(static_cast<double>(size_.starting ? srtt_ : settled) / size_.window);
 }
 
 Nanos DelayControl::draw_pacing_interval() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device: one NIC address, its lanes, peers and connections, driven by one progress thread. Callers on any thread
-// submit requests and poll them; everything else happens on the progress thread, without locks.
+// A device: one NIC address, its lanes, peers and connections. One thread at a time has the turn to move packets: a
+// caller that submits or polls, or else the device's own progress thread, which stands back while callers poll.
 #pragma once
 
 #include <atomic>
@@ -17,25 +17,41 @@
 
 #include "backend.hpp"
 #include "channel.hpp"
+#include "controller_policy.hpp"
 #include "fault_injector.hpp"
 #include "handshake.hpp"
+#include "live_counters.hpp"
 #include "path_policy.hpp"
 #include "request.hpp"
+#include "signal.hpp"
 
 namespace paralet {
 
+/// What moves packets: our own RoCEv2 over UDP sockets, or a NIC (or the kernel's rxe) through libibverbs.
+enum class BackendKind : std::uint8_t { kSoft, kVerbs };
+const char* to_string(BackendKind kind);
+
+/// For `verbs` alone.
+struct RdmaOptions {
+  std::optional<std::uint32_t> gid_index;  ///< nothing: the RoCEv2 GID of the address
+  std::uint8_t traffic_class = 0;          ///< DSCP and ECN bits
+  std::uint8_t service_level = 0;
+};
+
 struct DeviceOptions {
   std::uint32_t address = 0;  ///< IPv4, host byte order
+  BackendKind backend = BackendKind::kSoft;
+  RdmaOptions rdma;
   PolicyOptions policy;
   std::optional<std::uint32_t> path_mtu;       ///< nothing: the largest the link's MTU allows
   double line_rate_bps = 0;                    ///< 0: unknown, sends are not paced
-  std::optional<Nanos> base_rtt;               ///< for S = 4 BDP / m; nothing: measured
+  std::optional<Nanos> base_rtt;               ///< nothing: measured, as far as congestion control believes that
   std::optional<std::uint64_t> flowlet_bytes;  ///< nothing: S = 4 BDP / m
   std::optional<std::uint64_t> mice_bytes;     ///< messages up to this size are one flowlet; nothing: one path MTU
   std::optional<Nanos> target_queue;           ///< queueing delay that congestion control aims at; nothing: by rate
   std::optional<Nanos> min_timeout;            ///< floor of the retransmission timeout
   Nanos retry_time = 10 * kSecond;             ///< a peer silent for so long is given up
-  Nanos busy_poll = 0;                         ///< spin this long before sleeping
+  Nanos busy_poll = 0;                         ///< waits and the progress thread spin this long before they sleep
   Nanos idle_peer = 2 * kSecond;               ///< QPs of a peer without connections are dropped after this
   Faults faults;
 };
@@ -50,11 +66,22 @@ struct LaneCounters {
   QpStatistics qp;
 };
 
+/// Finished requests. Bytes are those of messages, each counted once however often its packets were sent.
+struct MessageCounters {
+  std::uint64_t sends = 0;
+  std::uint64_t send_bytes = 0;
+  std::uint64_t receives = 0;
+  std::uint64_t receive_bytes = 0;
+  std::uint64_t failed = 0;
+};
+
 struct DeviceCounters {
   std::vector<LaneCounters> lanes;
+  MessageCounters messages;
   Discards discards;
   std::size_t connections = 0;
   std::size_t peers = 0;
+  std::optional<ControllerCounters> controller;  ///< with the policy of this name
 };
 
 /// One lane towards one peer: a QP.
@@ -62,30 +89,53 @@ struct Lane {
   QpIdentity qp;
   std::uint16_t port = 0;
   unsigned outstanding = 0;  ///< flowlets posted and not finished
+  unsigned unfinished = 0;   ///< the same with offers
   std::uint64_t outstanding_bytes = 0;
   std::uint64_t flowlets = 0;
   std::uint64_t moves = 0;
   std::uint64_t timeouts_seen = 0;
+  PathEstimate rested;                     ///< when its last work was finished: holds until it gets more
   std::optional<std::uint16_t> moving_to;  ///< takes no flowlet until it is empty and has moved
+};
+
+/// Offers on their way to a peer in one SEND; the memory of its payload.
+struct OfferBatch {
+  static constexpr std::size_t kMaxOffers = 12;
+  std::array<std::byte, kMaxOffers * handshake::kOfferBytes> bytes;
+  std::size_t count = 0;
+  Lane* lane = nullptr;      ///< that carries it
+  bool repeated = false;     ///< on another lane, since this one is silent
+  std::uint32_t memory = 0;  ///< registration of `bytes`, 0: none
 };
 
 /// Another device we share QPs with, and the TCP channel that keeps the two in step.
 struct Peer {
   handshake::Guid device{};
   std::uint32_t address = 0;
-  bool initiator = false;  ///< we connected to it
-  bool ready = false;      ///< QPs are connected on both sides
-  bool dead = false;       ///< nothing may use it; removed by the next housekeeping
+  std::uint16_t udp_port = 0;  ///< where it receives packets; known when it is ready
+  bool initiator = false;      ///< we connected to it
+  bool ready = false;          ///< QPs are connected on both sides
+  bool dead = false;           ///< nothing may use it; removed by the next housekeeping
   std::unique_ptr<Channel> channel;
   std::uint32_t path_mtu = 0;
   std::vector<Lane> lanes;
   std::size_t next_lane = 0;
-  std::deque<Request*> sending;  ///< messages with flowlets to post, oldest first
-  std::vector<Request*> slots;   ///< receives by slot
+  Lane* small_lane = nullptr;       ///< of small messages for a while, so that their acknowledgements go together
+  unsigned small_left = 0;          ///< messages until another lane is looked for
+  Nanos small_rtt = 0;              ///< when it was chosen
+  OfferBatch* gathering = nullptr;  ///< offers not sent yet: they go together
+  bool offers_urgent = false;       ///< the sender may be waiting for them
+  Nanos offers_since = 0;
+  std::vector<std::unique_ptr<OfferBatch>> batches;
+  std::vector<OfferBatch*> spare_batches;
+  Ring<Request*> sending;       ///< messages with flowlets to post, oldest first
+  std::vector<Request*> slots;  ///< receives by slot
   std::vector<std::uint16_t> free_slots;
   std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for `ready`
   std::size_t connections = 0;
   Nanos idle_since = 0;
+
+  [[nodiscard]] PeerName name() const { return {address, udp_port}; }
 };
 
 /// Where connections to a device arrive.
@@ -115,12 +165,39 @@ class Device {
   std::shared_ptr<Connection> connect(std::span<const std::byte> handle);
   /// Starts closing; done when the state is kClosed.
   void close_connection(const std::shared_ptr<Connection>& connection);
+  /// For a peer that does not answer a close: all memory of the connection's requests is the caller's again. Flowlets
+  /// that QPs hold can only be taken back with the QPs, so where there are any the whole peer is given up. Memory that
+  /// was offered is retired, also for other connections that use the same registration.
+  void give_up(const std::shared_ptr<Connection>& connection);
 
   /// Registers memory for receives; returns the rkey.
   std::uint32_t register_memory(std::byte* base, std::uint64_t length);
+  /// The memory is the caller's again at once. Receives into it that are open fail when their message comes.
   void deregister_memory(std::uint32_t rkey);
 
-  /// Hands a filled-in request to the progress thread. Its memory must stay until the state is no longer kPending.
+  /// Moves packets on the calling thread if no other thread is doing so. Progress never depends on it: whoever waits
+  /// busily calls it to save the hand-over to the progress thread.
+  void poll() { poll(now()); }
+  /// Polls for `busy_poll`, then sleeps, until `ready` holds or `timeout` has passed (nothing: for ever). Returns the
+  /// last value of `ready`, which must not poll itself: completions take the lock that sleepers hold while they look.
+  template <typename Predicate>
+  bool wait(Predicate ready, std::optional<Nanos> timeout) {
+    for (const Nanos start = now(); !ready();) {
+      const Nanos t = now();
+      const Nanos waited = t - start;
+      if (timeout && waited >= *timeout) return ready();
+      if (waited >= options_.busy_poll) {
+        stop_polling();
+        return completion_signal().wait(ready, timeout ? std::optional(*timeout - waited) : std::nullopt);
+      }
+      poll(t);
+    }
+    return true;
+  }
+  /// Says that this thread will sleep: the progress thread need not stand back any longer.
+  void stop_polling();
+
+  /// Starts a filled-in request. Its memory must stay until the state is no longer kPending.
   void submit(const std::shared_ptr<Request>& request);
 
   /// Moves a lane of every peer at this address to another source port, between flowlets. False: no such peer.
@@ -138,34 +215,58 @@ class Device {
     Nanos until;
   };
 
-  // device.cpp: the thread
+  // device.cpp: turns and the thread
+  class Turn;
+  void poll(Nanos now);
   void run();
-  void wait(Nanos until);
+  bool step(Nanos now);
+  void look();
+  void settle(Nanos now);
+  void end_turn();
   void wake();
-  void drain_submissions();
-  void drain_tasks();
-  void execute(std::function<void()> task);
+  void start_submitted();
+  void execute(const std::function<void()>& task);
+  [[nodiscard]] bool callers_poll() const;
   [[nodiscard]] Nanos next_deadline(Nanos now) const;
   void housekeeping(Nanos now);
+  void release_spare();
+  [[nodiscard]] DeviceCounters collect() const;
 
   // device_data.cpp: messages
   void start(std::shared_ptr<Request> request);
   void start_receive(const std::shared_ptr<Request>& request);
+  void send_offers(Peer& peer);
+  void post_offers(Lane& lane, OfferBatch& batch);
+  void repeat_offers(Peer& peer);
+  OfferBatch& spare_batch(Peer& peer);
+  bool flush(Nanos now);
+  void on_offers(Peer& peer, std::span<const std::byte> bytes);
   void add_offer(Peer& peer, const handshake::Offer& offer);
   void match(Connection& connection);
   void start_message(const std::shared_ptr<Request>& request, const handshake::Offer& offer);
   void post_flowlet(Lane& lane, Request& request);
   bool pump(Nanos now);
+  void post(Lane& lane, const WorkRequest& work);
   [[nodiscard]] Lane* pick_lane(Peer& peer, bool any_depth);
+  [[nodiscard]] Lane& lane_for_small(Peer& peer);
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const;
-  void consult_policy(Peer& peer, unsigned lane);
+  void consult_policy(Peer& peer, unsigned lane, unsigned unheard = 0);
   void move_lane(Lane& lane);
+  [[nodiscard]] bool silent(const Lane& lane) const;
+  void follow_controller();
+  void tell_controller(Nanos now);
   void on_completion(const Completion& completion);
+  void fail_lane(Peer& peer, unsigned lane, Status status);
   void on_sent(Peer& peer, unsigned lane, const Completion& completion);
   void on_flowlet_arrived(Peer& peer, const Completion& completion);
   void finish(Request& request);
   void fail(Request& request, Failure failure, const std::string& error);
+  bool register_temporarily(Request& request);
+  void release_memory(Request& request);
   void release_receive(Request& request);
+  [[nodiscard]] bool awaited(std::uint32_t rkey) const;
+  void retire(std::uint32_t rkey);
+  [[nodiscard]] bool retired(std::uint32_t rkey) const;
   void post_receive_buffer(std::uint64_t index);
 
   // device_control.cpp: peers and connections
@@ -179,6 +280,7 @@ class Device {
   void connect_lanes(Peer& peer, const handshake::Endpoint& remote);
   Peer& open_peer(const handshake::Handle& target);
   Peer* welcome(Incoming& incoming, const handshake::Hello& hello);
+  void drop_qps(const Peer& peer);
   void fail_peer(Peer& peer, Failure failure, const std::string& error);
   void reap_peers(Nanos now);
   void start_connect(const std::shared_ptr<Connection>& connection);
@@ -195,24 +297,26 @@ class Device {
 
   DeviceOptions options_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<PathPolicy> policy_;
   std::uint32_t path_mtu_ = 0;
   std::uint16_t udp_port_ = 0;
   handshake::Guid guid_{};
 
-  // Hand-over from callers: a lock-free stack of requests, and a locked list of rare tasks.
+  // Any thread. A request that finds the turn taken waits on a lock-free stack for whoever has it.
+  std::mutex turn_;
+  std::atomic<unsigned> waiting_{0};  ///< threads that wait for the turn: others let them
   std::atomic<Request*> submitted_{nullptr};
-  std::mutex tasks_mutex_;
-  std::vector<std::function<void()>> tasks_;
-  std::atomic<bool> has_tasks_{false};
-  std::atomic<bool> sleeping_{false};
+  std::atomic<Nanos> polled_at_{0};
+  std::atomic<bool> standing_back_{false};
+  std::atomic<unsigned> waking_{0};  ///< threads without the turn that write to wake_
   std::atomic<bool> stop_{false};
   std::atomic<bool> closed_{false};
-  std::atomic<bool> ended_{false};  ///< the progress thread takes no more submissions
   FileDescriptor wake_;
   FileDescriptor epoll_;
 
-  // Progress thread only.
+  std::unique_ptr<PathPolicy> policy_;
+  ControllerPolicy* controller_ = nullptr;  ///< the policy, if it is this one
+
+  // Only with the turn.
   struct QpOwner {
     Peer* peer;
     unsigned lane;
@@ -221,13 +325,21 @@ class Device {
   std::unordered_map<std::uint32_t, QpOwner> qp_owners_;
   std::unordered_map<std::uint32_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<std::uint32_t, std::pair<std::shared_ptr<Listener>, handshake::Token>> listeners_;
-  std::vector<Incoming> incoming_;
+  std::vector<Incoming> incoming_;  ///< oldest first
   FileDescriptor listen_socket_;
   std::uint16_t listen_port_ = 0;
   std::uint32_t next_id_ = 1;
   std::vector<std::byte> receive_buffers_;
+  std::vector<std::uint32_t> retired_;  ///< rkeys deregistered while receives into them were open
+  std::vector<Peer*> offering_;         ///< peers with offers not sent yet
   std::vector<Completion> completions_;
+  unsigned rounds_ = 0;
   Nanos next_housekeeping_ = 0;
+  Nanos next_release_ = 0;
+  MessageCounters messages_;              ///< without those that failed
+  std::atomic<std::uint64_t> failed_{0};  ///< after close, on any thread
+  LiveCounters live_counters_;
+  Nanos sleeping_until_ = 0;  ///< when the progress thread looks again by itself, 0: soon
 
   std::thread thread_;
 };

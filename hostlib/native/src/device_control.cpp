@@ -52,7 +52,8 @@ void Device::on_listen_readable() {
     FileDescriptor fd(
         ::accept4(listen_socket_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) return;
-    if (incoming_.size() >= kMaxIncoming) continue;
+    // The oldest has had the most time to say who it is: strangers that stay silent keep nobody out.
+    if (incoming_.size() >= kMaxIncoming) incoming_.erase(incoming_.begin());
     auto channel = std::make_unique<Channel>(std::move(fd), options_.retry_time);
     watch(channel->fd(), false);
     incoming_.push_back({std::move(channel), ntohl(from.sin_addr.s_addr), now() + kHelloTime});
@@ -68,14 +69,11 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
   };
   for (std::size_t i = 0; i < incoming_.size(); ++i) {
     if (incoming_[i].channel->fd() != fd) continue;
+    const auto frames = serve(*incoming_[i].channel);
+    if (frames.empty() && !incoming_[i].channel->closed()) return;
     Incoming incoming = std::move(incoming_[i]);
     incoming_.erase(incoming_.begin() + static_cast<std::ptrdiff_t>(i));
-    const auto frames = serve(*incoming.channel);
     if (incoming.channel->closed()) return;
-    if (frames.empty()) {
-      incoming_.push_back(std::move(incoming));
-      return;
-    }
     const auto* hello = std::get_if<handshake::Hello>(&frames.front());
     if (hello == nullptr) return;
     Peer* peer = welcome(incoming, *hello);
@@ -150,16 +148,27 @@ Peer& Device::add_peer(std::uint32_t address, const handshake::Guid& device, std
   peer.address = address;
   peer.device = device;
   peer.lanes.resize(lanes);
-  for (unsigned i = 0; i < lanes; ++i) {
-    peer.lanes[i].qp = backend_->create_qp();
-    qp_owners_.emplace(peer.lanes[i].qp.qpn, QpOwner{&peer, i});
+  try {
+    for (unsigned i = 0; i < lanes; ++i) {
+      peer.lanes[i].qp = backend_->create_qp();
+      qp_owners_.emplace(peer.lanes[i].qp.qpn, QpOwner{&peer, i});
+    }
+  } catch (const DeviceError&) {  // a NIC has only so many
+    drop_qps(peer);
+    peers_.pop_back();
+    throw;
   }
   return peer;
 }
 
 handshake::Endpoint Device::endpoint(const Peer& peer) const {
-  handshake::Endpoint out{
-      .device = guid_, .address = options_.address, .udp_port = udp_port_, .path_mtu = path_mtu_, .qps = {}};
+  handshake::Endpoint out{.device = guid_,
+                          .address = options_.address,
+                          .udp_port = udp_port_,
+                          .path_mtu = path_mtu_,
+                          .qps = {},
+                          .max_ip_id = backend_->max_ip_id(),
+                          .ece = backend_->ece(peer.lanes.front().qp.qpn)};
   for (const Lane& lane : peer.lanes) out.qps.push_back(lane.qp);
   return out;
 }
@@ -167,6 +176,7 @@ handshake::Endpoint Device::endpoint(const Peer& peer) const {
 /// Connects the peer's QPs lane by lane. Throws DeviceError when a lane's source port cannot be had.
 void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
   peer.path_mtu = std::min(path_mtu_, remote.path_mtu);
+  peer.udp_port = remote.udp_port;
   for (unsigned i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[i];
     // The connecting side's m sets the number of lanes; a side with fewer uses its own in turn.
@@ -175,10 +185,12 @@ void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
                       .udp_port = remote.udp_port,
                       .qpn = remote.qps[i].qpn,
                       .first_psn = remote.qps[i].first_psn,
-                      .path_mtu = peer.path_mtu};
-    lane.port = policy_->port(remote.address, own);
+                      .path_mtu = peer.path_mtu,
+                      .max_ip_id = remote.max_ip_id,
+                      .ece = remote.ece};
+    lane.port = policy_->port(peer.name(), own);
     for (int attempt = 0; !backend_->connect_qp(lane.qp.qpn, qp, lane.port); ++attempt) {
-      const auto other = attempt < kPortAttempts ? policy_->alternative(remote.address, own) : std::nullopt;
+      const auto other = attempt < kPortAttempts ? policy_->alternative(peer.name(), own) : std::nullopt;
       if (!other) {
         throw DeviceError("UDP source port " + std::to_string(lane.port) + " of " + format_ipv4(options_.address) +
                           " is taken by another program");
@@ -217,17 +229,26 @@ Peer* Device::welcome(Incoming& incoming, const handshake::Hello& hello) {
     incoming.channel->send(handshake::Refuse{"the address in the hello is not the one it comes from"});
     return nullptr;
   }
-  Peer& peer = add_peer(incoming.address, hello.endpoint.device, hello.endpoint.qps.size());
-  peer.channel = std::move(incoming.channel);
+  Peer* peer = nullptr;
   try {
-    connect_lanes(peer, hello.endpoint);
+    peer = &add_peer(incoming.address, hello.endpoint.device, hello.endpoint.qps.size());
+    connect_lanes(*peer, hello.endpoint);
   } catch (const DeviceError& error) {
-    send_frame(peer, handshake::Refuse{error.what()});
-    fail_peer(peer, Failure::kDevice, error.what());
+    incoming.channel->send(handshake::Refuse{error.what()});
+    if (peer != nullptr) fail_peer(*peer, Failure::kDevice, error.what());
     return nullptr;
   }
-  send_frame(peer, handshake::Welcome{endpoint(peer)});
-  return &peer;
+  peer->channel = std::move(incoming.channel);
+  send_frame(*peer, handshake::Welcome{endpoint(*peer)});
+  return peer;
+}
+
+void Device::drop_qps(const Peer& peer) {
+  for (const Lane& lane : peer.lanes) {
+    if (lane.qp.qpn == 0) continue;
+    qp_owners_.erase(lane.qp.qpn);
+    backend_->destroy_qp(lane.qp.qpn);
+  }
 }
 
 void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
@@ -235,10 +256,11 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   peer.dead = true;
   peer.channel.reset();
   peer.sending.clear();
+  std::erase(offering_, &peer);
   // First the QPs, so that nothing moves any more, then the requests, whose memory is the caller's again.
-  for (const Lane& lane : peer.lanes) {
-    qp_owners_.erase(lane.qp.qpn);
-    backend_->destroy_qp(lane.qp.qpn);
+  drop_qps(peer);
+  for (const auto& batch : peer.batches) {
+    if (batch->memory != 0) backend_->deregister_memory(batch->memory);
   }
   std::vector<std::shared_ptr<Connection>> again;
   for (const auto& [id, connection] : std::map(connections_.begin(), connections_.end())) {
@@ -272,7 +294,7 @@ std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle) {
   const auto target = handshake::decode_handle(handle);
   if (!target) throw std::invalid_argument("this is no paralet handle: pass the listener's 128 bytes unchanged");
   auto connection = std::make_shared<Connection>();
-  connection->target = *target;
+  connection->target = std::make_unique<handshake::Handle>(*target);
   connection->peer_address = target->address;
   execute([&] {
     connection->id = next_id_++;
@@ -350,7 +372,7 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
                    for (const auto& connection : peer.waiting) {
                      if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
                    }
-                   peer.waiting.clear();
+                   peer.waiting = std::vector<std::shared_ptr<Connection>>();  // clear() would keep the memory
                  },
                  [&](const handshake::Refuse& f) {
                    fail_peer(peer, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
@@ -367,6 +389,7 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
                    if (connection->state != Connection::State::kConnecting) return;
                    connection->remote_id = f.peer_connection;
                    connection->state = Connection::State::kOpen;
+                   connection->target.reset();
                    completion_signal().notify();
                  },
                  [&](const handshake::Reject& f) {
@@ -388,7 +411,7 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
                    const auto connection = find(f.connection);
                    Request* request = f.slot < peer.slots.size() ? peer.slots[f.slot] : nullptr;
                    if (!connection || request == nullptr || request->connection != connection) return;
-                   const auto keep = connection->receives.extract(request);
+                   const auto keep = connection->receives.remove(*request);
                    release_receive(*request);
                    fail(*request, Failure::kTransport,
                         "a message of " + std::to_string(f.message_bytes) + " bytes met a receive of " +
@@ -406,15 +429,38 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
 
 void Device::close_connection(const std::shared_ptr<Connection>& connection) {
   if (closed()) return;
-  execute([&] { begin_close(connection); });
+  execute([&] {
+    settle(now());
+    begin_close(connection);
+  });
+}
+
+void Device::give_up(const std::shared_ptr<Connection>& connection) {
+  if (closed()) return;
+  execute([&] {
+    if (connection->peer == nullptr) return;
+    const std::string error = format_ipv4(connection->peer_address) + " does not answer";
+    stop_sending(*connection, error);
+    bool posted = false;
+    for (Request* send = connection->in_flight.front(); send != nullptr; send = send->next) {
+      posted = posted || send->posted > 0;
+    }
+    if (posted) {
+      fail_peer(*connection->peer, Failure::kTransport, error);
+      return;
+    }
+    for (Request* receive = connection->receives.front(); receive != nullptr; receive = receive->next) {
+      retire(receive->registration());
+    }
+  });
 }
 
 void Device::stop_sending(Connection& connection, const std::string& why) {
-  while (!connection.sends.empty()) {
-    fail(*connection.sends.front(), Failure::kClosed, why);
-    connection.sends.pop_front();
+  while (Request* send = connection.sends.front()) fail(*connection.sends.remove(*send), Failure::kClosed, why);
+  auto& sending = connection.peer->sending;
+  for (std::size_t i = sending.size(); i-- > 0;) {
+    if (sending[i]->connection.get() == &connection) sending.erase(i);
   }
-  std::erase_if(connection.peer->sending, [&](const Request* r) { return r->connection.get() == &connection; });
 }
 
 void Device::begin_close(const std::shared_ptr<Connection>& connection) {
@@ -440,19 +486,19 @@ void Device::on_close(Connection& connection) {
 }
 
 void Device::fail_receives(Connection& connection, const std::string& error) {
-  while (!connection.receives.empty()) {
-    const auto request = std::move(connection.receives.begin()->second);
-    connection.receives.erase(connection.receives.begin());
-    release_receive(*request);
-    fail(*request, Failure::kClosed, error);
+  while (Request* receive = connection.receives.front()) {
+    release_receive(*receive);
+    fail(*connection.receives.remove(*receive), Failure::kClosed, error);
   }
 }
 
 void Device::advance_close(Connection& connection) {
-  for (auto entry = connection.in_flight.begin(); entry != connection.in_flight.end();) {
-    if (entry->second->posted > 0) return;  // still moving
-    fail(*entry->second, Failure::kClosed, "the connection was closed before the message was sent");
-    entry = connection.in_flight.erase(entry);
+  Request* next = nullptr;
+  for (Request* send = connection.in_flight.front(); send != nullptr; send = next) {
+    next = send->next;
+    if (send->posted > 0) return;  // still moving
+    fail(*connection.in_flight.remove(*send), Failure::kClosed,
+         "the connection was closed before the message was sent");
   }
   if (connection.reply_closed) {
     connection.reply_closed = false;
@@ -484,13 +530,11 @@ void Device::abandon(Connection& connection, Failure failure, const std::string&
     connection.failure = failure;
   }
   if (connection.peer != nullptr) stop_sending(connection, error);
-  for (const auto& [raw, request] : connection.in_flight) fail(*request, failure, error);
-  connection.in_flight.clear();
-  for (const auto& [raw, request] : connection.receives) {
-    release_receive(*request);
-    fail(*request, failure, error);
+  while (Request* send = connection.in_flight.front()) fail(*connection.in_flight.remove(*send), failure, error);
+  while (Request* receive = connection.receives.front()) {
+    release_receive(*receive);
+    fail(*connection.receives.remove(*receive), failure, error);
   }
-  connection.receives.clear();
   finalize(connection);
 }
 

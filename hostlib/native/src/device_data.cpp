@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages: matching sends with receives, cutting them into flowlets, spreading those over lanes, counting them in.
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "device.hpp"
 #include "errors.hpp"
@@ -10,32 +12,65 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kReceiveBufferBytes = 64;
 constexpr std::size_t kMaxSlots = 65536;
 constexpr std::size_t kMaxOffers = 65536;  // that a peer may have open on one connection
-constexpr std::uint64_t kOfferCookie = 0;
-constexpr std::uint64_t kUnpacedFlowlet = 256 * 1024;
+constexpr std::size_t kWellOffered = 4;    // receives that a sender has in hand: more need not hurry
+constexpr Nanos kOfferDelay = 100 * kMicrosecond;
+constexpr std::uint64_t kUnpacedFlowlet = 1024 * 1024;
 constexpr Nanos kAssumedRtt = 1 * kMillisecond;
+constexpr Nanos kLeastSilence = 5 * kMillisecond;  // less may be the scheduler's
 
-Request* request_of(std::uint64_t cookie) {
-  return reinterpret_cast<Request*>(cookie);  // NOLINT(performance-no-int-to-ptr): our own pointer comes back
+// Cookies of posted work are pointers to requests, or, with the lowest bit set, to batches of offers.
+// NOLINTBEGIN(performance-no-int-to-ptr): our own pointers come back
+Request* request_of(std::uint64_t cookie) { return reinterpret_cast<Request*>(cookie); }
+std::uint64_t cookie_of(const OfferBatch* batch) { return reinterpret_cast<std::uint64_t>(batch) | 1; }
+OfferBatch* offers_of(std::uint64_t cookie) {
+  return (cookie & 1) != 0 ? reinterpret_cast<OfferBatch*>(cookie - 1) : nullptr;
 }
+// NOLINTEND(performance-no-int-to-ptr)
 
 }  // namespace
 
 void Device::post_receive_buffer(std::uint64_t index) {
-  backend_->post_receive(
-      {.data = receive_buffers_.data() + index * kReceiveBufferBytes, .length = kReceiveBufferBytes, .cookie = index});
+  constexpr std::size_t kBytes = sizeof(OfferBatch::bytes);
+  backend_->post_receive({.data = receive_buffers_.data() + index * kBytes,
+                          .length = static_cast<std::uint32_t>(kBytes),
+                          .cookie = index});
 }
 
 // -- results -----------------------------------------------------------------------------------------------------
 
+/// For this request alone. False when it cannot be had: the request has failed.
+bool Device::register_temporarily(Request& request) {
+  try {
+    request.temporary_rkey = request.kind == Request::Kind::kReceive
+                                 ? backend_->register_memory(request.data, request.length)
+                                 : backend_->register_source(request.data, request.length);
+    return true;
+  } catch (const DeviceError& error) {
+    fail(request, Failure::kDevice, error.what());
+    return false;
+  }
+}
+
+/// Of a send: no QP reads its memory any more.
+void Device::release_memory(Request& request) {
+  if (request.kind != Request::Kind::kSend || request.temporary_rkey == 0) return;
+  backend_->deregister_memory(std::exchange(request.temporary_rkey, 0));
+}
+
 void Device::finish(Request& request) {
+  release_memory(request);
+  const bool send = request.kind == Request::Kind::kSend;
+  ++(send ? messages_.sends : messages_.receives);
+  (send ? messages_.send_bytes : messages_.receive_bytes) += request.bytes;
   request.state.store(Request::State::kDone, std::memory_order_release);
   completion_signal().notify();
 }
 
 void Device::fail(Request& request, Failure failure, const std::string& error) {
+  release_memory(request);
+  failed_.fetch_add(1, std::memory_order_relaxed);
   request.failure = failure;
   request.error = error;
   request.state.store(Request::State::kFailed, std::memory_order_release);
@@ -46,6 +81,7 @@ void Device::fail(Request& request, Failure failure, const std::string& error) {
 
 void Device::start(std::shared_ptr<Request> request) {
   Connection& connection = *request->connection;
+  request->failure = Failure::kNone;
   if (connection.state != Connection::State::kOpen || connection.peer == nullptr || connection.peer_quiet) {
     if (connection.failure != Failure::kNone) {
       fail(*request, connection.failure, connection.error);
@@ -58,7 +94,7 @@ void Device::start(std::shared_ptr<Request> request) {
     start_receive(request);
   } else {
     connection.sends.push_back(std::move(request));
-    match(connection);
+    if (!connection.offers.empty()) match(connection);
   }
 }
 
@@ -73,32 +109,137 @@ void Device::start_receive(const std::shared_ptr<Request>& request) {
     peer.free_slots.push_back(static_cast<std::uint16_t>(peer.slots.size()));
     peer.slots.push_back(nullptr);
   }
+  if (request->rkey == 0 && !register_temporarily(*request)) return;
   request->slot = peer.free_slots.back();
   peer.free_slots.pop_back();
   peer.slots[request->slot] = request.get();
-  if (request->rkey == 0) {
-    request->rkey = backend_->register_memory(request->data, request->length);
-    request->temporary_region = true;
-  }
-  connection.receives.emplace(request.get(), request);
+  request->arrived = 0;
+  request->arrived_bytes = 0;
 
-  const auto offer = handshake::encode(handshake::Offer{.connection = connection.remote_id,
-                                                        .sequence = connection.next_sequence++,
-                                                        .tag = request->tag,
-                                                        .slot = request->slot,
-                                                        .rkey = request->rkey,
-                                                        .address = request->region_offset,
-                                                        .length = request->length});
-  WorkRequest work{.kind = WorkKind::kSend, .cookie = kOfferCookie, .length = handshake::kOfferBytes};
-  std::copy(offer.begin(), offer.end(), work.inline_data.begin());
-  backend_->post(pick_lane(peer, true)->qp.qpn, work);
+  if (peer.gathering == nullptr) {
+    peer.gathering = &spare_batch(peer);
+    peer.gathering->count = 0;
+    peer.offers_urgent = false;
+    peer.offers_since = now();
+    offering_.push_back(&peer);
+  }
+  const auto offer = handshake::encode(handshake::Offer{
+      .connection = connection.remote_id,
+      .sequence = connection.next_sequence++,
+      .tag = request->tag,
+      .slot = request->slot,
+      .rkey = request->registration(),
+      .address = backend_->remote_address(request->registration()) + (request->rkey != 0 ? request->region_offset : 0),
+      .length = request->length});
+  std::memcpy(peer.gathering->bytes.data() + peer.gathering->count * offer.size(), offer.data(), offer.size());
+  ++peer.gathering->count;
+  connection.receives.push_back(request);
+  peer.offers_urgent = peer.offers_urgent || connection.receives.size() <= kWellOffered;
+  if (peer.gathering->count == OfferBatch::kMaxOffers) send_offers(peer);
+}
+
+/// Sends the offers that have gathered, in one message.
+void Device::send_offers(Peer& peer) {
+  std::erase(offering_, &peer);
+  OfferBatch* batch = std::exchange(peer.gathering, nullptr);  // comes back with the completion
+  post_offers(lane_for_small(peer), *batch);
+}
+
+void Device::post_offers(Lane& lane, OfferBatch& batch) {
+  batch.lane = &lane;
+  batch.repeated = false;
+  post(lane, {.kind = WorkKind::kSend,
+              .cookie = cookie_of(&batch),
+              .data = batch.bytes.data(),
+              .length = static_cast<std::uint32_t>(batch.count * handshake::kOfferBytes),
+              .memory = batch.memory});
+}
+
+/// Sends the offers on silent lanes again on lanes that are not: all later ones wait for them. The peer takes what
+/// comes first.
+void Device::repeat_offers(Peer& peer) {
+  for (std::size_t i = 0; i < peer.batches.size(); ++i) {
+    OfferBatch& batch = *peer.batches[i];
+    if (batch.lane == nullptr || batch.repeated || !silent(*batch.lane)) continue;
+    Lane& other = *pick_lane(peer, true);
+    if (silent(other)) return;
+    OfferBatch& copy = spare_batch(peer);
+    copy.bytes = batch.bytes;
+    copy.count = batch.count;
+    batch.repeated = true;
+    post_offers(other, copy);
+  }
+}
+
+OfferBatch& Device::spare_batch(Peer& peer) {
+  if (peer.spare_batches.empty()) {
+    OfferBatch& fresh = *peer.batches.emplace_back(std::make_unique<OfferBatch>());
+    try {
+      fresh.memory = backend_->register_source(fresh.bytes.data(), fresh.bytes.size());
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): each SEND tries again, and fails by itself
+    }
+    return fresh;
+  }
+  OfferBatch& batch = *peer.spare_batches.back();
+  peer.spare_batches.pop_back();
+  return batch;
+}
+
+/// Lets leave what may leave now. True when anything did.
+bool Device::flush(Nanos t) {
+  const bool pumped = pump(t);
+  for (std::size_t i = 0; i < offering_.size();) {
+    Peer& peer = *offering_[i];
+    if (peer.offers_urgent || t - peer.offers_since >= kOfferDelay) {
+      send_offers(peer);
+    } else {
+      ++i;
+    }
+  }
+  return backend_->flush(t) || pumped;
 }
 
 void Device::release_receive(Request& request) {
   Peer& peer = *request.connection->peer;
   peer.slots[request.slot] = nullptr;
   peer.free_slots.push_back(request.slot);
-  if (request.temporary_region) backend_->deregister_memory(request.rkey);
+  const std::uint32_t rkey = request.registration();
+  const bool over = retired(rkey) && !awaited(rkey);
+  if (over) std::erase(retired_, rkey);
+  if (over || request.temporary_rkey != 0) backend_->deregister_memory(rkey);
+  request.temporary_rkey = 0;
+}
+
+/// Whether messages may still come for a region.
+bool Device::awaited(std::uint32_t rkey) const {
+  return std::ranges::any_of(peers_, [rkey](const auto& peer) {
+    return !peer->dead && std::ranges::any_of(peer->slots, [rkey](const Request* request) {
+      return request != nullptr && request->registration() == rkey;
+    });
+  });
+}
+
+/// Gives memory back to its owner while messages may still come for it: they will be taken and dropped.
+void Device::retire(std::uint32_t rkey) {
+  if (retired(rkey)) return;
+  backend_->retire_memory(rkey);
+  retired_.push_back(rkey);
+}
+
+bool Device::retired(std::uint32_t rkey) const { return std::ranges::find(retired_, rkey) != retired_.end(); }
+
+void Device::on_offers(Peer& peer, std::span<const std::byte> bytes) {
+  if (bytes.empty() || bytes.size() % handshake::kOfferBytes != 0) {
+    fail_peer(peer, Failure::kTransport, "the peer sent a message that is no offer");
+    return;
+  }
+  for (; !bytes.empty() && !peer.dead; bytes = bytes.subspan(handshake::kOfferBytes)) {
+    if (const auto offer = handshake::decode_offer(bytes.first(handshake::kOfferBytes))) {
+      add_offer(peer, *offer);
+    } else {
+      fail_peer(peer, Failure::kTransport, "the peer sent a message that is no offer");
+    }
+  }
 }
 
 void Device::add_offer(Peer& peer, const handshake::Offer& offer) {
@@ -110,31 +251,36 @@ void Device::add_offer(Peer& peer, const handshake::Offer& offer) {
     fail_peer(peer, Failure::kTransport, "the peer offers more receives than a connection may have");
     return;
   }
-  connection.early_offers.emplace(offer.sequence, offer);
-  for (auto next = connection.early_offers.find(connection.expected_sequence); next != connection.early_offers.end();
-       next = connection.early_offers.find(connection.expected_sequence)) {
+  // Offers that were on a silent lane come twice.
+  if (static_cast<std::int32_t>(offer.sequence - connection.expected_sequence) < 0) return;
+  if (offer.sequence != connection.expected_sequence) {
+    connection.early_offers.emplace(offer.sequence, offer);
+    return;
+  }
+  connection.offers.push_back(offer);
+  ++connection.expected_sequence;
+  while (!connection.early_offers.empty()) {
+    const auto next = connection.early_offers.find(connection.expected_sequence);
+    if (next == connection.early_offers.end()) break;
     connection.offers.push_back(next->second);
     connection.early_offers.erase(next);
     ++connection.expected_sequence;
   }
-  match(connection);
+  if (!connection.sends.empty()) match(connection);
 }
 
 /// Pairs sends with offers: in order among those of one tag.
 void Device::match(Connection& connection) {
   if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
-  for (auto send = connection.sends.begin(); send != connection.sends.end() && !connection.offers.empty();) {
-    const auto offer = std::find_if(connection.offers.begin(), connection.offers.end(),
-                                    [&](const handshake::Offer& o) { return o.tag == (*send)->tag; });
-    if (offer == connection.offers.end()) {
-      ++send;
-      continue;
-    }
-    const handshake::Offer target = *offer;
-    connection.offers.erase(offer);
-    const std::shared_ptr<Request> request = std::move(*send);
-    send = connection.sends.erase(send);
-    start_message(request, target);
+  Request* next = nullptr;
+  for (Request* send = connection.sends.front(); send != nullptr && !connection.offers.empty(); send = next) {
+    next = send->next;
+    std::size_t i = 0;
+    while (i < connection.offers.size() && connection.offers[i].tag != send->tag) ++i;
+    if (i == connection.offers.size()) continue;
+    const handshake::Offer target = connection.offers[i];
+    connection.offers.erase(i);
+    start_message(connection.sends.remove(*send), target);
   }
 }
 
@@ -167,16 +313,19 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
              ": receive at least as much as is sent");
     return;
   }
+  if (request->rkey == 0 && !register_temporarily(*request)) return;
   const bool mouse = request->length <= options_.mice_bytes.value_or(peer.path_mtu);
   request->offer = offer;
+  request->next_flowlet = request->posted = request->finished = 0;
   request->flowlets.emplace(request->length, mouse ? std::max<std::uint64_t>(1, request->length) : flowlet_size(peer),
                             peer.path_mtu);
-  connection.in_flight.emplace(request.get(), request);
+  connection.in_flight.push_back(request);
   if (mouse) {
     // A mouse does not queue behind elephants' flowlets that no lane has taken yet.
-    post_flowlet(*pick_lane(peer, true), *request);
+    post_flowlet(lane_for_small(peer), *request);
   } else {
     peer.sending.push_back(request.get());
+    if (controller_ != nullptr) controller_->started(peer.name(), request->length, now());
   }
 }
 
@@ -189,10 +338,16 @@ void Device::post_flowlet(Lane& lane, Request& request) {
                    .length = static_cast<std::uint32_t>(flowlets.length(index)),
                    .remote_address = request.offer.address + flowlets.offset(index),
                    .rkey = request.offer.rkey,
-                   .imm = handshake::immediate(request.offer.slot, flowlets.count)};
+                   .imm = handshake::immediate(request.offer.slot, flowlets.count),
+                   .memory = request.registration()};
   ++request.posted;
   ++lane.outstanding;
   lane.outstanding_bytes += work.length;
+  post(lane, work);
+}
+
+void Device::post(Lane& lane, const WorkRequest& work) {
+  ++lane.unfinished;
   backend_->post(lane.qp.qpn, work);
 }
 
@@ -202,11 +357,14 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
   // Two flowlets keep a lane busy while the first one's acknowledgement travels, as S is four times its share of the
   // BDP. Where the BDP was underestimated, a lane that has sent everything pulls more.
   constexpr unsigned kDepth = 2;
+  const Nanos t = now();
   Lane* best = nullptr;
   std::pair<Nanos, std::uint64_t> least;
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[(peer.next_lane + i) % peer.lanes.size()];
-    const PathEstimate path = backend_->estimate(lane.qp.qpn);
+    // Most lanes of many are at rest: their QPs, each in cache lines of its own, need not be asked.
+    PathEstimate path = lane.unfinished > 0 ? backend_->estimate(lane.qp.qpn) : lane.rested;
+    if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
     if (!any_depth && (lane.moving_to || (lane.outstanding >= kDepth && !path.hungry))) continue;
     const double packets = static_cast<double>(lane.outstanding_bytes) / peer.path_mtu + 1.0;
     const double delay = static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window);
@@ -219,18 +377,37 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
   return best;
 }
 
+/// Small messages stay on one lane while it does well, or each would be acknowledged for itself.
+Lane& Device::lane_for_small(Peer& peer) {
+  constexpr unsigned kStay = 32;
+  const bool stay = peer.small_left > 0 && !peer.small_lane->moving_to && peer.small_lane->outstanding < kStay &&
+                    backend_->estimate(peer.small_lane->qp.qpn).smoothed_rtt <= 2 * peer.small_rtt;
+  if (!stay) {
+    peer.small_lane = pick_lane(peer, true);
+    peer.small_left = kStay;
+    peer.small_rtt = std::max(backend_->estimate(peer.small_lane->qp.qpn).smoothed_rtt, kAssumedRtt);
+  }
+  --peer.small_left;
+  return *peer.small_lane;
+}
+
 /// Lets lanes pull waiting flowlets, oldest message first, peers in turn. True when any was taken.
 bool Device::pump(Nanos t) {
   bool any = false;
   bool more = true;
+  if (controller_ != nullptr) controller_->begin_round();
   while (more) {
     more = false;
     for (const auto& peer : peers_) {
       if (peer->sending.empty()) continue;
+      if (controller_ != nullptr && !controller_->may_send(peer->name(), t)) continue;
       if (!backend_->wants_work(t)) return any;
       Lane* lane = pick_lane(*peer, false);
       if (lane == nullptr) continue;
       Request& request = *peer->sending.front();
+      if (controller_ != nullptr) {
+        controller_->sent(peer->name(), request.flowlets->length(request.next_flowlet), peer->path_mtu);
+      }
       post_flowlet(*lane, request);
       if (request.next_flowlet == request.flowlets->count) peer->sending.pop_front();
       any = more = true;
@@ -239,12 +416,13 @@ bool Device::pump(Nanos t) {
   return any;
 }
 
-void Device::consult_policy(Peer& peer, unsigned index) {
+/// `unheard`: how often the peer seems not to have heard the lane's acknowledgements.
+void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
   Lane& lane = peer.lanes[index];
   const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
-  const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen;
+  const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen + unheard;
   lane.timeouts_seen = statistics.counters.timeouts;
-  if (options_.policy.kind != PolicyKind::kAdaptive) return;
+  if (options_.policy.kind != PolicyKind::kAdaptive && controller_ == nullptr) return;
   if (lane.moving_to) {  // decided, but what is in flight may have met a path that went silent meanwhile
     if (timeouts > 0) move_lane(lane);
     return;
@@ -254,13 +432,14 @@ void Device::consult_policy(Peer& peer, unsigned index) {
     const Nanos rtt = backend_->statistics(other.qp.qpn).smoothed_rtt;
     if (rtt > 0) best = std::min(best, rtt);
   }
-  const LaneView view{.peer = peer.address,
+  const LaneView view{.peer = peer.name(),
                       .lane = index,
                       .port = lane.port,
                       .smoothed_rtt = statistics.smoothed_rtt,
                       .peer_rtt = best,
                       .timeouts = timeouts,
-                      .retransmits = statistics.counters.retransmits};
+                      .retransmits = statistics.counters.retransmits,
+                      .packets = statistics.counters.tx_packets};
   lane.moving_to = policy_->after_flowlet(view, now());
   // What is in flight on a path that went silent is lost anyway, so there is nothing to overtake.
   if (lane.moving_to && (timeouts > 0 || lane.outstanding == 0)) move_lane(lane);
@@ -272,54 +451,119 @@ void Device::move_lane(Lane& lane) {
   if (backend_->set_port(lane.qp.qpn, port)) {
     lane.port = port;
     ++lane.moves;
+  } else if (controller_ != nullptr) {
+    controller_->could_not_bind();
   }
+}
+
+/// Whether a lane that waits to be empty waits in vain: nothing comes back on its path, so nothing can be overtaken.
+bool Device::silent(const Lane& lane) const {
+  constexpr Nanos kRoundTrips = 4;
+  const Nanos usual = backend_->statistics(lane.qp.qpn).smoothed_rtt;
+  return backend_->estimate(lane.qp.qpn).smoothed_rtt > std::max(kRoundTrips * usual, kLeastSilence);
+}
+
+// -- the controller ----------------------------------------------------------------------------------------------
+
+/// Sends lanes to the ports that the path service has given: idle ones now, others between flowlets, but at once where
+/// the path is dead. What a dead path has swallowed goes again with the move.
+void Device::follow_controller() {
+  if (!controller_->take()) return;
+  for (const auto& peer : peers_) {
+    if (peer->dead || !peer->ready || !controller_->changed(peer->name())) continue;
+    const bool cut = controller_->cut(peer->name());
+    for (unsigned i = 0; i < peer->lanes.size(); ++i) {
+      Lane& lane = peer->lanes[i];
+      const std::uint16_t port = controller_->port(peer->name(), i);
+      lane.moving_to.reset();
+      const bool lost = lane.outstanding > 0 && (cut || (port != lane.port && silent(lane)));
+      if (port != lane.port) {
+        lane.moving_to = port;
+        if (lane.outstanding == 0 || lost) move_lane(lane);
+      }
+      if (lost) backend_->path_changed(lane.qp.qpn, now());
+    }
+  }
+}
+
+/// Shows the policy how each peer's lanes do.
+void Device::tell_controller(Nanos t) {
+  for (const auto& peer : peers_) {
+    if (peer->dead) continue;
+    controller::PeerView view{.busy = !peer->sending.empty()};
+    Nanos sum = 0;
+    Nanos count = 0;
+    for (const Lane& lane : peer->lanes) {
+      const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
+      view.busy = view.busy || lane.outstanding > 0;
+      view.retransmits += statistics.counters.retransmits;
+      sum += statistics.smoothed_rtt;
+      count += statistics.smoothed_rtt > 0 ? 1 : 0;
+    }
+    view.rtt = count > 0 ? sum / count : 0;
+    controller_->observe(peer->name(), view);
+  }
+  controller_->tick(t);
 }
 
 // -- completions -------------------------------------------------------------------------------------------------
 
 void Device::on_completion(const Completion& completion) {
   const auto owner = qp_owners_.find(completion.qpn);
-  if (completion.kind != Completion::Kind::kSent) {
-    if (owner != qp_owners_.end()) {
-      Peer& peer = *owner->second.peer;
-      if (completion.kind == Completion::Kind::kReceivedWriteImm) {
+  if (owner != qp_owners_.end()) {
+    Peer& peer = *owner->second.peer;
+    switch (completion.kind) {
+      case Completion::Kind::kSent:
+        on_sent(peer, owner->second.lane, completion);
+        break;
+      case Completion::Kind::kReceivedWriteImm:
         on_flowlet_arrived(peer, completion);
-      } else {
-        const std::byte* data = receive_buffers_.data() + completion.cookie * kReceiveBufferBytes;
-        if (const auto offer = handshake::decode_offer({data, completion.byte_length})) {
-          add_offer(peer, *offer);
-        } else {
-          fail_peer(peer, Failure::kTransport, "the peer sent a message that is no offer");
-        }
-      }
+        break;
+      case Completion::Kind::kReceivedSend:
+        on_offers(peer,
+                  {receive_buffers_.data() + completion.cookie * sizeof(OfferBatch::bytes), completion.byte_length});
+        break;
+      case Completion::Kind::kAskedAgain:
+        consult_policy(peer, owner->second.lane, 1);
+        break;
+      case Completion::Kind::kQpFailed:
+        fail_lane(peer, owner->second.lane, completion.status);
+        break;
     }
-    post_receive_buffer(completion.cookie);
-    return;
   }
-  if (owner == qp_owners_.end()) return;
-  on_sent(*owner->second.peer, owner->second.lane, completion);
+  const bool received =
+      completion.kind == Completion::Kind::kReceivedWriteImm || completion.kind == Completion::Kind::kReceivedSend;
+  if (received) post_receive_buffer(completion.cookie);
+}
+
+void Device::fail_lane(Peer& peer, unsigned index, Status status) {
+  const bool own = status == Status::kPortDown || status == Status::kDeviceLost;
+  fail_peer(peer, own ? Failure::kDevice : Failure::kTransport,
+            "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) + ": " + to_string(status));
 }
 
 void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   if (completion.status != Status::kSuccess) {
-    if (completion.status != Status::kFlushed) {
-      fail_peer(
-          peer, Failure::kTransport,
-          "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) + ": " + to_string(completion.status));
-    }
+    if (completion.status != Status::kFlushed) fail_lane(peer, index, completion.status);
     return;
   }
-  if (completion.cookie == kOfferCookie) return;
   Lane& lane = peer.lanes[index];
+  if (--lane.unfinished == 0) lane.rested = backend_->estimate(lane.qp.qpn);
+  if (OfferBatch* batch = offers_of(completion.cookie)) {
+    batch->lane = nullptr;
+    peer.spare_batches.push_back(batch);
+    return;
+  }
   Request& request = *request_of(completion.cookie);
   --lane.outstanding;
   lane.outstanding_bytes -= completion.byte_length;
   ++lane.flowlets;
+  if (controller_ != nullptr) controller_->delivered(peer.name(), completion.byte_length, now());
   --request.posted;
   ++request.finished;
   Connection& connection = *request.connection;
   if (request.finished == request.flowlets->count) {
-    const auto keep = connection.in_flight.extract(&request);
+    const auto keep = connection.in_flight.remove(request);
     request.bytes = request.length;
     finish(request);
   }
@@ -338,9 +582,18 @@ void Device::on_flowlet_arrived(Peer& peer, const Completion& completion) {
   }
   ++request->arrived;
   request->arrived_bytes += completion.byte_length;
+  if (request->arrived_bytes > request->length) {
+    fail_peer(peer, Failure::kTransport, "the peer sent more than the receive takes");
+    return;
+  }
   if (request->arrived < count) return;
-  const auto keep = request->connection->receives.extract(request);
+  const auto keep = request->connection->receives.remove(*request);
+  const bool memory_gone = retired(request->registration());
   release_receive(*request);
+  if (memory_gone) {
+    fail(*request, Failure::kClosed, "its memory was taken back before the message came");
+    return;
+  }
   request->bytes = request->arrived_bytes;
   finish(*request);
 }

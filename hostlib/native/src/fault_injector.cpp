@@ -5,8 +5,7 @@
 
 namespace paralet {
 namespace {
-constexpr std::uint64_t kMaxPasses = 8;
-constexpr Nanos kMaxHold = 2 * kMillisecond;
+constexpr Nanos kHoldPerPacket = 250 * kMicrosecond;  // then what is held comes out though too few have passed
 }  // namespace
 
 void FaultInjector::receive(std::span<std::byte> packet, const PacketOrigin& origin, Nanos now,
@@ -32,7 +31,8 @@ void FaultInjector::receive(std::span<std::byte> packet, const PacketOrigin& ori
     release(now, deliver);
   }
   if (reorder) {
-    held_.push_back({{packet.begin(), packet.end()}, origin, 1 + random_.below(kMaxPasses), now + kMaxHold});
+    const unsigned most = faults_.reorder_packets;
+    held_.push_back({{packet.begin(), packet.end()}, origin, 1 + random_.below(most), now + most * kHoldPerPacket});
   } else if (duplicate) {
     deliver(packet, origin);
   }

@@ -16,8 +16,9 @@ namespace paralet {
 struct Faults {
   double drop = 0;
   double duplicate = 0;
-  double reorder = 0;  ///< held back until up to 8 later packets have passed
+  double reorder = 0;  ///< held back until 1 to `reorder_packets` later packets have passed
   double corrupt = 0;  ///< one bit flipped
+  unsigned reorder_packets = 8;
   std::uint64_t seed = 0;
 
   [[nodiscard]] bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || corrupt > 0; }

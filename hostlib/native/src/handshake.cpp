@@ -111,6 +111,11 @@ void write(Writer& w, const Endpoint& e) {
     w.u32(qp.qpn);
     w.u32(qp.first_psn);
   }
+  if (e.max_ip_id == kSoftMaxIpId && e.ece == Ece{}) return;
+  w.u16(e.max_ip_id);
+  w.u32(e.ece.vendor_id);
+  w.u32(e.ece.options);
+  w.u32(e.ece.comp_mask);
 }
 
 Endpoint read_endpoint(Reader& r) {
@@ -132,6 +137,9 @@ Endpoint read_endpoint(Reader& r) {
     if (qpn > 0xFFFFFF || psn > 0xFFFFFF) r.spoil();
     e.qps.push_back({.qpn = qpn, .first_psn = psn});
   }
+  if (r.complete()) return e;  // what follows is told where it is not the usual
+  e.max_ip_id = r.u16();
+  e.ece = {.vendor_id = r.u32(), .options = r.u32(), .comp_mask = r.u32()};
   return e;
 }
 

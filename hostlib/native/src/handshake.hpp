@@ -42,6 +42,8 @@ struct Endpoint {
   std::uint16_t udp_port = 0;
   std::uint32_t path_mtu = 0;
   std::vector<QpIdentity> qps;
+  std::uint16_t max_ip_id = kSoftMaxIpId;
+  Ece ece;  ///< of every QP
 };
 
 struct Hello {

@@ -37,6 +37,9 @@ class IcrcVerifier {
   /// `datagram` is BTH to ICRC; `likely_id` is tried first; identifications up to `max_id` are accepted. Each bit of
   /// max_id costs one bit of the check's 32.
   bool verify(const UdpFlow& flow, std::span<const std::byte> datagram, std::uint16_t likely_id, std::uint16_t max_id);
+  /// The same for a packet in pieces: `icrc` are its last four bytes.
+  bool verify(const UdpFlow& flow, std::span<const std::byte> header, std::span<const std::byte> payload,
+              std::span<const std::byte> icrc, std::uint16_t likely_id, std::uint16_t max_id);
 
  private:
   /// Inverse of identification -> CRC difference for one packet length, in echelon form.

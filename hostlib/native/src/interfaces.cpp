@@ -22,6 +22,7 @@ std::vector<Interface> interfaces() {
   if (getifaddrs(&list) != 0) throw std::system_error(errno, std::generic_category(), "getifaddrs");
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   const FileDescriptor query(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  constexpr unsigned kWorking = IFF_UP | IFF_RUNNING;
   std::vector<Interface> found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
@@ -32,15 +33,20 @@ std::vector<Interface> interfaces() {
     if (ioctl(query.get(), SIOCGIFMTU, &request) != 0) continue;
     found.push_back({.name = entry->ifa_name,
                      .address = ntohl(address.sin_addr.s_addr),
-                     .mtu_bytes = static_cast<std::uint32_t>(request.ifr_mtu)});
+                     .mtu_bytes = static_cast<std::uint32_t>(request.ifr_mtu),
+                     .up = (entry->ifa_flags & kWorking) == kWorking});
   }
   return found;
 }
 
+bool owns(const Interface& interface, std::uint32_t address) {
+  const bool loopback = (interface.address >> 24) == 127 && (address >> 24) == 127;
+  return interface.address == address || loopback;
+}
+
 std::optional<Interface> interface_of(std::uint32_t address) {
   for (const Interface& candidate : interfaces()) {
-    const bool loopback = (candidate.address >> 24) == 127 && (address >> 24) == 127;
-    if (candidate.address == address || loopback) return candidate;
+    if (owns(candidate, address)) return candidate;
   }
   return std::nullopt;
 }

@@ -12,11 +12,15 @@ struct Interface {
   std::string name;
   std::uint32_t address = 0;  ///< IPv4, host byte order
   std::uint32_t mtu_bytes = 0;
+  bool up = false;  ///< and has a carrier
 };
+
+/// Whether packets for `address` come to this interface; all of 127.0.0.0/8 belongs to the loopback interface.
+bool owns(const Interface& interface, std::uint32_t address);
 
 /// The IPv4 addresses of this network namespace. Throws std::system_error when the kernel refuses.
 std::vector<Interface> interfaces();
-/// The interface that owns `address`; all of 127.0.0.0/8 belongs to the loopback interface.
+/// The interface that owns `address`.
 std::optional<Interface> interface_of(std::uint32_t address);
 
 /// "10.0.0.1" to host byte order; nothing when it is no IPv4 address.

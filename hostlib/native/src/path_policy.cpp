@@ -24,10 +24,8 @@ class Ecmp : public PathPolicy {
     ports_.reserve(options.lanes);
     for (unsigned lane = 0; lane < options.lanes; ++lane) ports_.push_back(draw());
   }
-  std::uint16_t port(std::uint32_t /*peer*/, unsigned lane) override { return ports_[lane]; }
-  std::optional<std::uint16_t> alternative(std::uint32_t /*peer*/, unsigned lane) override {
-    return ports_[lane] = draw();
-  }
+  std::uint16_t port(PeerName /*peer*/, unsigned lane) override { return ports_[lane]; }
+  std::optional<std::uint16_t> alternative(PeerName /*peer*/, unsigned lane) override { return ports_[lane] = draw(); }
   std::optional<std::uint16_t> after_flowlet(const LaneView& /*lane*/, Nanos /*now*/) override { return std::nullopt; }
 
  protected:
@@ -44,12 +42,12 @@ class Ecmp : public PathPolicy {
 class Pinned final : public Ecmp {
  public:
   explicit Pinned(const PolicyOptions& options) : Ecmp(options), ports_(options.ports) {}
-  std::uint16_t port(std::uint32_t peer, unsigned lane) override {
-    const auto found = ports_.find(peer);
+  std::uint16_t port(PeerName peer, unsigned lane) override {
+    const auto found = ports_.find(peer.address);
     return found == ports_.end() ? Ecmp::port(peer, lane) : found->second[lane % found->second.size()];
   }
-  std::optional<std::uint16_t> alternative(std::uint32_t peer, unsigned lane) override {
-    return ports_.contains(peer) ? std::nullopt : Ecmp::alternative(peer, lane);
+  std::optional<std::uint16_t> alternative(PeerName peer, unsigned lane) override {
+    return ports_.contains(peer.address) ? std::nullopt : Ecmp::alternative(peer, lane);
   }
 
  private:
@@ -98,10 +96,24 @@ class Adaptive final : public Ecmp {
     std::array<std::uint16_t, 4> recycled{};
     std::size_t next_recycled = 0;
   };
-  std::map<std::pair<std::uint32_t, unsigned>, State> states_;
+  std::map<std::pair<PeerName, unsigned>, State> states_;
 };
 
 }  // namespace
+
+const char* to_string(PolicyKind kind) {
+  switch (kind) {
+    case PolicyKind::kEcmp:
+      return "ecmp";
+    case PolicyKind::kPinned:
+      return "pinned";
+    case PolicyKind::kAdaptive:
+      return "adaptive";
+    case PolicyKind::kController:
+      return "controller";
+  }
+  return "unknown";
+}
 
 std::unique_ptr<PathPolicy> make_policy(const PolicyOptions& options) {
   if (options.lanes == 0 || options.lanes > 1024) throw DeviceError("lanes must be 1 to 1024");
@@ -120,6 +132,7 @@ std::unique_ptr<PathPolicy> make_policy(const PolicyOptions& options) {
     case PolicyKind::kAdaptive:
       return std::make_unique<Adaptive>(options);
     case PolicyKind::kEcmp:
+    case PolicyKind::kController:
       break;
   }
   return std::make_unique<Ecmp>(options);

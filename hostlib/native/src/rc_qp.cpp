@@ -2,9 +2,10 @@
 #include "rc_qp.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
+
+#include "prefetch.hpp"
 
 namespace paralet {
 namespace {
@@ -14,8 +15,12 @@ using wire::Syndrome;
 
 // 0.64 ms: long enough for a receiver to repost, short beside any timeout (table 47).
 constexpr std::uint8_t kRnrTimerCode = 12;
-constexpr std::uint64_t kMaxAckInterval = 16;
+constexpr std::uint64_t kMaxAckInterval = 64;
 constexpr unsigned kMaxBackoff = 6;
+// Timeouts back off no further than this: a path that loses much is asked often enough within the retry time, and one
+// that was dead is soon found to have healed.
+constexpr Nanos kLongestBackoff = 1 * kSecond;
+constexpr Nanos kLeastTries = 16;
 
 /// Distance a - b of two PSNs as a signed 24-bit number (section 9.7.1).
 std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) {
@@ -35,10 +40,9 @@ Opcode opcode_for(WorkKind kind, bool first, bool last) {
 }
 
 /// QPs of one device draw different spacings.
-DelayControlOptions control_options(const RcQpOptions& options) {
-  DelayControlOptions out = options.control;
-  out.seed = options.qpn;
-  return out;
+DelayControlOptions with_seed(DelayControlOptions options, std::uint32_t qpn) {
+  options.seed = qpn;
+  return options;
 }
 
 }  // namespace
@@ -57,18 +61,23 @@ const char* to_string(Status status) {
       return "the peer did not answer within the retry time";
     case Status::kFlushed:
       return "the queue pair was closed or failed before the request was done";
+    case Status::kPortDown:
+      return "the RDMA port went down";
+    case Status::kDeviceLost:
+      return "the RDMA device failed";
+    case Status::kLocal:
+      return "the RDMA device refused a request (is its memory registered, and `ulimit -l` large enough?)";
   }
   return "unknown status";
 }
 
-RcQp::RcQp(const RcQpOptions& options, const MemoryTable& memory, ReceiveQueue& receive_queue,
-           std::vector<Completion>& completions)
+RcQp::RcQp(const RcQpOptions& options, const DelayControlOptions& control, const MemoryTable& memory,
+           ReceiveQueue& receive_queue, std::vector<Completion>& completions)
     : options_(options),
       memory_(memory),
       receive_queue_(receive_queue),
       completions_(completions),
-      control_(control_options(options)),
-      sent_at_(std::bit_ceil(static_cast<std::size_t>(options.control.max_window) + 1)),
+      control_(with_seed(control, options.qpn)),
       expected_psn_(options.remote_first_psn) {}
 
 std::uint32_t RcQp::psn_of(std::uint64_t position) const {
@@ -89,15 +98,37 @@ void RcQp::post(const WorkRequest& request) {
 
 bool RcQp::can_send(Nanos now) const {
   if (failed_ || next_ == posted_ || now < rnr_until_) return false;
+  if (probing_ && in_flight() > 0) return false;
   const double window = control_.window();
   if (window >= 1.0) return static_cast<double>(in_flight()) + 1.0 <= window;
   return in_flight() == 0 && now >= pace_until_;
 }
 
+bool RcQp::should_send(Nanos now) const {
+  if (!can_send(now)) return false;
+  if (in_flight() == 0) return true;
+  const double room = control_.window() - static_cast<double>(in_flight());
+  const auto wanted = static_cast<double>(std::min<std::uint64_t>(posted_ - next_, options_.burst));
+  return room >= std::min(wanted, control_.window() / 2);
+}
+
 std::uint64_t RcQp::sendable(Nanos now) const {
   if (!can_send(now)) return 0;
+  if (probing_) return 1;
   const auto window = static_cast<std::uint64_t>(std::ceil(control_.window()));
   return std::min(posted_ - next_, window - in_flight());
+}
+
+std::size_t RcQp::next_packet_bytes() const {
+  std::size_t index = cursor_;
+  while (next_ >= work_[index].end) ++index;
+  const Work& work = work_[index];
+  const bool last = next_ + 1 == work.end;
+  const std::uint64_t offset = (next_ - work.first) * options_.path_mtu;
+  const std::size_t payload = last ? work.request.length - offset : options_.path_mtu;
+  const std::size_t reth = work.request.kind != WorkKind::kSend && next_ == work.first ? wire::kRethBytes : 0;
+  const std::size_t imm = work.request.kind == WorkKind::kWriteImm && last ? wire::kImmBytes : 0;
+  return wire::kBthBytes + reth + imm + ((payload + 3) & ~std::size_t{3}) + wire::kIcrcBytes;
 }
 
 std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
@@ -109,21 +140,22 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
   const bool last = next_ + 1 == work.end;
   const std::uint64_t offset = (next_ - work.first) * options_.path_mtu;
   const std::uint32_t bytes = last ? static_cast<std::uint32_t>(request.length - offset) : options_.path_mtu;
-  const std::byte* data = request.data != nullptr ? request.data : request.inline_data.data();
   const auto pad = static_cast<std::uint8_t>((4 - (bytes & 3)) & 3);
 
   // Ask for an acknowledgement often enough that the window never stalls on one, and at the end of what can be sent.
   const auto window = static_cast<std::uint64_t>(std::max(1.0, control_.window()));
   ++since_ack_request_;
-  const bool ack_request = next_ + 1 == posted_ || in_flight() + 1 >= window ||
-                           since_ack_request_ >= std::clamp<std::uint64_t>(window / 4, 1, kMaxAckInterval);
+  const bool ack_request = probing_ || next_ + 1 == posted_ || in_flight() + 1 >= window ||
+                           since_ack_request_ >= std::clamp<std::uint64_t>(window / 2, 1, kMaxAckInterval);
   if (ack_request) since_ack_request_ = 0;
-  sent_at_[next_ & (sent_at_.size() - 1)] = now;
+  if (in_flight() >= sent_.size()) grow_sent();
+  sent_[next_ & (sent_.size() - 1)] = {.at = static_cast<std::uint64_t>(now) & (~std::uint64_t{0} >> 1),
+                                       .asked = ack_request};
 
   OutgoingPacket out;
   out.header = wire::data_header(opcode_for(request.kind, first, last), options_.remote_qpn, psn_of(next_), ack_request,
                                  pad, request.remote_address, request.rkey, request.length, request.imm);
-  out.payload = {data + offset, bytes};
+  out.payload = {request.data + offset, bytes};
   out.pad = pad;
 
   ++counters_.tx_packets;
@@ -140,7 +172,9 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
 }
 
 void RcQp::arm_timer(Nanos now) {
-  const Nanos timeout = control_.timeout(options_.min_timeout) << std::min(consecutive_timeouts_, kMaxBackoff);
+  const Nanos patient = control_.timeout(options_.min_timeout);
+  const Nanos most = std::max(patient, std::min(kLongestBackoff, options_.retry_time / kLeastTries));
+  const Nanos timeout = std::min(patient << std::min(consecutive_timeouts_, kMaxBackoff), most);
   // Neither backing off nor a peer that answers with refusals only puts off the end of the retry time.
   timer_ = std::min(now + timeout, last_progress_ + options_.retry_time);
 }
@@ -156,8 +190,17 @@ void RcQp::complete(const Work& work, Status status) {
 
 void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   if (acknowledged_end <= unacked_) return;
+  if (probing_ && asked_before(acknowledged_end)) {
+    control_.undo_timeout();
+    // What answers at once answers the probe, because the answers before it were lost: no measure of the round trip.
+    const Nanos since_probe = now - static_cast<Nanos>(sent_[unacked_ & (sent_.size() - 1)].at);
+    if (since_probe > 2 * control_.smoothed_rtt()) sent_once_from_ = std::max(sent_once_before_, unacked_ + 1);
+    // What was sent and is not acknowledged yet is still on its way; a gap would be reported by what follows it.
+    if (highest_sent_ < posted_) next_ = highest_sent_;
+  }
+  probing_ = false;
   const std::uint64_t newest = acknowledged_end - 1;
-  const Nanos rtt = newest >= sent_once_from_ ? now - sent_at_[newest & (sent_at_.size() - 1)] : 0;
+  const Nanos rtt = newest >= sent_once_from_ ? now - static_cast<Nanos>(sent_[newest & (sent_.size() - 1)].at) : 0;
   const auto packets = static_cast<unsigned>(acknowledged_end - unacked_);
   // The window held the sender back if it was full before this acknowledgement.
   const bool limited = static_cast<double>(in_flight()) + 1.0 > control_.window();
@@ -179,17 +222,41 @@ void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   }
 }
 
+void RcQp::grow_sent() {
+  std::vector<Sent> larger(std::max<std::size_t>(8, 2 * sent_.size()));
+  for (std::uint64_t position = unacked_; position < highest_sent_; ++position) {
+    larger[position & (larger.size() - 1)] = sent_[position & (sent_.size() - 1)];
+  }
+  sent_ = std::move(larger);
+}
+
+void RcQp::release_spare() {
+  if (!idle()) return;
+  work_.release();
+  sent_ = std::vector<Sent>();  // an empty list in braces would leave the capacity as it is
+}
+
+/// Whether any packet behind the oldest and before `end` asked for an acknowledgement.
+bool RcQp::asked_before(std::uint64_t end) const {
+  for (std::uint64_t position = unacked_ + 1; position < end; ++position) {
+    if (sent_[position & (sent_.size() - 1)].asked) return true;
+  }
+  return false;
+}
+
 void RcQp::go_back(Nanos now) {
   next_ = unacked_;
   cursor_ = 0;
   since_ack_request_ = 0;
   sent_once_from_ = highest_sent_;
+  probing_ = false;
   arm_timer(now);
 }
 
 void RcQp::rewind(const Checkpoint& checkpoint) {
   next_ = checkpoint.next;
   highest_sent_ = checkpoint.highest_sent;
+  since_ack_request_ = checkpoint.since_ack_request;
   counters_ = checkpoint.counters;
   cursor_ = 0;
   if (unacked_ == highest_sent_) timer_ = kNever;
@@ -260,6 +327,18 @@ void RcQp::on_timer(Nanos now) {
   ++consecutive_timeouts_;
   control_.on_timeout(now, consecutive_timeouts_ > 1);
   pace_until_ = now;
+  const std::uint64_t sent_once = consecutive_timeouts_ > 1 ? sent_once_before_ : sent_once_from_;
+  go_back(now);
+  // Only the oldest packet goes again at first (F-RTO, RFC 5682). An answer that includes a later one which had asked
+  // for it proves that the peer had only been slow: the responder takes packets in order, so nothing before was lost.
+  probing_ = true;
+  sent_once_before_ = sent_once;
+}
+
+void RcQp::on_path_changed(Nanos now) {
+  if (failed_ || all_acknowledged()) return;
+  consecutive_timeouts_ = 0;  // they were the other path's
+  pace_until_ = now;
   go_back(now);
 }
 
@@ -283,6 +362,11 @@ void RcQp::respond_nak(std::uint8_t syndrome) {
   if (gap_reported_) return;  // one NAK per gap; the requester's timer covers its loss (section 9.7.5.2.8)
   gap_reported_ = true;
   nak_due_ = syndrome;
+}
+
+std::byte* RcQp::landing(std::uint32_t psn, std::size_t bytes) const {
+  if (psn != expected_psn_ || !in_message_ || !message_is_write_ || bytes >= write_remaining_) return nullptr;
+  return memory_.resolve(write_rkey_, write_address_, write_remaining_);
 }
 
 void RcQp::on_request(const wire::Packet& packet) {
@@ -310,6 +394,9 @@ void RcQp::on_request(const wire::Packet& packet) {
   nak_due_.reset();
   if (packet.kind.last) msn_ = (msn_ + 1) & wire::kPsnMask;
   ack_due_ = ack_due_ || packet.ack_request;
+  // Who asks in the middle of a message has a window to fill; who asks at its end may have nothing more to send.
+  ++unacknowledged_;
+  if (packet.ack_request && (!packet.kind.last || unacknowledged_ >= kUrgentPackets)) ack_urgent_ = true;
 }
 
 std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
@@ -317,6 +404,7 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
   constexpr auto kAccess = static_cast<std::uint8_t>(Syndrome::kNakRemoteAccess);
   constexpr auto kRnr = static_cast<std::uint8_t>(static_cast<std::uint8_t>(Syndrome::kRnrNak) | kRnrTimerCode);
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
+  if (packet.kind.refused) return kInvalid;
 
   // Order of packets within a message, and their sizes (sections 9.7.4.1.1 to 9.7.4.1.5).
   if (packet.kind.first == in_message_) return kInvalid;
@@ -336,8 +424,14 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
     // The first packet answers for the whole range; every packet asks again, since a region may go between packets.
     if (remaining > 0) {
       std::byte* target = memory_.resolve(rkey, address, remaining);
-      if (target == nullptr) return kAccess;
-      std::memcpy(target, packet.payload.data(), bytes);
+      if (target != nullptr) {
+        if (target != packet.payload.data()) {
+          std::memcpy(target, packet.payload.data(), bytes);
+          prefetch_to_write(target + bytes, std::min(remaining - bytes, options_.path_mtu));
+        }
+      } else if (!memory_.retired(rkey)) {
+        return kAccess;
+      }
     }
     message_length_ = (packet.kind.first ? 0 : message_length_) + bytes;
     write_address_ = address + bytes;
@@ -377,6 +471,10 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
 }
 
 std::optional<wire::Header> RcQp::take_acknowledgement() {
+  if (nak_due_ || ack_due_) {
+    unacknowledged_ = 0;
+    ack_urgent_ = false;
+  }
   if (nak_due_) {
     const std::uint8_t syndrome = *nak_due_;
     nak_due_.reset();

@@ -21,17 +21,15 @@ namespace paralet {
 enum class WorkKind : std::uint8_t { kWrite, kWriteImm, kSend };
 
 struct WorkRequest {
-  static constexpr std::size_t kInlineBytes = 64;
-
   WorkKind kind = WorkKind::kWrite;
   std::uint64_t cookie = 0;  ///< handed back in the completion
-  /// Payload; it must stay valid until completion. nullptr means `inline_data`.
+  /// Payload; it must stay valid until completion.
   const std::byte* data = nullptr;
   std::uint32_t length = 0;
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
   std::uint32_t imm = 0;
-  std::array<std::byte, kInlineBytes> inline_data{};
+  std::uint32_t memory = 0;  ///< registration that holds `data`, 0: none
 };
 
 enum class Status : std::uint8_t {
@@ -41,12 +39,21 @@ enum class Status : std::uint8_t {
   kRemoteOperation,  ///< the peer could not carry it out
   kRetryExceeded,    ///< nothing came back within the retry time
   kFlushed,          ///< the QP failed or closed before this request was done
+  kPortDown,         ///< the link is gone
+  kDeviceLost,       ///< the NIC has failed
+  kLocal,            ///< the NIC refused the request
 };
 const char* to_string(Status status);
 
-/// A finished send-side request, or a received message.
+/// A finished send-side request, a received message, or news of a QP.
 struct Completion {
-  enum class Kind : std::uint8_t { kSent, kReceivedSend, kReceivedWriteImm };
+  enum class Kind : std::uint8_t {
+    kSent,
+    kReceivedSend,
+    kReceivedWriteImm,
+    kAskedAgain,  ///< the peer asks again for what was acknowledged a timeout ago: it may not hear this QP
+    kQpFailed,    ///< the QP, not only a request: `status` says why
+  };
   Kind kind = Kind::kSent;
   Status status = Status::kSuccess;
   std::uint32_t qpn = 0;
@@ -71,7 +78,7 @@ struct RcQpOptions {
   std::uint32_t path_mtu = 1024;         ///< payload bytes: 256, 512, 1024, 2048 or 4096
   Nanos min_timeout = 5 * kMillisecond;  ///< floor of the retransmission timeout
   Nanos retry_time = 10 * kSecond;       ///< without any progress for this long, the QP fails
-  DelayControlOptions control;
+  std::uint32_t burst = 1;               ///< packets that cost little more together than one does
 };
 
 /// One packet to put on the wire: header, then payload, then pad zero bytes, then the ICRC.
@@ -97,16 +104,21 @@ struct RcQpCounters {
 
 class RcQp {
  public:
-  RcQp(const RcQpOptions& options, const MemoryTable& memory, ReceiveQueue& receive_queue,
-       std::vector<Completion>& completions);
+  RcQp(const RcQpOptions& options, const DelayControlOptions& control, const MemoryTable& memory,
+       ReceiveQueue& receive_queue, std::vector<Completion>& completions);
 
   // -- requester ------------------------------------------------------------------------------------------------
   /// Queues a request. On a failed QP it completes at once as flushed.
   void post(const WorkRequest& request);
   /// The next data packet if the window and the timers allow one now. `base_rtt`: smallest round trip to the peer.
   std::optional<OutgoingPacket> next_packet(Nanos now);
+  /// Bytes of the packet that next_packet would return, BTH to ICRC. Only when it would return one.
+  [[nodiscard]] std::size_t next_packet_bytes() const;
   /// Whether next_packet would return a packet.
   [[nodiscard]] bool can_send(Nanos now) const;
+  /// Whether enough of them may leave now: what the window holds back goes with the next acknowledgement, not one by
+  /// one. True whenever next_packet has something and nothing is in flight.
+  [[nodiscard]] bool should_send(Nanos now) const;
   /// Packets that next_packet would return in a row.
   [[nodiscard]] std::uint64_t sendable(Nanos now) const;
   /// An ACKNOWLEDGE packet for this QP.
@@ -114,20 +126,32 @@ class RcQp {
   /// When on_timer has something to do or can_send may turn true without a packet, kNever if neither.
   [[nodiscard]] Nanos deadline() const;
   void on_timer(Nanos now);
+  /// Packets take another path now, and what is in flight on the one before is lost: it goes again without waiting.
+  void on_path_changed(Nanos now);
   /// Fails every queued request with `status`.
   void fail(Status status);
   /// Where sending stands, to return to when the packets made since could not be handed to the kernel.
   struct Checkpoint {
     std::uint64_t next;
     std::uint64_t highest_sent;
+    std::uint64_t since_ack_request;
     RcQpCounters counters;
   };
-  [[nodiscard]] Checkpoint checkpoint() const { return {next_, highest_sent_, counters_}; }
+  [[nodiscard]] Checkpoint checkpoint() const { return {next_, highest_sent_, since_ack_request_, counters_}; }
   void rewind(const Checkpoint& checkpoint);
+  /// Gives back what an idle QP keeps for its next requests.
+  void release_spare();
 
   // -- responder ------------------------------------------------------------------------------------------------
-  /// A request packet for this QP whose ICRC was verified.
+  /// Where `bytes` of payload would go if they came next, all of them from packets in the middle of the WRITE in
+  /// progress, the first with this PSN. nullptr when that is not what is expected.
+  [[nodiscard]] std::byte* landing(std::uint32_t psn, std::size_t bytes) const;
+  /// A request packet for this QP whose ICRC was verified. Its payload may lie where it belongs.
   void on_request(const wire::Packet& packet);
+  /// Whether the sender waits for the acknowledgement that is due, or something went wrong: it should not coalesce.
+  [[nodiscard]] bool acknowledgement_urgent() const { return nak_due_ || ack_urgent_; }
+  /// Whether packets were taken that no acknowledgement has told of yet.
+  [[nodiscard]] bool has_news() const { return unacknowledged_ > 0; }
   /// The acknowledgement that is due, if any; acknowledgements coalesce until taken.
   std::optional<wire::Header> take_acknowledgement();
 
@@ -157,6 +181,8 @@ class RcQp {
   [[nodiscard]] std::uint64_t in_flight() const { return next_ - unacked_; }
   void advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt);
   void go_back(Nanos now);
+  void grow_sent();
+  [[nodiscard]] bool asked_before(std::uint64_t end) const;
   void complete(const Work& work, Status status);
   void arm_timer(Nanos now);
 
@@ -177,13 +203,19 @@ class RcQp {
   std::uint64_t highest_sent_ = 0;  ///< one past the highest position ever sent
   std::uint64_t posted_ = 0;        ///< one past the last queued position
   std::uint64_t since_ack_request_ = 0;
-  std::vector<Nanos> sent_at_;        ///< by position, modulo a power of two that holds the largest window
+  struct Sent {
+    std::uint64_t at : 63;    ///< Nanos
+    std::uint64_t asked : 1;  ///< for an acknowledgement
+  };
+  std::vector<Sent> sent_;            ///< by position, modulo its size, a power of two that grows with the window
   std::uint64_t sent_once_from_ = 0;  ///< Karn's rule: a packet sent twice times neither
   Nanos pace_until_ = 0;
   Nanos rnr_until_ = 0;
   Nanos timer_ = kNever;
   Nanos last_progress_ = 0;
   unsigned consecutive_timeouts_ = 0;
+  bool probing_ = false;                ///< after a timeout, until an acknowledgement tells whether anything was lost
+  std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before the timeout
   bool failed_ = false;
 
   std::uint32_t expected_psn_;
@@ -196,7 +228,10 @@ class RcQp {
   std::uint32_t write_remaining_ = 0;
   std::uint32_t message_length_ = 0;  ///< bytes of the message so far
   ReceiveBuffer send_buffer_;         ///< buffer of the SEND in progress
+  static constexpr unsigned kUrgentPackets = 16;
+  unsigned unacknowledged_ = 0;  ///< packets taken since the last acknowledgement
   bool ack_due_ = false;
+  bool ack_urgent_ = false;
   std::optional<std::uint8_t> nak_due_;
 };
 

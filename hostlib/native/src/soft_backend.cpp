@@ -5,23 +5,27 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 
 #include "errors.hpp"
+#include "prefetch.hpp"
 #include "random.hpp"
 
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxSegments = 60;        // of a UDP_SEGMENT batch; the kernel takes 64
 constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
-constexpr std::uint16_t kMaxIpId = 63;          // what a sender's batch can number
-constexpr std::size_t kEthernetBytes = 14;      // counted by shapers
-constexpr std::uint64_t kLookAhead = 4;         // packets that wait for the pacer, as many as its bucket holds
+constexpr int kBatchesPerTurn = 4;
+constexpr std::size_t kFlushBytes = 512 * 1024;  // then it is time to look at what has arrived
+constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
+constexpr std::uint64_t kLookAhead = 1024;       // packets that wait for the pacer, as many as its bucket holds
 constexpr Nanos kBusyRetry = 100 * kMicrosecond;
 constexpr Nanos kFresh = 500 * kMillisecond;  // a path's round trip is believed for so long
-constexpr int kReceiveRounds = 4;
+// While messages keep coming the last ones of them are acknowledged together: the sender does not wait for that, or it
+// would send nothing more.
+constexpr Nanos kQuiet = 15 * kMicrosecond;
+constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
+constexpr Nanos kReleaseSpare = 1 * kSecond;
 
 /// Packets worth of tokens that may be saved up, so that a sleep that ends late costs no rate.
 double burst_bytes(double line_rate_bps) { return std::max(4.0 * 4200, line_rate_bps / 8 * 4e-3); }
@@ -36,6 +40,8 @@ const char* to_string(PortMethod method) {
       return "flow_label";
     case PortMethod::kModifyQp:
       return "modify_qp";
+    case PortMethod::kNone:
+      return "none";
   }
   return "unknown";
 }
@@ -61,11 +67,7 @@ SoftBackend::SoftBackend(const SoftOptions& options)
 
 SoftBackend::~SoftBackend() = default;
 
-std::uint32_t SoftBackend::max_path_mtu() const {
-  if (interface_.mtu_bytes < 256 + wire::kMaxOverheadBytes) return 256;
-  const auto room = interface_.mtu_bytes - static_cast<std::uint32_t>(wire::kMaxOverheadBytes);
-  return std::min(4096U, std::bit_floor(room));
-}
+std::uint32_t SoftBackend::max_path_mtu() const { return wire::largest_path_mtu(interface_.mtu_bytes); }
 
 QpIdentity SoftBackend::create_qp() {
   for (;;) {
@@ -82,15 +84,16 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
   if (!set_port(qpn, source_port)) return false;
   qp.remote = remote;
   qp.base_rtt = &base_rtts_.try_emplace(remote.address, kNever).first->second;
-  const RcQpOptions options{.qpn = qpn,
-                            .first_psn = qp.identity.first_psn,
-                            .remote_qpn = remote.qpn,
-                            .remote_first_psn = remote.first_psn,
-                            .path_mtu = remote.path_mtu,
-                            .min_timeout = options_.min_timeout,
-                            .retry_time = options_.retry_time,
-                            .control = options_.control};
-  qp.machine = std::make_unique<RcQp>(options, memory_, receive_queue_, completions_);
+  const RcQpOptions options{
+      .qpn = qpn,
+      .first_psn = qp.identity.first_psn,
+      .remote_qpn = remote.qpn,
+      .remote_first_psn = remote.first_psn,
+      .path_mtu = remote.path_mtu,
+      .min_timeout = options_.min_timeout,
+      .retry_time = options_.retry_time,
+      .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(kMaxBatchBytes / remote.path_mtu) : 1};
+  qp.machine.emplace(options, options_.control, memory_, receive_queue_, completions_);
   return true;
 }
 
@@ -105,6 +108,11 @@ bool SoftBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
   return true;
 }
 
+void SoftBackend::path_changed(std::uint32_t qpn, Nanos now) {
+  Qp& qp = *qps_.at(qpn);
+  if (qp.machine) qp.machine->on_path_changed(now);
+}
+
 void SoftBackend::fail_qp(std::uint32_t qpn) {
   Qp& qp = *qps_.at(qpn);
   if (qp.machine) qp.machine->fail(Status::kFlushed);
@@ -116,6 +124,7 @@ void SoftBackend::destroy_qp(std::uint32_t qpn) {
   Qp* qp = found->second.get();
   std::erase(active_, qp);
   std::erase(acknowledge_, qp);
+  std::erase(rested_, qp);
   if (qp->socket >= 0) send_sockets_.release(qp->port);
   qps_.erase(found);
 }
@@ -124,6 +133,24 @@ void SoftBackend::activate(Qp& qp) {
   if (qp.active) return;
   qp.active = true;
   active_.push_back(&qp);
+}
+
+void SoftBackend::rest(Qp& qp) {
+  qp.active = false;
+  if (qp.rested) return;
+  qp.rested = true;
+  rested_.push_back(&qp);
+}
+
+/// Of thousands of QPs few are busy at a time: the others keep no memory for their next requests. Now and then only, or
+/// each message would allocate anew.
+void SoftBackend::release_spare() {
+  next_release_ = now_ + kReleaseSpare;
+  for (Qp* qp : rested_) {
+    qp->machine->release_spare();
+    qp->rested = false;
+  }
+  rested_.clear();
 }
 
 void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {
@@ -140,6 +167,7 @@ PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
   // that waits for an answer is at least as slow as it has waited.
   const bool unknown = qp.machine->all_acknowledged() && now_ - control.sampled_at() > kFresh;
   return {.smoothed_rtt = unknown ? 0 : std::max(control.smoothed_rtt(), qp.machine->silence(now_)),
+          .fresh_until = control.sampled_at() + kFresh,
           .window = control.window(),
           .hungry = qp.machine->hungry()};
 }
@@ -171,6 +199,13 @@ UdpFlow SoftBackend::flow_of(const Qp& qp) const {
           .dst_port = qp.remote.udp_port};
 }
 
+UdpFlow SoftBackend::flow_from(const PacketOrigin& origin) const {
+  return {.src_address = origin.address,
+          .dst_address = options_.address,
+          .src_port = origin.port,
+          .dst_port = receive_socket_.port()};
+}
+
 // -- receiving --------------------------------------------------------------------------------------------------
 
 void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin& origin) {
@@ -189,11 +224,7 @@ void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin
     ++discards_.wrong_source;
     return;
   }
-  const UdpFlow flow{.src_address = origin.address,
-                     .dst_address = options_.address,
-                     .src_port = origin.port,
-                     .dst_port = receive_socket_.port()};
-  if (!verifier_.verify(flow, datagram, origin.likely_id, kMaxIpId)) {
+  if (!verifier_.verify(flow_from(origin), datagram, origin.likely_id, qp.remote.max_ip_id)) {
     ++discards_.icrc;
     return;
   }
@@ -202,136 +233,228 @@ void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin
     *qp.base_rtt = std::min(*qp.base_rtt, qp.machine->control().min_rtt());
     return;
   }
+  take_request(qp, packet);
+}
+
+void SoftBackend::take_request(Qp& qp, const wire::Packet& packet) {
+  const std::uint64_t duplicates = qp.machine->counters().duplicates;
   qp.machine->on_request(packet);
-  if (!qp.acknowledge) {
-    qp.acknowledge = true;
-    acknowledge_.push_back(&qp);
+  if (qp.acknowledge) return;
+  if (qp.machine->counters().duplicates > duplicates && now_ - qp.told_at >= options_.min_timeout) {
+    completions_.push_back({.kind = Completion::Kind::kAskedAgain, .qpn = qp.machine->qpn()});
   }
+  qp.acknowledge = true;
+  qp.acknowledge_by = now_ + kAcknowledgeDelay;
+  acknowledge_.push_back(&qp);
+}
+
+/// Hands the packets of a run to their QPs, through the faults if there are any.
+void SoftBackend::take(const Arrival& arrival, const FaultInjector::Deliver& deliver) {
+  if (arrival.bytes.empty()) ++discards_.malformed;
+  PacketOrigin origin = arrival.origin;
+  for (std::span<std::byte> rest = arrival.bytes; !rest.empty();) {
+    const std::size_t bytes = std::min(arrival.segment_bytes, rest.size());
+    if (rest.size() > bytes) __builtin_prefetch(rest.data() + bytes);
+    if (deliver) {
+      faults_.receive(rest.first(bytes), origin, now_, deliver);
+    } else {
+      handle(rest.first(bytes), origin);
+    }
+    rest = rest.subspan(bytes);
+    ++origin.likely_id;  // segment i of a batch carries identification i
+  }
+}
+
+/// Receives the next arrival with its payloads straight to their place, if it is a run from the middle of a WRITE.
+bool SoftBackend::land(const Preview& next) {
+  wire::Packet first;
+  if (next.bytes < 2 * next.segment_bytes || wire::parse(next.start, first) != wire::ParseError::kNone ||
+      static_cast<wire::Opcode>(first.opcode) != wire::Opcode::kWriteMiddle) {
+    return false;
+  }
+  const auto found = qps_.find(first.dest_qpn);
+  if (found == qps_.end() || !found->second->machine || next.origin.address != found->second->remote.address)
+    return false;
+  Qp& qp = *found->second;
+  const std::size_t payload_bytes = qp.remote.path_mtu;
+  const std::size_t packets = next.bytes / next.segment_bytes;
+  if (next.segment_bytes != payload_bytes + Landing::kFrameBytes || packets > Landing::kMaxPackets) return false;
+  std::byte* target = qp.machine->landing(first.psn, packets * payload_bytes);
+  if (target == nullptr) return false;
+  if (!receive_socket_.receive_into(
+          landing_.prepare(target, payload_bytes, packets, next.bytes % next.segment_bytes))) {
+    ++discards_.malformed;  // damaged on the way to us, and gone
+    return true;
+  }
+
+  const UdpFlow flow = flow_from(next.origin);
+  PacketOrigin origin = next.origin;
+  std::size_t good = 0;
+  for (; good < packets; ++good, ++origin.likely_id) {
+    const auto frame = landing_.frame(good);
+    wire::Packet packet;
+    if (wire::parse(frame, packet) != wire::ParseError::kNone || packet.opcode != first.opcode ||
+        packet.dest_qpn != first.dest_qpn || packet.psn != ((first.psn + good) & wire::kPsnMask)) {
+      break;
+    }
+    packet.payload = landing_.payload(good);
+    if (!verifier_.verify(flow, frame.first(wire::kBthBytes), packet.payload, frame.last(wire::kIcrcBytes),
+                          origin.likely_id, qp.remote.max_ip_id)) {
+      break;
+    }
+    take_request(qp, packet);
+  }
+  // The others as if they had been received like everything else: the last one, and what was not what it seemed to be.
+  const std::span<std::byte> others = landing_.gather(good);
+  if (!others.empty()) take({.bytes = others, .segment_bytes = next.segment_bytes, .origin = origin}, {});
+  return true;
 }
 
 bool SoftBackend::receive() {
-  const FaultInjector::Deliver deliver = [this](std::span<std::byte> packet, const PacketOrigin& origin) {
-    handle(packet, origin);
-  };
-  const FaultInjector::Deliver inject = [this, &deliver](std::span<std::byte> packet, const PacketOrigin& origin) {
-    faults_.receive(packet, origin, now_, deliver);
-  };
+  constexpr unsigned kPatience = 16;  // arrivals of other kinds in between
   const bool faulty = options_.faults.any();
-  bool any = false;
-  for (int round = 0; round < kReceiveRounds; ++round) {
-    if (receive_socket_.receive(faulty ? inject : deliver) == 0) break;
-    any = true;
-    send_acknowledgements();
-  }
+  FaultInjector::Deliver deliver;
   if (faulty) {
-    faults_.release(now_, deliver);
-    send_acknowledgements();
+    deliver = [this](std::span<std::byte> packet, const PacketOrigin& origin) { handle(packet, origin); };
   }
+  bool any = false;
+  for (std::size_t i = 0; i < ReceiveSocket::kBatch; ++i) {
+    const bool streaming = streaming_ > 0;
+    if (streaming) {
+      const auto next = receive_socket_.peek();
+      if (!next) break;
+      any = true;
+      if (land(*next)) {
+        streaming_ = kPatience;
+        continue;
+      }
+      --streaming_;
+    }
+    const auto arrivals = receive_socket_.receive(streaming ? 1 : ReceiveSocket::kBatch);
+    for (const Arrival& arrival : arrivals) {
+      take(arrival, deliver);
+      if (!faulty && arrival.bytes.size() > arrival.segment_bytes) streaming_ = kPatience;
+    }
+    any = any || !arrivals.empty();
+    if (!streaming) break;
+  }
+  if (any) arrived_at_ = now_;
+  if (faulty) faults_.release(now_, deliver);
+  if (!acknowledge_.empty()) send_acknowledgements(false);
   return any;
 }
 
-void SoftBackend::send_acknowledgements() {
-  for (Qp* qp : acknowledge_) {
-    qp->acknowledge = false;
-    const auto header = qp->machine->take_acknowledgement();
-    if (!header) continue;
-    const std::span<const std::byte> bytes(header->bytes.data(), header->length);
-    std::array<std::byte, wire::kIcrcBytes> crc;
-    put_icrc(crc.data(), icrc(flow_of(*qp), 0, bytes, {}));
-    std::array<iovec, 2> pieces{{{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()},
-                                 {.iov_base = crc.data(), .iov_len = crc.size()}}};
-    // A lost acknowledgement is repaired by the requester's timer, so a full queue may drop it.
-    if (send_batch(qp->socket, qp->remote.address, qp->remote.udp_port, pieces, 0) != SendResult::kSent) {
-      ++discards_.send_errors;
-    }
+/// Sends the acknowledgements that must not wait, or all.
+void SoftBackend::send_acknowledgements(bool all) {
+  all = all || now_ - arrived_at_ >= kQuiet;
+  std::erase_if(acknowledge_, [&](Qp* qp) {
+    if (!all && now_ < qp->acknowledge_by && !qp->machine->acknowledgement_urgent()) return false;
+    acknowledge(*qp);
+    return true;
+  });
+}
+
+void SoftBackend::acknowledge(Qp& qp) {
+  qp.acknowledge = false;
+  if (qp.machine->has_news()) qp.told_at = now_;
+  const auto header = qp.machine->take_acknowledgement();
+  if (!header) return;
+  const std::span<const std::byte> bytes(header->bytes.data(), header->length);
+  std::array<std::byte, wire::kIcrcBytes> crc;
+  put_icrc(crc.data(), icrc(flow_of(qp), 0, bytes, {}));
+  std::array<iovec, 2> pieces{{{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()},
+                               {.iov_base = crc.data(), .iov_len = crc.size()}}};
+  // A lost acknowledgement is repaired by the requester's timer, so a full queue may drop it.
+  if (send_batch(qp.socket, qp.remote.address, qp.remote.udp_port, pieces, 0) != SendResult::kSent) {
+    ++discards_.send_errors;
   }
-  acknowledge_.clear();
+}
+
+void SoftBackend::settle(Nanos now) {
+  now_ = now;
+  send_acknowledgements(true);
 }
 
 // -- sending ----------------------------------------------------------------------------------------------------
 
-bool SoftBackend::transmit_one(Qp& qp, Nanos now) {
-  struct Tail {
-    std::array<std::byte, 8> bytes;  // padding, then ICRC
-  };
-  std::array<OutgoingPacket, kMaxSegments> packets;
-  std::array<Tail, kMaxSegments> tails;
-  std::array<iovec, 3 * kMaxSegments> pieces;
+/// Sends one batch of packets. Its bytes, 0 when there is nothing to send.
+std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
+  if (!qp.machine->should_send(now)) return 0;
   const UdpFlow flow = flow_of(qp);
   const std::size_t limit = pacer_.unlimited() ? kMaxSegments : 1;  // paced lanes take turns packet by packet
 
   const RcQp::Checkpoint before = qp.machine->checkpoint();
-  RcQp::Checkpoint last_fit = before;
   std::size_t count = 0;
   std::size_t used = 0;
   std::size_t segment = 0;
   std::size_t total = 0;
+  std::byte* piece = batch_.between.data();  // the one that is being written
+  std::byte* end = piece;
   while (count < limit) {
-    last_fit = qp.machine->checkpoint();
-    auto packet = qp.machine->next_packet(now);
-    if (!packet) break;
-    const std::size_t size = packet->header.length + packet->payload.size() + packet->pad + wire::kIcrcBytes;
+    if (!qp.machine->can_send(now)) break;
+    const std::size_t size = qp.machine->next_packet_bytes();
     // All segments of a batch but the last have one size; an odd one out starts the next batch.
-    if (count > 0 && (size > segment || total + size > kMaxBatchBytes)) {
-      qp.machine->rewind(last_fit);
-      break;
+    if (count > 0 && (size > segment || total + size > kMaxBatchBytes)) break;
+    const auto packet = qp.machine->next_packet(now);
+    const std::span<const std::byte> payload = packet->payload;
+    const std::span header(end, packet->header.length);
+    std::memcpy(header.data(), packet->header.bytes.data(), header.size());
+    end += header.size();
+    constexpr std::size_t kAhead = 1024;  // the processor goes on by itself
+    prefetch_to_read(payload.data() + payload.size(), kAhead);
+    const std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, payload, packet->pad);
+    if (!payload.empty()) {
+      batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
+      batch_.pieces[used++] = {.iov_base = const_cast<std::byte*>(payload.data()), .iov_len = payload.size()};
+      piece = end;
     }
-    packets[count] = *packet;
-    const OutgoingPacket& kept = packets[count];
-    Tail& tail = tails[count];
-    const std::span<const std::byte> header(kept.header.bytes.data(), kept.header.length);
-    std::memset(tail.bytes.data(), 0, kept.pad);
-    put_icrc(tail.bytes.data() + kept.pad,
-             icrc(flow, static_cast<std::uint16_t>(count), header, kept.payload, kept.pad));
-    pieces[used++] = {.iov_base = const_cast<std::byte*>(header.data()), .iov_len = header.size()};
-    if (!kept.payload.empty()) {
-      pieces[used++] = {.iov_base = const_cast<std::byte*>(kept.payload.data()), .iov_len = kept.payload.size()};
-    }
-    pieces[used++] = {.iov_base = tail.bytes.data(), .iov_len = kept.pad + wire::kIcrcBytes};
+    std::memset(end, 0, packet->pad);
+    put_icrc(end + packet->pad, crc);
+    end += packet->pad + wire::kIcrcBytes;
     if (count == 0) segment = size;
     total += size;
     ++count;
     if (size < segment) break;
   }
-  if (count == 0) return false;
+  if (count == 0) return 0;
+  batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
 
   const auto segment_bytes = static_cast<std::uint16_t>(count > 1 ? segment : 0);
-  const std::span<iovec> all(pieces.data(), used);
+  const std::span<iovec> all(batch_.pieces.data(), used);
   switch (send_batch(qp.socket, qp.remote.address, qp.remote.udp_port, all, segment_bytes)) {
     case SendResult::kSent:
       break;
     case SendResult::kBusy:
       qp.machine->rewind(before);
       busy_until_ = now + kBusyRetry;
-      return false;
+      return 0;
     case SendResult::kFailed:
       ++discards_.send_errors;  // as good as lost on the way: the timer repairs it or gives up
       break;
   }
   pacer_.spend(total + count * (wire::kIpUdpBytes + kEthernetBytes));
-  return true;
+  return total;
 }
 
-bool SoftBackend::transmit(Nanos now) {
+bool SoftBackend::flush(Nanos now) {
   if (now < busy_until_) return false;
   bool any = false;
   std::size_t idle_turns = 0;
-  // One round: every active QP had its turn without being able to send.
-  while (!active_.empty() && idle_turns < active_.size() && pacer_.ready(now) && now >= busy_until_) {
-    turn_ %= active_.size();
-    Qp& qp = *active_[turn_];
-    if (transmit_one(qp, now)) {
-      any = true;
-      idle_turns = 0;
-      if (pacer_.unlimited()) {
-        ++turn_;
-        if (turn_ >= active_.size()) break;  // look at what arrived between rounds
-        continue;
-      }
-    } else {
-      ++idle_turns;
+  std::size_t budget = pacer_.unlimited() ? kFlushBytes : SIZE_MAX;
+  // Until every active QP in turn could not send.
+  while (!active_.empty() && idle_turns < active_.size() && budget > 0 && pacer_.ready(now) && now >= busy_until_) {
+    if (turn_ >= active_.size()) turn_ = 0;
+    Qp& qp = *active_[turn_++];
+    std::size_t sent = transmit_one(qp, now);
+    // Batches that arrive together are acknowledged together.
+    for (int more = 1; more < kBatchesPerTurn && sent > 0 && pacer_.unlimited(); ++more) {
+      const std::size_t next = transmit_one(qp, now);
+      if (next == 0) break;
+      sent += next;
     }
-    ++turn_;
+    idle_turns = sent > 0 ? 0 : idle_turns + 1;
+    budget -= std::min(budget, sent);
+    any = any || sent > 0;
   }
   return any;
 }
@@ -350,11 +473,12 @@ bool SoftBackend::progress(Nanos now, std::vector<Completion>& completions) {
   now_ = now;
   bool any = receive();
   for (Qp* qp : active_) qp->machine->on_timer(now);
-  any = transmit(now) || any;
-  std::erase_if(active_, [](Qp* qp) {
-    qp->active = !qp->machine->idle();
-    return !qp->active;
+  std::erase_if(active_, [this](Qp* qp) {
+    if (!qp->machine->idle()) return false;
+    rest(*qp);
+    return true;
   });
+  if (now >= next_release_) release_spare();
   if (!completions_.empty()) {
     completions.insert(completions.end(), completions_.begin(), completions_.end());
     completions_.clear();
@@ -364,13 +488,14 @@ bool SoftBackend::progress(Nanos now, std::vector<Completion>& completions) {
 }
 
 Nanos SoftBackend::deadline(Nanos now) const {
+  if (!acknowledge_.empty()) return now;
   Nanos when = options_.faults.any() ? faults_.deadline() : kNever;
   for (const Qp* qp : active_) {
-    if (qp->machine->can_send(now)) {
+    if (qp->machine->should_send(now)) {
       when = std::min(when, std::max(busy_until_, pacer_.ready_at()));
     }
     const Nanos timer = qp->machine->deadline();
-    if (timer > now || !qp->machine->can_send(now)) when = std::min(when, timer);
+    if (timer > now || !qp->machine->should_send(now)) when = std::min(when, timer);
   }
   return when;
 }

@@ -2,6 +2,9 @@
 // The `soft` back end: RoCEv2 RC in user space over UDP sockets.
 #pragma once
 
+#include <sys/uio.h>
+
+#include <array>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -11,6 +14,7 @@
 #include "fault_injector.hpp"
 #include "icrc.hpp"
 #include "interfaces.hpp"
+#include "landing.hpp"
 #include "pacer.hpp"
 #include "udp_sockets.hpp"
 
@@ -35,10 +39,12 @@ class SoftBackend final : public Backend {
   [[nodiscard]] std::uint32_t max_path_mtu() const override;
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override { return memory_.add(base, length); }
   void deregister_memory(std::uint32_t rkey) override { memory_.remove(rkey); }
+  void retire_memory(std::uint32_t rkey) override { memory_.retire(rkey); }
   QpIdentity create_qp() override;
   bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) override;
   bool set_port(std::uint32_t qpn, std::uint16_t source_port) override;
   [[nodiscard]] PortMethod port_method() const override { return PortMethod::kSocket; }
+  void path_changed(std::uint32_t qpn, Nanos now) override;
   void fail_qp(std::uint32_t qpn) override;
   void destroy_qp(std::uint32_t qpn) override;
   void post(std::uint32_t qpn, const WorkRequest& request) override;
@@ -48,6 +54,8 @@ class SoftBackend final : public Backend {
   [[nodiscard]] Discards discards() const override;
   [[nodiscard]] bool wants_work(Nanos now) const override;
   bool progress(Nanos now, std::vector<Completion>& completions) override;
+  bool flush(Nanos now) override;
+  void settle(Nanos now) override;
   [[nodiscard]] Nanos deadline(Nanos now) const override;
   [[nodiscard]] int event_fd() const override { return receive_socket_.fd(); }
 
@@ -58,19 +66,37 @@ class SoftBackend final : public Backend {
     RemoteQp remote;
     std::uint16_t port = 0;
     int socket = -1;
-    Nanos* base_rtt = nullptr;      ///< smallest round trip to the peer's address, shared by its QPs
-    std::unique_ptr<RcQp> machine;  ///< once connected
-    bool active = false;            ///< has work; listed in active_
-    bool acknowledge = false;       ///< listed in acknowledge_
+    Nanos* base_rtt = nullptr;    ///< smallest round trip to the peer's address, shared by its QPs
+    std::optional<RcQp> machine;  ///< once connected
+    bool active = false;          ///< has work; listed in active_
+    bool rested = false;          ///< listed in rested_
+    bool acknowledge = false;     ///< listed in acknowledge_
+    Nanos acknowledge_by = 0;
+    Nanos told_at = 0;  ///< when the newest packets were acknowledged for the first time
   };
 
   void handle(std::span<const std::byte> datagram, const PacketOrigin& origin);
+  void take_request(Qp& qp, const wire::Packet& packet);
+  void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);
   bool receive();
-  void send_acknowledgements();
-  bool transmit(Nanos now);
-  bool transmit_one(Qp& qp, Nanos now);
+  bool land(const Preview& next);
+  [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
+  void send_acknowledgements(bool all);
+  void acknowledge(Qp& qp);
+  std::size_t transmit_one(Qp& qp, Nanos now);
   void activate(Qp& qp);
+  void rest(Qp& qp);
+  void release_spare();
   [[nodiscard]] UdpFlow flow_of(const Qp& qp) const;
+
+  static constexpr std::size_t kMaxSegments = 60;  ///< of a UDP_SEGMENT batch; the kernel takes 64
+  /// What is sent as one batch: payloads where they lie, and between them what is ours: the end of one packet (padding
+  /// and ICRC) and the header of the next.
+  struct Batch {
+    static constexpr std::size_t kBetweenBytes = 8 + sizeof(wire::Header);
+    std::array<std::byte, (kMaxSegments + 1) * kBetweenBytes> between;
+    std::array<iovec, 2 * kMaxSegments + 1> pieces;
+  };
 
   SoftOptions options_;
   Interface interface_;
@@ -80,15 +106,21 @@ class SoftBackend final : public Backend {
   MemoryTable memory_;
   ReceiveQueue receive_queue_;
   IcrcVerifier verifier_;
+  Landing landing_;
+  unsigned streaming_ = 0;  ///< arrivals that are looked at before they are taken: large WRITEs are under way
   Pacer pacer_;
   Discards discards_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
   std::unordered_map<std::uint32_t, Nanos> base_rtts_;  ///< by peer address; node-based, so pointers stay
   std::vector<Completion> completions_;
+  Batch batch_;
   std::vector<Qp*> active_;
   std::size_t turn_ = 0;  ///< round robin over active_
   std::vector<Qp*> acknowledge_;
+  std::vector<Qp*> rested_;  ///< had work since spare memory was released last
+  Nanos next_release_ = 0;
   Nanos now_ = 0;
+  Nanos arrived_at_ = 0;
   Nanos busy_until_ = 0;  ///< the kernel's send queue was full
 };
 

@@ -3,20 +3,43 @@
 // No privilege is needed.
 #pragma once
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "fault_injector.hpp"
 #include "file_descriptor.hpp"
 
-struct iovec;
-
 namespace paralet {
+
+/// Asked for, to send and to receive; without CAP_NET_ADMIN the kernel grants up to net.core.[rw]mem_max.
+inline constexpr std::size_t kSocketBufferBytes = 8 << 20;
+/// Bytes of receive buffer that the kernel grants this process.
+std::size_t granted_receive_buffer();
+
+/// A run of packets from one source that arrived together, all but the last of one size.
+struct Arrival {
+  std::span<std::byte> bytes;
+  std::size_t segment_bytes = 0;
+  PacketOrigin origin;
+};
+
+/// What can be known of an arrival before it is taken.
+struct Preview {
+  std::span<const std::byte> start;  ///< its first bytes, no more than ReceiveSocket::kPreviewBytes
+  std::size_t bytes = 0;
+  std::size_t segment_bytes = 0;
+  PacketOrigin origin;
+};
 
 class ReceiveSocket {
  public:
@@ -24,15 +47,32 @@ class ReceiveSocket {
   explicit ReceiveSocket(std::uint32_t address);
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] int fd() const { return socket_.get(); }
-  /// Takes what has arrived, up to a fixed batch, and hands over packet by packet. Number of packets.
-  std::size_t receive(const FaultInjector::Deliver& deliver);
+  static constexpr std::size_t kBatch = 8;
+  /// Takes what has arrived, up to `limit` and kBatch runs; valid until the next call.
+  std::span<const Arrival> receive(std::size_t limit = kBatch);
+
+  static constexpr std::size_t kPreviewBytes = 16;
+  /// What receive would take next; nothing when nothing has arrived. Valid until the next call.
+  std::optional<Preview> peek();
+  /// Takes the next arrival into `pieces`. False when it is not as long as they are together.
+  bool receive_into(std::span<iovec> pieces);
 
  private:
-  static constexpr std::size_t kBatch = 16;
   static constexpr std::size_t kBufferBytes = 65536;
+  struct alignas(cmsghdr) Control {
+    std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+  };
   FileDescriptor socket_;
   std::uint16_t port_ = 0;
   std::vector<std::byte> buffers_;
+  std::array<mmsghdr, kBatch> messages_{};
+  std::array<iovec, kBatch> pieces_{};
+  std::array<sockaddr_in, kBatch> sources_{};
+  std::array<Control, kBatch> controls_{};
+  std::array<Arrival, kBatch> arrivals_{};
+  std::array<std::byte, kPreviewBytes> preview_{};
+  std::size_t used_ = kBatch;  ///< messages whose headers the kernel has written to
+  bool full_ = true;           ///< there may be more
 };
 
 /// Sockets by UDP source port, shared and counted.

@@ -1,7 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire.hpp"
 
+#include <algorithm>
+#include <bit>
+
 namespace paralet::wire {
+namespace {
+
+constexpr std::uint8_t kServiceMask = 0xE0;  // the transport service (section 9.2.1): 0 is RC
+constexpr std::uint8_t kReadRequest = 0x0C;
+constexpr std::uint8_t kFirstAtomic = 0x13;  // from here on: atomics, SEND with invalidate, reserved
+
+/// Requests of the RC service that this transport does not speak. 0x0D to 0x10 and 0x12 are responses.
+bool refused(std::uint8_t opcode) {
+  return (opcode & kServiceMask) == 0 && (opcode == kReadRequest || opcode >= kFirstAtomic);
+}
+
+}  // namespace
+
+std::uint32_t largest_path_mtu(std::uint32_t mtu_bytes) {
+  constexpr auto kOverhead = static_cast<std::uint32_t>(kMaxOverheadBytes);
+  if (mtu_bytes < 256 + kOverhead) return 256;
+  return std::min(4096U, std::bit_floor(mtu_bytes - kOverhead));
+}
 
 std::optional<OpcodeTraits> traits(std::uint8_t opcode) {
   switch (static_cast<Opcode>(opcode)) {
@@ -32,6 +53,7 @@ std::optional<OpcodeTraits> traits(std::uint8_t opcode) {
     case Opcode::kAcknowledge:
       return OpcodeTraits{.write = false, .first = true, .last = true, .imm = false};
   }
+  if (refused(opcode)) return OpcodeTraits{.write = false, .first = true, .last = true, .imm = false, .refused = true};
   return std::nullopt;
 }
 

@@ -18,13 +18,18 @@ inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;
 inline constexpr std::size_t kBthBytes = 12;
 inline constexpr std::size_t kRethBytes = 16;
 inline constexpr std::size_t kImmBytes = 4;
+inline constexpr std::size_t kMaxHeaderBytes = kBthBytes + kRethBytes + kImmBytes;
 inline constexpr std::size_t kAethBytes = 4;
 inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kIpUdpBytes = 28;
 /// What a data packet adds to its payload on an IP link at most: IPv4, UDP, BTH, RETH, ImmDt, ICRC.
 inline constexpr std::size_t kMaxOverheadBytes = kIpUdpBytes + kBthBytes + kRethBytes + kImmBytes + kIcrcBytes;
 
-/// RC opcodes that this transport speaks (table 38). READ and atomics are not offered.
+/// Payload bytes of the largest packet that a link with this MTU carries, a power of two up to 4096; 256 where not even
+/// that fits.
+std::uint32_t largest_path_mtu(std::uint32_t mtu_bytes);
+
+/// RC opcodes that this transport speaks (table 38). READ and atomics are not offered: a responder refuses them.
 enum class Opcode : std::uint8_t {
   kSendFirst = 0x00,
   kSendMiddle = 0x01,
@@ -47,9 +52,12 @@ struct OpcodeTraits {
   bool first;  ///< starts a message
   bool last;   ///< ends a message
   bool imm;    ///< carries immediate data
+  /// A request of a kind that is not offered, or reserved: NAK invalid request (section 9.9.3.1). What follows its BTH
+  /// is not looked at.
+  bool refused = false;
 };
 
-/// Nothing for an opcode that this transport does not speak.
+/// Nothing for opcodes of other transport services and for responses to what this one never asks.
 std::optional<OpcodeTraits> traits(std::uint8_t opcode);
 
 /// Nak codes (table 46) and the classes of the AETH syndrome (table 45).
@@ -91,7 +99,7 @@ ParseError parse(std::span<const std::byte> datagram, Packet& out);
 
 /// BTH, RETH, ImmDt or AETH of an outgoing packet; payload, padding and ICRC are the caller's.
 struct Header {
-  std::array<std::byte, kBthBytes + kRethBytes + kImmBytes> bytes;
+  std::array<std::byte, kMaxHeaderBytes> bytes;
   std::uint8_t length = 0;
 };
 

@@ -21,6 +21,8 @@ struct Bottleneck {
   Nanos base_rtt;  ///< without queue and serialization
   Nanos target_queue;
   unsigned flows;
+  Nanos apart = 0;          ///< time from one flow's start to the next one's
+  Nanos max_base = kNever;  ///< where set, every flow has only its own measurement of the base round trip
 };
 
 struct Outcome {
@@ -35,6 +37,7 @@ class Simulation {
       : link_(link), packet_time_(from_seconds(8 * kPacketBytes / link.rate_bps)) {
     DelayControlOptions options;
     options.target_queue = link.target_queue;
+    options.max_base = link.max_base;
     flows_.reserve(link.flows);
     for (unsigned i = 0; i < link.flows; ++i) {
       options.seed = i;
@@ -44,7 +47,9 @@ class Simulation {
 
   Outcome run(Nanos duration) {
     const Nanos half = duration / 2;
-    for (std::size_t i = 0; i < flows_.size(); ++i) try_send(i);
+    for (std::size_t i = 0; i < flows_.size(); ++i) {
+      events_.push({static_cast<Nanos>(i) * link_.apart, i, 0, false});
+    }
     while (!events_.empty() && events_.top().when < duration) {
       const Event event = events_.top();
       events_.pop();
@@ -106,7 +111,7 @@ class Simulation {
     Flow& flow = flows_[event.flow];
     const bool limited = flow.in_flight + 1.0 > flow.control.window();
     const Nanos rtt = now_ - event.sent;
-    flow.control.on_ack(now_, 1, rtt, base_rtt_, limited);
+    flow.control.on_ack(now_, 1, rtt, link_.max_base == kNever ? base_rtt_ : kNever, limited);
     base_rtt_ = std::min(base_rtt_, rtt);
     --flow.in_flight;
     if (now_ >= measure_from_) ++flow.delivered;
@@ -158,6 +163,25 @@ TEST_CASE("more flows than packets fit pace themselves and still fill the link")
     const Outcome outcome =
         simulate({.rate_bps = 100e6, .base_rtt = 200 * kMicrosecond, .target_queue = 2 * kMillisecond, .flows = flows});
     CHECK(outcome.utilization >= 0.9);
+  }
+}
+
+TEST_CASE("who comes later gets as much as who was there") {
+  for (const unsigned flows : {2U, 8U, 16U, 32U, 64U}) {
+    for (const Nanos apart : {Nanos{0}, 10 * kMillisecond, 100 * kMillisecond}) {
+      CAPTURE(flows);
+      CAPTURE(to_seconds(apart));
+      const Nanos target = from_seconds(12 * 8 * kPacketBytes / 100e6);
+      const Outcome outcome = simulate({.rate_bps = 100e6,
+                                        .base_rtt = 300 * kMicrosecond,
+                                        .target_queue = target,
+                                        .flows = flows,
+                                        .apart = apart,
+                                        .max_base = target / 8},
+                                       20 * kSecond);
+      CHECK(outcome.utilization >= 0.97);
+      CHECK(outcome.fairness >= 0.95);
+    }
   }
 }
 
@@ -322,6 +346,41 @@ TEST_CASE("the retransmission timeout follows the round trip and its variation")
   CHECK(c.timeout(floor) == doctest::Approx(8 * kMillisecond).epsilon(0.01));
   CHECK(c.timeout(50 * kMillisecond) == 50 * kMillisecond);
   CHECK(c.min_rtt() == 8 * kMillisecond);
+}
+
+// -- a machine whose processes wait for their turn ----------------------------------------------------------------
+
+TEST_CASE("where there is no line rate, delay alone takes the window to its floor and no further") {
+  DelayControlOptions options;
+  options.target_queue = 2 * kMillisecond;
+  options.max_window = 128;
+  options.delay_floor = 32;
+  DelayControl control(options);
+  Nanos t = kSecond;
+  const auto round = [&](Nanos rtt) {
+    const double before = control.window();
+    control.on_ack(t += rtt, static_cast<unsigned>(std::max(1.0, before)), rtt, 20 * kMicrosecond, true);
+  };
+  for (int i = 0; i < 100; ++i) round(20 * kMicrosecond);
+  CHECK(control.window() == 128);
+  for (int i = 0; i < 100; ++i) round(60 * kMillisecond);
+  CHECK(control.window() == 32);
+  // Loss does, and growth afterwards does not mind the delay.
+  for (int i = 0; i < 4; ++i) control.on_loss(t += kSecond);
+  CHECK(control.window() == 2);
+  for (int i = 0; i < 60; ++i) round(60 * kMillisecond);
+  CHECK(control.window() >= 32);
+}
+
+TEST_CASE("a timeout that came too early leaves no trace") {
+  DelayControl control({.initial_window = 40});
+  control.on_timeout(kSecond, false);
+  CHECK(control.window() == 20);
+  control.on_timeout(2 * kSecond, true);
+  control.on_timeout(3 * kSecond, true);
+  CHECK(control.window() < 1);
+  control.undo_timeout();
+  CHECK(control.window() == 40);
 }
 
 }  // namespace

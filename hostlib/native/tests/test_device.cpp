@@ -10,6 +10,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -240,6 +242,73 @@ TEST_CASE("registered memory serves many receives, at offsets") {
   two.b.deregister_memory(rkey);
 }
 
+TEST_CASE("memory deregistered while a receive is open is left alone, and other connections to the peer too") {
+  Two two;
+  const Joined link(two.a, two.b);
+  const Joined neighbour(two.a, two.b);
+  constexpr std::size_t kBytes = 3'000'000;
+  Bytes in(kBytes);
+  const std::uint32_t rkey = two.b.register_memory(in.data(), in.size());
+  const auto received = std::make_shared<Request>();
+  received->kind = Request::Kind::kReceive;
+  received->connection = link.from;
+  received->data = in.data();
+  received->length = in.size();
+  received->rkey = rkey;
+  two.b.submit(received);
+  two.b.deregister_memory(rkey);
+  Bytes out = test::random_fill(1, kBytes);
+  CHECK(wait(link.send(out)) == State::kDone);
+  CHECK(why(received) == "its memory was taken back before the message came");
+  CHECK(in == Bytes(kBytes));
+  neighbour.check(100'000);
+  link.check(100'000);
+}
+
+TEST_CASE("giving up a peer that does not answer ends a send at once, and its memory is free") {
+  DeviceOptions deaf = options(kB);
+  deaf.faults.drop = 1;
+  deaf.retry_time = 600 * kSecond;
+  Device b(deaf);
+  DeviceOptions one = options(kA);
+  one.retry_time = 600 * kSecond;
+  Device a(one);
+  const Joined joined(a, b);
+  Bytes in(5'000'000);
+  const auto received = joined.receive(in);
+  auto out = std::make_unique<Bytes>(test::random_fill(2, in.size()));
+  const auto sent = joined.send(*out);
+  const auto retransmits = [&] {
+    std::uint64_t sum = 0;
+    for (const LaneCounters& lane : a.counters().lanes) sum += lane.qp.counters.retransmits;
+    return sum;
+  };
+  REQUIRE(eventually([&] { return retransmits() > 0; }));
+  a.close_connection(joined.to);
+  CHECK(sent->state == State::kPending);
+  a.give_up(joined.to);
+  CHECK(sent->state == State::kFailed);
+  CHECK(sent->error == "127.0.0.2 does not answer");
+  CHECK(joined.to->state == Connection::State::kClosed);
+  out.reset();  // AddressSanitizer would see a retransmission read it
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+TEST_CASE("giving up a peer that does not answer leaves the memory of open receives alone from then on") {
+  Two two;
+  const Joined joined(two.a, two.b);
+  const Joined neighbour(two.a, two.b);
+  constexpr std::size_t kBytes = 1'000'000;
+  Bytes in(kBytes);
+  const auto received = joined.receive_back(in);
+  two.a.give_up(joined.to);  // as if its close had not been answered: the offer is with the peer
+  Bytes out = test::random_fill(3, kBytes);
+  CHECK(wait(joined.send_back(out)) == State::kDone);
+  CHECK(why(received) == "its memory was taken back before the message came");
+  CHECK(in == Bytes(kBytes));
+  neighbour.check(100'000);
+}
+
 TEST_CASE("flowlets are counted and spread over the lanes") {
   DeviceOptions cut = options(kA, 4);
   cut.flowlet_bytes = 8192;
@@ -309,6 +378,106 @@ TEST_CASE("two devices may use each other from many threads") {
 }
 
 // -- connections and peers ---------------------------------------------------------------------------------------
+
+/// Polls both devices until `request` has ended.
+State poll_until_done(Device& one, Device& two, const RequestPtr& request) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (request->state == State::kPending && std::chrono::steady_clock::now() < until) {
+    one.poll();
+    two.poll();
+  }
+  return request->state;
+}
+
+TEST_CASE("callers that poll, submit and wait from many threads get on") {
+  DeviceOptions polling = options(kA);
+  polling.busy_poll = 50 * kMillisecond;
+  Device a(polling);
+  Device b(options(kB));
+  constexpr std::size_t kThreads = 4;
+  constexpr unsigned kMessages = 60;
+  std::vector<std::unique_ptr<Joined>> links;
+  for (std::size_t i = 0; i < kThreads; ++i) links.push_back(std::make_unique<Joined>(a, b));
+  std::atomic<unsigned> right{0};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      // Odd threads only wait, so that the progress thread and the pollers pass the turn to each other.
+      for (unsigned n = 0; n < kMessages; ++n) {
+        Bytes out = test::random_fill(1000 * i + n, n % 3 == 0 ? 8 : 20'000 * (n % 5));
+        Bytes in(out.size());
+        const auto received = links[i]->receive(in);
+        const auto sent = links[i]->send(out);
+        const auto ended = [&received] { return received->state != State::kPending; };
+        if (i % 2 == 0) {
+          static_cast<void>(poll_until_done(a, b, received));
+        } else {
+          static_cast<void>(a.wait(ended, 20 * kSecond));
+        }
+        const bool done = received->state == State::kDone;
+        if (done && wait(sent) == State::kDone && in == out) ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == kThreads * kMessages);
+}
+
+TEST_CASE("whoever polled and stopped is not needed for what follows") {
+  Two two;
+  const Joined link(two.a, two.b);
+  for (int round = 0; round < 20; ++round) {
+    Bytes out = test::random_fill(static_cast<std::uint64_t>(round), 300'000);
+    Bytes in(out.size());
+    const auto received = link.receive(in);
+    for (int i = 0; i < 10 * round; ++i) {
+      link.one.poll();
+      link.two.poll();
+    }
+    if (round % 2 == 0) link.one.stop_polling();
+    const auto sent = link.send(out);
+    REQUIRE(wait(received) == State::kDone);
+    REQUIRE(wait(sent) == State::kDone);
+    CHECK(in == out);
+  }
+}
+
+TEST_CASE("a request that is done may be submitted again") {
+  Two two;
+  const Joined link(two.a, two.b);
+  Bytes out = test::random_fill(1, 50'000);
+  Bytes in(out.size());
+  const auto received = link.receive(in);
+  const auto sent = link.send(out);
+  for (int round = 0; round < 50; ++round) {
+    REQUIRE(wait(received) == State::kDone);
+    REQUIRE(wait(sent) == State::kDone);
+    CHECK(received->bytes == out.size());
+    CHECK(in == out);
+    in.assign(in.size(), std::byte{0});
+    two.b.submit(received);
+    two.a.submit(sent);
+  }
+  REQUIRE(wait(received) == State::kDone);
+  REQUIRE(wait(sent) == State::kDone);
+}
+
+TEST_CASE("receives offered by the hundred arrive in order") {
+  Two two;
+  const Joined link(two.a, two.b);
+  constexpr std::size_t kCount = 500;
+  std::vector<Bytes> in(kCount, Bytes(8));
+  std::vector<Bytes> out(kCount, Bytes(8));
+  std::vector<RequestPtr> requests;
+  requests.reserve(2 * kCount);
+  for (auto& bytes : in) requests.push_back(link.receive(bytes));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    out[i] = test::random_fill(i, 8);
+    requests.push_back(link.send(out[i]));
+  }
+  for (const auto& request : requests) REQUIRE(wait(request) == State::kDone);
+  CHECK(in == out);
+}
 
 TEST_CASE("connections to one peer share its QPs") {
   Two two;
@@ -579,6 +748,23 @@ TEST_CASE("a closed device says so") {
   a.deregister_memory(1);
 }
 
+TEST_CASE("a closed device holds no descriptor, though its object stays") {
+  const auto open_files = [] {
+    const std::filesystem::directory_iterator files("/proc/self/fd");
+    return std::distance(begin(files), end(files));
+  };
+  const auto before = open_files();
+  Two two;
+  const Joined joined(two.a, two.b);
+  joined.check(1000);
+  CHECK(open_files() > before);
+  two.a.close();
+  two.b.close();
+  CHECK(open_files() == before);
+  two.a.stop_polling();
+  CHECK_FALSE(two.a.wait([] { return false; }, kMillisecond));
+}
+
 TEST_CASE("requests submitted while a device closes all end") {
   for (int round = 0; round < 20; ++round) {
     Device a(options(kA));
@@ -799,6 +985,20 @@ TEST_CASE("strangers on the TCP port are hung up on and harm nobody") {
   ::close(fd);
   joined.check(10'000);
   CHECK(two.b.counters().peers == 1);
+}
+
+TEST_CASE("silent strangers keep nobody out: the oldest goes for the newest") {
+  Two two;
+  const auto listener = two.b.listen();
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.emplace_back(connect_tcp(listener));
+    REQUIRE(::send(strangers.back().get(), "\0", 1, MSG_NOSIGNAL) == 1);  // a part of a frame renews nothing
+  }
+  CHECK(open(two.a.connect(listener->handle)));
+  CHECK(hung_up(strangers.front().get()));
+  std::array<char, 1> byte{};
+  CHECK(::recv(strangers.back().get(), byte.data(), byte.size(), MSG_DONTWAIT) < 0);  // within its time
 }
 
 TEST_CASE("a hello from an address that is not the sender's is refused") {

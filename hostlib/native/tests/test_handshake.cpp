@@ -108,6 +108,24 @@ TEST_CASE("a frame that ends early or late is refused") {
   }
 }
 
+TEST_CASE("an endpoint whose back end is not soft says more, and all of it or nothing") {
+  Endpoint nic = endpoint(2);
+  nic.max_ip_id = 65535;
+  nic.ece = {.vendor_id = 0x15B3, .options = 0x10000000, .comp_mask = 1};
+  const Bytes body = body_of(Welcome{nic});
+  CHECK(body.size() == body_of(Welcome{endpoint(2)}).size() + 14);
+  const auto decoded = decode(body);
+  REQUIRE(decoded);
+  const Endpoint& got = std::get<Welcome>(*decoded).endpoint;
+  CHECK(got.max_ip_id == 65535);
+  CHECK(got.ece == nic.ece);
+  CHECK(got.qps.size() == 2);
+  for (std::size_t missing = 1; missing < 14; ++missing) {
+    CHECK_FALSE(decode(std::span(body).first(body.size() - missing)));
+  }
+  CHECK(std::get<Welcome>(*decode(body_of(Welcome{endpoint(2)}))).endpoint.max_ip_id == kSoftMaxIpId);
+}
+
 TEST_CASE("unknown types, other versions and a stranger's greeting are refused") {
   for (unsigned type = 0; type < 256; ++type) {
     if (type >= 1 && type <= 9) continue;

@@ -67,5 +67,19 @@ TEST_CASE("keys cannot be told from one another") {
   CHECK(zeros == 0xFFFFFFFF);
 }
 
+TEST_CASE("a retired region is nobody's memory, and stays known until it is removed") {
+  MemoryTable table;
+  std::array<std::byte, 64> memory{};
+  const std::uint32_t rkey = table.add(memory.data(), memory.size());
+  CHECK(!table.retired(rkey));
+  table.retire(rkey);
+  CHECK(table.retired(rkey));
+  CHECK(table.resolve(rkey, 0, 1) == nullptr);
+  CHECK(table.remove(rkey));
+  CHECK(!table.retired(rkey));
+  table.retire(rkey);  // of none: nothing happens
+  CHECK(!table.retired(rkey));
+}
+
 }  // namespace
 }  // namespace paralet

@@ -45,5 +45,19 @@ TEST_CASE("a popped element is let go at once") {
   CHECK(value.use_count() == 1);
 }
 
+TEST_CASE("a ring that is told to lets its memory go when it is empty, and only then") {
+  Ring<int> ring;
+  for (int i = 0; i < 10; ++i) ring.push_back(i);
+  ring.release();
+  REQUIRE(ring.size() == 10);
+  CHECK(ring.back() == 9);
+  ring.clear();
+  ring.release();
+  CHECK(ring.empty());
+  for (int i = 0; i < 10; ++i) ring.push_back(i);
+  CHECK(ring.front() == 0);
+  CHECK(ring.back() == 9);
+}
+
 }  // namespace
 }  // namespace paralet

@@ -140,21 +140,26 @@ TEST_CASE("a datagram cut anywhere in its headers is refused") {
   }
 }
 
-TEST_CASE("every other opcode is refused") {
+TEST_CASE("requests that are not offered are read, to be refused; every other opcode is no packet") {
   unsigned known = 0;
+  unsigned refused = 0;
   for (unsigned opcode = 0; opcode < 256; ++opcode) {
     Bytes datagram = datagram_of(Opcode::kWriteOnlyImm, Bytes(64));
     datagram[0] = static_cast<std::byte>(opcode);
     wire::Packet packet;
     const ParseError error = wire::parse(datagram, packet);
-    if (wire::traits(static_cast<std::uint8_t>(opcode))) {
-      ++known;
+    if (const auto kind = wire::traits(static_cast<std::uint8_t>(opcode))) {
+      ++(kind->refused ? refused : known);
       CHECK(error == ParseError::kNone);
     } else {
       CHECK(error == ParseError::kOpcode);
     }
   }
-  CHECK(known == kGolden.size() + 1);  // and ACKNOWLEDGE; READ, atomics, UC and UD are not spoken
+  CHECK(known == kGolden.size() + 1);  // and ACKNOWLEDGE
+  CHECK(refused == 14);                // READ, atomics, SEND with invalidate, and what is reserved
+  for (const std::uint8_t response : {0x0D, 0x0E, 0x0F, 0x10, 0x12}) CHECK_FALSE(wire::traits(response));
+  for (const std::uint8_t other : {0x20, 0x24, 0x64, 0x81, 0xC0, 0xFF})
+    CHECK_FALSE(wire::traits(other));  // UC, UD, CNP
 }
 
 TEST_CASE("another version or partition is refused, the membership bit is not looked at") {
@@ -201,6 +206,15 @@ TEST_CASE("RNR timer codes mean what table 47 says") {
   CHECK(wire::rnr_delay_ns(31) == 491'520'000);
   for (std::uint8_t code = 2; code < 32; ++code) CHECK(wire::rnr_delay_ns(code) > wire::rnr_delay_ns(code - 1));
   CHECK(wire::rnr_delay_ns(0x20 | 12) == wire::rnr_delay_ns(12));  // five bits
+}
+
+TEST_CASE("the largest path MTU that a link carries") {
+  const std::pair<std::uint32_t, std::uint32_t> cases[] = {{65536, 4096}, {9000, 4096}, {4096, 2048}, {1500, 1024},
+                                                           {576, 512},    {575, 256},   {68, 256}};
+  for (const auto& link : cases) {
+    CAPTURE(link.first);
+    CHECK(wire::largest_path_mtu(link.first) == link.second);
+  }
 }
 
 }  // namespace

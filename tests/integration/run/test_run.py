@@ -6,18 +6,23 @@ from __future__ import annotations
 import csv
 import json
 import os
+import pty
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from emul import sandbox
 
 ROOT = Path(__file__).parents[3]
 MARK = "PARALET_RUN_TEST"
@@ -49,11 +54,14 @@ class Paralet:
         self.mark = uuid.uuid4().hex
         self.argv: Sequence[str] = PARALET
 
-    def start(self, document: dict[str, Any], *options: str) -> subprocess.Popen[str]:
+    def write(self, document: dict[str, Any]) -> Path:
         path = self.folder / "spec.yaml"
         path.write_text(yaml.safe_dump(document))
+        return path
+
+    def start(self, document: dict[str, Any], *options: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*self.argv, "run", path, "--results", self.folder / "results", *options],
+            [*self.argv, "run", self.write(document), "--results", self.folder / "results", *options],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -85,6 +93,15 @@ def paralet(tmp_path: Path) -> Iterator[Paralet]:
     yield command
     assert command.left_over() == []
     assert sorted(os.listdir("/sys/class/net")) == interfaces
+
+
+def wait_for(process: subprocess.Popen[str], text: str) -> None:
+    """Read what `process` says until a line of it has `text`."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    pytest.fail(f"the run ended without saying {text!r}")
 
 
 @pytest.mark.parametrize("kind", ["ring_allreduce", "permutation", "pairwise_alltoall"])
@@ -123,26 +140,48 @@ def test_a_run_that_takes_too_long_is_one_sentence(paralet: Paralet) -> None:
     assert not (paralet.folder / "results" / "latest").exists()
 
 
-def test_ctrl_c_ends_with_130_and_leaves_nothing(paralet: Paralet) -> None:
+# Until a Ctrl-C, after a line of progress: the fabric comes up; agents get ready; connections are made; data flows.
+@pytest.mark.parametrize(
+    ("line", "delay_s"),
+    [("bringing up", 0.0), ("bringing up", 0.4), ("ecmp (m = 1)", 0.0), ("ecmp (m = 1)", 0.3), ("ecmp (m = 1)", 1.5)],
+)
+def test_ctrl_c_ends_with_130_and_leaves_nothing(paralet: Paralet, line: str, delay_s: float) -> None:
     process = paralet.start(spec(workload={"kind": "ring_allreduce", "bytes": 40_000_000}))
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "ecmp (m = 1)" in line:
-            break
+    wait_for(process, line)
+    time.sleep(delay_s)
     process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=30)
+    # An interrupted run is not even given the time that others have. Had it to be killed, its status would be 1.
+    out, errors = process.communicate(timeout=sandbox.GRACE_S)
     assert process.returncode == 130, errors
     assert out == ""
     assert errors.splitlines()[-1] == "paralet: interrupted"
     assert "Traceback" not in errors
 
 
+def test_ctrl_c_leaves_the_terminal_in_order(paralet: Paralet) -> None:
+    spec_file = paralet.write(spec(workload={"kind": "ring_allreduce", "bytes": 40_000_000}))
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        argv = [*paralet.argv, "run", str(spec_file), "--results", str(paralet.folder / "results")]
+        os.execvpe(argv[0], argv, {**os.environ, MARK: paralet.mark, "TERM": "xterm"})
+    text = b""
+    while b"ecmp" not in text:
+        text += os.read(terminal, 10_000)
+    os.write(terminal, b"\x03")
+    with suppress(OSError):  # EIO: the other end is closed
+        while True:
+            text += os.read(terminal, 10_000)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    show_cursor, hide_cursor, clear_line = b"\x1b[?25h", b"\x1b[?25l", b"\r\x1b[2K"
+    assert text.rindex(show_cursor) > text.rindex(hide_cursor)
+    assert text.endswith(clear_line + b"paralet: interrupted\r\n")
+
+
 def test_a_killed_run_leaves_nothing(paralet: Paralet) -> None:
     process = paralet.start(spec(workload={"kind": "ring_allreduce", "bytes": 40_000_000}))
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "ecmp (m = 1)" in line:
-            break
+    wait_for(process, "ecmp (m = 1)")
     process.kill()
     process.communicate(timeout=30)  # the pipes close when the last process that inherited them is gone
 

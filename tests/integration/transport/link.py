@@ -39,6 +39,8 @@ class Link:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.handle = b""
+        """Of the sink's listener, once it is open."""
         run("ip", "link", "add", NEAR, "mtu", str(MTU), "type", "veth", "peer", "name", FAR, "mtu", str(MTU))
         # unshare(1) becomes the sink; until it has, the namespace is ours still.
         while run("readlink", f"/proc/{self._sink.pid}/ns/net") == run("readlink", "/proc/self/ns/net"):
@@ -50,16 +52,20 @@ class Link:
         self.far("ip", "address", "add", f"{FAR_ADDRESS}/24", "dev", FAR)
         self.far("ip", "link", "set", FAR, "up")
 
+    @property
+    def sink_pid(self) -> int:
+        return self._sink.pid
+
     def far(self, *argv: str) -> str:
         """Runs a command in the sink's namespace."""
         return run("nsenter", f"--net=/proc/{self._sink.pid}/ns/net", *argv)
 
-    def shape(self, rate_bps: int) -> None:
-        """Limits what leaves the near end."""
+    def shape(self, rate_bps: int, queue_bytes: int = QUEUE_BYTES) -> None:
+        """Limits what leaves the near end, and what may wait there."""
         burst = max(10_000, rate_bps // 8 // 500)  # 2 ms
         run(
             *("tc", "qdisc", "replace", "dev", NEAR, "root", "tbf", "rate", f"{rate_bps}bit"),
-            *("burst", str(burst), "limit", str(QUEUE_BYTES)),
+            *("burst", str(burst), "limit", str(queue_bytes)),
         )
 
     def queue(self) -> dict[str, Any]:
@@ -73,7 +79,8 @@ class Link:
         assert self._sink.stdin is not None
         assert self._sink.stdout is not None
         print(file=self._sink.stdin, flush=True)
-        return bytes.fromhex(self._sink.stdout.readline())
+        self.handle = bytes.fromhex(self._sink.stdout.readline())
+        return self.handle
 
     def __enter__(self) -> Self:
         return self

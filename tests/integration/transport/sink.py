@@ -12,7 +12,7 @@ import threading
 
 from hostlib import Connection, Device, Request, TransportError, wait_any
 
-DEPTH = 4
+DEPTH = 16  # a lane that dies may hold some of them
 
 
 def receive(connections: list[Connection], size: int) -> None:
@@ -35,7 +35,7 @@ def receive(connections: list[Connection], size: int) -> None:
 
 def main(address: str, lanes: int, connections: int, size: int) -> None:
     sys.stdin.readline()
-    with Device(address, lanes=lanes, min_timeout_s=0.05) as device:
+    with Device(address, lanes=lanes, min_timeout_s=0.05, retry_time_s=60.0) as device:
         listener = device.listen()
         print(listener.handle.hex(), flush=True)
         accepted = [listener.accept(60) for _ in range(connections)]

@@ -1,75 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows that meet on one shaped link fill it, and do not collapse. Bytes are the queueing discipline's own count."""
+"""Flows that meet on one shaped link fill it, share it evenly, and keep its queue near the target.
+
+Looked at from when the start is over: all lanes of all flows begin at once, before any of them knows of the others, and
+it takes two or three seconds at 10 Mbit/s until the queue that this makes has gone. Other programs on the machine can
+only make it worse, and do not always: a few looks are taken, and one of them must show all that is asked for. Where
+none does and others had the processors, nothing has been measured, and the test is skipped.
+"""
 
 from __future__ import annotations
 
-import threading
 import time
+from collections.abc import Callable
+from statistics import median
 
 import pytest
 
-from hostlib import Connection, Device, Request
+from hostlib import Device
 
+from .flows import PACKET_BYTES, Outcome, measure, sending, target_queue_s
 from .link import Link, near_address
 
-pytestmark = pytest.mark.sandboxed
+pytestmark = [pytest.mark.sandboxed, pytest.mark.timeout(400)]  # of the whole module
 
-MESSAGE_BYTES = 512 * 1024
-WARM_UP_S = 1.0
-MEASURED_S = 3.0
-DEPTH = 2  # messages under way per flow
-
-
-def send_until(stop: threading.Event, connection: Connection) -> None:
-    message = bytes(MESSAGE_BYTES)
-    under_way: list[Request] = [connection.send(message) for _ in range(DEPTH)]
-    while not stop.is_set():
-        try:
-            under_way[0].wait(0.2)
-        except TimeoutError:
-            continue
-        under_way = [*under_way[1:], connection.send(message)]
+MESSAGE_BYTES = 64 * 1024
+WARM_UP_S = 3.0
+MEASURED_S = 10
+LOOKS = 3
+OTHERS = 0.3  # of all processors: who shares them with so much cannot tell what the transport does
+PATIENCE_S = 60.0
+FAST = 100_000_000
 
 
-def utilization(flows: int, lanes: int, rate_bps: int) -> tuple[float, int]:
-    """The share of a link's rate that `flows` senders use together, and the packets they retransmitted."""
-    with Link(senders=flows, lanes=lanes, connections=flows, message_bytes=MESSAGE_BYTES) as link:
-        link.shape(rate_bps)
-        handle = link.open()
-        devices = [Device(near_address(i), lanes=lanes, line_rate_bps=rate_bps, seed=i) for i in range(flows)]
-        stop = threading.Event()
-        threads = [threading.Thread(target=send_until, args=(stop, device.connect(handle, 20.0))) for device in devices]
-        for thread in threads:
-            thread.start()
-        time.sleep(WARM_UP_S)
-        start, before = time.monotonic(), link.queue()
-        time.sleep(MEASURED_S)
-        elapsed, after = time.monotonic() - start, link.queue()
-        stop.set()
-        for thread in threads:
-            thread.join()
-        retransmits = sum(lane["retransmits"] for device in devices for lane in device.counters()["lanes"])
-        assert after["drops"] == before["drops"] == 0
-    for device in devices:
-        device.close()
-    return (after["bytes"] - before["bytes"]) * 8 / elapsed / rate_bps, retransmits
+def queue_bound_s(flows: int, lanes: int, rate_bps: float) -> float:
+    """Flow scaling lets the queue grow beyond the target with the number of windows that share it; and every lane has a
+    packet that is nobody else's affair (`delay_control.hpp`; the same bound as in test_delay_control.cpp)."""
+    return 3 * target_queue_s(rate_bps) + flows * lanes * 8 * PACKET_BYTES / rate_bps
+
+
+def filled_and_shared(outcome: Outcome, flows: int, lanes: int, rate_bps: int) -> dict[str, bool]:
+    bound_s = queue_bound_s(flows, lanes, rate_bps)
+    return {
+        "95 % of the link are used": 0.95 <= outcome.utilization <= 1.05,  # a burst more than the rate
+        f"the queue is at most {1e3 * bound_s:.1f} ms": outcome.queue_s <= bound_s,
+        # At 10 Mbit/s a flow has two dozen messages in that time: too few to count shares by.
+        "Jain's index is at least 0.95": outcome.fairness >= 0.95 or rate_bps < FAST,
+    }
+
+
+def look(measured: Callable[[], Outcome], asked: Callable[[Outcome], dict[str, bool]]) -> None:
+    """Measures until all that is asked for is seen. Fails, or skips, when it is not."""
+    for _ in range(LOOKS):
+        outcome = measured()
+        print(outcome)
+        missed = [what for what, holds in asked(outcome).items() if not holds]
+        if not missed:
+            return
+    if outcome.others > OTHERS:
+        pytest.skip(f"other programs had {outcome.others:.0%} of the processors: run this when they are done")
+    pytest.fail(f"not so in {LOOKS} looks: {', '.join(missed)}; the last: {outcome}")
 
 
 @pytest.mark.parametrize(
     ("flows", "lanes", "rate_bps"),
-    [
-        (1, 8, 100_000_000),
-        (8, 1, 10_000_000),
-        (8, 1, 100_000_000),
-        (8, 8, 10_000_000),
-        (8, 8, 100_000_000),
-        (8, 1, 1_000_000_000),
-        (8, 8, 1_000_000_000),
-    ],
+    [(2, 1, FAST), (8, 1, FAST), (32, 1, FAST), (1, 8, FAST), (8, 8, FAST), (8, 8, 10_000_000)],
     ids=lambda value: str(value) if value < 1000 else f"{value // 1_000_000}M",
 )
-def test_a_shared_link_is_filled(flows: int, lanes: int, rate_bps: int) -> None:
-    used, retransmits = utilization(flows, lanes, rate_bps)
-    print(f"{flows} flows of {lanes} lanes at {rate_bps / 1e6:.0f} Mbit/s: {used:.3f}, {retransmits} retransmits")
-    assert used >= 0.9
-    assert used <= 1.05  # a burst more than the rate
+def test_a_shared_link_is_filled_and_shared(flows: int, lanes: int, rate_bps: int) -> None:
+    with Link(senders=flows, lanes=lanes, connections=flows, message_bytes=MESSAGE_BYTES) as link:
+        link.shape(rate_bps)
+        with sending(link, flows, lanes, rate_bps, MESSAGE_BYTES) as devices:
+            time.sleep(WARM_UP_S)
+            look(
+                lambda: measure(link, devices, rate_bps, MEASURED_S),
+                lambda outcome: filled_and_shared(outcome, flows, lanes, rate_bps),
+            )
+            assert link.queue()["drops"] == 0
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_many_flows_of_a_fast_link_do_not_collapse(lanes: int) -> None:
+    rate_bps = 1_000_000_000  # about what two cores carry: only a collapse counts
+    with Link(senders=8, lanes=lanes, connections=8, message_bytes=8 * MESSAGE_BYTES) as link:
+        link.shape(rate_bps)
+        with sending(link, 8, lanes, rate_bps, 8 * MESSAGE_BYTES) as devices:
+            time.sleep(1.0)
+            look(
+                lambda: measure(link, devices, rate_bps, 3),
+                lambda outcome: {"half of the link is used": outcome.utilization >= 0.5},
+            )
+
+
+def test_incast_into_a_small_buffer_arrives_whole() -> None:
+    """16 hosts send to one at the same moment, into a buffer of 64 packets."""
+    flows, size = 16, 512 * 1024
+    with Link(senders=flows, lanes=4, connections=flows, message_bytes=size) as link:
+        link.shape(FAST, queue_bytes=64 * PACKET_BYTES)
+        handle = link.open()
+        devices = [Device(near_address(i), lanes=4, line_rate_bps=FAST, seed=i) for i in range(flows)]
+        connections = [device.connect(handle, PATIENCE_S) for device in devices]
+        start = time.monotonic()
+        requests = [connection.send(bytes(size)) for connection in connections]
+        assert [request.wait(PATIENCE_S) for request in requests] == [size] * flows
+        took_s = time.monotonic() - start
+        drops = link.queue()["drops"]
+        for device in devices:
+            device.close()
+    ideal_s = flows * size * 8 / FAST
+    print(f"incast of {flows}: {took_s / ideal_s:.2f} of the ideal, {drops} packets dropped")
+    assert took_s < 3 * ideal_s
+
+
+def test_a_mouse_beside_elephants_waits_for_the_queue_and_no_longer() -> None:
+    elephants, lanes = 4, 8
+    with Link(senders=elephants + 1, lanes=lanes, connections=elephants + 1, message_bytes=MESSAGE_BYTES) as link:
+        link.shape(FAST)
+        with sending(link, elephants, lanes, FAST, MESSAGE_BYTES) as devices:
+            time.sleep(WARM_UP_S)
+            with Device(near_address(elephants), lanes=lanes, line_rate_bps=FAST, seed=9) as device:
+                mouse = device.connect(link.handle, PATIENCE_S)
+                latencies = []
+                for _ in range(100):
+                    start = time.monotonic()
+                    mouse.send(b"squeak").wait(PATIENCE_S)
+                    latencies.append(time.monotonic() - start)
+                    time.sleep(0.01)
+            outcome = measure(link, devices, FAST, 1)
+    bound_s = queue_bound_s(elephants, lanes, FAST)
+    latencies.sort()
+    print(f"a mouse: median {1e3 * median(latencies):.1f} ms, worst of 100 {1e3 * latencies[-1]:.1f} ms; {outcome}")
+    assert median(latencies) <= bound_s

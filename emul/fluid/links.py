@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology's links as numbers: each direction is a link of its own, as congestion has it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel import PortRef, Topology
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+_Number = TypeVar("_Number", int, npt.NDArray[np.int64])
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Every direction of every link of `topology`, by the port that it leaves by."""
+
+    topology: Topology
+
+    @cached_property
+    def ports(self) -> tuple[PortRef, ...]:
+        """By number."""
+        return tuple(end for link in self.topology.links for end in (link.a, link.b))
+
+    @cached_property
+    def rate_bps(self) -> Floats:
+        """By number, in bit/s."""
+        return np.repeat(np.array([link.rate_bps for link in self.topology.links], dtype=np.float64), 2)
+
+    @cached_property
+    def _numbers(self) -> dict[PortRef, int]:
+        return {port: number for number, port in enumerate(self.ports)}
+
+    def __len__(self) -> int:
+        return 2 * len(self.topology.links)
+
+    def number(self, port: PortRef) -> int:
+        """The link that leaves by `port`. Raises KeyError when nothing is plugged in there."""
+        self.topology.link_at(port)  # says so
+        return self._numbers[port]
+
+    def row(self, path: Iterable[PortRef]) -> list[int]:
+        """The links of a path."""
+        return [self.number(port) for port in path]
+
+    @staticmethod
+    def back(number: _Number) -> _Number:
+        """The other direction of a link, or of an array of links."""
+        return number ^ 1

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where switches send flows: `netmodel.path_of` for many flows at once, as rows of link numbers."""
+
+from ipaddress import IPv4Address
+
+import numpy as np
+import numpy.typing as npt
+
+from emul.fluid.links import Ints, Links
+from netmodel import EcmpHash, FlowFields, Forwarding, NoRouteError, PortRef, forwarding
+
+_HOST = -1
+
+_Index = npt.NDArray[np.int64]
+
+
+def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: Forwarding | None = None) -> Ints:
+    """The links that each flow crosses: a row per flow, -1 after its end.
+
+    `routes` are those of the whole topology unless given, and go by destination alone. Raises KeyError for an address
+    that no host owns, NoRouteError when there is no path.
+    """
+    topology = links.topology
+    routes = forwarding(topology) if routes is None else routes
+    names = [switch.name for switch in topology.switches]
+    number = {name: n for n, name in enumerate(names)}
+    heads = np.array([number.get(topology.peer(port).node, _HOST) for port in links.ports], dtype=np.int64)
+    owner = np.broadcast_to(flows.dst, len(flows))
+    first = _nic_links(links, np.broadcast_to(flows.src, len(flows)), routes)
+    nic = _nic_links(links, owner, routes)
+    last = Links.back(nic)  # towards the host
+    home = heads[nic]
+    columns = [first]
+    while True:
+        here = columns[-1]
+        under_way = np.flatnonzero((here >= 0) & (here != last))
+        if not under_way.size:
+            return np.stack(columns, axis=1).astype(np.int32)
+        if len(columns) > len(names) + 1:
+            raise NoRouteError(f"the routes of topology {topology.name!r} loop")
+        step = np.full(len(flows), -1, dtype=np.int64)
+        at, goal = heads[here[under_way]], home[under_way]
+        arrived = at == goal
+        step[under_way[arrived]] = last[under_way[arrived]]
+        for members, switch, group in _groups(under_way[~arrived], at[~arrived], goal[~arrived], owner, names, routes):
+            ways = np.array([links.number(PortRef(names[switch], port)) for port in group], dtype=np.int64)
+            chosen = np.zeros(members.size, dtype=np.int64)
+            if ways.size > 1:
+                chosen = ecmp_hash.select(flows.take(members), topology.switch(names[switch]).hash_seed, ways.size)
+            step[members] = ways[chosen]
+        columns.append(step)
+
+
+def _nic_links(links: Links, addresses: npt.NDArray[np.uint32], routes: Forwarding) -> _Index:
+    """The link out of the NIC with each address."""
+    distinct, which = np.unique(addresses, return_inverse=True)
+    numbers = []
+    for address in distinct.tolist():
+        port = links.topology.port_of(IPv4Address(address))
+        if links.topology.link_at(port) in routes.dead_links:
+            raise NoRouteError(f"no path from or to {IPv4Address(address)}: the link at {port} is dead")
+        numbers.append(links.number(port))
+    return np.array(numbers, dtype=np.int64)[which.ravel()]
+
+
+def _groups(
+    flows: _Index,
+    at: _Index,
+    goal: _Index,
+    owner: npt.NDArray[np.uint32],
+    names: list[str],
+    routes: Forwarding,
+) -> list[tuple[_Index, int, tuple[int, ...]]]:
+    """(flows, switch, its ports): flows that are at one switch and may leave it by the same ports.
+
+    All addresses behind one switch have the same routes elsewhere, so one stands for them.
+    """
+    if not flows.size:
+        return []
+    pairs, representative, which = np.unique(at * len(names) + goal, return_index=True, return_inverse=True)
+    keys: dict[tuple[int, tuple[int, ...]], int] = {}
+    key_of_pair = np.empty(len(pairs), dtype=np.int64)
+    for n, (pair, flow) in enumerate(zip(pairs.tolist(), flows[representative].tolist(), strict=True)):
+        switch = pair // len(names)
+        try:
+            group = routes.groups[names[switch]][IPv4Address(int(owner[flow]))]
+        except KeyError as error:
+            raise NoRouteError(f"no path: {error.args[0]}") from None
+        key_of_pair[n] = keys.setdefault((switch, group), len(keys))
+    key = key_of_pair[which.ravel()]
+    order = np.argsort(key, kind="stable")
+    parts = np.split(flows[order], np.cumsum(np.bincount(key, minlength=len(keys)))[:-1])
+    return [(part, switch, group) for part, (switch, group) in zip(parts, keys, strict=True)]

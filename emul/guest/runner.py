@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boot a guest, run one command in it, keep its console."""
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from emul import sandbox
+from emul.guest.command import GuestOptions, boot_script, guest_argv, job_script
+from emul.guest.kernel import GuestError, cache_dir, find_kernel, find_tools
+
+_TIMED_OUT = (124, 128 + 9)  # timeout(1): by SIGTERM, by SIGKILL
+_NO_STATUS = 255  # virtme-run: the guest ended before its command did
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    options: GuestOptions | None = None,
+    output: IO[bytes] | None = None,
+    cwd: Path | None = None,
+) -> int:
+    """Run `argv` in a guest and wait; its exit status.
+
+    Its output and errors go to `output` as they come (default: our standard output), the guest's console to the file
+    `log`. The guest sees this machine's file system and starts in `cwd` (default: ours); what it writes is lost but for
+    `options.writable`. QEMU runs in a sandbox, so no process outlives this call, however it ends. SIGINT and SIGTERM
+    end the guest at once, with the status 128 + the signal. Needs root.
+
+    Raises GuestError when something is missing, when the time limit is over, and when the guest ends without an answer.
+    """
+    options = options or GuestOptions()
+    where = (cwd or Path.cwd()).resolve()
+    kernel, tools = find_kernel(cache_dir()), find_tools()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sink = output or sys.stdout.buffer
+    with tempfile.TemporaryDirectory(prefix="paralet-guest-") as scratch, log.open("wb") as console:
+        job, boot = Path(scratch, "job"), Path(scratch, "boot")
+        job.write_text(job_script(argv, where, options))
+        boot.write_text(boot_script(job))
+        for script in (job, boot):
+            script.chmod(0o700)
+        # QEMU opens its outputs anew, which would empty a file: it gets pipes.
+        with _copied_to(_flushing(sink)) as stdout, _copied_to(console.write) as stderr:
+            try:
+                qemu = guest_argv(kernel, tools, boot, where, options)
+                # Told to stop, it just ends: a guest has nothing to put in order.
+                status = sandbox.run(qemu, stdout=stdout, stderr=stderr, cwd=scratch, grace_s=0.0)
+            except sandbox.SandboxError as error:
+                raise GuestError(f"a guest cannot be started: {error}") from error
+    if status in _TIMED_OUT:
+        raise GuestError(f"the guest did not finish within {options.time_limit_s} s; its console is in {log}")
+    if status == _NO_STATUS:
+        raise GuestError(f"the guest ended before its command did; its console is in {log}")
+    return status
+
+
+def _flushing(sink: IO[bytes]) -> Callable[[bytes], object]:
+    def write(data: bytes) -> None:
+        sink.write(data)
+        sink.flush()
+
+    return write
+
+
+@contextmanager
+def _copied_to(write: Callable[[bytes], object]) -> Iterator[int]:
+    """The writing end of a pipe whose data goes to `write`; on exit, when all of it has."""
+    reading, writing = os.pipe()
+
+    def copy() -> None:
+        while data := os.read(reading, 1 << 16):
+            write(data)
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+        thread.join()
+        os.close(reading)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that forward for others, on kernel interfaces: what `sdn.topoopt.relays` plans.
+
+As where a NIC is partitioned in hardware (TopoOpt, appendix I), each NIC "nicN" gets a second interface "nicNr": a
+macvlan with a MAC of its own and no address. What is addressed to it goes to the host's kernel, which forwards it by
+rules on source and destination and permanent neighbour entries; the RDMA engine at "nicN" never sees it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import IPv4Address
+
+from emul.netlink import InterfaceCounters, interface_counters
+from netmodel import Circuits, Host, PortRef, Topology
+from sdn.topoopt.relays import RelayPlan, next_mac, relay_mac
+
+RULE_PREFERENCE = 1000
+"""Of the rules for what is relayed: before those by which a host's own packets leave."""
+
+_PER_INTERFACE = ("rp_filter", "send_redirects")
+_DROP_PREFERENCE = 2000
+_FIRST_TABLE = 300
+
+# A relay's kernel must neither doubt sources that it would reach otherwise nor tell senders of shorter ways.
+SYSCTLS = (
+    "net.ipv4.ip_forward=1",
+    "net.ipv4.conf.all.rp_filter=0",
+    "net.ipv4.conf.default.rp_filter=0",
+    "net.ipv4.conf.all.send_redirects=0",
+    "net.ipv4.conf.default.send_redirects=0",
+)
+
+
+def relay_interface(nic: str) -> str:
+    """The name of a NIC's second interface."""
+    return f"{nic}r"
+
+
+def interface_lines(topology: Topology, host: Host) -> list[str]:
+    """Lines for `ip -batch` in a host's namespace, once: the second interfaces.
+
+    What comes in by them and no rule knows is dropped.
+    """
+    lines = []
+    for nic in host.nics:
+        name = relay_interface(nic.name)
+        lines += [
+            f"link add link {nic.name} name {name} address {relay_mac(nic)} type macvlan mode private",
+            f"link set dev {name} mtu {topology.mtu_bytes} up",
+            f"rule add pref {_DROP_PREFERENCE} iif {name} blackhole",
+        ]
+    return lines
+
+
+def plan_lines(topology: Topology, circuits: Circuits, plan: RelayPlan, host: Host) -> list[str]:
+    """Lines for `ip -batch` in a host's namespace: its part in the ways of a plan, as sender and as relay."""
+    return [*dict.fromkeys(_lines(topology, circuits, plan, host))]
+
+
+class RelayError(Exception):
+    """A host that should relay does not; the text is one sentence for the user."""
+
+
+class Relays:
+    """The relays of a fabric that is up.
+
+    run: runs a command in a host's network namespace, with lines as its input, and returns its output; it raises when
+    the command fails.
+    """
+
+    def __init__(self, topology: Topology, run: Callable[[str, Sequence[str], Sequence[str] | None], str]) -> None:
+        self._topology = topology
+        self._run = run
+        self._rules: dict[str, int] = {}
+
+    def set(self, circuits: Circuits, plan: RelayPlan) -> None:
+        """Let every host send and forward as planned, and no longer as an earlier plan said."""
+        for host in self._topology.hosts:
+            lines = [f"rule delete pref {RULE_PREFERENCE}"] * self._rules.get(host.name, 0)
+            if host.name not in self._rules:
+                self._run(host.name, ["sysctl", "-q", "-w", *SYSCTLS], None)
+                interfaces = [f"net.ipv4.conf.{nic.name}.{key}=0" for nic in host.nics for key in _PER_INTERFACE]
+                self._run(host.name, ["sysctl", "-q", "-w", *interfaces], None)
+                lines = interface_lines(self._topology, host)
+            planned = plan_lines(self._topology, circuits, plan, host)
+            self._run(host.name, ["ip", "-batch", "-"], [*lines, *planned])
+            self._rules[host.name] = sum(line.startswith("rule add") for line in planned)
+
+    def counters(self) -> dict[PortRef, InterfaceCounters]:
+        """By NIC: what its second interface has taken in and sent, Ethernet frames as they are on the wire."""
+        found = {}
+        for name in self._rules:
+            seen = interface_counters(self._run(name, ["cat", "/proc/net/dev"], None))
+            for number, nic in enumerate(self._topology.host(name).nics, start=1):
+                if relay_interface(nic.name) in seen:
+                    found[PortRef(name, number)] = seen[relay_interface(nic.name)]
+        return found
+
+    def check(self, plan: RelayPlan) -> None:
+        """Raises RelayError when a host that relays in `plan` has an interface for it that is down or gone."""
+        up: dict[str, set[str]] = {}
+        for (source, target), way in plan.ways.items():
+            for port in way.ports[1:]:
+                if port.node not in up:
+                    shown = json.loads(self._run(port.node, ["ip", "-json", "link", "show"], None))
+                    up[port.node] = {link["ifname"] for link in shown if "UP" in link["flags"]}
+                interface = relay_interface(self._topology.host(port.node).nics[port.port - 1].name)
+                if interface not in up[port.node]:
+                    raise RelayError(
+                        f"{port.node} does not relay, its interface {interface} is down, so packets of {source.node} "
+                        f"do not reach {target.node}; bring it up or plan without {port.node}"
+                    )
+
+
+def _lines(topology: Topology, circuits: Circuits, plan: RelayPlan, host: Host) -> Iterator[str]:
+    for way in plan.ways.values():
+        source, destination = _address(topology, way.ports[0]), _address(topology, way.arrival)
+        for position, port in enumerate(way.ports):
+            if port.node != host.name:
+                continue
+            nic = host.nics[port.port - 1].name
+            mac = next_mac(topology, circuits, port, destination)
+            if position == 0:
+                yield f"neighbour replace {destination} lladdr {mac} nud permanent dev {nic}"
+                continue
+            out, table = relay_interface(nic), _FIRST_TABLE + port.port - 1
+            yield f"route replace default dev {out} table {table}"  # it went if the interface was down meanwhile
+            yield f"neighbour replace {destination} lladdr {mac} nud permanent dev {out}"
+            yield f"rule add pref {RULE_PREFERENCE} from {source} to {destination} lookup {table}"
+
+
+def _address(topology: Topology, port: PortRef) -> IPv4Address:
+    return topology.host(port.node).nics[port.port - 1].address

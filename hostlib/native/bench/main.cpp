@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures the soft transport on loopback and prints one JSON object per figure and repetition. What each bench
+// measures is told where it is: transport.hpp, scale.hpp.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "scale.hpp"
+#include "transport.hpp"
+
+namespace {
+
+using namespace paralet::bench;  // NOLINT(google-build-using-namespace): its own program
+
+constexpr std::array<std::uint64_t, 7> kSizes = {64, 512, 4096, 65536, 262144, 1U << 20, 4U << 20};
+constexpr std::array<unsigned, 4> kLanes = {1, 8, 32, 128};
+constexpr std::array<unsigned, 3> kPeers = {1, 8, 64};
+
+std::string size_name(std::uint64_t bytes) {
+  if (bytes >= 1U << 20) return std::to_string(bytes >> 20) + " MiB";
+  if (bytes >= 1024) return std::to_string(bytes >> 10) + " KiB";
+  return std::to_string(bytes) + " B";
+}
+
+std::string count(unsigned n, const char* what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
+
+/// A figure beside TCP's.
+void print(const char* metric, const std::string& name, const char* unit, double ours, double peer) {
+  std::printf(R"({"metric": "%s", "case": "%s", "unit": "%s", "ours": %.6g, "peer": %.6g, "peer_name": "TCP"})"
+              "\n",
+              metric, name.c_str(), unit, ours, peer);
+  std::fflush(stdout);
+}
+
+/// A figure by itself.
+void print(const char* metric, const std::string& name, const char* unit, double ours) {
+  std::printf(R"({"metric": "%s", "case": "%s", "unit": "%s", "ours": %.6g})"
+              "\n",
+              metric, name.c_str(), unit, ours);
+  std::fflush(stdout);
+}
+
+void transport(std::string_view only) {
+  const auto wanted = [&](std::uint64_t bytes) { return only.empty() || only == size_name(bytes); };
+  for (const std::uint64_t bytes : kSizes) {
+    if (!wanted(bytes)) continue;
+    const std::string name = size_name(bytes);
+    const Throughput ours = our_throughput(bytes);
+    const Throughput peer = tcp_throughput(bytes);
+    print("throughput", name, "Gbit/s", ours.gbps, peer.gbps);
+    print("processor, sender", name, "ns/B", ours.sender_ns_per_byte, peer.sender_ns_per_byte);
+    print("processor, receiver", name, "ns/B", ours.receiver_ns_per_byte, peer.receiver_ns_per_byte);
+  }
+  for (const std::uint64_t bytes : {std::uint64_t{8}, std::uint64_t{4096}}) {
+    if (wanted(bytes)) print("latency", size_name(bytes), "us", our_latency_us(bytes), tcp_latency_us(bytes));
+  }
+}
+
+void scale(std::string_view only) {
+  for (const unsigned peers : kPeers) {
+    for (const unsigned lanes : kLanes) {
+      const std::string name = count(lanes, "lane") + ", " + count(peers, "peer");
+      if (!only.empty() && only != name) continue;
+      const ScaleFlow flow = scale_flow({.lanes = lanes, .peers = peers});
+      print("throughput", name, "Gbit/s", flow.gbps);
+      print("processor, hub", name, "ns/B", flow.hub_ns_per_byte);
+      print("processor, peers", name, "ns/B", flow.peer_ns_per_byte);
+    }
+  }
+}
+
+void memory(std::string_view only) {
+  constexpr unsigned kManyPeers = 64;
+  for (const unsigned lanes : kLanes) {
+    const std::string name = count(lanes, "lane") + ", " + count(kManyPeers, "peer");
+    if (!only.empty() && only != name) continue;
+    const ScaleMemory use = scale_memory({.lanes = lanes, .peers = kManyPeers});
+    print("memory, allocated", name, "B per idle lane and peer", use.allocated_bytes);
+    print("memory, resident", name, "B per idle lane and peer", use.resident_bytes);
+  }
+}
+
+struct Bench {
+  std::string_view name;
+  void (*run)(std::string_view only);
+};
+constexpr std::array<Bench, 3> kBenches = {{{"transport", transport}, {"scale", scale}, {"memory", memory}}};
+
+struct Arguments {
+  const Bench* bench = nullptr;
+  unsigned repetitions = 5;
+  std::string_view only;  ///< the case, such as "1 MiB"; empty: all
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments out;
+  const std::string_view name(argc > 1 ? argv[1] : "");
+  out.bench = std::ranges::find(kBenches, name, &Bench::name);
+  bool ok = argc % 2 == 0 && out.bench != kBenches.end();
+  for (int i = 2; ok && i + 1 < argc; i += 2) {
+    const std::string_view option(argv[i]);
+    const std::string_view text(argv[i + 1]);
+    if (option == "--repetitions") {
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.repetitions);
+      ok = error == std::errc() && end == text.data() + text.size() && out.repetitions > 0;
+    } else if (option == "--case") {
+      out.only = text;
+    } else {
+      ok = false;
+    }
+  }
+  if (!ok) {
+    std::fprintf(stderr,
+                 "usage: paralet-bench transport|scale|memory [--repetitions N] [--case CASE]   (N > 0; default 5)\n"
+                 "       such as: paralet-bench transport --case \"1 MiB\"\n"
+                 "                paralet-bench scale --case \"128 lanes, 64 peers\"\n");
+    std::exit(2);
+  }
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Arguments arguments = parse(argc, argv);
+  try {
+    for (unsigned i = 0; i < arguments.repetitions; ++i) arguments.bench->run(arguments.only);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "paralet-bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

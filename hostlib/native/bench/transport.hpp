@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The soft transport between two processes on loopback beside one plain TCP stream: same messages, same buffers.
+// Neither side runs Python.
+#pragma once
+
+#include <cstdint>
+
+namespace paralet::bench {
+
+/// Processor time counts user and kernel mode of all threads; callers that poll spend it while they wait, too.
+struct Throughput {
+  double gbps = 0;
+  double sender_ns_per_byte = 0;
+  double receiver_ns_per_byte = 0;
+};
+
+Throughput our_throughput(std::uint64_t message_bytes);
+Throughput tcp_throughput(std::uint64_t message_bytes);
+/// Median half round trip of a ping-pong, in microseconds.
+double our_latency_us(std::uint64_t message_bytes);
+double tcp_latency_us(std::uint64_t message_bytes);
+
+}  // namespace paralet::bench

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two processes that measure together: a pair of them, what they tell each other, and the processor time each spent.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <type_traits>
+
+#include "clock.hpp"
+
+namespace paralet::bench {
+
+/// Throws std::system_error with `errno` unless `ok`.
+void check(bool ok, const char* what);
+void write_all(int fd, const std::byte* data, std::size_t bytes);
+void read_all(int fd, std::byte* data, std::size_t bytes);
+
+template <typename T>
+void tell(int fd, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  write_all(fd, reinterpret_cast<const std::byte*>(&value), sizeof value);
+}
+template <typename T>
+T hear(int fd) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value{};
+  read_all(fd, reinterpret_cast<std::byte*>(&value), sizeof value);
+  return value;
+}
+
+/// Processor time that this process has spent, in user and kernel mode, all its threads together (getrusage).
+Nanos processor_time();
+
+/// Runs `child` in a second process with one end of a socket pair and `parent` here with the other. Throws what
+/// `parent` throws, or std::runtime_error when the child fails.
+void with_two_processes(const std::function<void(int link)>& child, const std::function<void(int link)>& parent);
+
+}  // namespace paralet::bench

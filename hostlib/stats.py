@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live counters: what running processes publish of their devices, read from outside and without their help.
+
+Every open device keeps a snapshot of its counters in a memfd. :func:`survey` finds those that this user may read,
+:func:`parse` turns the bytes of one into a :class:`DeviceSnapshot`. docs/live-counters.md tells the layout.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+VERSION = 1
+EVERY_S = 0.1
+"""How often a busy process publishes; one with thousands of lanes does so less often, an idle one not at all."""
+
+_LINK = "/memfd:paralet-stats (deleted)"
+_MAGIC = b"paralet\0"
+_HEADER = struct.Struct("=8sIIQQqIIIIII")
+_DEVICE = struct.Struct("=16s16s16sIIII14Q")
+_LANE = struct.Struct("=IIII16s16Q")
+_CHECKED_FROM = 16  # the CRC is of everything behind it
+_MOST_BYTES = 2**24  # a hundred thousand lanes
+_TRIES = 20
+_PAUSE_S = 0.001
+
+
+class SnapshotError(ValueError):
+    """These bytes are no snapshot, or one that was read while it was written. The message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSnapshot:
+    """One lane towards one peer, that is one QP. Counters run from when it was made; bytes are payload."""
+
+    peer: str
+    lane: int
+    qpn: int
+    port: int
+    """UDP source port."""
+    port_method: str
+    """How the port was set: ``socket``, ``flow_label``, ``modify_qp`` or ``none``, where the driver chooses."""
+    window: float
+    """Packets that may be in flight."""
+    rtt_s: float
+    """Smoothed round trip, 0 before the first."""
+    min_rtt_s: float
+    flowlets: int
+    """Sent and acknowledged."""
+    moves: int
+    """Changes of the port."""
+    tx_packets: int
+    tx_bytes: int
+    """Retransmissions included."""
+    rx_packets: int
+    rx_bytes: int
+    retransmits: int
+    """Packets sent again."""
+    timeouts: int
+    naks: int
+    rnr: int
+    duplicates: int
+    out_of_order: int
+    stale_acks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Requests that have finished; bytes are those of messages, counted once however often packets were sent."""
+
+    sends: int
+    send_bytes: int
+    receives: int
+    receive_bytes: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discards:
+    """Packets thrown away, by reason."""
+
+    malformed: int
+    icrc: int
+    unknown_qp: int
+    wrong_source: int
+    send_errors: int
+    injected: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSnapshot:
+    """A device at one moment."""
+
+    generation: int
+    """Counts what was published, from 1."""
+    time_s: float
+    """When, on the machine's monotonic clock."""
+    owner_pid: int
+    """The process that opened the device, as its own PID namespace numbers it."""
+    guid: str
+    interface: str
+    address: str
+    udp_port: int
+    """Where packets arrive."""
+    policy: str
+    m: int
+    """Lanes towards each peer."""
+    path_mtu: int
+    line_rate_bps: int | None
+    """None: not paced."""
+    connections: int
+    peers: int
+    messages: Messages
+    discards: Discards
+    lanes: tuple[LaneSnapshot, ...]
+
+    @property
+    def name(self) -> str:
+        """Address and port: no two devices of a network namespace have the same."""
+        return f"{self.address}:{self.udp_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process with open devices."""
+
+    pid: int
+    command: str
+    """Its command line, without what a terminal could take for control characters."""
+    devices: tuple[DeviceSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found, and what could not be looked at."""
+
+    processes: tuple[Process, ...]
+    forbidden: tuple[int, ...]
+    """Processes that this user may not look into."""
+    missing: tuple[int, ...]
+    """Processes asked for that do not exist."""
+    unreadable: tuple[str, ...]
+    """A sentence for every device whose snapshot made no sense."""
+
+
+# -- snapshots -----------------------------------------------------------------------------------------------------
+
+
+def parse(data: bytes) -> DeviceSnapshot:
+    """The device that the bytes describe. Raises SnapshotError.
+
+    Records may be longer than this version knows and bytes may follow: the file of a device never shrinks.
+    """
+    if len(data) < _HEADER.size:
+        raise SnapshotError(f"the snapshot has {len(data)} bytes, less than the {_HEADER.size} of a header")
+    (magic, version, crc, total, generation, time_ns, pid, header_bytes, device_bytes, lane_bytes, lanes, _) = (
+        _HEADER.unpack_from(data)
+    )
+    if magic != _MAGIC:
+        raise SnapshotError("the snapshot does not start like one of paralet")
+    if version != VERSION:
+        raise SnapshotError(
+            f"the snapshot has version {version} and this paralet reads {VERSION}: use the paralet of that process"
+        )
+    if not _HEADER.size <= total <= len(data):
+        raise SnapshotError(f"the snapshot claims {total} bytes and has {len(data)}")
+    if zlib.crc32(memoryview(data)[_CHECKED_FROM:total]) != crc:
+        raise SnapshotError("the snapshot's checksum is wrong: it is damaged, or changed while it was read")
+    for what, size, least in (
+        ("header", header_bytes, _HEADER.size),
+        ("device", device_bytes, _DEVICE.size),
+        ("lane", lane_bytes, _LANE.size),
+    ):
+        if size < least:
+            raise SnapshotError(f"the snapshot's {what} record has {size} bytes, less than version {VERSION}'s {least}")
+    if header_bytes + device_bytes + lanes * lane_bytes != total:
+        raise SnapshotError(f"{lanes} lanes of {lane_bytes} bytes do not make a snapshot of {total} bytes")
+    first_lane = header_bytes + device_bytes
+    (guid, interface, policy, address, udp_port, path_mtu, m, line_rate_bps, connections, peers, *counts) = (
+        _DEVICE.unpack_from(data, header_bytes)
+    )
+    return DeviceSnapshot(
+        generation=generation,
+        time_s=time_ns / 1e9,
+        owner_pid=pid,
+        guid=guid.hex(),
+        interface=_text(interface),
+        address=str(IPv4Address(address)),
+        udp_port=_port(udp_port),
+        policy=_text(policy),
+        m=m,
+        path_mtu=path_mtu,
+        line_rate_bps=line_rate_bps or None,
+        connections=connections,
+        peers=peers,
+        messages=Messages(*counts[:5]),
+        discards=Discards(*counts[5:]),
+        lanes=tuple(_lane(data, first_lane + index * lane_bytes) for index in range(lanes)),
+    )
+
+
+def _lane(data: bytes, offset: int) -> LaneSnapshot:
+    peer, lane, qpn, port, method, window, rtt, min_rtt, *counts = _LANE.unpack_from(data, offset)
+    return LaneSnapshot(
+        str(IPv4Address(peer)), lane, qpn, _port(port), _text(method), window / 1e3, rtt / 1e9, min_rtt / 1e9, *counts
+    )
+
+
+def _text(field: bytes) -> str:
+    """Text padded with zeros. It goes to terminals, and another user may have written it."""
+    words, _, rest = field.partition(b"\0")
+    if rest.strip(b"\0") or len(words) == len(field) or not (words.isascii() and words.decode("ascii").isprintable()):
+        raise SnapshotError("a name in the snapshot is not printable text padded with zeros")
+    return words.decode("ascii")
+
+
+def _port(number: int) -> int:
+    if number > 0xFFFF:
+        raise SnapshotError(f"the snapshot has the port {number}, and there is none above 65535")
+    return number
+
+
+# -- processes -----------------------------------------------------------------------------------------------------
+
+
+def survey(pids: Iterable[int] | None = None) -> Survey:
+    """Look at the processes named, or at all. Those without devices are left out."""
+    processes, forbidden, missing, unreadable = [], [], [], []
+    for pid in sorted({int(name) for name in os.listdir("/proc") if name.isdecimal()} if pids is None else set(pids)):
+        devices = []
+        try:
+            for path in _snapshot_files(pid):
+                try:
+                    device = _read(path)
+                except SnapshotError as error:
+                    unreadable.append(f"process {pid}: {error}")
+                    continue
+                # A fork inherits its parent's devices, but they are not its own.
+                if device is not None and device.owner_pid == _inner_pid(pid):
+                    devices.append(device)
+        except PermissionError:
+            forbidden.append(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            missing.append(pid)
+        if devices:
+            devices.sort(key=lambda device: (IPv4Address(device.address), device.udp_port))
+            processes.append(Process(pid, _command(pid), tuple(devices)))
+    return Survey(tuple(processes), tuple(forbidden), () if pids is None else tuple(missing), tuple(unreadable))
+
+
+def _snapshot_files(pid: int) -> Iterator[str]:
+    """Paths under /proc of a process's snapshots, each file once. Raises OSError when it may not be looked into."""
+    seen = set()
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        path = f"{folder}/{name}"
+        try:
+            if os.readlink(path) == _LINK and (inode := os.stat(path).st_ino) not in seen:
+                seen.add(inode)
+                yield path
+        except FileNotFoundError:
+            continue  # closed meanwhile
+
+
+def _read(path: str) -> DeviceSnapshot | None:
+    """The snapshot in a file; None before there is one and when it is gone. Raises SnapshotError."""
+    try:
+        # Any process may call any file like ours. Look at what it is before opening it in earnest.
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(place).st_mode):
+                return None
+            file = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(place)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    try:
+        return _whole(file)
+    finally:
+        os.close(file)
+
+
+def _whole(file: int) -> DeviceSnapshot | None:
+    for attempt in range(_TRIES):
+        size = os.fstat(file).st_size
+        if size > _MOST_BYTES:
+            raise SnapshotError(f"a snapshot of {size} bytes is larger than any that is read ({_MOST_BYTES})")
+        try:
+            return parse(os.pread(file, size, 0)) if size else None
+        except SnapshotError:
+            if attempt + 1 == _TRIES:
+                raise
+            time.sleep(_PAUSE_S)  # the process was writing
+    return None
+
+
+def _inner_pid(pid: int) -> int | None:
+    """How the process itself numbers itself, inside all its PID namespaces."""
+    for line in _proc_text(pid, "status").splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return None
+
+
+def _command(pid: int) -> str:
+    words = _proc_text(pid, "cmdline").replace("\0", " ") or _proc_text(pid, "comm")
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in words).split())
+
+
+def _proc_text(pid: int, name: str) -> str:
+    try:
+        return Path("/proc", str(pid), name).read_text(errors="replace")
+    except OSError:
+        return ""

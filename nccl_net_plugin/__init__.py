@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the NCCL net plugin is, what it exports, how to load it and what may be set. Needs neither NCCL nor a GPU."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["NAME", "Parameter", "environment", "exports", "parameters", "path"]
+
+NAME = "paralet"
+"""What the plugin calls itself: ``NCCL_NET`` asks for it, and NCCL logs it as ``NET/paralet``."""
+
+_LIB = Path(__file__).resolve().parent / "lib"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One ``PARALET_*`` variable of the plugin: its name, allowed values, default and meaning, all as text."""
+
+    name: str
+    values: str
+    default: str
+    meaning: str
+
+
+def path() -> Path:
+    """The shared library ``libnccl-net-paralet.so``. Raises FileNotFoundError where it has not been built."""
+    return _built("libnccl-net-paralet.so")
+
+
+def environment() -> dict[str, str]:
+    """The variables that make NCCL 2.21 or later load the plugin and refuse to run without it."""
+    return {"NCCL_NET_PLUGIN": str(path()), "NCCL_NET": NAME}
+
+
+def exports() -> list[str]:
+    """The names of all symbols that the library defines for others: one per version of NCCL's interface."""
+    from elftools.elf.elffile import ELFFile  # only who asks for the exports needs it
+    from elftools.elf.sections import SymbolTableSection
+
+    with path().open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym")
+        if not isinstance(symbols, SymbolTableSection):
+            raise ValueError(f"{path()} has no table of dynamic symbols")
+        names = [s.name for s in symbols.iter_symbols() if s.name and s["st_shndx"] != "SHN_UNDEF"]
+    return sorted(names, key=lambda name: (len(name), name))
+
+
+def parameters() -> list[Parameter]:
+    """Every parameter that the library knows, in the order of docs/plugin.md."""
+    rows = json.loads(_built("parameters.json").read_text())
+    return [Parameter(**row) for row in rows]
+
+
+def _built(name: str) -> Path:
+    file = _LIB / name
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} is missing: build it with `make setup`, or install paralet with pip")
+    return file

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "abi.hpp"
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "comm.hpp"
+#include "core.hpp"
+#include "errors.hpp"
+#include "log.hpp"
+#include "plugin_error.hpp"
+
+namespace paralet::plugin::abi {
+namespace {
+
+/// The exception that is being handled, as a line in the log and a result.
+ncclResult_t report(const char* call) noexcept {
+  const auto say = [call](const char* what, ncclResult_t result) noexcept {
+    try {
+      log_warning(std::string(call) + ": " + what);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory even for a sentence; the result still tells
+    }
+    return result;
+  };
+  try {
+    throw;
+  } catch (const PluginError& error) {
+    return say(error.what(), error.result);
+  } catch (const DeviceError& error) {
+    return say(error.what(), ncclSystemError);
+  } catch (const TransportError& error) {
+    return say(error.what(), ncclRemoteError);
+  } catch (const std::invalid_argument& error) {
+    return say(error.what(), ncclInvalidArgument);
+  } catch (const std::bad_alloc&) {
+    return say("out of memory", ncclSystemError);
+  } catch (const std::exception& error) {
+    return say(error.what(), ncclInternalError);
+  } catch (...) {
+    return say("unknown error", ncclInternalError);
+  }
+}
+
+template <typename Body>
+ncclResult_t guarded(const char* call, Body body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return report(call);
+  }
+}
+
+template <typename... Pointers>
+void require(const Pointers*... pointers) {
+  if (((pointers == nullptr) || ...)) throw PluginError(ncclInvalidArgument, "a pointer that must be given is NULL");
+}
+
+DataComm& data_comm(void* comm) {
+  require(comm);
+  return *static_cast<DataComm*>(comm);
+}
+
+HandleBytes handle_bytes(void* handle) {
+  require(handle);
+  return HandleBytes(static_cast<std::byte*>(handle), NCCL_NET_HANDLE_MAXSIZE);
+}
+
+ncclResult_t close_data(const char* call, void* comm) noexcept {
+  return guarded(call, [&] {
+    const std::unique_ptr<DataComm> closing(&data_comm(comm));
+    return ncclSuccess;
+  });
+}
+
+/// int in version 8. Throws PluginError when it is negative.
+template <typename Size>
+std::size_t unsigned_size(Size size) {
+  if constexpr (std::is_signed_v<Size>) {
+    if (size < 0) throw PluginError(ncclInvalidArgument, "a size is negative: " + std::to_string(size));
+  }
+  return static_cast<std::size_t>(size);
+}
+
+}  // namespace
+
+ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDebugLogger_t logger) noexcept {
+  return guarded("init", [&] {
+    if (context != nullptr) {
+      *context = Core::instance().open_context(logger);
+    } else {
+      Core::instance().open_forever(logger);
+    }
+    if (config != nullptr && config->trafficClass != NCCL_NET_TRAFFIC_CLASS_UNDEF) {
+      log_info("traffic class " + std::to_string(config->trafficClass) + " is ignored: the back end soft has none");
+    }
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t finalize(void* context) noexcept {
+  return guarded("finalize", [&] {
+    Core::instance().close_context(context);
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t devices(int* count) noexcept {
+  return guarded("devices", [&] {
+    require(count);
+    *count = 0;
+    *count = Core::instance().devices();
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t properties(int device, ncclNetProperties_v12_t* out) noexcept {
+  return guarded("getProperties", [&] {
+    const DeviceProperties known = Core::instance().properties(device);
+    *out = {};
+    // NCCL only reads them; its struct has no const.
+    out->name = const_cast<char*>(known.name);         // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    out->pciPath = const_cast<char*>(known.pci_path);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    out->guid = known.guid;
+    out->ptrSupport = known.pointers;
+    out->regIsGlobal = 1;  // rkeys are the device's
+    out->forceFlush = 0;
+    out->speed = known.speed_mbps;
+    out->port = known.port;
+    out->latency = 0;  // NCCL's own estimate
+    out->maxComms = 65536;
+    out->maxRecvs = static_cast<int>(kMaxReceives);
+    out->netDeviceType = NCCL_NET_DEVICE_HOST;
+    out->netDeviceVersion = NCCL_NET_DEVICE_INVALID_VERSION;
+    out->vProps.ndevs = 1;
+    out->vProps.devs[0] = device;
+    out->maxP2pBytes = kMaxMessageBytes;
+    out->maxCollBytes = kMaxMessageBytes;
+    out->maxMultiRequestSize = 1;
+    out->railId = NCCL_NET_ID_UNDEF;
+    out->planeId = NCCL_NET_ID_UNDEF;
+    return ncclSuccess;
+  });
+}
+
+// -- connections -------------------------------------------------------------------------------------------------
+
+ncclResult_t listen(int device, void* handle, void** comm) noexcept {
+  return guarded("listen", [&] {
+    require(comm);
+    *comm = nullptr;
+    const HandleBytes out = handle_bytes(handle);
+    auto listener = Core::instance().listen(device);
+    std::ranges::copy(listener->handle(), out.begin());
+    *comm = listener.release();
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t connect(int device, void* handle, void** comm) noexcept {
+  return guarded("connect", [&] {
+    require(comm);
+    *comm = nullptr;
+    *comm = Core::instance().connect(device, handle_bytes(handle)).release();
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t accept(void* listen_comm, void** comm) noexcept {
+  return guarded("accept", [&] {
+    require(listen_comm, comm);
+    *comm = nullptr;
+    *comm = Core::accept(*static_cast<ListenComm*>(listen_comm)).release();
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t close_send(void* comm) noexcept { return close_data("closeSend", comm); }
+
+ncclResult_t close_recv(void* comm) noexcept { return close_data("closeRecv", comm); }
+
+ncclResult_t close_listen(void* comm) noexcept {
+  return guarded("closeListen", [&] {
+    require(comm);
+    const std::unique_ptr<ListenComm> closing(static_cast<ListenComm*>(comm));
+    return ncclSuccess;
+  });
+}
+
+// -- memory ------------------------------------------------------------------------------------------------------
+
+ncclResult_t reg_mr(void* comm, void* data, std::size_t size, int type, void** memory) noexcept {
+  return guarded("regMr", [&] {
+    require(memory);
+    *memory = nullptr;
+    const DataComm& owner = data_comm(comm);
+    if (type != NCCL_PTR_HOST) {
+      throw PluginError(ncclInvalidArgument, std::string("the back end soft takes host memory only, not ") +
+                                                 (type == NCCL_PTR_CUDA ? "a GPU's" : "this type") +
+                                                 ": it says so in ptrSupport");
+    }
+    if (size > 0) require(data);
+    auto registered = std::make_unique<Memory>();
+    registered->device = owner.device();
+    registered->base = static_cast<std::byte*>(data);
+    registered->length = size;
+    registered->rkey = owner.device()->register_memory(registered->base, size);
+    *memory = registered.release();
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
+                           void** memory) noexcept {
+  static_cast<void>(data), static_cast<void>(size), static_cast<void>(type), static_cast<void>(offset);
+  return guarded("regMrDmaBuf", [&]() -> ncclResult_t {
+    require(comm, memory);
+    *memory = nullptr;
+    throw PluginError(ncclInvalidArgument, "the back end soft takes no DMA buffers (fd " + std::to_string(fd) +
+                                               "): it says so in ptrSupport");
+  });
+}
+
+ncclResult_t dereg_mr(void* comm, void* memory) noexcept {
+  return guarded("deregMr", [&] {
+    if (memory == nullptr) return ncclSuccess;
+    const std::unique_ptr<Memory> registered(static_cast<Memory*>(memory));
+    if (comm != nullptr) data_comm(comm).let_go(*registered);
+    registered->device->deregister_memory(registered->rkey);
+    return ncclSuccess;
+  });
+}
+
+// -- messages ----------------------------------------------------------------------------------------------------
+
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) noexcept {
+  return guarded("isend", [&] {
+    require(request);
+    *request = nullptr;
+    const std::array transfers = {
+        Transfer{.data = data, .bytes = size, .tag = tag, .memory = static_cast<const Memory*>(memory)}};
+    Operation* operation = nullptr;
+    const ncclResult_t result = data_comm(comm).post(transfers, &operation);
+    *request = operation;
+    return result;
+  });
+}
+
+template <typename Size>
+ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int* tags, void** memories,
+                   void** request) noexcept {
+  return guarded("irecv", [&] {
+    require(data, sizes, request);
+    // Preset to 1, *request says that no one needs the completion; there is always a real one.
+    *request = nullptr;
+    if (n < 1 || n > static_cast<int>(kMaxReceives)) {
+      throw PluginError(ncclInvalidArgument, std::to_string(n) + " receives in a group: 1 to " +
+                                                 std::to_string(kMaxReceives) + " are allowed");
+    }
+    std::array<Transfer, kMaxReceives> transfers;
+    const auto count = static_cast<std::size_t>(n);
+    for (std::size_t i = 0; i < count; ++i) {
+      transfers[i] = {.data = data[i],
+                      .bytes = unsigned_size(sizes[i]),
+                      .tag = tags != nullptr ? tags[i] : 0,
+                      .memory = memories != nullptr ? static_cast<const Memory*>(memories[i]) : nullptr};
+    }
+    Operation* operation = nullptr;
+    const ncclResult_t result = data_comm(comm).post(std::span(transfers).first(count), &operation);
+    *request = operation;
+    return result;
+  });
+}
+template ncclResult_t irecv<int>(void*, int, void**, const int*, const int*, void**, void**) noexcept;
+template ncclResult_t irecv<std::size_t>(void*, int, void**, const std::size_t*, const int*, void**, void**) noexcept;
+
+ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** memories, void** request) noexcept {
+  static_cast<void>(comm), static_cast<void>(n), static_cast<void>(data);
+  static_cast<void>(sizes), static_cast<void>(memories);
+  // What has been received into host memory is visible to whoever sees the completion.
+  if (request == nullptr) return ncclInvalidArgument;
+  *request = nullptr;
+  return ncclSuccess;
+}
+
+ncclResult_t test(void* request, int* done, int* sizes) noexcept {
+  return guarded("test", [&] {
+    require(request, done);
+    *done = 0;
+    auto& operation = *static_cast<Operation*>(request);
+    if (operation.count == 0) throw PluginError(ncclInvalidArgument, "test of a request that has been done before");
+    bool finished = false;
+    const std::size_t known = sizes != nullptr ? operation.count : 0;
+    const ncclResult_t result = operation.comm->test(operation, &finished, std::span(sizes, known));
+    *done = finished ? 1 : 0;
+    return result;
+  });
+}
+
+}  // namespace paralet::plugin::abi

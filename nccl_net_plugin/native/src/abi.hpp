@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C boundary. Every call that NCCL makes ends here, in the newest version's form: arguments are checked, and no
+// exception passes. The shims put these into the tables of the versions, adapting where a version differs.
+#pragma once
+
+#include <cstdint>
+
+#include "paralet_nccl_net.h"
+
+namespace paralet::plugin::abi {
+
+inline constexpr const char* kName = "paralet";  // NCCL_NET=paralet asks for it
+
+/// `context` is nullptr in versions 8 to 10, which have none: then the plugin stays open for good.
+ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDebugLogger_t logger) noexcept;
+ncclResult_t finalize(void* context) noexcept;
+ncclResult_t devices(int* count) noexcept;
+ncclResult_t properties(int device, ncclNetProperties_v12_t* out) noexcept;
+ncclResult_t listen(int device, void* handle, void** comm) noexcept;
+ncclResult_t connect(int device, void* handle, void** comm) noexcept;
+ncclResult_t accept(void* listen_comm, void** comm) noexcept;
+ncclResult_t reg_mr(void* comm, void* data, std::size_t size, int type, void** memory) noexcept;
+ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
+                           void** memory) noexcept;
+ncclResult_t dereg_mr(void* comm, void* memory) noexcept;
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) noexcept;
+/// `Size` is int in version 8 and size_t since.
+template <typename Size>
+ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int* tags, void** memories,
+                   void** request) noexcept;
+ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** memories, void** request) noexcept;
+ncclResult_t test(void* request, int* done, int* sizes) noexcept;
+ncclResult_t close_send(void* comm) noexcept;
+ncclResult_t close_recv(void* comm) noexcept;
+ncclResult_t close_listen(void* comm) noexcept;
+
+/// The fields that all versions have.
+template <typename Properties>
+ncclResult_t properties_of(int device, Properties* out) noexcept {
+  if (out == nullptr) return ncclInvalidArgument;
+  ncclNetProperties_v12_t all;
+  const ncclResult_t result = properties(device, &all);
+  if (result != ncclSuccess) return result;
+  *out = {};
+  out->name = all.name;
+  out->pciPath = all.pciPath;
+  out->guid = all.guid;
+  out->ptrSupport = all.ptrSupport;
+  out->regIsGlobal = all.regIsGlobal;
+  out->speed = all.speed;
+  out->port = all.port;
+  out->latency = all.latency;
+  out->maxComms = all.maxComms;
+  out->maxRecvs = all.maxRecvs;
+  out->netDeviceType = all.netDeviceType;
+  out->netDeviceVersion = all.netDeviceVersion;
+  if constexpr (requires { out->vProps; }) {
+    out->forceFlush = all.forceFlush;
+    out->vProps.ndevs = all.vProps.ndevs;
+    out->vProps.devs[0] = all.vProps.devs[0];
+    out->maxP2pBytes = all.maxP2pBytes;
+    out->maxCollBytes = all.maxCollBytes;
+  }
+  if constexpr (requires { out->maxMultiRequestSize; }) out->maxMultiRequestSize = all.maxMultiRequestSize;
+  if constexpr (requires { out->railId; }) {
+    out->railId = all.railId;
+    out->planeId = all.planeId;
+  }
+  return ncclSuccess;
+}
+
+}  // namespace paralet::plugin::abi

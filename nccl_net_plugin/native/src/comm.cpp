@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "errors.hpp"
+#include "interfaces.hpp"
+#include "log.hpp"
+
+namespace paralet::plugin {
+namespace {
+
+/// A send comm holds as many messages as its peer may have receives open.
+constexpr std::size_t kOperations = NCCL_NET_MAX_REQUESTS;
+/// A peer that is alive answers a close at once. One that does not may be stopped, and is not waited for.
+constexpr Nanos kCloseTime = 1 * kSecond;
+
+std::size_t capacity(DataComm::Direction direction) {
+  return direction == DataComm::Direction::kSend ? kOperations * kMaxReceives : kOperations;
+}
+
+/// A device that is closed has closed its connections too.
+void start_closing(Device& device, const std::shared_ptr<Connection>& connection) {
+  try {
+    device.close_connection(connection);
+  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): closed between our look and the call
+  }
+}
+
+}  // namespace
+
+// -- listening ---------------------------------------------------------------------------------------------------
+
+ListenComm::ListenComm(std::shared_ptr<Device> device) : device_(std::move(device)), listener_(device_->listen()) {}
+
+ListenComm::~ListenComm() {
+  try {
+    device_->stop_listening(listener_);
+  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): a closed device listens no more
+  }
+}
+
+std::shared_ptr<Connection> ListenComm::accept() {
+  const std::lock_guard lock(listener_->mutex);
+  if (listener_->arrived.empty()) return nullptr;
+  auto connection = std::move(listener_->arrived.front());
+  listener_->arrived.pop_front();
+  return connection;
+}
+
+// -- messages ----------------------------------------------------------------------------------------------------
+
+DataComm::DataComm(std::shared_ptr<Device> device, std::shared_ptr<Connection> connection, Direction direction)
+    : device_(std::move(device)),
+      connection_(std::move(connection)),
+      direction_(direction),
+      operations_(this, capacity(direction)) {}
+
+DataComm::~DataComm() {
+  // Even with nothing under way a receiver waits until its peer has heard that all has arrived: after this the process
+  // may end, and with it whoever acknowledges.
+  if (direction_ == Direction::kReceive || operations_.any_pending([](const auto&) { return true; })) {
+    close_and_wait([](const auto&) { return true; });
+  } else {
+    start_closing(*device_, connection_);
+  }
+}
+
+ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** operation) {
+  std::array<const Memory*, kMaxReceives> memories{};
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const Transfer& transfer = transfers[i];
+    memories[i] = transfer.memory;
+    if (transfer.bytes > kMaxMessageBytes) {
+      log_warning("a message of " + std::to_string(transfer.bytes) + " bytes is longer than the maxP2pBytes of " +
+                  std::to_string(kMaxMessageBytes));
+      return ncclInvalidArgument;
+    }
+    if (transfer.memory != nullptr && !transfer.memory->holds(transfer.data, transfer.bytes)) {
+      log_warning(std::string(verb()) + " " + format_ipv4(connection_->peer_address) + ": " +
+                  std::to_string(transfer.bytes) + " bytes lie outside of the memory registered for them");
+      return ncclInvalidArgument;
+    }
+  }
+  *operation = operations_.take(std::span(memories).first(transfers.size()));
+  if (*operation == nullptr) return ncclSuccess;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const Transfer& transfer = transfers[i];
+    const std::shared_ptr<Request>& request = (*operation)->parts[i].request;
+    request->kind = direction_ == Direction::kSend ? Request::Kind::kSend : Request::Kind::kReceive;
+    request->connection = connection_;
+    request->data = static_cast<std::byte*>(transfer.data);
+    request->length = transfer.bytes;
+    request->tag = static_cast<std::uint32_t>(transfer.tag);
+    const bool registered = transfer.memory != nullptr;
+    request->rkey = registered ? transfer.memory->rkey : 0;
+    request->region_offset =
+        registered && transfer.bytes > 0 ? static_cast<std::uint64_t>(request->data - transfer.memory->base) : 0;
+    device_->submit(request);
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> bytes) {
+  const auto finished = [&operation](const Request** broken) {
+    bool all = true;
+    for (unsigned i = 0; i < operation.count; ++i) {
+      const Request& request = *operation.parts[i].request;
+      const Request::State state = request.state.load(std::memory_order_acquire);
+      if (state == Request::State::kFailed) *broken = &request;
+      if (state == Request::State::kPending) all = false;
+    }
+    return all;
+  };
+  const Request* broken = nullptr;
+  *done = finished(&broken);
+  if (!*done && broken == nullptr) {
+    device_->poll();
+    *done = finished(&broken);
+  }
+  // A broken operation is not given back: other parts may still be under way, and NCCL gives the comm up anyway.
+  if (broken != nullptr) return failed(*broken);
+  if (!*done) return ncclSuccess;
+  const std::size_t known = std::min<std::size_t>(bytes.size(), operation.count);
+  for (std::size_t i = 0; i < known; ++i) bytes[i] = static_cast<int>(operation.parts[i].request->bytes);
+  operations_.give_back(operation);
+  return ncclSuccess;
+}
+
+ncclResult_t DataComm::failed(const Request& request) {
+  log_warning(std::string(verb()) + " " + format_ipv4(connection_->peer_address) + " failed: " + request.error);
+  return request.failure == Failure::kDevice ? ncclSystemError : ncclRemoteError;
+}
+
+// -- closing -----------------------------------------------------------------------------------------------------
+
+template <typename Predicate>
+void DataComm::close_and_wait(Predicate predicate) {
+  start_closing(*device_, connection_);
+  const auto idle = [&] { return !operations_.any_pending(predicate); };
+  const auto over = [&] { return connection_->state == Connection::State::kClosed || device_->closed(); };
+  // Flowlets that have been posted are read from the caller's memory until they are acknowledged or the peer is given
+  // up. Memory that receives is safe as soon as it is deregistered, so a peer that does not answer is not waited for.
+  const Nanos limit =
+      direction_ == Direction::kSend && !idle() ? device_->options().retry_time + kCloseTime : kCloseTime;
+  if (device_->wait([&] { return over() && idle(); }, limit)) return;
+  if (!idle()) {
+    log_warning("closing: " + format_ipv4(connection_->peer_address) +
+                " does not answer; messages still under way are dropped");
+  }
+  try {
+    device_->give_up(connection_);
+  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): a closed device has no work left
+  }
+}
+
+void DataComm::let_go(const Memory& memory) {
+  const auto within = [&memory](const Operation::Part& part) { return part.memory == &memory; };
+  if (operations_.any_pending(within)) close_and_wait(within);
+}
+
+}  // namespace paralet::plugin

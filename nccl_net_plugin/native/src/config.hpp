@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the user sets: PARALET_* variables, and a file of the same names.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "settings.hpp"
+
+namespace paralet::plugin {
+
+using Environment = std::map<std::string, std::string>;
+/// The variables of this process.
+Environment process_environment();
+
+/// Throws PluginError: one sentence with the parameter, its value and what is allowed.
+Settings load_settings(const Environment& environment);
+
+}  // namespace paralet::plugin

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "errors.hpp"
+#include "interfaces.hpp"
+#include "log.hpp"
+#include "plugin_error.hpp"
+#include "random.hpp"
+#include "udp_sockets.hpp"
+#include "verbs_backend.hpp"
+#include "wire.hpp"
+
+namespace paralet::plugin {
+namespace {
+
+/// NCCL keeps pointers to names for as long as it likes.
+const char* forever(const std::string& text) {
+  static auto* texts = new std::set<std::string>;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+  return texts->insert(text).first->c_str();
+}
+
+std::string speed_text(int mbps) {
+  return mbps % 1000 == 0 ? std::to_string(mbps / 1000) + " Gbit/s" : std::to_string(mbps) + " Mbit/s";
+}
+
+/// The interfaces whose address is that of an RDMA port that is up. Throws DeviceError where libibverbs is absent.
+std::vector<Interface> rdma_interfaces(const std::vector<Interface>& all) {
+  const std::vector<VerbsPort> ports = verbs_ports();
+  std::vector<Interface> out;
+  std::ranges::copy_if(all, std::back_inserter(out), [&](const Interface& interface) {
+    return std::ranges::any_of(ports, [&](const auto& p) { return p.active && p.address == interface.address; });
+  });
+  return out;
+}
+
+/// Why nothing could be chosen: one sentence.
+std::string no_device(const std::vector<Interface>& all, const Settings& settings) {
+  const bool verbs = settings.device.backend == BackendKind::kVerbs;
+  const std::string machine = std::string(verbs ? "; interfaces with an RDMA device: " : "; this machine has: ") +
+                              (all.empty() ? "none" : describe(all));
+  for (const std::uint32_t address : settings.selection.addresses) {
+    if (!select(all, {.names = {}, .addresses = {address}}).empty()) continue;
+    return "no usable device: by " + settings.selected_by + " no interface that is up has the address " +
+           format_ipv4(address) + machine;
+  }
+  return "no usable device: by " + settings.selected_by + " there is no interface that is up and has an IPv4 address" +
+         machine;
+}
+
+/// Throws PluginError when no interface can be a device.
+std::vector<Interface> find_interfaces(const Settings& settings) {
+  const bool verbs = settings.device.backend == BackendKind::kVerbs;
+  const std::vector<Interface> all = verbs ? rdma_interfaces(interfaces()) : interfaces();
+  auto chosen = select(all, settings.selection);
+  if (chosen.empty()) throw PluginError(ncclSystemError, no_device(all, settings));
+  for (const Interface& interface : chosen) {
+    const std::uint32_t largest = wire::largest_path_mtu(interface.mtu_bytes);
+    if (settings.device.path_mtu.value_or(0) <= largest) continue;
+    throw PluginError(ncclInvalidUsage, "PARALET_PATH_MTU='" + std::to_string(*settings.device.path_mtu) +
+                                            "' is not allowed: it must be at most " + std::to_string(largest) +
+                                            " for " + interface.name + ", whose MTU is " +
+                                            std::to_string(interface.mtu_bytes));
+  }
+  return chosen;
+}
+
+}  // namespace
+
+Core& Core::instance() {
+  static auto* core = new Core;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
+  return *core;
+}
+
+// -- who uses the plugin -----------------------------------------------------------------------------------------
+
+void* Core::open_context(ncclDebugLogger_t logger) {
+  const std::lock_guard lock(mutex_);
+  start(logger);
+  return contexts_.emplace_back(std::make_unique<Context>()).get();
+}
+
+void Core::open_forever(ncclDebugLogger_t logger) {
+  const std::lock_guard lock(mutex_);
+  start(logger);
+  forever_ = true;
+}
+
+void Core::close_context(void* context) {
+  std::vector<Nic> closing;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::erase_if(contexts_, [context](const auto& open) { return open.get() == context; }) == 0) {
+      throw PluginError(ncclInvalidArgument, "finalize of a context that is not open");
+    }
+    if (!contexts_.empty() || forever_) return;
+    pending_.clear();
+    closing.swap(nics_);
+  }
+  for (const Nic& nic : closing) {
+    if (nic.device) nic.device->close();
+  }
+}
+
+/// Called with the lock held. Does nothing when the plugin is running.
+void Core::start(ncclDebugLogger_t logger) {
+  set_logger(logger);
+  if (!nics_.empty()) return;
+  settings_ = load_settings(process_environment());
+  settings_.device.policy.controller.log = [](const std::string& sentence) { log_warning(sentence); };
+  for (const std::string& sentence : settings_.advice) log_warning(sentence);
+  std::vector<Nic> nics;
+  for (const Interface& interface : find_interfaces(settings_)) {
+    const NicFacts facts = nic_facts(interface);
+    nics.push_back({.interface = interface,
+                    .properties = {.name = forever(interface.name),
+                                   .pci_path = facts.pci_path.empty() ? nullptr : forever(facts.pci_path),
+                                   .guid = facts.guid,
+                                   .pointers = NCCL_PTR_HOST,
+                                   .speed_mbps = facts.speed_mbps,
+                                   .port = facts.port},
+                    .device = nullptr});
+  }
+  nics_ = std::move(nics);
+  log_banner();
+  if (const std::size_t granted = granted_receive_buffer(); granted < kSocketBufferBytes) {
+    log_warning("the kernel grants " + std::to_string(granted / 1024) +
+                " KiB of UDP receive buffer, and bursts beyond that are lost and sent again: allow more with "
+                "`sysctl -w net.core.rmem_max=" +
+                std::to_string(kSocketBufferBytes) + "`");
+  }
+}
+
+void Core::log_banner() const {
+  std::string text = std::string("paralet " PARALET_VERSION ", back end ") + to_string(settings_.device.backend) +
+                     ", m = " + std::to_string(settings_.device.policy.lanes) + " lanes, policy " +
+                     to_string(settings_.device.policy.kind) + ", " + std::to_string(nics_.size()) +
+                     (nics_.size() == 1 ? " device" : " devices") + " by " + settings_.selected_by + ":";
+  for (std::size_t i = 0; i < nics_.size(); ++i) {
+    const Interface& interface = nics_[i].interface;
+    const std::uint32_t mtu = settings_.device.path_mtu.value_or(wire::largest_path_mtu(interface.mtu_bytes));
+    text += " [" + std::to_string(i) + "] " + interface.name + " " + format_ipv4(interface.address) + " " +
+            speed_text(nics_[i].properties.speed_mbps) + " path MTU " + std::to_string(mtu);
+  }
+  log_info(text);
+}
+
+// -- devices -----------------------------------------------------------------------------------------------------
+
+void Core::check_running() const {
+  if (nics_.empty()) throw PluginError(ncclInvalidUsage, "the plugin is used before init or after the last finalize");
+}
+
+Core::Nic& Core::nic(int device) {
+  check_running();
+  if (device < 0 || static_cast<std::size_t>(device) >= nics_.size()) {
+    throw PluginError(ncclInvalidArgument, "device " + std::to_string(device) + " does not exist: there are " +
+                                               std::to_string(nics_.size()) + ", counted from 0");
+  }
+  return nics_[static_cast<std::size_t>(device)];
+}
+
+int Core::devices() {
+  const std::lock_guard lock(mutex_);
+  check_running();
+  return static_cast<int>(nics_.size());
+}
+
+DeviceProperties Core::properties(int device) {
+  const std::lock_guard lock(mutex_);
+  return nic(device).properties;
+}
+
+/// The engine's device, opened when a NIC is first used: of eight NICs a process usually takes one, and the first to
+/// open a NIC on a machine gets RoCEv2's own port there.
+std::shared_ptr<Device> Core::open(int device) {
+  const std::lock_guard lock(mutex_);
+  Nic& chosen = nic(device);
+  if (chosen.device) return chosen.device;
+  DeviceOptions options = settings_.device;
+  options.address = chosen.interface.address;
+  chosen.device = std::make_shared<Device>(options);
+  const std::uint16_t port = chosen.device->udp_port();
+  const std::string text = chosen.interface.name + " " + format_ipv4(chosen.interface.address) +
+                           " receives on UDP port " + std::to_string(port);
+  if (port == wire::kRocePort) {
+    log_info(text);
+  } else if (options.policy.kind == PolicyKind::kPinned) {
+    log_warning(text + ", as another process holds " + std::to_string(wire::kRocePort) +
+                ": switches hash this flow otherwise, so PARALET_PORTS towards here must be chosen for that port");
+  } else {
+    log_info(text + ", as another process holds " + std::to_string(wire::kRocePort));
+  }
+  return chosen.device;
+}
+
+// -- connections -------------------------------------------------------------------------------------------------
+
+std::unique_ptr<ListenComm> Core::listen(int device) { return std::make_unique<ListenComm>(open(device)); }
+
+std::unique_ptr<DataComm> Core::connect(int device, HandleBytes handle) {
+  const Handle target = listener_handle(handle);
+  Pending pending;
+  std::uint64_t name = 0;
+  if (const auto given = pending_connect(handle)) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = pending_.find(*given); found != pending_.end() && found->second.target == target) {
+      name = *given;
+      pending = found->second;
+    }
+  }
+  if (!pending.connection) {
+    pending = {.target = target, .device = open(device), .connection = nullptr};
+    pending.connection = pending.device->connect(target);
+    random_bytes(std::as_writable_bytes(std::span(&name, 1)));
+    const std::lock_guard lock(mutex_);
+    pending_.emplace(name, pending);
+    set_pending_connect(handle, name);
+  }
+  const Connection::State state = pending.connection->state;
+  if (state == Connection::State::kConnecting) return nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    pending_.erase(name);
+  }
+  clear_pending_connect(handle);
+  // A connection that came to be and that the peer has closed since is one: its messages will fail.
+  if (state != Connection::State::kOpen) {
+    const bool local = pending.connection->failure == Failure::kDevice;
+    throw PluginError(
+        local ? ncclSystemError : ncclRemoteError,
+        "connecting to " + format_ipv4(pending.connection->peer_address) + " failed: " + pending.connection->error);
+  }
+  return std::make_unique<DataComm>(pending.device, pending.connection, DataComm::Direction::kSend);
+}
+
+std::unique_ptr<DataComm> Core::accept(ListenComm& listener) {
+  auto connection = listener.accept();
+  if (!connection && listener.device()->closed()) {
+    throw PluginError(ncclInvalidUsage, "accept after the last finalize");
+  }
+  if (!connection) return nullptr;
+  return std::make_unique<DataComm>(listener.device(), std::move(connection), DataComm::Direction::kReceive);
+}
+
+}  // namespace paralet::plugin

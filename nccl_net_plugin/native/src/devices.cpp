@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "devices.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+
+namespace paralet::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "eth0:1" is a further address of eth0.
+std::string without_label(const std::string& name) { return name.substr(0, name.find(':')); }
+
+/// The first line of a file in /sys, empty when there is none.
+std::string read_line(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+std::optional<long> read_number(const fs::path& file) {
+  const std::string line = read_line(file);
+  char* end = nullptr;
+  const long value = std::strtol(line.c_str(), &end, 10);
+  return end != line.c_str() ? std::optional(value) : std::nullopt;
+}
+
+/// Whether a directory of /sys is a PCI device, as in 0000:3b:00.1; domains may be longer.
+bool is_pci_address(std::string_view name) {
+  constexpr std::string_view kPattern = "xxxx:xx:xx.x";
+  if (name.size() < kPattern.size()) return false;
+  const auto matches = [](char c, char p) {
+    return p == 'x' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == p;
+  };
+  const std::string_view tail = name.substr(name.size() - kPattern.size());
+  const std::string_view head = name.substr(0, name.size() - kPattern.size());
+  return std::equal(tail.begin(), tail.end(), kPattern.begin(), matches) &&
+         std::ranges::all_of(head, [&](char c) { return matches(c, 'x'); });
+}
+
+/// The PCI device above an interface: of a virtio NIC the parent of its `device`.
+std::string pci_path(const fs::path& device) {
+  std::error_code error;
+  fs::path path = fs::canonical(device, error);
+  if (error) return {};
+  while (path.has_relative_path() && !is_pci_address(path.filename().native())) path = path.parent_path();
+  return path.has_relative_path() ? path.string() : std::string();
+}
+
+class Fnv1a {
+ public:
+  void add(std::string_view bytes) {
+    for (const char c : bytes) hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  }
+  [[nodiscard]] std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xCBF29CE484222325;
+};
+
+std::vector<Interface> one_per_interface(const std::vector<Interface>& all) {
+  std::vector<Interface> out;
+  for (const Interface& candidate : all) {
+    const bool known = std::ranges::any_of(
+        out, [&](const Interface& o) { return without_label(o.name) == without_label(candidate.name); });
+    if (!known) out.push_back(candidate);
+  }
+  return out;
+}
+
+std::vector<Interface> admitted(const std::vector<Interface>& all, const NameFilter& filter) {
+  std::vector<Interface> out;
+  std::ranges::copy_if(all, std::back_inserter(out),
+                       [&](const auto& i) { return filter.admits(without_label(i.name)); });
+  return one_per_interface(out);
+}
+
+}  // namespace
+
+std::optional<NameFilter> NameFilter::parse(std::string_view text) {
+  NameFilter filter;
+  const auto take = [&text](char mark) {
+    const bool there = text.starts_with(mark);
+    if (there) text.remove_prefix(1);
+    return there;
+  };
+  filter.exclude_ = take('^');
+  filter.exact_ = take('=');
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    std::string_view name = text.substr(0, comma);
+    name = name.substr(0, name.find(':'));  // NCCL allows a port behind a colon
+    if (!name.empty()) filter.names_.emplace_back(name);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return filter.names_.empty() ? std::nullopt : std::optional(filter);
+}
+
+bool NameFilter::admits(std::string_view name) const {
+  const bool listed = std::ranges::any_of(
+      names_, [&](const std::string& entry) { return exact_ ? name == entry : name.starts_with(entry); });
+  return listed != exclude_;
+}
+
+std::vector<Interface> select(const std::vector<Interface>& all, const Selection& selection) {
+  std::vector<Interface> up;
+  std::ranges::copy_if(all, std::back_inserter(up), &Interface::up);
+  if (!selection.addresses.empty()) {
+    std::vector<Interface> out;
+    for (const std::uint32_t address : selection.addresses) {
+      const auto found = std::ranges::find_if(up, [address](const Interface& i) { return owns(i, address); });
+      if (found == up.end()) return {};
+      out.push_back(*found);
+      out.back().address = address;
+    }
+    return out;
+  }
+  if (selection.names) return admitted(up, *selection.names);
+  // As NCCL chooses for its sockets: real ones, else Docker's bridge, loopback, a bridge of virtual machines.
+  for (const std::string_view names : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
+    if (auto found = admitted(up, *NameFilter::parse(names)); !found.empty()) return found;
+  }
+  return {};
+}
+
+NicFacts nic_facts(const Interface& interface, const fs::path& sys) {
+  const fs::path folder = sys / without_label(interface.name);
+  NicFacts facts;
+  facts.pci_path = pci_path(folder / "device");
+  const auto speed = read_number(folder / "speed");  // -1 when there is no carrier
+  facts.speed_mbps = speed && *speed > 0 && *speed <= INT32_MAX ? static_cast<int>(*speed) : kUnknownSpeed;
+  const auto port = read_number(folder / "dev_port");
+  facts.port = port && *port > 0 && *port <= UINT16_MAX ? static_cast<int>(*port) : 0;
+  const std::string mac = read_line(folder / "address");
+  Fnv1a hash;
+  hash.add(mac);
+  if (mac.find_first_not_of("0:") == std::string::npos) {  // loopback: told apart by host
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    hash.add(host.data());
+  }
+  hash.add(format_ipv4(interface.address));
+  facts.guid = hash.value();
+  return facts;
+}
+
+std::string describe(const std::vector<Interface>& interfaces) {
+  std::string out;
+  for (const Interface& i : interfaces) {
+    out += (out.empty() ? "" : ", ") + i.name + " " + format_ipv4(i.address) + (i.up ? "" : " (down)");
+  }
+  return out;
+}
+
+}  // namespace paralet::plugin

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "paralet_nccl_net.h"
+
+namespace paralet::plugin {
+
+/// A call that cannot be carried out: the sentence for the log, and what NCCL is told.
+struct PluginError : std::runtime_error {
+  PluginError(ncclResult_t why, const std::string& sentence) : std::runtime_error(sentence), result(why) {}
+  ncclResult_t result;
+};
+
+}  // namespace paralet::plugin

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints the table of parameters as JSON. Run by the build.
+#include <iostream>
+#include <string_view>
+
+#include "parameters.hpp"
+
+namespace {
+
+/// Our own texts are plain ASCII; quotes and backslashes are all that JSON minds.
+void print_string(std::string_view text) {
+  std::cout << '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') std::cout << '\\';
+    std::cout << c;
+  }
+  std::cout << '"';
+}
+
+}  // namespace
+
+int main() {
+  const char* separator = "[\n";
+  for (const auto& parameter : paralet::plugin::parameters()) {
+    std::cout << separator << "  {\"name\": ";
+    print_string(parameter.name);
+    std::cout << ", \"values\": ";
+    print_string(parameter.values);
+    std::cout << ", \"default\": ";
+    print_string(parameter.standard);
+    std::cout << ", \"meaning\": ";
+    print_string(parameter.meaning);
+    std::cout << "}";
+    separator = ",\n";
+  }
+  std::cout << "\n]\n" << std::flush;
+  return std::cout.good() ? 0 : 1;
+}

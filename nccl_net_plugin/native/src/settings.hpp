@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device.hpp"
+#include "devices.hpp"
+
+namespace paralet::plugin {
+
+/// What the user has set.
+struct Settings {
+  Selection selection;
+  std::string selected_by = "default";  ///< the variable that chose, for messages
+  DeviceOptions device;                 ///< but for its address
+  std::string config_file;
+  std::vector<std::string> advice;  ///< sentences for the log: what looks like a mistake
+};
+
+}  // namespace paralet::plugin

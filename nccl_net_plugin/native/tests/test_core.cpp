@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plugin as a whole, behind the C boundary, on two addresses of the loopback interface. Times bound how long a test
+// may hang, never how fast it must be.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "abi.hpp"
+#include "core.hpp"
+#include "plugin_error.hpp"
+
+namespace paralet::plugin {
+namespace {
+
+/// The lines that the plugin has logged since the last call, those of one level.
+class Log {
+ public:
+  static void write(ncclDebugLogLevel level, unsigned long /*flags*/, const char* /*file*/, int /*line*/,
+                    const char* format, ...) {
+    std::array<char, 2048> text{};
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text.data(), text.size(), format, arguments);
+    va_end(arguments);
+    const std::lock_guard lock(mutex_);
+    lines_.emplace_back(level, text.data());
+  }
+  static std::vector<std::string> take(ncclDebugLogLevel level) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> out;
+    for (const auto& [l, text] : lines_) {
+      if (l == level) out.push_back(text);
+    }
+    lines_.clear();
+    return out;
+  }
+
+ private:
+  inline static std::mutex mutex_;
+  inline static std::vector<std::pair<ncclDebugLogLevel, std::string>> lines_;
+};
+
+/// Sets a variable while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { REQUIRE(::setenv(name, value, 1) == 0); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+/// The plugin between init and finalize.
+class Running {
+ public:
+  Running() { REQUIRE(abi::init(&context_, nullptr, &Log::write) == ncclSuccess); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() { CHECK(abi::finalize(context_) == ncclSuccess); }
+
+ private:
+  Variable addresses_{"PARALET_ADDRESSES", "127.0.0.1,127.0.0.2"};
+  Variable lanes_{"PARALET_LANES", "4"};
+  void* context_ = nullptr;
+};
+
+template <typename Condition>
+bool eventually(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+  }
+  return true;
+}
+
+struct Pair {
+  std::unique_ptr<DataComm> send;
+  std::unique_ptr<DataComm> receive;
+};
+
+/// Connects device 1 to a listener of device 0.
+Pair connect(ListenComm& listener) {
+  Handle handle{};
+  std::ranges::copy(listener.handle(), handle.begin());
+  Pair out;
+  CHECK(eventually([&] {
+    if (!out.send) out.send = Core::instance().connect(1, handle);
+    if (!out.receive) out.receive = Core::accept(listener);
+    return out.send && out.receive;
+  }));
+  return out;
+}
+
+TEST_CASE("before init and after the last finalize every call says so") {
+  int count = -1;
+  CHECK(abi::devices(&count) == ncclInvalidUsage);
+  CHECK(count == 0);
+  { const Running running; }
+  CHECK(abi::devices(&count) == ncclInvalidUsage);
+  int not_a_context = 0;
+  CHECK(abi::finalize(&not_a_context) == ncclInvalidArgument);
+}
+
+TEST_CASE("init fails with one warning, and works once the mistake is mended") {
+  void* context = nullptr;
+  Log::take(NCCL_LOG_WARN);
+  {
+    const Variable wrong("PARALET_LANES", "many");
+    CHECK(abi::init(&context, nullptr, &Log::write) == ncclInvalidUsage);
+    const auto warnings = Log::take(NCCL_LOG_WARN);
+    REQUIRE(warnings.size() == 1);
+    CHECK(warnings[0] == "NET/paralet: init: PARALET_LANES='many' is not allowed: it must be 1 to 1024");
+  }
+  {
+    const Variable wrong("PARALET_IFNAME", "nosuchnic");
+    CHECK(abi::init(&context, nullptr, &Log::write) == ncclSystemError);
+    const auto warnings = Log::take(NCCL_LOG_WARN);
+    REQUIRE(warnings.size() == 1);
+    CHECK(warnings[0].find("no usable device") != std::string::npos);
+  }
+  { const Running running; }
+}
+
+TEST_CASE("one banner for all users, with what was chosen") {
+  Log::take(NCCL_LOG_INFO);
+  const Running running;
+  const auto lines = Log::take(NCCL_LOG_INFO);
+  REQUIRE(lines.size() == 1);
+  for (const char* part : {"back end soft", "m = 4 lanes", "policy ecmp", "2 devices by PARALET_ADDRESSES",
+                           "[0] lo 127.0.0.1", "[1] lo 127.0.0.2"}) {
+    CAPTURE(part);
+    CHECK(lines[0].find(part) != std::string::npos);
+  }
+  void* second = nullptr;
+  CHECK(abi::init(&second, nullptr, &Log::write) == ncclSuccess);
+  CHECK(Log::take(NCCL_LOG_INFO).empty());
+  CHECK(abi::finalize(second) == ncclSuccess);
+  int count = 0;
+  CHECK(abi::devices(&count) == ncclSuccess);
+  CHECK(count == 2);
+}
+
+TEST_CASE("a device that does not exist, and pointers that are NULL, are told and do no harm") {
+  const Running running;
+  ncclNetProperties_v12_t properties{};
+  CHECK(abi::properties(2, &properties) == ncclInvalidArgument);
+  CHECK(abi::properties(-1, &properties) == ncclInvalidArgument);
+  void* comm = nullptr;
+  CHECK(abi::listen(0, nullptr, &comm) == ncclInvalidArgument);
+  Handle nothing{};
+  CHECK(abi::connect(0, nothing.data(), &comm) == ncclInvalidArgument);
+  CHECK(comm == nullptr);
+  CHECK(abi::test(nullptr, nullptr, nullptr) == ncclInvalidArgument);
+}
+
+TEST_CASE("sixty-four connections to one peer share m QPs") {
+  const Running running;
+  const auto listener = Core::instance().listen(0);
+  std::vector<Pair> pairs;
+  pairs.reserve(64);
+  for (int i = 0; i < 64; ++i) pairs.push_back(connect(*listener));
+  for (const auto& device : {pairs[0].send->device(), pairs[0].receive->device()}) {
+    const DeviceCounters counters = device->counters();
+    CHECK(counters.connections == 64);
+    CHECK(counters.peers == 1);
+    CHECK(counters.lanes.size() == 4);
+  }
+}
+
+TEST_CASE("a handle carries one connect at a time, and afterwards serves for the next") {
+  const Running running;
+  const auto listener = Core::instance().listen(0);
+  Handle handle{};
+  std::ranges::copy(listener->handle(), handle.begin());
+  const Handle fresh = handle;
+  for (int i = 0; i < 3; ++i) {
+    std::unique_ptr<DataComm> send;
+    CHECK(eventually([&] { return (send = Core::instance().connect(1, handle)) != nullptr; }));
+    CHECK(handle == fresh);
+    std::unique_ptr<DataComm> receive;
+    CHECK(eventually([&] { return (receive = Core::accept(*listener)) != nullptr; }));
+  }
+}
+
+TEST_CASE("a connection that its peer closes before connect has seen it open is a comm whose messages fail") {
+  const Running running;
+  const auto listener = Core::instance().listen(0);
+  Handle handle{};
+  std::ranges::copy(listener->handle(), handle.begin());
+  std::unique_ptr<DataComm> send = Core::instance().connect(1, handle);
+  std::unique_ptr<DataComm> receive;
+  CHECK(eventually([&] { return (receive = Core::accept(*listener)) != nullptr; }));
+  receive.reset();  // returns when the connecting side has agreed
+  if (!send) send = Core::instance().connect(1, handle);
+  REQUIRE(send != nullptr);
+  std::byte byte{1};
+  Operation* operation = nullptr;
+  REQUIRE(send->post(std::array{Transfer{.data = &byte, .bytes = 1}}, &operation) == ncclSuccess);
+  bool done = false;
+  ncclResult_t result = ncclSuccess;
+  CHECK(eventually([&] { return (result = send->test(*operation, &done, {})) != ncclSuccess || done; }));
+  CHECK(result == ncclRemoteError);
+}
+
+TEST_CASE("state that no connect of this process left in the handle is no pointer to follow") {
+  const Running running;
+  const auto listener = Core::instance().listen(0);
+  Handle handle{};
+  std::ranges::copy(listener->handle(), handle.begin());
+  set_pending_connect(handle, 0xFEEDFACECAFEBEEF);
+  std::unique_ptr<DataComm> send;
+  CHECK(eventually([&] { return (send = Core::instance().connect(1, handle)) != nullptr; }));
+}
+
+TEST_CASE("memory that is deregistered under a receive closes its comm, and others go on") {
+  const Running running;
+  const auto listener = Core::instance().listen(0);
+  const Pair given_up = connect(*listener);
+  const Pair other = connect(*listener);
+  std::vector<std::byte> buffer(4096);
+  void* memory = nullptr;
+  REQUIRE(abi::reg_mr(given_up.receive.get(), buffer.data(), buffer.size(), NCCL_PTR_HOST, &memory) == ncclSuccess);
+  const std::array receive = {
+      Transfer{.data = buffer.data(), .bytes = buffer.size(), .memory = static_cast<Memory*>(memory)}};
+  Operation* operation = nullptr;
+  REQUIRE(given_up.receive->post(receive, &operation) == ncclSuccess);
+  CHECK(abi::dereg_mr(given_up.receive.get(), memory) == ncclSuccess);
+  CHECK(operation->parts[0].request->state.load() == Request::State::kFailed);
+
+  std::vector<std::byte> from(100, std::byte{7});
+  std::vector<std::byte> to(100);
+  Operation* sending = nullptr;
+  Operation* receiving = nullptr;
+  REQUIRE(other.receive->post(std::array{Transfer{.data = to.data(), .bytes = to.size()}}, &receiving) == ncclSuccess);
+  REQUIRE(other.send->post(std::array{Transfer{.data = from.data(), .bytes = from.size()}}, &sending) == ncclSuccess);
+  bool done = false;
+  CHECK(eventually([&] { return other.receive->test(*receiving, &done, {}) == ncclSuccess && done; }));
+  CHECK(to == from);
+  CHECK(eventually([&] { return other.send->test(*sending, &done, {}) == ncclSuccess && done; }));
+}
+
+}  // namespace
+}  // namespace paralet::plugin

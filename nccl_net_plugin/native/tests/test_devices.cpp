@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which interfaces are chosen, and what a tree like /sys tells of them.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "devices.hpp"
+#include "interfaces.hpp"
+
+namespace paralet::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+Interface nic(const std::string& name, const std::string& address, bool up = true) {
+  return {.name = name, .address = *parse_ipv4(address), .mtu_bytes = 1500, .up = up};
+}
+
+const std::vector<Interface> kMachine = {
+    nic("lo", "127.0.0.1"),     nic("eth0", "192.0.2.1"),  nic("docker0", "172.17.0.1"),    nic("eth1", "192.0.2.2"),
+    nic("eth1:1", "192.0.2.3"), nic("eth10", "192.0.2.4"), nic("eth2", "192.0.2.5", false), nic("virbr0", "192.0.2.6"),
+};
+
+std::string chosen(const Selection& selection, const std::vector<Interface>& machine = kMachine) {
+  std::string out;
+  for (const Interface& i : select(machine, selection)) {
+    out += (out.empty() ? "" : " ") + i.name + "=" + format_ipv4(i.address);
+  }
+  return out;
+}
+
+Selection by(const std::string& names) { return {.names = NameFilter::parse(names), .addresses = {}}; }
+
+TEST_CASE("without a choice: what is up, without loopback and bridges, once each") {
+  CHECK(chosen({}) == "eth0=192.0.2.1 eth1=192.0.2.2 eth10=192.0.2.4");
+}
+
+TEST_CASE("without a choice and anything real: docker, then loopback, then bridges") {
+  CHECK(chosen({}, {nic("lo", "127.0.0.1"), nic("docker0", "172.17.0.1")}) == "docker0=172.17.0.1");
+  CHECK(chosen({}, {nic("virbr0", "192.0.2.6"), nic("lo", "127.0.0.1")}) == "lo=127.0.0.1");
+  CHECK(chosen({}, {nic("virbr0", "192.0.2.6")}) == "virbr0=192.0.2.6");
+  CHECK(chosen({}, {nic("eth0", "192.0.2.1", false)}).empty());
+  CHECK(chosen({}, {}).empty());
+}
+
+TEST_CASE("names are prefixes, exact after =, left out after ^, as in NCCL_SOCKET_IFNAME") {
+  CHECK(chosen(by("eth1")) == "eth1=192.0.2.2 eth10=192.0.2.4");
+  CHECK(chosen(by("=eth1")) == "eth1=192.0.2.2");
+  CHECK(chosen(by("=eth10,=eth1")) == "eth10=192.0.2.4");  // one = for the whole list, as NCCL reads it
+  CHECK(chosen(by("=eth10,eth1")) == "eth1=192.0.2.2 eth10=192.0.2.4");
+  CHECK(chosen(by("^eth,docker,virbr")) == "lo=127.0.0.1");
+  CHECK(chosen(by("^=eth1")) == "lo=127.0.0.1 eth0=192.0.2.1 docker0=172.17.0.1 eth10=192.0.2.4 virbr0=192.0.2.6");
+  CHECK(chosen(by("eth0:2,lo")) == "lo=127.0.0.1 eth0=192.0.2.1");
+  CHECK(chosen(by("eth2")).empty());
+  CHECK(chosen(by("ib")).empty());
+}
+
+TEST_CASE("a list without a name is none") {
+  for (const char* text : {"", ",", "^", "=", "^=", "^=,:1"}) {
+    CAPTURE(text);
+    CHECK_FALSE(NameFilter::parse(text).has_value());
+  }
+}
+
+TEST_CASE("addresses choose in their own order, further ones of an interface too, all of 127.0.0.0/8 on loopback") {
+  const auto addresses = [](std::initializer_list<const char*> texts) {
+    Selection out;
+    for (const char* text : texts) out.addresses.push_back(*parse_ipv4(text));
+    return out;
+  };
+  CHECK(chosen(addresses({"192.0.2.3", "192.0.2.1"})) == "eth1:1=192.0.2.3 eth0=192.0.2.1");
+  CHECK(chosen(addresses({"127.0.0.1", "127.0.0.9"})) == "lo=127.0.0.1 lo=127.0.0.9");
+  CHECK(chosen(addresses({"192.0.2.1", "192.0.2.99"})).empty());
+  CHECK(chosen(addresses({"192.0.2.5"})).empty());
+}
+
+/// A tree as under /sys, gone with the test.
+class Sys {
+ public:
+  Sys() : root_(fs::temp_directory_path() / ("paralet-sys-" + std::to_string(::getpid()))) {
+    fs::create_directories(root_ / "net");
+  }
+  Sys(const Sys&) = delete;
+  Sys& operator=(const Sys&) = delete;
+  ~Sys() {
+    std::error_code ignored;
+    fs::remove_all(root_, ignored);
+  }
+  void write(const std::string& interface, const std::string& file, const std::string& text) const {
+    fs::create_directories(net() / interface);
+    std::ofstream(net() / interface / file) << text << '\n';
+  }
+  void link_device(const std::string& interface, const std::string& target) const {
+    fs::create_directories(root_ / target);
+    fs::create_directories(net() / interface);
+    fs::create_directory_symlink(root_ / target, net() / interface / "device");
+  }
+  [[nodiscard]] fs::path net() const { return root_ / "net"; }
+  [[nodiscard]] const fs::path& root() const { return root_; }
+
+ private:
+  fs::path root_;
+};
+
+TEST_CASE("a PCI NIC: path, speed and port as the kernel tells them") {
+  const Sys sys;
+  sys.link_device("eth0", "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.1");
+  sys.write("eth0", "speed", "100000");
+  sys.write("eth0", "dev_port", "1");
+  sys.write("eth0", "address", "02:00:00:00:00:01");
+  const NicFacts facts = nic_facts(nic("eth0", "192.0.2.1"), sys.net());
+  CHECK(facts.pci_path == (fs::canonical(sys.root()) / "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.1").string());
+  CHECK(facts.speed_mbps == 100000);
+  CHECK(facts.port == 1);
+}
+
+TEST_CASE("a virtio NIC has its PCI device above it, a virtual one none") {
+  const Sys sys;
+  sys.link_device("eth0", "devices/pci0000:00/0000:00:03.0/virtio1");
+  sys.link_device("eth1", "devices/platform/something");
+  CHECK(nic_facts(nic("eth0", "192.0.2.1"), sys.net()).pci_path.ends_with("/0000:00:03.0"));
+  CHECK(nic_facts(nic("eth1", "192.0.2.2"), sys.net()).pci_path.empty());
+  CHECK(nic_facts(nic("veth0", "192.0.2.3"), sys.net()).pci_path.empty());
+}
+
+TEST_CASE("a speed that is unknown or nonsense is 10 Gbit/s, as for NCCL's sockets") {
+  const Sys sys;
+  for (const char* text : {"-1", "0", "fast", "", "99999999999999999999"}) {
+    CAPTURE(text);
+    sys.write("eth0", "speed", text);
+    CHECK(nic_facts(nic("eth0", "192.0.2.1"), sys.net()).speed_mbps == kUnknownSpeed);
+  }
+  CHECK(nic_facts(nic("eth9", "192.0.2.9"), sys.net()).speed_mbps == kUnknownSpeed);
+}
+
+TEST_CASE("GUIDs: the same each time, different by MAC and by address") {
+  const Sys sys;
+  sys.write("eth0", "address", "02:00:00:00:00:01");
+  sys.write("eth1", "address", "02:00:00:00:00:02");
+  const auto guid = [&](const char* name, const char* address) {
+    return nic_facts(nic(name, address), sys.net()).guid;
+  };
+  CHECK(guid("eth0", "192.0.2.1") == guid("eth0", "192.0.2.1"));
+  CHECK(guid("eth0", "192.0.2.1") == guid("eth0:1", "192.0.2.1"));
+  CHECK(guid("eth0", "192.0.2.1") != guid("eth1", "192.0.2.1"));
+  CHECK(guid("eth0", "192.0.2.1") != guid("eth0", "192.0.2.2"));
+}
+
+TEST_CASE("this machine has a loopback interface that is up") {
+  bool found = false;
+  for (const Interface& i : interfaces()) found = found || (i.address >> 24 == 127 && i.up);
+  CHECK(found);
+}
+
+}  // namespace
+}  // namespace paralet::plugin

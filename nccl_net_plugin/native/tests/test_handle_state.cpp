@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "handle_state.hpp"
+#include "handshake.hpp"
+
+namespace paralet::plugin {
+namespace {
+
+Handle engine_handle() {
+  handshake::Handle handle{.address = 0x0A000001, .tcp_port = 40000, .device = {}, .listener = 7, .token = {}};
+  handle.device.fill(std::byte{0xFF});
+  handle.token.fill(std::byte{0xFF});
+  return handshake::encode(handle);
+}
+
+TEST_CASE("a handle as the listener made it has no connect under way") {
+  Handle handle = engine_handle();
+  CHECK_FALSE(pending_connect(handle).has_value());
+  CHECK(listener_handle(handle) == handle);
+}
+
+TEST_CASE("the state of a connect survives in the handle, and the engine still reads it") {
+  Handle handle = engine_handle();
+  const Handle before = handle;
+  set_pending_connect(handle, 0x0123456789ABCDEF);
+  CHECK(pending_connect(handle) == 0x0123456789ABCDEF);
+  CHECK(handle != before);
+  CHECK(listener_handle(handle) == before);
+  const auto decoded = handshake::decode_handle(handle);
+  REQUIRE(decoded.has_value());
+  CHECK(decoded->address == 0x0A000001);
+  CHECK(decoded->tcp_port == 40000);
+  CHECK(decoded->listener == 7);
+  clear_pending_connect(handle);
+  CHECK(handle == before);
+}
+
+TEST_CASE("the engine's handle leaves room for the state even when all its fields are full") {
+  const Handle handle = engine_handle();
+  CHECK(std::all_of(handle.end() - 16, handle.end(), [](std::byte b) { return b == std::byte{0}; }));
+}
+
+}  // namespace
+}  // namespace paralet::plugin

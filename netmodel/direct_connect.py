@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Direct-connect fabrics: hosts with d NICs, joined by d optical switches or patch panels (TopoOpt, section 3)."""
+
+from ipaddress import IPv4Address
+
+from netmodel.topology import (
+    Host,
+    Link,
+    Nic,
+    PortRef,
+    Switch,
+    Topology,
+    TopologyError,
+    derived_hash_seed,
+    derived_mac,
+)
+
+_FIRST_ADDRESS = int(IPv4Address("10.0.0.0"))
+_HOSTS_MAX = 254 * 256  # a rank's NICs have addresses in one /16 per NIC
+_LOOK_AHEAD_HOSTS_MAX = 65535 // 3  # a row of 1x2 switches has three ports per host
+_DEGREE_MAX = 255
+
+
+def direct_connect(
+    hosts: int,
+    degree: int,
+    rate_bps: int,
+    mtu_bytes: int = 9000,
+    *,
+    look_ahead: bool = False,
+    name: str | None = None,
+) -> Topology:
+    """Hosts h1.. with NICs nic0.. whose NIC j is plugged into optical switch ocs<j+1>, host h<i> into its port i.
+
+    So a switch can join any two hosts, by the same NIC of both. NIC j of host i has the address 10.<j>.<a>.<b> with
+    a = (i - 1) // 254 and b = (i - 1) % 254 + 1.
+
+    look_ahead: two patch panels per NIC, of which a panel is set up for the next job while the other carries this one
+    (appendix C). ocs1..ocs<d> are the first bank and ocs<d+1>..ocs<2d> the second; the 1x2 switches of all hosts' NIC j
+    are the switch flip<j+1>, in which host i is on port i, the first bank on port n + i and the second on port 2n + i,
+    with n hosts. `panel_of` tells which panel serves a NIC.
+
+    Raises TopologyError (a ValueError) for fewer than two hosts, an impossible degree, or any value that `Topology`
+    refuses.
+    """
+    most = _LOOK_AHEAD_HOSTS_MAX if look_ahead else _HOSTS_MAX
+    for what, count, least, largest in (("hosts", hosts, 2, most), ("degree", degree, 1, min(_DEGREE_MAX, hosts - 1))):
+        if not least <= count <= largest:
+            why = ": a host has no more others to be joined to" if what == "degree" and count >= hosts else ""
+            raise TopologyError(f"{what} is {count}, but must lie in {least}..{largest}{why}", (what,))
+    if rate_bps <= 0:
+        raise TopologyError(f"rate is {rate_bps} bit/s, but must be at least 1", ("rate",))
+    machines = []
+    for i in range(hosts):
+        addresses = [IPv4Address(_FIRST_ADDRESS + (j << 16) + (i // 254 << 8) + i % 254 + 1) for j in range(degree)]
+        nics = tuple(Nic(f"nic{j}", address, derived_mac(address)) for j, address in enumerate(addresses))
+        machines.append(Host(f"h{i + 1}", nics))
+    names = [f"ocs{j + 1}" for j in range(degree * (2 if look_ahead else 1))]
+    names += [f"flip{j + 1}" for j in range(degree)] if look_ahead else []
+    links = []
+    for j in range(degree):
+        first = f"flip{j + 1}" if look_ahead else f"ocs{j + 1}"
+        links += [Link(PortRef(f"h{i}", j + 1), PortRef(first, i), rate_bps) for i in range(1, hosts + 1)]
+    for j in range(degree if look_ahead else 0):
+        for bank in (0, 1):
+            panel = f"ocs{bank * degree + j + 1}"
+            links += [
+                Link(PortRef(f"flip{j + 1}", (bank + 1) * hosts + i), PortRef(panel, i), rate_bps)
+                for i in range(1, hosts + 1)
+            ]
+    return Topology(
+        name=(f"direct-connect-{hosts}x{degree}" + ("-look-ahead" if look_ahead else "")) if name is None else name,
+        hosts=tuple(machines),
+        switches=tuple(Switch(text, "ocs", i, derived_hash_seed(i)) for i, text in enumerate(names, start=1)),
+        links=tuple(links),
+        mtu_bytes=mtu_bytes,
+    )
+
+
+def panel_of(topology: Topology, host: str, nic: int, bank: int = 0) -> PortRef:
+    """The port of the optical switch that joins this NIC to others; with look-ahead, of that bank's panel (0 or 1).
+
+    Raises KeyError with a sentence for a host or NIC without a cable, ValueError for a bank that there is not.
+    """
+    port = topology.peer(PortRef(host, nic + 1))
+    if not port.node.startswith("flip"):
+        if bank != 0:
+            raise ValueError(f"topology {topology.name!r} has one bank of optical switches, not look-ahead")
+        return port
+    if bank not in (0, 1):
+        raise ValueError(f"there is no bank {bank}: the banks of patch panels are 0 and 1")
+    return topology.peer(PortRef(port.node, port.port + (bank + 1) * len(topology.hosts)))

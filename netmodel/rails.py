@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders of GPU fabrics with rails: GPU g of every high-bandwidth (HB) domain is on rail g.
+
+As in Rail-only (arXiv 2307.12169v5), sections II and IV-A. A GPU is a host with two NICs: nic0 on its rail, nic1 on its
+HB domain, which is a switch of its own and not joined to any rail. `rail_optimised` joins all rails by spines
+(Figure 1); in `rail_only` each rail is a fabric of its own (Figure 6).
+"""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from netmodel.topology import (
+    Host,
+    Link,
+    Nic,
+    PortRef,
+    Role,
+    Switch,
+    Topology,
+    TopologyError,
+    derived_hash_seed,
+    derived_mac,
+)
+
+RAIL_NIC, HB_NIC = "nic0", "nic1"
+
+_RAILS = int(IPv4Address("10.0.0.0"))  # rail g has 10.<g - 1>.0.0/16
+_DOMAINS = int(IPv4Address("10.128.0.0"))  # domain d has a /24
+_LARGEST = {"gpus_per_domain": 128, "domains": 32768, "leaves_per_rail": 65535, "spines": 65535}
+
+
+def rail_optimised(
+    domains: int,
+    gpus_per_domain: int,
+    rail_rate_bps: int,
+    hb_rate_bps: int,
+    spines: int,
+    leaves_per_rail: int = 1,
+    fabric_rate_bps: int | None = None,
+    mtu_bytes: int = 9000,
+    *,
+    name: str | None = None,
+) -> Topology:
+    """M `domains` of K `gpus_per_domain`, and a spine layer that joins the leaves of all K rails.
+
+    Names count from 1: host d2g3 is GPU 3 of domain 2; its nic0 (10.2.0.2) is on a leaf of rail 3 and its nic1
+    (10.128.1.3) on switch hb2. Rail 3's leaf is rail3, or rail3l1.. where `leaves_per_rail` is more than 1: domains are
+    then parted among them in order, evenly. A leaf's ports are its hosts (by domain), then its spines. Each way, in
+    bit/s: `rail_rate_bps` is the rate of nic0, `hb_rate_bps` of nic1, `fabric_rate_bps` of leaf-to-spine links
+    (`rail_rate_bps` unless given). Bisection is full when spines * fabric_rate_bps is a leaf's hosts * rail_rate_bps.
+
+    Raises TopologyError (a ValueError) for counts or rates below one, domains that leaves_per_rail does not divide,
+    more than 128 GPUs in a domain, or any value that `Topology` refuses.
+    """
+    _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, spines, 1, leaves_per_rail, fabric_rate_bps)
+    return _rails(
+        domains,
+        gpus_per_domain,
+        leaves_per_rail,
+        # One plane of spines for every leaf of every rail.
+        [(range(1, gpus_per_domain + 1), [f"spine{s}" for s in range(1, spines + 1)])],
+        (rail_rate_bps, hb_rate_bps, rail_rate_bps if fabric_rate_bps is None else fabric_rate_bps),
+        mtu_bytes,
+        f"rail-optimised-{domains}x{gpus_per_domain}" if name is None else name,
+    )
+
+
+def rail_only(
+    domains: int,
+    gpus_per_domain: int,
+    rail_rate_bps: int,
+    hb_rate_bps: int,
+    spines: int = 0,
+    leaves_per_rail: int = 1,
+    fabric_rate_bps: int | None = None,
+    mtu_bytes: int = 9000,
+    *,
+    name: str | None = None,
+) -> Topology:
+    """The same with `spines` for each rail by itself (rail3s1..; none is enough for one leaf): no path between rails.
+
+    Raises TopologyError as `rail_optimised` does, and for several leaves to a rail that no spine joins.
+    """
+    _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, spines, 0, leaves_per_rail, fabric_rate_bps)
+    if leaves_per_rail > 1 and not spines:
+        raise TopologyError(
+            f"{leaves_per_rail} leaves of a rail need spines that join them: give 1 or more", ("leaves_per_rail",)
+        )
+    return _rails(
+        domains,
+        gpus_per_domain,
+        leaves_per_rail,
+        [([g], [f"rail{g}s{s}" for s in range(1, spines + 1)]) for g in range(1, gpus_per_domain + 1)],
+        (rail_rate_bps, hb_rate_bps, rail_rate_bps if fabric_rate_bps is None else fabric_rate_bps),
+        mtu_bytes,
+        f"rail-only-{domains}x{gpus_per_domain}" if name is None else name,
+    )
+
+
+def _check(
+    domains: int,
+    gpus_per_domain: int,
+    rail_rate_bps: int,
+    hb_rate_bps: int,
+    spines: int,
+    fewest_spines: int,
+    leaves_per_rail: int,
+    fabric_rate_bps: int | None,
+) -> None:
+    counts = {"domains": domains, "gpus_per_domain": gpus_per_domain, "leaves_per_rail": leaves_per_rail}
+    for what, count in counts.items():
+        if not 1 <= count <= _LARGEST[what]:
+            raise TopologyError(f"{what} is {count}, but must lie in 1..{_LARGEST[what]}", (what,))
+    if not fewest_spines <= spines <= _LARGEST["spines"]:
+        raise TopologyError(f"spines is {spines}, but must lie in {fewest_spines}..{_LARGEST['spines']}", ("spines",))
+    if domains % leaves_per_rail:
+        raise TopologyError(
+            f"{domains} domains cannot be parted evenly among {leaves_per_rail} leaves of a rail", ("leaves_per_rail",)
+        )
+    rates = {"rail_rate": rail_rate_bps, "hb_rate": hb_rate_bps, "fabric_rate": fabric_rate_bps}
+    for what, rate in rates.items():
+        if rate is not None and rate <= 0:
+            raise TopologyError(f"{what}_bps is {rate}, but a rate must be at least 1 bit/s", (what,))
+
+
+def _rails(
+    domains: int,
+    gpus: int,
+    leaves: int,
+    planes: Sequence[tuple[Sequence[int], Sequence[str]]],
+    rates_bps: tuple[int, int, int],
+    mtu_bytes: int,
+    name: str,
+) -> Topology:
+    """`planes`: rails and the spines that join their leaves. `rates_bps`: of rails, HB domains and the fabric."""
+    rail_bps, hb_bps, fabric_bps = rates_bps
+    share = domains // leaves  # domains on each leaf of a rail
+    names = {
+        (g, leaf): f"rail{g}" if leaves == 1 else f"rail{g}l{leaf}"
+        for g in range(1, gpus + 1)
+        for leaf in range(1, leaves + 1)
+    }
+    hosts: list[Host] = []
+    links: list[Link] = []
+    for d in range(1, domains + 1):
+        for g in range(1, gpus + 1):
+            host = Host(f"d{d}g{g}", (_nic(RAIL_NIC, _rail_address(d, g)), _nic(HB_NIC, _hb_address(d, g))))
+            leaf, place = divmod(d - 1, share)
+            hosts.append(host)
+            links.append(Link(PortRef(host.name, 1), PortRef(names[g, leaf + 1], place + 1), rail_bps))
+            links.append(Link(PortRef(host.name, 2), PortRef(f"hb{d}", g), hb_bps))
+    roles: list[tuple[str, Role]] = [(leaf_name, "leaf") for leaf_name in names.values()]
+    for rails, spines in planes:
+        below = [names[g, leaf] for g in rails for leaf in range(1, leaves + 1)]
+        for s, spine in enumerate(spines, start=1):
+            roles.append((spine, "spine"))
+            links += [
+                Link(PortRef(leaf_name, share + s), PortRef(spine, port), fabric_bps)
+                for port, leaf_name in enumerate(below, start=1)
+            ]
+    roles += [(f"hb{d}", "leaf") for d in range(1, domains + 1)]
+    return Topology(
+        name=name,
+        hosts=tuple(hosts),
+        switches=tuple(
+            Switch(switch, role, dpid, derived_hash_seed(dpid)) for dpid, (switch, role) in enumerate(roles, start=1)
+        ),
+        links=tuple(links),
+        mtu_bytes=mtu_bytes,
+    )
+
+
+def _nic(name: str, address: IPv4Address) -> Nic:
+    return Nic(name, address, derived_mac(address))
+
+
+def _rail_address(domain: int, gpu: int) -> IPv4Address:
+    block, host = divmod(domain - 1, 254)  # .0 and .255 of each /24 stay free
+    return IPv4Address(_RAILS + ((gpu - 1) << 16) + (block << 8) + host + 1)
+
+
+def _hb_address(domain: int, gpu: int) -> IPv4Address:
+    return IPv4Address(_DOMAINS + ((domain - 1) << 8) + gpu)

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Fuzzes the engine: what comes in packets, in frames over TCP, and from a peer that breaks every rule it can.
+#
+# usage: scripts/fuzz.sh [AMOUNT [TARGET...]]
+#   AMOUNT  executions of each target (20000), or seconds when it ends in s (600s)
+#   TARGET  frames, packets or peer; all without one
+#
+# scripts/fuzz.sh 600s packets
+#
+# An input that breaks a promise is left in build/fuzz/TARGET/; run the program that is named there with it to see again.
+# What is found new is kept there too. `PARALET_FUZZ_KEEP=1` merges it into the corpus, minimised.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly sources=hostlib/native/fuzz tree=build/cmake/fuzz
+die() {
+    echo "fuzz: $*" >&2
+    exit 2
+}
+
+amount=${1:-20000}
+shift || true
+targets=("$@")
+((${#targets[@]})) || targets=(frames packets peer)
+for target in "${targets[@]}"; do
+    [[ -f $sources/$target.cpp ]] || die "there is no target '$target': take frames, packets or peer"
+done
+case $amount in
+*[!0-9s]* | s | *s?*) die "'$amount' is neither a number of executions (20000) nor of seconds (600s)" ;;
+*s) limit="-max_total_time=${amount%s}" ;;
+*) limit="-runs=$amount" ;;
+esac
+command -v clang++-14 >/dev/null || die "clang++-14 is missing: apt-get install clang-14 libclang-rt-14-dev"
+
+mkdir -p build/fuzz
+if ! { cmake -S hostlib/native -B $tree -G Ninja -DPARALET_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_SANITIZE=fuzzer-no-link,address,undefined &&
+    cmake --build $tree --target "${targets[@]/#/fuzz_}"; } >build/fuzz/build.log 2>&1; then
+    tail -n 80 build/fuzz/build.log >&2
+    exit 1
+fi
+
+export ASAN_OPTIONS=detect_stack_use_after_return=1:quarantine_size_mb=16
+export UBSAN_OPTIONS=print_stacktrace=1
+for target in "${targets[@]}"; do
+    found=build/fuzz/$target
+    mkdir -p "$found/corpus"
+    options=("$limit" -max_len=256 -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 "-artifact_prefix=$found/")
+    [[ ! -f $sources/$target.dict ]] || options+=("-dict=$sources/$target.dict")
+    if ! $tree/fuzz/fuzz_"$target" "${options[@]}" "$found/corpus" "$sources/corpus/$target" >"$found/log" 2>&1; then
+        grep -v '^#' "$found/log" | tail -n 60 >&2
+        echo "fuzz: $target broke a promise; again with: $tree/fuzz/fuzz_$target $found/crash-..." >&2
+        exit 1
+    fi
+    sed -n "s/^Done \([0-9]*\) runs in \([0-9]*\) second.*/fuzz: $target: \1 executions in \2 s, nothing found/p" "$found/log"
+    if [[ -n ${PARALET_FUZZ_KEEP:-} ]]; then
+        rm -rf "$found/merged"
+        mkdir "$found/merged"
+        $tree/fuzz/fuzz_"$target" -merge=1 -use_counters=0 "$found/merged" "$found/corpus" "$sources/corpus/$target" >"$found/log" 2>&1
+        rm -rf "$sources/corpus/$target"
+        mv "$found/merged" "$sources/corpus/$target"
+        rm -rf "$found/corpus"
+    fi
+done

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small integer programs, solved by HiGHS on one thread, so that the answer depends on the program alone."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+TIME_LIMIT_S = 30.0
+"""Beyond this a program counts as having no solution, and its job waits."""
+
+
+@dataclass(slots=True)
+class IntegerProgram:
+    """Minimise the sum of cost times column, all columns integers from 0 to their upper bound."""
+
+    _cost: list[float] = field(default_factory=list)
+    _upper: list[int] = field(default_factory=list)
+    _rows: list[tuple[list[int], list[float], float, float]] = field(default_factory=list)
+
+    def column(self, upper: int, cost: float = 0.0) -> int:
+        """A new column; its number."""
+        self._cost.append(cost)
+        self._upper.append(upper)
+        return len(self._cost) - 1
+
+    def row(self, terms: dict[int, float], lower: float = -np.inf, upper: float = np.inf) -> None:
+        """Demand that the sum of value times column is in lower..upper."""
+        self._rows.append((list(terms), list(terms.values()), lower, upper))
+
+    def solve(self) -> list[int] | None:
+        """The columns of a best solution, or of the best found in the time; None when none was found."""
+        import highspy  # takes as long to load as many a program to solve
+
+        if not self._cost:
+            return None if any(lower > 0 for _, _, lower, _ in self._rows) else []
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self._cost), len(self._rows)
+        lp.col_cost_ = np.array(self._cost)
+        lp.col_lower_, lp.col_upper_ = np.zeros(len(self._cost)), np.array(self._upper, dtype=float)
+        lp.row_lower_ = np.array([lower for _, _, lower, _ in self._rows])
+        lp.row_upper_ = np.array([upper for _, _, _, upper in self._rows])
+        lp.integrality_ = [highspy.HighsVarType.kInteger] * len(self._cost)
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = np.cumsum([0, *(len(columns) for columns, *_ in self._rows)])
+        lp.a_matrix_.index_ = np.array([column for columns, *_ in self._rows for column in columns], dtype=np.int32)
+        lp.a_matrix_.value_ = np.array([value for _, values, *_ in self._rows for value in values])
+        solver = highspy.Highs()
+        for option, value in (("output_flag", False), ("time_limit", TIME_LIMIT_S), ("threads", 1), ("random_seed", 0)):
+            solver.setOptionValue(option, value)
+        solver.passModel(lp)
+        solver.run()
+        if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+            return None
+        return [round(value) for value in solver.getSolution().col_value]

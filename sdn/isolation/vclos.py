@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vClos: every job gets a leaf-spine of its own within the cluster, on links that no other job uses. Pure.
+
+Section 6 and appendix A.2 of the paper that `sdn.source_routing` names. A virtual Clos has l virtual leaves, each on a
+leaf of its own, and s virtual spines, each on a spine of its own, and one link between each two; a virtual leaf has s
+GPUs, on whole servers. With source routing inside it, no collective of the job meets any other's traffic.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from sdn.isolation.cluster import Allocation, Cluster, Gpu, LinkCount, on_servers, rounded
+from sdn.isolation.integer_program import IntegerProgram
+from sdn.isolation.local import within_leaf, within_server
+
+
+def place(cluster: Cluster, job: str, gpus: int) -> Allocation | None:
+    """Algorithm 1: stage 0 within a server, stage 1 under a leaf, stage 2 a virtual Clos; None when the job must wait.
+
+    A job of more than a server gets whole servers. Raises ValueError for a job that would not even fit the empty
+    cluster's GPUs, or of no GPU.
+    """
+    per_server = cluster.gpus_per_server
+    given = rounded(cluster.gpus, gpus, per_server, job)
+    if given <= per_server:
+        return within_server(cluster.idle, given, job)
+    idle_servers = [cluster.idle_servers(leaf) for leaf in range(cluster.leaves)]
+    return within_leaf(idle_servers, given, per_server, job) or _across_leaves(cluster, idle_servers, given, job)
+
+
+def sizes(gpus: int, leaves: int, spines: int, per_server: int, *, stacked: bool = False) -> Iterator[tuple[int, int]]:
+    """The (l, s) with l * s = gpus to try, s a multiple of T, in the order of algorithm 3, line 1 to 10.
+
+    That begins with as large virtual leaves as spines allow and doubles l. For sizes that are no power of two it would
+    miss divisors; these come last here, so that a virtual Clos is found whenever there is one. `stacked`: a spine can
+    hold several virtual spines, so s may be larger than S.
+    """
+    first = max(1, (1 << (gpus.bit_length() - 1)) // spines)
+    doubled = [first << n for n in range(leaves.bit_length() + 1)]
+    for count in dict.fromkeys([*doubled, *range(2, leaves + 1)]):
+        if 2 <= count <= leaves and gpus % count == 0:
+            size = gpus // count
+            if (stacked or size <= spines) and size % per_server == 0:
+                yield count, size
+
+
+def spines_for(cluster: Cluster, job: str, gpus: Sequence[Gpu]) -> Allocation:
+    """A virtual Clos for GPUs chosen by someone else: as many spines as the job has GPUs on any one leaf.
+
+    Of the spines with a free link to every leaf of the job, those with the least free ports are taken. Raises
+    ValueError when there are too few.
+    """
+    leaves = sorted({gpu.leaf for gpu in gpus})
+    if len(leaves) < 2:
+        return Allocation(job, 1, tuple(gpus))
+    needed = max(sum(gpu.leaf == leaf for gpu in gpus) for leaf in leaves)
+    common = [spine for spine in range(cluster.spines) if all(cluster.free.get((leaf, spine)) for leaf in leaves)]
+    if len(common) < needed:
+        raise ValueError(
+            f"job {job!r} needs {needed} spines with a free link to each of its {len(leaves)} leaves, and there "
+            f"{'is' if len(common) == 1 else 'are'} {len(common)}; place the job otherwise"
+        )
+    chosen = sorted(common, key=lambda spine: (cluster.free_ports(spine), spine))[:needed]
+    return Allocation(job, 2, tuple(gpus), {(leaf, spine): 1 for leaf in leaves for spine in sorted(chosen)})
+
+
+def _across_leaves(cluster: Cluster, idle_servers: list[list[int]], gpus: int, job: str) -> Allocation | None:
+    """Stage 2, algorithm 3."""
+    for count, size in sizes(gpus, cluster.leaves, cluster.spines, cluster.gpus_per_server):
+        if (links := _virtual_clos(cluster, idle_servers, count, size)) is not None:
+            servers = size // cluster.gpus_per_server
+            chosen = [
+                gpu
+                for leaf in sorted({leaf for leaf, _ in links})
+                for gpu in on_servers(leaf, idle_servers[leaf][:servers], cluster.gpus_per_server)
+            ]
+            return Allocation(job, 2, tuple(chosen), links)
+    return None
+
+
+def _virtual_clos(cluster: Cluster, idle_servers: list[list[int]], count: int, size: int) -> LinkCount | None:
+    """Links of the virtual Clos of `count` leaves and `size` spines that costs least (6), None when there is none.
+
+    Of the unknowns of (2) to (5), r is known from l by (5), and c from l and s: (3) and (4) let c[n, m] be 1 just where
+    l[n] and s[m] are. What is left of (4) is that l[n] and s[m] are not both 1 where C[n, m] is 0.
+    """
+    program = IntegerProgram()
+    needed = size // cluster.gpus_per_server
+    leaf_at = {
+        leaf: program.column(1, len(servers) * cluster.gpus_per_server)
+        for leaf, servers in enumerate(idle_servers)
+        if len(servers) >= needed
+    }
+    spine_at = {spine: program.column(1, cluster.free_ports(spine)) for spine in range(cluster.spines)}
+    if len(leaf_at) < count:
+        return None
+    program.row(dict.fromkeys(leaf_at.values(), 1.0), count, count)
+    program.row(dict.fromkeys(spine_at.values(), 1.0), size, size)
+    for leaf, column in leaf_at.items():
+        for spine, other in spine_at.items():
+            if not cluster.free.get((leaf, spine)):
+                program.row({column: 1.0, other: 1.0}, upper=1.0)
+    found = program.solve()
+    if found is None:
+        return None
+    spines = [spine for spine, column in spine_at.items() if found[column]]
+    return {(leaf, spine): 1 for leaf, column in leaf_at.items() if found[column] for spine in spines}

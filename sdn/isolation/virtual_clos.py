@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual leaves and spines on real switches: which ports are a job's, and what may pass between them. Pure.
+
+A packet belongs to the job whose port it comes in by, and is forwarded only by that job's ports and only to its hosts;
+anything else is dropped where it comes in, and counted there. Within a job its hosts are source-routed.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Literal
+
+from netmodel import Forwarding, Link, PortRef, Topology, forwarding
+from sdn.isolation.cluster import Allocation, Cluster, Gpu
+from sdn.isolation.vclos import spines_for
+from sdn.source_routing import host_ports, uplink_ports
+
+_Table = Mapping[IPv4Address, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class SubClos:
+    """A job's part of a fabric: its hosts, and the leaf ports of its links to spines."""
+
+    job: str
+    hosts: tuple[str, ...]
+    uplinks: tuple[PortRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClos:
+    """A steering that keeps jobs apart. Hosts of no job can send nothing."""
+
+    jobs: tuple[SubClos, ...]
+    kind: Literal["virtual_clos"] = "virtual_clos"
+
+    def routes(self, topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
+        """What switches do: every port of a leaf or spine has a table of its own, by default an empty one.
+
+        The i-th of a job's hosts on a leaf goes by the i-th of the job's uplinks there whose spine reaches the
+        destination's leaf by a link of the job. When a link dies the others share its traffic; a job without any other
+        stops, and takes no one else's.
+
+        Raises ValueError for a host or an uplink that the topology lacks or that two jobs have.
+        """
+        _check(topology, self.jobs)
+        routes = forwarding(topology, dead_links)
+        switches = {switch.name for switch in topology.switches if switch.role in ("leaf", "spine")}
+        ingress: dict[PortRef, _Table] = {port: {} for port in topology.linked_ports() if port.node in switches}
+        for job in self.jobs:
+            ingress |= _tables(topology, job, routes)
+        return Forwarding(routes.groups, routes.dead_links, ingress)
+
+
+def sub_clos(topology: Topology, jobs: Mapping[str, Sequence[str]]) -> VirtualClos:
+    """Virtual Clos for jobs whose hosts are given, in their order, on links that no two share.
+
+    Raises ValueError where the spines do not suffice, and when a host has two jobs.
+    """
+    cluster, leaves, spines = cluster_of(topology)
+    place = {topology.peer(PortRef(host.name, 1)): host.name for host in topology.hosts}
+    gpus = {
+        place[PortRef(leaf, port)]: Gpu(number, server, 0)
+        for number, leaf in enumerate(leaves)
+        for server, port in enumerate(host_ports(topology)[leaf])
+        if PortRef(leaf, port) in place
+    }
+    free = {pair: list(ports) for pair, ports in _links(topology, leaves, spines).items()}
+    made = []
+    for job, hosts in jobs.items():
+        allocation = spines_for(cluster, job, [gpus[host] for host in hosts])
+        cluster = cluster.take(allocation)
+        made.append(_realised(allocation, tuple(hosts), free))
+    return VirtualClos(tuple(made))
+
+
+def cluster_of(topology: Topology) -> tuple[Cluster, list[str], list[str]]:
+    """A leaf-spine topology, each host a server of one GPU, with the names of its leaves and of its spines.
+
+    Leaves with fewer hosts than others have servers that are never idle.
+    """
+    hosts = host_ports(topology)
+    leaves = list(hosts)
+    spines = [switch.name for switch in topology.switches if switch.role == "spine"]
+    idle = frozenset(Gpu(n, server, 0) for n, leaf in enumerate(leaves) for server in range(len(hosts[leaf])))
+    free = {pair: len(ports) for pair, ports in _links(topology, leaves, spines).items()}
+    return Cluster(len(leaves), len(spines), max(map(len, hosts.values())), 1, idle, free), leaves, spines
+
+
+def _links(topology: Topology, leaves: list[str], spines: list[str]) -> dict[tuple[int, int], list[PortRef]]:
+    """The leaf ports of the links between each leaf and each spine."""
+    links: defaultdict[tuple[int, int], list[PortRef]] = defaultdict(list)
+    for leaf, ports in uplink_ports(topology).items():
+        for port in ports:
+            reference = PortRef(leaf, port)
+            links[leaves.index(leaf), spines.index(topology.peer(reference).node)].append(reference)
+    return dict(links)
+
+
+def _realised(allocation: Allocation, hosts: tuple[str, ...], free: dict[tuple[int, int], list[PortRef]]) -> SubClos:
+    """The links that stand for an allocation's, taken from those that are free."""
+    taken = [free[pair].pop(0) for pair, count in allocation.links.items() for _ in range(count)]
+    return SubClos(allocation.job, hosts, tuple(sorted(taken)))
+
+
+def _tables(topology: Topology, job: SubClos, routes: Forwarding) -> dict[PortRef, _Table]:
+    """What may come in by each port of a job."""
+    homes: dict[IPv4Address, PortRef] = {}
+    for name in job.hosts:
+        address, home = topology.host(name).nics[0].address, topology.peer(PortRef(name, 1))
+        if address in routes.groups[home.node]:
+            homes[address] = home
+    up: defaultdict[str, list[PortRef]] = defaultdict(list)  # by leaf
+    down: defaultdict[tuple[str, str], list[PortRef]] = defaultdict(list)  # the spine's ports, by spine and leaf
+    for port in job.uplinks:
+        if topology.link_at(port) not in routes.dead_links:
+            far = topology.peer(port)
+            up[port.node].append(port)
+            down[far.node, port.node].append(far)
+    tables: dict[PortRef, _Table] = {}
+    for leaf in {home.node for home in homes.values()}:
+        local: _Table = {address: (home.port,) for address, home in homes.items() if home.node == leaf}
+        for place, entry in enumerate(sorted(home for home in homes.values() if home.node == leaf)):
+            table = dict(local)
+            for address, home in homes.items():
+                ways = [port.port for port in up[leaf] if (topology.peer(port).node, home.node) in down]
+                if home.node != leaf and ways:
+                    table[address] = (ways[place % len(ways)],)
+            tables[entry] = table
+        tables |= dict.fromkeys(up[leaf], local)
+    for (spine, leaf), entries in down.items():
+        for rank, entry in enumerate(entries):
+            tables[entry] = {
+                address: (exits[rank % len(exits)].port,)
+                for address, home in homes.items()
+                if home.node != leaf and (exits := down.get((spine, home.node)))
+            }
+    return tables
+
+
+def _check(topology: Topology, jobs: Sequence[SubClos]) -> None:
+    known = {PortRef(leaf, port) for leaf, ports in uplink_ports(topology).items() for port in ports}
+    for job in jobs:
+        for host in job.hosts:
+            if not topology.has_host(host):
+                raise ValueError(f"virtual Clos of {job.job!r}: topology {topology.name!r} has no host {host!r}")
+        for port in job.uplinks:
+            if port not in known:
+                raise ValueError(f"virtual Clos of {job.job!r}: {port} is no leaf's port to a spine")
+    counts = Counter(str(what) for job in jobs for what in (*job.hosts, *job.uplinks))
+    for what, count in counts.items():
+        if count > 1:
+            raise ValueError(f"virtual Clos: {what} is given {count} times; a host or a link belongs to one job")

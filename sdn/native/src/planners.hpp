@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planners from scratch: commodities in, a route for each out.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "clos.hpp"
+
+namespace paralet::planners {
+
+/// The greedy algorithm of Cohen et al. (section 3.4.1): in `order`, each commodity takes the path that is least
+/// congested so far. O(commodities * spines * parallel links).
+void greedy(const Clos& clos, const Commodities& commodities, std::span<const std::int32_t> order, int threads,
+            std::span<Route> routes);
+
+/// Colours each commodity in `order`, from 0; kLocal within one ToR. No ToR sees a colour more often, out or in, than
+/// it must with so many colours. See edge_colouring.hpp; in practice linear in the commodities.
+void colour(std::int32_t tors, std::span<const std::int32_t> src, std::span<const std::int32_t> dst,
+            std::span<const std::int32_t> order, std::int32_t colours, int threads, std::span<std::int32_t> answer);
+
+}  // namespace paralet::planners

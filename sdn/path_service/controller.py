@@ -1,0 +1,652 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller: who is connected, which elephants are open, where each goes. Pure: events in, messages out.
+
+It reads no clock and opens nothing. Every event comes with its time in seconds, which never runs backwards; the same
+events give the same messages, which is what a replay of the event log rests on. `sdn.path_service.server` carries the
+messages.
+
+Connections are numbers that the caller gives; messages come back as (connection, message). A commodity is what one
+device sends to one peer; its lanes all go along one path, by ports that the switches' hash sends there.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from netmodel import ROCE_PORT, EcmpHash, Link, OvsHash, Topology
+from sdn.foresight import Announced, Failure, Forecast, Precomputed, failures, plan_after
+from sdn.path_service.messages import (
+    Announce,
+    Assign,
+    Error,
+    Hello,
+    HostMessage,
+    Measured,
+    Ping,
+    Pong,
+    Release,
+    Report,
+    ServiceMessage,
+)
+from sdn.path_service.planning import LIVE, LivePlan
+from sdn.path_service.ports import PortTables, Way
+from sdn.planners import UNREACHABLE, Clos, Incremental, Plan, Route, cabling, repair
+from sdn.planners.cabling import LinkIndex
+
+Sends: TypeAlias = list[tuple[int, ServiceMessage]]
+Peer: TypeAlias = tuple[str, int]
+"""Address and UDP port that a device receives on."""
+
+MAX_OPEN = 4096
+"""Elephants that one connection may have open."""
+AHEAD_S = 0.1
+"""How long before its start an expected elephant is given its path."""
+
+REROUTES_PER_S = 1000.0
+"""Running elephants that may be moved in the long run, for the sake of others that come and go."""
+MAX_REROUTES = 16
+"""By one arrival or departure. With one commodity per link the optimum takes up to ToRs - 1."""
+
+_MOST_TOLD = 4 * MAX_OPEN
+_MOST_FRESH = 10_000  # changes since plans for failures were looked at; beyond, all of them are made anew
+_SIFTED = 256  # of which so many are looked at in one event
+_SLICE = 16  # commodities whose ports are looked up in one event, when a failure has changed those of many
+_RATE_STEP = 0.01  # rates that change by less are not told again
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a controller decides. Raises ValueError for an unknown planner."""
+
+    planner: str = "optimal"
+    foresight: bool = False
+    """Learn what repeats, and give paths before they are asked for."""
+    rates: bool = False
+    """Tell every elephant its max-min fair rate as a limit."""
+
+    def __post_init__(self) -> None:
+        if self.planner not in LIVE:
+            raise ValueError(f"planner {self.planner!r} is none of {', '.join(LIVE)}")
+
+
+class _Door:
+    """Where packets are received: an address and UDP port of the fabric, and who is there and sends there."""
+
+    __slots__ = ("at", "nic", "receivers", "towards")
+
+    def __init__(self, at: Peer, nic: int) -> None:
+        self.at = at
+        self.nic = nic
+        self.receivers: dict[int, _Client] = {}  # by connection
+        self.towards: dict[_Flow, None] = {}
+
+
+class _Client:
+    """A connection that has said hello."""
+
+    __slots__ = ("conn", "door", "flows", "generation", "key", "lanes", "nic", "open", "told")
+
+    def __init__(self, conn: int, hello: Hello, door: _Door) -> None:
+        self.conn = conn
+        self.key = hello.device, hello.instance
+        self.door = door
+        self.nic = door.nic
+        self.lanes = hello.lanes
+        self.generation = 0
+        self.open: dict[int, _Flow] = {}
+        self.flows: dict[_Door, _Flow] = {}
+        self.told: dict[Peer, list[int]] = {}  # the ports last told towards each peer
+
+
+class _Flow:
+    """A commodity: open elephants of one client to one peer, or one that is expected."""
+
+    __slots__ = (
+        "announced",
+        "client",
+        "door",
+        "measured_bps",
+        "nic",
+        "number",
+        "peer",
+        "rate_bps",
+        "since_s",
+        "until_s",
+        "way",
+    )
+
+    def __init__(self, client: _Client, door: _Door, route: Route, now_s: float) -> None:
+        self.client = client
+        self.door = door  # the peer's, as are the next two
+        self.peer = door.at
+        self.nic = door.nic
+        self.number = route.commodity
+        self.way: Way = route[1:]
+        self.announced: dict[int, Announce] = {}
+        self.since_s = now_s
+        self.until_s = now_s  # when an expected one that nobody announces is given up
+        self.rate_bps: float | None = None
+        self.measured_bps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Detours:
+    """What to do about one failure: who goes where instead, and all ports as they are then."""
+
+    ways: dict[tuple[tuple[str, str], Peer], tuple[Way, Way]]
+    """Of a commodity, by its client's key and its peer: the way that it has, and the one to take instead."""
+    ports: PortTables
+
+    def of(self, flow: _Flow) -> Way | None:
+        """The way to take instead; None when nothing was planned for one that goes as this one does."""
+        known = self.ways.get((flow.client.key, flow.peer))
+        return known[1] if known is not None and known[0] == flow.way else None
+
+
+class Controller:
+    """One fabric, its hosts and their elephants. Not for several threads at once.
+
+    `ecmp_hash` is what the switches hash with. Raises ValueError when the topology is not a two-level leaf-spine.
+    """
+
+    def __init__(self, topology: Topology, options: Options | None = None, ecmp_hash: EcmpHash | None = None) -> None:
+        self.topology = topology
+        self.options = options or Options()
+        self.counts: Counter[str] = Counter()
+        self._cables = cabling(topology)
+        self._whole = self._cables.fabric
+        self._reroutes = REROUTES_PER_S  # left, at most a second's
+        self._reroutes_s = 0.0  # when that was counted
+        self._plan: LivePlan = LIVE[self.options.planner](self._whole)
+        self._ports = PortTables(self._cables, ecmp_hash or OvsHash())
+        self._tor: list[int] = self._whole.nic_tor.tolist()
+        self._nic_at = {str(IPv4Address(int(a))): nic for nic, a in enumerate(self._cables.addresses)}
+        self._dead: frozenset[Link] = frozenset()
+        self._clients: dict[int, _Client] = {}
+        self._instances: dict[tuple[str, str], _Client] = {}
+        self._doors: dict[Peer, _Door] = {}  # those with a receiver, or a sender
+        self._flows: dict[int, _Flow] = {}
+        self._stale: deque[_Flow] = deque()  # commodities whose ports have to be looked up anew
+        self._expected: dict[_Flow, None] = {}
+        self._forecast = Forecast() if self.options.foresight else None
+        self._rates_due = False
+        self._snapshot: Plan | None = None
+        self._prepared = Precomputed[Failure, _Detours](self._cases, self._prepare)
+        self._fresh: deque[_Flow] = deque(maxlen=_MOST_FRESH)  # commodities that came or moved since `_sift`
+        self._cut: set[_Flow] = set()  # commodities whose path died and who have not been told
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def knows(self, device: str) -> bool:
+        """Whether the topology has a NIC with this address."""
+        return device in self._nic_at
+
+    def connect(self, now_s: float, conn: int, hello: Hello) -> tuple[Sends, int | None]:
+        """A device has said hello, and `knows` it. Also the connection that it replaces, which is to be closed."""
+        old = self._instances.get((hello.device, hello.instance))
+        sends: Sends = [] if old is None else self.disconnect(now_s, old.conn)
+        door = self._door((hello.device, hello.udp_port), self._nic_at[hello.device])
+        client = _Client(conn, hello, door)
+        self._clients[conn] = self._instances[client.key] = door.receivers[conn] = client
+        for flow in list(door.towards):
+            self._tell_reverse(flow, sends)
+        self.counts["hellos"] += 1
+        return sends, None if old is None else old.conn
+
+    def disconnect(self, now_s: float, conn: int) -> Sends:
+        """A connection is gone, and with it its elephants: its device is back on ECMP."""
+        client = self._clients.pop(conn, None)
+        sends: Sends = []
+        if client is None:
+            return sends
+        del self._instances[client.key]
+        del client.door.receivers[conn]
+        for flow in list(client.flows.values()):
+            self._remove(now_s, flow, sends)
+        self._leave(client.door)
+        return sends
+
+    def handle(self, now_s: float, conn: int, message: HostMessage) -> Sends:
+        """A message other than hello of a connection that has said hello."""
+        client = self._clients[conn]
+        sends: Sends = []
+        if type(message) is Announce:  # these two are all but all
+            self._announce(now_s, client, message, sends)
+            return sends
+        if type(message) is Release:
+            self._release(now_s, client, message.id, sends)
+            return sends
+        match message:
+            case Measured():
+                for one in message.flows:
+                    flow = client.open.get(one.id)
+                    if flow is not None and one.seconds > 0:
+                        flow.measured_bps = 8 * one.bytes / one.seconds
+            case Report():
+                self.counts[f"left by {message.reason}"] += 1
+            case Ping():
+                sends.append((conn, Pong(message.nonce)))
+            case _:
+                raise ValueError("hello comes once, and first")
+        return sends
+
+    def link(self, now_s: float, links: Iterable[Link], up: bool) -> Sends:
+        """Links between leaves and spines have gone down, or come back. Raises KeyError for any other link."""
+        dead = self._dead - set(links) if up else self._dead | set(links)
+        changed = dead ^ self._dead
+        if not changed:
+            return []
+        before = self._plan.fabric
+        numbers = {self._cables.link(link) for link in changed}
+        case = self._failure_of(sorted(numbers), up)
+        detours = self._prepared.for_failure(case) if case is not None else None
+        fabric = self._cables.without(dead).fabric
+        cut = [] if up else [flow for flow in self._flows.values() if self._crosses(flow, numbers)]
+        self._dead = dead
+        if detours is not None:
+            moved = self._take(detours, fabric, cut)
+        else:
+            self._ports = self._ports.around(fabric)
+            self._plan.max_reroutes = None
+            moved = self._moved(self._plan.refit(fabric))
+        self.counts["elephants cut"] += len(cut)
+        self._cut.update(cut)
+        self._prepared.restart()
+        self._changed()
+        # Whose path is gone goes first; then all whose switches hash over other members now.
+        touched = np.any(before.link_rate_bps != fabric.link_rate_bps, axis=(1, 2))[self._whole.nic_tor].tolist()
+        rest = [flow for flow in self._flows.values() if touched[flow.client.nic] or touched[flow.nic]]
+        self._stale = deque(dict.fromkeys((*cut, *moved, *rest, *self._stale)))
+        self.counts["links changed"] += len(changed)
+        return self._tell_stale()
+
+    def tick(self, now_s: float) -> Sends:
+        """Time has passed: what is due by itself. `busy` tells whether to come back at once."""
+        sends = self._tell_stale()
+        if self._forecast is not None:
+            self._foresee(self._forecast, now_s, sends)
+        if self.options.rates and self._rates_due and not self._stale:
+            self._tell_rates(sends)
+        return sends
+
+    @property
+    def busy(self) -> bool:
+        """Whether a tick has work that should not wait."""
+        return bool(self._stale)
+
+    def prepare(self) -> bool:
+        """With time to spare: makes the plan for one more failure. False when there are all.
+
+        Like an event, for a replay: a plan that was ready may be another than one made when it is needed.
+        """
+        if not isinstance(self._plan, Incremental) or self._stale:
+            return False
+        return self._sift() or self._prepared.step()
+
+    # -- elephants -----------------------------------------------------------------------------------------------------
+
+    def _announce(self, now_s: float, client: _Client, message: Announce, sends: Sends) -> None:
+        self.counts["announced"] += 1
+        peer = message.peer, message.peer_port
+        known = client.open.get(message.id)
+        if known is not None and known.peer != peer:  # the id is used again, for another: the release was lost
+            self._release(now_s, client, message.id, sends)
+        if self._forecast is not None and known is None:
+            event = (message.job, client.key[0], message.peer, message.bytes, message.repeat_s)
+            self._forecast.observe(Announced(now_s, *event))
+        if len(client.open) >= MAX_OPEN and message.id not in client.open:
+            self.counts["refused"] += 1
+            sends.append((client.conn, _busy(f"{MAX_OPEN} elephants are open: release some before announcing more")))
+            return
+        door = self._doors.get(peer)
+        flow = None if door is None else client.flows.get(door)
+        if flow is None:
+            nic = self._nic_at.get(message.peer) if door is None else door.nic
+            if nic is None or nic == client.nic:
+                self.counts["unknown peers"] += 1
+                self._tell(client, peer, [], message.id, None, sends)
+                return
+            flow = self._arrived(now_s, client, door or self._door(peer, nic), sends)
+        elif not flow.announced:
+            flow.since_s = now_s
+            self._expected.pop(flow, None)
+        flow.announced.pop(message.id, None)  # the newest comes last
+        flow.announced[message.id] = message
+        client.open[message.id] = flow
+        ports = self._ports.ports(client.nic, flow.nic, flow.way, client.lanes, message.peer_port)
+        self._tell(client, peer, ports, message.id, flow.rate_bps, sends)
+        self._tell_reverse(flow, sends)
+
+    def _release(self, now_s: float, client: _Client, number: int, sends: Sends) -> None:
+        flow = client.open.pop(number, None)
+        if flow is None:  # it crossed the loss of the connection, or was refused
+            self.counts["unknown releases"] += 1
+            return
+        del flow.announced[number]
+        self.counts["released"] += 1
+        if not flow.announced:
+            self._remove(now_s, flow, sends)
+
+    def _door(self, at: Peer, nic: int) -> _Door:
+        door = self._doors.get(at)
+        if door is None:
+            door = self._doors[at] = _Door(at, nic)
+        return door
+
+    def _leave(self, door: _Door) -> None:
+        if not door.receivers and not door.towards:
+            del self._doors[door.at]
+
+    def _arrived(self, now_s: float, client: _Client, door: _Door, sends: Sends) -> _Flow:
+        self._plan.max_reroutes = self._may_move(now_s, spare=0.0)
+        change = self._plan.arrive(client.nic, door.nic)
+        assert change.route is not None  # as always of an arrival
+        flow = _Flow(client, door, change.route, now_s)
+        client.flows[door] = self._flows[flow.number] = flow
+        door.towards[flow] = None
+        self._fresh.append(flow)
+        self._changed()
+        if change.moved:
+            self._push(change.moved, sends)
+        return flow
+
+    def _remove(self, now_s: float, flow: _Flow, sends: Sends) -> None:
+        client = flow.client
+        for number in flow.announced:
+            client.open.pop(number, None)
+        door = flow.door
+        del client.flows[door], self._flows[flow.number], door.towards[flow]
+        if self._expected:
+            self._expected.pop(flow, None)
+        if self._cut:
+            self._cut.discard(flow)
+        # A departure makes room; what it leaves uneven is mended when there is little else to move.
+        self._plan.max_reroutes = self._may_move(now_s, spare=REROUTES_PER_S / 2)
+        change = self._plan.depart(flow.number)
+        self._changed()
+        if change.moved:
+            self._push(change.moved, sends)
+        # Its lanes carry the acknowledgements of what comes from there, if anything does.
+        for other in door.receivers.values():
+            back = other.flows.get(client.door)
+            if back is not None:
+                self._tell_reverse(back, sends)
+        self._leave(door)
+
+    def _may_move(self, now_s: float, spare: float) -> int:
+        """How many others may be rerouted now, keeping `spare` for later."""
+        left = self._reroutes + (now_s - self._reroutes_s) * REROUTES_PER_S
+        self._reroutes = left = left if left < REROUTES_PER_S else REROUTES_PER_S
+        self._reroutes_s = now_s
+        left -= spare
+        return MAX_REROUTES if left >= MAX_REROUTES else int(left) if left > 0 else 0
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def _push(self, routes: Iterable[Route], sends: Sends) -> None:
+        for flow in self._moved(routes):
+            self._tell_again(flow, sends)
+
+    def _moved(self, routes: Iterable[Route]) -> list[_Flow]:
+        """Takes in new routes; whose they are."""
+        moved = []
+        for route in routes:
+            flow = self._flows[route.commodity]
+            flow.way = route[1:]
+            moved.append(flow)
+        self._fresh.extend(moved)
+        self.counts["moved"] += len(moved)
+        self._reroutes -= len(moved)
+        return moved
+
+    def _tell_again(self, flow: _Flow, sends: Sends) -> None:
+        """Its ports, to both ends, unless they know them."""
+        client = flow.client
+        ports = self._ports.ports(client.nic, flow.nic, flow.way, client.lanes, flow.peer[1])
+        cut = flow in self._cut
+        if cut or client.told.get(flow.peer) is not ports:
+            self._cut.discard(flow)
+            self._tell(client, flow.peer, ports, next(reversed(flow.announced), None), flow.rate_bps, sends, cut)
+            self.counts["pushed"] += 1
+        self._tell_reverse(flow, sends)
+
+    def _tell_reverse(self, flow: _Flow, sends: Sends) -> None:
+        """The way back of a commodity's acknowledgements, over the same links, unless the peer knows it."""
+        client = flow.client
+        here = client.door
+        spine, up, down = flow.way
+        for receiver in flow.door.receivers.values():
+            if here in receiver.flows:  # its lanes to us carry an elephant of its own
+                continue
+            ports = self._ports.ports(flow.nic, client.nic, (spine, down, up), receiver.lanes, here.at[1])
+            if receiver.told.get(here.at) is not ports:
+                self._tell(receiver, here.at, ports, None, None, sends)
+                self.counts["pushed"] += 1
+
+    def _tell(
+        self,
+        client: _Client,
+        peer: Peer,
+        ports: list[int],
+        number: int | None,
+        rate_bps: float | None,
+        sends: Sends,
+        cut: bool = False,
+    ) -> None:
+        client.generation += 1
+        if len(client.told) >= _MOST_TOLD:
+            client.told.clear()
+        client.told[peer] = ports
+        sends.append((client.conn, Assign(peer[0], ports, client.generation, rate_bps, number, peer[1], cut)))
+
+    def _tell_stale(self) -> Sends:
+        sends: Sends = []
+        for _ in range(min(_SLICE, len(self._stale))):
+            flow = self._stale.popleft()
+            if flow.client.flows.get(flow.door) is flow:  # it may have ended
+                self._tell_again(flow, sends)
+        return sends
+
+    def _tell_rates(self, sends: Sends) -> None:
+        self._rates_due = False
+        rates = self._plan.plan().rates.tolist()
+        for number, rate_bps in zip(self._plan.numbers(), rates, strict=True):
+            flow = self._flows[number]
+            if flow.announced and abs((flow.rate_bps or 0) - rate_bps) > _RATE_STEP * rate_bps:
+                flow.rate_bps = rate_bps
+                ports = self._ports.ports(flow.client.nic, flow.nic, flow.way, flow.client.lanes, flow.peer[1])
+                self._tell(flow.client, flow.peer, ports, next(reversed(flow.announced)), rate_bps, sends)
+                self.counts["pushed"] += 1
+
+    # -- ahead of time -------------------------------------------------------------------------------------------------
+
+    def _foresee(self, forecast: Forecast, now_s: float, sends: Sends) -> None:
+        for flow in [flow for flow in self._expected if flow.until_s < now_s]:
+            self._remove(now_s, flow, sends)
+        for coming in forecast.expected(now_s, AHEAD_S):
+            here = self._doors.get((coming.src, ROCE_PORT))
+            sender = None if here is None else next(iter(here.receivers.values()), None)
+            nic = self._nic_at.get(coming.dst)
+            if sender is None or nic is None or nic == sender.nic or coming.at_s <= now_s:
+                continue
+            door = self._door((coming.dst, ROCE_PORT), nic)
+            if door in sender.flows:
+                continue
+            flow = self._arrived(now_s, sender, door, sends)
+            flow.until_s = coming.latest_s
+            self._expected[flow] = None
+            self.counts["given ahead"] += 1
+            self._tell_again(flow, sends)
+
+    def _changed(self) -> None:
+        self._rates_due = True
+        self._snapshot = None
+        self._prepared.age()
+
+    def _cases(self) -> list[Failure]:
+        return failures(self._plan.fabric, self._current())
+
+    def _current(self) -> Plan:
+        if self._snapshot is None:
+            self._snapshot = self._plan.plan()
+        return self._snapshot
+
+    def _prepare(self, failure: Failure) -> _Detours:
+        now = self._current()
+        plan = plan_after(now, failure)
+        tables = self._ports.around(plan.fabric)
+        numbers = self._plan.numbers()
+        ways = {}
+        moved = np.flatnonzero((plan.spine != now.spine) | (plan.up != now.up) | (plan.down != now.down))
+        for done, i in enumerate(moved.tolist()):
+            flow = self._flows[numbers[i]]
+            way = spine, up, down = int(plan.spine[i]), int(plan.up[i]), int(plan.down[i])
+            ways[flow.client.key, flow.peer] = flow.way, way
+            if done < _SLICE:  # hashing takes its time
+                tables.ports(flow.client.nic, flow.nic, way, flow.client.lanes, flow.peer[1])
+                for receiver in flow.door.receivers.values():
+                    here = flow.client.door.at
+                    tables.ports(flow.nic, flow.client.nic, (spine, down, up), receiver.lanes, here[1])
+        return _Detours(ways, tables)
+
+    def _sift(self) -> bool:
+        """Drops the plans for failures that do not know what has come or moved since; whether there is more to do."""
+        if len(self._fresh) == _MOST_FRESH:
+            self._fresh.clear()
+            self._prepared.restart()
+        for _ in range(min(_SIFTED, len(self._fresh))):
+            flow = self._fresh.popleft()
+            if self._flows.get(flow.number) is not flow or flow.way[0] < 0:
+                continue
+            spine, up, down = flow.way
+            tor = self._tor
+            for case in (Failure(spine), Failure(spine, tor[flow.client.nic], up), Failure(spine, tor[flow.nic], down)):
+                detours = self._prepared.for_failure(case)
+                if detours is not None and detours.of(flow) is None:
+                    self._prepared.discard(case)
+        return bool(self._fresh)
+
+    def _crosses(self, flow: _Flow, links: set[LinkIndex]) -> bool:
+        spine, up, down = flow.way
+        return (self._tor[flow.client.nic], spine, up) in links or (self._tor[flow.nic], spine, down) in links
+
+    def _take(self, detours: _Detours, fabric: Clos, cut: list[_Flow]) -> list[_Flow]:
+        """Goes over to a plan that was made before, mending it where some of `cut` are not in it; who goes elsewhere.
+
+        Commodities are numbered anew.
+        """
+        assert isinstance(self._plan, Incremental)  # `prepare` makes plans for no other
+        now = self._current()
+        flows = [self._flows[number] for number in self._plan.numbers()]
+        ways = [detours.of(flow) or flow.way for flow in flows]
+        spine, up, down = np.array(ways, dtype=np.int32).reshape(-1, 3).T
+        ready = sum(detours.of(flow) is not None for flow in cut)
+        if ready == len(cut):
+            plan = Plan(fabric, now.commodities, now.planner, spine, up, down, now.bound, now.why)
+            self.counts["prepared plans used"] += 1
+        else:
+            plan = repair(Plan(now.fabric, now.commodities, now.planner, spine, up, down, now.bound, now.why), fabric)
+            self.counts["prepared plans mended"] += 1
+        self.counts["elephants cut, path ready"] += ready
+        self._ports = detours.ports
+        self._plan = Incremental.of(plan)
+        self._flows = dict(enumerate(flows))
+        moved = []
+        columns = (plan.spine.tolist(), plan.up.tolist(), plan.down.tolist())
+        for number, (flow, way) in enumerate(zip(flows, zip(*columns, strict=True), strict=True)):
+            flow.number = number
+            if flow.way != way:
+                flow.way = way
+                moved.append(flow)
+        self.counts["moved"] += len(moved)
+        return moved
+
+    def _failure_of(self, links: list[LinkIndex], up: bool) -> Failure | None:
+        """The single failure that these links' going down is, if it is one."""
+        if up:
+            return None
+        if len(links) == 1:
+            tor, spine, link = links[0]
+            return Failure(spine, tor, link)
+        spines = {spine for _, spine, _ in links}
+        live = np.count_nonzero(self._plan.fabric.link_rate_bps[:, list(spines)])
+        return Failure(spines.pop()) if len(spines) == 1 and live == len(links) else None
+
+    # -- what is asked by people ---------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Figures of the whole, as JSON has them."""
+        plan = self._plan.plan()
+        forecast = None
+        if self._forecast is not None:
+            hits = self._forecast.hit_rate
+            forecast = {**asdict(hits), "rate": hits.rate}
+        cut, ready = self.counts["elephants cut"], self.counts["elephants cut, path ready"]
+        return {
+            "topology": self.topology.name,
+            "options": asdict(self.options),
+            "hosts": len(self._clients),
+            "elephants": sum(len(client.open) for client in self._clients.values()),
+            "commodities": len(self._flows),
+            "unreachable": int(np.count_nonzero(plan.spine == UNREACHABLE)),
+            "slowest_bps": plan.fairness.minimum if len(self._flows) else None,
+            "gap": plan.gap,
+            "dead_links": sorted(f"{link.a} {link.b}" for link in self._dead),
+            "forecast": forecast,
+            "prepared_failures": len(self._prepared),
+            "failover": {"cut": cut, "ready": ready, "rate": ready / cut if cut else None},
+            "counts": dict(sorted(self.counts.items())),
+        }
+
+    def flows(self, most: int) -> list[dict[str, Any]]:
+        """The commodities, oldest first, `most` of them."""
+        listed = []
+        for flow in islice(self._flows.values(), most):
+            client = flow.client
+            newest = next(reversed(flow.announced.values()), None)
+            path = self._cables.path_by(client.nic, flow.nic, *flow.way)
+            listed.append(
+                {
+                    "device": client.key[0],
+                    "peer": flow.peer[0],
+                    "ids": list(flow.announced),
+                    "job": newest.job if newest else "",
+                    "bytes": sum(one.bytes for one in flow.announced.values()),
+                    "since_s": flow.since_s,
+                    "path": [str(port) for port in path or ()],
+                    "ports": self._ports.ports(client.nic, flow.nic, flow.way, client.lanes, flow.peer[1]),
+                    "rate_bps": flow.rate_bps,
+                    "measured_bps": flow.measured_bps,
+                }
+            )
+        return listed
+
+    def paths(self) -> list[dict[str, Any]]:
+        """Every link between a leaf and a spine: how many commodities go up and down by it."""
+        up, down = self._plan.plan().loads
+        listed = []
+        for link in self.topology.links:
+            try:
+                at = self._cables.link(link)
+            except KeyError:  # a host's
+                continue
+            ends = sorted((link.a, link.b), key=lambda end: end.node not in self._cables.tors)
+            listed.append(
+                {
+                    "leaf": str(ends[0]),
+                    "spine": str(ends[1]),
+                    "up": int(up[at]),
+                    "down": int(down[at]),
+                    "dead": link in self._dead,
+                }
+            )
+        return listed
+
+
+def _busy(text: str) -> Error:
+    return Error("busy", text)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event log: everything that a controller decided from, one JSON object a line, and its replay.
+
+The first line, `{"log": 1, ..}`, holds the topology and the options; each other line an event with its time `t`:
+
+    {"t": 1.5, "conn": 7, "hello": {"device": .., "instance": .., "lanes": .., "udp_port": ..}}     never the token
+    {"t": 1.6, "conn": 7, "lines": [..]}         what the host said, as it said it
+    {"t": 1.7, "conn": 7, "gone": true}
+    {"t": 1.8, "links": ["leaf1:5"], "up": false}
+    {"t": 1.9, "tick": true}
+    {"t": 1.9, "prepared": 3}                    so many plans for failures were made, or looked for
+    {"t": 2.0, "dropped": 120}                   events that were too many to write: what follows is not the whole
+
+A thread writes it, so that no answer waits for a disk. A file that is full is renamed to FILE.1 and a new one begun,
+in the middle of things: only the first of a service's files can be replayed.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from netmodel import EcmpHash, Link, PortRef, Topology, TopologySpec, dump_topology, parse_yaml
+from sdn.path_service.controller import Controller, Options, Sends
+from sdn.path_service.messages import Hello, from_host
+
+VERSION = 1
+MAX_FILE_BYTES = 1 << 30
+MAX_WAITING_BYTES = 64 << 20
+"""Beyond this, events are dropped and counted instead."""
+
+
+class Journal:
+    """Writes an event log. A context manager. Raises OSError when `path` cannot be written.
+
+    Nothing here blocks or raises once it is open: what cannot be written is dropped, and `dropped` counts it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        topology: Topology,
+        options: Options,
+        *,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        every_s: float = 0.2,
+    ) -> None:
+        self.dropped = 0
+        self._path = path
+        self._max_file_bytes = max_file_bytes
+        self._max_waiting_bytes = max_waiting_bytes
+        self._file = _created(path)
+        self._head = _line({"log": VERSION, "options": asdict(options), "topology": dump_topology(topology)})
+        self._file.write(self._head)
+        self._every_s = every_s
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._lost = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="event log", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self._ended.set()
+        self._thread.join()
+        self._file.close()
+
+    def hello(self, now_s: float, conn: int, hello: Hello) -> None:
+        said = {"device": hello.device, "instance": hello.instance, "lanes": hello.lanes, "udp_port": hello.udp_port}
+        self._add(_line({"t": now_s, "conn": conn, "hello": said}))
+
+    def said(self, now_s: float, conn: int, lines: Iterable[bytes | bytearray]) -> None:
+        """Lines that are messages, each of them JSON."""
+        self._add(b'{"t":%.6f,"conn":%d,"lines":[%b]}\n' % (now_s, conn, b",".join(lines)))
+
+    def gone(self, now_s: float, conn: int) -> None:
+        self._add(b'{"t":%.6f,"conn":%d,"gone":true}\n' % (now_s, conn))
+
+    def links(self, now_s: float, links: Iterable[Link], up: bool) -> None:
+        self._add(_line({"t": now_s, "links": [str(link.a) for link in links], "up": up}))
+
+    def tick(self, now_s: float) -> None:
+        self._add(b'{"t":%.6f,"tick":true}\n' % now_s)
+
+    def prepared(self, now_s: float, count: int) -> None:
+        self._add(b'{"t":%.6f,"prepared":%d}\n' % (now_s, count))
+
+    def _add(self, line: bytes) -> None:
+        if self._waiting_bytes + len(line) > self._max_waiting_bytes:
+            self.dropped += 1
+            self._lost += 1
+            return
+        if self._lost:
+            line = b'{"t":0,"dropped":%d}\n%b' % (self._lost, line)
+            self._lost = 0
+        self._waiting_bytes += len(line)
+        self._waiting.append(line)
+
+    def _write(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(self._every_s)
+            waiting, self._waiting = self._waiting, []
+            self._waiting_bytes = 0
+            try:
+                self._file.write(b"".join(waiting))
+                self._file.flush()
+                if self._file.tell() > self._max_file_bytes and not ended:
+                    self._begin_anew()
+            except (OSError, ValueError):  # a full disk stops the log, not the service
+                self.dropped += len(waiting)
+
+    def _begin_anew(self) -> None:
+        self._file.close()
+        self._path.replace(self._path.with_name(self._path.name + ".1"))
+        self._file = _created(self._path)
+        self._file.write(self._head)
+
+
+class LogError(ValueError):
+    """A file is no event log, or not a whole one; says where and why."""
+
+
+class _Entry(msgspec.Struct):
+    """An event, with lines as hosts wrote them."""
+
+    t: float
+    conn: int = -1
+    hello: dict[str, Any] | None = None
+    lines: list[msgspec.Raw] | None = None
+    gone: bool = False
+    links: list[str] | None = None
+    up: bool = False
+    prepared: int = 0
+    dropped: int = 0
+
+
+def replay(path: Path, ecmp_hash: EcmpHash | None = None) -> Iterator[tuple[Controller, float, Sends]]:
+    """Puts a log's events to a new controller, one after the other: it, the time, and the messages that followed.
+
+    Raises LogError, OSError.
+    """
+    decoder = msgspec.json.Decoder(_Entry)
+    controller: Controller | None = None
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                if controller is None:
+                    controller = _begun(msgspec.json.decode(line), ecmp_hash)
+                    continue
+                entry = decoder.decode(line)
+                sends = _done(controller, entry)
+            except (KeyError, TypeError, ValueError) as error:
+                raise LogError(f"{path}:{number}: {error}") from error
+            yield controller, entry.t, sends
+
+
+def _begun(head: Any, ecmp_hash: EcmpHash | None) -> Controller:
+    if not isinstance(head, dict) or head.get("log") != VERSION:
+        raise ValueError(f"this is no event log of version {VERSION}")
+    topology = parse_yaml(head["topology"], TopologySpec, file="topology").topology
+    return Controller(topology, Options(**head["options"]), ecmp_hash)
+
+
+def _done(controller: Controller, entry: _Entry) -> Sends:
+    if entry.dropped:
+        raise ValueError(f"{entry.dropped} events are missing here")
+    if entry.hello is not None:
+        return controller.connect(entry.t, entry.conn, Hello(version=1, token="-", **entry.hello))[0]
+    if entry.lines is not None:
+        sends: Sends = []
+        for said in entry.lines:
+            sends += controller.handle(entry.t, entry.conn, from_host(bytes(said)))
+        return sends
+    for _ in range(entry.prepared):
+        controller.prepare()
+    if entry.prepared:
+        return []
+    if entry.gone:
+        return controller.disconnect(entry.t, entry.conn)
+    if entry.links is not None:
+        links = [controller.topology.link_at(_port(name)) for name in entry.links]
+        return controller.link(entry.t, links, entry.up)
+    return controller.tick(entry.t)
+
+
+def _port(name: str) -> PortRef:
+    node, _, port = name.rpartition(":")
+    return PortRef(node, int(port))
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def _created(path: Path) -> BinaryIO:
+    """An empty file that only this user may read: it tells who sends to whom."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links by the names that people write."""
+
+from itertools import chain
+
+from netmodel import Link, Topology
+
+
+def links_named(topology: Topology, name: str) -> tuple[Link, ...]:
+    """The links between leaves and spines that `name` stands for, in the topology's order.
+
+    A port of either end ("leaf1:5"), two switches ("leaf1-spine2": all links between them), or one switch ("spine2":
+    all its links to the other level). Raises KeyError, with a sentence, when there are none.
+    """
+    switches = {switch.name for switch in topology.switches}
+    fabric = [link for link in topology.links if {link.a.node, link.b.node} <= switches]
+    halves = (name[:i] for i, letter in enumerate(name) if letter == "-")
+    pairs = [{half, name[len(half) + 1 :]} for half in halves]
+    found = tuple(
+        link
+        for link in fabric
+        if name in chain.from_iterable((str(end), end.node) for end in (link.a, link.b))
+        or {link.a.node, link.b.node} in pairs
+    )
+    if not found:
+        example = f"{fabric[0].a} or {fabric[0].a.node}-{fabric[0].b.node}" if fabric else "none: it has no spine"
+        raise KeyError(f"{name!r} is no link between a leaf and a spine of {topology.name}; such a link is {example}")
+    return found

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planners that are asked again and again while commodities come and go: one interface for all of `PLANNERS`."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+
+from sdn.planners import LOCAL, PLANNERS, Change, Clos, Commodities, Incremental, Plan, Route, ecmp
+
+
+class LivePlan(Protocol):
+    """A plan kept up. Commodities have numbers that are never used again; `sdn.planners.Incremental` is one."""
+
+    max_reroutes: int | None
+    """Others that the next arrival or departure may move, for planners that can do with fewer."""
+
+    @property
+    def fabric(self) -> Clos: ...
+
+    def arrive(self, src: int, dst: int) -> Change:
+        """One more commodity, from NIC `src` to NIC `dst`, of the same demand as all others."""
+        ...
+
+    def depart(self, commodity: int) -> Change:
+        """One less."""
+        ...
+
+    def refit(self, fabric: Clos) -> tuple[Route, ...]:
+        """Other links are dead now; the routes that changed."""
+        ...
+
+    def numbers(self) -> list[int]:
+        """The commodities, in the order of `plan()`."""
+        ...
+
+    def plan(self) -> Plan: ...
+
+
+class _Book:
+    """Which commodities there are, in the order of arrival, by numbers that are never used again."""
+
+    def __init__(self) -> None:
+        self.ends: dict[int, tuple[int, int]] = {}
+        """Source and destination NIC."""
+        self._next = 0
+
+    def enter(self, src: int, dst: int) -> int:
+        number, self._next = self._next, self._next + 1
+        self.ends[number] = src, dst
+        return number
+
+    def commodities(self) -> Commodities:
+        ends = self.ends.values()
+        return Commodities.of([src for src, _ in ends], [dst for _, dst in ends])
+
+
+class Afresh:
+    """Everything is planned afresh, in the order of arrival, at every change: greedy, annealing, ilp.
+
+    Linear in the commodities at every change, or worse: for hundreds of them, not for thousands.
+    """
+
+    def __init__(self, planner: Callable[[Clos, Commodities], Plan], fabric: Clos) -> None:
+        self.max_reroutes: int | None = None
+        self._planner = planner
+        self._fabric = fabric
+        self._book = _Book()
+        self._routes: dict[int, Route] = {}
+
+    @property
+    def fabric(self) -> Clos:
+        return self._fabric
+
+    def arrive(self, src: int, dst: int) -> Change:
+        number = self._book.enter(src, dst)
+        changed = self._replan()
+        route = self._routes[number]
+        return Change(route, tuple(other for other in changed if other is not route))
+
+    def depart(self, commodity: int) -> Change:
+        del self._book.ends[commodity]
+        return Change(None, self._replan())
+
+    def refit(self, fabric: Clos) -> tuple[Route, ...]:
+        self._fabric = fabric
+        return self._replan()
+
+    def numbers(self) -> list[int]:
+        return list(self._book.ends)
+
+    def plan(self) -> Plan:
+        return self._planner(self._fabric, self._book.commodities())
+
+    def _replan(self) -> tuple[Route, ...]:
+        plan = self.plan()
+        columns = (plan.spine.tolist(), plan.up.tolist(), plan.down.tolist())
+        fresh = {n: Route(n, *way) for n, way in zip(self._book.ends, zip(*columns, strict=True), strict=True)}
+        changed = tuple(route for n, route in fresh.items() if self._routes.get(n) != route)
+        self._routes = fresh
+        return changed
+
+
+class AtRandom:
+    """ECMP: every commodity on an equal-cost path at random, by itself. Reroutes only what has lost its path."""
+
+    def __init__(self, fabric: Clos) -> None:
+        self.max_reroutes: int | None = None
+        self._fabric = fabric
+        self._book = _Book()
+        self._routes: dict[int, Route] = {}
+
+    @property
+    def fabric(self) -> Clos:
+        return self._fabric
+
+    def arrive(self, src: int, dst: int) -> Change:
+        return Change(self._place(self._book.enter(src, dst)), ())
+
+    def depart(self, commodity: int) -> Change:
+        del self._book.ends[commodity], self._routes[commodity]
+        return Change(None, ())
+
+    def refit(self, fabric: Clos) -> tuple[Route, ...]:
+        self._fabric = fabric
+        return tuple(self._place(number) for number, route in self._routes.items() if not self._works(number, route))
+
+    def numbers(self) -> list[int]:
+        return list(self._book.ends)
+
+    def plan(self) -> Plan:
+        asked = self._book.commodities()
+        plan = ecmp(self._fabric, asked)
+        spine, up, down = np.array([route[1:] for route in self._routes.values()], dtype=np.int32).reshape(-1, 3).T
+        return Plan(self._fabric, asked, "ecmp", spine, up, down, plan.bound, plan.why)
+
+    def _place(self, number: int) -> Route:
+        alone = ecmp(self._fabric, Commodities.of(*([end] for end in self._book.ends[number])), seed=number)
+        route = self._routes[number] = Route(number, int(alone.spine[0]), int(alone.up[0]), int(alone.down[0]))
+        return route
+
+    def _works(self, number: int, route: Route) -> bool:
+        if route.spine < 0:
+            return route.spine == LOCAL
+        src, dst = (int(self._fabric.nic_tor[end]) for end in self._book.ends[number])
+        rate = self._fabric.link_rate_bps
+        return bool(rate[src, route.spine, route.up] > 0 and rate[dst, route.spine, route.down] > 0)
+
+
+LIVE: MappingProxyType[str, Callable[[Clos], LivePlan]] = MappingProxyType(
+    {
+        "optimal": Incremental,
+        "greedy": lambda fabric: Afresh(PLANNERS["greedy"], fabric),
+        "annealing": lambda fabric: Afresh(PLANNERS["annealing"], fabric),
+        "ilp": lambda fabric: Afresh(PLANNERS["ilp"], fabric),
+        "ecmp": AtRandom,
+    }
+)
+"""Every planner of `sdn.planners.PLANNERS`, kept up."""

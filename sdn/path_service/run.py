@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole controller process: loads, listens, serves until it is told to stop."""
+
+import asyncio
+import gc
+import resource
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from netmodel import EcmpHash, Topology
+from sdn.path_service.admin import listen
+from sdn.path_service.controller import Controller, Options
+from sdn.path_service.journal import Journal
+from sdn.path_service.server import Limits, Service
+
+_GARBAGE = 50_000  # objects more than there were, for the collector to look at the youngest
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a controller listens."""
+
+    address: str
+    port: int
+    """0: one of the kernel's choice."""
+    admin: Path
+    """The operator's Unix socket."""
+
+
+def serve(
+    topology: Topology,
+    options: Options,
+    token: str,
+    place: Place,
+    *,
+    ecmp_hash: EcmpHash | None = None,
+    event_log: Path | None = None,
+    limits: Limits | None = None,
+    ready: Callable[[str, int], None] = lambda address, port: None,
+) -> None:
+    """Serves until SIGINT or SIGTERM; `ready` is called with the address and port when hosts can connect.
+
+    Raises OSError, AdminError when it cannot listen or write, ValueError for a topology that is no leaf-spine.
+    """
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(topology, options, token, place, ecmp_hash, event_log, limits, ready))
+
+
+def raise_file_limit() -> int:
+    """Lets this process have as many descriptors as it may; how many those are."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+async def _serve(
+    topology: Topology,
+    options: Options,
+    token: str,
+    place: Place,
+    ecmp_hash: EcmpHash | None,
+    event_log: Path | None,
+    limits: Limits | None,
+    ready: Callable[[str, int], None],
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with ExitStack() as files:
+        journal = files.enter_context(Journal(event_log, topology, options)) if event_log else None
+        service = Service(Controller(topology, options, ecmp_hash), token, limits=limits, journal=journal)
+        async with AsyncExitStack() as doors:
+            doors.push_async_callback(service.close)
+            at = await service.start(place.address, place.port)
+            doors.push_async_callback(await listen(service, token, place.admin))
+            # Nothing that comes and goes is in a cycle: collections find nothing, and a full one would hold up answers.
+            gc.freeze()
+            gc.set_threshold(_GARBAGE, 20, 100)
+            ready(*at)
+            await stop.wait()

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The token that hosts and operators prove themselves by: a file that only its owner may read."""
+
+import os
+import secrets
+from pathlib import Path
+
+_LEAST = 16
+_MOST = 256
+
+
+class TokenError(ValueError):
+    """A token file cannot be used: one sentence says why, and how to mend it."""
+
+
+def read_token(path: Path) -> str:
+    """The token in a file, without the white space around it. Raises TokenError."""
+    try:
+        with path.open(encoding="ascii") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            token = file.read(4 * _MOST).strip()
+    except FileNotFoundError:
+        raise TokenError(f"there is no token file {path}: `paralet controller run` makes one") from None
+    except (OSError, UnicodeError) as error:
+        raise TokenError(f"the token file {path} cannot be read: {error}") from error
+    if mode & 0o077:
+        raise TokenError(f"the token file {path} may be read or written by others: chmod 600 {path}")
+    if not _LEAST <= len(token) <= _MOST or not token.isprintable() or " " in token:
+        raise TokenError(f"the token in {path} must be one word of {_LEAST} to {_MOST} printable characters")
+    return token
+
+
+def make_token(path: Path) -> None:
+    """Writes a fresh token, 256 bits of the kernel's, to a new file. Raises TokenError, FileExistsError."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise TokenError(f"the token file {path} cannot be made: {error}") from error
+    with open(descriptor, "w") as file:
+        file.write(secrets.token_hex(32) + "\n")

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What no plan can better: lower bounds of congestion, with the argument that each rests on."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sdn.planners.grouping import Mask
+from sdn.planners.levels import Levels
+from sdn.planners.model import SAME, Clos, Commodities, Floats, Ints, tors_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """No plan has less congestion than `congestion` (demand per bit/s), because of `why`."""
+
+    congestion: float
+    why: str
+
+
+NOTHING = Bound(0.0, "no commodity needs a spine")
+
+
+def congestion_bound(fabric: Clos, commodities: Commodities) -> Bound:
+    """The best of the cheap bounds: what each ToR must send and take over its live links, and each pair of ToRs.
+
+    With equal demands, commodities are counted whole; otherwise see `weighted_tor`. O(commodities), and
+    O(commodities * log) with unequal demands.
+    """
+    src, dst = tors_of(fabric, commodities)
+    cross = src != dst
+    if fabric.uniform_links is None:
+        cross &= joined(fabric, src, dst)
+    if not cross.any():
+        return NOTHING
+    src, dst, demand = src[cross], dst[cross], commodities.demand[cross]
+    if demand.min() == demand.max():
+        return equal_demands(fabric, src, dst, float(demand[0]))
+    return unequal_demands(fabric, src, dst, demand)
+
+
+def joined(fabric: Clos, src: Ints, dst: Ints) -> Mask:
+    """Whether some spine has a live link to both ToRs, for each pair of ToRs."""
+    live: Mask = fabric.link_rate_bps > 0
+    reach = np.asarray(live.any(axis=2), dtype=np.float32)
+    return np.asarray(np.matmul(reach, reach.T) > 0)[src, dst]
+
+
+def equal_demands(fabric: Clos, src: Ints, dst: Ints, demand: float) -> Bound:
+    """For commodities of one demand between different ToRs."""
+    sent, taken = np.bincount(src, minlength=fabric.tors), np.bincount(dst, minlength=fabric.tors)
+    if (uniform := fabric.uniform_links) is not None:
+        links, rate = uniform[0].size, fabric.link_rate_bps[0, uniform[0][0], uniform[1][0]]
+        busiest = max(int(sent.max()), int(taken.max()))
+        return Bound(-(-busiest // links) * demand / float(rate), _OUT_AND_IN)
+    levels = Levels(fabric.link_rate_bps, demand)
+    tor = float(max(levels.least(sent).max(), levels.least(taken).max()))
+    pair = pair_level(levels, src, dst, tor)
+    return Bound(tor, _OUT_AND_IN) if pair <= tor * (1 + SAME) else Bound(pair, _PAIR)
+
+
+_OUT_AND_IN = "what a ToR sends or takes must share its links to the spines"
+_PAIR = "what goes between two ToRs must share the spines that both have live links to"
+
+
+def pair_level(levels: Levels, src: Ints, dst: Ints, start: float) -> float:
+    """The least level from `start` on at which every pair's commodities fit between its two ToRs, ignoring others."""
+    tors = levels.rate_bps.shape[0]
+    pairs, commodities = np.unique(src.astype(np.int64) * tors + dst, return_counts=True)
+    a, b = pairs // tors, pairs % tors
+    level = start
+    while True:
+        room = levels.room(level)
+        short = np.minimum(room[a], room[b]).sum(axis=1) < commodities
+        if not short.any():
+            return level
+        a, b, commodities = a[short], b[short], commodities[short]
+        level = levels.next(level)
+
+
+def unequal_demands(fabric: Clos, src: Ints, dst: Ints, demand: Floats) -> Bound:
+    """For any commodities between different ToRs."""
+    most = 0.0
+    for tors in (src, dst):
+        order = np.lexsort((-demand, tors))
+        groups, starts = np.unique(tors[order], return_index=True)
+        for tor, mine in zip(groups, np.split(demand[order], starts[1:]), strict=True):
+            rates = fabric.link_rate_bps[tor]
+            most = max(most, weighted_tor(mine, rates[rates > 0]))
+    total = np.bincount(src.astype(np.int64) * fabric.tors + dst, demand)
+    pairs = np.flatnonzero(total)
+    rate = fabric.link_rate_bps.sum(axis=2)
+    shared = np.minimum(rate[pairs // fabric.tors], rate[pairs % fabric.tors]).sum(axis=1)
+    pair = float((total[pairs] / shared).max())
+    return Bound(most, _OUT_AND_IN) if pair <= most * (1 + SAME) else Bound(pair, _PAIR)
+
+
+def weighted_tor(demand: Floats, rate: Floats) -> float:
+    """The congestion that these demands, descending, must cause somewhere on links of these rates, however dealt out.
+
+    The greatest of: the mean; the largest demand on the fastest link; and on n equal links, what the (j + 1) least of
+    the (j n + 1) largest demands add up to, for some j + 1 of those share a link (the bounds of identical parallel
+    machines, S. Martello and P. Toth, "Knapsack Problems", 1990, section 8.3); there whole numbers are rounded up too.
+    """
+    bound = max(demand.sum() / rate.sum(), demand[0] / rate.max())
+    if rate.min() == rate.max():
+        links, one = rate.size, float(rate[0])
+        sums = np.concatenate(([0.0], np.cumsum(demand)))
+        j = np.arange(1, (demand.size - 1) // links + 1)
+        bound = max(bound, float(np.max(sums[j * links + 1] - sums[j * links - j], initial=0.0)) / one)
+        if demand[0] < 2**53 and (demand == np.floor(demand)).all():
+            unit = math.gcd(*map(int, np.unique(demand)))
+            bound = max(bound, -(-int(demand.sum()) // (unit * links)) * unit / one)
+    return float(bound)

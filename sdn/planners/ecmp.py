@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ECMP: what becomes of commodities that nobody plans, by chance or by the very hash of the switches."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel import ENTROPY_PORTS, ROCE_PORT, EcmpHash, FlowFields
+from netmodel.flow import IPPROTO_UDP
+from sdn.planners.bounds import congestion_bound
+from sdn.planners.cabling import Cabling
+from sdn.planners.grouping import Index, groups
+from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Ints, Plan, tors_of
+
+
+def ecmp(fabric: Clos, commodities: Commodities, *, seed: int = 0) -> Plan:
+    """Every commodity on an equal-cost path at random, as a good hash of random source ports would have it.
+
+    Each ToR chooses among all its live links to spines that still reach the destination's ToR, and the spine among its
+    live links to it. The same `seed` gives the same plan.
+    """
+    src, dst = tors_of(fabric, commodities)
+    chance = np.random.default_rng(seed).random((2, len(commodities)))
+    spine, up, down = _nowhere(len(commodities))
+    for _, links, members in _ways_up(fabric, src, dst):
+        if not links.size:
+            spine[members] = UNREACHABLE
+            continue
+        chosen = links[(chance[0, members] * links.size).astype(np.intp)]
+        spine[members], up[members] = chosen // fabric.parallel, chosen % fabric.parallel
+    across = np.flatnonzero(spine >= 0)
+    live = fabric.link_rate_bps[dst[across], spine[across]] > 0  # per commodity: which parallel links come down
+    nth = (chance[1, across] * live.sum(axis=1)).astype(np.intp)
+    down[across] = (np.cumsum(live, axis=1) <= nth[:, None]).sum(axis=1)
+    bound = congestion_bound(fabric, commodities)
+    return Plan(fabric, commodities, "ecmp", spine, up, down, bound.congestion, bound.why)
+
+
+def ecmp_hashed(
+    cabling: Cabling,
+    commodities: Commodities,
+    ecmp_hash: EcmpHash,
+    *,
+    src_port: npt.ArrayLike | None = None,
+    seed: int = 0,
+    dst_port: int = ROCE_PORT,
+) -> Plan:
+    """Every commodity where the switches of a topology send it: `netmodel.path_of` for all of them at once.
+
+    `src_port` are the UDP source ports, by default drawn by `seed` from RoCEv2's range. `ecmp_hash` is what the
+    switches hash with, each with its own seed.
+    """
+    fabric = cabling.fabric
+    src, dst = tors_of(fabric, commodities)
+    if src_port is None:
+        src_port = np.random.default_rng(seed).integers(ENTROPY_PORTS.start, ENTROPY_PORTS.stop, len(commodities))
+    fields = FlowFields(
+        src=cabling.addresses[commodities.src],
+        dst=cabling.addresses[commodities.dst],
+        sport=np.broadcast_to(np.asarray(src_port, dtype=np.uint16), (len(commodities),)),
+        dport=np.array([dst_port], dtype=np.uint16),
+        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+    )
+
+    def selected(members: Index, seed: int, ways: int) -> Index:
+        return ecmp_hash.select(fields.take(members), seed, ways) if ways > 1 else np.zeros(members.size, dtype=np.intp)
+
+    spine, up, down = _nowhere(len(commodities))
+    for tor, links, members in _ways_up(fabric, src, dst):
+        if not links.size:
+            spine[members] = UNREACHABLE
+            continue
+        # A switch numbers the members of a group by its ports.
+        by_port = links[np.argsort(cabling.tor_port[tor].ravel()[links])]
+        chosen = by_port[selected(members, cabling.tor_seed[tor], links.size)]
+        spine[members], up[members] = chosen // fabric.parallel, chosen % fabric.parallel
+    across = np.flatnonzero(spine >= 0)
+    for here in groups(spine[across].astype(np.int64) * fabric.tors + dst[across]):
+        members = across[here]
+        at, goal = spine[members[0]], dst[members[0]]
+        links = np.flatnonzero(fabric.link_rate_bps[goal, at] > 0)
+        by_port = links[np.argsort(cabling.spine_port[goal, at, links])]
+        down[members] = by_port[selected(members, cabling.spine_seed[at], links.size)]
+    bound = congestion_bound(fabric, commodities)
+    return Plan(fabric, commodities, "ecmp", spine, up, down, bound.congestion, bound.why)
+
+
+def _nowhere(commodities: int) -> tuple[Ints, Ints, Ints]:
+    """Spine, up and down of commodities that stay within their ToRs."""
+    return tuple(np.full(commodities, none, dtype=np.int32) for none in (LOCAL, -1, -1))  # type: ignore[return-value]
+
+
+def _ways_up(fabric: Clos, src: Ints, dst: Ints) -> Iterator[tuple[int, Index, Index]]:
+    """(ToR, links, commodities): which of a ToR's links, by spine * parallel + link, its commodities may go up by.
+
+    They depend on the destination's ToR where some link is dead: a ToR avoids spines that do not reach it.
+    """
+    across = np.flatnonzero(src != dst)
+    live = fabric.link_rate_bps > 0
+    everywhere = fabric.uniform_links is not None
+    keys = src[across].astype(np.int64) * fabric.tors + (0 if everywhere else dst[across])
+    for here in groups(keys):
+        members = across[here]
+        tor, goal = int(src[members[0]]), int(dst[members[0]])
+        yield tor, np.flatnonzero(live[tor] & live[goal].any(axis=1)[:, None]), members

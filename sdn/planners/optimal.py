@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exact planner: bipartite edge colouring, and what remains of it where links differ or have failed.
+
+Draw commodities as edges from sending to receiving ToRs. A colouring in which no vertex has two edges of one colour
+gives each commodity an uplink and a downlink of its own, a colour standing for a spine and one of its parallel links.
+König's theorem (Math. Annalen 77, 1916) says that as many colours suffice as a vertex has edges, and de Werra's that
+with fewer colours, S, each vertex of degree d can see each of them ceil(d / S) times at most, which no plan can better.
+"""
+
+import numpy as np
+
+from sdn import _planners
+from sdn.planners.bounds import NOTHING, Bound, congestion_bound, joined
+from sdn.planners.grouping import groups
+from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
+from sdn.planners.restricted import restricted
+from sdn.planners.weighted import weighted
+
+
+def optimal(fabric: Clos, commodities: Commodities, *, order: Ints | None = None, threads: int = 1) -> Plan:
+    """A plan of least congestion: exact, or with a bound that says how far from it the plan may be.
+
+    *Equal demands, every spine alive or dead as a whole, live links equally fast, parallel or not:* exact, not only for
+    the worst ToR but for all at once. In practice linear in the commodities; at worst O(commodities * ToRs * flows per
+    link).
+
+    *Equal demands, single links dead or links of several rates:* see `restricted`. Exact where the uneven links all
+    belong to one spine or, with equal rates, to one ToR; otherwise proved by the bound or given with a gap.
+
+    *Unequal demands:* see `weighted`. NP-hard; a bound and a gap.
+
+    Each connected component is planned apart (Cohen et al., section 3.4.3), so its demands count as equal if only its
+    own are; `threads` threads do the colouring. Where a ToR has more commodities than links, those late in `order`
+    share first, as far as chains allow. The answer depends on the arguments alone.
+    """
+    src, dst = tors_of(fabric, commodities)
+    if fabric.uniform_links is not None and len(commodities) and commodities.demand.min() == commodities.demand.max():
+        spine_of, link_of = fabric.uniform_links
+        colour = _planners.colour(fabric.tors, src, dst, spine_of.size, order, threads)
+        # Colour -1, of commodities within a ToR, picks the entry appended.
+        spine = np.append(spine_of, np.int32(LOCAL))[colour]
+        link = np.append(link_of, np.int32(-1))[colour]
+        bound = congestion_bound(fabric, commodities)
+        return Plan(fabric, commodities, "optimal", spine, link, link, bound.congestion, bound.why)
+    cross = src != dst
+    reached = cross & joined(fabric, src, dst)
+    spine = np.where(cross & ~reached, UNREACHABLE, LOCAL).astype(np.int32)
+    up, down = np.full_like(spine, -1), np.full_like(spine, -1)
+    bound = NOTHING
+    sequence = np.arange(len(commodities)) if order is None else order
+    sequence = sequence[reached[sequence]]
+    component = _planners.components(fabric.tors, src[sequence], dst[sequence])
+    for group in groups(component):
+        members = sequence[group]
+        planned = _component(fabric, src[members], dst[members], commodities.demand[members])
+        spine[members], up[members], down[members], mine = planned
+        bound = max(bound, mine, key=lambda b: b.congestion)
+    return Plan(fabric, commodities, "optimal", spine, up, down, bound.congestion, bound.why)
+
+
+def _component(fabric: Clos, src: Ints, dst: Ints, demand: Floats) -> tuple[Ints, Ints, Ints, Bound]:
+    if demand.min() == demand.max():
+        return restricted(fabric, src, dst, float(demand[0]))
+    return weighted(fabric, src, dst, demand)

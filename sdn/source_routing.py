@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Source routing: the port that a packet enters its leaf by decides the spine. Pure.
+
+"vClos" is X. Han et al., "Isolated Scheduling for Distributed Training Tasks in GPU Clusters", 2023. Its section 5.2:
+leaf m has a one-to-one mapping f_m from host ports to spine ports; a packet for another leaf that comes in by host port
+i leaves by spine port f_m(i), and from the spine there is one way. No hash takes part, so two hosts of one leaf never
+share an uplink, and no two flows share a link at all where
+
+- every leaf sends to one other leaf and no two send to the same (Lemma 5.1; rings, halving-doubling), whatever the
+  f_m; or
+- every host sends to the host a fixed number of hosts further on (pairwise all-to-all, pipelines), and all f_m are
+  alike. The paper proves this for f_m(i) = i; with mappings that differ a leaf can get two flows by one spine.
+
+Parallel links make as many spines of a spine: what comes in by the k-th link of one leaf leaves by the k-th of another.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address
+from typing import Literal
+
+from netmodel import Forwarding, Link, Path, PortRef, Topology, forwarding
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRouting:
+    """`uplinks[leaf][host port]` is the spine port f_m(i); other ports of hosts go by the groups."""
+
+    uplinks: Mapping[str, Mapping[int, int]]
+    kind: Literal["source_routing"] = "source_routing"
+
+    def routes(self, topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
+        """What switches do: `netmodel.forwarding`, with tables for the mapped ports.
+
+        Where the mapped uplink is dead, or the spine has lost the destination, packets go by the groups.
+
+        Raises ValueError for a leaf, host port or spine port that there is not, and for an uplink that two ports share.
+        """
+        _check(topology, self.uplinks)
+        routes = forwarding(topology, dead_links)
+        ingress: dict[PortRef, Mapping[IPv4Address, tuple[int, ...]]] = {
+            PortRef(leaf, port): Preferring(routes.groups[leaf], frozenset({uplink}))
+            for leaf, mapping in self.uplinks.items()
+            for port, uplink in mapping.items()
+        }
+        for port, same in planes(topology).items():
+            ingress[port] = Preferring(routes.groups[port.node], same)
+        return Forwarding(routes.groups, routes.dead_links, ingress)
+
+
+class Preferring(Mapping[IPv4Address, tuple[int, ...]]):
+    """A switch's table in which `ports` win wherever they are among several ways."""
+
+    __slots__ = ("_ports", "_table")
+
+    def __init__(self, table: Mapping[IPv4Address, tuple[int, ...]], ports: frozenset[int]) -> None:
+        self._table, self._ports = table, ports
+
+    def __getitem__(self, address: IPv4Address) -> tuple[int, ...]:
+        ways = self._table[address]
+        return tuple(port for port in ways if port in self._ports) or ways
+
+    def __iter__(self) -> Iterator[IPv4Address]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def in_order(topology: Topology) -> SourceRouting:
+    """The mapping that the paper's proofs use: on every leaf the i-th host port goes by the i-th spine port.
+
+    Raises ValueError for a leaf with more hosts than uplinks.
+    """
+    hosts, uplinks = host_ports(topology), uplink_ports(topology)
+    for leaf, ports in hosts.items():
+        if len(uplinks[leaf]) < len(ports):
+            raise ValueError(
+                f"source routing gives every host an uplink of its own, and {leaf} has {len(ports)} hosts and "
+                f"{len(uplinks[leaf])} uplinks; take a topology with as many uplinks as hosts on each leaf"
+            )
+    return SourceRouting({leaf: dict(zip(ports, uplinks[leaf], strict=False)) for leaf, ports in hosts.items()})
+
+
+def path(topology: Topology, routing: SourceRouting, src: str, dst: str) -> Path:
+    """The way from one host's first NIC to another's, link by link, while all links live.
+
+    The same as `netmodel.path_of` with `routing.routes(topology)`, without tables: for fabrics of thousands of hosts.
+    Raises KeyError for a host that there is not, and for a source whose port is not mapped.
+    """
+    origin, goal = PortRef(topology.host(src).name, 1), topology.peer(PortRef(topology.host(dst).name, 1))
+    entry = topology.peer(origin)
+    if entry.node == goal.node:
+        return origin, goal
+    up = PortRef(entry.node, routing.uplinks[entry.node][entry.port])
+    spine = topology.peer(up)
+    between: defaultdict[str, list[int]] = defaultdict(list)
+    for port, peer in _peers(topology)[spine.node].items():
+        between[peer].append(port)
+    down = between[goal.node][between[entry.node].index(spine.port)]
+    return origin, up, PortRef(spine.node, down), goal
+
+
+def host_ports(topology: Topology) -> dict[str, list[int]]:
+    """The ports that hosts are plugged into, ascending, of every leaf."""
+    return _ports_by_leaf(topology, to_hosts=True)
+
+
+def uplink_ports(topology: Topology) -> dict[str, list[int]]:
+    """The ports to spines, ascending, of every leaf."""
+    return _ports_by_leaf(topology, to_hosts=False)
+
+
+def planes(topology: Topology) -> dict[PortRef, frozenset[int]]:
+    """For every spine port with parallel links beside it: the ports of its plane, the k-th to each leaf."""
+    result = {}
+    for switch in topology.switches:
+        if switch.role != "spine":
+            continue
+        between: defaultdict[str, list[int]] = defaultdict(list)
+        for port, peer in _peers(topology)[switch.name].items():
+            between[peer].append(port)
+        for ports in between.values():
+            for rank, port in enumerate(ports):
+                if max(map(len, between.values())) > 1:
+                    result[PortRef(switch.name, port)] = frozenset(
+                        others[rank] for others in between.values() if rank < len(others)
+                    )
+    return result
+
+
+def _ports_by_leaf(topology: Topology, *, to_hosts: bool) -> dict[str, list[int]]:
+    return {
+        switch.name: [
+            port for port, peer in _peers(topology)[switch.name].items() if topology.has_host(peer) == to_hosts
+        ]
+        for switch in topology.switches
+        if switch.role == "leaf"
+    }
+
+
+def _check(topology: Topology, uplinks: Mapping[str, Mapping[int, int]]) -> None:
+    hosts, spines = host_ports(topology), uplink_ports(topology)
+    for leaf, mapping in uplinks.items():
+        if leaf not in hosts:
+            raise ValueError(f"source routing: topology {topology.name!r} has no leaf {leaf!r}")
+        _check_ports(leaf, "host", mapping, hosts[leaf])
+        _check_ports(leaf, "spine", mapping.values(), spines[leaf])
+        if len(set(mapping.values())) < len(mapping):
+            raise ValueError(f"source routing: two host ports of {leaf} share a spine port; give each its own")
+
+
+def _check_ports(leaf: str, kind: str, ports: Iterable[int], known: list[int]) -> None:
+    for port in ports:
+        if port not in known:
+            raise ValueError(f"source routing: port {port} of {leaf} is not a {kind} port; those are {known}")
+
+
+@lru_cache(maxsize=8)
+def _peers(topology: Topology) -> Mapping[str, Mapping[int, str]]:
+    """What is plugged into every port of every switch, by switch, ports ascending."""
+    peers: dict[str, dict[int, str]] = {switch.name: {} for switch in topology.switches}
+    for link in topology.links:
+        for near, far in ((link.a, link.b), (link.b, link.a)):
+            if near.node in peers:
+                peers[near.node][near.port] = far.node
+    return {switch: dict(sorted(ports.items())) for switch, ports in peers.items()}

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steering: what a controller can be told, while switches run, to put above shortest-path routes. Pure."""
+
+from typing import Annotated, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sdn.isolation.virtual_clos import VirtualClos
+from sdn.source_routing import SourceRouting
+
+Steering: TypeAlias = SourceRouting | VirtualClos
+
+
+class Steer(BaseModel):
+    """An order to the controller, one JSON object per line: take up this steering, or, with null, do without."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steer: Annotated[Steering, Field(discriminator="kind")] | None

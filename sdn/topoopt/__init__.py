@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TopoOpt's algorithms: who is joined to whom by optical circuits, and by which servers packets are relayed. Pure."""
+
+from sdn.topoopt.demand import AllReduceGroup, Demand, data_parallel, dlrm
+from sdn.topoopt.finder import DirectTopology, Layer, Ring, find_topology, split_degree
+from sdn.topoopt.permutations import (
+    Circuit,
+    double_binary_tree,
+    ring,
+    ring_circuits,
+    select_permutations,
+    totient_perms,
+)
+from sdn.topoopt.reconfigure import on_interfaces, reconfigure, two_edge_replacement, utility
+from sdn.topoopt.routing import (
+    PathLengths,
+    Route,
+    Unreachable,
+    bandwidth_tax,
+    coin_change,
+    coin_route,
+    ring_path_lengths,
+    shortest_routes,
+)
+
+__all__ = [
+    "AllReduceGroup",
+    "Circuit",
+    "Demand",
+    "DirectTopology",
+    "Layer",
+    "PathLengths",
+    "Ring",
+    "Route",
+    "Unreachable",
+    "bandwidth_tax",
+    "coin_change",
+    "coin_route",
+    "data_parallel",
+    "dlrm",
+    "double_binary_tree",
+    "find_topology",
+    "on_interfaces",
+    "reconfigure",
+    "ring",
+    "ring_circuits",
+    "ring_path_lengths",
+    "select_permutations",
+    "shortest_routes",
+    "split_degree",
+    "totient_perms",
+    "two_edge_replacement",
+    "utility",
+]

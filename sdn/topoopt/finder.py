@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TopologyFinder (TopoOpt, Algorithm 1): from what a job sends to who is joined to whom, and by which routes.
+
+Interface j of every server is on optical switch j, and a switch joins any transmitter to any receiver. So what is
+found is a layer per interface, a one-to-one mapping of transmitters to receivers: a ring "+p" of all-reduce, which
+needs one interface of each member because it leaves by the transmitter and comes in by the receiver, or a matching for
+the model's parallel parts, whose pairs are joined both ways.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import networkx as nx
+
+from sdn.topoopt.demand import AllReduceGroup, Demand, Matrix
+from sdn.topoopt.permutations import Circuit, ring_circuits, select_permutations, totient_perms
+from sdn.topoopt.routing import Route, Routes, coin_change, coin_route, digraph, shortest_routes
+
+Layer = tuple[Circuit, ...]
+"""The circuits of one interface's optical switch: every server transmits to one at most, and hears one at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A permutation on which a group's all-reduce runs: `stride` counts positions in the group."""
+
+    group: int
+    stride: int
+    interface: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectTopology:
+    """What TopologyFinder returns. `layers[j]` are the circuits between the servers' interfaces j.
+
+    `routes` has an entry for every ordered pair of servers that are in one all-reduce group or exchange anything.
+    """
+
+    servers: int
+    layers: tuple[Layer, ...]
+    rings: tuple[Ring, ...]
+    routes: Routes
+
+    @property
+    def circuits(self) -> tuple[Circuit, ...]:
+        """All circuits, parallel ones as often as they are there."""
+        return tuple(circuit for layer in self.layers for circuit in layer)
+
+
+def split_degree(degree: int, demand: Demand) -> tuple[int, int]:
+    """Interfaces for all-reduce, at least one, and for model-parallel transfers, by shares (Algorithm 1, line 2)."""
+    reduced, parallel = sum(group.sent_bytes for group in demand.groups), float(demand.mp.sum())
+    share = reduced / (reduced + parallel) if reduced + parallel else 1.0
+    # The share's last bits are rounding, which must not cost an interface.
+    for_reduce = max(1, ceil(degree * share - 1e-9))
+    return for_reduce, degree - for_reduce
+
+
+def find_topology(demand: Demand, degree: int, *, mp_routes: int = 2, primes_only: bool = False) -> DirectTopology:
+    """The topology and routes for a job whose servers have `degree` interfaces each.
+
+    Pairs with model-parallel transfers share their `mp_routes` shortest routes; other pairs of a group go by
+    CoinChangeMod. Where we differ from Algorithm 1: groups that share no server share interfaces, since each server
+    would else leave some dark; when no group has all servers a ring of all takes the first interface, for only that
+    keeps everybody in reach; and interfaces for which a group has no further ring go to the matchings.
+
+    Raises ValueError for an impossible degree, and Unreachable when the routes of a group cannot be made.
+    """
+    if degree < 1:
+        raise ValueError(f"a server needs one interface or more, not {degree}")
+    if degree >= demand.servers:
+        raise ValueError(
+            f"degree {degree} is impossible for {demand.servers} servers: each has {demand.servers - 1} others only"
+        )
+    groups = demand.groups
+    everybody = tuple(range(demand.servers))
+    if not any(set(group.members) == set(everybody) for group in groups):
+        groups = (AllReduceGroup(everybody, 0.0), *groups)
+    for_reduce, _ = split_degree(degree, demand)
+    layers, rings = _reduce_layers(groups, for_reduce, primes_only)
+    layers += _matching_layers(demand.mp, degree - len(layers))
+    circuits = [circuit for layer in layers for circuit in layer]
+    return DirectTopology(
+        demand.servers,
+        tuple(layers),
+        tuple(rings),
+        _routes(demand, groups, rings, circuits, mp_routes),
+    )
+
+
+def _reduce_layers(groups: Sequence[AllReduceGroup], degree: int, primes_only: bool) -> tuple[list[Layer], list[Ring]]:
+    """Rings for every group, as many as its share of the traffic (Algorithm 1, lines 5 to 11)."""
+    layers: list[Layer] = []
+    rings: list[Ring] = []
+    packs = _disjoint_packs(groups)
+    unserved = sum(groups[g].sent_bytes for pack in packs for g in pack)
+    for pack in packs:
+        left = degree - len(layers)
+        if left == 0:
+            break
+        sent = sum(groups[g].sent_bytes for g in pack)
+        interfaces = min(left, max(1, ceil(left * sent / unserved - 1e-9))) if unserved else left
+        unserved -= sent
+        strides = {
+            g: select_permutations(len(members), interfaces, totient_perms(len(members), primes_only=primes_only))
+            for g in pack
+            for members in (groups[g].members,)
+        }
+        for k in range(max(len(chosen) for chosen in strides.values())):
+            here = [Ring(g, chosen[k], len(layers)) for g, chosen in strides.items() if k < len(chosen)]
+            layers.append(tuple(sorted(c for r in here for c in ring_circuits(groups[r.group].members, r.stride))))
+            rings += here
+    return layers, rings
+
+
+def _disjoint_packs(groups: Sequence[AllReduceGroup]) -> list[list[int]]:
+    """Groups by number, in packs without a common server; the groups that send most first, groups of all before."""
+    most = max(len(group.members) for group in groups)
+    order = sorted(range(len(groups)), key=lambda g: (len(groups[g].members) < most, -groups[g].sent_bytes, g))
+    packs: list[list[int]] = []
+    for g in order:
+        for pack in packs:
+            if not any(set(groups[g].members) & set(groups[other].members) for other in pack):
+                pack.append(g)
+                break
+        else:
+            packs.append([g])
+    return packs
+
+
+def _matching_layers(mp: Matrix, degree: int) -> list[Layer]:
+    """Pairs that exchange most, as matchings; a pair that has been joined counts half the next time (lines 12 to 17).
+
+    A matched pair is joined both ways, so what it exchanges both ways is its weight.
+    """
+    graph: nx.Graph[int] = nx.Graph()
+    both = mp + mp.T
+    for a, b in zip(*both.nonzero(), strict=True):
+        if a < b:
+            graph.add_edge(int(a), int(b), weight=float(both[a, b]))
+    layers: list[Layer] = []
+    for _ in range(degree):
+        pairs = nx.max_weight_matching(graph)
+        if not pairs:
+            break
+        layers.append(tuple(sorted(circuit for a, b in pairs for circuit in ((a, b), (b, a)))))
+        for a, b in pairs:
+            graph[a][b]["weight"] /= 2
+    return layers
+
+
+def _routes(
+    demand: Demand,
+    groups: Sequence[AllReduceGroup],
+    rings: Sequence[Ring],
+    circuits: Sequence[Circuit],
+    mp_routes: int,
+) -> dict[Circuit, tuple[Route, ...]]:
+    """CoinChangeMod on the rings, then k shortest routes on everything for model-parallel pairs (lines 19 and 20)."""
+    routes: dict[Circuit, tuple[Route, ...]] = {}
+    for g, group in enumerate(groups):
+        coins = [r.stride for r in rings if r.group == g]
+        if not coins:
+            continue  # no interface was left: the group's members reach each other as all servers do
+        sums = coin_change(len(group.members), coins)
+        for source, a in enumerate(group.members):
+            for destination, b in enumerate(group.members):
+                if a != b:
+                    routes.setdefault((a, b), (coin_route(group.members, sums, source, destination),))
+    graph = digraph(demand.servers, circuits)
+    for source, destination in zip(*demand.mp.nonzero(), strict=True):
+        pair = (int(source), int(destination))
+        routes[pair] = shortest_routes(graph, *pair, mp_routes)
+    return routes

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From layers between numbered servers to circuits of the optical switches of a direct-connect fabric. Pure."""
+
+from collections.abc import Sequence
+
+from netmodel import Circuits, PortRef, Topology, TopologyError, duplex, panel_of
+from sdn.topoopt.finder import Layer
+
+
+def patch(topology: Topology, hosts: Sequence[str], layers: Sequence[Layer], bank: int = 0) -> Circuits:
+    """The circuits for one job: server i is `hosts[i]`, and layer j goes by the optical switch of NIC j.
+
+    With look-ahead, `bank` says which of the two banks of patch panels. The circuits of jobs that share no host share
+    no port either: `netmodel.joined` puts them together (sharding, appendix C).
+
+    Raises TopologyError when there are more layers than NICs, a server without a host, or a port used twice.
+    """
+    for host in hosts:
+        if len(layers) > len(topology.host(host).nics):
+            raise TopologyError(
+                f"a degree of {len(layers)} is impossible: host {host!r} has {len(topology.host(host).nics)} NICs"
+            )
+    circuits: dict[str, dict[int, int]] = {}
+    for nic, layer in enumerate(layers):
+        for source, destination in layer:
+            if not (0 <= source < len(hosts) and 0 <= destination < len(hosts)):
+                raise TopologyError(f"circuit {source} to {destination} needs more than the {len(hosts)} hosts given")
+            entry = panel_of(topology, hosts[source], nic, bank)
+            leaving = panel_of(topology, hosts[destination], nic, bank)
+            panel = circuits.setdefault(entry.node, {})
+            if entry.port in panel or leaving.port in panel.values():
+                busy = entry if entry.port in panel else leaving
+                raise TopologyError(f"optical port {busy.port} of {busy.node!r} is used twice, by layer {nic}")
+            panel[entry.port] = leaving.port
+    return circuits
+
+
+def flip(topology: Topology, hosts: Sequence[str], bank: int) -> Circuits:
+    """The 1x2 switches of these hosts, all NICs, turned to one bank of a fabric with look-ahead.
+
+    Raises ValueError for a fabric without, or a bank that there is not.
+    """
+    circuits: dict[str, dict[int, int]] = {}
+    for host in hosts:
+        for nic in range(len(topology.host(host).nics)):
+            near = topology.peer(PortRef(host, nic + 1))
+            panel = panel_of(topology, host, nic, bank)
+            if panel == near:
+                raise ValueError(f"topology {topology.name!r} has no look-ahead switches to turn")
+            circuits.setdefault(near.node, {}).update(duplex([(near.port, topology.peer(panel).port)]))
+    return circuits

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders in which a group of servers may form its all-reduce rings and trees: TopoOpt, section 4.3 and appendix E.1.
+
+A group's members are numbered from 0 by their position. The ring "+p" leads from position i to (i + p) mod k; it visits
+all k members when p and k are coprime (theorem 2). An all-reduce may use any of these rings, or several at once.
+
+Unlike Algorithm 2, which makes groups of k out of n servers by an arithmetic rule, groups are given by their members,
+as a placement yields them: a stride then counts positions in the group.
+"""
+
+from collections.abc import Sequence
+from math import gcd, isqrt
+
+Circuit = tuple[int, int]
+"""A one-way light path: from the transmitter of one server to the receiver of another."""
+
+
+def totient_perms(size: int, *, primes_only: bool = False) -> tuple[int, ...]:
+    """The strides of all regular rings of `size` members, ascending: TotientPerms (Algorithm 2).
+
+    `primes_only` keeps 1 and the primes, which the paper does for large groups. Raises ValueError below two members.
+    """
+    if size < 2:
+        raise ValueError(f"a ring needs two servers or more, not {size}")
+    strides = (p for p in range(1, size) if gcd(p, size) == 1)
+    return tuple(p for p in strides if not primes_only or p == 1 or _is_prime(p))
+
+
+def select_permutations(size: int, degree: int, candidates: Sequence[int]) -> tuple[int, ...]:
+    """The `degree` strides that come closest to a geometric sequence: SelectPermutations (Algorithm 3).
+
+    Any distance is then a sum of few strides, so the diameter is of order degree * size ** (1 / degree) (theorem 1).
+    The sequence begins with the first of `candidates`; equally close candidates yield to the smaller. Its ratio is at
+    least 2 (appendix E.2). The paper spends less degree then; here what is left of it takes the next candidates, for an
+    unused interface carries nothing. Fewer strides come back only where there are fewer candidates.
+
+    Raises ValueError for a degree below one or no candidates.
+    """
+    if degree < 1 or not candidates:
+        raise ValueError(f"permutations need a degree of one or more and a candidate, not degree {degree}")
+    ratio = max(2.0, size ** (1 / degree))
+    chosen = [candidates[0]]
+    while len(chosen) < min(degree, len(candidates)):
+        wish = ratio * chosen[-1]
+        left = (stride for stride in candidates if stride not in chosen)
+        chosen.append(min(left, key=lambda stride: (abs(stride - wish), stride)))
+    return tuple(chosen)
+
+
+def ring(members: Sequence[int], stride: int) -> tuple[int, ...]:
+    """The members in the order in which the ring "+stride" visits them. Raises ValueError when that is not all."""
+    if gcd(stride, len(members)) != 1:
+        raise ValueError(f"+{stride} is no ring of {len(members)} servers: they have a common divisor")
+    return tuple(members[i * stride % len(members)] for i in range(len(members)))
+
+
+def ring_circuits(members: Sequence[int], stride: int) -> tuple[Circuit, ...]:
+    """The circuits of the ring "+stride", by transmitter. Raises ValueError as `ring` does."""
+    order = ring(members, stride)
+    return tuple(sorted(zip(order, (*order[1:], order[0]), strict=True)))
+
+
+Tree = tuple[int | None, ...]
+"""The parent of every member, by position; the root has none."""
+
+
+def double_binary_tree(size: int, stride: int = 1) -> tuple[Tree, Tree]:
+    """Two binary trees over the same members in which whoever is inside one is a leaf of the other (appendix A).
+
+    In the first, even positions are inside; the second is its mirror image, or for an odd size shifts it by one, so
+    that no member is inside both. `stride` permutes the labels: v becomes v * stride mod size (figure 23), coprime as a
+    ring's. With `size` odd one member is a leaf of both. Raises ValueError below two members or for a common divisor.
+    """
+    if size < 2 or gcd(stride, size) != 1:
+        raise ValueError(f"a double binary tree needs two servers and a coprime stride, not {size} and {stride}")
+    first = [_parent(v, size) for v in range(size)]
+    second: list[int | None] = [None] * size
+    for v, parent in enumerate(first):
+        if size % 2 == 0:
+            second[size - 1 - v] = None if parent is None else size - 1 - parent
+        else:
+            second[(v + 1) % size] = None if parent is None else (parent + 1) % size
+    return _relabelled(first, stride), _relabelled(second, stride)
+
+
+def _parent(v: int, size: int) -> int | None:
+    """The parent in the tree that is rooted at 0, whose odd members are leaves.
+
+    With bit b the lowest that is set, v hangs below the next multiple of 2 b that is no multiple of 4 b, or, where that
+    is beyond the last, below v - b.
+    """
+    if v == 0:
+        return None
+    low = v & -v
+    above = (v ^ low) | (low << 1)
+    return above if above < size else v ^ low
+
+
+def _relabelled(parents: Sequence[int | None], stride: int) -> Tree:
+    size = len(parents)
+    labels: list[int | None] = [None] * size
+    for v, parent in enumerate(parents):
+        labels[v * stride % size] = None if parent is None else parent * stride % size
+    return tuple(labels)
+
+
+def _is_prime(p: int) -> bool:
+    return p > 1 and all(p % divisor for divisor in range(2, isqrt(p) + 1))

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OCS-reconfig (TopoOpt, Algorithm 5): circuits for the demand that is unsatisfied now, and all servers kept in reach.
+
+TopoOpt compares itself with this: a fabric that measures every 50 ms and is reconfigured in 10 ms. Circuits are one-way
+here, as in Algorithm 5: a server has `degree` transmitters and as many receivers.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import networkx as nx
+import numpy as np
+
+from sdn._planners import colour
+from sdn.topoopt.demand import Matrix
+from sdn.topoopt.finder import Layer
+from sdn.topoopt.permutations import Circuit
+
+
+def discount(links: int) -> float:
+    """What `links` parallel circuits are worth: 1/2 + 1/4 + .. (equation 2)."""
+    return 1 - 0.5**links
+
+
+def utility(circuits: Iterable[Circuit], demand: Matrix) -> float:
+    """The demand of every joined pair, times the discount of its parallel circuits (equation 1)."""
+    return float(sum(demand[pair] * discount(links) for pair, links in Counter(circuits).items()))
+
+
+def reconfigure(demand: Matrix, degree: int, *, diminish: float = 0.5, connected: bool = True) -> tuple[Circuit, ...]:
+    """Circuits, each for the pair with the highest demand left, which then counts `diminish` times as much.
+
+    With `diminish` 1 a pair keeps its rank however many circuits it has (appendix F). No interface is left unused as
+    long as two servers have one: pairs of no demand come last, in the order of their numbers. `connected`: circuits are
+    then exchanged until every server reaches every other, which forwarding by hosts needs.
+
+    Raises ValueError for an impossible degree.
+    """
+    servers = len(demand)
+    if degree < 1 or servers < 2:
+        raise ValueError(f"circuits need two servers or more and one interface or more, not {servers} and {degree}")
+    left = demand.astype(np.float64)
+    np.fill_diagonal(left, -np.inf)
+    transmitters, receivers = [degree] * servers, [degree] * servers
+    circuits: list[Circuit] = []
+    while (best := int(left.argmax())) >= 0 and left.flat[best] > -np.inf:
+        source, destination = divmod(best, servers)
+        circuits.append((source, destination))
+        left[source, destination] *= diminish
+        transmitters[source] -= 1
+        receivers[destination] -= 1
+        if not transmitters[source]:
+            left[source, :] = -np.inf
+        if not receivers[destination]:
+            left[:, destination] = -np.inf
+    return two_edge_replacement(servers, circuits, demand) if connected else tuple(sorted(circuits))
+
+
+def two_edge_replacement(servers: int, circuits: Sequence[Circuit], demand: Matrix) -> tuple[Circuit, ...]:
+    """Circuits that join all servers: as long as there are separate parts, one circuit of each of two is exchanged.
+
+    From a -> b and c -> d in different parts become a -> d and c -> b, where that costs least utility: everybody keeps
+    the number of transmitters and receivers in use. A server with no circuit at all is put into one (a -> b becomes
+    a -> v and v -> b). Every server must transmit as often as it receives, as `reconfigure` leaves them: then parts
+    that are joined at all are joined both ways. The paper takes this step from OWAN.
+    """
+    kept = Counter(circuits)
+
+    def worth(pair: Circuit, links: int) -> float:
+        return float(demand[pair]) * (discount(links + 1) - discount(links))
+
+    while True:
+        graph: nx.Graph[int] = nx.Graph()
+        graph.add_nodes_from(range(servers))
+        graph.add_edges_from(kept)
+        parts = list(nx.connected_components(graph))
+        if len(parts) == 1 or not kept:
+            return tuple(sorted(kept.elements()))
+        part = {server: number for number, servers_of in enumerate(parts) for server in servers_of}
+        lonely = [server for server in range(servers) if not graph.degree(server)]
+        if lonely:
+            v = lonely[0]
+            _, old, fresh = min(
+                (worth((a, b), kept[a, b] - 1) - worth((a, v), 0) - worth((v, b), 0), [(a, b)], [(a, v), (v, b)])
+                for a, b in kept
+            )
+        else:
+            _, old, fresh = min(
+                (
+                    worth((a, b), kept[a, b] - 1)
+                    + worth((c, d), kept[c, d] - 1)
+                    - worth((a, d), kept[a, d])
+                    - worth((c, b), kept[c, b]),
+                    [(a, b), (c, d)],
+                    [(a, d), (c, b)],
+                )
+                for a, b in kept
+                for c, d in kept
+                if part[a] < part[c]
+            )
+        kept.subtract(old)
+        kept.update(fresh)
+        kept = +kept
+
+
+def on_interfaces(servers: int, circuits: Sequence[Circuit], degree: int) -> tuple[Layer, ...]:
+    """The circuits dealt out to `degree` interfaces, each of which transmits and hears once (König's theorem).
+
+    Raises ValueError when a server would need more.
+    """
+    for end, what in ((0, "transmitters"), (1, "receivers")):
+        for server, count in Counter(circuit[end] for circuit in circuits).items():
+            if count > degree:
+                raise ValueError(f"server {server} needs {count} {what}, but has {degree} interfaces")
+    ends = np.array(circuits, dtype=np.int32).reshape(-1, 2)
+    colours = colour(servers, np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]), degree)
+    return tuple(
+        tuple(sorted(circuit for circuit, own in zip(circuits, colours.tolist(), strict=True) if own == interface))
+        for interface in range(degree)
+    )

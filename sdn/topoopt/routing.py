@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes over direct-connect topologies, where servers forward for others: TopoOpt, appendix E.3 and section 4.2.
+
+A route is the sequence of servers from source to destination.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import networkx as nx
+
+from sdn.topoopt.demand import Matrix
+from sdn.topoopt.permutations import Circuit
+
+Route = tuple[int, ...]
+Routes = Mapping[Circuit, tuple[Route, ...]]
+"""By source and destination: the routes that share what is to be sent, evenly."""
+
+
+class Unreachable(ValueError):
+    """There is no way from one server to another; the text is one sentence for the user."""
+
+
+def coin_change(size: int, coins: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """For every distance 0 .. size - 1 the fewest strides that add up to it modulo `size`: CoinChangeMod (Algorithm 4).
+
+    It is the shortest path from 0 when every coin is a step, found by breadth; of equally short ones the one whose last
+    coin comes first in `coins`. Whoever is on the way continues by the same rule, so that a relay needs to know the
+    destination only. (Algorithm 4 counts a distance that is a coin as 0 and so all others as one less.)
+
+    Raises Unreachable when some distance is no sum of coins.
+    """
+    found: dict[int, tuple[int, ...]] = {0: ()}
+    frontier = [0]
+    while frontier:
+        reached: dict[int, tuple[int, ...]] = {}
+        for coin in coins:
+            for distance in frontier:
+                there = (distance + coin) % size
+                if there not in found and there not in reached:
+                    reached[there] = (*found[distance], coin)
+        found |= reached
+        frontier = list(reached)
+    if len(found) < size:
+        missing = min(set(range(size)) - found.keys())
+        raise Unreachable(f"a distance of {missing} among {size} servers is no sum of the strides {tuple(coins)}")
+    return tuple(found[distance] for distance in range(size))
+
+
+def coin_route(members: Sequence[int], sums: Sequence[Sequence[int]], source: int, destination: int) -> Route:
+    """The route between two positions of a group: at each server the last coin of the distance that is left."""
+    size = len(members)
+    route, at = [members[source]], source
+    while at != destination:
+        at = (at + sums[(destination - at) % size][-1]) % size
+        route.append(members[at])
+    return tuple(route)
+
+
+@dataclass(frozen=True, slots=True)
+class PathLengths:
+    """Hops over all ordered pairs of distinct servers."""
+
+    mean: float
+    diameter: int
+
+
+def ring_path_lengths(size: int, coins: Sequence[int]) -> PathLengths:
+    """Those of a group whose rings are `coins`: all members see the same. Raises Unreachable."""
+    hops = [len(sums) for sums in coin_change(size, coins)[1:]]
+    return PathLengths(sum(hops) / len(hops), max(hops))
+
+
+def digraph(servers: int, circuits: Iterable[Circuit]) -> "nx.DiGraph[int]":
+    """The servers, and an edge where one circuit or more lead from one to another."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(servers))
+    graph.add_edges_from(circuits)
+    return graph
+
+
+def shortest_routes(
+    graph: "nx.DiGraph[int]", source: int, destination: int, count: int, avoid: Collection[int] = ()
+) -> tuple[Route, ...]:
+    """The `count` shortest routes without loops, shortest first (Yen's algorithm), none through a server in `avoid`.
+
+    All that there are, where there are fewer. Raises Unreachable when there is none.
+    """
+    seen = graph.subgraph(set(graph) - set(avoid)) if avoid else graph
+    try:
+        return tuple(tuple(route) for route in islice(nx.shortest_simple_paths(seen, source, destination), count))
+    except (nx.NetworkXNoPath, nx.NodeNotFound):
+        without = f" without server {', '.join(map(str, sorted(avoid)))}" if avoid else ""
+        raise Unreachable(f"no circuits lead from server {source} to server {destination}{without}") from None
+
+
+def bandwidth_tax(transfers: Matrix, routes: Routes) -> float:
+    """Bytes that circuits carry over bytes that servers want to send: 1 when all go directly (section 5.4).
+
+    Raises KeyError when a transfer has no route.
+    """
+    wanted = carried = 0.0
+    for source, destination in zip(*transfers.nonzero(), strict=True):
+        pair = (int(source), int(destination))
+        ways = routes[pair]
+        size = float(transfers[pair])
+        wanted += size
+        carried += size * sum(len(way) - 1 for way in ways) / len(ways)
+    return carried / wanted if wanted else 1.0

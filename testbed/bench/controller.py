@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path service under the load of thousands of hosts: how long an announcement waits for its ports.
+
+The service runs alone on one core. On another, this process plays all hosts, each with a connection of its own, in an
+open loop: a host announces at its set times whether or not it has been answered, towards the next host of a ring, as
+in an all-reduce, and releases with every announcement the one before. Answers are timed from the moment that the
+announcement was due, and once more from when it was sent. The peer is a server that reads the same bytes and answers
+with a line of the same length without looking: what sockets and event loop cost alone.
+"""
+
+import asyncio
+import os
+import random
+import re
+import select
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import uvloop
+
+from netmodel import Topology, leaf_spine
+from sdn.path_service import messages
+from sdn.path_service.controller import Options
+from sdn.path_service.run import Place, raise_file_limit, serve
+from sdn.path_service.server import Limits
+from testbed.bench.frame import Measurement, Result, result
+from testbed.errors import InputError, TestbedError
+from testbed.progress import Steps
+
+TOKEN = "a token for this machine only"
+REPETITIONS = 3
+LANES = 8
+_WARM_ROUNDS = 3
+_PATIENCE_S = 120.0
+_BATCH = 32  # announcements sent between two looks at answers
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How many hosts, how often each announces, and for how long; on a Clos with room for all of them."""
+
+    hosts: int = 5_000
+    per_host_s: float = 10.0
+    seconds: float = 10.0
+    leaves: int = 160
+    spines: int = 32
+
+    @property
+    def case(self) -> str:
+        return f"{self.hosts} hosts, {self.per_host_s:g}/s each"
+
+    def topology(self) -> Topology:
+        return leaf_spine(self.leaves, self.spines, -(-self.hosts // self.leaves), 100 * 10**9)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run showed, in seconds. Answers are sorted."""
+
+    due: list[float]
+    """From when the announcement was due."""
+    sent: list[float]
+    """From when it was sent."""
+    cpu_s: float
+    """What the server's processor time came to."""
+    span_s: float
+
+    def quantile(self, part: float) -> float:
+        return self.due[min(int(part * len(self.due)), len(self.due) - 1)]
+
+
+def measure() -> Result:
+    """Raises InputError where there are too few cores or descriptors, TestbedError when an answer fails to come."""
+    load = Load()
+    with Steps(2 * REPETITIONS, every_s=3.0) as steps:
+        measurements: list[Measurement] = []
+        for one in run(load, REPETITIONS, steps.now):
+            steps.advance()
+            measurements += one
+    return result("controller", measurements)
+
+
+def run(load: Load, repetitions: int, tell: Callable[[str], None] = lambda text: None) -> Iterator[list[Measurement]]:
+    """Service and peer in turn, so that a drift of the machine hits both."""
+    cores = sorted(os.sched_getaffinity(0))
+    if raise_file_limit() < load.hosts + 100:
+        raise InputError(f"{load.hosts} hosts need as many file descriptors: ulimit -Hn {load.hosts + 100}")
+    topology = load.topology()
+    try:
+        os.sched_setaffinity(0, cores[1:] or cores)
+        for repetition in range(repetitions):
+            outcomes = []
+            for kind, server in (("the service", _service), ("the echo", _echo)):
+                tell(f"{load.case}: {kind}")
+                with _started(server, topology, cores[0]) as (port, pid):
+                    hosts = _Hosts(load, topology, port, seed=repetition)
+                    try:
+                        outcomes.append(hosts.play(pid))
+                    finally:
+                        hosts.close()
+            yield list(_measurements(load, *outcomes))
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _measurements(load: Load, ours: Outcome, peer: Outcome) -> Iterator[Measurement]:
+    def one(metric: str, unit: str, value: Callable[[Outcome], float]) -> Measurement:
+        return Measurement(metric, load.case, unit, value(ours), value(peer), "echo")
+
+    yield one("answer, median", "ms", lambda o: 1e3 * o.quantile(0.5))
+    yield one("answer, 99th", "ms", lambda o: 1e3 * o.quantile(0.99))
+    yield one("answer after sending, median", "ms", lambda o: 1e3 * o.sent[len(o.sent) // 2])
+    yield one("answer after sending, 99th", "ms", lambda o: 1e3 * o.sent[int(0.99 * len(o.sent))])
+    yield one("processor time per announcement", "us", lambda o: 1e6 * o.cpu_s / len(o.due))
+    yield one("core in use", "%", lambda o: 100 * o.cpu_s / o.span_s)
+
+
+class _Hosts:
+    """All hosts, connected and greeted."""
+
+    def __init__(self, load: Load, topology: Topology, port: int, seed: int) -> None:
+        self._load = load
+        self._rng = random.Random(seed)
+        addresses = [str(host.nics[0].address) for host in topology.hosts]
+        ring = self._rng.sample(addresses, load.hosts)
+        self._sockets: list[socket.socket] = []
+        self._next = [ring[(i + 1) % load.hosts].encode() for i in range(load.hosts)]
+        self._epoll = select.epoll()
+        self._partial = [b""] * load.hosts
+        self._ids = [0] * load.hosts
+        for i, address in enumerate(ring):
+            hello = messages.Hello(messages.VERSION, TOKEN, address, f"{i:016x}", LANES)
+            one = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_S)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            one.sendall(messages.to_line(hello))
+            one.setblocking(False)
+            self._sockets.append(one)
+        self._host_of = {one.fileno(): i for i, one in enumerate(self._sockets)}
+        for one in self._sockets:
+            self._epoll.register(one.fileno(), select.EPOLLIN)
+
+    def close(self) -> None:
+        for one in self._sockets:
+            one.close()
+        self._epoll.close()
+
+    def play(self, pid: int) -> Outcome:
+        """First a few rounds in which the service hashes ports for pairs it has not seen, then those that count."""
+        answered, deadline_s = 0, time.perf_counter() + _PATIENCE_S
+        for round_number in range(_WARM_ROUNDS):
+            for i in range(self._load.hosts):
+                self._announce(i)
+                if i % _BATCH == 0:
+                    answered += len(self._answers())
+            while answered < (round_number + 1) * self._load.hosts:
+                answered += len(self._answers())
+                if time.perf_counter() > deadline_s:
+                    raise TestbedError(f"the first announcements were not answered within {_PATIENCE_S:g} s")
+        period_s = 1 / self._load.per_host_s
+        phases = sorted((self._rng.random() * period_s, i) for i in range(self._load.hosts))
+        rounds = round(self._load.seconds / period_s)
+        due_s: dict[tuple[int, int], tuple[float, float]] = {}
+        due, sent = [], []
+        clock = time.perf_counter
+        cpu_s = _cpu_s(pid)
+        begin_s = clock() + 0.1
+        schedule = ((begin_s + r * period_s + phase, i) for r in range(rounds) for phase, i in phases)
+        waiting, deadline_s = 0, begin_s + self._load.seconds + _PATIENCE_S
+        at_s, host = next(schedule, (None, 0))
+        while at_s is not None or due_s:
+            now_s = clock()
+            if now_s > deadline_s:
+                raise TestbedError(f"{len(due_s)} announcements were not answered within {_PATIENCE_S:g} s")
+            waiting = 0
+            while at_s is not None and at_s <= now_s and waiting < _BATCH:
+                number = self._announce(host)
+                due_s[host, number] = at_s, clock()
+                waiting += 1
+                at_s, host = next(schedule, (None, 0))
+            for i, number in self._answers():
+                times = due_s.pop((i, number), None)
+                if times is not None:
+                    now_s = clock()
+                    due.append(now_s - times[0])
+                    sent.append(now_s - times[1])
+        span_s = clock() - begin_s
+        return Outcome(sorted(due), sorted(sent), _cpu_s(pid) - cpu_s, span_s)
+
+    def _announce(self, i: int) -> int:
+        """Releases what the host announced last, and announces the next; its id."""
+        number = self._ids[i] = self._ids[i] + 1
+        self._sockets[i].send(
+            b'{"type":"release","id":%d}\n{"type":"announce","id":%d,"peer":"%b","bytes":104857600,"job":"ring"}\n'
+            % (number - 1, number, self._next[i])
+        )
+        return number
+
+    def _answers(self) -> list[tuple[int, int]]:
+        """Host and id of every answer that is there."""
+        answers = []
+        for descriptor, _ in self._epoll.poll(0, 512):
+            i = self._host_of[descriptor]
+            data = self._sockets[i].recv(65536)
+            if not data:
+                raise TestbedError("the server has closed a connection")
+            lines = (self._partial[i] + data).split(b"\n")
+            self._partial[i] = lines.pop()
+            for line in lines:
+                if (number := answered(line)) is not None:
+                    answers.append((i, number))
+                elif b'"error"' in line:
+                    raise TestbedError(f"the server says {line.decode()}")
+        return answers
+
+
+def answered(line: bytes) -> int | None:
+    """The id of the elephant that a line from the service answers, wherever in the line it stands; None without one."""
+    found = re.search(rb'"id":(\d+)', line)
+    return int(found[1]) if found else None
+
+
+@contextmanager
+def _started(server: "_Server", topology: Topology, core: int) -> Iterator[tuple[int, int]]:
+    """The port and process of a server alone on a core."""
+    context = get_context("spawn")  # this process may have threads
+    here, there = context.Pipe()
+    process = context.Process(target=server, args=(there, topology, core), daemon=True)
+    process.start()
+    there.close()
+    try:
+        if not here.poll(_PATIENCE_S):
+            raise TestbedError(f"the server did not start within {_PATIENCE_S:g} s")
+        assert process.pid is not None  # it was started
+        yield here.recv(), process.pid
+    except EOFError:
+        raise TestbedError("the server ended before it was ready") from None
+    finally:
+        process.terminate()
+        process.join()
+
+
+_Server: TypeAlias = Callable[[Connection, Topology, int], None]
+
+
+def _service(ready: Connection, topology: Topology, core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place("127.0.0.1", 0, Path(folder) / "admin.sock")
+        limits = Limits(silent_s=2 * _PATIENCE_S)  # hosts here do not ping while others get warm
+        serve(topology, Options(), TOKEN, place, limits=limits, ready=lambda address, port: ready.send(port))
+
+
+def _echo(ready: Connection, topology: Topology, core: int) -> None:
+    """Answers every announcement with a line as long as the service's."""
+    os.sched_setaffinity(0, {core})
+    raise_file_limit()
+
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = cast(asyncio.Transport, transport)
+
+        def data_received(self, data: bytes) -> None:
+            for line in data.split(b"\n"):
+                _, announced, rest = line.partition(b'"announce","id":')
+                if announced:
+                    number = rest.partition(b",")[0]
+                    self.transport.write(b'{"type":"assign","peer":"10.100.100.1",%80d,"id":%b}\n' % (0, number))
+
+    async def serve_echo() -> None:
+        server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0, backlog=4096)
+        ready.send(server.sockets[0].getsockname()[1])
+        await asyncio.Event().wait()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve_echo())
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process so far."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fluid fabric's speed, each case beside the limit that it was built to keep. Times are of one thread, wall clock.
+
+A case begins with its topology and ends with the last delivery: paths by the switches' hash or by a planner, and all
+rates, exact, at every moment at which a flow begins or ends.
+"""
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from emul.fluid import Links, Messages, Paths, Simulation, hashed_paths
+from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash, leaf_spine
+from netmodel.flow import IPPROTO_UDP
+from sdn.planners import Clos, ecmp, greedy, optimal
+from testbed.bench.frame import Measurement, Result, result
+from testbed.fluid.training import BLOOM, GPT3, LLAMA2, Planner, placed, train
+from testbed.progress import Steps
+
+REPETITIONS = 3
+RATE_BPS = 100_000_000_000
+SHARE_BYTES = 100_000_000
+"""What each host sends in a step."""
+
+PLANNERS: dict[str, Planner] = {"ecmp": ecmp, "greedy": greedy, "optimal": optimal}
+JOBS = ((BLOOM, 8), (GPT3, 8), (LLAMA2, 4), (LLAMA2, 2), (BLOOM, 8))
+"""Models with their copies: 2,048 NICs together."""
+
+
+def measure() -> Result:
+    """Every case; the largest once."""
+    with Steps(None, every_s=3.0) as steps:
+        measurements = []
+        for one in run(REPETITIONS, largest=True):
+            measurements.append(one)
+            steps.now(f"{one.metric} of {one.case}: {one.ours:.3g} {one.unit}")
+        return result("fluid", measurements)
+
+
+def run(repetitions: int, *, largest: bool) -> Iterator[Measurement]:
+    """The cases, again and again, so that a drift of the machine hits all alike."""
+    for seed in range(repetitions):
+        case = "ring snapshot, 1,024 hosts, m = 32"
+        yield Measurement("time", case, "s", _seconds(step, 32, 32, 32, 32, seed), 2.0, "limit")
+        for name, planner in PLANNERS.items():
+            case = f"5 jobs on 2,048 NICs, 11 iterations, {name}"
+            yield Measurement("time", case, "s", _seconds(training, planner, seed), 2.0, "limit")
+    if largest:
+        case = "all-reduce step, 65,536 hosts, m = 8"
+        yield Measurement("time", case, "s", _seconds(step, 512, 128, 128, 8, 0), 60.0, "limit")
+        peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+        yield Measurement("peak memory", case, "GB", peak_gb, 8.0, "limit")
+
+
+def step(leaves: int, spines: int, hosts_per_leaf: int, lanes: int, seed: int) -> Simulation:
+    """One step of a ring all-reduce of randomly placed ranks, from its start to its end."""
+    links = Links(leaf_spine(leaves, spines, hosts_per_leaf, RATE_BPS))
+    addresses = np.array([int(host.nics[0].address) for host in links.topology.hosts], dtype=np.uint32)
+    rng = np.random.default_rng(seed)
+    ring = rng.permutation(addresses)
+    fields = FlowFields(
+        src=np.repeat(ring, lanes),
+        dst=np.repeat(np.roll(ring, -1), lanes),
+        sport=rng.integers(ENTROPY_PORTS.start, ENTROPY_PORTS.stop, ring.size * lanes).astype(np.uint16),
+        dport=np.array([ROCE_PORT], dtype=np.uint16),
+        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+    )
+    rows = hashed_paths(links, fields, OvsHash())
+    simulation = Simulation(links.rate_bps)
+    simulation.add_channels(Paths.of(rows.reshape(ring.size, lanes, -1)))
+    simulation.add_messages(Messages(np.arange(ring.size), 8.0 * SHARE_BYTES))
+    simulation.advance()
+    return simulation
+
+
+def training(planner: Planner, seed: int) -> Simulation:
+    """The evaluation of Cohen et al. (section 5): 64 ToRs x 32 spines x 32 NICs, planned anew for every phase."""
+    fabric = Clos.of(64, 32, 32, float(RATE_BPS))
+    return train(fabric, placed(JOBS, fabric.nics, 2.0, seed), 11, planner).simulation
+
+
+def _seconds(work: Callable[..., Simulation], *arguments: object) -> float:
+    start = time.perf_counter()
+    simulation = work(*arguments)
+    elapsed = time.perf_counter() - start
+    assert simulation.undelivered == 0
+    return elapsed

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`soft` with many lanes and peers: throughput, processor time per byte, memory per idle lane and peer.
+
+A native program measures a hub that sends to its peers: devices in a second process, on loopback addresses of
+their own. The peer of a throughput or of a processor time is the best case of the same run, that of a memory is
+`MEMORY_LIMIT_BYTES`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import median
+
+from testbed.bench.frame import Measurement, Result, result
+from testbed.bench.transport import bench_program, run
+from testbed.progress import Steps
+
+MEMORY_LIMIT_BYTES = 2048
+"""What an idle lane to a peer may hold."""
+
+
+def measure() -> Result:
+    """Run the program and compare. Raises InputError when it is not built, TestbedError when it fails."""
+    program = bench_program()
+    with Steps(None, every_s=3.0) as steps:
+        steps.now("measuring")
+        measurements = []
+        for bench in ("scale", "memory"):
+            for one in run(program, bench):
+                measurements.append(one)
+                steps.now(f"{one.metric} of {one.case}")
+                steps.advance()
+    return result("scale", compared(measurements))
+
+
+def compared(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Give each its peer: the median of the best case of its metric, or the limit for memory."""
+    out = list(measurements)
+    groups: dict[str, dict[str, list[float]]] = {}
+    for one in out:
+        groups.setdefault(one.metric, {}).setdefault(one.case, []).append(one.ours)
+    peers = {}
+    for metric, cases in groups.items():
+        medians = {case: median(values) for case, values in cases.items()}
+        best = (max if metric == "throughput" else min)(medians, key=medians.__getitem__)
+        peers[metric] = (medians[best], best)
+        if metric.startswith("memory"):
+            peers[metric] = (MEMORY_LIMIT_BYTES, "limit")
+    return [replace(one, peer=peers[one.metric][0], peer_name=peers[one.metric][1]) for one in out]

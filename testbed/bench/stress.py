@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The goodput that is left when the network drops, repeats, reorders or damages packets, beside that of a good one.
+
+Two devices of this process on loopback; faults are injected on reception, in both directions, so a message, its
+acknowledgements and its offers all meet them. Every byte that arrives is compared with what was sent.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+
+from hostlib import Connection, Device, Faults, TransportError
+from testbed.bench.frame import Measurement, Result, result
+from testbed.errors import TestbedError
+from testbed.progress import Steps
+
+LOSS = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.2)
+RATES = (0.01, 0.2)
+REORDER_PACKETS = 64
+REPETITIONS = 3
+PEER = "no faults"
+
+_ADDRESSES = ("127.0.0.1", "127.0.0.2")
+_MESSAGE_BYTES = 256 << 10
+_IN_FLIGHT = 8
+_SECONDS = 1.0
+"""Of each repetition of a case: messages are started for so long."""
+
+_PATIENCE_S = 300.0
+
+
+def ladder() -> dict[str, Faults]:
+    """The faults of every step by name: loss from 0.01 % to 20 %, and little and much of everything else."""
+    steps = {f"{rate:.4g} % loss": Faults(drop=rate / 100) for rate in (100 * loss for loss in LOSS)}
+    for rate in RATES:
+        steps[f"{rate:.0%} repeated".replace("%", " %")] = Faults(duplicate=rate)
+        steps[f"{rate:.0%} late by up to {REORDER_PACKETS} packets".replace("%", " %", 1)] = Faults(
+            reorder=rate, reorder_packets=REORDER_PACKETS
+        )
+        steps[f"{rate:.0%} damaged".replace("%", " %")] = Faults(corrupt=rate)
+    return steps
+
+
+def measure() -> Result:
+    """Every step of the ladder, `REPETITIONS` times. Raises TestbedError when a message is lost or wrong."""
+    steps = ladder()
+    with Steps(REPETITIONS * len(steps), every_s=3.0) as progress:
+        progress.now("measuring")
+        measurements = []
+        for one in run(steps):
+            measurements.append(one)
+            progress.now(one.case)
+            progress.advance()
+    return result("stress", measurements)
+
+
+def run(steps: dict[str, Faults], repetitions: int = REPETITIONS, seconds: float = _SECONDS) -> Iterator[Measurement]:
+    """All steps again and again, with and without their faults in turn, so that a drift of the machine hits both."""
+    for seed in range(repetitions):
+        message = random.Random(seed).randbytes(_MESSAGE_BYTES)
+        for case, faults in steps.items():
+            ours, peer = (goodput_gbps(message, given, seconds) for given in (faults, Faults()))
+            yield Measurement("goodput", case, "Gbit/s", ours, peer, PEER)
+
+
+def goodput_gbps(message: bytes, faults: Faults, seconds: float) -> float:
+    """Gbit/s of messages that arrived whole, while new ones were started for `seconds`. Raises TestbedError."""
+
+    def device(address: str) -> Device:
+        return Device(address, lanes=8, min_timeout_s=0.01, retry_time_s=_PATIENCE_S, faults=faults)
+
+    try:
+        with device(_ADDRESSES[0]) as one, device(_ADDRESSES[1]) as two:
+            listener = two.listen()
+            out = one.connect(listener.handle, _PATIENCE_S)
+            return _stream(out, listener.accept(_PATIENCE_S), message, seconds)
+    except (TransportError, TimeoutError) as error:
+        raise TestbedError(f"a message was lost under {faults}: {error}") from error
+
+
+def _stream(out: Connection, into: Connection, message: bytes, seconds: float) -> float:
+    buffers = [bytearray(len(message)) for _ in range(_IN_FLIGHT)]
+    under_way = [(into.recv(buffer), out.send(message), buffer) for buffer in buffers]
+    start = time.monotonic()
+    arrived, comparing = 0, 0.0
+    while under_way:
+        receiving, sending, buffer = under_way.pop(0)
+        receiving.wait(_PATIENCE_S)
+        sending.wait(_PATIENCE_S)
+        arrived += 1
+        before = time.monotonic()
+        _check(buffer, message)
+        comparing += time.monotonic() - before
+        if time.monotonic() - start < seconds:
+            under_way.append((into.recv(buffer), out.send(message), buffer))
+    return arrived * len(message) * 8 / (time.monotonic() - start - comparing) / 1e9
+
+
+def _check(buffer: bytearray, message: bytes) -> None:
+    """Raises TestbedError unless the message has arrived; forgets it, so that the next one has to."""
+    if buffer != message:
+        raise TestbedError("a message arrived damaged")
+    buffer[:] = bytes(len(buffer))

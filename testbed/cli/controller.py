@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet controller`: run the path service, and look into a running one. docs/path-service.md says what it does."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from testbed.cli.group import OneSentenceGroup
+from testbed.cli.options import topology_file
+from testbed.errors import InputError, TestbedError
+
+DEFAULT_PORT = 4792
+PLANNERS = ("optimal", "greedy", "annealing", "ilp", "ecmp")
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@click.group(cls=OneSentenceGroup, epilog="Example: paralet controller run --topology fabric.yaml --token-file token")
+def controller() -> None:
+    """Plan paths for hosts that announce elephants, and look at what a running controller does.
+
+    The other commands find the running controller by --token-file, beside which its socket is.
+    """
+
+
+def _token_file(command: _Command) -> _Command:
+    return click.option(
+        "--token-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        required=True,
+        help="The token by which hosts and operators prove themselves; only its owner may read it.",
+    )(command)
+
+
+def _json(command: _Command) -> _Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
+@controller.command(
+    epilog="Example: paralet controller run --topology fabric.yaml --listen 10.0.0.1:4792 --token-file token"
+)
+@topology_file("It must be a two-level leaf-spine.")
+@click.option(
+    "--listen",
+    metavar="ADDR:PORT",
+    default=f"127.0.0.1:{DEFAULT_PORT}",
+    show_default=True,
+    help="Where hosts connect; port 0 is one of the kernel's choice.",
+)
+@_token_file
+@click.option("--planner", type=click.Choice(PLANNERS), default="optimal", show_default=True, help="What plans paths.")
+@click.option(
+    "--hash",
+    "hash_name",
+    type=click.Choice(["ovs", "linux", "crc16", "crc32", "xor", "rules"]),
+    default="ovs",
+    show_default=True,
+    help="How switches choose among equal paths; rules: by bits of source ports, as sdn.app --pinning rules.",
+)
+@click.option("--foresight", is_flag=True, help="Learn what repeats, and give paths before they are asked for.")
+@click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
+@click.option(
+    "--event-log", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write all events there."
+)
+@_json
+def run(
+    topology_file: Path,
+    listen: str,
+    token_file: Path,
+    planner: str,
+    hash_name: str,
+    foresight: bool,
+    rates: bool,
+    event_log: Path | None,
+    as_json: bool,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. Logs to standard error.
+
+    When hosts can connect, one line on standard output says where. A token file that is not there is made.
+    """
+    from sdn.path_service.admin import AdminError
+    from sdn.path_service.controller import Options
+    from sdn.path_service.run import Place, serve
+    from sdn.path_service.token import TokenError, make_token, read_token
+    from sdn.source_rules import SourcePortRules
+    from testbed.cli.predict import HASHES, topology_of
+
+    address, port = _address(listen)
+    topology = topology_of(topology_file)
+    try:
+        if not token_file.exists():
+            make_token(token_file)
+        token = read_token(token_file)
+    except TokenError as error:
+        raise InputError(str(error)) from error
+    place = Place(address, port, _admin(token_file))
+
+    def ready(address: str, port: int) -> None:
+        said = {"event": "ready", "listen": f"{address}:{port}", "admin": str(place.admin)}
+        hosts = len(topology.hosts)
+        text = f"ready: {hosts} hosts of {topology.name} may connect to {address}:{port}"
+        click.echo(json.dumps(said) if as_json else text)
+        sys.stdout.flush()
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    options = Options(planner, foresight, rates)
+    try:
+        ecmp_hash = SourcePortRules.of(topology) if hash_name == "rules" else HASHES[hash_name]()
+        serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=event_log, ready=ready)
+    except (AdminError, OSError) as error:
+        raise TestbedError(str(error)) from error
+    except ValueError as error:  # no two-level leaf-spine
+        raise InputError(str(error)) from error
+
+
+@controller.command(epilog="Example: paralet controller status --token-file /etc/paralet/token --json")
+@_token_file
+@_json
+def status(token_file: Path, as_json: bool) -> None:
+    """How many hosts and elephants there are, how good the plan is, and what was refused."""
+    from sdn.path_service.admin import Status
+
+    _show(_ask(token_file, Status), as_json, _print_status)
+
+
+@controller.command(epilog="Example: paralet controller flows --token-file /etc/paralet/token --most 20")
+@_token_file
+@click.option("--most", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="So many, the oldest.")
+@_json
+def flows(token_file: Path, most: int, as_json: bool) -> None:
+    """The elephants that are open: from where to where, since when, by which path."""
+    from sdn.path_service.admin import Flows
+
+    _show(_ask(token_file, Flows, most=most), as_json, _print_flows)
+
+
+@controller.command(epilog="Example: paralet controller paths --token-file /etc/paralet/token")
+@_token_file
+@_json
+def paths(token_file: Path, as_json: bool) -> None:
+    """Every link between a leaf and a spine, with how many elephants go up and down by it."""
+    from sdn.path_service.admin import Paths
+
+    _show(_ask(token_file, Paths), as_json, _print_paths)
+
+
+@controller.command(
+    "fail-link",
+    epilog="Examples: paralet controller fail-link leaf1:5 --token-file /etc/paralet/token; "
+    "paralet controller fail-link spine2 --up --token-file /etc/paralet/token",
+)
+@click.argument("link", metavar="LINK")
+@_token_file
+@click.option("--up", is_flag=True, help="The link lives again.")
+@_json
+def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
+    """Tell the controller that LINK is dead: elephants get other paths at once. No switch is touched.
+
+    LINK is a port of either end (leaf1:5), two switches (leaf1-spine2: every link between them) or one switch
+    (spine2: every link between it and the other level).
+    """
+    from sdn.path_service.admin import LinkChange
+
+    def text(said: dict[str, Any]) -> None:
+        for name in said["links"]:
+            click.echo(f"{name.replace(' ', ' to ')} is {'up' if said['up'] else 'down'}")
+
+    _show(_ask(token_file, LinkChange, link=link, up=up), as_json, text)
+
+
+def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dict[str, Any]:
+    from sdn.path_service.admin import AdminError, ask
+    from sdn.path_service.token import TokenError, read_token
+
+    try:
+        return ask(_admin(token_file), request(token=read_token(token_file), **fields))
+    except TokenError as error:
+        raise InputError(str(error)) from error
+    except AdminError as error:
+        raise TestbedError(str(error)) from error
+
+
+def _admin(token_file: Path) -> Path:
+    """The operator's socket lies beside the token."""
+    return token_file.absolute().with_name(token_file.name + ".sock")
+
+
+def _address(listen: str) -> tuple[str, int]:
+    from ipaddress import IPv4Address
+
+    host, _, port = listen.rpartition(":")
+    try:
+        address, number = str(IPv4Address(host)), int(port)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 0xFFFF:
+        raise InputError(f"--listen {listen}: write an IPv4 address and a port, as 10.0.0.1:{DEFAULT_PORT}")
+    return address, number
+
+
+def _show(said: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:
+    if as_json:
+        click.echo(json.dumps(said, indent=2))
+    else:
+        text(said)
+
+
+def _print_status(said: dict[str, Any]) -> None:
+    from netmodel import format_rate
+
+    click.echo(f"{said['topology']}, planner {said['options']['planner']}")
+    click.echo(f"{said['hosts']} hosts, {said['elephants']} elephants in {said['commodities']} commodities")
+    if said["slowest_bps"] is not None:
+        gap = "which is the optimum" if said["gap"] == 0 else f"at most {said['gap']:.0%} from the optimum"
+        click.echo(f"slowest elephant {format_rate(round(said['slowest_bps']))}, congestion {gap}")
+    if said["dead_links"]:
+        click.echo(f"dead: {', '.join(name.replace(' ', ' to ') for name in said['dead_links'])}")
+    if said["forecast"] is not None and said["forecast"]["rate"] is not None:
+        click.echo(f"{said['forecast']['rate']:.0%} of what was foreseen came")
+    for name, count in {**said["counts"], **{f"refused: {k}": v for k, v in said["refused"].items()}}.items():
+        click.echo(f"{count:>12,} {name}")
+
+
+def _print_flows(said: dict[str, Any]) -> None:
+    from testbed.cli.tables import console, table
+
+    listing = table("", ["device", "peer", "job", "path"], ["bytes", "for s", "Gbit/s"])
+    for flow in said["flows"]:
+        measured = "" if flow["measured_bps"] is None else f"{flow['measured_bps'] / 1e9:.3f}"
+        way = " ".join(flow["path"][1:]) or "ECMP: no path"
+        listing.add_row(
+            flow["device"],
+            flow["peer"],
+            flow["job"] or ("" if flow["ids"] else "expected"),
+            way,
+            f"{flow['bytes']:,}",
+            f"{said['now_s'] - flow['since_s']:.1f}",
+            measured,
+        )
+    console().print(listing)
+
+
+def _print_paths(said: dict[str, Any]) -> None:
+    from testbed.cli.tables import console, table
+
+    listing = table("", ["leaf", "spine"], ["up", "down", ""])
+    for link in said["links"]:
+        listing.add_row(link["leaf"], link["spine"], str(link["up"]), str(link["down"]), "dead" if link["dead"] else "")
+    console().print(listing)

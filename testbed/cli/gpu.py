@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet gpu`: the same as `python3 -m testbed.gpu`, which runs where nothing but Python is installed."""
+
+import click
+
+from testbed.gpu.__main__ import main
+
+
+@click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def gpu(options: tuple[str, ...]) -> int:
+    """Run the real NCCL over the plugin on a machine with a GPU, beside NCCL's own sockets."""
+    try:
+        return main(options, program="paralet gpu")
+    except SystemExit as end:  # argparse has said what there is to say
+        return end.code if isinstance(end.code, int) else 1

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet plugin`: where the NCCL net plugin is, what it exports, which variables load it and which it reads."""
+
+import json
+from dataclasses import asdict
+
+import click
+
+import nccl_net_plugin
+from testbed.errors import TestbedError
+
+
+@click.command(epilog="Example: eval \"$(paralet plugin | grep '^export')\"")
+@click.option("--parameters", "show_parameters", is_flag=True, help="List the PARALET_* variables instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def plugin(show_parameters: bool, as_json: bool) -> None:
+    """Tell where the NCCL net plugin is, what it exports and how to load it.
+
+    docs/plugin.md says more.
+    """
+    try:
+        if show_parameters:
+            _parameters(as_json)
+        else:
+            _plugin(as_json)
+    except FileNotFoundError as error:
+        raise TestbedError(str(error)) from error
+
+
+def _plugin(as_json: bool) -> None:
+    path, exports, environment = nccl_net_plugin.path(), nccl_net_plugin.exports(), nccl_net_plugin.environment()
+    if as_json:
+        click.echo(json.dumps({"path": str(path), "exports": exports, "environment": environment}, indent=2))
+        return
+    click.echo(f"path     {path}")
+    click.echo(f"exports  {', '.join(exports)}")
+    click.echo("NCCL 2.21 or later loads it with")
+    for name, value in environment.items():
+        click.echo(f"export {name}={value}")
+
+
+def _parameters(as_json: bool) -> None:
+    parameters = nccl_net_plugin.parameters()
+    if as_json:
+        click.echo(json.dumps([asdict(parameter) for parameter in parameters], indent=2))
+        return
+    from rich.markup import escape
+
+    from testbed.cli.tables import console, table
+
+    listing = table("", ["parameter", "values", "default", "meaning"], [])
+    for parameter in parameters:
+        listing.add_row(*map(escape, (parameter.name, parameter.values, parameter.default, parameter.meaning)))
+    console().print(listing)

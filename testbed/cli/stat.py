@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet stat`: the live counters of running processes: training jobs, programs, a run's agents."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import count as count_up
+
+import click
+
+from hostlib import stats
+from testbed.errors import TestbedError
+
+_INTERVAL_S = 1.0
+
+
+@click.command(epilog="Examples: paralet stat; paralet stat 4242 --json; paralet stat --prometheus")
+@click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(min=1))
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --interval or --count, one per line.")
+@click.option("--prometheus", "as_prometheus", is_flag=True, help="Print once in Prometheus' text format.")
+@click.option(
+    "--interval",
+    "interval_s",
+    metavar="S",
+    type=click.FloatRange(min=stats.EVERY_S, max=86400),
+    help=f"Seconds between looks, at least {stats.EVERY_S} ({_INTERVAL_S:g}).",
+)
+@click.option(
+    "--count",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="End after N looks. By default a terminal is kept up to date until Ctrl-C; elsewhere one look is printed.",
+)
+def stat(
+    pids: tuple[int, ...], as_json: bool, as_prometheus: bool, interval_s: float | None, count: int | None
+) -> None:
+    """Show the lanes of running processes: rates, round trips, what was sent again, ports and how they were set.
+
+    Looks at the processes PID, or at all of this user's (of everybody's, as root). Nothing has to be switched on in
+    them and nothing slows them down: every open device publishes its counters, ten times a second while it is busy.
+    """
+    if as_json and as_prometheus:
+        raise click.UsageError("give either --json or --prometheus, not both")
+    if as_prometheus and (interval_s is not None or count is not None):
+        raise click.UsageError("--prometheus prints once: leave out --interval and --count")
+    first = _look(pids)
+    _require(first, pids)
+    for sentence in first.unreadable:
+        click.echo(f"paralet: {sentence}", err=True)
+    pause_s = interval_s or _INTERVAL_S
+    try:
+        if as_prometheus:
+            from testbed.cli.stat_prometheus import exposition
+
+            click.echo(exposition(first.processes), nl=False)
+        elif as_json and interval_s is None and count is None:
+            click.echo(_as_json(first, indent=2))
+        elif as_json:
+            for now in _looks(pids, first, pause_s, count):
+                click.echo(_as_json(now))
+                sys.stdout.flush()
+        else:
+            _show(pids, first, pause_s, count)
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _look(pids: tuple[int, ...]) -> stats.Survey:
+    return stats.survey(pids or None)
+
+
+def _require(look: stats.Survey, pids: tuple[int, ...]) -> None:
+    """Raises TestbedError unless there is something to show, and all that was asked for."""
+    found = {process.pid for process in look.processes}
+    for pid in pids:
+        if pid in look.missing:
+            raise TestbedError(f"process {pid} does not exist")
+        if pid in look.forbidden:
+            who = "this process" if os.geteuid() == 0 else "this user"
+            raise TestbedError(f"process {pid} may not be looked into by {who}: try sudo paralet stat {pid}")
+        if pid not in found and not look.unreadable:
+            raise TestbedError(f"process {pid} has no paralet device open")
+    if found:
+        return
+    if look.unreadable:
+        raise TestbedError("; ".join(look.unreadable))
+    start = "start a program that opens a hostlib.Device, or a job with NCCL's paralet plugin"
+    if os.geteuid() == 0:
+        raise TestbedError(f"no process runs paralet: {start}")
+    raise TestbedError(f"no process of this user runs paralet: {start}, or see other users' by sudo paralet stat")
+
+
+def _looks(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int | None) -> Iterator[stats.Survey]:
+    """The first look and those that follow, until there have been so many or nothing is left to see."""
+    look = first
+    for done in count_up(1):
+        yield look
+        if done == count:
+            return
+        time.sleep(pause_s)
+        look = _look(pids)
+        if not look.processes:
+            return
+
+
+def _as_json(look: stats.Survey, indent: int | None = None) -> str:
+    when = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": when, "processes": [asdict(process) for process in look.processes]}, indent=indent)
+
+
+def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int | None) -> None:
+    from rich.live import Live
+
+    from testbed.cli.stat_tables import Picture
+    from testbed.cli.tables import console
+
+    out = console()
+    picture = Picture(out)
+    if not out.is_terminal:
+        frames = 1 if count is None else count
+        for look in _looks(pids, first, pause_s, frames + 1):  # rates take two looks
+            picture.take(look, time.monotonic())
+            if look is not first:
+                out.print(picture.draw())
+        if picture.looks == 1:  # it ended before there was a rate
+            out.print(picture.draw())
+        return
+    try:
+        with Live(console=out, screen=True, auto_refresh=False) as screen:
+            for look in _looks(pids, first, pause_s, count and count + 1):
+                picture.take(look, time.monotonic())
+                screen.update(picture.draw(), refresh=True)
+    finally:
+        out.print(picture.draw())  # stays when the screen of its own is gone

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live counters in Prometheus' text format 0.0.4, as node_exporter's textfile collector reads it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hostlib.stats import Process
+
+_DEVICE = ("pid", "device")
+_LANE = ("pid", "device", "peer", "lane", "qpn", "port", "method")
+
+_MESSAGES = {
+    "sends": "Messages sent.",
+    "send_bytes": "Bytes of messages sent.",
+    "receives": "Messages received.",
+    "receive_bytes": "Bytes of messages received.",
+    "failed": "Sends and receives that failed.",
+}
+_LANE_COUNTERS = {
+    "tx_bytes": "Payload bytes sent, retransmissions included.",
+    "tx_packets": "Packets sent.",
+    "rx_bytes": "Payload bytes received.",
+    "rx_packets": "Packets received.",
+    "flowlets": "Flowlets sent and acknowledged.",
+    "retransmits": "Packets sent again.",
+    "timeouts": "Retransmission timeouts.",
+    "moves": "Changes of the UDP source port.",
+    "naks": "Negative acknowledgements received.",
+    "rnr": "Receiver-not-ready answers received.",
+    "duplicates": "Packets received twice.",
+    "out_of_order": "Packets received ahead of a gap.",
+    "stale_acks": "Acknowledgements of what was acknowledged before.",
+}
+_LANE_GAUGES = {
+    "rtt_s": ("rtt_seconds", "Smoothed round trip."),
+    "min_rtt_s": ("min_rtt_seconds", "Smallest round trip."),
+    "window": ("window_packets", "Packets that may be in flight."),
+}
+
+
+def exposition(processes: Sequence[Process]) -> str:
+    """The counters of all processes. A lane's port is a label: when it moves, a new series begins."""
+    registry = CollectorRegistry()
+    registry.register(_Families(processes))
+    return generate_latest(registry).decode()
+
+
+class _Families(Collector):
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._devices = [
+            ((str(process.pid), device.name), device) for process in processes for device in process.devices
+        ]
+        self._lanes = [
+            ((*labels, lane.peer, str(lane.lane), str(lane.qpn), str(lane.port), lane.port_method), asdict(lane))
+            for labels, device in self._devices
+            for lane in device.lanes
+        ]
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._of_devices()
+        for field, meaning in _LANE_COUNTERS.items():
+            counter = CounterMetricFamily(f"paralet_lane_{field}", meaning, labels=_LANE)
+            for labels, lane in self._lanes:
+                counter.add_metric(labels, lane[field])
+            yield counter
+        for field, (name, meaning) in _LANE_GAUGES.items():
+            gauge = GaugeMetricFamily(f"paralet_lane_{name}", meaning, labels=_LANE)
+            for labels, lane in self._lanes:
+                gauge.add_metric(labels, lane[field])
+            yield gauge
+
+    def _of_devices(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily(
+            "paralet_device_info", "Always 1.", labels=(*_DEVICE, "interface", "policy", "m", "path_mtu")
+        )
+        rate = GaugeMetricFamily("paralet_device_line_rate_bps", "Bits per second it is paced to.", labels=_DEVICE)
+        connections = GaugeMetricFamily("paralet_device_connections", "Connections that exist.", labels=_DEVICE)
+        peers = GaugeMetricFamily("paralet_device_peers", "Peers that it shares QPs with.", labels=_DEVICE)
+        discards = CounterMetricFamily(
+            "paralet_device_discards", "Packets thrown away, by reason.", labels=(*_DEVICE, "reason")
+        )
+        for labels, device in self._devices:
+            info.add_metric((*labels, device.interface, device.policy, str(device.m), str(device.path_mtu)), 1)
+            if device.line_rate_bps is not None:
+                rate.add_metric(labels, device.line_rate_bps)
+            connections.add_metric(labels, device.connections)
+            peers.add_metric(labels, device.peers)
+            for reason, number in asdict(device.discards).items():
+                discards.add_metric((*labels, reason), number)
+        yield from (info, rate, connections, peers, discards)
+        for field, meaning in _MESSAGES.items():
+            counter = CounterMetricFamily(f"paralet_messages_{field}", meaning, labels=_DEVICE)
+            for labels, device in self._devices:
+                counter.add_metric(labels, getattr(device.messages, field))
+            yield counter

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of `paralet stat`: a row per device and a row per lane, as many as the terminal has room for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import nlargest
+from ipaddress import IPv4Address
+from pathlib import PurePath
+from typing import Generic, TypeVar
+
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from hostlib.stats import EVERY_S, DeviceSnapshot, LaneSnapshot, Process, Survey
+from testbed.cli.tables import table
+
+_COMMAND_CHARACTERS = 24
+_OTHER_LINES = 11  # of a picture: headings, empty lines, what was left out
+_EVERYTHING = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """Payload bits per second of a lane or of a device; None before there are two looks."""
+
+    tx_bps: float | None
+    rx_bps: float | None
+
+    @property
+    def sum_bps(self) -> float:
+        return (self.tx_bps or 0.0) + (self.rx_bps or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceRow:
+    number: int
+    process: Process
+    device: DeviceSnapshot
+    rates: _Rates
+
+
+@dataclass(frozen=True, slots=True)
+class _LaneRow:
+    number: int
+    """Of the device."""
+    lane: LaneSnapshot
+    rates: _Rates
+
+    @property
+    def activity(self) -> tuple[float, int]:
+        return self.rates.sum_bps, self.lane.tx_bytes + self.lane.rx_bytes
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column(Generic[Row]):
+    heading: str
+    cell: Callable[[Row], str]
+    right: bool = True
+    spare: int = 0
+    """Where there is no room for all columns: the higher, the sooner it goes; 0 stays."""
+
+
+def _gbit(bps: float | None) -> str:
+    return "-" if bps is None else f"{bps / 1e9:.3f}"
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:,.0f}" if seconds else "-"
+
+
+_DEVICES: tuple[_Column[_DeviceRow], ...] = (
+    _Column("#", lambda row: str(row.number)),
+    _Column("pid", lambda row: str(row.process.pid)),
+    _Column("process", lambda row: _brief(row.process.command), right=False, spare=2),
+    _Column("device", lambda row: _place(row.device), right=False),
+    _Column("policy", lambda row: row.device.policy, right=False),
+    _Column("m", lambda row: str(row.device.m)),
+    _Column("peers", lambda row: str(row.device.peers), spare=5),
+    _Column("conns", lambda row: str(row.device.connections), spare=6),
+    _Column("tx Gbit/s", lambda row: _gbit(row.rates.tx_bps)),
+    _Column("rx Gbit/s", lambda row: _gbit(row.rates.rx_bps)),
+    _Column("sends", lambda row: f"{row.device.messages.sends:,}", spare=3),
+    _Column("receives", lambda row: f"{row.device.messages.receives:,}", spare=3),
+    _Column("failed", lambda row: f"{row.device.messages.failed:,}", spare=1),
+    _Column("discards", lambda row: f"{_discards(row.device):,}", spare=4),
+)
+_LANES: tuple[_Column[_LaneRow], ...] = (
+    _Column("#", lambda row: str(row.number)),
+    _Column("peer", lambda row: row.lane.peer, right=False),
+    _Column("lane", lambda row: str(row.lane.lane)),
+    _Column("port", lambda row: str(row.lane.port)),
+    _Column("set by", lambda row: row.lane.port_method, right=False),
+    _Column("tx Gbit/s", lambda row: _gbit(row.rates.tx_bps)),
+    _Column("rx Gbit/s", lambda row: _gbit(row.rates.rx_bps)),
+    _Column("RTT us", lambda row: _microseconds(row.lane.rtt_s)),
+    _Column("least", lambda row: _microseconds(row.lane.min_rtt_s), spare=3),
+    _Column("window", lambda row: f"{row.lane.window:.1f}", spare=4),
+    _Column("flowlets", lambda row: f"{row.lane.flowlets:,}", spare=5),
+    _Column("resent", lambda row: f"{row.lane.retransmits:,}"),
+    _Column("timeouts", lambda row: f"{row.lane.timeouts:,}", spare=2),
+    _Column("moves", lambda row: f"{row.lane.moves:,}", spare=1),
+)
+
+
+class Picture:
+    """Takes looks, draws the last: rates are what happened since the look before it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._before: Survey | None = None
+        self._now = Survey((), (), (), ())
+        self._taken_s = 0.0
+        self._interval_s = 0.0
+        self.looks = 0
+
+    def take(self, look: Survey, now_s: float) -> None:
+        """From now on `look` is the last; `now_s` is the time of any clock that does not jump."""
+        self._before = self._now if self.looks else None
+        self._now, self._interval_s, self._taken_s = look, now_s - self._taken_s, now_s
+        self.looks += 1
+
+    def draw(self) -> RenderableType:
+        """Devices, then lanes, in order of their names; where there is no room for all lanes, the busiest."""
+        devices, lanes = self._rows()
+        room = self._console.size.height - _OTHER_LINES if self._console.is_terminal else _EVERYTHING
+        shown_devices = devices[: max(1, room // 2)]
+        shown_lanes = self._busiest(lanes, max(1, room - len(shown_devices)))
+        parts: list[RenderableType] = [
+            Text(
+                f"{_some(len(devices), 'device')}, {_some(len(lanes), 'lane')}, {datetime.now():%H:%M:%S}", style="bold"
+            ),
+            self._table(_DEVICES if len(devices) > 1 else _DEVICES[1:], shown_devices),
+            self._table(_LANES if len(devices) > 1 else _LANES[1:], shown_lanes),
+        ]
+        if left_out := len(devices) - len(shown_devices):
+            parts.append(Text(f"and {_some(left_out, 'more device')}: enlarge the terminal, name PIDs, or use --json"))
+        if left_out := len(lanes) - len(shown_lanes):
+            parts.append(Text(f"and {_some(left_out, 'quieter lane')}: enlarge the terminal, or use --json"))
+        return Group(*parts)
+
+    def _rows(self) -> tuple[list[_DeviceRow], list[_LaneRow]]:
+        devices, lanes = [], []
+        before = {
+            (process.pid, device.guid): device
+            for process in (self._before.processes if self._before else ())
+            for device in process.devices
+        }
+        pairs = [(process, device) for process in self._now.processes for device in process.devices]
+        for number, (process, device) in enumerate(pairs, start=1):
+            rows = self._lanes_of(number, before.get((process.pid, device.guid)), device)
+            lanes += sorted(rows, key=lambda row: (IPv4Address(row.lane.peer), row.lane.lane, row.lane.qpn))
+            devices.append(_DeviceRow(number, process, device, _total([row.rates for row in rows])))
+        return devices, lanes
+
+    def _lanes_of(self, number: int, before: DeviceSnapshot | None, device: DeviceSnapshot) -> list[_LaneRow]:
+        if before is None:
+            return [_LaneRow(number, lane, _Rates(None, None)) for lane in device.lanes]
+        # An idle device publishes nothing: what the look before saw was still true when it looked.
+        seconds = min(device.time_s - before.time_s, self._interval_s + EVERY_S)
+        old = {lane.qpn: lane for lane in before.lanes}
+        return [_LaneRow(number, lane, _rates(old.get(lane.qpn), lane, seconds)) for lane in device.lanes]
+
+    @staticmethod
+    def _busiest(lanes: list[_LaneRow], room: int) -> list[_LaneRow]:
+        busiest = {index for index, _ in nlargest(room, enumerate(lanes), key=lambda item: item[1].activity)}
+        return [row for index, row in enumerate(lanes) if index in busiest]
+
+    def _table(self, columns: Sequence[_Column[Row]], rows: Sequence[Row]) -> Table:
+        """The rows, with as many columns as the console is wide enough for."""
+        kept = list(columns)
+        while True:
+            drawn = table("", [], [])
+            drawn.padding = (0, 1, 0, 0)
+            for column in kept:
+                drawn.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
+            for row in rows:
+                drawn.add_row(*(Text(column.cell(row)) for column in kept))
+            unlimited = self._console.options.update(max_width=_EVERYTHING)
+            spare = max(column.spare for column in kept)
+            if not spare or Measurement.get(self._console, unlimited, drawn).maximum <= self._console.width:
+                return drawn
+            kept = [column for column in kept if column.spare != spare]
+
+
+def _rates(before: LaneSnapshot | None, now: LaneSnapshot, seconds: float) -> _Rates:
+    if seconds <= 0:  # nothing new was published
+        return _Rates(0.0, 0.0)
+    tx = now.tx_bytes - (before.tx_bytes if before else 0)
+    rx = now.rx_bytes - (before.rx_bytes if before else 0)
+    return _Rates(8 * tx / seconds, 8 * rx / seconds)
+
+
+def _total(rates: Sequence[_Rates]) -> _Rates:
+    tx = [each.tx_bps for each in rates if each.tx_bps is not None]
+    rx = [each.rx_bps for each in rates if each.rx_bps is not None]
+    return _Rates(sum(tx) if len(tx) == len(rates) else None, sum(rx) if len(rx) == len(rates) else None)
+
+
+def _some(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def _place(device: DeviceSnapshot) -> str:
+    port = "" if device.udp_port == 4791 else f":{device.udp_port}"
+    return f"{device.interface} {device.address}{port}"
+
+
+def _discards(device: DeviceSnapshot) -> int:
+    d = device.discards
+    return d.malformed + d.icrc + d.unknown_qp + d.wrong_source + d.send_errors + d.injected
+
+
+def _brief(command: str) -> str:
+    """A command line in a few words: programs and scripts without their folders."""
+    words = [PurePath(word).name if word.startswith("/") else word for word in command.split()]
+    line = " ".join(words)
+    return line if len(line) <= _COMMAND_CHARACTERS else f"{line[: _COMMAND_CHARACTERS - 2]}.."

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of an experiment on the fluid fabric. What is modelled, and what is not, is in docs/fluid.md."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emul.fluid import Links, Messages, Paths, Simulation
+from netmodel import NoRouteError, PortRef, forwarding
+from testbed.demands import Pair, bytes_by_pair
+from testbed.errors import TestbedError
+from testbed.fluid.lanes import Lanes, lanes_of, paths_of_ports
+from testbed.fluid.order import waits
+from testbed.jobs import ideal_at
+from testbed.messages import Lane
+from testbed.observations import (
+    HappenedEvent,
+    JobRecord,
+    LinkLoad,
+    Observations,
+    PairFlow,
+    RankLane,
+    RunRecord,
+    Sample,
+)
+from testbed.placement import leaf_of
+from testbed.progress import Steps
+from testbed.spec import LARGEST_HEADERS_BYTES, STEERED, Event, Experiment, Job, Policy
+from testbed.workloads import Transfer
+
+HEADER_BYTES = 14 + 20 + 8 + 12 + 4
+"""What every packet has beside its payload, as links count it: Ethernet, IPv4, UDP, BTH, ICRC."""
+
+ACK_BYTES = HEADER_BYTES + 4
+"""A packet's acknowledgement (AETH). It goes the other way, where in a collective other data go; here it goes along."""
+
+_SAMPLES = 60
+"""Readings of the links in the ideal time."""
+
+_PATH_MTUS = (4096, 2048, 1024, 512, 256)
+
+_Floats = npt.NDArray[np.float64]
+
+
+def observe(experiment: Experiment, steps: Steps) -> Observations:
+    """Every policy with every seed. Raises TestbedError when a run cannot end, as when a host has been cut off."""
+    links = Links(experiment.topology)
+    records = []
+    for seed in experiment.seeds:
+        for policy in experiment.spec.policies:
+            steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
+            records.append(_run(experiment.at(seed), policy, seed, links))
+            steps.advance()
+    return Observations(runs=records)
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """Jobs that ran at once. Times are from their start."""
+
+    transfers: Sequence[Transfer]
+    delivered_s: _Floats
+    pairs: Sequence[Pair]
+    lanes: Lanes
+    lane_bits: _Floats
+    """By pair and lane, with headers."""
+    link_bits: _Floats
+    samples: list[tuple[float, _Floats]]
+    """When, and bits by link."""
+    happened: list[HappenedEvent]
+
+
+def _run(experiment: Experiment, policy: Policy, seed: int, links: Links) -> RunRecord:
+    together = [[job] for job in experiment.jobs] if policy.alone else [list(experiment.jobs)]
+    outcomes = [_Model(experiment, policy, seed, links, jobs).run() for jobs in together]
+    return _record(experiment, policy, seed, links, outcomes)
+
+
+class _Model:
+    """One simulation: some jobs of an experiment under one policy."""
+
+    def __init__(self, experiment: Experiment, policy: Policy, seed: int, links: Links, jobs: Sequence[Job]) -> None:
+        self._experiment = experiment
+        self._policy = policy
+        self._links = links
+        ranks = {rank for job in jobs for rank in job.ranks}
+        self._transfers = [transfer for transfer in experiment.transfers(seed) if transfer.src in ranks]
+        self._pairs: list[Pair] = list(bytes_by_pair(self._transfers, 1))
+        self._lanes = lanes_of(experiment, policy, seed, self._pairs, links)
+        self._every_s = ideal_at(experiment, seed) / _SAMPLES
+        self._dead: set[PortRef] = set()
+        self._simulation = Simulation(links.rate_bps)
+        self._simulation.add_channels(Paths.of(self._lanes.rows))
+        number = {pair: channel for channel, pair in enumerate(self._pairs)}
+        channel = [number[transfer.src, transfer.dst] for transfer in self._transfers]
+        item_bytes, settings = experiment.spec.workload.item_bytes, experiment.spec.fluid
+        payload = np.array([transfer.count * item_bytes for transfer in self._transfers], dtype=np.float64)
+        packets = np.ceil(payload / packet_bytes(experiment))
+        self._simulation.add_messages(
+            Messages(
+                channel=channel,
+                bits=8 * (payload + (HEADER_BYTES + ACK_BYTES) * packets),
+                delay_s=self._last_packet_s(packets, channel) + settings.message_delay_s,
+            )
+        )
+        found = waits(experiment.spec.workload, self._transfers)
+        if found:
+            self._simulation.add_waits(*zip(*found, strict=True))
+
+    def run(self) -> _Outcome:
+        """From the start to the last delivery."""
+        happened: list[HappenedEvent] = []
+        samples: list[tuple[float, _Floats]] = []
+        for event in sorted(self._experiment.spec.events, key=lambda event: event.at_s):
+            if self._advance(event.at_s, samples):
+                happened.append(self._happen(event, samples))
+        self._advance(np.inf, samples)
+        simulation = self._simulation
+        delivered_s = simulation.delivered_s()
+        if simulation.undelivered:
+            stuck = self._transfers[int(np.flatnonzero(np.isnan(delivered_s))[0])]
+            raise TestbedError(
+                f"policy {self._policy.name}: after {simulation.now_s:.3g} s nothing moves any more, and what rank "
+                f"{stuck.src} sends rank {stuck.dst} is not there; a link on its way is dead"
+            )
+        return _Outcome(
+            transfers=self._transfers,
+            delivered_s=delivered_s,
+            pairs=self._pairs,
+            lanes=self._lanes,
+            lane_bits=simulation.flow_bits().reshape(self._lanes.ports.shape),
+            link_bits=simulation.link_bits(),
+            samples=samples,
+            happened=happened,
+        )
+
+    def _last_packet_s(self, packets: _Floats, channel: Sequence[int]) -> _Floats:
+        """From the moment at which all but the last packets have left until these are there, by message.
+
+        Of k lanes that send at 1 / k of the line rate each, the last packet takes k times as long as one of a single
+        lane (ParaLet, section 5.3); then every switch receives it whole before it passes it on.
+        """
+        rows = self._lanes.rows[:, 0, :]
+        crossed = rows >= 0
+        packet_bits = 8 * (packet_bytes(self._experiment) + HEADER_BYTES)
+        packet_s = np.where(crossed, packet_bits / self._links.rate_bps[rows], 0.0)
+        hops_s = packet_s[:, 1:].sum(axis=1) + crossed.sum(axis=1) * self._experiment.spec.fluid.link_delay_s
+        lanes = np.minimum(self._policy.m, packets)
+        return np.asarray(hops_s[channel] + (lanes - 1) * packet_s[channel, 0])
+
+    def _advance(self, until_s: float, samples: list[tuple[float, _Floats]]) -> bool:
+        """Let time pass, reading the links now and then. Whether the run is still going on."""
+        simulation = self._simulation
+        while simulation.undelivered and simulation.now_s < until_s:
+            before, left = simulation.now_s, simulation.undelivered
+            simulation.advance(min(until_s, before + self._every_s))
+            samples.append((simulation.now_s, simulation.link_bits()))
+            if until_s == np.inf and simulation.undelivered == left and not simulation.rates_bps().any():
+                simulation.advance(np.inf)  # pauses may still end; if they do not help, nothing will
+                if simulation.undelivered == left:
+                    break
+        return simulation.undelivered > 0
+
+    def _happen(self, event: Event, samples: list[tuple[float, _Floats]]) -> HappenedEvent:
+        port = PortRef(*_port(event.cut or event.mend or ""))
+        link = self._links.number(port)
+        at_s = self._simulation.now_s
+        concerned = self._concerned(link) if event.cut else []
+        rate_bps = 0.0 if event.cut else float(self._links.rate_bps[link])
+        for way in (link, self._links.back(link)):
+            self._simulation.set_rate(way, rate_bps)
+        (self._dead.add if event.cut else self._dead.discard)(min(port, self._experiment.topology.peer(port)))
+        self._advance(at_s + self._experiment.spec.fluid.reroute_s, samples)
+        self._reroute()
+        return HappenedEvent(what=event.what, at_s=at_s, done_s=self._simulation.now_s, concerned=concerned)
+
+    def _reroute(self) -> None:
+        """Switches avoid dead links from now on: the same ports go elsewhere."""
+        topology = self._experiment.topology
+        routes = forwarding(topology, frozenset(topology.link_at(port) for port in self._dead))
+        try:
+            rows = paths_of_ports(self._experiment, self._pairs, self._lanes.ports, self._links, routes)
+        except NoRouteError as error:
+            raise TestbedError(f"policy {self._policy.name}: {error}") from error
+        self._simulation.set_paths(np.arange(self._lanes.ports.size), rows.reshape(-1, rows.shape[2]))
+
+    def _concerned(self, link: int) -> list[str]:
+        """The switch ports of the hosts whose data cross a link, either way."""
+        topology, experiment = self._experiment.topology, self._experiment
+        crossing = np.isin(self._lanes.rows, (link, self._links.back(link))).reshape(len(self._pairs), -1)
+        receivers = {self._pairs[channel][1] for channel in np.flatnonzero(crossing.any(axis=1))}
+        ports = {topology.peer(PortRef(experiment.hosts[rank], experiment.nic + 1)) for rank in receivers}
+        return sorted(str(port) for port in ports)
+
+
+def packet_bytes(experiment: Experiment) -> int:
+    """Payload of a full packet: the spec's, or the largest that fits the topology's MTU, as the engine has it."""
+    fitting = (size for size in _PATH_MTUS if size + LARGEST_HEADERS_BYTES <= experiment.topology.mtu_bytes)
+    return experiment.spec.path_mtu or next(fitting, _PATH_MTUS[-1])
+
+
+def _port(text: str) -> tuple[str, int]:
+    node, _, number = text.partition(":")
+    return node, int(number)
+
+
+def _record(experiment: Experiment, policy: Policy, seed: int, links: Links, outcomes: Sequence[_Outcome]) -> RunRecord:
+    arrival: dict[Pair, float] = {}
+    finished = [0.0] * experiment.ranks
+    by_step: list[dict[int, float]] = [{} for _ in range(experiment.ranks)]
+    for outcome in outcomes:
+        for transfer, moment in zip(outcome.transfers, outcome.delivered_s.tolist(), strict=True):
+            pair = transfer.src, transfer.dst
+            arrival[pair] = max(arrival.get(pair, 0.0), moment)
+            for rank in pair:
+                by_step[rank][transfer.step] = max(by_step[rank].get(transfer.step, 0.0), moment)
+                finished[rank] = max(finished[rank], moment)
+    demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
+    jobs = [
+        JobRecord(name=job.name, ranks=job.size, completion_s=max(finished[rank] for rank in job.ranks))
+        for job in experiment.jobs
+    ]
+    link_bits = np.sum([outcome.link_bits for outcome in outcomes], axis=0)
+    return RunRecord(
+        policy=policy.name,
+        m=policy.m,
+        seed=seed,
+        completion_s=max(job.completion_s for job in jobs),
+        wrong_bytes=0,
+        step_finished_s=[_running(own) for own in by_step],
+        flows=[
+            PairFlow(src=src, dst=dst, bytes=count, completion_s=arrival[src, dst])
+            for (src, dst), count in demands.items()
+        ],
+        lanes=[lane for outcome in outcomes for lane in _lanes(experiment, policy, outcome)],
+        discards={},
+        overruns=0,
+        links=[
+            LinkLoad(port=str(port), tx_bytes=round(bits / 8), tx_packets=_packets(bits, experiment), dropped=0)
+            for port, bits in sorted(zip(links.ports, link_bits.tolist(), strict=True))
+            if not experiment.topology.has_host(port.node)
+        ],
+        samples=_samples(experiment, links, outcomes),
+        seen=[],
+        jobs=jobs,
+        events=[event for outcome in outcomes for event in outcome.happened],
+    )
+
+
+def _running(by_step: dict[int, float]) -> list[float]:
+    """When each step was over, from the first to the last; steps without anything count as the one before."""
+    moments = [by_step.get(step, 0.0) for step in range(1 + max(by_step, default=-1))]
+    return np.maximum.accumulate(moments).tolist() if moments else []
+
+
+def _lanes(experiment: Experiment, policy: Policy, outcome: _Outcome) -> list[RankLane]:
+    """What each lane has carried. How a lane that pulls cut it into flowlets is not modelled."""
+    method = "ecmp" if policy.policy in STEERED else policy.policy
+    payload = packet_bytes(experiment)
+    part = payload / (payload + HEADER_BYTES + ACK_BYTES)
+    return [
+        RankLane(
+            rank=src,
+            lane=Lane(
+                peer=experiment.address(dst),
+                lane=lane,
+                port=int(outcome.lanes.ports[channel, lane]),
+                port_method="pinned" if method == "pinned" and not _one_leaf(experiment, src, dst) else method,
+                tx_bytes=round(bits / 8 * part),
+                tx_packets=_packets(bits, experiment),
+                flowlets=0,
+                retransmits=0,
+                timeouts=0,
+                rtt_s=None,
+            ),
+        )
+        for channel, (src, dst) in enumerate(outcome.pairs)
+        for lane, bits in enumerate(outcome.lane_bits[channel].tolist())
+    ]
+
+
+def _one_leaf(experiment: Experiment, src: int, dst: int) -> bool:
+    return leaf_of(experiment.topology, experiment.hosts[src]) == leaf_of(experiment.topology, experiment.hosts[dst])
+
+
+def _packets(bits: float, experiment: Experiment) -> int:
+    return int(np.ceil(bits / 8 / (packet_bytes(experiment) + HEADER_BYTES + ACK_BYTES)))
+
+
+def _samples(experiment: Experiment, links: Links, outcomes: Sequence[_Outcome]) -> list[Sample]:
+    """What had left towards each host; jobs that ran one after the other are put end to end."""
+    hosts = dict.fromkeys(experiment.hosts)
+    watched = [experiment.topology.peer(PortRef(host, experiment.nic + 1)) for host in hosts]
+    columns = [links.number(port) for port in watched]
+    found, base_s, base = [], 0.0, Counter[int]()
+    for outcome in outcomes:
+        for at_s, bits in outcome.samples:
+            counts = [round(base[column] + bits[column] / 8) for column in columns]
+            found.append(Sample(at_s=base_s + at_s, tx_bytes={str(p): n for p, n in zip(watched, counts, strict=True)}))
+        base_s += float(outcome.delivered_s.max(initial=0.0))
+        base.update({column: round(outcome.link_bits[column] / 8) for column in columns})
+    return found

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that a machine without a registry needs, in one archive: unpack it there, and run it there.
+
+    tar xzf paralet-gpu.tar.gz && cd paralet-gpu && python3 -m testbed.gpu
+
+It holds the plugin, the libraries that it needs and that not every Linux has, and this folder's Python. NCCL and CUDA
+are the machine's own: they are what the plugin is tried with.
+"""
+
+import io
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import testbed
+from testbed.errors import InputError
+
+NAME = "paralet-gpu"
+LIBRARIES = "lib"
+"""The folder of the archive, beside `testbed`, that holds the plugin."""
+
+_ON_EVERY_LINUX = (
+    "ld-linux",
+    "libc.",
+    "libdl.",
+    "libgcc_s.",
+    "libm.",
+    "libpthread.",
+    "librt.",
+    "libstdc++.",
+    "linux-vdso",
+)
+_NEEDED = re.compile(rb"\x00((?:GLIBC|GLIBCXX|CXXABI)_[0-9.]+)(?=\x00)")
+_RESOLVED = re.compile(r"^\s*(?P<name>\S+)(?: => (?P<path>\S+))?(?: \(0x[0-9a-f]+\)| => not found)?$")
+
+
+def write(archive: Path, plugin: Path) -> list[str]:
+    """Write the archive. Returns the names of the files in it. Raises InputError."""
+    files = {f"{LIBRARIES}/{plugin.name}": plugin.read_bytes()}
+    for name, path in needed_libraries(plugin).items():
+        files[f"{LIBRARIES}/{name}"] = path.read_bytes()
+    needs = needed_versions(files.values())
+    package = Path(testbed.__file__).parent
+    for source in (package / "__init__.py", package / "errors.py", *sorted((package / "gpu").glob("*.py"))):
+        files[f"testbed/{source.relative_to(package)}"] = source.read_bytes()
+    files["README.txt"] = _readme(needs).encode()
+    try:
+        with tarfile.open(archive, "w:gz") as tar:
+            for name, data in sorted(files.items()):
+                entry = tarfile.TarInfo(f"{NAME}/{name}")
+                entry.size = len(data)
+                entry.mode = 0o644
+                tar.addfile(entry, io.BytesIO(data))
+    except OSError as error:
+        raise InputError(f"cannot write {archive}: {error.strerror}") from error
+    return sorted(files)
+
+
+def carried_plugin() -> Path | None:
+    """The plugin beside this Python, where this was unpacked from a bundle."""
+    folder = Path(testbed.__file__).parents[1] / LIBRARIES
+    return next(iter(sorted(folder.glob("libnccl-net-*.so"))), None)
+
+
+def needed_libraries(library: Path) -> dict[str, Path]:
+    """What `library` needs beyond what every Linux has, by name. Raises InputError when one is missing."""
+    try:
+        listing = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InputError(f"ldd cannot tell what {library} needs: {error}") from error
+    found = {}
+    for line in listing.splitlines():
+        match = _RESOLVED.match(line)
+        if match is None or Path(match["name"]).name.startswith(_ON_EVERY_LINUX):
+            continue
+        if not match["path"]:
+            raise InputError(f"{library} needs {match['name']}, which is not on this machine")
+        found[match["name"]] = Path(match["path"])
+    return found
+
+
+def needed_versions(libraries: Iterable[bytes]) -> list[str]:
+    """The newest symbol versions of the C and C++ libraries that these files name: ["GLIBC_2.36", "GLIBCXX_3.4.30"]."""
+    newest: dict[str, tuple[int, ...]] = {}
+    for data in libraries:
+        for found in _NEEDED.findall(data):
+            family, _, version = found.decode().partition("_")
+            newest[family] = max(newest.get(family, ()), tuple(int(part) for part in version.split(".") if part))
+    return [f"{family}_{'.'.join(map(str, version))}" for family, version in sorted(newest.items())]
+
+
+def _readme(needs: list[str]) -> str:
+    return (
+        "The real NCCL over the paralet plugin, beside NCCL's own Socket transport.\n\n"
+        "    python3 -m testbed.gpu\n\n"
+        "in this folder runs it; `python3 -m testbed.gpu --help` says what else it can do.\n"
+        "Needs: an NVIDIA GPU and its driver; Python 3.11 or later; libnccl.so.2 (2.21 or later) and libcudart, from\n"
+        "wheels of NVIDIA, from torch, or from the system.\n"
+        f"The plugin was built against, and needs: {', '.join(needs) or 'nothing in particular'}\n"
+        "(`strings libc.so.6 | grep GLIBC_` lists what a machine has).\n"
+    )

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's numbers, and ours beside them."""
+
+from collections.abc import Iterator
+
+from testbed.papers.claim import Claim
+from testbed.papers.rail_only import cost, times, traffic
+
+GPUS_PER_DOMAIN = 256
+
+_TABLE_2 = {  # GPUs, radix -> cost and power saved in per cent, as printed
+    (32768, 64): (38, 37),
+    (32768, 128): (77, 75),
+    (32768, 256): (62, 60),
+    (65536, 64): (38, 37),
+    (65536, 128): (38, 37),
+    (65536, 256): (77, 75),
+}
+_LOST = "the paper's cell is lost in the text that we have; what is saved in cost and power follows from it"
+_A100 = times.Grid(x=8, y=8, hb_bps=2400e9, nic_bps=200e9)
+_H100 = times.Grid(x=8, y=8, hb_bps=3600e9, nic_bps=400e9)
+_GH200 = times.Grid(x=32, y=2, hb_bps=3600e9, nic_bps=400e9)
+
+
+def claims() -> list[Claim]:
+    """All claims that are checked, in the paper's order."""
+    return [*_of_traffic(), *_of_collectives(), *_of_alltoall(), *_of_table_2(), *_of_totals()]
+
+
+def _of_traffic() -> Iterator[Claim]:
+    accounting = "two-byte activations and gradients, ring collectives; see testbed/papers/rail_only/traffic.py"
+    for model in traffic.MEGATRON:
+        bytes_sent = traffic.volume(model)
+        with_tensor, without = traffic.pair_share(model)
+        percent = 100 * bytes_sent.tensor / bytes_sent.total
+        yield Claim("Fig. 2a", f"{model.name}: tensor-parallel share", "%", percent, 75, 0, "more than", accounting)
+        yield Claim("Fig. 2b", f"{model.name}: pairs without traffic", "%", 100 * without, 99, 0, "more than")
+        yield Claim(
+            "Fig. 2b",
+            f"{model.name}: pairs with tensor-parallel traffic",
+            "%",
+            100 * with_tensor,
+            0.04,
+            2,
+            "less than",
+            f"each of the {model.gpus} GPUs sends to one of the others, in a ring",
+        )
+    largest = traffic.volume(traffic.MEGATRON[-1])
+    yield Claim("III-B", "GPT-1T: data parallelism, per GPU", "GB", largest.data_nic / 1e9, 6, 0, note="printed: about")
+    on_gh200 = traffic.volume(traffic.GH200)
+    yield Claim(
+        "Fig. 4",
+        "GPT-1T on GH200: data parallelism over NICs",
+        "%",
+        100 * on_gh200.data_nic / on_gh200.total,
+        0.8,
+        1,
+        note="the paper does not say what its tensor-parallel traffic consists of here",
+    )
+
+
+def _of_collectives() -> Iterator[Claim]:
+    share = times.all_reduce_hb_share(_GH200)
+    yield Claim("III-B", "all-reduce, 32 x 2 GPUs: bytes in HB domains", "%", 100 * share, 98, 0, note="62/63")
+    yield Claim("III-B", "all-reduce, 32 x 2 GPUs: bytes over NICs", "%", 100 * (1 - share), 2, 0)
+    yield Claim(
+        "Eq. 1",
+        "all-gather of 1 GB, 32 x 2 GPUs of GH200",
+        "ms",
+        1e3 * times.all_gather_s(_GH200, 1e9),
+        note="the paper prints no example; against 8 * 63/64 GB over NICs alone it is "
+        f"{8 * 63 / 64 / 400 / times.all_gather_s(_GH200, 1e9):.1f} times as fast",
+    )
+
+
+def _of_alltoall() -> Iterator[Claim]:
+    for name, grid, printed in (("DGX A100", _A100, 8.2), ("DGX H100", _H100, 11.2)):
+        yield Claim(
+            "IV-B",
+            f"{name}: all-to-all slowdown, Eq. 3 / Eq. 2 - 1",
+            "%",
+            100 * times.alltoall_slowdown(grid),
+            printed,
+            1,
+            note=f"C_S / C_F = {grid.nic_bps / 1e9:g} / {grid.hb_bps / 1e9:g} Gbit/s, which Eq. 3 gives where x = y",
+        )
+
+
+def _of_table_2() -> Iterator[Claim]:
+    for (gpus, radix), (usd, watts) in _TABLE_2.items():
+        row = f"{gpus} GPUs, radix {radix}"
+        before = cost.rail_optimised(gpus, radix)
+        after = cost.rail_only(gpus, radix, GPUS_PER_DOMAIN)
+        for what, old, new in (
+            ("switches", before.switches, after.switches),
+            ("transceivers", before.transceivers, after.transceivers),
+        ):
+            yield Claim("Table II", f"{row}: {what}, rail-optimised", "", old, note=_LOST)
+            yield Claim("Table II", f"{row}: {what}, rail-only", "", new, note=_LOST)
+        for what, printed, fraction in (
+            ("cost saved", usd, cost.saving(before.usd, after.usd)),
+            ("power saved", watts, cost.saving(before.watts, after.watts)),
+        ):
+            yield Claim("Table II", f"{row}: {what}", "%", 100 * fraction, printed)
+
+
+def _of_totals() -> Iterator[Claim]:
+    pairs = [(cost.rail_optimised(*row), cost.rail_only(*row, GPUS_PER_DOMAIN)) for row in _TABLE_2]
+    dollars = [(before.usd - after.usd) / 1e6 for before, after in pairs]
+    megawatts = [(before.watts - after.watts) / 1e6 for before, after in pairs]
+    largest = cost.rail_optimised(32768, 64)
+    kilo = "the printed megawatts are ours / 1.024 throughout: 32,000 GPUs, or a kilo of 1,024"
+    yield Claim(
+        "V-E",
+        "least cost saved",
+        "M$",
+        min(dollars),
+        117,
+        note="117.1 is saved at 32768 GPUs and radix 128, and at 65536 and radix 64; at 32768 and radix 64 it is half",
+    )
+    yield Claim("V-E", "most cost saved", "M$", max(dollars), 234)
+    yield Claim("V-E", "least power saved", "MW", min(megawatts), 1.7, 1, note=kilo)
+    yield Claim("V-E", "most power saved", "MW", max(megawatts), 6.9, 1, note=kilo)
+    yield Claim("I", "peak power of a Clos of 32768 GPUs", "MW", largest.watts / 1e6, 4.6, 1, note=kilo)
+    yield Claim(
+        "I",
+        "cost of a Clos of 32768 GPUs",
+        "M$",
+        largest.usd / 1e6,
+        200,
+        note="the paper says 30,000 GPUs; its own prices (Eq. 4) do not come to that",
+    )

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path service of a run: `paralet controller run` in the sandbox, started, killed and told of dead links."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from emul.management import MANAGEMENT_ADDRESS
+from emul.sandbox import SCRATCH_DIR
+from netmodel import Link
+from sdn.path_service.admin import AdminError, LinkChange, Status, ask
+from sdn.path_service.token import TokenError, read_token
+from testbed.errors import TestbedError
+from testbed.spec import Experiment, Policy
+
+SERVICE_PORT = 4792
+"""Free, for the network namespace is the sandbox's alone."""
+
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 5.0
+_PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
+
+
+class PathService:
+    """One path service. A context manager: entered it answers, left it is gone.
+
+    `argv` starts it, with the options of `paralet controller run` that it does not know itself.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        log_file: Path,
+        scratch_dir: Path,
+        address: str = f"{MANAGEMENT_ADDRESS}:{SERVICE_PORT}",
+    ) -> None:
+        self.address = address
+        self.token_file = scratch_dir / "token"
+        self._admin = scratch_dir / "token.sock"  # beside the token, as `paralet controller` has it
+        self._argv = argv
+        self._log_file = log_file
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()  # it is started and killed by one thread, told of links by another
+        self._dead: frozenset[Link] = frozenset()
+        self.told_s: float | None = None
+        """When it had last sent hosts what follows from a link's change, by the monotonic clock."""
+
+    def __enter__(self) -> "PathService":
+        self.token_file.parent.mkdir(parents=True, exist_ok=True)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                self._process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_STOP_TIMEOUT_S)
+        self.kill()
+
+    def start(self) -> None:
+        """Start it, unless it runs; returns when it answers. Raises TestbedError when it does not."""
+        with self._lock:
+            if self._process is not None:
+                return
+            with self._log_file.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*self._argv, "--listen", self.address, "--token-file", str(self.token_file)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            self._await_answer(self._process)
+            self._tell(self._dead, up=False)
+
+    def kill(self) -> None:
+        """End it at once, with no chance to say good-bye."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+                self._process = None
+
+    def status(self) -> dict[str, Any]:
+        """What it says of itself, as `paralet controller status` prints it; nothing when it does not run."""
+        with self._lock, suppress(AdminError):
+            if self._process is not None:
+                return ask(self._admin, Status(read_token(self.token_file)))
+        return {}
+
+    def dead_links(self, dead: Sequence[Link]) -> None:
+        """Tell it which links are dead now. What it cannot be told, it is told when it is started again."""
+        with self._lock:
+            fresh = frozenset(dead)
+            gone, back = fresh - self._dead, self._dead - fresh
+            self._dead = fresh
+            if self._process is not None:
+                self._tell(gone, up=False)
+                self._tell(back, up=True)
+
+    def _tell(self, links: frozenset[Link], *, up: bool) -> None:
+        for link in sorted(links, key=lambda link: link.a):
+            try:
+                ask(self._admin, LinkChange(read_token(self.token_file), str(link.a), up))
+                self.told_s = time.monotonic()
+            except AdminError as error:
+                with self._log_file.open("a") as log:
+                    print(f"the runner could not tell of link {link.a} to {link.b}: {error}", file=log)
+
+    def _await_answer(self, process: "subprocess.Popen[bytes]") -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            if process.poll() is not None:
+                raise TestbedError(f"the path service ended with status {process.returncode}; see {self._log_file}")
+            try:
+                ask(self._admin, Status(read_token(self.token_file)))
+                return
+            except (AdminError, TokenError):  # it has not come so far
+                if time.monotonic() > deadline:
+                    process.kill()
+                    raise TestbedError(f"the path service does not answer; see {self._log_file}") from None
+                time.sleep(0.02)
+
+
+Services: TypeAlias = Callable[[Policy, str], AbstractContextManager[PathService | None]]
+"""The path service for a policy, None for one that needs none; the string names its logs."""
+
+
+def no_services(policy: Policy, name: str) -> AbstractContextManager[None]:
+    """For fabrics without a path service."""
+    return nullcontext()
+
+
+class PathServices:
+    """The path services of an experiment, one after the other, each told of the links that are dead."""
+
+    def __init__(self, experiment: Experiment, log_dir: Path) -> None:
+        self._experiment = experiment
+        self._log_dir = log_dir
+        self._current: PathService | None = None
+        self._dead: Sequence[Link] = ()
+
+    def dead_links(self, dead: Sequence[Link]) -> None:
+        """These links are dead now, and no others. May come in any thread."""
+        self._dead = dead
+        if (service := self._current) is not None:
+            service.dead_links(dead)
+
+    @contextmanager
+    def serving(self, policy: Policy, name: str) -> Iterator[PathService | None]:
+        """While entered, the path service for `policy` runs."""
+        if policy.policy != "controller":
+            yield None
+            return
+        argv = [*_PARALET, "controller", "run", "--topology", str(self._log_dir / "topology.yaml")]
+        argv += ["--planner", policy.planner or "optimal", "--foresight"]
+        argv += ["--hash", "rules" if self._experiment.spec.pinning == "rules" else "ovs"]
+        argv += ["--event-log", str(self._log_dir / f"path-service-{name}.jsonl")]
+        with PathService(argv, self._log_dir / f"path-service-{name}.log", SCRATCH_DIR / "paths") as service:
+            service.dead_links(self._dead)
+            self._current = service
+            try:
+                yield service
+            finally:
+                self._current = None

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The RDMA devices of this machine, as pyverbs lists them, and what is known of their drivers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import Any
+
+SYSFS = Path("/sys/class/infiniband")
+
+_STATES = {0: "NOP", 1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACTIVE_DEFER"}  # ibv_port_state
+_GID_TYPES = {0: "IB", 1: "RoCE v1", 2: "RoCE v2"}  # ibv_gid_type
+
+# Drivers that take the UDP source port of an RC queue pair from the flow label of its address: read in their sources,
+# and seen on the wire for rxe of Linux 6.12 (docs/interoperability.md). bnxt_re has no path from the one to the other.
+_HONOUR_FLOW_LABEL = {"erdma", "hns_roce", "ionic_rdma", "irdma", "mana_ib", "mlx5_core", "mlx5_ib", "rxe"}
+_IGNORE_FLOW_LABEL = {"bnxt_en", "bnxt_re"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """One entry of a port's GID table; `address` is an IPv4 address where the GID maps one."""
+
+    index: int
+    address: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """A port; `mtu` is the largest path MTU in bytes that is in force."""
+
+    number: int
+    state: str
+    mtu: int
+    gids: tuple[Gid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaDevice:
+    """A device. `flow_label`: whether its driver sets UDP source ports by it, None where nothing is known."""
+
+    name: str
+    driver: str
+    flow_label: bool | None
+    ports: tuple[RdmaPort, ...]
+
+
+def names() -> list[str]:
+    """What the kernel lists; needs no library."""
+    try:
+        return sorted(entry.name for entry in SYSFS.iterdir())
+    except OSError:
+        return []
+
+
+def devices() -> list[RdmaDevice]:
+    """All devices that can be opened. Raises ImportError without pyverbs, OSError where a device refuses."""
+    from pyverbs.device import Context
+    from pyverbs.pyverbs_error import PyverbsError
+
+    found = []
+    for name in names():
+        try:
+            with Context(name=name) as context:
+                found.append(_device(name, context))
+        except PyverbsError as error:
+            raise OSError(f"{name} cannot be asked: {error}") from error
+    return found
+
+
+def driver_of(name: str) -> str:
+    """The kernel driver behind a device; software devices name their interface (`parent`) instead. "" if unknown."""
+    driver = SYSFS / name / "device" / "driver"
+    if driver.exists():
+        return driver.resolve().name
+    return "rxe" if (SYSFS / name / "parent").exists() else ""
+
+
+def honours_flow_label(driver: str) -> bool | None:
+    """What is known of a driver."""
+    if driver in _HONOUR_FLOW_LABEL:
+        return True
+    return False if driver in _IGNORE_FLOW_LABEL else None
+
+
+def address_of(gid: str) -> str:
+    """A GID as people read it: the IPv4 address that it maps, or an IPv6 address. Raises ValueError."""
+    address = IPv6Address(gid)
+    return str(address.ipv4_mapped or address)
+
+
+def _device(name: str, context: Any) -> RdmaDevice:
+    driver = driver_of(name)
+    attributes = context.query_device()
+    numbers = range(1, attributes.phys_port_cnt + 1)
+    table = context.query_gid_table(sum(context.query_port(number).gid_tbl_len for number in numbers))
+    ports = tuple(_port(number, context, table) for number in numbers)
+    return RdmaDevice(name, driver, honours_flow_label(driver), ports)
+
+
+def _port(number: int, context: Any, table: list[Any]) -> RdmaPort:
+    port = context.query_port(number)
+    gids = tuple(
+        Gid(entry.gid_index, address_of(entry.gid_str()), _GID_TYPES.get(entry.gid_type, str(entry.gid_type)))
+        for entry in table
+        if entry.port_num == number
+    )
+    return RdmaPort(number, _STATES.get(port.state, str(port.state)), 128 << port.active_mtu, gids)

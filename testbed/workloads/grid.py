@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives among GPUs in high-bandwidth (HB) domains: rank d * x + g is GPU g of domain d, on rail g (from 0)."""
+
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from testbed.errors import Misfit
+from testbed.workloads.base import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """x GPUs in each of y domains."""
+
+    x: int
+    y: int
+
+    def rank(self, domain: int, gpu: int) -> int:
+        """The rank of that GPU."""
+        return domain * self.x + gpu
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """Domain and GPU of a rank."""
+        return divmod(rank, self.x)
+
+
+class GridWorkload(Workload):
+    """What collectives on such a grid have: `gpus_per_domain` (x).
+
+    With `separate_phases` a rank starts on a network only when its part on the one before is done, which is what the
+    equations of Rail-only (arXiv 2307.12169v5) assume; without, whatever has arrived goes on at once.
+    """
+
+    gpus_per_domain: int = Field(ge=1)
+    separate_phases: bool = True
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises Misfit when `ranks` do not fill whole domains."""
+        super().check_ranks(ranks)
+        if ranks % self.gpus_per_domain:
+            raise Misfit(
+                f"{ranks} ranks do not fill domains of {self.gpus_per_domain} GPUs; take a divisor of {ranks}",
+                "gpus_per_domain",
+            )
+
+    def grid(self, ranks: int) -> Grid:
+        """The grid of so many ranks."""
+        return Grid(self.gpus_per_domain, ranks // self.gpus_per_domain)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All-reduces that `paralet-nccl-driver` runs over the NCCL net plugin, as NCCL's proxy would.
+
+The schedules here are those of the driver, message by message: what a fabric is asked for, and what the pairs are whose
+paths are predicted. The data and its check are the driver's own.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Literal
+
+from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+
+STEPS = 8
+"""Messages in flight on each connection: NCCL_STEPS."""
+
+
+class NcclAllreduce(Workload):
+    """What both algorithms have. In place; sums of floats."""
+
+    dtype: Literal["float32"] = "float32"
+
+    @property
+    @abstractmethod
+    def collective(self) -> str:
+        """The driver's name for it."""
+
+    @abstractmethod
+    def slice_elements(self, ranks: int) -> int:
+        """Elements in a message at most."""
+
+    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
+        """One array: the reduction is done in place."""
+        data = self.data(rank, seed)
+        return Buffers(data, data)
+
+    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
+        """The sum of all ranks' inputs, the same on every rank."""
+        total = self.data(0, seed)
+        for other in range(1, ranks):
+            total += self.data(other, seed)
+        return total
+
+
+class NcclRingAllreduce(NcclAllreduce):
+    """`kind: nccl_ring_allreduce`. `slices` is how many messages a chunk, 1/n of the data, is cut into.
+
+    A chunk of more messages than a connection has in flight could not be passed on while it is still arriving, so the
+    data then go around in several rounds.
+    """
+
+    kind: Literal["nccl_ring_allreduce"] = "nccl_ring_allreduce"
+
+    @property
+    def collective(self) -> str:
+        """The driver's name for it."""
+        return "ring"
+
+    def slice_elements(self, ranks: int) -> int:
+        """The largest chunk has `slices` messages."""
+        return _ratio_up(_ratio_up(self.elements, ranks), self.slices)
+
+    def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
+        """2 (n - 1) steps a round; at step s rank r sends chunk (r - s) mod n of the round. `seed` plays no part."""
+        size = self.slice_elements(ranks)
+        rounds = _pieces(0, self.elements, _ratio_up(self.elements, ranks * size * STEPS))
+        steps = 2 * (ranks - 1)
+        return tuple(
+            Transfer(
+                number * steps + step, part, rank, (rank + 1) % ranks, start, start, count, combine=step < ranks - 1
+            )
+            for number, (first, last) in enumerate(rounds)
+            for step in range(steps)
+            for chunks in [_pieces(first, last, ranks)]
+            for rank in range(ranks)
+            for part, start, count in _messages(*chunks[(rank - step) % ranks], size)
+        )
+
+
+class NcclTreeAllreduce(NcclAllreduce):
+    """`kind: nccl_tree_allreduce`: half of the data on each of two binary trees, in `slices` messages each."""
+
+    kind: Literal["nccl_tree_allreduce"] = "nccl_tree_allreduce"
+
+    @property
+    def collective(self) -> str:
+        """The driver's name for it."""
+        return "tree"
+
+    def slice_elements(self, ranks: int) -> int:
+        """The larger half has `slices` messages."""
+        return _ratio_up(_ratio_up(self.elements, 2), self.slices)
+
+    def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
+        """Sums go up, a level a step, then totals go down. `seed` plays no part."""
+        transfers = [
+            Transfer(step, part, src, dst, start, start, count, combine)
+            for parents, (first, last) in zip(double_binary_tree(ranks), _pieces(0, self.elements, 2), strict=True)
+            for src, dst, step, combine in _tree_edges(parents)
+            for part, start, count in _messages(first, last, self.slice_elements(ranks))
+        ]
+        return tuple(sorted(transfers, key=lambda transfer: transfer.step))
+
+
+def double_binary_tree(ranks: int) -> tuple[list[int | None], list[int | None]]:
+    """The parent of every rank in both of NCCL's trees; None at a root.
+
+    The first alternates leaves and inner nodes: the height of a rank is the place of its lowest bit that is set. The
+    second is the first mirrored, or, for an odd number of ranks, shifted by one, so that whoever is a leaf in one is an
+    inner node in the other.
+    """
+    first = [_parent(rank, ranks) for rank in range(ranks)]
+    second: list[int | None] = []
+    for rank in range(ranks):
+        if ranks % 2:
+            parent = first[(rank - 1) % ranks]
+            second.append(None if parent is None else (parent + 1) % ranks)
+        else:
+            parent = first[ranks - 1 - rank]
+            second.append(None if parent is None else ranks - 1 - parent)
+    return first, second
+
+
+def _parent(rank: int, ranks: int) -> int | None:
+    if rank == 0:
+        return None
+    bit = rank & -rank
+    near = rank ^ bit | bit << 1
+    return near if near < ranks else rank ^ bit
+
+
+def _tree_edges(parents: list[int | None]) -> Iterator[tuple[int, int, int, bool]]:
+    """Source, destination, step and whether to add, for every edge up and then down."""
+    heights = [0] * len(parents)
+    depths = []
+    for rank in range(len(parents)):
+        path = [rank]
+        while (parent := parents[path[-1]]) is not None:
+            path.append(parent)
+        for height, ancestor in enumerate(path):
+            heights[ancestor] = max(heights[ancestor], height)
+        depths.append(len(path) - 1)
+    for rank, parent in enumerate(parents):
+        if parent is not None:
+            yield rank, parent, heights[rank], True
+            yield parent, rank, max(heights) + depths[parent], False
+
+
+def _messages(start: int, stop: int, most: int) -> Iterator[tuple[int, int, int]]:
+    """Equal parts of at most `most` elements."""
+    return cut(start, stop, _ratio_up(stop - start, most))
+
+
+def _pieces(start: int, stop: int, parts: int) -> list[tuple[int, int]]:
+    """[start, stop) in `parts` equal parts, of which some may be empty."""
+    length = stop - start
+    return [(start + i * length // parts, start + (i + 1) * length // parts) for i in range(parts)]
+
+
+def _ratio_up(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)

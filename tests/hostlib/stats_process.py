@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other process of test_stats.py: two devices of its own that move messages. Answers each line of standard input:
+
+counters    the counters of both devices, as Device.counters() has them, in one line of JSON
+fork        the id of a fork, which sleeps until it is killed
+
+usage: stats_process.py MESSAGES
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from hostlib import Device
+
+PATIENCE_S = 60.0
+
+
+def main(messages: int) -> None:
+    ports = {"127.0.0.1": [50001, 50002]}
+    with Device("127.0.0.1", lanes=4) as one, Device("127.0.0.2", lanes=2, policy="pinned", ports=ports) as two:
+        listener = two.listen()
+        to = one.connect(listener.handle)
+        back = listener.accept(PATIENCE_S)
+        for number in range(messages):
+            receiving = back.recv(bytearray(100_000))
+            to.send(bytes(50_000 + number)).wait(PATIENCE_S)
+            receiving.wait(PATIENCE_S)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            match line.strip():
+                case "counters":
+                    print(json.dumps([one.counters(), two.counters()]), flush=True)
+                case "fork":
+                    if (child := os.fork()) == 0:
+                        signal.pause()
+                    print(child, flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

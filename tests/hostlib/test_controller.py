@@ -1,0 +1,574 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `controller` policy against a path service of the test's own: what is announced, which ports lanes take, and that
+whatever the service does every message arrives."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hostlib import Device, DeviceError, Faults
+
+from .conftest import PATIENCE_S, A, B, Pair, join
+from .path_service import TOKEN, Message, PathService, eventually
+
+LANES = 4
+# A busy machine's scheduler delays packets by more than a network does: no lane should leave its port for that.
+COMMON: dict[str, Any] = {"lanes": LANES, "target_queue_s": 0.02, "min_timeout_s": 2.0}
+FIRST = [50001, 50002, 50003, 50004]
+SECOND = [51001, 51002, 51003, 51004]
+MIB = 2**20
+
+
+@pytest.fixture
+def service() -> Iterator[PathService]:
+    with PathService() as service:
+        yield service
+
+
+@pytest.fixture
+def make(service: PathService) -> Iterator[Callable[..., Pair]]:
+    """Pairs of devices of which the first follows the service, connected to it; closed after the test."""
+    with ExitStack() as stack:
+
+        def make(two: dict[str, Any] | None = None, **options: Any) -> Pair:
+            controlled = {"policy": "controller", "controller": service.address, "token": TOKEN}
+            one = stack.enter_context(Device(A, **{**COMMON, **controlled, **options}))
+            pair = join(one, stack.enter_context(Device(B, **{**COMMON, **(two or {})})))
+            eventually(lambda: state(pair)["connected"], "never connected to the service")
+            return pair
+
+        yield make
+
+
+def state(pair: Pair) -> dict[str, Any]:
+    counters: dict[str, Any] = pair.one.counters()["controller"]
+    return counters
+
+
+def ports(pair: Pair) -> list[int]:
+    return [lane["port"] for lane in pair.one.counters()["lanes"]]
+
+
+def taken(pair: Pair, expected: list[int]) -> None:
+    eventually(lambda: ports(pair) == expected, lambda: f"lanes never took {expected}: {pair.one.counters()}")
+
+
+def left(pair: Pair, *lists: list[int]) -> None:
+    named = {port for numbers in lists for port in numbers}
+    eventually(lambda: not named & set(ports(pair)), lambda: f"lanes never left {lists}: {pair.one.counters()}")
+
+
+def assigns(service: PathService, numbers: list[int], **more: Any) -> Callable[[Message], list[Message | bytes]]:
+    """An answer that gives every elephant these ports."""
+
+    def answer(message: Message) -> list[Message | bytes]:
+        if message["type"] != "announce":
+            return []
+        return [service.assign(message["peer"], numbers, id=message["id"], **more)]
+
+    return answer
+
+
+def unasked(service: PathService, pair: Pair, numbers: list[int]) -> Message:
+    """An assignment for the second device that answers no announcement."""
+    return service.assign(B, numbers, peer_port=pair.two.udp_port)
+
+
+def start(pair: Pair, message: bytes) -> Callable[[], None]:
+    """Starts a message; the result waits for it and checks what arrived."""
+    buffer = bytearray(len(message))
+    receiving = pair.back.recv(buffer)
+    sending = pair.to.send(message)
+
+    def finish() -> None:
+        assert sending.wait(PATIENCE_S) == len(message)
+        assert receiving.wait(PATIENCE_S) == len(message)
+        assert buffer == message
+
+    return finish
+
+
+def test_the_device_says_who_it_is(service: PathService, make: Callable[..., Pair]) -> None:
+    make()
+    make()
+    one, other = service.heard("hello", 2)
+    assert {key: one[key] for key in ("version", "token", "device", "lanes")} == {
+        "version": 1,
+        "token": TOKEN,
+        "device": A,
+        "lanes": LANES,
+    }
+    assert re.fullmatch("[0-9a-f]{16}", one["instance"])
+    assert one["instance"] != other["instance"]
+
+
+def test_an_elephant_is_announced_gets_its_ports_and_is_released(
+    service: PathService, make: Callable[..., Pair]
+) -> None:
+    pair = make(job="bert")
+    service.answer = assigns(service, FIRST)
+    data = os.urandom(4 * MIB)
+    assert pair.exchange(data) == data
+    announce = service.heard("announce")[0]
+    assert (announce["peer"], announce["bytes"], announce["job"]) == (B, len(data), "bert")
+    assert "repeat_s" not in announce
+    taken(pair, FIRST)
+    assert service.heard("release")[0]["id"] == announce["id"]
+    # What repeats starts where it was.
+    assert ports(pair) == FIRST
+    assert pair.exchange(data) == data
+    assert service.heard("announce", 2)[1]["id"] != announce["id"]
+    service.heard("release", 2)
+    assert state(pair) | {"assigns": 2, "elephants": 0, "reverted": 0, "nonsense": 0, "stale": 0} == state(pair)
+
+
+def test_mice_are_not_announced_and_small_messages_in_a_row_are(
+    service: PathService, make: Callable[..., Pair]
+) -> None:
+    pair = make(elephant_bytes=512 * 1024, mice_bytes=8192)
+    for _ in range(128):
+        pair.exchange(bytes(8192))  # 1 MiB in mice
+    assert pair.exchange(bytes(100_000)) == bytes(100_000)
+    assert state(pair)["announces"] == 0
+    finish = [start(pair, os.urandom(100_000)) for _ in range(16)]
+    for each in finish:
+        each()
+    announces = service.heard("announce")
+    assert 512 * 1024 <= announces[0]["bytes"] < 2 * MIB
+    assert {message["id"] for message in announces} == {announces[0]["id"]}
+
+
+def test_growth_is_announced_again_under_the_same_id(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(elephant_bytes=MIB)
+    finish = [start(pair, bytes(MIB)) for _ in range(8)]
+    for each in finish:
+        each()
+    announces = service.heard("announce", 4)
+    assert [message["bytes"] for message in announces[:4]] == [MIB, 2 * MIB, 4 * MIB, 8 * MIB]
+    assert len({message["id"] for message in announces[:4]}) == 1
+
+
+def test_ports_given_without_an_elephant_are_taken_by_idle_lanes(
+    service: PathService, make: Callable[..., Pair]
+) -> None:
+    pair = make()
+    before = ports(pair)
+    service.push(unasked(service, pair, FIRST))
+    taken(pair, FIRST)
+    service.push(service.assign("127.0.0.3", SECOND))  # someone we do not know: not yet
+    # An elephant's own assignment wins while it is open, then the other holds again.
+    service.answer = assigns(service, SECOND)
+    finish = start(pair, os.urandom(4 * MIB))
+    finish()
+    service.heard("release")
+    taken(pair, FIRST)
+    # Back to ECMP.
+    service.push(unasked(service, pair, []))
+    left(pair, FIRST, SECOND)
+    assert ports(pair) == before
+
+
+def test_fewer_ports_than_lanes_repeat(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make()
+    service.push(unasked(service, pair, FIRST[:3]))
+    taken(pair, [*FIRST[:3], FIRST[0]])
+
+
+def test_a_peer_that_comes_later_starts_on_the_ports_it_was_given(
+    service: PathService, make: Callable[..., Pair]
+) -> None:
+    pair = make()
+    with Device("127.0.0.3", **COMMON) as late:
+        service.push(service.assign("127.0.0.3", SECOND, peer_port=late.udp_port))
+        eventually(lambda: state(pair)["assigns"] == 1, "the assignment never came")
+        other = join(pair.one, late)
+        rows = [lane for lane in pair.one.counters()["lanes"] if lane["peer"] == "127.0.0.3"]
+        eventually(lambda: [lane["port"] for lane in rows] == SECOND, "the new peer's lanes took other ports")
+        other.to.close()
+
+
+def test_a_peer_is_an_address_and_a_udp_port(service: PathService, make: Callable[..., Pair]) -> None:
+    """Switches hash the destination port, and of several processes at one address only the first has 4791."""
+    pair = make()
+    with Device(B, **COMMON) as second:
+        other = join(pair.one, second)
+        service.push(unasked(service, pair, FIRST), service.assign(B, SECOND, peer_port=second.udp_port))
+        taken(pair, FIRST + SECOND)
+        for each in (pair, Pair(pair.one, second, other.listener, other.to, other.back)):
+            assert each.exchange(bytes(MIB)) == bytes(MIB)
+            count = 1 if each is pair else 2
+            assert service.heard("announce", count)[-1].get("peer_port", 4791) == each.two.udp_port
+        other.to.close()
+    with Device(A, policy="controller", controller=service.address, token=TOKEN) as device:
+        assert service.heard("hello", 2)[1].get("udp_port", 4791) == device.udp_port
+
+
+def test_new_ports_in_mid_message_are_taken_between_flowlets(service: PathService, make: Callable[..., Pair]) -> None:
+    """Paced, so that the message lasts; pushed until it ends, so that many moves meet many flowlets."""
+    pair = make(line_rate_bps=400e6, flowlet_bytes=32768)
+    service.answer = assigns(service, FIRST)
+    data = os.urandom(16 * MIB)
+    finish = start(pair, data)
+    elephant = service.heard("announce")[0]["id"]
+    taken(pair, FIRST)
+    for numbers in [SECOND, FIRST] * 5:
+        service.push(service.assign(B, numbers, id=elephant))
+        taken(pair, numbers)
+    assert state(pair)["elephants"] == 1, "the message was over before the last push"
+    finish()
+    lanes = pair.one.counters()["lanes"]
+    assert all(lane["moves"] >= 11 for lane in lanes)
+    assert state(pair)["reverted"] == 0
+
+
+def test_the_service_is_killed_in_mid_message_and_comes_back(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(line_rate_bps=200e6)
+    service.answer = assigns(service, FIRST)
+    finish = start(pair, os.urandom(16 * MIB))
+    taken(pair, FIRST)
+    service.stop()
+    left(pair, FIRST)
+    assert not state(pair)["connected"]
+    service.start()
+    # The open elephant is announced again, under the same id, and gets its ports back.
+    announces = service.heard("announce", 2)
+    assert announces[0]["id"] == announces[1]["id"]
+    taken(pair, FIRST)
+    finish()
+
+
+def test_restarts_in_a_loop_lose_nothing(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(line_rate_bps=1e9, reconnect_s=(0.001, 0.01))
+    service.answer = assigns(service, FIRST)
+    data = os.urandom(4 * MIB)
+    for round_number in range(20):
+        finish = [start(pair, data) for _ in range(2)]
+        seen = len(service.of_type("announce"))
+        service.stop()
+        eventually(lambda: not state(pair)["connected"], "the end of the connection went unseen")
+        service.start()
+        service.heard("hello", round_number + 2)
+        for each in finish:
+            each()
+        finish = [start(pair, data)]
+        service.heard("announce", seen + 1)
+        finish[0]()
+    taken(pair, FIRST)
+    assert state(pair)["connections"] >= 21
+    assert pair.one.counters()["messages"]["failed"] == 0
+
+
+def test_without_a_service_everything_works_on_ecmp() -> None:
+    with PathService() as service:
+        nobody = service.address
+    with Device(A, policy="controller", controller=nobody, token=TOKEN, assign_wait_s=60) as one, Device(B) as two:
+        pair = join(one, two)
+        data = os.urandom(4 * MIB)
+        assert pair.exchange(data) == data
+        assert not state(pair)["connected"]
+
+
+def test_a_new_elephant_waits_for_its_ports(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(assign_wait_s=PATIENCE_S)
+    finish = start(pair, os.urandom(4 * MIB))
+    elephant = service.heard("announce")[0]["id"]
+    assert pair.exchange(b"a mouse") == b"a mouse"  # nothing else waits
+    assert sum(lane["flowlets"] for lane in pair.one.counters()["lanes"]) == 1
+    service.push(service.assign(B, FIRST, id=elephant))
+    finish()
+    assert ports(pair) == FIRST
+
+
+def test_a_new_elephant_does_not_wait_for_ever(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(assign_wait_s=0.2)
+    begin = time.monotonic()
+    finish = start(pair, os.urandom(4 * MIB))
+    finish()
+    assert time.monotonic() - begin >= 0.2  # it did wait
+    assert len(service.heard("announce")) == 1
+
+
+def test_a_waiting_elephant_goes_on_when_the_service_dies(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(assign_wait_s=1000.0)
+    finish = start(pair, os.urandom(4 * MIB))
+    service.heard("announce")
+    service.stop()
+    finish()
+
+
+def test_a_rate_limits_what_is_sent_to_the_peer(service: PathService, make: Callable[..., Pair]) -> None:
+    """Less than the rate is checked where it cannot depend on this machine's speed: it must take at least so long."""
+    rate_bps = 100e6
+    pair = make(flowlet_bytes=32768, assign_wait_s=PATIENCE_S)
+    service.answer = assigns(service, FIRST, rate_bps=rate_bps)
+    data = os.urandom(2 * MIB)
+    begin = time.monotonic()
+    start(pair, data)()
+    limited_s = time.monotonic() - begin
+    # Payload alone, less the burst of 4 ms and the last flowlet, which may leave on credit.
+    assert limited_s >= (8 * len(data) - 8 * 32768) / rate_bps - 0.004
+    print(f"{8 * len(data) / limited_s / 1e6:.1f} Mbit/s of payload under a limit of {rate_bps / 1e6:.0f}")
+    # Null takes the limit away in mid-message.
+    elephant = service.heard("announce")[0]["id"]
+    service.heard("release")
+    service.answer = assigns(service, FIRST, rate_bps=1e6)
+    finish = start(pair, data)
+    elephant = service.heard("announce", 2)[1]["id"]
+    eventually(lambda: state(pair)["assigns"] == 2, "no second assignment")
+    service.push(service.assign(B, FIRST, id=elephant, rate_bps=None))
+    begin = time.monotonic()
+    finish()
+    assert time.monotonic() - begin < 8 * len(data) / 1e6 / 2
+
+
+def test_what_elephants_get_is_measured(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(line_rate_bps=50e6)
+    data = os.urandom(16 * MIB)
+    finish = start(pair, data)
+    elephant = service.heard("announce")[0]["id"]
+    measured = service.heard("measured", 2)
+    for message in measured:
+        (flow,) = message["flows"]
+        assert flow["id"] == elephant
+        assert flow["seconds"] >= 0.9
+        assert 0 < flow["bytes"] <= len(data)
+        assert 0 < flow["rtt_s"] < PATIENCE_S
+        assert flow["retransmits"] >= 0
+    finish()
+
+
+def test_what_repeats_is_told_with_its_period(service: PathService, make: Callable[..., Pair]) -> None:
+    """A busy machine upsets the rhythm now and then, so it goes on until there is one."""
+    pair = make()
+    period_s = 0.8  # with a pause longer than what is still one elephant
+
+    def told() -> list[float]:
+        begin = time.monotonic()
+        pair.exchange(bytes(MIB))
+        time.sleep(max(0.0, begin + period_s - time.monotonic()))
+        return [message["repeat_s"] for message in service.of_type("announce") if "repeat_s" in message]
+
+    periods = eventually(told, lambda: f"no period was found: {service.messages}")
+    assert all("repeat_s" not in message for message in service.of_type("announce")[:3])
+    assert periods[0] >= 0.8 * period_s
+
+
+def test_a_lane_that_does_badly_leaves_its_port_until_the_next_assignment(
+    service: PathService, make: Callable[..., Pair]
+) -> None:
+    quick = {"target_queue_s": None, "min_timeout_s": None}
+    faulty = {"faults": Faults(drop=0.05, seed=1), **quick}
+    pair = make(two=faulty, flowlet_bytes=65536, revert_loss=0.01, **quick)
+
+    def once(message: Message) -> list[Message | bytes]:
+        return assigns(service, FIRST)(message) if service.generation == 0 else []
+
+    service.answer = once
+    data = os.urandom(2 * MIB)
+
+    def all_reported() -> bool:
+        assert pair.exchange(data) == data
+        return {report["lane"] for report in service.of_type("report")} == set(range(LANES))
+
+    eventually(all_reported, "some lane bears every loss")
+    for report in service.of_type("report"):
+        assert report["port"] == FIRST[report["lane"]]
+        assert report["reason"] == "loss"
+        assert report["value"] > 0.01
+    left(pair, FIRST)
+    assert state(pair)["reverted"] == LANES
+    service.heard("release")
+    service.push(unasked(service, pair, FIRST))
+    taken(pair, FIRST)
+
+
+# -- a service that makes no sense -------------------------------------------------------------------------------------
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+nearly_assigns = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.just("assign") | json_values,
+        "peer": st.sampled_from([B, A, "127.0.0.3", "x"]) | json_values,
+        "ports": st.lists(st.integers(49152, 65535), max_size=6) | st.lists(st.integers(), max_size=3) | json_values,
+        "id": st.integers(0, 5) | json_values,
+        "generation": st.integers(0, 100) | json_values,
+        "rate_bps": st.none() | st.floats(1e9, 1e12) | json_values,
+    },
+)
+others = st.fixed_dictionaries({"type": st.sampled_from(["welcome", "error", "pong", "ping", "assign", "hello"])})
+lines = st.one_of(
+    nearly_assigns.map(lambda value: json.dumps(value).encode()),
+    others.map(lambda value: json.dumps(value).encode()),
+    json_values.map(lambda value: json.dumps(value).encode()),
+    st.binary(max_size=100),
+)
+
+
+def test_nonsense_is_survived(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(reconnect_s=(0.001, 0.002))
+    data = os.urandom(2 * MIB)
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(lines, min_size=1, max_size=5))
+    def survive(garbage: list[bytes]) -> None:
+        service.answer = lambda message: [line + b"\n" for line in garbage] if message["type"] == "announce" else []
+        service.push(*[line + b"\n" for line in garbage])
+        assert pair.exchange(data) == data
+
+    survive()
+    # And a sound answer is understood as before.
+    eventually(lambda: state(pair)["connected"], "never connected again")
+    assert state(pair)["nonsense"] > 0
+    service.generation = 2**62
+    service.answer = assigns(service, FIRST)
+    eventually(lambda: pair.exchange(data) == data and ports(pair) == FIRST, "never back on assigned ports")
+
+
+@pytest.mark.parametrize(
+    ("garbage", "connected"),
+    [
+        ({"ports": [50000, 4791]}, True),
+        ({"ports": [50000, 65536]}, True),
+        ({"ports": [50000, -1]}, True),
+        ({"ports": [50000.5]}, True),
+        ({"ports": "50000"}, True),
+        ({"ports": [50000] * 1025}, True),
+        ({"generation": None}, True),
+        ({"id": "1"}, True),
+        ({"rate_bps": 0}, True),
+        ({"rate_bps": "fast"}, True),
+        (b"nonsense\n", False),
+        (b"[]\n", False),
+        (b"[" * 500_000 + b"\n", False),
+        (b"x" * (2**20 + 2), False),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_nonsense_means_ecmp_at_once(
+    service: PathService, make: Callable[..., Pair], garbage: dict[str, Any] | bytes, connected: bool
+) -> None:
+    pair = make(reconnect_s=(5.0, 5.0))
+    service.push(unasked(service, pair, FIRST))
+    taken(pair, FIRST)
+    service.push(garbage if isinstance(garbage, bytes) else {**unasked(service, pair, FIRST), **garbage})
+    left(pair, FIRST)
+    assert state(pair)["connected"] is connected
+    assert pair.exchange(b"still here") == b"still here"
+
+
+def test_what_is_old_or_over_is_ignored(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make()
+    service.push({**unasked(service, pair, FIRST), "generation": 10})
+    taken(pair, FIRST)
+    service.push(
+        {**unasked(service, pair, SECOND), "generation": 9}, {**service.assign(B, SECOND, id=77), "generation": 11}
+    )
+    eventually(lambda: state(pair)["stale"] == 2, "not counted")
+    assert ports(pair) == FIRST
+    service.push({**unasked(service, pair, SECOND), "generation": 10})
+    taken(pair, SECOND)
+
+
+def test_a_busy_service_is_asked_again(service: PathService, make: Callable[..., Pair]) -> None:
+    pair = make(line_rate_bps=50e6)
+    refusals = 0
+
+    def answer(message: Message) -> list[Message | bytes]:
+        nonlocal refusals
+        if message["type"] != "announce":
+            return []
+        refusals += 1
+        if refusals == 1:
+            return [{"type": "error", "code": "busy", "text": "ask later"}]
+        return assigns(service, FIRST)(message)
+
+    service.answer = answer
+    finish = start(pair, os.urandom(16 * MIB))
+    announces = service.heard("announce", 2)
+    assert announces[0] == announces[1]
+    taken(pair, FIRST)
+    finish()
+    assert state(pair)["connections"] == 1
+
+
+# -- what the user sets ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "policy 'controller' needs controller, HOST:PORT, and either token_file or token"),
+        ({"controller": "h:1"}, "policy 'controller' needs controller, HOST:PORT, and either token_file or token"),
+        (
+            {"controller": "h:1", "token": "t", "token_file": "f"},
+            "policy 'controller' needs controller, HOST:PORT, and either token_file or token",
+        ),
+        (
+            {"policy": "ecmp", "controller": "h:1"},
+            "controller, token and token_file are for policy 'controller', not for 'ecmp'",
+        ),
+        ({"controller": "h:1", "token": "t", "elephant_bytes": 0}, f"elephant_bytes must be 1 to {2**63}, not 0"),
+        ({"controller": "h:1", "token": "t", "assign_wait_s": -1}, "assign_wait_s must be 0 to 1000000, not -1"),
+        ({"controller": "h:1", "token": "t", "revert_rtt": 0.5}, "revert_rtt must be 1 to 1000000000.0, not 0.5"),
+        ({"controller": "h:1", "token": "t", "reconnect_s": (2, 1)}, "reconnect_s must be 2 to 1000000, not 1"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Device(A, **{"policy": "controller", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"controller": "10.0.0.9"}, "'10.0.0.9' is not where a path service listens: write HOST:PORT, as in"),
+        ({"controller": "10.0.0.9:0"}, "'10.0.0.9:0' is not where a path service listens"),
+        ({"controller": "10.0.0.9:70000"}, "'10.0.0.9:70000' is not where a path service listens"),
+        ({"controller": "256.0.0.1.invalid:1"}, "the path service's host '256.0.0.1.invalid' has no IPv4 address: "),
+        ({"token": "two words"}, "the path service's token must be 1 to 256 printable characters without blanks"),
+        ({"job": "two words"}, "the job's name must be at most 64 printable ASCII characters without blanks"),
+    ],
+)
+def test_what_cannot_work_is_a_device_error(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeviceError, match=f"^{re.escape(message)}"):
+        Device(A, **{"policy": "controller", "controller": "127.0.0.1:1", "token": TOKEN, **options})
+
+
+def test_a_token_file_is_its_owners_alone(service: PathService, tmp_path: Path) -> None:
+    def opened(path: Path) -> None:
+        with Device(A, policy="controller", controller=service.address, token_file=path) as device:
+            eventually(lambda: device.counters()["controller"]["connected"], "never connected")
+
+    file = tmp_path / "token"
+    with pytest.raises(DeviceError, match="cannot be read: No such file"):
+        opened(file)
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o640)
+    with pytest.raises(
+        DeviceError, match=f"^the token file {file} is open to others: make it your own with chmod 600$"
+    ):
+        opened(file)
+    file.chmod(0o600)
+    opened(file)
+    for wrong in ("", "two words", "x" * 300):
+        file.write_text(wrong)
+        with pytest.raises(DeviceError, match="holds no token: one line of 1 to 256 printable characters"):
+            opened(file)
+    with pytest.raises(DeviceError, match="is no regular file"):
+        opened(tmp_path)

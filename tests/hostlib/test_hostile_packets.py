@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets that no honest peer sends, made by Scapy, against a live device: they write nothing that they may not, stall
+nobody, and are counted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+from collections.abc import Iterator
+
+import pytest
+from scapy.contrib.roce import AETH, BTH
+from scapy.packet import Raw
+
+from hostlib import Device, Listener, TransportError
+
+from . import hostile_peer as hp
+from .hostile_peer import PATH_MTU, PATIENCE_S, RETH, AtomicETH, Attacker, ImmDt, body
+from .hostile_scene import HOSTILE, STRANGER, VICTIM, Beside, Scene, open_stage, other, until
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[tuple[Device, Device, Listener, Beside]]:
+    with open_stage() as stage:
+        yield stage
+
+
+@pytest.fixture
+def scene(stage: tuple[Device, Device, Listener, Beside]) -> Iterator[Scene]:
+    with Scene(*stage) as scene:
+        yield scene
+
+
+# -- packets that are for nobody ---------------------------------------------------------------------------------------
+
+
+def test_a_wrong_queue_pair(scene: Scene) -> None:
+    target = scene.target()
+    known = {lane["qpn"] for lane in scene.victim.counters()["lanes"]}
+    draw = random.Random(1)
+    qpns = [0, 1, 2**24 - 1] + [draw.randrange(2**24) for _ in range(50)]
+    assert not known & set(qpns)
+    with scene.discards("unknown_qp", len(qpns)):
+        for qpn in qpns:
+            scene.peer.send(scene.peer.write(target.offer, b"x" * 100, dqpn=qpn))
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+def test_everything_right_but_the_source(scene: Scene) -> None:
+    target = scene.target()
+    with (
+        Attacker(STRANGER, VICTIM, scene.victim.udp_port) as stranger,
+        scene.discards("wrong_source", 20),
+    ):
+        for _ in range(10):
+            stranger.send(scene.peer.write(target.offer, b"x" * 100))
+            stranger.send(scene.peer.bth(hp.ACKNOWLEDGE) / AETH(syndrome=hp.NAK_ACCESS, msn=0))
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+def test_every_bit_of_the_checksum(scene: Scene) -> None:
+    target = scene.target()
+    right = scene.peer.packet(scene.peer.write(target.offer, b"x" * 100))
+    with scene.discards("icrc", 32):
+        for bit in range(32):
+            spoiled = int.from_bytes(right[-4:], "big") ^ 1 << bit
+            scene.peer.send(right[:-4] + spoiled.to_bytes(4, "big"))
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+def test_every_bit_of_a_packet_that_the_checksum_covers(scene: Scene) -> None:
+    target = scene.target()
+    right = scene.peer.packet(scene.peer.write(target.offer, b"x" * 8))
+    resv8a = range(32, 40)  # FECN, BECN and reserved: switches may change them
+    bits = [bit for bit in range(len(right) * 8) if bit not in resv8a]
+    before = sum(scene.victim.counters()["discards"].values())
+    for bit in bits:
+        spoiled = bytearray(right)
+        spoiled[bit // 8] ^= 0x80 >> bit % 8
+        scene.peer.send(bytes(spoiled))
+    until(lambda: sum(scene.victim.counters()["discards"].values()) >= before + len(bits), "all discarded")
+    assert sum(scene.victim.counters()["discards"].values()) == before + len(bits)
+    assert scene.lane()["rx_packets"] == 0
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+def test_cut_at_every_byte(scene: Scene) -> None:
+    target = scene.target()
+    right = scene.peer.packet(scene.peer.write(target.offer, b"x" * 8))
+    before = sum(scene.victim.counters()["discards"].values())
+    for length in range(1, len(right)):
+        scene.peer.send(right[:length])  # its end is no checksum
+    until(lambda: sum(scene.victim.counters()["discards"].values()) >= before + len(right) - 1, "all discarded")
+    assert sum(scene.victim.counters()["discards"].values()) == before + len(right) - 1
+    assert scene.lane()["rx_packets"] == 0
+    assert scene.unharmed(target)
+
+
+def test_cut_at_every_byte_with_a_right_checksum(scene: Scene) -> None:
+    target = scene.target()
+    transport = scene.peer.packet(scene.peer.write(target.offer, b"x" * 8))[:-4]
+    headers = 12 + 16 + 4
+    with scene.discards("malformed", headers - 12):
+        for length in range(12, headers):
+            scene.peer.send(scene.peer.seal(transport[:length]))
+    for length in range(headers, len(transport)):  # whole headers, but fewer bytes than they say
+        packet = scene.peer.seal(transport[:length])
+        assert scene.peer.ask(BTH(packet)) == (hp.NAK_INVALID, 0)
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+@pytest.mark.parametrize("pkey", [0, 1, 0x8000, 0x8001, 0x7FFE, 0xFFFE, 0xBFFF])
+def test_another_partition(scene: Scene, pkey: int) -> None:
+    target = scene.target()
+    with scene.discards("malformed", 1):
+        scene.peer.send(scene.peer.write(target.offer, b"x" * 100, pkey=pkey))
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+def test_another_version(scene: Scene) -> None:
+    target = scene.target()
+    with scene.discards("malformed", 15):
+        for version in range(1, 16):
+            scene.peer.send(scene.peer.write(target.offer, b"x" * 100, version=version))
+    assert scene.unharmed(target)
+
+
+def test_opcodes_of_other_services_and_of_responses(scene: Scene) -> None:
+    target = scene.target()
+    responses = [0x0D, 0x0E, 0x0F, 0x10, 0x12]
+    opcodes = responses + [opcode for opcode in range(256) if opcode & 0xE0]
+    with scene.discards("malformed", len(opcodes)):
+        for opcode in opcodes:
+            packet = scene.peer.write(target.offer, b"x" * 100)
+            packet.opcode = opcode
+            scene.peer.send(packet)
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+# -- requests that are refused -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opcode", [hp.READ_REQUEST, hp.COMPARE_SWAP, hp.FETCH_ADD, 0x15, 0x16, 0x17, 0x18, 0x1F])
+def test_what_is_not_offered(scene: Scene, opcode: int) -> None:
+    target = scene.target()
+    headers = RETH(va=0, rkey=target.offer.rkey, dmalen=8)
+    if opcode in (hp.COMPARE_SWAP, hp.FETCH_ADD):
+        headers = AtomicETH(va=0, rkey=target.offer.rkey, swap=1, compare=0xEEEEEEEEEEEEEEEE)
+    assert scene.peer.ask(scene.peer.bth(opcode) / headers) == (hp.NAK_INVALID, 0)
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+def test_keys_and_ranges(scene: Scene) -> None:
+    target = scene.target(1000)
+    right = target.offer
+    wrong = [other(right, rkey=right.rkey ^ 1 << bit) for bit in range(32)]
+    wrong += [other(right, rkey=rkey) for rkey in (0, 2**32 - 1)]
+    wrong += [
+        other(right, address=address) for address in (901, 1000, 1001, 2**31, 2**32, 2**63, 2**64 - 1, 2**64 - 100)
+    ]
+    for offer in wrong:
+        assert scene.peer.ask(scene.peer.write(offer, b"x" * 100)) == (hp.NAK_ACCESS, 0), offer
+    for length in (1001, 2**31, 2**32 - 1):  # the first packet of a message answers for all of it
+        first = scene.peer.bth(hp.WRITE_FIRST) / RETH(va=0, rkey=right.rkey, dmalen=max(length, PATH_MTU + 1))
+        assert scene.peer.ask(first / Raw(bytes(PATH_MTU))) == (hp.NAK_ACCESS, 0), length
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+def test_lengths_that_disagree(scene: Scene) -> None:
+    target = scene.target(3000)
+    for said in (0, 99, 101, PATH_MTU, 2**32 - 1):
+        assert scene.peer.ask(scene.peer.write(target.offer, b"x" * 100, dmalen=said)) == (hp.NAK_INVALID, 0), said
+    assert scene.peer.ask(scene.peer.write(target.offer, b"x" * (PATH_MTU + 1))) == (hp.NAK_INVALID, 0)
+    reth = RETH(va=0, rkey=target.offer.rkey, dmalen=2 * PATH_MTU)
+    for payload in (PATH_MTU - 1, PATH_MTU + 1):
+        first = scene.peer.bth(hp.WRITE_FIRST, bytes(payload)) / reth / body(bytes(payload))
+        assert scene.peer.ask(first) == (hp.NAK_INVALID, 0)
+    assert target.holds()
+    # Within a message: what was said first holds to its end.
+    half = b"h" * PATH_MTU
+    assert scene.peer.ask(scene.peer.bth(hp.WRITE_FIRST) / reth / Raw(half)) == (hp.ACK, 0)
+    for opcode, payload in (
+        (hp.WRITE_MIDDLE, half),
+        (hp.WRITE_LAST, half[1:]),
+        (hp.WRITE_FIRST, half),
+        (hp.WRITE_ONLY, b""),
+        (hp.SEND_MIDDLE, half),
+        (hp.SEND_LAST, b""),
+    ):
+        packet = scene.peer.bth(opcode, payload) / (reth if opcode in (hp.WRITE_FIRST, hp.WRITE_ONLY) else Raw(b""))
+        assert scene.peer.ask(packet / body(payload)) == (hp.NAK_INVALID, 0), opcode
+    assert target.holds(half)
+    last = scene.peer.bth(hp.WRITE_LAST_IMM) / ImmDt(imm=target.offer.slot << 16 | 1) / Raw(half)
+    assert scene.peer.ask(last) == (hp.ACK, 0)
+    assert target.request.wait(PATIENCE_S) == 2 * PATH_MTU
+    assert target.holds(half + half)
+    assert scene.beside.goes_on()
+
+
+def test_a_message_that_no_buffer_holds(scene: Scene) -> None:
+    target = scene.target()
+    long = bytes(PATH_MTU)  # offers come in buffers of 480 bytes
+    assert scene.peer.ask(scene.peer.bth(hp.SEND_FIRST) / Raw(long)) == (hp.NAK_INVALID, 0)
+    assert scene.peer.ask(scene.peer.bth(hp.SEND_ONLY) / Raw(long[:484])) == (hp.NAK_INVALID, 0)
+    assert scene.unharmed(target)
+
+
+# -- numbers out of sequence -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behind", [1, 2, 1000, 2**22, 2**23])
+def test_sequence_numbers_of_the_past(scene: Scene, behind: int) -> None:
+    target = scene.target()
+    for payload in (b"x" * 100, b"y" * 100):
+        # Acknowledged as one that was taken before, and not taken.
+        assert scene.peer.ask(scene.peer.write(target.offer, payload, ahead=-behind)) == (hp.ACK, -1)
+    assert scene.lane()["duplicates"] == 2
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 1000, 2**22, 2**23 - 1])
+def test_sequence_numbers_of_the_future(scene: Scene, ahead: int) -> None:
+    target = scene.target()
+    packet = scene.peer.packet(scene.peer.write(target.offer, b"x" * 100, ahead=ahead))
+    assert scene.peer.ask(BTH(packet)) == (hp.NAK_SEQUENCE, 0)
+    for _ in range(5):
+        scene.peer.send(packet)  # one gap, one answer
+    until(lambda: scene.lane()["out_of_order"] == 6, "six packets out of order")
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+# -- answers to what was never asked -----------------------------------------------------------------------------------
+
+
+def test_answers_of_every_kind_to_what_was_not_sent(scene: Scene) -> None:
+    target = scene.target()
+    next_psn = scene.peer.lanes[0].victim_psn
+    kinds = (hp.ACK, 0, 0x2C, hp.NAK_SEQUENCE, hp.NAK_INVALID, hp.NAK_ACCESS, hp.NAK_OPERATION, 0x40, 0xFF)
+    answers = [(0, syndrome) for syndrome in range(256)]  # to the very next packet
+    answers += itertools.product((1, 1000, 2**22, 2**23 - 1, 2**23, -1, -2, -1000), kinds)
+    before = scene.lane()["stale_acks"]  # on a slow machine an offer goes twice and is acknowledged twice
+    for distance, syndrome in answers:
+        scene.peer.answer(next_psn + distance, syndrome)
+    until(lambda: scene.lane()["stale_acks"] >= before + len(answers), "all counted")
+    lane = scene.lane()
+    assert lane["stale_acks"] == before + len(answers)
+    assert lane["naks"] == lane["rnr"] == 0
+    assert scene.unharmed(target)
+    scene.target()  # the victim can still send
+
+
+@pytest.mark.parametrize("syndrome", [hp.NAK_INVALID, hp.NAK_ACCESS, hp.NAK_OPERATION, 0x64, 0x7F, 0x40, 0x80, 0xFF])
+def test_a_refusal_ends_only_who_refuses(scene: Scene, syndrome: int) -> None:
+    receiving = scene.connection.recv(bytearray(100))
+    request = scene.peer.receive()
+    scene.peer.answer(request.psn, syndrome)
+    with pytest.raises(TransportError, match=rf"^lane 0 to {HOSTILE}: the peer "):
+        receiving.wait(PATIENCE_S)
+    assert scene.dropped()
+
+
+@pytest.mark.parametrize("syndrome", [0x20 | timer for timer in (1, 12, 14)] + [hp.NAK_SEQUENCE])
+def test_being_put_off_is_answered_by_trying_again(scene: Scene, syndrome: int) -> None:
+    receiving = scene.connection.recv(bytearray(100))
+    for _ in range(20):
+        scene.peer.answer(scene.peer.receive().psn, syndrome)
+    (offer,) = scene.peer.offers()
+    assert scene.peer.ask(scene.peer.write(offer, b"at last")) == (hp.ACK, 0)
+    assert receiving.wait(PATIENCE_S) == 7
+    assert scene.beside.goes_on()
+
+
+# -- right packets that say what is not true ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("payload", [b"", b"x" * 39, b"x" * 40, b"\1\2" + bytes(38), b"x" * 400, b"\1\1" + bytes(77)])
+def test_an_offer_that_is_none_ends_only_who_sends_it(scene: Scene, payload: bytes) -> None:
+    scene.peer.send(scene.peer.bth(hp.SEND_ONLY, payload) / body(payload))
+    assert scene.dropped()
+
+
+@pytest.mark.parametrize("imm", [0x00000000, 0x00010001, 0xFFFF0001], ids=["none", "next-slot", "last-slot"])
+def test_a_flowlet_for_a_receive_that_is_not_open_ends_only_who_sends_it(scene: Scene, imm: int) -> None:
+    target = scene.target()
+    scene.peer.send(scene.peer.write(target.offer, b"x" * 100, imm=imm))
+    with pytest.raises(TransportError, match="the peer sent a flowlet for a receive that is not open"):
+        target.request.wait(PATIENCE_S)
+    assert target.holds(b"x" * 100)  # it had the key
+    assert scene.dropped()
+
+
+def test_more_bytes_than_the_receive_takes_end_only_who_sends_them(scene: Scene) -> None:
+    target = scene.target(1000)
+    for _ in range(2):  # both at the start: nothing lies outside, but 1600 bytes would be reported of 1000
+        scene.peer.send(scene.peer.write(target.offer, b"x" * 800, imm=target.offer.slot << 16 | 2))
+        scene.peer.lanes[0].psn += 1
+    with pytest.raises(TransportError, match="the peer sent more than the receive takes"):
+        target.request.wait(PATIENCE_S)
+    assert target.holds(b"x" * 800)
+    assert scene.dropped()
+
+
+def test_offers_for_connections_that_it_has_not(scene: Scene) -> None:
+    target = scene.target()
+    wrong = other(target.offer, connection=scene.peer.victim_connection - 1)
+    for connection in (0, 2**32 - 1, wrong.connection):
+        payload = hp.offer_bytes(other(wrong, connection=connection))
+        assert scene.peer.ask(scene.peer.bth(hp.SEND_ONLY) / Raw(payload)) == (hp.ACK, 0)
+    assert scene.unharmed(target)
+
+
+def test_offers_out_of_sequence_wait_and_do_not_fill_the_memory(scene: Scene) -> None:
+    offer = hp.Offer(scene.peer.victim_connection, 0, 0, 0, 1, 0, 100)
+    for sequence in range(12, 60 * 12, 12):  # never the first
+        payload = b"".join(hp.offer_bytes(other(offer, sequence=sequence + i)) for i in range(12))
+        assert scene.peer.ask(scene.peer.bth(hp.SEND_ONLY) / Raw(payload)) == (hp.ACK, 0)
+    sending = scene.connection.send(bytes(100))
+    assert scene.beside.goes_on()
+    assert not sending.done
+    assert scene.unharmed(scene.target())
+
+
+# -- below RoCE --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [b"\1\1\1\0", b"\x07\x27\x04" + bytes(36) + b"\0"], ids=["nop", "record-route"])
+def test_ip_options_change_nothing(scene: Scene, options: bytes) -> None:
+    target = scene.target()
+    scene.peer.socket.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, options)
+    wrong = other(target.offer, rkey=target.offer.rkey ^ 1)
+    assert scene.peer.ask(scene.peer.write(wrong, b"x" * 100)) == (hp.NAK_ACCESS, 0)
+    assert target.holds()
+    assert scene.unharmed(target)
+
+
+def test_empty_datagrams(scene: Scene) -> None:
+    with scene.discards("malformed", 2):
+        scene.peer.send(b"")
+        scene.peer.send(b"x")
+
+
+def test_datagrams_that_are_no_packets(scene: Scene) -> None:
+    target = scene.target()
+    draw = random.Random(2)
+    sizes = [1, 2, 15, 16, 17, 1500, 9000, 65_507]
+    with scene.discards("malformed", len(sizes)):
+        for size in sizes:
+            scene.peer.send((b"\xff" + draw.randbytes(size))[:size])
+    assert target.holds()
+    assert scene.unharmed(target)

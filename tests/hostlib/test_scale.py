@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thousands of QPs: that they work, and what they hold when idle."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import subprocess
+import time
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+import hostlib
+from hostlib import Device
+
+PATIENCE_S = 60.0
+LANES = 128
+PEERS = 40
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def many_files() -> None:
+    """A limit of open files that both ends of all QPs fit under: a socket for each source port of each device."""
+    needed = (PEERS + 1) * (LANES + 8) + open_files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"this process may open {hard} files, {needed} are needed: raise the hard limit (ulimit -Hn)")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def use_all_lanes(files_before: int) -> list[float]:
+    """A hub and its peers open, a message goes over each lane, all close. When each of these was over, in seconds."""
+    times = [time.monotonic()]
+    with ExitStack() as stack:
+        hub = stack.enter_context(Device("127.0.0.1", lanes=LANES))
+        peers = [stack.enter_context(Device(f"127.0.1.{i + 1}", lanes=LANES)) for i in range(PEERS)]
+        listeners = [peer.listen() for peer in peers]
+        there = [hub.connect(listener.handle) for listener in listeners]
+        back = [listener.accept(PATIENCE_S) for listener in listeners]
+        times.append(time.monotonic())
+        assert sum(len(device.counters()["lanes"]) for device in (hub, *peers)) == 2 * LANES * PEERS > 10_000
+
+        # Messages of two packets, as smaller ones stay together on a lane; lanes take turns while none is known better.
+        words = np.arange(LANES * PEERS * 1024, dtype=np.uint64).reshape(LANES, PEERS, 1024)
+        received = np.zeros_like(words)
+        for lane in range(LANES):
+            requests = [connection.recv(received[lane, i]) for i, connection in enumerate(back)]
+            requests += [connection.send(words[lane, i]) for i, connection in enumerate(there)]
+            for request in requests:
+                request.wait(PATIENCE_S)
+        times.append(time.monotonic())
+        assert np.array_equal(received, words)
+        assert [row["flowlets"] for row in hub.counters()["lanes"]] == [1] * (LANES * PEERS)
+        # The source port of a lane, and so its socket, is the same towards all peers.
+        assert open_files() - files_before < (PEERS + 1) * (LANES + 8)
+    times.append(time.monotonic())
+    return times
+
+
+@pytest.mark.usefixtures("many_files")
+def test_ten_thousand_qps_in_one_process_open_carry_a_message_each_and_close() -> None:
+    before = open_files()
+    opened, used, closed = np.diff(use_all_lanes(before))
+    gc.collect()
+    assert open_files() <= before
+    print(f"{2 * LANES * PEERS} QPs: {opened:.2f} s to open, {used:.2f} s to use, {closed:.2f} s to close")
+
+
+@pytest.mark.parametrize("case", ["1 lane, 64 peers", "8 lanes, 64 peers", "128 lanes, 64 peers"])
+def test_an_idle_lane_to_a_peer_holds_less_than_two_kibibytes(case: str) -> None:
+    argv = [hostlib.bench_program(), "memory", "--repetitions", "1", "--case", case]
+    output = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    use = {row["metric"]: row["ours"] for row in map(json.loads, output.splitlines())}
+    print(use)
+    # The state of a QP alone is more than 256: less would mean that nothing was measured.
+    assert 256 < use["memory, allocated"] < 2048

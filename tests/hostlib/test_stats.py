@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live counters: another process's devices, read from outside, are what it says of itself; nonsense is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostlib import Device, stats
+from hostlib.stats import DeviceSnapshot, SnapshotError
+
+from . import stats_process
+from .conftest import PATIENCE_S, A
+
+ROOT = Path(__file__).parents[2]
+MESSAGES = 30
+
+
+class Other:
+    """A process with two devices."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert self.line() == "ready"
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def ask(self, question: str) -> Any:
+        assert self.process.stdin is not None
+        print(question, file=self.process.stdin, flush=True)
+        return json.loads(self.line())
+
+
+@contextmanager
+def other() -> Iterator[Other]:
+    with subprocess.Popen(
+        [sys.executable, stats_process.__file__, str(MESSAGES)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Other(process)
+        finally:
+            process.kill()
+
+
+def devices_of(pid: int) -> tuple[DeviceSnapshot, ...]:
+    return next((process.devices for process in stats.survey([pid]).processes), ())
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def as_counters(device: DeviceSnapshot) -> dict[str, Any]:
+    """As Device.counters() tells the same."""
+    seen = asdict(device)
+    return {
+        **{key: seen[key] for key in ("messages", "discards", "peers", "connections")},
+        "lanes": [dict(lane) for lane in seen["lanes"]],
+        "qps": len(device.lanes),
+    }
+
+
+def rounded(counters: dict[str, Any]) -> dict[str, Any]:
+    """As exactly as a snapshot tells times and windows."""
+    lanes = [
+        {
+            **lane,
+            "window": round(lane["window"], 3),
+            "rtt_s": round(lane["rtt_s"], 9),
+            "min_rtt_s": round(lane["min_rtt_s"], 9),
+        }
+        for lane in counters["lanes"]
+    ]
+    return {**counters, "lanes": lanes}
+
+
+def test_another_process_is_read_as_it_counts_itself() -> None:
+    with other() as peer:
+        pid = peer.process.pid
+        last: list[Any] = []
+
+        def agree() -> bool:
+            told = [rounded(counters) for counters in peer.ask("counters")]
+            seen = [rounded(as_counters(device)) for device in devices_of(pid)]
+            last[:] = [told, seen]
+            return told == seen
+
+        assert eventually(agree), last
+        one, two = devices_of(pid)
+        assert (one.interface, one.address, one.policy, one.m, one.line_rate_bps) == ("lo", A, "ecmp", 4, None)
+        assert (two.address, two.policy, two.m) == ("127.0.0.2", "pinned", 2)
+        assert one.owner_pid == two.owner_pid == pid
+        assert one.guid != two.guid
+        sent = sum(range(50_000, 50_000 + MESSAGES))
+        assert (one.messages.sends, one.messages.send_bytes, one.messages.receives) == (MESSAGES, sent, 0)
+        assert (two.messages.receives, two.messages.receive_bytes, two.messages.sends) == (MESSAGES, sent, 0)
+        assert sum(lane.tx_bytes for lane in one.lanes) >= sent
+        assert [lane.port for lane in two.lanes][:2] == [50001, 50002]
+        assert {lane.port_method for lane in (*one.lanes, *two.lanes)} == {"socket"}
+
+
+def test_a_killed_process_leaves_nothing() -> None:
+    with other() as peer:
+        pid = peer.process.pid
+        assert eventually(lambda: len(devices_of(pid)) == 2)
+        peer.process.kill()
+        peer.process.wait()
+        survey = stats.survey([pid])
+        assert survey.missing == (pid,)
+        assert not survey.processes
+        assert pid not in {process.pid for process in stats.survey().processes}
+        assert not [name for name in os.listdir("/dev/shm") if "paralet" in name]
+
+
+def test_a_fork_has_no_devices_of_its_own() -> None:
+    with other() as peer:
+        assert eventually(lambda: len(devices_of(peer.process.pid)) == 2)
+        child = peer.ask("fork")
+        try:
+            assert "/memfd:paralet-stats (deleted)" in links(child)
+            assert devices_of(child) == ()
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def links(pid: int) -> list[str]:
+    folder = Path(f"/proc/{pid}/fd")
+    return [os.readlink(entry) for entry in folder.iterdir()]
+
+
+def test_a_device_is_seen_while_it_is_open() -> None:
+    with Device(A, line_rate_bps=1e9, policy="adaptive") as device:
+        assert eventually(lambda: len(devices_of(os.getpid())) == 1)
+        (seen,) = devices_of(os.getpid())
+        assert (seen.line_rate_bps, seen.policy, seen.m) == (10**9, "adaptive", 8)
+        assert (seen.path_mtu, seen.udp_port) == (device.path_mtu, device.udp_port)
+        assert seen.name == f"{A}:{device.udp_port}"
+        assert os.getpid() in {process.pid for process in stats.survey().processes}
+        device.close()
+        assert devices_of(os.getpid()) == ()
+
+
+def test_an_idle_device_publishes_nothing() -> None:
+    with Device(A):
+        assert eventually(lambda: len(devices_of(os.getpid())) == 1)
+        (before,) = devices_of(os.getpid())
+        time.sleep(5 * stats.EVERY_S)
+        assert devices_of(os.getpid()) == (before,)
+
+
+def test_processes_of_other_users_are_told_apart_from_those_that_do_not_exist() -> None:
+    survey = stats.survey([1, 2**22 + 1])  # no process has an id above 2^22
+    assert survey.missing == (2**22 + 1,)
+    if os.geteuid() != 0:
+        assert survey.forbidden == (1,)
+
+
+# -- what is no snapshot -------------------------------------------------------------------------------------------
+
+
+def with_checksum(body: bytes) -> bytes:
+    """A header's first fields before the rest of the snapshot."""
+    return struct.pack("=8sII", b"paralet\0", 1, zlib.crc32(body)) + body
+
+
+def snapshot(lanes: int = 2, pid: int = 0, interface: bytes = b"eth0", longer: int = 0) -> bytes:
+    """As docs/live-counters.md describes it; records `longer` than version 1's."""
+    header, device, lane = 64 + longer, 176 + longer, 160 + longer
+    tail = bytes(longer)
+    total = header + device + lanes * lane
+    body = struct.pack("=QQqIIIIII", total, 7, 5_000_000_000, pid, header, device, lane, lanes, 0) + tail
+    body += struct.pack("=16s16s16s", bytes(range(16)), interface, b"ecmp")
+    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + tail
+    for index in range(lanes):
+        body += struct.pack("=IIII16s16Q", 0x0A000002, index, 77, 50_000 + index, b"socket", 2500, *range(1, 16)) + tail
+    return with_checksum(body)
+
+
+@pytest.mark.parametrize("longer", [0, 8, 24])
+def test_snapshots_as_documented_are_read(longer: int) -> None:
+    seen = stats.parse(snapshot(lanes=3, longer=longer) + b"what earlier, larger snapshots left")
+    assert (seen.generation, seen.time_s, seen.guid) == (7, 5.0, bytes(range(16)).hex())
+    assert (seen.name, seen.interface, seen.policy, seen.m) == ("10.0.0.1:4791", "eth0", "ecmp", 8)
+    assert (seen.path_mtu, seen.line_rate_bps, seen.connections, seen.peers) == (4096, 10**9, 1, 2)
+    assert list(asdict(seen.messages).values()) == [3, 4, 5, 6, 7]
+    assert list(asdict(seen.discards).values()) == [8, 9, 10, 11, 12, 13]
+    assert [(lane.peer, lane.lane, lane.port) for lane in seen.lanes] == [
+        ("10.0.0.2", index, 50_000 + index) for index in range(3)
+    ]
+    lane = seen.lanes[2]
+    assert (lane.qpn, lane.port_method, lane.window, lane.rtt_s, lane.min_rtt_s) == (77, "socket", 2.5, 1e-9, 2e-9)
+    assert list(asdict(lane).values())[8:] == list(range(3, 16))
+
+
+def test_every_mistake_is_one_sentence() -> None:
+    good = snapshot()
+    newer = good[:8] + struct.pack("=I", 2) + good[12:]
+    short_lane = bytearray(good[16:])
+    struct.pack_into("=I", short_lane, 52 - 16, 152)
+    for data, sentence in (
+        (b"", "has 0 bytes, less than the 64 of a header"),
+        (b"x" + good[1:], "does not start like one of paralet"),
+        (newer, "has version 2 and this paralet reads 1: use the paralet of that process"),
+        (good[:-1], f"claims {len(good)} bytes and has {len(good) - 1}"),
+        (good[:-1] + b"x", "checksum is wrong"),
+        (with_checksum(bytes(short_lane)), "lane record has 152 bytes, less than version 1's 160"),
+        (snapshot(interface=b"\x1b[31mred"), "not printable"),
+        (snapshot(interface=b"0123456789abcdef"), "padded with zeros"),
+        (snapshot(interface=b"a\0b"), "padded with zeros"),
+    ):
+        with pytest.raises(SnapshotError, match=sentence):
+            stats.parse(data)
+
+
+@given(st.data())
+def test_damaged_snapshots_are_refused(data: st.DataObject) -> None:
+    good = snapshot()
+    if data.draw(st.booleans()):
+        damaged = good[: data.draw(st.integers(0, len(good) - 1))]
+    else:
+        place = data.draw(st.integers(0, len(good) - 1))
+        damaged = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
+    with pytest.raises(SnapshotError):
+        stats.parse(damaged)
+
+
+@given(st.data())
+def test_whatever_has_the_right_checksum_is_read_or_refused(data: st.DataObject) -> None:
+    body = bytearray(snapshot(lanes=data.draw(st.integers(0, 3)))[16:])
+    for _ in range(data.draw(st.integers(1, 4))):
+        width = data.draw(st.sampled_from([1, 4, 8]))
+        place = data.draw(st.integers(0, len(body) - width))
+        body[place : place + width] = data.draw(st.binary(min_size=width, max_size=width))
+    body = body[: data.draw(st.integers(0, len(body)))] if data.draw(st.booleans()) else body
+    try:
+        seen = stats.parse(with_checksum(bytes(body)))
+    except SnapshotError:
+        return
+    assert all(0 <= lane.port <= 0xFFFF for lane in seen.lanes)
+    assert all(name.isprintable() for name in (seen.interface, seen.policy, *(lane.port_method for lane in seen.lanes)))
+
+
+@contextmanager
+def impostor(content: bytes, size: int | None = None) -> Iterator[None]:
+    """A file of this process that is called as live counters are."""
+    file = os.memfd_create("paralet-stats")
+    try:
+        os.write(file, content)
+        if size is not None:
+            os.ftruncate(file, size)
+        yield
+    finally:
+        os.close(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "size", "sentence"),
+    [
+        (b"nonsense", None, "less than the 64 of a header"),
+        (snapshot()[:-20], None, "claims 560 bytes and has 540"),
+        (b"", 2**40, "is larger than any that is read"),
+    ],
+)
+def test_an_impostors_file_is_told_and_passed_over(content: bytes, size: int | None, sentence: str) -> None:
+    with impostor(content, size):
+        survey = stats.survey([os.getpid()])
+    assert survey.processes == ()
+    (told,) = survey.unreadable
+    assert told.startswith(f"process {os.getpid()}: ")
+    assert sentence in told
+
+
+def test_another_processs_snapshot_is_not_taken_for_ones_own() -> None:
+    with impostor(snapshot(pid=os.getpid())):
+        assert [device.interface for device in devices_of(os.getpid())] == ["eth0"]
+    with impostor(snapshot(pid=os.getpid() + 1)):
+        assert devices_of(os.getpid()) == ()
+
+
+def test_a_file_that_is_empty_yet_is_passed_over() -> None:
+    with impostor(b""):
+        assert stats.survey([os.getpid()]) == stats.Survey((), (), (), ())

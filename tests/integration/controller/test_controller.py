@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller on the emulated fabric: the experiments of docs/controller.md, shortened. Ratios, never times.
+
+What they show in full, with ten placements and on a quiet machine, is told there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def run(experiment: str, folder: Path, *options: str) -> dict[str, dict[str, Any]]:
+    """Run an experiment of the project; its summary's policies by name. Every byte of every run has been right."""
+    done = subprocess.run(
+        [*PARALET, "run", f"experiments/{experiment}.yaml", "--results", str(folder), "--json", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr  # 1 where a byte was wrong, or a message failed
+    policies = {policy["name"]: policy for policy in json.loads(done.stdout)["policies"]}
+    assert all(policy["verified"] for policy in policies.values())
+    return policies
+
+
+def test_planned_jobs_hardly_feel_each_other(tmp_path: Path) -> None:
+    names = ("alone", "ecmp", "optimal")
+    ran = run("two_jobs", tmp_path, "--seeds", "2", *(word for name in names for word in ("--policy", name)))
+    assert ran["optimal"]["mean_s"] < 1.4 * ran["alone"]["mean_s"]  # 1.05 on a quiet machine
+    assert ran["optimal"]["mean_s"] < 0.8 * ran["ecmp"]["mean_s"]
+    for policy in ran.values():
+        assert [len(times) for times in policy["jobs"].values()] == [2, 2]
+        assert all(0.5 <= index <= 1 + 1e-9 for index in policy["fairness"])
+    for clients in ran["optimal"]["clients"]:
+        assert clients["connected"] == 16
+        assert clients["assigns"] >= clients["announces"] >= 16
+        assert clients["nonsense"] == clients["dropped"] == 0
+
+
+def test_a_killed_controller_is_ecmp_and_one_that_returns_is_the_plan_again(tmp_path: Path) -> None:
+    ran = run("controller_killed", tmp_path, "--seeds", "1", "--policy", "optimal")["optimal"]
+    (events,) = ran["events"]
+    assert [event["what"] for event in events] == ["kill controller", "start controller"]
+    (clients,) = ran["clients"]
+    assert clients["connections"] == 2 * 16  # everybody came back
+    assert clients["connected"] == 16
+    ((planned, without, again),) = ran["paces_bps"]
+    assert planned > 1.2 * without
+    assert again > 1.1 * without
+
+
+def test_twenty_restarts_lose_nothing(tmp_path: Path) -> None:
+    ran = run("controller_restarts", tmp_path)["optimal"]
+    (events,) = ran["events"]
+    (clients,) = ran["clients"]
+    assert len(events) >= 5  # twenty where processes start within a second
+    assert clients["connections"] >= 16 * 3
+    assert clients["nonsense"] == 0
+
+
+def test_a_cut_link_is_left_and_the_plan_goes_on_without_it(tmp_path: Path) -> None:
+    ran = run("link_cut", tmp_path, "--seeds", "1", "--policy", "optimal", "--policy", "ecmp")
+    for policy in ran.values():
+        ((cut,),) = policy["events"]
+        assert cut["what"] == "cut leaf1:5"
+        assert 0 < cut["at_s"] < cut["done_s"]
+    ((cut,),) = ran["optimal"]["events"]
+    assert cut["sent_s"] is not None
+    assert ran["optimal"]["service"][0]["links changed"] == 1
+    assert ran["optimal"]["mean_s"] < 0.9 * ran["ecmp"]["mean_s"]

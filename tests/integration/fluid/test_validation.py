@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model beside the emulation: completion times of the same specs, with the same seeds and so the same paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from testbed.fluid.validation import Agreement, compare
+
+SPECS = Path(__file__).parents[3] / "experiments" / "validation"
+WITHIN = {"pinned": 0.10, "paralet": 0.10, "ecmp": 0.15}
+ATTEMPTS = 3
+"""What else a machine does makes an emulated run longer, never shorter: the shortest of some is the truest."""
+
+
+def off(runs: list[Agreement], shortest: dict[tuple[str, int], float], kind: str) -> float:
+    """How far the model's mean completion over the seeds is from the emulated one."""
+    own = [run for run in runs if run.kind == kind]
+    return abs(fmean(run.fluid_s for run in own) / fmean(shortest[run.policy, run.seed] for run in own) - 1)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("spec", sorted(path.stem for path in SPECS.glob("*.yaml")))
+def test_completion_times_agree(spec: str, tmp_path: Path) -> None:
+    shortest: dict[tuple[str, int], float] = {}
+    found: dict[str, float] = {}
+    for _ in range(ATTEMPTS):
+        runs = compare(SPECS / f"{spec}.yaml", tmp_path)
+        for run in runs:
+            key = run.policy, run.seed
+            shortest[key] = min(run.mininet_s, shortest.get(key, run.mininet_s))
+        found = {kind: off(runs, shortest, kind) for kind in WITHIN}
+        if all(found[kind] <= WITHIN[kind] for kind in WITHIN):
+            return
+    assert found == {kind: pytest.approx(0, abs=WITHIN[kind]) for kind in WITHIN}

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet stat` beside a running job: devices inside a sandbox are seen from outside, other users' are not shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 60.0
+MESSAGES = 20
+JOB = (sys.executable, str(ROOT / "tests" / "hostlib" / "stats_process.py"), str(MESSAGES))
+SANDBOXED_JOB = (sys.executable, "-m", "emul.sandbox", "sh", "-c", 'ip link set lo up && exec "$@" < "$0"')
+STAT = (sys.executable, "-c", "from testbed.cli import main; main()", "stat")
+
+
+@contextmanager
+def running(*argv: str) -> Iterator[subprocess.Popen[str]]:
+    """A job that has moved its messages and goes on; killed in the end."""
+    with subprocess.Popen(
+        argv,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def stat(*options: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*prefix, *STAT, *options], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def shown(*options: str) -> list[dict[str, Any]]:
+    """The processes that are shown, once their last messages are."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        done = stat("--json", *options)
+        found = json.loads(done.stdout)["processes"] if done.returncode == 0 else []
+        if any(device["messages"]["sends"] == MESSAGES for process in found for device in process["devices"]):
+            return list(found)
+        assert time.monotonic() < deadline, done
+        time.sleep(0.1)
+
+
+def test_devices_in_a_sandbox_are_seen_from_outside(tmp_path: Path) -> None:
+    # The sandbox takes no standard input of ours: the job waits on a pipe that nobody writes to.
+    waiting = tmp_path / "waiting"
+    os.mkfifo(waiting)
+    with waiting.open("r+b", buffering=0), running(*SANDBOXED_JOB, str(waiting), *JOB):
+        (process,) = [process for process in shown() if "stats_process.py" in process["command"]]
+        one, two = process["devices"]
+        assert (one["address"], two["address"]) == ("127.0.0.1", "127.0.0.2")
+        assert one["owner_pid"] == two["owner_pid"] != process["pid"]  # inside it has another number
+        assert [lane["lane"] for lane in one["lanes"]] == list(range(4))
+        table = stat(str(process["pid"]), "--interval", "0.1")
+        assert table.returncode == 0
+        assert "2 devices, 8 lanes" in table.stdout
+
+
+def test_another_user_is_not_shown_a_job(tmp_path: Path) -> None:
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs")
+    if subprocess.run([*nobody, "test", "-r", str(ROOT / "pyproject.toml")]).returncode:
+        pytest.skip(f"the user nobody cannot read {ROOT}, so it cannot run paralet there")
+    with running(*JOB) as job:
+        assert [process["pid"] for process in shown(str(job.pid))] == [job.pid]
+        refused = stat(str(job.pid), prefix=nobody)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert f"try sudo paralet stat {job.pid}" in refused.stderr
+        unseen = stat("--json", prefix=nobody)
+        assert str(job.pid) not in unseen.stdout

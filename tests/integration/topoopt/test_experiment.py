@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet run` on a direct-connect fabric: circuits are set, hosts relay, and the report says who went where."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from emul import probe
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_an_all_to_all_is_relayed_as_predicted_for_two_jobs(tmp_path: Path) -> None:
+    for finding in probe():
+        if not finding.ok:
+            pytest.skip(f"{finding.name}: {finding.detail}")
+    document = {
+        "name": "shards",
+        "topology": {"direct_connect": {"hosts": 6, "degree": 1, "rate": "20 Mbit/s"}},
+        "optical": {"strides": [1]},
+        "workload": {"kind": "pairwise_alltoall", "bytes": 300_000},
+        "placement": {"hosts": ["h1", "h3", "h5", "h2", "h4", "h6"]},
+        "jobs": 2,
+        "policies": [{"name": "relayed", "policy": "ecmp"}],
+        "path_mtu": 4096,
+    }
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(yaml.safe_dump(document))
+    command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", str(spec)]
+    done = subprocess.run(
+        [*command, "--results", str(tmp_path / "results")], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "results" / "shards" / "summary.json").read_text())
+    (policy,) = summary["policies"]
+    assert policy["verified"]
+    # In one-way rings of three, half of what a rank sends crosses one circuit and half two.
+    (predicted,), (counted,) = policy["bandwidth_tax"]["predicted"], policy["bandwidth_tax"]["counted"]
+    assert predicted == 1.5
+    assert predicted < counted < 1.3 * predicted
+    page = (tmp_path / "results" / "shards" / "report.html").read_text()
+    assert "h1 (nic0) → h3 (nic0) → h5" in page
+    assert "h2 (nic0) → h4" in page

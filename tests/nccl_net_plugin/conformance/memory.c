@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// regMr, regMrDmaBuf, deregMr.
+#include <stdio.h>
+#include <string.h>
+
+#include "rules.h"
+
+enum { MIB = 1 << 20, COMMS = 4 };
+
+// Registering costs nothing that is not given back. Counted after a first part, when caches have filled.
+
+enum { FIRST_PART = 2000, REGISTRATIONS = 20000 };
+
+static void many(struct end* end) {
+  struct pair pair = dial_self(end);
+  struct region region = region_map(64 * 4096);
+  long before = 0;
+  for (int i = 0; i < REGISTRATIONS; i++) {
+    void* mrs[4];
+    for (int k = 0; k < 4; k++) {
+      void* comm = k % 2 ? pair.send : pair.recv;
+      unsigned char* at = region.bytes + (size_t)((i * 7 + k * 13) % 4096);
+      succeed(end->net->reg_mr(comm, at, (size_t)(1 + (i * 31) % 200000), NCCL_PTR_HOST, &mrs[k]));
+    }
+    for (int k = 0; k < 4; k++) succeed(end->net->dereg_mr(k % 2 ? pair.send : pair.recv, mrs[k]));
+    if (i == FIRST_PART) before = resident_bytes();
+    if (i % 1000 == 0) step("registration %d", i);
+  }
+  const long grown = resident_bytes() - before;
+#ifndef PARALET_SANITIZED  // sanitizers hold freed memory back; LeakSanitizer looks for leaks there
+  expect(grown < (REGISTRATIONS - FIRST_PART) * 4L * 16L, "expected no memory kept per registration, %ld bytes were",
+         grown);
+#endif
+  (void)grown;
+  exchange_self(end, &pair, 1000, 1);
+  region_unmap(&region);
+  hang_up_pair(end, &pair);
+}
+
+// Where regIsGlobal says so, what one comm registered serves all comms of the device.
+
+static void global(struct end* end, bool sends) {
+  struct properties properties;
+  succeed(end->net->get_properties(end->dev, &properties));
+  void* comms[COMMS];
+  for (int i = 0; i < COMMS; i++) comms[i] = dial(end);
+  struct region region = region_of(end, comms[0], (size_t)COMMS * MIB);
+  void* requests[COMMS];
+  for (int i = 0; i < COMMS; i++) {
+    void* mr = region.mr;
+    if (!properties.reg_is_global && i > 0) {
+      succeed(end->net->reg_mr(comms[i], region.bytes, region.size, NCCL_PTR_HOST, &mr));
+    }
+    unsigned char* at = region.bytes + (size_t)i * MIB;
+    if (sends) fill(at, MIB, (uint64_t)i);
+    requests[i] = sends ? send_one(end, comms[i], at, MIB, 1, mr) : receive_one(end, comms[i], at, MIB, 1, mr);
+  }
+  for (int i = 0; i < COMMS; i++) {
+    finish_with(end, requests[i], MIB, "a message over one of four comms");
+    if (!sends) check_filled(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i, "a message");
+  }
+  meet(end);
+  if (properties.reg_is_global) {
+    step("a region whose comm is closed");
+    hang_up(end, comms[0]);  // the region outlives the comm it was registered with
+    void* request = sends ? send_one(end, comms[1], region.bytes, MIB, 1, region.mr)
+                          : receive_one(end, comms[1], region.bytes, MIB, 1, region.mr);
+    finish_with(end, request, MIB, "a message from a region whose comm is closed");
+    region_release(end, comms[1], &region);
+  }
+  meet(end);
+  for (int i = properties.reg_is_global; i < COMMS; i++) hang_up(end, comms[i]);
+  if (!properties.reg_is_global) region_unmap(&region);
+}
+
+static void global_listener(struct end* end) { global(end, false); }
+static void global_connector(struct end* end) { global(end, true); }
+
+// Two registrations of the same bytes are independent.
+
+static void overlapping(struct end* end) {
+  struct pair pair = dial_self(end);
+  struct region from = region_of(end, pair.send, MIB);
+  struct region to = region_of(end, pair.recv, MIB);
+  void* again = NULL;
+  void* part = NULL;
+  succeed(end->net->reg_mr(pair.recv, to.bytes, MIB, NCCL_PTR_HOST, &again));
+  succeed(end->net->reg_mr(pair.recv, to.bytes + 4097, 8000, NCCL_PTR_HOST, &part));
+  succeed(end->net->dereg_mr(pair.recv, to.mr));
+  to.mr = again;
+  fill(from.bytes, MIB, 1);
+  void* received = receive_one(end, pair.recv, to.bytes, MIB, 1, again);
+  finish_with(end, send_one(end, pair.send, from.bytes, MIB, 1, from.mr), MIB, "a sent message");
+  finish_with(end, received, MIB, "a received message");
+  check_filled(to.bytes, MIB, 1, "a message");
+  received = receive_one(end, pair.recv, to.bytes + 4097, 8000, 1, part);
+  finish_with(end, send_one(end, pair.send, from.bytes, 8000, 1, from.mr), 8000, "a sent message");
+  finish_with(end, received, 8000, "a received message");
+  check_filled(to.bytes + 4097, 8000, 1, "a message");
+  succeed(end->net->dereg_mr(pair.recv, part));
+  region_release(end, pair.send, &from);
+  region_release(end, pair.recv, &to);
+  hang_up_pair(end, &pair);
+}
+
+// What the device cannot do is refused, and nothing else suffers.
+
+static void refused(struct end* end) {
+  struct properties properties;
+  succeed(end->net->get_properties(end->dev, &properties));
+  struct pair pair = dial_self(end);
+  struct region region = region_map(4096);
+  void* mr = NULL;
+  if (!(properties.ptr_support & NCCL_PTR_CUDA)) {
+    expect(end->net->reg_mr(pair.send, region.bytes, 4096, NCCL_PTR_CUDA, &mr) != ncclSuccess,
+           "expected an error for GPU memory, which ptrSupport denies");
+    expect(end->net->reg_mr(pair.recv, region.bytes, 4096, NCCL_PTR_CUDA, &mr) != ncclSuccess,
+           "expected an error for GPU memory, which ptrSupport denies");
+  }
+  expect(end->net->reg_mr(pair.send, region.bytes, 4096, 64, &mr) != ncclSuccess,
+         "expected an error for an unknown type of memory");
+  if (end->net->reg_mr_dma_buf && !(properties.ptr_support & NCCL_PTR_DMABUF)) {
+    expect(end->net->reg_mr_dma_buf(pair.send, region.bytes, 4096, NCCL_PTR_CUDA, 0, -1, &mr) != ncclSuccess,
+           "expected an error for a DMA buffer, which ptrSupport denies");
+  }
+  exchange_self(end, &pair, 1000, 1);
+  region_unmap(&region);
+  hang_up_pair(end, &pair);
+}
+
+// When NCCL aborts it deregisters and frees memory whose receives are under way, and closes the comm after that.
+
+enum { RECEIVES = 8 };
+
+static void abandoned_listener(struct end* end) {
+  void* stays = dial(end);
+  void* comm = dial(end);
+  struct region region = region_of(end, comm, (size_t)RECEIVES * MIB);
+  void* requests[RECEIVES];
+  for (int i = 0; i < RECEIVES; i++) {
+    requests[i] = receive_one(end, comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr);
+  }
+  (void)requests;
+  meet(end);
+  sleep_s(2e-3);
+  step("deregMr() with receives in flight");
+  succeed(end->net->dereg_mr(comm, region.mr));
+  memset(region.bytes, UNTOUCHED, region.size);
+  sleep_s(0.2);
+  check_untouched(region.bytes, region.size, "memory that is deregistered");
+  region_unmap(&region);
+  sleep_s(0.05);
+  hang_up(end, comm);
+  meet(end);
+  exchange(end, stays, 100000, 1);  // another connection to the same peer does not suffer
+  hang_up(end, stays);
+}
+
+static void abandoned_connector(struct end* end) {
+  void* stays = dial(end);
+  void* comm = dial(end);
+  struct region region = region_of(end, comm, (size_t)RECEIVES * MIB);
+  void* requests[RECEIVES];
+  int taken = 0;
+  meet(end);
+  for (int i = 0; i < RECEIVES; i++) {
+    void* request = NULL;
+    if (end->net->isend(comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr, NULL, &request) != ncclSuccess) break;
+    if (request) requests[taken++] = request;
+  }
+  for (int i = 0; i < taken; i++) ends(end, requests[i]);
+  meet(end);
+  region_release(end, comm, &region);
+  hang_up(end, comm);
+  exchange(end, stays, 100000, 1);
+  hang_up(end, stays);
+}
+
+const struct rule memory_rules[] = {
+    {.name = "register-many", .sentence = "regMr and deregMr any number of times keep nothing", .alone = many},
+    {.name = "register-global",
+     .sentence = "where regIsGlobal says so, one region serves all comms and outlives the one it was registered with",
+     .listener = global_listener,
+     .connector = global_connector},
+    {.name = "register-overlapping",
+     .sentence = "two registrations of the same bytes are independent",
+     .alone = overlapping},
+    {.name = "register-refused", .sentence = "memory that the device cannot use is refused", .alone = refused},
+    {.name = "deregister-in-flight",
+     .sentence = "deregistered memory is not written any more, even if receives into it were under way",
+     .listener = abandoned_listener,
+     .connector = abandoned_connector,
+     .environment = {{"PARALET_RETRY_TIME", "1s"}}},
+    {0}};

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Symbols, init, devices, properties, log lines.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "rules.h"
+
+static void symbols(struct end* end) {
+  void* library = dlopen(end->plugin, RTLD_NOW | RTLD_LOCAL);
+  expect(library, "expected dlopen to load the plugin, it says: %s", dlerror());
+  const char* name = NULL;
+  for (int version = FIRST_VERSION; version <= LAST_VERSION; version++) {
+    struct net net;
+    const char* missing = net_from_library(&net, library, version);
+    expect(!missing, "expected ncclNetPlugin_v%d to be whole, but %s", version, missing);
+    if (!name) name = net.name;
+    expect(strcmp(name, net.name) == 0, "expected one name in all versions, got %s and %s", name, net.name);
+  }
+  const char* difference = layout_difference();
+  expect(!difference, "expected the header's structs to be NCCL's, %s is another", difference);
+  dlclose(library);
+}
+
+static void devices(struct end* end) {
+  // NCCL asks for the properties of device 0 right after init, before anything else.
+  struct properties first;
+  succeed(end->net->get_properties(0, &first));
+  int count = 0;
+  int again = -1;
+  succeed(end->net->devices(&count));
+  succeed(end->net->devices(&again));
+  expect(count >= 1, "expected at least one device, got %d", count);
+  expect(count == again, "expected the same number of devices each time, got %d and %d", count, again);
+}
+
+static void properties(struct end* end) {
+  int count = 0;
+  succeed(end->net->devices(&count));
+  struct properties of[64];
+  for (int dev = 0; dev < count && dev < 64; dev++) {
+    struct properties* p = &of[dev];
+    succeed(end->net->get_properties(dev, p));
+    expect(!p->written_beyond, "expected getProperties to stay in its struct, it wrote past its end");
+    expect(p->name && *p->name, "expected a name for device %d", dev);
+    expect(!p->pci_path || access(p->pci_path, F_OK) == 0, "expected pciPath to exist or be NULL, got %s", p->pci_path);
+    expect(p->speed > 0, "expected a speed above 0 Mbit/s for %s, got %d", p->name, p->speed);
+    expect(p->latency >= 0, "expected a latency of 0 or more, got %g", (double)p->latency);
+    expect(p->ptr_support & NCCL_PTR_HOST, "expected host memory among ptrSupport, got %#x", (unsigned)p->ptr_support);
+    expect((p->ptr_support & ~7) == 0, "expected only known bits in ptrSupport, got %#x", (unsigned)p->ptr_support);
+    expect(p->reg_is_global == 0 || p->reg_is_global == 1, "expected regIsGlobal 0 or 1, got %d", p->reg_is_global);
+    expect(p->max_comms >= 1024, "expected room for a thousand comms or more, got %d", p->max_comms);
+    expect(p->max_recvs >= 8, "expected grouped receives of 8, maxRecvs is %d", p->max_recvs);
+    expect(p->device_type == NCCL_NET_DEVICE_HOST, "expected no device offload, netDeviceType is %d", p->device_type);
+    expect(p->device_version == 0, "expected netDeviceVersion 0, got %d", p->device_version);
+    if (end->net->version >= 9) {
+      const size_t limit = (size_t)1 << 40;  // NCCL_MAX_NET_SIZE_BYTES
+      expect(p->force_flush == 0 || p->force_flush == 1, "expected forceFlush 0 or 1, got %d", p->force_flush);
+      expect(p->virtual_devices == 1 && p->first_virtual_device == dev, "expected device %d to be itself in vProps",
+             dev);
+      expect(p->max_p2p_bytes > 0 && p->max_p2p_bytes <= limit, "expected maxP2pBytes in 1..2^40, got %zu",
+             p->max_p2p_bytes);
+      expect(p->max_coll_bytes > 0 && p->max_coll_bytes <= limit, "expected maxCollBytes in 1..2^40, got %zu",
+             p->max_coll_bytes);
+    }
+    if (end->net->version >= 11) {
+      expect(p->max_multi_request >= 1, "expected maxMultiRequestSize 1 or more, got %d", p->max_multi_request);
+    }
+    for (int other = 0; other < dev; other++) {
+      expect(of[other].guid != p->guid, "expected a guid per device, %s and %s share one", of[other].name, p->name);
+    }
+    struct properties again;
+    succeed(end->net->get_properties(dev, &again));
+    expect(strcmp(again.name, p->name) == 0 && again.guid == p->guid, "expected the same answer twice for %d", dev);
+  }
+}
+
+static void wrong_device(struct end* end) {
+  int count = 0;
+  succeed(end->net->devices(&count));
+  const int wrong[] = {count, count + 1000, -1};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    struct properties p;
+    unsigned char handle[HANDLE_BYTES] = {0};
+    void* comm = NULL;
+    expect(end->net->get_properties(wrong[i], &p) != ncclSuccess, "expected an error for getProperties(%d)", wrong[i]);
+    expect(end->net->listen(end->ctx, wrong[i], handle, &comm) != ncclSuccess, "expected an error for listen(%d)",
+           wrong[i]);
+    struct handle good;
+    void* listen_comm = listen_at(end, &good);
+    expect(end->net->connect(end->ctx, wrong[i], good.bytes, &comm) != ncclSuccess, "expected an error for connect(%d)",
+           wrong[i]);
+    succeed(end->net->close_listen(listen_comm));
+  }
+}
+
+static void no_device(struct end* end) {
+  struct plugin plugin;
+  load(&plugin, end->plugin, end->net->version);
+  step("init() with PARALET_IFNAME=doesnotexist");
+  void* ctx = NULL;
+  int count = -1;
+  const ncclResult_t result = plugin.net.init(&ctx, 1);
+  if (result == ncclSuccess) {
+    succeed(plugin.net.devices(&count));
+    expect(count == 0, "expected init to fail or no device, got %d devices", count);
+  }
+  expect(result != ncclSuccess, "expected init to fail");
+  expect(log_count(NCCL_LOG_WARN, "") == 1, "expected one warning, got %d", log_count(NCCL_LOG_WARN, ""));
+  expect(log_count(NCCL_LOG_WARN, "PARALET_IFNAME") == 1, "expected the warning to name PARALET_IFNAME, it says: %s",
+         log_line_of(NCCL_LOG_WARN, 0)->text);
+  expect(log_count(NCCL_LOG_WARN, "doesnotexist") == 1, "expected the warning to name the interface, it says: %s",
+         log_line_of(NCCL_LOG_WARN, 0)->text);
+  unload(&plugin);
+}
+
+static void banner(struct end* end) {
+  const int lines = log_count(NCCL_LOG_INFO, "lanes");
+  expect(lines == 1, "expected one INFO line that tells version, devices and lanes after init, got %d", lines);
+  expect(log_count(NCCL_LOG_INFO, end->net->name) >= 1, "expected the banner to name %s", end->net->name);
+  if (end->net->finalize) {
+    void* ctx = NULL;
+    succeed(end->net->init(&ctx, 2));
+    expect(log_count(NCCL_LOG_INFO, "lanes") == 1, "expected no second banner for a second communicator");
+    succeed(end->net->finalize(ctx));
+  }
+  // Without privilege a socket's buffer is what the machine allows, and advice about that is no fault.
+  expect(log_count(NCCL_LOG_WARN, "") == log_count(NCCL_LOG_WARN, "rmem_max"), "expected no warning, got: %s",
+         log_line_of(NCCL_LOG_WARN, 0)->text);
+  const char* fault = log_fault();
+  expect(!fault, "expected log lines as NCCL wants them, but %s", fault);
+}
+
+static void optional_calls(struct end* end) {
+  struct pair pair = dial_self(end);
+  if (end->net->set_net_attr) succeed(end->net->set_net_attr(end->ctx));
+  struct region from = region_of(end, pair.send, 64);
+  struct region to = region_of(end, pair.recv, 64);
+  void* received = receive_one(end, pair.recv, to.bytes, 64, 1, to.mr);
+  void* sent = send_one(end, pair.send, from.bytes, 64, 1, from.mr);
+  finish_with(end, sent, 64, "a sent message");
+  finish_with(end, received, 64, "a received message");
+  // NCCL calls it where it is not NULL, with the request that test() has ended.
+  if (end->net->irecv_consumed) succeed(end->net->irecv_consumed(pair.recv, 1, received));
+  region_release(end, pair.send, &from);
+  region_release(end, pair.recv, &to);
+  hang_up_pair(end, &pair);
+}
+
+const struct rule startup_rules[] = {
+    {.name = "symbols",
+     .sentence = "the vtables of all versions are exported, and what NCCL calls without asking is there",
+     .alone = symbols,
+     .bare = true},
+    {.name = "devices",
+     .sentence = "after init there is a device, and getProperties(0) answers at once",
+     .alone = devices},
+    {.name = "properties", .sentence = "properties are sane, complete and unique per device", .alone = properties},
+    {.name = "wrong-device", .sentence = "a device out of range is an error", .alone = wrong_device},
+    {.name = "no-device",
+     .sentence = "init without a usable device fails with one warning that names the remedy",
+     .alone = no_device,
+     .bare = true,
+     .environment = {{"PARALET_IFNAME", "doesnotexist"}}},
+    {.name = "banner", .sentence = "one INFO line says what was loaded, however many communicators", .alone = banner},
+    {.name = "optional-calls", .sentence = "optional calls that are there succeed", .alone = optional_calls},
+    {0}};

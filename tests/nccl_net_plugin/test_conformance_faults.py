@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rule of net-conformance can fail: a plugin with one fault breaks it."""
+
+from __future__ import annotations
+
+import pytest
+
+import nccl_net_plugin
+from tests.nccl_net_plugin.conformance.suite import RULES, Suite, build
+
+FAULTS = [  # what the plugin does wrong, and the rule that it breaks
+    ("none", "symbols"),  # the faulty plugin has two versions only
+    ("changing-devices", "devices"),
+    ("no-speed", "properties"),
+    ("properties-overflow", "properties"),
+    ("any-device", "wrong-device"),
+    ("no-warning", "no-device"),
+    ("two-banners", "banner"),
+    ("refuses-consumed", "optional-calls"),
+    ("connect-fails-early", "connect-first"),
+    ("accept-blocks", "accept-first"),
+    ("accept-leaves-comm", "accept-first"),
+    ("connect-never", "connect-in-turns"),
+    ("forgetful-handle", "connect-in-turns"),
+    ("connect-blocks", "connect-never-blocks"),
+    ("handle-overflow", "connect-to-self"),
+    ("same-comm", "connect-8"),
+    ("same-comm", "connect-64"),
+    ("close-listen-closes-all", "close-listen-early"),
+    ("swallows-errors", "closed-at-once"),
+    ("swallows-errors", "wrong-handle"),
+    ("swallows-errors", "stale-handle"),
+    ("swallows-errors", "close-listen-pending"),
+    ("wrong-size", "sizes"),
+    ("corrupts-a-byte", "sizes"),
+    ("loses-last-byte", "sizes"),
+    ("aligns-down", "unaligned"),
+    ("size-of-receive", "short-sends"),
+    ("writes-past-message", "short-sends"),
+    ("byte-past-receive", "long-send"),
+    ("sixteen-requests", "in-flight"),
+    ("error-when-full", "full"),
+    ("lazy-send", "progress"),
+    ("early-done", "proxy"),
+    ("tires", "reuse"),
+    ("error-when-pending", "patient-test"),
+    ("early-send-done", "overwrite"),
+    ("half-duplex", "both-ways"),
+    ("keeps-preset", "optional-completion"),
+    ("uses-phandles", "phandles"),
+    ("flush-error", "flush"),
+    ("ignores-tags", "group-tags"),
+    ("one-size-too-many", "group-tags"),
+    ("group-early", "group-whole"),
+    ("sizes-not-null", "group-whole"),
+    ("sixteen-requests", "group-in-flight"),
+    ("swaps-equal-tags", "group-equal-tags"),
+    ("swaps-members", "group-mixed"),
+    ("any-group", "group-size"),
+    ("leaks-registrations", "register-many"),
+    ("region-per-comm", "register-global"),
+    ("merges-registrations", "register-overlapping"),
+    ("takes-gpu-memory", "register-refused"),
+    ("writes-after-deregister", "deregister-in-flight"),
+    ("reads-after-close", "close-send-in-flight"),
+    ("writes-after-close", "close-recv-in-flight"),
+    ("close-error", "close-order"),
+    ("close-closes-all", "close-after-send"),
+    ("close-closes-all", "close-neighbour"),
+    ("swallows-errors", "sender-killed"),
+    ("swallows-errors", "receiver-killed"),
+    ("impatient", "receiver-silent"),
+    ("one-thread-only", "threads-own-comms"),
+    ("one-thread-only", "threads-service"),
+    ("thread-bound", "threads-post-and-test"),
+    ("one-context", "contexts"),
+    ("leaks-thread", "finalize-leaves-nothing"),
+    ("inits-once", "init-again"),
+    ("leaks-thread", "finalize-open"),
+    ("dies-at-dlclose", "unload-without-finalize"),
+    ("leaks-fd", "cycles"),
+    ("leaks-memory", "cycles"),
+]
+PATIENCE_S = 2
+"""Some faults hang."""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    return build(tmp_path_factory.mktemp("conformance"))
+
+
+@pytest.mark.parametrize(("fault", "rule"), FAULTS, ids=str)
+def test_a_fault_breaks_its_rule(suite: Suite, fault: str, rule: str) -> None:
+    version = 8 if rule == "unload-without-finalize" else 12
+    done = suite.run(
+        suite.faulty_plugin,
+        version,
+        rule,
+        *("--patience", str(PATIENCE_S)),
+        FAULTY_PLUGIN=str(nccl_net_plugin.path()),
+        FAULTY_FAULT=fault,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"v{version} {rule} (" in done.stdout
+    assert "FAILED: " in done.stdout
+    print(done.stdout)
+
+
+def test_every_rule_has_a_fault() -> None:
+    assert {rule for _, rule in FAULTS} == {rule.name for rule in RULES}
+
+
+@pytest.mark.timeout(300)
+def test_without_a_fault_the_plugin_in_between_changes_nothing(suite: Suite) -> None:
+    """The faults, not the go-between, break rules."""
+    for rule in RULES:
+        if 12 in rule.versions and rule.name != "symbols":
+            done = suite.run(
+                suite.faulty_plugin, 12, rule.name, FAULTY_PLUGIN=str(nccl_net_plugin.path()), FAULTY_FAULT="none"
+            )
+            assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vClos: whatever jobs come and go, virtual Clos are whole and disjoint, and one is found whenever there is one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdn.isolation import Allocation, Cluster, Gpu, vclos
+
+ALWAYS = settings(derandomize=True, max_examples=40, deadline=None)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
+    return Cluster.empty(
+        draw(st.integers(1, most)),
+        draw(st.integers(1, most)),
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from([1, 2, 4])),
+    )
+
+
+@st.composite
+def worn(draw: st.DrawFn) -> Cluster:
+    """A small cluster with GPUs and links taken at random, as no scheduler would."""
+    cluster = draw(clusters(most=3))
+    gpus = draw(st.lists(st.sampled_from(sorted(cluster.idle)), unique=True, max_size=cluster.gpus // 2))
+    links = draw(st.lists(st.sampled_from(sorted(cluster.free)), unique=True))
+    return cluster.take(Allocation("others", 2, tuple(gpus), dict.fromkeys(links, 1)))
+
+
+def check(cluster: Cluster, allocation: Allocation, wanted: int) -> None:
+    """The definitions of appendix A.2, (2) to (5), and locality."""
+    per_server = cluster.gpus_per_server
+    given_ = wanted if wanted <= per_server else -(-wanted // per_server) * per_server
+    assert len(set(allocation.gpus)) == len(allocation.gpus) == given_
+    assert cluster.idle.issuperset(allocation.gpus)
+    servers = Counter((gpu.leaf, gpu.server) for gpu in allocation.gpus)
+    assert len(servers) == -(-given_ // per_server)
+    if allocation.stage < 2:
+        assert len(allocation.leaves) == 1
+        assert not allocation.links
+        return
+    leaves, spines = allocation.leaves, allocation.spines
+    assert len(leaves) > 1
+    assert set(allocation.links) == {
+        (leaf, spine) for leaf in leaves for spine in spines
+    }  # (3): every leaf to every spine
+    assert len(leaves) * len(spines) == given_  # (2)
+    assert all(cluster.free[link] >= count == 1 for link, count in allocation.links.items())  # (4)
+    assert set(Counter(gpu.leaf for gpu in allocation.gpus).values()) == {len(spines)}  # (5)
+
+
+@ALWAYS
+@given(clusters(), st.data())
+def test_jobs_come_and_go_and_never_meet(cluster: Cluster, data: st.DataObject) -> None:
+    empty, held = cluster, list[Allocation]()
+    for number in range(data.draw(st.integers(1, 12))):
+        if held and data.draw(st.booleans()):
+            leaving = held.pop(data.draw(st.integers(0, len(held) - 1)))
+            cluster = cluster.release(leaving)
+        wanted = data.draw(st.integers(1, empty.gpus))
+        got = vclos.place(cluster, f"job{number}", wanted)
+        if got is not None:
+            check(cluster, got, wanted)
+            cluster = cluster.take(got)
+            held.append(got)
+        gpus = [gpu for allocation in held for gpu in allocation.gpus]
+        assert len(set(gpus)) == len(gpus)
+        taken = sum((Counter(allocation.links) for allocation in held), Counter[tuple[int, int]]())
+        assert all(count <= empty.free[link] for link, count in taken.items())
+    for allocation in held:
+        cluster = cluster.release(allocation)
+    assert cluster == empty
+
+
+def feasible(cluster: Cluster, gpus: int) -> bool:
+    """By trying everything: is there a place for a job on one leaf, or a virtual Clos?"""
+    servers = gpus // cluster.gpus_per_server
+    if any(len(cluster.idle_servers(leaf)) >= servers for leaf in range(cluster.leaves)):
+        return True
+    for count in range(2, cluster.leaves + 1):
+        size, left = divmod(gpus, count)
+        if left or size > cluster.spines or size % cluster.gpus_per_server:
+            continue
+        ready = [n for n in range(cluster.leaves) if len(cluster.idle_servers(n)) * cluster.gpus_per_server >= size]
+        for leaves in combinations(ready, count):
+            for spines in combinations(range(cluster.spines), size):
+                if all(cluster.free.get((leaf, spine), 0) for leaf in leaves for spine in spines):
+                    return True
+    return False
+
+
+@settings(ALWAYS, max_examples=120)
+@given(worn(), st.data())
+def test_a_place_is_found_whenever_there_is_one(cluster: Cluster, data: st.DataObject) -> None:
+    wanted = data.draw(st.integers(cluster.gpus_per_server + 1, max(cluster.gpus, cluster.gpus_per_server + 1)))
+    if wanted > cluster.gpus:
+        return
+    got = vclos.place(cluster, "job", wanted)
+    if got is not None:
+        check(cluster, got, wanted)
+    assert (got is not None) == feasible(cluster, -(-wanted // cluster.gpus_per_server) * cluster.gpus_per_server)
+
+
+def test_small_jobs_fill_the_fullest_server_and_leaf_first() -> None:
+    cluster = Cluster.empty(2, 4, 2, 4)
+    one = vclos.place(cluster, "one", 1)
+    assert one is not None
+    assert one.stage == 0
+    cluster = cluster.take(one)
+    two = vclos.place(cluster, "two", 3)
+    assert two is not None
+    assert {(gpu.leaf, gpu.server) for gpu in two.gpus} == {(one.gpus[0].leaf, one.gpus[0].server)}
+    whole = vclos.place(cluster, "whole", 8)
+    assert whole is not None
+    assert (whole.stage, whole.leaves) == (1, [1])
+
+
+def test_virtual_leaves_are_as_large_as_spines_allow() -> None:
+    """Algorithm 3, line 1: 8 GPUs on 4 spines begin with 2 virtual leaves."""
+    got = vclos.place(Cluster.empty(4, 4, 4), "job", 8)
+    assert got is not None
+    assert (len(got.leaves), len(got.spines)) == (2, 4)
+    assert list(vclos.sizes(8, 4, 4, 1)) == [(2, 4), (4, 2)]
+    assert list(vclos.sizes(9, 4, 4, 1)) == [(3, 3)]  # 2, 4, 8 miss it
+
+
+def test_links_can_be_missing_where_gpus_are_not() -> None:
+    """Fragmentation of the network (table 2): two leaves have room, and no spine has a free link to both."""
+    cluster = Cluster.empty(2, 2, 2).take(Allocation("others", 2, (Gpu(0, 0, 0), Gpu(1, 0, 0)), {(0, 0): 1, (1, 1): 1}))
+    assert len(cluster.idle) == 2
+    assert vclos.place(cluster, "job", 2) is None
+
+
+def test_gpus_chosen_by_others_get_the_spines_with_the_least_free_ports() -> None:
+    cluster = Cluster.empty(4, 4, 4)
+    first = [Gpu(leaf, server, 0) for leaf in range(4) for server in (0, 1)]
+    one = vclos.spines_for(cluster, "one", first)
+    assert one.spines == [0, 1]
+    assert len(one.links) == 8
+    cluster = cluster.take(one)
+    two = vclos.spines_for(cluster, "two", [Gpu(leaf, 2, 0) for leaf in range(4)])
+    assert two.spines == [2]
+    cluster = cluster.take(two)
+    with pytest.raises(ValueError, match="needs 2 spines with a free link to each of its 2 leaves, and there is 1"):
+        vclos.spines_for(cluster, "three", [Gpu(leaf, server, 0) for leaf in (0, 1) for server in (2, 3)])
+    assert vclos.spines_for(cluster, "local", [Gpu(0, 3, 0)]).links == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        (33, "job 'big' asks for 33 GPUs and the whole cluster has 32"),
+        (0, "job 'big' asks for 0 GPUs; one is the least"),
+    ],
+)
+def test_a_job_that_can_never_run_is_told_in_one_sentence(wanted: int, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        vclos.place(Cluster.empty(2, 4, 4, 4), "big", wanted)
+
+
+def test_nothing_is_taken_or_released_twice() -> None:
+    cluster = Cluster.empty(2, 2, 2)
+    got = vclos.place(cluster, "job", 4)
+    assert got is not None
+    with pytest.raises(ValueError, match="a GPU that another has"):
+        cluster.take(got).take(got)
+    with pytest.raises(ValueError, match="a link that another has"):
+        cluster.take(Allocation("a", 2, (), {(0, 0): 2}))
+    with pytest.raises(ValueError, match="released before"):
+        cluster.release(got)
+    with pytest.raises(ValueError, match="one or more spines, not 0"):
+        Cluster.empty(2, 0, 2)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual Clos on switches: jobs reach all of their own hosts on links of their own, and nobody else's."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from netmodel import Flow, NoRouteError, OvsHash, PortRef, Topology, leaf_spine, path_of
+from sdn.isolation.virtual_clos import SubClos, VirtualClos, sub_clos
+from sdn.program import programs
+from sdn.steering import Steer
+from tests.sdn.test_source_routing import forwarded
+
+RATE = 10**6
+
+
+def flow(topology: Topology, src: str, dst: str) -> Flow:
+    return Flow(topology.host(src).nics[0].address, topology.host(dst).nics[0].address, 0xC123)
+
+
+@st.composite
+def shared(draw: st.DrawFn) -> tuple[Topology, dict[str, list[str]]]:
+    """A fabric with as many uplinks as hosts per leaf, and two jobs whose hosts lie anyhow, with some left over."""
+    per_leaf, parallel = draw(st.sampled_from([(2, 1), (4, 1), (4, 2), (6, 3)]))
+    topology = leaf_spine(draw(st.integers(2, 4)), per_leaf // parallel, per_leaf, RATE, parallel_links=parallel)
+    order = draw(st.permutations([host.name for host in topology.hosts]))
+    first, rest = draw(st.integers(1, len(order))), draw(st.integers(0, len(order)))
+    return topology, {"one": order[:first], "two": order[first : first + rest]}
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(shared(), st.data())
+def test_jobs_stay_on_links_of_their_own_also_when_links_die(
+    made: tuple[Topology, dict[str, list[str]]], data: st.DataObject
+) -> None:
+    topology, jobs = made
+    try:
+        steering = sub_clos(topology, jobs)
+    except ValueError:
+        reject()  # too few spines for jobs that lie like that
+    between = [link for link in topology.links if not topology.has_host(link.a.node)]
+    dead = frozenset(data.draw(st.lists(st.sampled_from(between), max_size=2, unique=True)))
+    routes, held = steering.routes(topology, dead), programs(topology, dead, steering=steering)
+    users: defaultdict[PortRef, set[str]] = defaultdict(set)
+    job_of = {host: job for job, hosts in jobs.items() for host in hosts}
+    for src in topology.hosts:
+        for dst in topology.hosts:
+            if src == dst:
+                continue
+            wanted, job = flow(topology, src.name, dst.name), job_of.get(src.name)
+            way = forwarded(topology, held, wanted)
+            if way is None:
+                assert dead or job is None or job != job_of.get(dst.name)
+                with pytest.raises(NoRouteError):
+                    path_of(topology, wanted, OvsHash(), routes=routes)
+                continue
+            assert job is not None
+            assert job == job_of.get(dst.name)
+            assert tuple(way) == path_of(topology, wanted, OvsHash(), routes=routes)
+            for port in way[1:-1]:
+                users[port].add(job)
+                assert topology.link_at(port) not in dead
+    assert all(len(jobs_there) == 1 for jobs_there in users.values())
+
+
+def test_hosts_of_one_job_and_leaf_go_by_links_of_their_own() -> None:
+    topology = leaf_spine(2, 4, 4, RATE)
+    routes = sub_clos(topology, {"a": ["h1", "h2", "h5", "h6"], "b": ["h3", "h4", "h7", "h8"]}).routes(topology)
+    ways = [path_of(topology, flow(topology, f"h{n}", f"h{n + 4}"), OvsHash(), routes=routes) for n in (1, 2, 3, 4)]
+    assert len({way[1] for way in ways}) == 4
+    assert len({way[2] for way in ways}) == 4
+
+
+def test_when_a_link_dies_the_job_goes_on_over_its_others() -> None:
+    topology = leaf_spine(2, 4, 4, RATE)
+    steering = sub_clos(topology, {"a": ["h1", "h2", "h5", "h6"], "b": ["h3", "h4", "h7", "h8"]})
+    own = {topology.link_at(port) for port in steering.jobs[0].uplinks}
+    (gone, *_) = [link for link in own if "leaf1" in (link.a.node, link.b.node)]
+    routes = steering.routes(topology, frozenset({gone}))
+    used = {
+        topology.link_at(port)
+        for n in (1, 2)
+        for port in path_of(topology, flow(topology, f"h{n}", f"h{n + 4}"), OvsHash(), routes=routes)[1:3]
+    }
+    assert len(used) == 2
+    assert used <= own - {gone}
+
+
+def test_an_order_survives_the_way_to_the_controller() -> None:
+    steering = sub_clos(leaf_spine(2, 2, 2, RATE), {"a": ["h1", "h3"], "b": ["h2", "h4"]})
+    assert Steer.model_validate_json(Steer(steer=steering).model_dump_json()).steer == steering
+
+
+@pytest.mark.parametrize(
+    ("jobs", "sentence"),
+    [
+        ((SubClos("a", ("h9",)),), "virtual Clos of 'a': topology .* has no host 'h9'"),
+        ((SubClos("a", ("h1",), (PortRef("leaf1", 1),)),), "leaf1:1 is no leaf's port to a spine"),
+        ((SubClos("a", ("h1",)), SubClos("b", ("h1",))), "h1 is given 2 times; a host or a link belongs to one job"),
+        (
+            (SubClos("a", ("h1",), (PortRef("leaf1", 3),)), SubClos("b", ("h2",), (PortRef("leaf1", 3),))),
+            "leaf1:3 is given 2 times",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_sentence(jobs: tuple[SubClos, ...], sentence: str) -> None:
+    topology = leaf_spine(2, 2, 2, RATE)
+    with pytest.raises(ValueError, match=sentence):
+        VirtualClos(jobs).routes(topology)

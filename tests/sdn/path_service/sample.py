@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small fabrics, hosts that keep what they are told, and the invariants that hold after every event."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from netmodel import EcmpHash, Link, NoRouteError, OvsHash, Topology, equal_cost_paths, forwarding, leaf_spine, path_of
+from netmodel.flow import Flow
+from sdn.path_service.controller import Controller, Sends
+from sdn.path_service.messages import Announce, Assign, Error, Hello, Release
+
+RATE = 10**9
+TOKEN = "only for tests 0123456789"
+LANES = 3
+
+
+def fabric(leaves: int = 3, spines: int = 3, hosts: int = 2, parallel: int = 1) -> Topology:
+    return leaf_spine(leaves, spines, hosts, RATE, parallel_links=parallel)
+
+
+def address(topology: Topology, host: int) -> str:
+    return str(topology.hosts[host].nics[0].address)
+
+
+def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES) -> Hello:
+    return Hello(1, TOKEN, address(topology, host), f"{instance:016x}", lanes)
+
+
+class Hosts:
+    """All hosts of a controller: they say things, and keep what they are told as a host would."""
+
+    def __init__(self, controller: Controller, ecmp_hash: EcmpHash | None = None) -> None:
+        self.controller = controller
+        self.topology = controller.topology
+        self.hash = ecmp_hash or OvsHash()
+        self.now_s = 0.0
+        self.connections = 0
+        self.device: dict[int, str] = {}  # of each connection
+        self.generation: dict[int, int] = {}
+        self.ports: dict[tuple[int, str], list[int]] = {}  # last told, towards each peer
+        self.open: dict[tuple[int, int], str] = {}  # peer of each open elephant
+        self.answered: dict[tuple[int, int], Assign] = {}
+        self.dead: set[Link] = set()
+
+    def connect(self, host: int, instance: int = 0, lanes: int = LANES) -> int:
+        self.connections += 1
+        conn = self.connections
+        sends, replaced = self.controller.connect(self.now_s, conn, hello(self.topology, host, instance, lanes))
+        if replaced is not None:
+            self._forget(replaced)
+        self.device[conn], self.generation[conn] = address(self.topology, host), 0
+        self.hear(sends)
+        return conn
+
+    def disconnect(self, conn: int) -> None:
+        self._forget(conn)
+        self.hear(self.controller.disconnect(self.now_s, conn))
+
+    def announce(self, conn: int, number: int, peer: int | str, size: int = 1 << 20, job: str = "") -> Assign:
+        to = peer if isinstance(peer, str) else address(self.topology, peer)
+        if to in self.controller._nic_at and to != self.device[conn]:
+            self.open[conn, number] = to
+        else:
+            self.open.pop((conn, number), None)
+        self.hear(self.controller.handle(self.now_s, conn, Announce(number, to, size, job)))
+        return self.answered[conn, number]
+
+    def release(self, conn: int, number: int) -> None:
+        self.open.pop((conn, number), None)
+        self.hear(self.controller.handle(self.now_s, conn, Release(number)))
+
+    def link(self, links: list[Link], up: bool) -> None:
+        self.dead = self.dead - set(links) if up else self.dead | set(links)
+        self.hear(self.controller.link(self.now_s, links, up))
+        while self.controller.busy:
+            self.tick()
+
+    def tick(self) -> None:
+        self.hear(self.controller.tick(self.now_s))
+
+    def hear(self, sends: Sends) -> None:
+        for conn, message in sends:
+            assert not isinstance(message, Error)
+            if isinstance(message, Assign):
+                assert message.generation > self.generation[conn], "generations grow"
+                self.generation[conn] = message.generation
+                self.ports[conn, message.peer] = message.ports
+                if message.id is not None:
+                    self.answered[conn, message.id] = message
+
+    def path(self, conn: int, peer: str) -> set[tuple[object, ...]]:
+        """Where the switches send what this host sends to a peer on the ports that it was told."""
+        src, routes = self.device[conn], forwarding(self.topology, frozenset(self.dead))
+        flows = [Flow(IPv4Address(src), IPv4Address(peer), port) for port in self.ports[conn, peer]]
+        return {path_of(self.topology, flow, self.hash, routes=routes) for flow in flows}
+
+    def check(self) -> None:
+        """Every open elephant is on one live path, by as many ports as there are lanes; and so is the way back."""
+        routes = forwarding(self.topology, frozenset(self.dead))
+        for (conn, _), peer in self.open.items():
+            names = [self.topology.host_of(IPv4Address(at)).name for at in (self.device[conn], peer)]
+            try:
+                paths = equal_cost_paths(self.topology, names[0], names[1], routes=routes)
+            except NoRouteError:
+                paths = ()
+            if not paths or len(paths[0]) > 4:  # not by one spine
+                assert self.ports[conn, peer] == []
+                continue
+            ports = self.ports[conn, peer]
+            assert len(set(ports)) == len(ports) == LANES
+            assert ports == sorted(ports)
+            (path,) = self.path(conn, peer)
+            for other, device in self.device.items():
+                own = {(self.device[c], to) for (c, _), to in self.open.items()}
+                if device == peer and (device, self.device[conn]) not in own:
+                    (back,) = self.path(other, self.device[conn])
+                    spines = [{end.node for end in way if end.node.startswith("spine")} for way in (path, back)]  # type: ignore[attr-defined]
+                    assert spines[0] == spines[1], "acknowledgements return over the links of their data"
+
+    def _forget(self, conn: int) -> None:
+        del self.device[conn]
+        for key in [key for key in self.open if key[0] == conn]:
+            del self.open[key]

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pure controller: whatever happens, open elephants are on live paths, and everybody knows it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from netmodel import OvsHash, XorHash
+from sdn.path_service import controller as module
+from sdn.path_service.controller import AHEAD_S, Controller, Options
+from sdn.path_service.links import links_named
+from sdn.path_service.messages import Announce, Assign, Error, Measured, MeasuredFlow, Ping, Pong, Release, Report
+from tests.sdn.path_service.sample import LANES, Hosts, address, fabric
+
+HOSTS = 6
+
+
+class Life(RuleBasedStateMachine):
+    """Hosts come and go, announce and release, links fail and come back, in any order."""
+
+    @initialize(
+        planner=st.sampled_from(["optimal", "optimal", "greedy", "ecmp"]),
+        parallel=st.integers(1, 2),
+        foresight=st.booleans(),
+        rates=st.booleans(),
+    )
+    def begin(self, planner: str, parallel: int, foresight: bool, rates: bool) -> None:
+        topology = fabric(parallel=parallel)
+        self.hosts = Hosts(Controller(topology, Options(planner, foresight, rates), OvsHash()))
+        self.between = [link for link in topology.links if "leaf" in link.a.node + link.b.node]
+        self.between = [link for link in self.between if "spine" in link.a.node + link.b.node]
+
+    @rule(host=st.integers(0, HOSTS - 1), instance=st.integers(0, 1))
+    def connect(self, host: int, instance: int) -> None:
+        self.hosts.connect(host, instance)
+
+    @precondition(lambda self: self.hosts.device)
+    @rule(data=st.data())
+    def disconnect(self, data: st.DataObject) -> None:
+        self.hosts.disconnect(data.draw(st.sampled_from(sorted(self.hosts.device))))
+
+    @precondition(lambda self: self.hosts.device)
+    @rule(data=st.data(), number=st.integers(0, 3), peer=st.integers(0, HOSTS - 1), job=st.sampled_from(["", "a"]))
+    def announce(self, data: st.DataObject, number: int, peer: int, job: str) -> None:
+        conn = data.draw(st.sampled_from(sorted(self.hosts.device)))
+        answer = self.hosts.announce(conn, number, peer, job=job)
+        assert answer.peer == address(self.hosts.topology, peer)
+
+    @precondition(lambda self: self.hosts.device)
+    @rule(data=st.data(), number=st.integers(0, 3))
+    def release(self, data: st.DataObject, number: int) -> None:
+        self.hosts.release(data.draw(st.sampled_from(sorted(self.hosts.device))), number)
+
+    @rule(data=st.data(), up=st.booleans())
+    def link(self, data: st.DataObject, up: bool) -> None:
+        self.hosts.link(data.draw(st.lists(st.sampled_from(self.between), min_size=1, max_size=3)), up)
+
+    @rule(spine=st.integers(1, 3), up=st.booleans())
+    def spine(self, spine: int, up: bool) -> None:
+        self.hosts.link(list(links_named(self.hosts.topology, f"spine{spine}")), up)
+
+    @rule(passed_s=st.sampled_from([0.0, 0.05, 1.0]))
+    def time_passes(self, passed_s: float) -> None:
+        self.hosts.now_s += passed_s
+        self.hosts.tick()
+
+    @rule(times=st.integers(1, 40))
+    def prepare(self, times: int) -> None:
+        while times and self.hosts.controller.prepare():
+            times -= 1
+
+    @invariant()
+    def everything_is_as_it_should_be(self) -> None:
+        self.hosts.check()
+        status = self.hosts.controller.status()
+        assert status["hosts"] == len(self.hosts.device)
+        assert status["elephants"] == len(self.hosts.open)
+        expected = status["commodities"] - len({(conn, peer) for (conn, _), peer in self.hosts.open.items()})
+        assert expected == len(self.hosts.controller._expected), "releases free"
+
+
+Life.TestCase.settings = settings(
+    derandomize=True, max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLife = Life.TestCase
+
+
+@pytest.fixture
+def hosts() -> Hosts:
+    made = Hosts(Controller(fabric()))
+    for host in range(HOSTS):
+        made.connect(host)
+    return made
+
+
+def test_a_release_takes_the_elephant_away(hosts: Hosts) -> None:
+    hosts.announce(1, 7, 4)
+    assert hosts.controller.status()["commodities"] == 1
+    assert sum(link["up"] + link["down"] for link in hosts.controller.paths()) == 2
+    hosts.release(1, 7)
+    assert hosts.controller.status()["commodities"] == 0
+    assert hosts.controller.flows(10) == []
+    hosts.release(1, 7)  # again, as after a reconnect
+    assert hosts.controller.counts["unknown releases"] == 1
+
+
+def test_two_elephants_to_one_peer_are_one_commodity(hosts: Hosts) -> None:
+    first, second = hosts.announce(1, 7, 4), hosts.announce(1, 8, 4)
+    assert first.ports == second.ports
+    (flow,) = hosts.controller.flows(10)
+    assert flow["ids"] == [7, 8]
+    hosts.release(1, 7)
+    assert hosts.controller.flows(10)[0]["ids"] == [8]
+
+
+def test_who_is_not_of_this_fabric_is_left_to_ecmp(hosts: Hosts) -> None:
+    for peer in ("192.168.0.1", address(hosts.topology, 0), "nonsense"):
+        assert hosts.announce(1, 7, peer).ports == []
+    assert hosts.controller.status()["commodities"] == 0
+
+
+def test_a_restarted_process_takes_the_place_of_the_one_before(hosts: Hosts) -> None:
+    hosts.announce(1, 7, 4)
+    again = hosts.connect(0, instance=0)
+    assert hosts.controller.status()["hosts"] == HOSTS
+    assert hosts.controller.status()["commodities"] == 0
+    beside = hosts.connect(0, instance=1)
+    assert hosts.controller.status()["hosts"] == HOSTS + 1
+    hosts.announce(again, 7, 4)
+    hosts.announce(beside, 7, 4)
+    assert hosts.controller.status()["commodities"] == 2
+
+
+def test_whoever_connects_late_hears_of_acknowledgements() -> None:
+    hosts = Hosts(Controller(fabric()))
+    one = hosts.connect(0)
+    hosts.announce(one, 1, 4)
+    other = hosts.connect(4)
+    assert len(hosts.ports[other, address(hosts.topology, 0)]) == LANES
+    hosts.check()
+
+
+def test_a_dead_link_moves_what_it_carried_and_leaves_the_rest(hosts: Hosts) -> None:
+    for host in range(3):
+        hosts.announce(host + 1, 1, host + 3)
+    before = {flow["device"]: flow["path"] for flow in hosts.controller.flows(10)}
+    dead = before[address(hosts.topology, 0)][1]
+    hosts.link(list(links_named(hosts.topology, dead)), up=False)
+    after = {flow["device"]: flow["path"] for flow in hosts.controller.flows(10)}
+    assert dead not in {port for path in after.values() for port in path}
+    assert after[address(hosts.topology, 2)] == before[address(hosts.topology, 2)]
+    hosts.check()
+
+
+@pytest.mark.parametrize("name", ["spine2", "leaf1:4", "leaf2-spine1"])
+def test_a_prepared_plan_says_the_same_as_one_made_when_it_happens(name: str) -> None:
+    told = []
+    for prepared in (True, False):
+        hosts = Hosts(Controller(fabric(hosts=3)))
+        for host in range(9):
+            hosts.connect(host)
+        for host in range(9):
+            hosts.announce(host + 1, 1, (host + 4) % 9)
+        while prepared and hosts.controller.prepare():
+            pass
+        hosts.link(list(links_named(hosts.topology, name)), up=False)
+        assert hosts.controller.counts["prepared plans used"] == prepared
+        hosts.check()
+        hosts.release(1, 1)
+        hosts.announce(2, 2, 8)
+        hosts.check()
+        told.append(hosts.ports)
+    assert told[0] == told[1]
+
+
+def test_prepared_plans_stay_good_while_the_same_elephants_come_and_go() -> None:
+    hosts = Hosts(Controller(fabric(hosts=3)))
+    for host in range(9):
+        hosts.connect(host)
+    for host in range(9):
+        hosts.announce(host + 1, 1, (host + 4) % 9)
+    while hosts.controller.prepare():
+        pass
+    for host in (2, 5, 5, 7):  # nobody had a moment since
+        hosts.release(host + 1, 1)
+        hosts.announce(host + 1, 1, (host + 4) % 9)
+    dead = hosts.controller.flows(1)[0]["path"][1]
+    hosts.link(list(links_named(hosts.topology, dead)), up=False)
+    assert hosts.controller.counts["prepared plans used"] == 1
+    failover = hosts.controller.status()["failover"]
+    assert failover["ready"] == failover["cut"] >= 1
+    hosts.check()
+
+
+def test_a_prepared_plan_that_lacks_a_newcomer_is_mended() -> None:
+    hosts = Hosts(Controller(fabric(leaves=2, spines=2, hosts=3)))
+    for host in range(6):
+        hosts.connect(host)
+    hosts.announce(1, 1, 3)
+    hosts.announce(2, 1, 4)
+    while hosts.controller.prepare():
+        pass
+    hosts.announce(3, 1, 5)  # shares a spine with one of them
+    dead = next(flow for flow in hosts.controller.flows(9) if flow["device"] == address(hosts.topology, 2))["path"][2]
+    hosts.link(list(links_named(hosts.topology, dead.partition(":")[0])), up=False)
+    assert hosts.controller.counts["prepared plans mended"] == 1
+    assert hosts.controller.status()["failover"] == {"cut": 2, "ready": 1, "rate": 0.5}
+    hosts.check()
+
+
+def test_preparing_goes_on_with_what_has_changed_and_ends(hosts: Hosts) -> None:
+    def prepared() -> int:
+        steps = 0
+        while hosts.controller.prepare():
+            steps += 1
+        return steps
+
+    cases = 3 + 9  # spines and links
+    assert prepared() == cases
+    assert prepared() == 0
+    hosts.announce(1, 1, 4)
+    assert prepared() >= cases
+    assert prepared() == 0
+    assert hosts.controller.status()["prepared_failures"] == cases
+
+
+def test_whose_path_was_cut_is_told_so_once_and_nobody_else(hosts: Hosts) -> None:
+    for host in range(3):
+        hosts.announce(host + 1, 1, host + 3)
+    dead = hosts.controller.flows(1)[0]["path"][1]
+    told = hosts.controller.link(0.0, links_named(hosts.topology, dead), up=False)
+    while hosts.controller.busy:
+        told += hosts.controller.tick(0.0)
+    assigned = [(conn, message) for conn, message in told if isinstance(message, Assign)]
+    assert [(conn, message.id) for conn, message in assigned if message.cut] == [(1, 1)]
+    assert assigned[0][1].cut, "they are told first"
+    back = hosts.controller.link(0.0, links_named(hosts.topology, dead), up=True)
+    assert not any(message.cut for _, message in back if isinstance(message, Assign))
+
+
+def test_without_any_spine_all_go_back_to_ecmp_and_return(hosts: Hosts) -> None:
+    hosts.announce(1, 1, 4)
+    every = [link for spine in (1, 2, 3) for link in links_named(hosts.topology, f"spine{spine}")]
+    hosts.link(every, up=False)
+    assert hosts.ports[1, address(hosts.topology, 4)] == []
+    assert hosts.controller.status()["unreachable"] == 1
+    hosts.link(every, up=True)
+    assert len(hosts.ports[1, address(hosts.topology, 4)]) == LANES
+
+
+def test_a_hash_that_offers_too_few_ports_means_ecmp() -> None:
+    class One(XorHash):
+        """Everything to the first member."""
+
+        def select(self, fields, seed, members):  # type: ignore[no-untyped-def]
+            return super().select(fields, seed, 1)
+
+    hosts = Hosts(Controller(fabric(), ecmp_hash=One()))
+    for host in range(3):
+        hosts.connect(host)
+    told = [hosts.announce(1, number, number).ports for number in (2, 3, 4)]
+    assert [] in told
+
+
+def test_running_elephants_are_moved_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REROUTES_PER_S", 2.0)
+    hosts = Hosts(Controller(fabric(leaves=4, spines=4, hosts=4)))
+    for host in range(16):
+        hosts.connect(host)
+    for turn in range(6):  # nobody's time passes
+        for host in range(16):
+            hosts.release(host + 1, turn)
+            hosts.announce(host + 1, turn + 1, (host + 4 + 5 * turn) % 16 if turn % 3 else (host + 9) % 16)
+    assert hosts.controller.counts["moved"] <= 2
+    hosts.check()
+
+
+def test_what_repeats_is_given_its_path_before_it_is_announced() -> None:
+    hosts = Hosts(Controller(fabric(), Options(foresight=True)))
+    for host in range(HOSTS):
+        hosts.connect(host)
+    for step in range(8):
+        hosts.announce(1, step, 4, job="bert")
+        hosts.now_s += 0.3
+        hosts.release(1, step)
+        hosts.now_s += 0.65
+        hosts.tick()
+        ahead = hosts.controller.status()["commodities"]
+        hosts.now_s += 0.05
+    assert ahead == 1, f"{AHEAD_S} s before it is due"
+    assert hosts.controller.flows(1)[0]["ids"] == []
+    answer = hosts.announce(1, 9, 4, job="bert")
+    assert hosts.controller.flows(1)[0]["ids"] == [9]
+    assert answer.ports
+    assert hosts.controller.status()["forecast"]["rate"] == 1
+    hosts.release(1, 9)
+    for _ in range(30):  # it never comes again
+        hosts.now_s += 0.1
+        hosts.tick()
+    assert hosts.controller.status()["commodities"] == 0
+
+
+def test_rates_are_told_when_they_change() -> None:
+    hosts = Hosts(Controller(fabric(), Options(rates=True)))
+    for host in range(HOSTS):
+        hosts.connect(host)
+    assert hosts.announce(1, 1, 4).rate_bps is None
+    hosts.tick()
+    assert hosts.answered[1, 1].rate_bps == 1e9
+    hosts.announce(2, 1, 4)  # both into one NIC
+    hosts.tick()
+    assert [hosts.answered[conn, 1].rate_bps for conn in (1, 2)] == [5e8, 5e8]
+    generation = hosts.generation[1]
+    hosts.tick()
+    assert hosts.generation[1] == generation
+    hosts.release(2, 1)
+    hosts.tick()
+    assert hosts.answered[1, 1].rate_bps == 1e9
+
+
+def test_what_hosts_measure_and_report_is_kept(hosts: Hosts) -> None:
+    hosts.announce(1, 1, 4)
+    for message in (
+        Measured((MeasuredFlow(1, 1_000_000, 0.1), MeasuredFlow(99, 1, 1.0), MeasuredFlow(1, 5, 0.0))),
+        Report(1, 2, 50_000, "loss", 0.5),
+    ):
+        assert hosts.controller.handle(0, 1, message) == []
+    assert hosts.controller.flows(1)[0]["measured_bps"] == 8e7
+    assert hosts.controller.counts["left by loss"] == 1
+    assert hosts.controller.handle(0, 1, Ping(5)) == [(1, Pong(5))]
+
+
+def test_one_connection_has_so_many_elephants_and_no_more(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_OPEN", 2)
+    for number in (1, 2):
+        hosts.announce(1, number, 4)
+    ((conn, refused),) = hosts.controller.handle(0, 1, Announce(3, address(hosts.topology, 5), 1))
+    assert conn == 1
+    assert isinstance(refused, Error)
+    assert refused.code == "busy"
+    hosts.announce(1, 2, 4, size=5)  # an open one may still change
+    assert hosts.controller.handle(0, 1, Release(3)) == []
+
+
+def test_options_name_a_planner_that_there_is() -> None:
+    with pytest.raises(ValueError, match="planner 'best' is none of optimal"):
+        Options("best")
+
+
+@pytest.mark.parametrize(
+    ("name", "links"), [("leaf1:3", 1), ("spine1:2", 1), ("leaf2-spine1", 2), ("spine3-leaf1", 2), ("leaf1", 6)]
+)
+def test_links_go_by_name(name: str, links: int) -> None:
+    assert len(links_named(fabric(parallel=2), name)) == links
+
+
+@pytest.mark.parametrize("name", ["h1:1", "leaf1:1", "leaf1:99", "leaf1-leaf2", "", "-", "spine9"])
+def test_what_is_no_link_is_refused_with_an_example(name: str) -> None:
+    with pytest.raises(KeyError, match="such a link is leaf1:3 or leaf1-spine1"):
+        links_named(fabric(), name)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be said, and how the schema, the parser and the page about both agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sdn.path_service import messages
+from sdn.path_service.messages import Announce, Assign, MessageError, from_host, from_service, to_line
+from tests.docs.markdown import ROOT, blocks
+
+ANNOUNCE = {"type": "announce", "id": 17, "peer": "10.0.1.2", "bytes": 100}
+
+
+def line(**changed: object) -> bytes:
+    return json.dumps({**ANNOUNCE, **changed}).encode()
+
+
+def test_the_schema_beside_the_code_is_the_code_s() -> None:
+    stored = Path(messages.__file__).with_name("schema.json")
+    assert json.loads(stored.read_text()) == messages.schema()
+
+
+def test_the_page_shows_messages_that_parse() -> None:
+    shown = [block for block in blocks("jsonl") if block.page == ROOT / "docs" / "path-service.md"]
+    kinds = set()
+    for block in shown:
+        for text in block.text.splitlines():
+            kind = json.loads(text)["type"]
+            kinds.add(kind)
+            ours = kind in {"welcome", "assign", "pong", "error"}
+            (from_service if ours else from_host)(text.encode())
+    assert kinds == {name.lower() for name in messages.schema()["$defs"]} - {"fromhost", "fromservice", "measuredflow"}
+
+
+def test_what_is_left_out_has_defaults_and_what_is_unknown_is_ignored() -> None:
+    assert from_host(line(colour="red")) == Announce(17, "10.0.1.2", 100, "", None, 4791)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        line(id=-1),
+        line(id=2**63),
+        line(id=1.5),
+        line(id="17"),
+        line(bytes=-1),
+        line(peer="10.000.000.00001"),
+        line(peer=7),
+        line(job="x" * 65),
+        line(repeat_s=0),
+        line(repeat_s=1e999),
+        line(peer_port=0),
+        line(type="launch"),
+        line(type=None),
+        b'{"type":"report","id":1,"lane":1,"port":1,"reason":"whim"}',
+        b'{"type":"measured","flows":[%b]}' % b",".join([b'{"id":1,"bytes":1,"seconds":1}'] * 1025),
+        b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"xyz","lanes":8}',
+        b'{"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"0123456789abcdef","lanes":0}',
+        b'{"type":"ping","more":' + b"[" * 60_000,
+        b'{"type":"announce","id":1,"peer":"\xff","bytes":1}',
+        b"",
+        b"null",
+        b"[]",
+        b'{"type":"ping"} {"type":"ping"}',
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_sentence(wrong: bytes) -> None:
+    with pytest.raises(MessageError) as refused:
+        from_host(wrong)
+    assert 0 < len(str(refused.value)) <= 200
+    assert "\n" not in str(refused.value)
+
+
+def test_an_assignment_says_no_more_than_needed() -> None:
+    told = json.loads(to_line(Assign("10.0.1.2", [50_000], 5, None)))
+    assert told == {"type": "assign", "peer": "10.0.1.2", "ports": [50_000], "generation": 5, "rate_bps": None}

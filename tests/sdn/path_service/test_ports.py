@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports for a route are the first of those that netmodel's own walk finds, also when links are dead."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netmodel import CrcHash, EcmpHash, NoRouteError, OvsHash, XorHash, forwarding, leaf_spine, ports_for_path
+from sdn.path_service.ports import PortTables
+from sdn.planners import LOCAL, UNREACHABLE, cabling
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(st.data())
+def test_they_are_the_first_ports_for_the_path(data: st.DataObject) -> None:
+    ecmp_hash: EcmpHash = data.draw(st.sampled_from([OvsHash(), CrcHash("crc16"), XorHash()]))
+    shape = [data.draw(st.integers(1, most)) for most in (3, 4, 2)]
+    topology = leaf_spine(*shape, 10**9, parallel_links=data.draw(st.integers(1, 3)))
+    cables = cabling(topology)
+    between = [link for link in topology.links if link.a.node in cables.tors or link.b.node in cables.tors]
+    between = [link for link in between if {link.a.node, link.b.node} & set(cables.spines)]
+    tables = PortTables(cables, ecmp_hash)
+    live = cables
+    for _ in range(data.draw(st.integers(0, 2))):
+        dead = data.draw(st.lists(st.sampled_from(between), max_size=4, unique=True))
+        live = cables.without(dead)
+        tables = tables.around(live.fabric)
+        routes = forwarding(topology, frozenset(dead))
+        for src, dst in data.draw(st.lists(st.tuples(*[st.integers(0, len(cables.nics) - 1)] * 2), max_size=3)):
+            if src == dst:
+                continue
+            rate, tors = live.fabric.link_rate_bps, live.fabric.nic_tor
+            ways = [(LOCAL, -1, -1)] if tors[src] == tors[dst] else [
+                (spine, up, down)
+                for spine, up in zip(*rate[tors[src]].nonzero(), strict=True)
+                for (down,) in zip(*rate[tors[dst], spine].nonzero(), strict=True)
+            ]  # fmt: skip
+            for way in ways:
+                path = cables.path_by(src, dst, *way)
+                assert path is not None
+                hosts = cables.nics[src].node, cables.nics[dst].node
+                try:
+                    expected = ports_for_path(topology, *hosts, path, ecmp_hash, routes=routes).tolist()
+                except NoRouteError:
+                    expected = []
+                for lanes in (1, 8):
+                    found = tables.ports(src, dst, way, lanes)
+                    assert found == (expected[:lanes] if len(expected) >= lanes else [])
+                    assert tables.ports(src, dst, way, lanes) is found
+
+
+def test_a_route_that_is_dead_has_no_ports_and_others_keep_theirs() -> None:
+    topology = leaf_spine(3, 2, 1, 10**9)
+    cables = cabling(topology)
+    tables = PortTables(cables, OvsHash())
+    before = tables.ports(0, 1, (1, 0, 0), 8), tables.ports(1, 2, (1, 0, 0), 8)
+    after = tables.around(cables.fabric.without(links=[(0, 1, 0)]))
+    assert after.ports(0, 1, (1, 0, 0), 8) == []
+    assert after.ports(0, 1, (0, 0, 0), 8) == list(range(0xC000, 0xC008))  # the only way left
+    assert after.ports(1, 2, (1, 0, 0), 8) is before[1]
+    assert tables.ports(0, 1, (1, 0, 0), 8) is before[0]
+    assert tables.ports(0, 1, (UNREACHABLE, -1, -1), 8) == []
+
+
+def test_the_destination_port_counts() -> None:
+    tables = PortTables(cabling(leaf_spine(2, 4, 1, 10**9)), OvsHash())
+    assert tables.ports(0, 1, (2, 0, 0), 8, 4791) != tables.ports(0, 1, (2, 0, 0), 8, 40_000)
+
+
+def test_more_ports_than_there_are_is_none() -> None:
+    tables = PortTables(cabling(leaf_spine(2, 4, 1, 10**9)), OvsHash())
+    assert len(tables.ports(0, 1, (2, 0, 0), 2_000)) == 2_000
+    assert tables.ports(0, 1, (2, 0, 0), 16_000) == []
+
+
+@pytest.mark.parametrize("spines", [1, 64])
+def test_any_number_of_spines(spines: int) -> None:
+    tables = PortTables(cabling(leaf_spine(2, spines, 1, 10**9)), OvsHash())
+    every = [port for spine in range(spines) for port in tables.ports(0, 1, (spine, 0, 0), 128)]
+    assert len(set(every)) == 128 * spines

@@ -1,0 +1,492 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path service on real sockets: what hosts may do, and that whoever does otherwise harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from netmodel import PortRef
+from sdn.path_service import admin
+from sdn.path_service.controller import Controller, Options
+from sdn.path_service.journal import Journal, LogError, replay
+from sdn.path_service.messages import (
+    MAX_HOST_LINE,
+    Announce,
+    Assign,
+    Error,
+    HostMessage,
+    Ping,
+    Pong,
+    Release,
+    ServiceMessage,
+    Welcome,
+    from_service,
+    to_line,
+)
+from sdn.path_service.run import raise_file_limit
+from sdn.path_service.server import Limits, Service
+from tests.sdn.path_service.sample import LANES, TOKEN, address, fabric, hello
+
+PATIENCE_S = 100
+TOPOLOGY = fabric()
+
+
+class Host:
+    """A connection that says what it is told to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, at: tuple[str, int]) -> Host:
+        return cls(*await asyncio.open_connection(*at, limit=1 << 21))
+
+    @classmethod
+    async def greeted(cls, at: tuple[str, int], host: int, instance: int = 0) -> Host:
+        made = await cls.to(at)
+        made.say(hello(TOPOLOGY, host, instance))
+        assert isinstance(await made.hear(), Welcome)
+        return made
+
+    def say(self, *messages: HostMessage | bytes) -> None:
+        self.writer.write(b"".join(m if isinstance(m, bytes) else to_line(m) for m in messages))
+
+    async def hear(self) -> ServiceMessage:
+        async with asyncio.timeout(PATIENCE_S):
+            return from_service(await self.reader.readuntil(b"\n"))
+
+    async def refused(self) -> str:
+        """The code of the error, after which the service closes."""
+        error = await self.hear()
+        assert isinstance(error, Error)
+        assert await self.closed() == b""
+        return error.code
+
+    async def closed(self) -> bytes:
+        """What comes until the service closes."""
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+    async def works(self, peer: int = 5) -> None:
+        """A host that does as it should is served."""
+        self.say(Announce(999, address(TOPOLOGY, peer), 1), Release(999), Ping(3))
+        answer = await self.hear()
+        assert isinstance(answer, Assign)
+        assert answer.id == 999
+        assert len(answer.ports) == LANES
+        assert await self.hear() == Pong(3)
+
+
+@asynccontextmanager
+async def served(
+    limits: Limits | None = None, journal: Journal | None = None, options: Options | None = None
+) -> AsyncIterator[tuple[Service, tuple[str, int]]]:
+    service = Service(Controller(TOPOLOGY, options), TOKEN, limits=limits, journal=journal)
+    at = await service.start("127.0.0.1", 0)
+    try:
+        yield service, at
+    finally:
+        await service.close()
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(body())  # type: ignore[arg-type]
+
+
+HELLO = to_line(hello(TOPOLOGY, 1))
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (HELLO.replace(TOKEN.encode(), b"only for guests"), "token"),
+        (HELLO.replace(b'"version":1', b'"version":2'), "version"),
+        (b'{"type":"hello","version":7,"new":true}\n', "version"),
+        (HELLO.replace(b"10.0.0.2", b"10.9.9.9"), "device"),
+        (b'{"type":"ping","nonce":1}\n', "hello"),
+        (b"GET / HTTP/1.1\r\nHost: me\r\n\r\n", "message"),
+        (b"\n", "message"),
+        (b"x" * (MAX_HOST_LINE + 1), "line"),
+        (HELLO + b" " * (MAX_HOST_LINE + 1), "line"),
+        (HELLO + HELLO, "message"),
+        (HELLO + b'{"type":"launch"}\n', "message"),
+        (HELLO + b'{"type":"announce","id":1}\n', "message"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_a_log_line(said: bytes, code: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def body() -> None:
+        async with served() as (service, at):
+            good = await Host.greeted(at, 0)
+            bad = await Host.to(at)
+            bad.say(said)
+            heard = [from_service(line) for line in (await bad.closed()).splitlines()]
+            error = heard[-1]
+            assert isinstance(error, Error)
+            assert error.code == code
+            assert service.counts == {code: 1}
+            await good.works()
+            assert len(service.connections) == 1
+            assert service.controller.status()["hosts"] == 1
+
+    run(body)
+    (line,) = [record.message for record in caplog.records if " refused: " in record.message]
+    assert code in line
+    assert TOKEN not in line
+
+
+def test_half_a_message_is_half_a_message_until_the_rest_comes() -> None:
+    async def body() -> None:
+        async with served() as (_, at):
+            host = await Host.to(at)
+            for letter in HELLO + to_line(Ping(8)):
+                host.say(bytes([letter]))
+                await asyncio.sleep(0)
+            assert isinstance(await host.hear(), Welcome)
+            assert await host.hear() == Pong(8)
+            host.say(b'{"type":"announce","id":')
+            host.writer.close()
+            await (await Host.greeted(at, 0)).works()
+
+    run(body)
+
+
+def test_who_says_nothing_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def body() -> None:
+        async with served(Limits(hello_s=1.0, silent_s=1.0)) as (_, at):
+            stranger, host = await Host.to(at), await Host.greeted(at, 0)
+            assert await stranger.refused() == "hello"
+            assert await host.refused() == "silent"
+
+    run(body)
+    assert sum("refused" in record.message for record in caplog.records) == 2
+
+
+@pytest.mark.timeout(600)
+def test_thousands_of_silent_connections_harm_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    limit = raise_file_limit()
+    silent = min(10_000, (limit - 200) // 2)  # both ends are in this process
+    print(f"{silent} silent connections: {limit} file descriptors allow no more" if silent < 10_000 else silent)
+
+    async def body() -> None:
+        async with served(Limits(hello_s=2.0)) as (service, at):
+            good = await Host.greeted(at, 0)
+            for number in range(silent):
+                one = socket.socket()
+                one.setblocking(False)
+                crowd.append(one)
+                await asyncio.get_running_loop().sock_connect(one, at)
+                if number % 1000 == 0:
+                    await good.works()
+            late = await Host.greeted(at, 1)  # there is room for who has something to say
+            async with asyncio.timeout(PATIENCE_S):
+                while service.counts["hello"] < silent:
+                    await asyncio.sleep(0.1)
+            assert not service.strangers
+            await late.works()
+            await good.works()
+
+    crowd: list[socket.socket] = []
+    try:
+        run(body)
+    finally:
+        for one in crowd:
+            one.close()
+    told = [record.message for record in caplog.records if record.name == "sdn.path_service.server"]
+    assert 0 < len(told) <= silent
+
+
+def test_when_strangers_fill_the_room_the_oldest_goes() -> None:
+    async def body() -> None:
+        async with served(Limits(connections=10)) as (service, at):
+            crowd = [await Host.to(at) for _ in range(8)]
+            assert await crowd[0].refused() == "hello"
+            hosts = [await Host.greeted(at, host) for host in range(4)]
+            assert len(service.connections) <= 10
+            for host in hosts:
+                await host.works()
+
+    run(body)
+
+
+def test_no_more_connections_than_there_is_room_for() -> None:
+    async def body() -> None:
+        async with served(Limits(connections=2)) as (_, at):
+            hosts = [await Host.greeted(at, host) for host in (0, 1)]
+            assert await (await Host.to(at)).refused() == "full"
+            for host in hosts:
+                await host.works()
+
+    run(body)
+
+
+def test_who_says_too_much_is_read_later_and_loses_nothing() -> None:
+    async def body() -> None:
+        async with served(Limits(lines_per_s=200, burst_lines=20)) as (_, at):
+            host, other = await Host.greeted(at, 0), await Host.greeted(at, 1)
+            host.say(*(Ping(number) for number in range(60)))
+            heard = [await host.hear()]
+            await other.works()
+            while heard[-1] != Pong(59):
+                heard.append(await host.hear())
+            assert [one.nonce for one in heard if isinstance(one, Pong)] == list(range(60))
+            assert {one.code for one in heard if isinstance(one, Error)} == {"busy"}
+
+    run(body)
+
+
+def test_who_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def body() -> None:
+        limits = Limits(unread_bytes=10_000, lines_per_s=1e9, burst_lines=1_000_000)
+        async with served(limits) as (service, at):
+            deaf, other = await Host.greeted(at, 0), await Host.greeted(at, 1)
+            deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            flood = to_line(Announce(1, address(TOPOLOGY, 5), 1)) * 100
+            async with asyncio.timeout(PATIENCE_S):
+                while service.counts["unread"] == 0:
+                    deaf.say(flood)
+                    await asyncio.sleep(0)
+            await other.works()
+            assert service.controller.status()["hosts"] == 1
+
+    run(body)
+    assert sum("does not read" in record.message for record in caplog.records) == 1
+
+
+def test_the_same_device_object_again_replaces_its_connection() -> None:
+    async def body() -> None:
+        async with served() as (service, at):
+            first = await Host.greeted(at, 0)
+            beside = await Host.greeted(at, 0, instance=1)
+            second = await Host.greeted(at, 0)
+            assert await first.refused() == "replaced"
+            await second.works()
+            await beside.works()
+            assert service.controller.status()["hosts"] == 2
+
+    run(body)
+
+
+def test_a_failed_link_is_told_at_once_and_acknowledgements_come_back_the_same_way() -> None:
+    async def body() -> None:
+        async with served() as (service, at):
+            one, other = await Host.greeted(at, 0), await Host.greeted(at, 4)
+            one.say(Announce(1, address(TOPOLOGY, 4), 1))
+            first, back = await one.hear(), await other.hear()
+            assert isinstance(first, Assign)
+            assert isinstance(back, Assign)
+            assert (back.id, back.peer) == (None, address(TOPOLOGY, 0))
+            (flow,) = service.controller.flows(1)
+            service.links([TOPOLOGY.link_at(_port(flow["path"][1]))], up=False)
+            second, back = await one.hear(), await other.hear()
+            assert isinstance(second, Assign)
+            assert second.id == 1
+            assert second.ports != first.ports
+            assert isinstance(back, Assign)
+
+    run(body)
+
+
+def test_hosts_are_told_when_the_service_stops() -> None:
+    async def body() -> None:
+        async with served() as (service, at):
+            host = await Host.greeted(at, 0)
+            await service.close()
+            assert await host.refused() == "stopping"
+
+    run(body)
+
+
+# -- fuzz ----------------------------------------------------------------------------------------------------------
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+ids = st.integers(0, 5) | st.integers()
+peers = st.sampled_from([address(TOPOLOGY, host) for host in range(6)]) | st.text(max_size=20)
+nearly = st.fixed_dictionaries(
+    {"type": st.sampled_from(["hello", "announce", "release", "measured", "report", "ping", "assign", "pong"])},
+    optional={
+        "id": ids,
+        "peer": peers,
+        "bytes": st.integers(-1, 2**64),
+        "job": st.text(max_size=70),
+        "repeat_s": st.floats(allow_nan=False),
+        "peer_port": st.integers(-1, 70_000),
+        "flows": st.lists(st.fixed_dictionaries({"id": ids, "bytes": ids, "seconds": st.floats(0, 2)}), max_size=3),
+        "lane": ids,
+        "port": ids,
+        "reason": st.sampled_from(["rtt", "loss", "mood"]),
+        "nonce": ids,
+        "version": ids,
+        "token": st.sampled_from([TOKEN, "no"]),
+        "device": peers,
+        "instance": st.sampled_from(["0" * 16, "0" * 15]),
+        "lanes": ids,
+        "more": anything,
+    },
+)
+lines = st.one_of(
+    nearly.map(lambda message: json.dumps(message).encode()),
+    anything.map(lambda value: json.dumps(value).encode()),
+    st.binary(max_size=100),
+    st.integers(1, 3000).map(lambda depth: b'{"type":"ping","x":' + b"[" * depth),
+)
+
+
+@settings(derandomize=True, max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=st.lists(lines, max_size=8), greeted=st.booleans(), cut=st.integers(0, 40))
+def test_garbage_harms_only_who_sends_it(said: list[bytes], greeted: bool, cut: int) -> None:
+    async def body() -> None:
+        async with served(options=Options(foresight=True)) as (service, at):
+            good = await Host.greeted(at, 5, instance=9)
+            bad = await Host.to(at)
+            text = (HELLO if greeted else b"") + b"\n".join(said) + b"\n"
+            bad.say(text[: len(text) - cut])
+            bad.writer.write_eof()
+            for line in (await bad.closed()).splitlines():
+                from_service(line)
+            good.say(Ping(4))
+            while await good.hear() != Pong(4):  # an elephant to it may have been announced
+                pass
+            await good.works(peer=2)
+            assert service.controller.status()["commodities"] == 0
+
+    run(body)
+
+
+# -- the event log -------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
+    told: list[tuple[int, ServiceMessage]] = []
+    options = Options(foresight=True, rates=True)
+
+    async def body(journal: Journal) -> None:
+        async with served(journal=journal, options=options) as (service, at):
+            deliver = service.deliver
+
+            def heard(sends: Any) -> None:
+                told.extend(sends)
+                deliver(sends)
+
+            service.deliver = heard  # type: ignore[method-assign]
+            hosts = [await Host.greeted(at, host) for host in range(6)]
+            for turn in range(1, 13):
+                for number, host in enumerate(hosts):
+                    peer = address(TOPOLOGY, (number + 2 + turn % 3) % 6)
+                    host.say(Announce(turn, peer, 5, "bert", 0.05), b' { "type" : "release", "id":%d }\n' % (turn - 1))
+                if turn == 6:
+                    service.links([TOPOLOGY.link_at(_port("leaf1:3"))], up=False)
+                    hosts.pop().writer.close()
+                await asyncio.sleep(0.03)
+            await hosts[0].hear()
+
+    path = tmp_path / "events.jsonl"
+    with Journal(path, TOPOLOGY, options) as journal:
+        run(lambda: body(journal))
+    again = [send for _, _, sends in replay(path) for send in sends]
+    assert len(told) > 60
+    assert again == told
+    assert TOKEN not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_is_not_whole_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with Journal(path, TOPOLOGY, Options(), max_waiting_bytes=100) as journal:
+        journal.said(1.0, 1, [b'{"type":"ping"}'] * 50)
+        assert journal.dropped == 1
+        journal.tick(2.0)
+    with pytest.raises(LogError, match=r":2: 1 events are missing here"):
+        list(replay(path))
+    (tmp_path / "other").write_text("{}\n")
+    with pytest.raises(LogError, match="no event log of version 1"):
+        list(replay(tmp_path / "other"))
+
+
+def test_a_log_stays_within_its_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with Journal(path, TOPOLOGY, Options(), max_file_bytes=10_000, every_s=0.01) as journal:
+        while not path.with_name("events.jsonl.1").exists():
+            journal.said(1.0, 1, [b'{"type":"ping"}'] * 50)
+            time.sleep(0.001)
+    head = path.read_bytes().splitlines(keepends=True)[0]
+    assert json.loads(head)["log"] == 1
+    for file in tmp_path.iterdir():
+        assert file.read_bytes().startswith(head)
+        assert all(json.loads(line) for line in file.read_bytes().splitlines())
+
+
+# -- the operator's door -------------------------------------------------------------------------------------------
+
+
+def test_the_operator_s_door(tmp_path: Path) -> None:
+    door = tmp_path / "door"
+
+    async def body() -> None:
+        async with served() as (service, at):
+            close = await admin.listen(service, TOKEN, door)
+            assert door.stat().st_mode & 0o777 == 0o600
+            host = await Host.greeted(at, 0)
+            host.say(Announce(1, address(TOPOLOGY, 4), 7))
+            await host.hear()
+
+            async def ask(request: admin.Request) -> dict[str, Any]:
+                return await asyncio.to_thread(admin.ask, door, request)
+
+            assert (await ask(admin.Status(TOKEN)))["elephants"] == 1
+            assert (await ask(admin.Flows(TOKEN)))["flows"][0]["bytes"] == 7
+            assert sum(link["up"] for link in (await ask(admin.Paths(TOKEN)))["links"]) == 1
+            assert (await ask(admin.LinkChange(TOKEN, "leaf1:3")))["links"] == ["leaf1:3 spine1:1"]
+            for wrong, sentence in (
+                (admin.Status("guess"), "the token is not this controller's"),
+                (admin.LinkChange(TOKEN, "leaf9"), "'leaf9' is no link"),
+            ):
+                with pytest.raises(admin.AdminError, match=sentence):
+                    await ask(wrong)
+            with pytest.raises(admin.AdminError, match="another controller listens"):
+                await admin.listen(service, TOKEN, door)
+            await close()
+            assert not door.exists()
+            with pytest.raises(admin.AdminError, match="no controller listens"):
+                await ask(admin.Status(TOKEN))
+
+    run(body)
+
+
+def test_file_descriptors_are_counted_from_what_the_process_may_have() -> None:
+    service = Service(Controller(TOPOLOGY), TOKEN)
+    assert 0 < service._room < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _port(name: str) -> PortRef:
+    node, _, port = name.rpartition(":")
+    return PortRef(node, int(port))

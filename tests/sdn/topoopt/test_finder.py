@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TopologyFinder on data-parallel and DLRM-like jobs: degrees, layers, rings, routes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdn.topoopt import (
+    AllReduceGroup,
+    Demand,
+    DirectTopology,
+    Layer,
+    Unreachable,
+    bandwidth_tax,
+    coin_change,
+    coin_route,
+    data_parallel,
+    dlrm,
+    find_topology,
+    shortest_routes,
+    split_degree,
+)
+from sdn.topoopt.routing import digraph
+
+DLRM = dlrm(16, tables=[0, 3, 8, 13], dense_bytes=2e9, batch=8192)  # figure 1b and 9
+
+
+def check_layers(layers: tuple[Layer, ...], degree: int) -> None:
+    assert len(layers) <= degree
+    for layer in layers:
+        for end in (0, 1):
+            assert len({circuit[end] for circuit in layer}) == len(layer), "an optical port is used twice"
+        assert all(a != b for a, b in layer)
+
+
+def check_routes(found: DirectTopology) -> None:
+    circuits = set(found.circuits)
+    for (source, destination), ways in found.routes.items():
+        for way in ways:
+            assert (way[0], way[-1]) == (source, destination)
+            assert len(set(way)) == len(way)
+            assert circuits.issuperset(pairwise(way))
+
+
+def test_sizes_of_the_papers_dlrm() -> None:
+    assert DLRM.mp[0, 1] == 8192 * 512 * 8  # 32 MiB: appendix D
+    everything = data_parallel(16, 20e9)
+    each = everything.groups[0].sent_bytes / 16
+    assert each == 37.5e9
+    assert each * 8 / 100e9 == 3.0  # seconds at 100 Gbit/s
+
+
+def test_the_papers_dlrm_on_16_servers_of_degree_3() -> None:
+    found = find_topology(DLRM, 3)
+    assert [r.stride for r in found.rings] == [1, 3, 7]  # figure 9
+    check_layers(found.layers, 3)
+    check_routes(found)
+    assert len(found.routes) == 16 * 15
+
+
+def test_degree_follows_the_shares_and_all_reduce_has_one_at_least() -> None:
+    assert split_degree(4, data_parallel(8, 1e6)) == (4, 0)
+    quarter = Demand(4, (AllReduceGroup((0, 1, 2, 3), 1.0),), np.where(np.eye(4), 0.0, 1.5))
+    assert quarter.groups[0].sent_bytes / (quarter.groups[0].sent_bytes + quarter.mp.sum()) == 0.25
+    assert split_degree(4, quarter) == (1, 3)
+    only_mp = Demand(4, (), np.where(np.eye(4), 0.0, 1.0))
+    assert split_degree(3, only_mp) == (1, 2)
+
+
+def test_matchings_join_who_exchanges_most_and_turn_to_others_as_demand_halves() -> None:
+    mp = np.zeros((4, 4))
+    mp[0, 1] = mp[2, 3] = 8.0
+    mp[0, 2] = mp[1, 3] = 5.0
+    found = find_topology(Demand(4, (), mp), 3)
+    ring_of_all, first, second = found.layers
+    assert ring_of_all == ((0, 1), (1, 2), (2, 3), (3, 0))
+    assert first == ((0, 1), (1, 0), (2, 3), (3, 2))
+    assert second == ((0, 2), (1, 3), (2, 0), (3, 1))  # 8 / 2 < 5
+
+
+def test_disjoint_groups_share_interfaces() -> None:
+    halves = (AllReduceGroup((0, 2, 4, 6), 1e6), AllReduceGroup((1, 3, 5, 7), 1e6))
+    found = find_topology(Demand(8, halves, np.zeros((8, 8))), 2)
+    check_layers(found.layers, 2)
+    check_routes(found)
+    assert {len(layer) for layer in found.layers} == {8}
+    assert len([r for r in found.rings if r.interface == 1]) == 2
+
+
+def test_impossible_degrees_are_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="one interface or more, not 0"):
+        find_topology(data_parallel(4, 1.0), 0)
+    with pytest.raises(ValueError, match="degree 4 is impossible for 4 servers"):
+        find_topology(data_parallel(4, 1.0), 4)
+
+
+def test_bad_demands_are_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="square matrix"):
+        Demand(3, (), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"not in 0\.\.1"):
+        Demand(2, (AllReduceGroup((0, 2), 1.0),), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="each once"):
+        Demand(2, (AllReduceGroup((1, 1), 1.0),), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="server 5"):
+        dlrm(4, [5], 1.0, 1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_any_job_gets_one_use_of_each_port_and_a_route_for_every_pair(data: st.DataObject) -> None:
+    servers = data.draw(st.integers(3, 10))
+    degree = data.draw(st.integers(1, servers - 1))
+    members = st.lists(st.integers(0, servers - 1), min_size=2, max_size=servers, unique=True)
+    groups = data.draw(st.lists(st.builds(AllReduceGroup, members.map(tuple), st.floats(0, 1e9)), max_size=3))
+    mp = np.array(
+        [
+            [0.0 if i == j else data.draw(st.sampled_from([0.0, 1e5, 1e9])) for j in range(servers)]
+            for i in range(servers)
+        ]
+    )
+    demand = Demand(servers, tuple(groups), mp)
+    found = find_topology(demand, degree)
+    check_layers(found.layers, degree)
+    check_routes(found)
+    assert nx.is_strongly_connected(digraph(servers, found.circuits))
+    assert all((int(a), int(b)) in found.routes for a, b in zip(*mp.nonzero(), strict=True))
+    assert bandwidth_tax(mp, found.routes) >= 1.0
+
+
+@given(st.integers(2, 60), st.data())
+def test_coin_change_is_the_shortest_way(size: int, data: st.DataObject) -> None:
+    coins = data.draw(st.lists(st.integers(1, size - 1), min_size=1, max_size=4, unique=True))
+    graph = digraph(size, [(i, (i + c) % size) for i in range(size) for c in coins])
+    lengths = nx.single_source_shortest_path_length(graph, 0)
+    if len(lengths) < size:
+        with pytest.raises(Unreachable, match="no sum of the strides"):
+            coin_change(size, coins)
+        return
+    sums = coin_change(size, coins)
+    for distance, used in enumerate(sums):
+        assert sum(used) % size == distance
+        assert len(used) == lengths[distance]
+    route = coin_route(range(size), sums, size - 1, size // 2)
+    assert len(route) - 1 == lengths[(size // 2 + 1) % size]
+
+
+def test_bandwidth_tax_is_the_mean_of_hops() -> None:
+    mp = np.zeros((4, 4))
+    mp[0, 1], mp[0, 2], mp[3, 1] = 1.0, 2.0, 1.0
+    found = find_topology(data_parallel(4, 1.0), 1)
+    assert found.routes[0, 2] == ((0, 1, 2),)
+    assert bandwidth_tax(mp, found.routes) == (1 * 1 + 2 * 2 + 1 * 2) / 4
+
+
+def test_a_server_that_is_down_is_gone_round_or_named() -> None:
+    graph = digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
+    assert shortest_routes(graph, 0, 3, 1, avoid=[1]) == ((0, 2, 3),)
+    with pytest.raises(Unreachable, match="from server 0 to server 3 without server 2"):
+        shortest_routes(graph, 0, 3, 1, avoid=[2])

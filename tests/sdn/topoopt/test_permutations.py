@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strides of rings, their selection, and double binary trees, beside the examples of the paper."""
+
+from __future__ import annotations
+
+from math import gcd
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdn.topoopt import double_binary_tree, ring, ring_circuits, ring_path_lengths, select_permutations, totient_perms
+
+
+def test_the_papers_examples() -> None:
+    assert totient_perms(12) == (1, 5, 7, 11)
+    assert select_permutations(16, 3, totient_perms(16)) == (1, 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("degree", "strides", "mean", "diameter"),
+    [(4, (1, 3, 11, 37), 4.52, 8), (8, (1, 3, 5, 11, 23, 47, 97, 127), 3.06, 5)],
+)
+def test_128_servers_as_in_figure_14(degree: int, strides: tuple[int, ...], mean: float, diameter: int) -> None:
+    chosen = select_permutations(128, degree, totient_perms(128, primes_only=True))
+    lengths = ring_path_lengths(128, chosen)
+    assert chosen == strides
+    assert round(lengths.mean, 2) == mean
+    assert lengths.diameter == diameter
+
+
+@given(st.integers(2, 200))
+def test_strides_are_all_that_visit_everybody(size: int) -> None:
+    def visited(stride: int) -> int:
+        return len({i * stride % size for i in range(size)})
+
+    assert totient_perms(size) == tuple(p for p in range(1, size) if visited(p) == size)
+    assert set(totient_perms(size, primes_only=True)) <= set(totient_perms(size))
+
+
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=40, unique=True), st.integers(1, 6))
+def test_rings_visit_every_member_once_over_circuits_of_their_own(members: list[int], degree: int) -> None:
+    strides = select_permutations(len(members), degree, totient_perms(len(members)))
+    assert len(strides) == len(set(strides)) == min(degree, len(totient_perms(len(members))))
+    seen: set[tuple[int, int]] = set()
+    for stride in strides:
+        order, circuits = ring(members, stride), ring_circuits(members, stride)
+        assert sorted(order) == sorted(members)
+        assert {(a, order[(i + 1) % len(order)]) for i, a in enumerate(order)} == set(circuits)
+        assert seen.isdisjoint(circuits)
+        seen.update(circuits)
+
+
+@given(st.integers(2, 130), st.integers(1, 130))
+def test_double_binary_trees_are_trees_and_nobody_is_inside_both(size: int, stride: int) -> None:
+    if gcd(size, stride) != 1:
+        with pytest.raises(ValueError, match="coprime"):
+            double_binary_tree(size, stride)
+        return
+    inside: list[set[int]] = []
+    for tree in double_binary_tree(size, stride):
+        assert sum(parent is None for parent in tree) == 1
+        for v in range(size):
+            steps, at = 0, v
+            while (above := tree[at]) is not None:
+                at, steps = above, steps + 1
+                assert steps <= size.bit_length()  # no cycle, and balanced
+        children = [parent for parent in tree if parent is not None]
+        assert max(children.count(v) for v in range(size)) <= 2
+        inside.append({v for v in range(size) if children.count(v) == 2})
+    assert inside[0].isdisjoint(inside[1])
+
+
+def test_bad_groups_are_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="two servers or more, not 1"):
+        totient_perms(1)
+    with pytest.raises(ValueError, match="degree of one or more"):
+        select_permutations(8, 0, (1,))
+    with pytest.raises(ValueError, match=r"\+4 is no ring of 8 servers"):
+        ring(range(8), 4)

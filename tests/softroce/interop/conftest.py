@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`soft` beside the kernel's SoftRoCE on one wire, and the table of what was interoperated."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.softroce.interop import network
+from tests.softroce.interop.network import PLAIN_ADDRESS, RXE, RXE_ADDRESS, Wire
+
+TABLE_VARIABLE = "PARALET_INTEROPERABILITY_TABLE"
+"""The file that takes the table."""
+
+PROPERTY = "interoperability"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    reason = missing() if here else None
+    for item in here:
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def missing() -> str | None:
+    """What these tests lack; None when nothing."""
+    if reason := network.missing():
+        return reason
+    for module, remedy in (("pyverbs", "apt install python3-pyverbs"), ("raw_qp", "run 'make test-softroce'")):
+        try:
+            __import__(module)
+        except ImportError as error:
+            return f"{error}: {remedy}"
+    return None
+
+
+@pytest.fixture(scope="session")
+def wire() -> Iterator[Wire]:
+    with network.wire() as made:
+        yield made
+
+
+@pytest.fixture
+def pair(wire: Wire) -> Iterator[Callable[..., object]]:
+    """Makes a connected pair: `pair(path_mtu=1024, ...)`, as in `Pair.connected`. Gone after the test."""
+    from tests.softroce.interop.pair import Pair
+
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(Pair.connected(RXE, RXE_ADDRESS, PLAIN_ADDRESS, **options))
+        wire.drop_every(0)
+
+
+Row = tuple[str, str]
+_rows: dict[Row, list[tuple[str, str]]] = defaultdict(list)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    for name, value in report.user_properties:
+        if name == PROPERTY and report.when == "call":
+            what, direction, detail = value
+            _rows[what, direction].append((detail, report.outcome if not hasattr(report, "wasxfail") else "not yet"))
+
+
+def pytest_sessionfinish() -> None:
+    if _rows and (path := os.environ.get(TABLE_VARIABLE)):
+        Path(path).write_text(table())
+
+
+def table() -> str:
+    """docs/interoperability.md, from what this session did."""
+    release = platform.release()
+    package = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Version}", "ibverbs-providers"], capture_output=True, text=True
+    ).stdout
+    lines = [
+        "# Interoperability",
+        "",
+        "Written by `make test-softroce`, not by hand. All of it is RC. `soft` is the engine's own back end, on a",
+        "plain interface in a network namespace of its own; `kernel` a program (pyverbs) on the kernel's SoftRoCE",
+        "device; `verbs` the engine's back end for such devices. Between `soft` and the others lies a veth pair, and",
+        "between two devices of the kernel, where a path is chosen, a fabric of Open vSwitch on the kernel's datapath.",
+        "",
+        f"Kernel {release} ({platform.version()}), rdma-core {package or 'of unknown version'}.",
+        "",
+        "| what | direction | with | result |",
+        "|---|---|---|---|",
+    ]
+    for (what, direction), cases in _rows.items():
+        details = ", ".join(dict.fromkeys(detail for detail, _ in cases if detail))
+        outcomes = {outcome for _, outcome in cases}
+        result = "ok" if outcomes == {"passed"} else ", ".join(sorted(outcomes - {"passed"}))
+        lines.append(f"| {what} | {direction} | {details} | {result} |")
+    return "\n".join(lines) + "\n"

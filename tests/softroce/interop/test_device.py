@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole devices on the kernel's rxe: `verbs` with `soft` and with itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from hostlib import Connection, Device
+from hostlib.device import Backend
+from tests.softroce.interop.conftest import PROPERTY
+from tests.softroce.interop.network import NAMESPACE, PLAIN_ADDRESS, RXE_ADDRESS, Wire, in_namespace
+
+Record = Callable[[str, object], None]
+
+pytestmark = pytest.mark.timeout(600)
+
+SIZES = (0, 1, 64, 65, 512, 4096, 4097, 50_001, 300_000)  # both sides of inline, of one packet, of one flowlet
+LARGEST = 4 << 20
+PATIENCE_S = 120.0
+ADDRESS = {"verbs": RXE_ADDRESS, "soft": PLAIN_ADDRESS}
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class Echo:
+    """The other process."""
+
+    handle: bytes
+    process: subprocess.Popen[str]
+
+    def lanes(self) -> list[dict[str, Any]]:
+        """What it counted; only after the last message."""
+        assert self.process.stdout is not None
+        return cast(list[dict[str, Any]], json.loads(self.process.stdout.readline()))
+
+
+@contextmanager
+def echo(backend: str, messages: int) -> Iterator[Echo]:
+    """`soft` in the plain namespace, `verbs` on the rxe device."""
+    inside = ("ip", "netns", "exec", NAMESPACE) if backend == "soft" else ()
+    program = (sys.executable, "-m", "tests.softroce.interop.device_process", backend, ADDRESS[backend], str(messages))
+    with subprocess.Popen(
+        [*inside, *program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield Echo(bytes.fromhex(process.stdout.readline()), process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(PATIENCE_S)
+
+
+@contextmanager
+def connected(backend: str, handle: bytes, **options: Any) -> Iterator[tuple[Device, Connection]]:
+    """A device of this process that has connected to the handle."""
+    common = {"lanes": 2, "min_timeout_s": 0.5, "retry_time_s": PATIENCE_S, "flowlet_bytes": 65_536}
+    with (
+        Device(ADDRESS[backend], backend=cast(Backend, backend), **{**common, **options}) as device,
+        device.connect(handle, PATIENCE_S) as connection,
+    ):
+        yield device, connection
+
+
+def bounce(device: Device, connection: Connection, size: int, *, registered: bool) -> None:
+    """There and back, every byte compared, with a byte on either side that must stay as it was."""
+    data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    back = np.full(size + 2, 7, dtype=np.uint8)
+    if registered:
+        source, target = device.register(data), device.register(back)
+        receive = connection.recv(target.slice(1, size))
+        connection.send(source).wait(PATIENCE_S)
+    else:
+        receive = connection.recv(back[1:-1])
+        connection.send(data.tobytes()).wait(PATIENCE_S)  # read-only memory can be sent
+    assert receive.wait(PATIENCE_S) == size
+    assert np.array_equal(back[1:-1], data)
+    assert back[0] == back[-1] == 7
+
+
+@pytest.mark.parametrize(("here", "there"), [("verbs", "soft"), ("verbs", "verbs")])
+def test_messages_go_there_and_back(wire: Wire, record_property: Record, here: str, there: str) -> None:
+    record_property(PROPERTY, ("Device: messages of 0 B to 4 MiB, and back", f"{here} to {there}", "2 lanes"))
+    with echo(there, 2 * len(SIZES) + 1) as peer, connected(here, peer.handle) as (device, connection):
+        for size in SIZES:
+            bounce(device, connection, size, registered=False)
+            bounce(device, connection, size, registered=True)
+        bounce(device, connection, LARGEST, registered=True)
+        lanes = peer.lanes()
+        assert {row["port_method"] for row in device.counters()["lanes"]} == {"flow_label"}
+        assert {row["port_method"] for row in lanes} == {"socket" if there == "soft" else "flow_label"}
+        assert all(row["flowlets"] > 0 for row in device.counters()["lanes"])
+
+
+def test_soft_connects_to_verbs(wire: Wire, record_property: Record) -> None:
+    record_property(PROPERTY, ("Device: messages of 0 B to 300 kB, and back", "soft to verbs", "2 lanes"))
+    with echo("verbs", 2 * len(SIZES)) as peer, in_namespace(), connected("soft", peer.handle) as (device, connection):
+        for size in SIZES:
+            bounce(device, connection, size, registered=False)
+            bounce(device, connection, size, registered=True)
+        assert device.counters()["discards"]["icrc"] == 0
+
+
+def test_pinned_lanes_have_their_ports(wire: Wire, record_property: Record) -> None:
+    record_property(PROPERTY, ("Device: pinned UDP source ports", "verbs to soft", "0xC111, 0xD222"))
+    ports = [0xC111, 0xD222]
+    with (
+        echo("soft", 2) as peer,
+        connected("verbs", peer.handle, policy="pinned", ports={PLAIN_ADDRESS: ports}) as (device, connection),
+    ):
+        bounce(device, connection, 300_000, registered=True)
+        bounce(device, connection, 300_000, registered=True)
+        assert [row["port"] for row in device.counters()["lanes"]] == ports

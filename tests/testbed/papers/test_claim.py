@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts on numbers beside those of a paper."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.papers.claim import Claim, Relation, Verdict
+
+
+@pytest.mark.parametrize(
+    ("printed", "decimals", "ours", "verdict"),
+    [
+        (38.0, 0, 38.3, "agrees"),
+        (77.0, 0, 76.6, "agrees"),
+        (37.0, 0, 37.5, "agrees"),  # cut off
+        (38.0, 0, 37.5, "agrees"),  # rounded
+        (8.2, 1, 8.33, "close"),
+        (8.2, 1, 8.6, "close"),
+        (8.2, 1, 8.7, "differs"),
+        (0.8, 1, 0.12, "differs"),
+        (None, 0, 5.0, "not printed"),
+    ],
+)
+def test_a_number_agrees_to_the_digits_printed(
+    printed: float | None, decimals: int, ours: float, verdict: Verdict
+) -> None:
+    claim = Claim("here", "it", "%", ours, printed, decimals)
+    assert claim.verdict == verdict
+    assert claim.ratio == (None if printed is None else ours / printed)
+
+
+@pytest.mark.parametrize(
+    ("relation", "ours", "verdict"),
+    [
+        ("more than", 76.0, "holds"),
+        ("more than", 75.0, "fails"),
+        ("less than", 74.0, "holds"),
+        ("less than", 76, "fails"),
+    ],
+)
+def test_a_bound_holds_or_fails(relation: Relation, ours: float, verdict: Verdict) -> None:
+    assert Claim("here", "it", "%", ours, 75.0, 0, relation).verdict == verdict

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rail-only's cost model, its equations and its claims, against what can be had without them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.cli import main
+from testbed.papers.rail_only import claims, cost, times, traffic
+
+RATES = st.floats(1e6, 1e12)
+
+
+@given(n=st.integers(1, 16), factor=st.integers(1, 64), half=st.integers(1, 32))
+def test_a_clos_has_the_ports_that_full_bisection_takes(n: int, factor: int, half: int) -> None:
+    radix, gpus = 2 * half, n * factor * half
+    if gpus > radix**3 // 4:
+        with pytest.raises(ValueError, match=f"more than three tiers of {radix}-port switches carry"):
+            cost.rail_optimised(gpus, radix)
+        return
+    fabric = cost.rail_optimised(gpus, radix)
+    # Every endpoint takes a port, and every link between tiers, one for each endpoint, takes two.
+    ports = gpus * (2 * fabric.tiers - 1)
+    assert 0 <= fabric.switches * radix - ports < radix
+    assert fabric.transceivers == 2 * fabric.tiers * gpus
+    assert (fabric.tiers == 1) == (gpus <= radix)
+
+
+@given(domains=st.integers(1, 64), k=st.sampled_from([1, 2, 8, 256]), radix=st.sampled_from([8, 64, 128, 256]))
+def test_rails_by_themselves_never_take_more(domains: int, k: int, radix: int) -> None:
+    gpus = domains * k
+    if gpus > radix**3 // 4:
+        return
+    together, apart = cost.rail_optimised(gpus, radix), cost.rail_only(gpus, radix, k)
+    assert apart.usd <= together.usd
+    assert apart.watts <= together.watts
+    assert apart.tiers <= together.tiers
+
+
+def test_gpus_that_fill_no_domains_are_told() -> None:
+    with pytest.raises(ValueError, match="100 GPUs do not fill HB domains of 8; take a multiple"):
+        cost.rail_only(100, 64, 8)
+
+
+@given(x=st.integers(1, 64), y=st.integers(1, 64), hb=RATES, nic=RATES, size=st.floats(1, 1e12))
+def test_the_equations_agree_with_one_another(x: int, y: int, hb: float, nic: float, size: float) -> None:
+    grid = times.Grid(x, y, hb, nic)
+    # With one domain, or one GPU in each, a single network carries everything, as a flat collective would.
+    if y == 1:
+        assert times.all_gather_s(grid, size) == pytest.approx(8 * size * (x - 1) / x / hb)
+    if x == 1:
+        assert times.all_gather_s(grid, size) == pytest.approx(8 * size * (y - 1) / y / nic)
+        assert times.rail_only_alltoall_s(grid, size) == times.rail_optimised_alltoall_s(grid, size)
+    assert times.rail_only_alltoall_s(grid, size) >= times.rail_optimised_alltoall_s(grid, size)
+    if x == y > 1 and hb >= nic:
+        assert times.alltoall_slowdown(grid) == pytest.approx(nic / hb)
+    assert times.all_reduce_s(grid, size) == 2 * times.all_gather_s(grid, size)
+
+
+def test_a_grid_without_gpus_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs one GPU and one domain or more"):
+        times.Grid(0, 2, 1.0, 1.0)
+
+
+def test_the_pipeline_sends_on_and_back() -> None:
+    flat = traffic.Training("none", 1e9, 1, 8, 1, tensor=1, pipeline=2, data=1)
+    sent = traffic.volume(flat)
+    assert (sent.tensor, sent.data_hb, sent.data_nic) == (0, 0, 0)
+    assert sent.pipeline == sent.total == 2 * 2048 * 8 * 2
+    assert traffic.pair_share(flat) == (0.0, 0.0)
+
+
+def test_table_2_is_reproduced_to_the_digits_printed() -> None:
+    rows = [claim for claim in claims() if claim.where == "Table II" and claim.printed is not None]
+    assert len(rows) == 12
+    assert {claim.verdict for claim in rows} == {"agrees"}
+
+
+def test_what_does_not_agree_is_known_and_explained() -> None:
+    open_ones = {claim.what: claim for claim in claims() if claim.verdict in ("differs", "fails")}
+    assert set(open_ones) == {
+        "GPT-146B: pairs with tensor-parallel traffic",
+        "GPT-310B: pairs with tensor-parallel traffic",
+        "GPT-1T on GH200: data parallelism over NICs",
+        "least cost saved",
+        "cost of a Clos of 32768 GPUs",
+    }
+    assert all(claim.note for claim in open_ones.values())
+
+
+def test_the_command_prints_a_row_per_claim_and_what_notes_say() -> None:
+    done = CliRunner().invoke(main, ["papers", "003"])
+    assert done.exit_code == 0, done.output
+    for claim in claims():
+        assert claim.what in done.output
+    assert f"{len(claims())} numbers: " in done.output
+
+
+def test_the_command_prints_json() -> None:
+    done = CliRunner().invoke(main, ["papers", "003", "--json"])
+    assert done.exit_code == 0
+    listed = json.loads(done.output)
+    assert listed["paper"] == "003"
+    assert [claim["verdict"] for claim in listed["claims"]] == [claim.verdict for claim in claims()]
+    h100 = next(claim for claim in listed["claims"] if claim["what"].startswith("DGX H100"))
+    assert (h100["printed"], round(h100["ours"], 2), h100["verdict"]) == (11.2, 11.11, "close")
+
+
+def test_an_unknown_paper_is_one_sentence() -> None:
+    done = CliRunner().invoke(main, ["papers", "999"])
+    assert done.exit_code == 2
+    assert "'999' is not" in done.output + str(getattr(done, "stderr", ""))
