@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("paralet", deadline=None)  # how long an example takes is the machine's affair
+# How long an example takes is the machine's affair. The examples are the same in every run, or a change would be
+# refused for what it did not touch; `--hypothesis-profile=search` looks for others.
+settings.register_profile("search", deadline=None)
+settings.register_profile("paralet", deadline=None, derandomize=True)
 settings.load_profile("paralet")
 
 INTEGRATION = Path(__file__).parent / "integration"

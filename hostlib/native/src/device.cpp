@@ -60,7 +60,9 @@ SoftOptions soft_options(const DeviceOptions& options) {
   if (options.base_rtt) {
     out.control.max_base = *options.base_rtt;
   } else if (options.line_rate_bps > 0) {
-    out.control.max_base = target / 8;
+    // Who measured with a queue there aims so much higher: it has to be little beside what flow scaling takes from the
+    // larger of two windows. With an eighth two flows shared a link as one to two.
+    out.control.max_base = target / 32;
   }
   // Without a line rate to tell a queue from a scheduler's delay: what TCP, too, would have in flight.
   if (options.line_rate_bps <= 0) out.control.delay_floor = out.control.max_window / 4;

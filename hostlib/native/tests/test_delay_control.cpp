@@ -177,7 +177,7 @@ TEST_CASE("who comes later gets as much as who was there") {
                                         .target_queue = target,
                                         .flows = flows,
                                         .apart = apart,
-                                        .max_base = target / 8},
+                                        .max_base = target / 32},
                                        20 * kSecond);
       CHECK(outcome.utilization >= 0.97);
       CHECK(outcome.fairness >= 0.95);
