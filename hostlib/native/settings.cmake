@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # How all native code of the project is built, whether from the root or from hostlib/native alone.
-option(PARALET_PYTHON "Build the Python extension hostlib._engine" OFF)
+option(PARALET_PYTHON "Build the Python extensions" OFF)
 option(PARALET_TESTS "Build the C++ unit tests" OFF)
 option(PARALET_FUZZ "Build the fuzzers (Clang only)" OFF)
 set(PARALET_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
@@ -16,3 +16,26 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g -DNDEBUG")
+
+# Builds LIBRARY, and whatever links it, with the sanitizers of PARALET_SANITIZE, if any.
+function(paralet_sanitize library)
+  if(PARALET_SANITIZE)
+    target_compile_options(${library} PUBLIC -fsanitize=${PARALET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(${library} PUBLIC -fsanitize=${PARALET_SANITIZE})
+  endif()
+endfunction()
+
+if(PARALET_PYTHON)
+  find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+  find_package(pybind11 CONFIG REQUIRED)
+endif()
+
+# The Python extension NAME of PACKAGE: python/module.cpp over LIBRARY. Only with PARALET_PYTHON.
+function(paralet_python_module name library package)
+  if(PARALET_PYTHON)
+    pybind11_add_module(${name} python/module.cpp)
+    target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
+    target_link_libraries(${name} PRIVATE ${library})
+    install(TARGETS ${name} DESTINATION ${package} COMPONENT python)
+  endif()
+endfunction()
