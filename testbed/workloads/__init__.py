@@ -7,17 +7,23 @@ from pydantic import Field
 
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload
 from testbed.workloads.grid import Grid, GridWorkload
+from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
 from testbed.workloads.hierarchical import HierarchicalAllgather, HierarchicalAllreduce, HierarchicalReduceScatter
 from testbed.workloads.nccl import NcclAllreduce, NcclRingAllreduce, NcclTreeAllreduce
 from testbed.workloads.pairwise_alltoall import PairwiseAlltoall
+from testbed.workloads.parameter_server import ParameterServer
 from testbed.workloads.permutation import Permutation
+from testbed.workloads.pipeline import Pipeline
 from testbed.workloads.rail_alltoall import RailAlltoall
 from testbed.workloads.ring_allreduce import RingAllreduce
 
 AnyWorkload = Annotated[
     RingAllreduce
+    | HalvingDoublingAllreduce
     | Permutation
     | PairwiseAlltoall
+    | Pipeline
+    | ParameterServer
     | HierarchicalAllgather
     | HierarchicalReduceScatter
     | HierarchicalAllreduce
@@ -28,8 +34,11 @@ AnyWorkload = Annotated[
 ]
 KINDS: dict[str, type[Workload]] = {
     "ring_allreduce": RingAllreduce,
+    "halving_doubling_allreduce": HalvingDoublingAllreduce,
     "permutation": Permutation,
     "pairwise_alltoall": PairwiseAlltoall,
+    "pipeline": Pipeline,
+    "parameter_server": ParameterServer,
     "hierarchical_allgather": HierarchicalAllgather,
     "hierarchical_reduce_scatter": HierarchicalReduceScatter,
     "hierarchical_allreduce": HierarchicalAllreduce,

@@ -122,6 +122,13 @@ class Workload(BaseModel, ABC):
         info = np.iinfo(np.int64)
         return generator.integers(info.min, info.max, self.elements, dtype=np.int64, endpoint=True)
 
+    def total(self, ranks: int, seed: int) -> Elements:
+        """The element-wise sum of all ranks' inputs."""
+        total = self.data(0, seed)
+        for other in range(1, ranks):
+            total += self.data(other, seed)
+        return total
+
 
 def cut(start: int, stop: int, parts: int) -> Iterator[tuple[int, int, int]]:
     """Cut [start, stop) into `parts` pieces that differ by at most one element: (index, start, count), none empty."""

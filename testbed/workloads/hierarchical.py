@@ -73,12 +73,6 @@ class _Hierarchical(GridWorkload):
         rails = [self._piece(gpu * grid.y, grid.y, ranks) for gpu in range(grid.x)]
         return [([grid.rank(domain, gpu) for gpu in range(grid.x)], rails) for domain in range(grid.y)]
 
-    def _sum(self, ranks: int, seed: int) -> Elements:
-        total = self.data(0, seed)
-        for other in range(1, ranks):
-            total += self.data(other, seed)
-        return total
-
 
 class HierarchicalAllgather(_Hierarchical):
     """`kind: hierarchical_allgather`. `bytes` is what every rank has in the end, of which it contributes a shard."""
@@ -123,7 +117,7 @@ class HierarchicalReduceScatter(_Hierarchical):
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
         """The rank's shard of the sum of all ranks' inputs."""
-        return self._sum(ranks, seed)[self._shard(rank, ranks)]
+        return self.total(ranks, seed)[self._shard(rank, ranks)]
 
 
 class HierarchicalAllreduce(_Hierarchical):
@@ -142,7 +136,7 @@ class HierarchicalAllreduce(_Hierarchical):
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
         """The sum of all ranks' inputs, the same on every rank."""
-        return self._sum(ranks, seed)
+        return self.total(ranks, seed)
 
 
 def _of_several(rounds: list[tuple[bool, list[_Ring]]]) -> list[tuple[bool, list[_Ring]]]:

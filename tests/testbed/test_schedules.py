@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.errors import Misfit
 from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, Transfer, Workload
 from testbed.workloads.base import cut
 from testbed.workloads.nccl import STEPS, double_binary_tree
@@ -78,6 +79,71 @@ def test_a_chunk_of_the_nccl_ring_fits_the_slots_of_a_connection(ranks: int, ele
     workload = KINDS["nccl_ring_allreduce"].model_validate({"bytes": 4 * elements, "slices": slices})
     messages = Counter((transfer.step, transfer.src) for transfer in workload.schedule(ranks, seed=0))
     assert max(messages.values()) <= min(slices, STEPS)
+
+
+@given(ranks=st.integers(2, 24), slices=st.integers(1, 3))
+def test_halving_and_doubling_sends_what_a_ring_does_and_twice_the_rest(ranks: int, slices: int) -> None:
+    elements = 720 * 32
+    workload = KINDS["halving_doubling_allreduce"].model_validate({"bytes": 8 * elements, "slices": slices})
+    schedule = workload.schedule(ranks, seed=0)
+    levels = ranks.bit_length() - 1
+    extra = ranks - 2**levels
+    sent = Counter[int]()
+    for transfer in schedule:
+        sent[transfer.src] += transfer.count
+    halved = 2 * elements * (2**levels - 1) // 2**levels
+    for rank in range(ranks):
+        folded = rank < 2 * extra
+        assert sent[rank] == (elements if folded and not rank % 2 else halved + elements * folded)
+    assert {transfer.step for transfer in schedule} == set(range(2 * levels + 2 * (extra > 0)))
+
+
+@given(ranks=st.integers(2, 9), microbatches=st.integers(1, 9))
+def test_a_pipeline_moves_its_input_over_every_border_both_ways(ranks: int, microbatches: int) -> None:
+    workload = KINDS["pipeline"].model_validate({"bytes": 8 * 100, "slices": 2, "microbatches": microbatches})
+    moved = Counter[tuple[int, int]]()
+    for transfer in workload.schedule(ranks, seed=0):
+        moved[transfer.src, transfer.dst] += transfer.count
+    assert moved == {(a, b): 100 for low in range(ranks - 1) for a, b in ((low, low + 1), (low + 1, low))}
+
+
+@pytest.mark.parametrize(("phase", "ways"), [("incast", 1), ("broadcast", 1), ("both", 2)])
+@given(ranks=st.integers(2, 9), servers=st.integers(1, 9), seed=st.integers(0, 1000))
+def test_servers_take_and_give_a_shard_for_every_worker(
+    phase: str, ways: int, ranks: int, servers: int, seed: int
+) -> None:
+    workload = KINDS["parameter_server"].model_validate(
+        {"bytes": 8 * 2520, "slices": 2, "servers": servers, "phase": phase}
+    )
+    if servers > ranks:
+        with pytest.raises(Misfit, match=f"{ranks} ranks cannot be {servers} servers"):
+            workload.check_ranks(ranks)
+        return
+    transfers = workload.schedule(ranks, seed)
+    assert sum(transfer.count for transfer in transfers) == ways * (ranks - 1) * 2520
+    busiest = Counter((transfer.step, transfer.dst if transfer.combine else transfer.src) for transfer in transfers)
+    assert {rank for _, rank in busiest} == set(range(servers))
+    for rank, output in enumerate(simulate(workload, ranks, seed)):
+        assert output.tobytes() == workload.expected(rank, ranks, seed).tobytes()
+
+
+@given(ranks=st.integers(2, 300))
+def test_children_in_the_trees_are_those_that_nccl_finds(ranks: int) -> None:
+    """`src/graph/trees.cc` of NCCL finds children apart from parents: at half a rank's lowest bit, or nearer."""
+
+    def children(rank: int) -> set[int]:
+        bit = rank & -rank if rank else 1 << (ranks - 1).bit_length()
+        half = bit >> 1
+        found = {rank - half} if rank and half else set()
+        while half and rank + half >= ranks:
+            half >>= 1
+        return found | {rank + half} if half else found
+
+    mirrored = {rank: {ranks - 1 - child for child in children(ranks - 1 - rank)} for rank in range(ranks)}
+    shifted = {rank: {(child + 1) % ranks for child in children((rank - 1) % ranks)} for rank in range(ranks)}
+    expected = ({rank: children(rank) for rank in range(ranks)}, shifted if ranks % 2 else mirrored)
+    for parents, of_nccl in zip(double_binary_tree(ranks), expected, strict=True):
+        assert {r: {c for c in range(ranks) if parents[c] == r} for r in range(ranks)} == of_nccl
 
 
 @given(ranks=st.integers(2, 300))

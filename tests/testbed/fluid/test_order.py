@@ -8,9 +8,12 @@ import pytest
 
 from testbed.fluid.order import waits
 from testbed.workloads import Workload
+from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
 from testbed.workloads.nccl import NcclRingAllreduce, NcclTreeAllreduce
 from testbed.workloads.pairwise_alltoall import PairwiseAlltoall
+from testbed.workloads.parameter_server import ParameterServer
 from testbed.workloads.permutation import Permutation
+from testbed.workloads.pipeline import Pipeline
 from testbed.workloads.ring_allreduce import RingAllreduce
 
 
@@ -24,6 +27,9 @@ from testbed.workloads.ring_allreduce import RingAllreduce
         NcclTreeAllreduce(bytes=4096),
         PairwiseAlltoall(bytes=4096),
         Permutation(bytes=4096),
+        HalvingDoublingAllreduce(bytes=4096),
+        Pipeline(bytes=4096),
+        ParameterServer(bytes=4096, servers=2),
     ],
     ids=lambda workload: workload.kind,
 )

@@ -24,6 +24,7 @@ from testbed.observations import Observations
 from testbed.progress import Steps
 from testbed.results import ideal_of
 from testbed.spec import Experiment, Spec, check
+from testbed.workloads import KINDS, GridWorkload
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -131,13 +132,20 @@ def test_jobs_that_run_alone_have_the_fabric_for_themselves() -> None:
         assert sum(load.tx_bytes for load in one.links) == pytest.approx(sum(load.tx_bytes for load in other.links))
 
 
-@pytest.mark.parametrize("kind", ["ring_allreduce", "nccl_tree_allreduce", "pairwise_alltoall", "permutation"])
+@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload)))
 def test_the_ideal_is_never_beaten(kind: str) -> None:
     policies = [{"name": f"ecmp-{m}", "policy": "ecmp", "m": m} for m in (1, 4)]
     experiment = made(workload={"kind": kind, "bytes": 65536}, policies=policies, seeds=3, placement={"rule": "packed"})
     for run in observe(experiment).runs:
         assert run.completion_s > ideal_of(experiment)
         assert run.step_finished_s[0] == sorted(run.step_finished_s[0])
+
+
+@pytest.mark.parametrize("phase", ["incast", "broadcast"])
+def test_a_parameter_server_takes_what_its_own_link_needs(phase: str) -> None:
+    workload = {"kind": "parameter_server", "bytes": 409600, "slices": 1, "phase": phase}
+    run = observe(made(workload=workload, policies=[{"name": "pinned", "policy": "pinned"}])).runs[0]
+    assert run.completion_s == pytest.approx(3 * WIRE_S + LAST_S)
 
 
 def test_a_cut_link_halves_the_rate_until_it_is_mended() -> None:
