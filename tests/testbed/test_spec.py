@@ -69,8 +69,11 @@ def test_a_dumped_spec_is_the_same_experiment(tmp_path: Path) -> None:
     assert load(again) == made
 
 
-@pytest.mark.parametrize("spec", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.name)
-def test_the_experiments_of_the_project_are_valid(spec: Path) -> None:
+OWN = sorted(spec for folder in ("experiments", "examples") for spec in (ROOT / folder).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("spec", OWN, ids=lambda path: path.name)
+def test_the_experiments_and_examples_of_the_project_are_valid(spec: Path) -> None:
     assert load(spec).spec.name == spec.stem
 
 

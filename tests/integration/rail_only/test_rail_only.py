@@ -68,7 +68,7 @@ class Done:
 
 def document(name: str, **changes: Any) -> dict[str, Any]:
     """One of the experiments with half of the data and some keys replaced."""
-    made = yaml.safe_load((ROOT / "experiments" / f"{name}.yaml").read_text())
+    made = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
     made["workload"]["bytes"] = BYTES
     return {**made, **changes}
 
