@@ -10,33 +10,29 @@ It has no part in Ctrl-C: an interrupted run has no result, and all else that it
 """
 
 import argparse
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from emul import FabricError, MininetFabric
 from emul.capture import CaptureError
 from emul.controller import ControllerError
-from emul.flow_dump import ObservedFlow
 from emul.layout import LayoutError
 from emul.ovs import OvsError
 from emul.relays import RelayError
 from emul.rxe import RxeError
 from emul.sandbox import SandboxError
-from netmodel import Circuits, Flow, Link, PortRef, SpecError, Topology, forwarding
+from netmodel import Flow, Link, PortRef, SpecError, Topology, forwarding
 from sdn.steering import Steering
-from sdn.topoopt.relays import RelayPlan
 from testbed import messages
 from testbed.agents import AGENT_ARGV, Agents, R
-from testbed.demands import bytes_by_pair, disjoint_paths
+from testbed.demands import bytes_by_pair
 from testbed.errors import InputError, TestbedError
+from testbed.fabric import Counters, Fabric
 from testbed.observations import (
     HappenedEvent,
     JobRecord,
@@ -49,8 +45,8 @@ from testbed.observations import (
     SeenFlow,
 )
 from testbed.optical import Setting
+from testbed.orders import connect_orders, prepare_orders
 from testbed.path_service import PathService, PathServices, Services, no_services
-from testbed.ports import port_tables
 from testbed.progress import Steps
 from testbed.spec import Event, Experiment, Policy, load
 from testbed.timeline import Timeline, near_event
@@ -72,59 +68,6 @@ _START_DELAY_S = 0.1
 
 _PATIENCE_S = 15.0
 """How much longer than an agent's own limit the runner waits, so that the agent's more precise error wins."""
-
-
-class Counters(Protocol):
-    """The part of `emul.LinkCounters` that is used here: what left by a port, and what its queue dropped."""
-
-    @property
-    def tx_bytes(self) -> int:
-        """Bytes of Ethernet frames."""
-
-    @property
-    def tx_packets(self) -> int:
-        """Frames."""
-
-    @property
-    def dropped(self) -> int:
-        """Frames that the port's queue dropped."""
-
-
-class Fabric(Protocol):
-    """The part of `emul.MininetFabric` that is used here."""
-
-    def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
-        """Start a command on a host."""
-
-    def link_counters(self) -> Mapping[PortRef, Counters]:
-        """Counters of every switch port."""
-
-    def observed_ports(self, switch_name: str) -> Mapping[Flow, int]:
-        """Where the switch has really sent each flow for which it had a choice."""
-
-    def overruns(self) -> Mapping[PortRef, int]:
-        """Packets lost at each switch port for want of CPU."""
-
-    def set_link(self, link: Link, up: bool) -> None:
-        """Cut or mend a link; returns when the routes have followed."""
-
-    def steer(self, steering: Steering | None) -> None:
-        """Put `steering` above the switches' routes; `observed_ports` starts anew."""
-
-    def set_circuits(self, circuits: Circuits, reconfiguration_s: float) -> None:
-        """Set the named optical switches; returns when light goes through."""
-
-    def set_relays(self, plan: RelayPlan) -> None:
-        """Let hosts send and forward for others as planned for the circuits that are set."""
-
-    def check_relays(self, plan: RelayPlan) -> None:
-        """Raises RelayError when a host that should relay does not."""
-
-    def strays(self) -> Mapping[PortRef, int]:
-        """Packets dropped at each switch port because they may not go where they wanted to, since `steer`."""
-
-    def crossing(self, link: Link, within_s: float) -> Sequence[ObservedFlow]:
-        """The flows that have crossed a link in the last `within_s` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +144,9 @@ class Runner:
         self._steer(experiment.steering(policy.name))
         self._set_optically(experiment.setting)
         with self._services(policy, f"{policy.name}-{seed}") as service:
-            crew.tell(self._prepare_orders(experiment, policy, seed, service))
+            crew.tell(prepare_orders(experiment, policy, seed, service))
             prepared = crew.hear(messages.Prepared, limits.start_s)
-            crew.tell(self._connect_orders(prepared))
+            crew.tell(connect_orders(self._experiment, prepared))
             crew.hear(messages.Connected, limits.connect_s + _PATIENCE_S)
             before = self._read(0.0)
             started: dict[int, float] = {}
@@ -300,95 +243,6 @@ class Runner:
         """The links that some event cuts."""
         return list(dict.fromkeys(self._link(event.cut) for event in self._experiment.spec.events if event.cut))
 
-    def _prepare_orders(
-        self, experiment: Experiment, policy: Policy, seed: int, service: PathService | None
-    ) -> dict[int, messages.Prepare]:
-        tables: dict[int, dict[int, list[int]]] = {}
-        if policy.policy == "pinned":
-            moved = [
-                transfer
-                for transfer in experiment.transfers(seed)
-                if experiment.nic_between(transfer.src, transfer.dst) == experiment.nic
-            ]
-            paths = disjoint_paths(experiment.topology, experiment.hosts, moved)
-            tables = port_tables(
-                experiment.topology, experiment.hosts, paths, policy.m, seed, ecmp_hash=experiment.ecmp_hash
-            )
-        return {
-            rank: messages.Prepare(
-                rank=rank - job.first,
-                ranks=job.size,
-                seed=seed,
-                workload=experiment.spec.workload,
-                others=self._other_devices(experiment, policy, rank, seed, service),
-                device=self._device(experiment, policy, rank, tables.get(rank, {}), seed, service),
-            )
-            for job in experiment.jobs
-            for rank in job.ranks
-        }
-
-    def _other_devices(
-        self, experiment: Experiment, policy: Policy, rank: int, seed: int, service: PathService | None
-    ) -> list[messages.OtherDevice]:
-        """The devices for what has a network of its own: nothing to pin there, and nothing to ask a controller for."""
-        job = experiment.job_of(rank)
-        peers = [peer for peer in job.ranks if peer != rank]
-        sending = {peer: experiment.nics_between(rank, peer)[0] for peer in peers}
-        taking = {peer: experiment.nics_between(peer, rank)[1] for peer in peers}
-        plain = self._device(experiment, policy, rank, {}, seed, service)
-        return [
-            messages.OtherDevice(
-                device=plain.model_copy(
-                    update={
-                        "address": experiment.address(rank, nic),
-                        "line_rate_bps": experiment.line_rate_bps(rank, nic),
-                        "policy": "ecmp",
-                        **dict.fromkeys(("controller", "token_file", "job", "elephant_bytes", "assign_wait_s")),
-                    }
-                ),
-                targets=[peer - job.first for peer in peers if sending[peer] == nic],
-                sources=[peer - job.first for peer in peers if taking[peer] == nic],
-            )
-            for nic in sorted({*sending.values(), *taking.values()} - {experiment.nic})
-        ]
-
-    def _device(
-        self,
-        experiment: Experiment,
-        policy: Policy,
-        rank: int,
-        table: Mapping[int, list[int]],
-        seed: int,
-        service: PathService | None,
-    ) -> messages.DeviceConfig:
-        return messages.DeviceConfig(
-            address=experiment.address(rank),
-            backend="verbs" if experiment.spec.fabric == "softroce" else None,
-            lanes=policy.m,
-            policy=_port_policy(policy, table),
-            ports={experiment.address(peer): ports for peer, ports in table.items()} or None,
-            seed=int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]),
-            path_mtu=experiment.spec.path_mtu,
-            line_rate_bps=experiment.line_rate_bps(rank),
-            flowlet_bytes=policy.flowlet_bytes,
-            mice_bytes=policy.mice_bytes,
-            controller=None if service is None else service.address,
-            token_file=None if service is None else str(service.token_file),
-            job=None if service is None else experiment.job_of(rank).name,
-            elephant_bytes=policy.elephant_bytes,
-            assign_wait_s=policy.assign_wait_s,
-        )
-
-    def _connect_orders(self, prepared: Mapping[int, messages.Prepared]) -> dict[int, messages.Connect]:
-        """Every rank gets the handles that its destinations made for it; handles go by ranks within a job."""
-        handles: dict[int, dict[int, str]] = {rank: {} for rank in prepared}
-        for destination, report in prepared.items():
-            first = self._experiment.job_of(destination).first
-            for source, handle in report.handles.items():
-                handles[first + source][destination - first] = handle
-        timeout_s = self._experiment.spec.timeouts.connect_s
-        return {rank: messages.Connect(handles=own, timeout_s=timeout_s) for rank, own in handles.items()}
-
     def _read(self, start_s: float) -> _Reading:
         counters = self._fabric.link_counters()
         return _Reading(time.monotonic() - start_s, counters, sum(self._fabric.overruns().values()))
@@ -480,13 +334,6 @@ class Runner:
             SeenFlow(src=str(flow.src), dst=str(flow.dst), src_port=flow.src_port, dst_port=flow.dst_port, ports=ports)
             for flow, ports in fresh.items()
         ]
-
-
-def _port_policy(policy: Policy, table: Mapping[int, list[int]]) -> messages.PortPolicy:
-    """How a rank's device chooses ports: at random where there is nothing to pin, and where switches steer anyway."""
-    if policy.policy == "source_routing" or policy.policy == "vclos" or (policy.policy == "pinned" and not table):
-        return "ecmp"
-    return policy.policy
 
 
 def host_ports(topology: Topology) -> list[PortRef]:
