@@ -280,8 +280,11 @@ class Device:
         retransmits, timeouts and round trips in seconds; ``messages``: sends and receives that finished, their bytes,
         and how many ``failed``; ``discards``: packets thrown away, by reason; ``qps``,
         ``peers`` and ``connections`` that exist now. With policy ``controller`` also ``controller``: whether the
-        service is ``connected`` and how often it was, ``elephants`` open now, ``announces`` said, ``assigns`` taken,
-        those that were ``stale``, lines of ``nonsense``, events ``dropped`` and lanes ``reverted``.
+        service is ``connected``, since when on time.monotonic()'s clock (``since_s``) and how often it was;
+        ``elephants`` open now; those ``announced`` so far, ``assigned`` ports, begun on random ones (``ecmp_starts``)
+        and ``released``; ``announces`` said, ``assigns`` taken and how many of these were ``pushes``, those that were
+        ``stale``, lines of ``nonsense``, events ``dropped``, lanes ``reverted`` and moves to ports that are
+        ``unbound``, another program's.
         """
         return self._engine.counters()
 

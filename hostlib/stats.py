@@ -25,6 +25,7 @@ _LINK = "/memfd:paralet-stats (deleted)"
 _MAGIC = b"paralet\0"
 _HEADER = struct.Struct("=8sIIQQqIIIIII")
 _DEVICE = struct.Struct("=16s16s16sIIII14Q")
+_CONTROLLER = struct.Struct("=15Q")  # behind the device; an older paralet has none
 _LANE = struct.Struct("=IIII16s16Q")
 _CHECKED_FROM = 16  # the CRC is of everything behind it
 _MOST_BYTES = 2**24  # a hundred thousand lanes
@@ -95,6 +96,41 @@ class Discards:
 
 
 @dataclass(frozen=True, slots=True)
+class Controller:
+    """How a device with policy ``controller`` gets on with the path service."""
+
+    connected: bool
+    since_s: float
+    """When that began, on the machine's monotonic clock."""
+    connections: int
+    """With the service, so far: all but the first are reconnections."""
+    announced: int
+    """Elephants, each once; so in the three fields that follow."""
+    assigned: int
+    """Given ports, in time or later."""
+    ecmp_starts: int
+    """Began to leave on random ports: those given came later, or never."""
+    released: int
+    """Over."""
+    announces: int
+    """Messages, growth and repetition after a reconnection included."""
+    assigns: int
+    """Assignments taken."""
+    pushes: int
+    """Of them those that answered no announcement."""
+    stale: int
+    """Assignments that came too late."""
+    nonsense: int
+    """Messages refused because they made no sense."""
+    dropped: int
+    """Times that the queue to the client's thread had no room."""
+    reverted: int
+    """Lanes that left their assigned port for its round trips or losses."""
+    unbound: int
+    """Moves to ports that another program has."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceSnapshot:
     """A device at one moment."""
 
@@ -119,6 +155,8 @@ class DeviceSnapshot:
     peers: int
     messages: Messages
     discards: Discards
+    controller: Controller | None
+    """None with another policy, and from a process whose paralet did not publish it yet."""
     lanes: tuple[LaneSnapshot, ...]
 
     @property
@@ -186,6 +224,8 @@ def parse(data: bytes) -> DeviceSnapshot:
     (guid, interface, policy, address, udp_port, path_mtu, m, line_rate_bps, connections, peers, *counts) = (
         _DEVICE.unpack_from(data, header_bytes)
     )
+    policy = _text(policy)
+    told = policy == "controller" and device_bytes >= _DEVICE.size + _CONTROLLER.size
     return DeviceSnapshot(
         generation=generation,
         time_s=time_ns / 1e9,
@@ -194,7 +234,7 @@ def parse(data: bytes) -> DeviceSnapshot:
         interface=_text(interface),
         address=str(IPv4Address(address)),
         udp_port=_port(udp_port),
-        policy=_text(policy),
+        policy=policy,
         m=m,
         path_mtu=path_mtu,
         line_rate_bps=line_rate_bps or None,
@@ -202,8 +242,14 @@ def parse(data: bytes) -> DeviceSnapshot:
         peers=peers,
         messages=Messages(*counts[:5]),
         discards=Discards(*counts[5:]),
+        controller=_controller(data, header_bytes + _DEVICE.size) if told else None,
         lanes=tuple(_lane(data, first_lane + index * lane_bytes) for index in range(lanes)),
     )
+
+
+def _controller(data: bytes, offset: int) -> Controller:
+    connected, since_ns, *counts = _CONTROLLER.unpack_from(data, offset)
+    return Controller(bool(connected), since_ns / 1e9, *counts)
 
 
 def _lane(data: bytes, offset: int) -> LaneSnapshot:

@@ -142,7 +142,8 @@ class _Run:
         discards, controller = Counter[str](), Counter[str]()
         for counters in [device.counters() for device in self._devices]:
             discards.update(counters["discards"])
-            controller.update({name: int(count) for name, count in counters.get("controller", {}).items()})
+            counted = {name: int(count) for name, count in counters.get("controller", {}).items() if name != "since_s"}
+            controller.update(counted)
         return messages.Finished(
             finished_s=timings.finished_s,
             step_finished_s=list(timings.step_finished_s),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live counters in Prometheus' text format 0.0.4, as node_exporter's textfile collector reads it."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -19,6 +20,21 @@ _MESSAGES = {
     "receives": "Messages received.",
     "receive_bytes": "Bytes of messages received.",
     "failed": "Sends and receives that failed.",
+}
+_CONTROLLER = {
+    "connections": "Connections with the path service so far.",
+    "announced": "Elephants announced, each once.",
+    "assigned": "Elephants that were given ports.",
+    "ecmp_starts": "Elephants that began to leave on random ports.",
+    "released": "Elephants that are over.",
+    "announces": "Messages that announced elephants.",
+    "assigns": "Assignments taken.",
+    "pushes": "Assignments taken that answered no announcement.",
+    "stale": "Assignments that came too late.",
+    "nonsense": "Messages of the path service refused because they made no sense.",
+    "dropped": "Times that the queue to the client's thread had no room.",
+    "reverted": "Lanes that left their assigned port for its round trips or losses.",
+    "unbound": "Moves to ports that another program has.",
 }
 _LANE_COUNTERS = {
     "tx_bytes": "Payload bytes sent, retransmissions included.",
@@ -62,6 +78,7 @@ class _Families(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._of_devices()
+        yield from self._of_controllers()
         for field, meaning in _LANE_COUNTERS.items():
             counter = CounterMetricFamily(f"paralet_lane_{field}", meaning, labels=_LANE)
             for labels, lane in self._lanes:
@@ -96,4 +113,22 @@ class _Families(Collector):
             counter = CounterMetricFamily(f"paralet_messages_{field}", meaning, labels=_DEVICE)
             for labels, device in self._devices:
                 counter.add_metric(labels, getattr(device.messages, field))
+            yield counter
+
+    def _of_controllers(self) -> Iterator[Metric]:
+        connected = GaugeMetricFamily(
+            "paralet_controller_connected", "1 while the path service is there.", labels=_DEVICE
+        )
+        age = GaugeMetricFamily(
+            "paralet_controller_state_age_seconds", "How long the path service has been there, or away.", labels=_DEVICE
+        )
+        controllers = [(labels, device.controller) for labels, device in self._devices if device.controller]
+        for labels, controller in controllers:
+            connected.add_metric(labels, controller.connected)
+            age.add_metric(labels, max(0.0, time.monotonic() - controller.since_s))
+        yield from (connected, age)
+        for field, meaning in _CONTROLLER.items():
+            counter = CounterMetricFamily(f"paralet_controller_{field}", meaning, labels=_DEVICE)
+            for labels, controller in controllers:
+                counter.add_metric(labels, getattr(controller, field))
             yield counter

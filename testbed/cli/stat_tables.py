@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of `paralet stat`: a row per device and a row per lane, as many as the terminal has room for."""
+"""The tables of `paralet stat`: a row per device, one for those that follow a controller, a row per lane: as many as
+the terminal has room for."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hostlib.stats import EVERY_S, DeviceSnapshot, LaneSnapshot, Process, Survey
+from hostlib.stats import EVERY_S, Controller, DeviceSnapshot, LaneSnapshot, Process, Survey
 from testbed.cli.tables import table
 
 _COMMAND_CHARACTERS = 24
 _OTHER_LINES = 11  # of a picture: headings, empty lines, what was left out
+_CONTROLLER_LINES = 4  # more, where there is a table of them
 _EVERYTHING = 10_000
 
 
@@ -40,6 +42,15 @@ class _DeviceRow:
     process: Process
     device: DeviceSnapshot
     rates: _Rates
+
+
+@dataclass(frozen=True, slots=True)
+class _ControllerRow:
+    number: int
+    """Of the device."""
+    controller: Controller
+    age_s: float
+    """How long the service has been there, or away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,20 @@ _DEVICES: tuple[_Column[_DeviceRow], ...] = (
     _Column("failed", lambda row: f"{row.device.messages.failed:,}", spare=1),
     _Column("discards", lambda row: f"{_discards(row.device):,}", spare=4),
 )
+_CONTROLLERS: tuple[_Column[_ControllerRow], ...] = (
+    _Column("#", lambda row: str(row.number)),
+    _Column("path service", lambda row: "connected" if row.controller.connected else "away", right=False),
+    _Column("for", lambda row: f"{row.age_s:,.1f} s"),
+    _Column("reconnects", lambda row: f"{max(0, row.controller.connections - 1):,}", spare=1),
+    _Column("elephants", lambda row: f"{row.controller.announced:,}"),
+    _Column("assigned", lambda row: f"{row.controller.assigned:,}"),
+    _Column("on ECMP first", lambda row: f"{row.controller.ecmp_starts:,}"),
+    _Column("over", lambda row: f"{row.controller.released:,}", spare=3),
+    _Column("pushes", lambda row: f"{row.controller.pushes:,}", spare=4),
+    _Column("reverted", lambda row: f"{row.controller.reverted:,}"),
+    _Column("refused", lambda row: f"{row.controller.nonsense:,}", spare=2),
+    _Column("stale", lambda row: f"{row.controller.stale:,}", spare=5),
+)
 _LANES: tuple[_Column[_LaneRow], ...] = (
     _Column("#", lambda row: str(row.number)),
     _Column("peer", lambda row: row.lane.peer, right=False),
@@ -120,7 +145,7 @@ class Picture:
         self.looks = 0
 
     def take(self, look: Survey, now_s: float) -> None:
-        """From now on `look` is the last; `now_s` is the time of any clock that does not jump."""
+        """From now on `look` is the last; `now_s` is the time by the machine's monotonic clock."""
         self._before = self._now if self.looks else None
         self._now, self._interval_s, self._taken_s = look, now_s - self._taken_s, now_s
         self.looks += 1
@@ -128,16 +153,25 @@ class Picture:
     def draw(self) -> RenderableType:
         """Devices, then lanes, in order of their names; where there is no room for all lanes, the busiest."""
         devices, lanes = self._rows()
+        controllers = any(row.device.controller for row in devices)
         room = self._console.size.height - _OTHER_LINES if self._console.is_terminal else _EVERYTHING
-        shown_devices = devices[: max(1, room // 2)]
-        shown_lanes = self._busiest(lanes, max(1, room - len(shown_devices)))
+        room -= _CONTROLLER_LINES if controllers else 0
+        shown_devices = devices[: max(1, room // (3 if controllers else 2))]
+        shown_controllers = [
+            _ControllerRow(row.number, row.device.controller, max(0.0, self._taken_s - row.device.controller.since_s))
+            for row in shown_devices
+            if row.device.controller
+        ]
+        shown_lanes = self._busiest(lanes, max(1, room - len(shown_devices) - len(shown_controllers)))
         parts: list[RenderableType] = [
             Text(
                 f"{_some(len(devices), 'device')}, {_some(len(lanes), 'lane')}, {datetime.now():%H:%M:%S}", style="bold"
             ),
             self._table(_DEVICES if len(devices) > 1 else _DEVICES[1:], shown_devices),
-            self._table(_LANES if len(devices) > 1 else _LANES[1:], shown_lanes),
         ]
+        if controllers:
+            parts.append(self._table(_CONTROLLERS if len(devices) > 1 else _CONTROLLERS[1:], shown_controllers))
+        parts.append(self._table(_LANES if len(devices) > 1 else _LANES[1:], shown_lanes))
         if left_out := len(devices) - len(shown_devices):
             parts.append(Text(f"and {_some(left_out, 'more device')}: enlarge the terminal, name PIDs, or use --json"))
         if left_out := len(lanes) - len(shown_lanes):

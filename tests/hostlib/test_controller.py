@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hostlib import Device, DeviceError, Faults
+from hostlib import Device, DeviceError, Faults, stats
 
 from .conftest import PATIENCE_S, A, B, Pair, join
 from .path_service import TOKEN, Message, PathService, eventually
@@ -54,6 +55,14 @@ def make(service: PathService) -> Iterator[Callable[..., Pair]]:
 def state(pair: Pair) -> dict[str, Any]:
     counters: dict[str, Any] = pair.one.counters()["controller"]
     return counters
+
+
+def told(pair: Pair) -> dict[str, Any]:
+    """The live counters that others see of the same."""
+    (process,) = stats.survey([os.getpid()]).processes
+    (seen,) = [device.controller for device in process.devices if device.address == A]
+    assert seen is not None
+    return {**asdict(seen), "elephants": seen.announced - seen.released}
 
 
 def ports(pair: Pair) -> list[int]:
@@ -130,7 +139,14 @@ def test_an_elephant_is_announced_gets_its_ports_and_is_released(
     assert pair.exchange(data) == data
     assert service.heard("announce", 2)[1]["id"] != announce["id"]
     service.heard("release", 2)
-    assert state(pair) | {"assigns": 2, "elephants": 0, "reverted": 0, "nonsense": 0, "stale": 0} == state(pair)
+    counted = state(pair)
+    assert counted | {"assigns": 2, "pushes": 0, "elephants": 0, "reverted": 0, "nonsense": 0, "stale": 0} == counted
+    assert counted | {"announced": 2, "assigned": 2, "released": 2} == counted
+    assert counted["ecmp_starts"] == 1  # the second found its ports in place
+    assert counted["connected"]
+    assert counted["since_s"] <= time.monotonic()
+    # Others see the same.
+    eventually(lambda: told(pair) == counted, lambda: f"told {told(pair)}, not {counted}")
 
 
 def test_mice_are_not_announced_and_small_messages_in_a_row_are(

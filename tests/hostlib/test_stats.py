@@ -189,14 +189,21 @@ def with_checksum(body: bytes) -> bytes:
     return struct.pack("=8sII", b"paralet\0", 1, zlib.crc32(body)) + body
 
 
-def snapshot(lanes: int = 2, pid: int = 0, interface: bytes = b"eth0", longer: int = 0) -> bytes:
+def snapshot(
+    lanes: int = 2,
+    pid: int = 0,
+    interface: bytes = b"eth0",
+    longer: int = 0,
+    policy: bytes = b"ecmp",
+    controller: bytes = struct.pack("=15Q", *range(1, 16)),
+) -> bytes:
     """As docs/live-counters.md describes it; records `longer` than version 1's."""
-    header, device, lane = 64 + longer, 176 + longer, 160 + longer
+    header, device, lane = 64 + longer, 176 + len(controller) + longer, 160 + longer
     tail = bytes(longer)
     total = header + device + lanes * lane
     body = struct.pack("=QQqIIIIII", total, 7, 5_000_000_000, pid, header, device, lane, lanes, 0) + tail
-    body += struct.pack("=16s16s16s", bytes(range(16)), interface, b"ecmp")
-    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + tail
+    body += struct.pack("=16s16s16s", bytes(range(16)), interface, policy)
+    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + controller + tail
     for index in range(lanes):
         body += struct.pack("=IIII16s16Q", 0x0A000002, index, 77, 50_000 + index, b"socket", 2500, *range(1, 16)) + tail
     return with_checksum(body)
@@ -216,6 +223,15 @@ def test_snapshots_as_documented_are_read(longer: int) -> None:
     lane = seen.lanes[2]
     assert (lane.qpn, lane.port_method, lane.window, lane.rtt_s, lane.min_rtt_s) == (77, "socket", 2.5, 1e-9, 2e-9)
     assert list(asdict(lane).values())[8:] == list(range(3, 16))
+
+
+@pytest.mark.parametrize("longer", [0, 8])
+def test_a_device_with_a_controller_tells_of_it(longer: int) -> None:
+    seen = stats.parse(snapshot(policy=b"controller", longer=longer)).controller
+    assert seen is not None
+    assert list(asdict(seen).values()) == [True, 2e-9, *range(3, 16)]
+    assert stats.parse(snapshot(longer=longer)).controller is None
+    assert stats.parse(snapshot(policy=b"controller", controller=b"")).controller is None  # of an older paralet
 
 
 def test_every_mistake_is_one_sentence() -> None:
@@ -283,7 +299,7 @@ def impostor(content: bytes, size: int | None = None) -> Iterator[None]:
     ("content", "size", "sentence"),
     [
         (b"nonsense", None, "less than the 64 of a header"),
-        (snapshot()[:-20], None, "claims 560 bytes and has 540"),
+        (snapshot()[:-20], None, "claims 680 bytes and has 660"),
         (b"", 2**40, "is larger than any that is read"),
     ],
 )

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from hostlib import Device, stats
-from hostlib.stats import DeviceSnapshot, Discards, LaneSnapshot, Messages, Process, Survey
+from hostlib.stats import Controller, DeviceSnapshot, Discards, LaneSnapshot, Messages, Process, Survey
 from testbed.cli import main
 from testbed.cli.stat_prometheus import exposition
 from testbed.cli.stat_tables import Picture
@@ -65,9 +65,13 @@ def device(*lanes: LaneSnapshot, time_s: float = 0.0, address: str = "10.0.0.1",
         "peers": 1,
         "messages": Messages(1, 2, 3, 4, 5),
         "discards": Discards(1, 2, 3, 4, 5, 6),
+        "controller": None,
     }
     known = {"time_s": time_s, "guid": address, "address": address, "lanes": lanes}
     return DeviceSnapshot(**{**plain, **known, **changes})
+
+
+CONTROLLER = Controller(True, 97.5, *range(2, 15))
 
 
 def look(*devices: DeviceSnapshot) -> Survey:
@@ -135,11 +139,29 @@ def test_devices_and_lanes_are_in_order() -> None:
     assert [row["device"] for row in rows(lines, "policy")] == ["eth0 10.0.0.1", "eth0 10.0.0.3:40000"]
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 16), (120, 60), (250, 14)])
-def test_it_fits_the_terminal_and_keeps_the_busiest(width: int, height: int) -> None:
+def test_devices_that_follow_a_controller_say_how_they_get_on_with_it() -> None:
+    away = replace(CONTROLLER, connected=False, since_s=99.0, connections=0)
+    plain, one, other = (
+        device(lane(0), address=f"10.0.0.{number}", controller=controller)
+        for number, controller in ((1, None), (2, CONTROLLER), (3, away))
+    )
+    shown = rows(drawn((look(plain, one, other), 100.0)), "path service")
+    assert [(row["#"], row["path service"], row["for"], row["reconnects"]) for row in shown] == [
+        ("2", "connected", "2.5 s", "1"),
+        ("3", "away", "1.0 s", "0"),
+    ]
+    counted = ("elephants", "assigned", "on ECMP first", "over", "pushes", "stale", "refused", "reverted")
+    assert [shown[0][column] for column in counted] == ["3", "4", "5", "6", "9", "10", "11", "13"]
+    assert "path service" not in "\n".join(drawn((look(plain), 100.0)))
+
+
+@pytest.mark.parametrize("controller", [None, CONTROLLER])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 18), (120, 60), (250, 19)])
+def test_it_fits_the_terminal_and_keeps_the_busiest(width: int, height: int, controller: Controller | None) -> None:
     def at(turn: int) -> Survey:
         lanes = [lane(number, turn * number * 1_000_000) for number in range(64)]
-        return look(device(*lanes, time_s=turn), device(lane(0), address="10.0.0.7", time_s=turn))
+        one = device(*lanes, time_s=turn, controller=controller)
+        return look(one, device(lane(0), address="10.0.0.7", time_s=turn))
 
     lines = drawn((at(0), 0.0), (at(1), 1.0), width=width, height=height)
     assert len(lines) <= height
@@ -188,8 +210,19 @@ def test_the_exposition_has_every_counter_of_every_lane() -> None:
     assert [s.value for s in of_device if s.name == "paralet_messages_send_bytes_total"] == [2]
 
 
+def test_the_exposition_has_every_counter_of_the_controller() -> None:
+    text = exposition(look(device(controller=CONTROLLER), device(address="10.0.0.2")).processes)
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for field in Controller.__slots__[2:]:
+        (sample,) = families[f"paralet_controller_{field}"].samples
+        assert (sample.labels["device"], sample.value) == ("10.0.0.1:4791", getattr(CONTROLLER, field))
+    assert [sample.value for sample in families["paralet_controller_connected"].samples] == [1]
+    (age,) = families["paralet_controller_state_age_seconds"].samples
+    assert 0 <= age.value <= time.monotonic()
+
+
 def test_every_family_says_what_it_is() -> None:
-    text = exposition(look(device(lane(0))).processes)
+    text = exposition(look(device(lane(0), controller=CONTROLLER)).processes)
     told = Counter(tuple(line.split()[1:3]) for line in text.splitlines() if line.startswith("#"))
     names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
     assert names

@@ -302,10 +302,16 @@ controller::Options controller_options(const py::dict& given) {
 py::dict controller_row(const ControllerCounters& c) {
   py::dict row;
   row["connected"] = c.connected;
+  row["since_s"] = to_seconds(c.since);
   row["connections"] = c.connections;
   row["elephants"] = c.elephants;
+  row["announced"] = c.announced;
+  row["assigned"] = c.assigned;
+  row["ecmp_starts"] = c.ecmp_starts;
+  row["released"] = c.released;
   row["announces"] = c.announces;
   row["assigns"] = c.assigns;
+  row["pushes"] = c.pushes;
   row["stale"] = c.stale;
   row["nonsense"] = c.nonsense;
   row["dropped"] = c.dropped;

@@ -36,7 +36,8 @@ Client::Client(const Options& options, Hello hello, Link& link, std::function<vo
       link_(link),
       wake_(std::move(wake)),
       session_(std::move(hello), options.job),
-      backoff_(options.reconnect_least, options.reconnect_most, random_u32()) {
+      backoff_(options.reconnect_least, options.reconnect_most, random_u32()),
+      turned_at_(now()) {
   if (!options_.log) options_.log = to_standard_error;
   thread_ = std::thread([this] { run(); });
 }
@@ -72,7 +73,7 @@ void Client::run() {
     }
   }
   socket_.reset();
-  connected_ = false;
+  set_connected(false, now());
 }
 
 // -- the connection -----------------------------------------------------------------------------------------------
@@ -124,8 +125,9 @@ void Client::on_readable(Nanos now) {
       return;
     }
     if (!complaint.empty()) complain(complaint);
-    if (session_.welcome() && !connected_.exchange(true)) {
+    if (session_.welcome() && !connected_) {
       connections_.fetch_add(1, std::memory_order_relaxed);
+      set_connected(true, now);
     }
     begin = end + 1;
   }
@@ -140,12 +142,16 @@ void Client::drop(const std::string& why, Nanos now) {
   socket_.reset();
   in_.clear();
   out_.clear();
-  connected_ = false;
+  set_connected(false, now);
   session_.on_disconnected();
   attempt_at_ = now + backoff_.next();
   if (!std::exchange(lost_told_, true)) {
     options_.log("no path service at " + options_.service + ", lanes take ECMP until it answers: " + why);
   }
+}
+
+void Client::set_connected(bool connected, Nanos now) {
+  if (connected_.exchange(connected) != connected) turned_at_.store(now, std::memory_order_relaxed);
 }
 
 void Client::flush() {
@@ -221,6 +227,8 @@ void Client::share() {
   const SessionCounters& c = session_.counters();
   announces_.store(c.announces, std::memory_order_relaxed);
   assigns_.store(c.assigns, std::memory_order_relaxed);
+  pushes_.store(c.pushes, std::memory_order_relaxed);
+  assigned_.store(c.assigned, std::memory_order_relaxed);
   stale_.store(c.stale, std::memory_order_relaxed);
   nonsense_.store(c.nonsense, std::memory_order_relaxed);
   if (auto changes = session_.take_changes()) {
@@ -238,9 +246,12 @@ void Client::complain(const std::string& what) {
 
 ClientCounters Client::counters() const {
   return {.connected = connected_.load(),
+          .since = turned_at_.load(std::memory_order_relaxed),
           .connections = connections_.load(std::memory_order_relaxed),
           .announces = announces_.load(std::memory_order_relaxed),
           .assigns = assigns_.load(std::memory_order_relaxed),
+          .pushes = pushes_.load(std::memory_order_relaxed),
+          .assigned = assigned_.load(std::memory_order_relaxed),
           .stale = stale_.load(std::memory_order_relaxed),
           .nonsense = nonsense_.load(std::memory_order_relaxed)};
 }

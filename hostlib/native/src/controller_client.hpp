@@ -35,9 +35,12 @@ class Backoff {
 
 struct ClientCounters {
   bool connected = false;
+  Nanos since = 0;  ///< when that began
   std::uint64_t connections = 0;
   std::uint64_t announces = 0;
   std::uint64_t assigns = 0;
+  std::uint64_t pushes = 0;
+  std::uint64_t assigned = 0;
   std::uint64_t stale = 0;
   std::uint64_t nonsense = 0;
 };
@@ -66,6 +69,7 @@ class Client {
   void flush();
   [[nodiscard]] Nanos ping_at() const;
   void drop(const std::string& why, Nanos now);
+  void set_connected(bool connected, Nanos now);
   void share();
   void complain(const std::string& what);
   [[nodiscard]] Nanos deadline() const;
@@ -96,9 +100,12 @@ class Client {
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> connected_{false};
+  std::atomic<Nanos> turned_at_{0};  ///< when `connected_` began to be what it is
   std::atomic<std::uint64_t> connections_{0};
   std::atomic<std::uint64_t> announces_{0};
   std::atomic<std::uint64_t> assigns_{0};
+  std::atomic<std::uint64_t> pushes_{0};
+  std::atomic<std::uint64_t> assigned_{0};
   std::atomic<std::uint64_t> stale_{0};
   std::atomic<std::uint64_t> nonsense_{0};
   std::thread thread_;

@@ -49,6 +49,9 @@ class Elephants {
   /// The open elephant to a peer, 0 when there is none.
   [[nodiscard]] std::uint64_t open(PeerName peer) const;
   [[nodiscard]] std::size_t open() const { return open_; }
+  /// Elephants announced so far, each once, and those of them that are over.
+  [[nodiscard]] std::uint64_t announced() const { return next_id_ - 1; }
+  [[nodiscard]] std::uint64_t released() const { return announced() - open_; }
   /// Events for which there was no room. What they were about is said later or stays on ECMP.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
 

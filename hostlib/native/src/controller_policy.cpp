@@ -120,7 +120,7 @@ bool ControllerPolicy::take() {
   assignments_ = fresh;
   if (all_changed_) {  // nothing of what was said holds any longer
     for (auto& [peer, state] : peers_) {
-      state.hold_until = 0;
+      end_wait(peer, state);
       limit(state, 0);
     }
   }
@@ -130,7 +130,7 @@ bool ControllerPolicy::take() {
     const auto known = peers_.find(peer);
     if (known == peers_.end() && given.rate_bps == 0) continue;
     PeerState& state = peers_[peer];
-    state.hold_until = 0;
+    end_wait(peer, state);
     limit(state, given.rate_bps);
   }
   return true;
@@ -158,7 +158,15 @@ void ControllerPolicy::limit(PeerState& state, double rate_bps) {
 
 void ControllerPolicy::started(PeerName peer, std::uint64_t bytes, Nanos now) {
   if (!elephants_.started(peer, bytes, now)) return;
-  if (options_.assign_wait > 0 && assignments_->connected) peers_[peer].hold_until = now + options_.assign_wait;
+  if (options_.assign_wait > 0 && assignments_->connected) {
+    peers_[peer].hold_until = now + options_.assign_wait;
+  } else if (paths(peer) == nullptr) {
+    ++ecmp_starts_;
+  }
+}
+
+void ControllerPolicy::end_wait(PeerName peer, PeerState& state) {
+  if (std::exchange(state.hold_until, 0) != 0 && paths(peer) == nullptr) ++ecmp_starts_;
 }
 
 bool ControllerPolicy::may_send(PeerName peer, Nanos now) {
@@ -169,6 +177,7 @@ bool ControllerPolicy::may_send(PeerName peer, Nanos now) {
     restrained_until_ = std::min(restrained_until_, state.hold_until);
     return false;
   }
+  end_wait(peer, state);
   if (!state.pacer || state.pacer->ready(now)) return true;
   restrained_until_ = std::min(restrained_until_, state.pacer->ready_at());
   return false;
@@ -197,9 +206,15 @@ void ControllerPolicy::tick(Nanos now) {
 ControllerCounters ControllerPolicy::counters() const {
   const controller::ClientCounters client = client_.counters();
   return {.connected = client.connected,
+          .since = client.since,
           .connections = client.connections,
+          .announced = elephants_.announced(),
+          .assigned = client.assigned,
+          .ecmp_starts = ecmp_starts_,
+          .released = elephants_.released(),
           .announces = client.announces,
           .assigns = client.assigns,
+          .pushes = client.pushes,
           .stale = client.stale,
           .nonsense = client.nonsense,
           .dropped = elephants_.dropped(),

@@ -23,15 +23,23 @@ namespace paralet {
 
 struct ControllerCounters {
   bool connected = false;
+  Nanos since = 0;                ///< when that began
   std::uint64_t connections = 0;  ///< with the service, so far
-  std::uint64_t announces = 0;    ///< messages, growth and repetition after a reconnect included
-  std::uint64_t assigns = 0;      ///< taken
-  std::uint64_t stale = 0;        ///< assignments that came too late
-  std::uint64_t nonsense = 0;     ///< what made no sense
-  std::uint64_t dropped = 0;      ///< times that the queue to the client had no room
-  std::uint64_t reverted = 0;     ///< lanes that left their assigned port by themselves
-  std::uint64_t unbound = 0;      ///< moves to ports that another program has
-  std::size_t elephants = 0;      ///< open now
+  // Elephants, each counted once.
+  std::uint64_t announced = 0;
+  std::uint64_t assigned = 0;     ///< of those announced: given ports, in time or later
+  std::uint64_t ecmp_starts = 0;  ///< began to leave on random ports: those given came later, or never
+  std::uint64_t released = 0;     ///< over
+  // What was said.
+  std::uint64_t announces = 0;  ///< messages, growth and repetition after a reconnect included
+  std::uint64_t assigns = 0;    ///< taken
+  std::uint64_t pushes = 0;     ///< of them those that answered no announcement
+  std::uint64_t stale = 0;      ///< assignments that came too late
+  std::uint64_t nonsense = 0;   ///< what made no sense
+  std::uint64_t dropped = 0;    ///< times that the queue to the client had no room
+  std::uint64_t reverted = 0;   ///< lanes that left their assigned port by themselves
+  std::uint64_t unbound = 0;    ///< moves to ports that another program has
+  std::size_t elephants = 0;    ///< open now
 };
 
 class ControllerPolicy final : public PathPolicy {
@@ -97,6 +105,8 @@ class ControllerPolicy final : public PathPolicy {
   };
 
   [[nodiscard]] const controller::PeerPaths* paths(PeerName peer) const;
+  /// An elephant has waited long enough.
+  void end_wait(PeerName peer, PeerState& state);
   LaneState& lane_state(PeerName peer, unsigned lane);
   [[nodiscard]] bool has_left(PeerName peer, unsigned lane, std::uint64_t serial) const;
   void limit(PeerState& state, double rate_bps);
@@ -115,6 +125,7 @@ class ControllerPolicy final : public PathPolicy {
   Nanos restrained_until_ = kNever;
   std::uint64_t reverted_ = 0;
   std::uint64_t unbound_ = 0;
+  std::uint64_t ecmp_starts_ = 0;
   controller::Client client_;  // last: it goes first
 };
 

@@ -22,6 +22,7 @@ void Session::on_event(const Event& event, std::string& out) {
                  [&](const Announce& a) {
                    const auto [found, fresh] = open_.try_emplace(a.id);
                    found->second.announce = a;
+                   found->second.answered = false;
                    if (fresh) elephants_[a.peer] = a.id;
                    announce(found->second, out);
                  },
@@ -132,10 +133,13 @@ void Session::assign(const Assign& a) {
   generation_ = a.generation;
   ++counters_.assigns;
   if (a.id) {
-    open_.at(*a.id).answered = true;
-    set(open_.at(*a.id).announce.peer, {.ports = a.ports, .rate_bps = a.rate_bps, .answers = *a.id}, a.cut);
+    Elephant& elephant = open_.at(*a.id);
+    if (std::exchange(elephant.answered, true)) ++counters_.pushes;
+    if (!a.ports.empty() && !std::exchange(elephant.assigned, true)) ++counters_.assigned;
+    set(elephant.announce.peer, {.ports = a.ports, .rate_bps = a.rate_bps, .answers = *a.id}, a.cut);
     return;
   }
+  ++counters_.pushes;
   given_[a.peer] = {.ports = a.ports, .rate_bps = a.rate_bps};
   if (a.ports.empty()) given_.erase(a.peer);
   if (!elephants_.contains(a.peer)) set(a.peer, {.ports = a.ports, .rate_bps = a.rate_bps}, a.cut);

@@ -21,6 +21,8 @@ namespace paralet::controller {
 struct SessionCounters {
   std::uint64_t announces = 0;  ///< lines that announced, growth and repetition included
   std::uint64_t assigns = 0;    ///< assignments taken
+  std::uint64_t pushes = 0;     ///< of them those that answered no announcement
+  std::uint64_t assigned = 0;   ///< elephants that were given ports, each once
   std::uint64_t stale = 0;      ///< of an older generation, or for an elephant that had ended
   std::uint64_t nonsense = 0;   ///< lines that make no sense
 };
@@ -54,6 +56,7 @@ class Session {
   struct Elephant {
     Announce announce;
     bool answered = false;
+    bool assigned = false;  ///< has been given ports, by this connection or one before
   };
   struct Given {
     std::vector<std::uint16_t> ports;

@@ -60,6 +60,22 @@ struct DeviceRecord {
   std::uint64_t wrong_source;
   std::uint64_t send_errors;
   std::uint64_t injected;
+  // Of policy `controller`, else zeros.
+  std::uint64_t connected;
+  std::uint64_t since_ns;
+  std::uint64_t service_connections;
+  std::uint64_t announced;
+  std::uint64_t assigned;
+  std::uint64_t ecmp_starts;
+  std::uint64_t released;
+  std::uint64_t announces;
+  std::uint64_t assigns;
+  std::uint64_t pushes;
+  std::uint64_t stale;
+  std::uint64_t nonsense;
+  std::uint64_t dropped;
+  std::uint64_t reverted;
+  std::uint64_t unbound;
 };
 
 struct LaneRecord {
@@ -88,7 +104,7 @@ struct LaneRecord {
 
 // The sizes that docs/live-counters.md promises, and no padding whose bytes would be left to chance.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
-static_assert(sizeof(DeviceRecord) == 176 && std::has_unique_object_representations_v<DeviceRecord>);
+static_assert(sizeof(DeviceRecord) == 296 && std::has_unique_object_representations_v<DeviceRecord>);
 static_assert(sizeof(LaneRecord) == 160 && std::has_unique_object_representations_v<LaneRecord>);
 
 constexpr std::array<char, 8> kMagic{'p', 'a', 'r', 'a', 'l', 'e', 't', '\0'};
@@ -131,6 +147,7 @@ LaneRecord record(const LaneCounters& lane) {
 }
 
 DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters) {
+  const ControllerCounters controller = counters.controller.value_or(ControllerCounters{});
   return {.guid = device.guid,
           .interface = text(device.interface),
           .policy = text(device.policy),
@@ -151,7 +168,22 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
           .unknown_qp = counters.discards.unknown_qp,
           .wrong_source = counters.discards.wrong_source,
           .send_errors = counters.discards.send_errors,
-          .injected = counters.discards.injected};
+          .injected = counters.discards.injected,
+          .connected = controller.connected ? 1U : 0U,
+          .since_ns = nanoseconds(controller.since),
+          .service_connections = controller.connections,
+          .announced = controller.announced,
+          .assigned = controller.assigned,
+          .ecmp_starts = controller.ecmp_starts,
+          .released = controller.released,
+          .announces = controller.announces,
+          .assigns = controller.assigns,
+          .pushes = controller.pushes,
+          .stale = controller.stale,
+          .nonsense = controller.nonsense,
+          .dropped = controller.dropped,
+          .reverted = controller.reverted,
+          .unbound = controller.unbound};
 }
 
 FileDescriptor open_file() {

@@ -193,13 +193,20 @@ TEST_CASE("controller: a new elephant waits for its ports, and no longer than it
   CHECK(!host.policy->may_send(kPeer, t));
   CHECK(host.policy->may_send(kOther, t));
   CHECK(host.policy->deadline() == t + 100 * kSecond);
-  CHECK(host.policy->may_send(kPeer, t + 100 * kSecond));
-  SUBCASE("answered") { service.assign(kPeer, kPorts, {{"id", service.hear()["id"]}}); }
+  CHECK(host.policy->counters().ecmp_starts == 1);  // the other's
+  std::uint64_t starts = 2;
+  SUBCASE("answered") {
+    service.assign(kPeer, kPorts, {{"id", service.hear()["id"]}});
+    starts = 1;
+  }
+  SUBCASE("not answered in time") { CHECK(host.policy->may_send(kPeer, t + 100 * kSecond)); }
   SUBCASE("answered with ECMP") { service.assign(kPeer, {}, {{"id", service.hear()["id"]}}); }
   SUBCASE("abandoned") { service.hang_up(); }
   host.until([&] { return host.policy->may_send(kPeer, t); });
   host.policy->begin_round();
   CHECK(host.policy->deadline() == kNever);
+  CHECK(host.policy->counters().ecmp_starts == starts);
+  CHECK(host.policy->counters().announced == 2);
 }
 
 TEST_CASE("controller: what leaves in the long run is the rate, headers included") {

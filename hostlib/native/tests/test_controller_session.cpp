@@ -122,6 +122,30 @@ TEST_CASE("an elephant's own assignment, one without an elephant, and who wins")
   CHECK(talk.ports(kPeer).empty());
 }
 
+TEST_CASE("elephants with ports are counted once each, and pushes are what answers nothing") {
+  Talk talk;
+  talk.welcome();
+  const auto counted = [&](std::uint64_t assigned, std::uint64_t pushes) {
+    CHECK(talk.session.counters().assigned == assigned);
+    CHECK(talk.session.counters().pushes == pushes);
+  };
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  talk.assign(kPeer, {}, 1);  // no path for it
+  counted(0, 0);
+  talk.assign(kPeer, kPorts, 1);
+  counted(1, 1);
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 20});
+  talk.assign(kPeer, kPorts, 1);  // answers that it has grown
+  counted(1, 1);
+  talk.assign(kOther, kMore);
+  counted(1, 2);
+  talk.lose();
+  talk.welcome();
+  talk.assign(kPeer, kPorts, 1);  // the same elephant, of another connection
+  counted(1, 2);
+  CHECK(talk.session.counters().assigns == 5);
+}
+
 TEST_CASE("a path that was cut is known as such, until the next word of a cut") {
   Talk talk;
   talk.welcome();

@@ -23,7 +23,7 @@ namespace {
 using test::Bytes;
 
 constexpr std::size_t kHeader = 64;
-constexpr std::size_t kDevice = 176;
+constexpr std::size_t kDevice = 296;
 constexpr std::size_t kLane = 160;
 
 template <typename Number>
@@ -159,6 +159,35 @@ TEST_CASE("a snapshot has every counter where the documentation says") {
     CHECK(text_at(bytes, row + 16) == "modify_qp");
     for (unsigned n = 0; n < 16; ++n) CHECK(at<std::uint64_t>(bytes, row + 32 + std::size_t{8} * n) == i + 1000 * n);
   }
+}
+
+TEST_CASE("the controller's counters follow the device's, zeros with another policy") {
+  constexpr std::size_t kController = kHeader + 176;
+  LiveCounters live(identity());
+  DeviceCounters with = counters(1);
+  live.publish(kSecond, with);
+  const auto none = whole(open_by_name(live));
+  REQUIRE(none);
+  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*none, kController + std::size_t{8} * n) == 0);
+  with.controller = {.connected = true,
+                     .since = 2,
+                     .connections = 3,
+                     .announced = 4,
+                     .assigned = 5,
+                     .ecmp_starts = 6,
+                     .released = 7,
+                     .announces = 8,
+                     .assigns = 9,
+                     .pushes = 10,
+                     .stale = 11,
+                     .nonsense = 12,
+                     .dropped = 13,
+                     .reverted = 14,
+                     .unbound = 15};
+  live.publish(2 * kSecond, with);
+  const auto all = whole(open_by_name(live));
+  REQUIRE(all);
+  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*all, kController + std::size_t{8} * n) == n + 1);
 }
 
 TEST_CASE("only what changed is written") {
