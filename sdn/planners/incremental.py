@@ -10,7 +10,6 @@ Anything else, unequal demands or links of several rates, is kept by single move
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -24,6 +23,8 @@ from sdn.planners.optimal import optimal
 _TRIES = 4  # chains of which the shortest is taken
 _Way: TypeAlias = tuple[int, int, int]  # spine, up and down
 _Moved: TypeAlias = tuple[int, int, int, int]  # the number of a route, and its way now
+_Item: TypeAlias = tuple[int, int, float, int, int, int | None]
+"""Source, destination, demand, job, phase, and the number in the state: None within a ToR or without a path."""
 _EFFORT = 2_000  # paths that one change may look at where chains do not apply
 
 
@@ -37,14 +38,16 @@ class Route(NamedTuple):
     down: int
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What an arrival or a departure did."""
 
     route: Route | None
     """The route of the commodity that arrived."""
     moved: tuple[Route, ...]
     """The new routes of others that made room."""
+
+
+_NOTHING_MOVED = Change(None, ())
 
 
 class Incremental:
@@ -83,45 +86,44 @@ class Incremental:
 
     def arrive(self, src: int, dst: int, demand: float = 1.0, job: int = 0, phase: int = 0) -> Change:
         """Plans one more commodity, from NIC `src` to NIC `dst`. Raises ValueError for what `Commodities` refuses."""
-        if not (0 <= src < len(self._tor) and 0 <= dst < len(self._tor)) or src == dst:
+        tor = self._tor
+        if not (0 <= src < len(tor) and 0 <= dst < len(tor)) or src == dst:
             raise ValueError(f"a commodity needs two different NICs of 0..{self._fabric.nics - 1}, not {src} and {dst}")
-        if not 0 < demand < float("inf"):
-            raise ValueError(f"the demand {demand} is not above 0, or not finite")
-        if self._demands.setdefault(demand, 0) == 0 and len(self._demands) > 1 and isinstance(self._state, _Chains):
-            self._restart(_Moves(self._fabric))
+        if demand not in self._demands:
+            self._begin_demand(demand)
         self._demands[demand] += 1
         commodity = self._next
         self._next += 1
-        tors = self._tor[src], self._tor[dst]
-        placed = None if tors[0] == tors[1] else self._state.arrive(*tors, demand, self.max_reroutes)
+        here, there = tor[src], tor[dst]
+        placed = None if here == there else self._state.arrive(here, there, demand, self.max_reroutes)
         if placed is None:
-            self._items[commodity] = _Item(src, dst, demand, job, phase)
-            return Change(Route(commodity, LOCAL if tors[0] == tors[1] else UNREACHABLE, -1, -1), ())
-        edge, route, moved = placed
-        self._items[commodity] = _Item(src, dst, demand, job, phase, edge)
+            self._items[commodity] = src, dst, demand, job, phase, None
+            return Change(Route(commodity, LOCAL if here == there else UNREACHABLE, -1, -1), ())
+        edge, (spine, up, down), moved = placed
+        self._items[commodity] = src, dst, demand, job, phase, edge
         self._owner[edge] = commodity
-        return Change(Route(commodity, *route), self._of_owners(moved))
+        return Change(Route(commodity, spine, up, down), self._of_owners(moved) if moved else ())
 
     def depart(self, commodity: int) -> Change:
         """Takes a commodity out. Raises KeyError for one that is not there."""
         try:
-            item = self._items.pop(commodity)
+            _, _, demand, _, _, edge = self._items.pop(commodity)
         except KeyError:
             raise KeyError(f"there is no commodity {commodity}") from None
-        self._demands[item.demand] -= 1
-        if not self._demands[item.demand]:
-            del self._demands[item.demand]
-        if item.edge is None:
-            return Change(None, ())
-        del self._owner[item.edge]
-        return Change(None, self._of_owners(self._state.depart(item.edge, self.max_reroutes)))
+        self._demands[demand] -= 1
+        if not self._demands[demand]:
+            del self._demands[demand]
+        if edge is None:
+            return _NOTHING_MOVED
+        moved = self._state.depart(edge, self.max_reroutes)
+        return Change(None, self._of_owners(moved)) if moved else _NOTHING_MOVED
 
     def route(self, commodity: int) -> Route:
         """Where a commodity goes. Raises KeyError for one that is not there."""
-        item = self._items[commodity]
-        if item.edge is not None:
-            return Route(commodity, *self._state.route(item.edge))
-        local = self._fabric.nic_tor[item.src] == self._fabric.nic_tor[item.dst]
+        src, dst, _, _, _, edge = self._items[commodity]
+        if edge is not None:
+            return Route(commodity, *self._state.route(edge))
+        local = self._tor[src] == self._tor[dst]
         return Route(commodity, LOCAL if local else UNREACHABLE, -1, -1)
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
@@ -139,18 +141,12 @@ class Incremental:
 
     def plan(self) -> Plan:
         """The routes as they are, with what is known of their quality."""
-        items = self._items.values()
-        commodities = Commodities.of(
-            [item.src for item in items],
-            [item.dst for item in items],
-            [item.demand for item in items],
-            [item.job for item in items],
-            [item.phase for item in items],
-        )
+        columns = list(zip(*self._items.values(), strict=True)) or [()] * 6
+        commodities = Commodities.of(*columns[:5])
         src, dst = tors_of(self._fabric, commodities)
         spine = np.where(src == dst, LOCAL, UNREACHABLE).astype(np.int32)
         up, down = np.full_like(spine, -1), np.full_like(spine, -1)
-        edges = np.array([-1 if item.edge is None else item.edge for item in items], dtype=np.int32)
+        edges = np.array([-1 if edge is None else edge for edge in columns[5]], dtype=np.int32)
         placed = np.flatnonzero(edges >= 0)
         spine[placed], up[placed], down[placed] = self._state.routes(edges[placed])
         bound = congestion_bound(self._fabric, commodities)
@@ -162,29 +158,37 @@ class Incremental:
         self._tor: list[int] = plan.fabric.nic_tor.tolist()
         c = plan.commodities
         columns = (c.src.tolist(), c.dst.tolist(), c.demand.tolist(), c.job.tolist(), c.phase.tolist())
-        self._items = {n: _Item(*row) for n, row in zip(numbers, zip(*columns, strict=True), strict=True)}
+        self._items: dict[int, _Item] = {
+            n: (*row, None) for n, row in zip(numbers, zip(*columns, strict=True), strict=True)
+        }
         self._next = max(self._next, max(self._items, default=-1) + 1)
         demands, counts = np.unique(c.demand, return_counts=True)
         self._demands: dict[float, int] = dict(zip(demands.tolist(), counts.tolist(), strict=True))
         chains = demands.size <= 1 and _one_rate(plan.fabric)
         self._take_over(_Chains(plan.fabric) if chains else _Moves(plan.fabric), plan)
 
-    def _restart(self, state: "_State") -> None:
-        self._take_over(state, self.plan())
+    def _begin_demand(self, demand: float) -> None:
+        """The first commodity of this demand is about to come."""
+        if not 0 < demand < float("inf"):
+            raise ValueError(f"the demand {demand} is not above 0, or not finite")
+        self._demands[demand] = 0
+        if len(self._demands) > 1 and isinstance(self._state, _Chains):
+            self._take_over(_Moves(self._fabric), self.plan())
 
     def _take_over(self, state: "_State", plan: Plan) -> None:
         src, dst = tors_of(plan.fabric, plan.commodities)
         placed = np.flatnonzero(plan.spine >= 0)
         edges = _loaded(state, plan, src, dst, placed)
         self._state = state
-        self._owner: dict[int, int] = {}
+        self._owner: dict[int, int] = {}  # of an edge; of one that is gone, until its number is used again
         numbers = list(self._items)
         for i, edge in zip(placed.tolist(), edges.tolist(), strict=True):
-            self._items[numbers[i]].edge = edge
-            self._owner[edge] = numbers[i]
+            number = numbers[i]
+            self._items[number] = (*self._items[number][:5], edge)
+            self._owner[edge] = number
 
     def _of_owners(self, moved: Sequence[_Moved]) -> tuple[Route, ...]:
-        return tuple(Route(self._owner[edge], *way) for edge, *way in moved) if moved else ()
+        return tuple(Route(self._owner[edge], *way) for edge, *way in moved)
 
 
 def repair(plan: Plan, fabric: Clos, *, max_reroutes: int | None = None) -> Plan:
@@ -222,16 +226,6 @@ def repair(plan: Plan, fabric: Clos, *, max_reroutes: int | None = None) -> Plan
         return afresh
     # What the fresh plan found out about the optimum holds for this one too.
     return Plan(fabric, commodities, plan.planner, spine, up, down, afresh.bound, afresh.why)
-
-
-@dataclass(slots=True)
-class _Item:
-    src: int
-    dst: int
-    demand: float
-    job: int
-    phase: int
-    edge: int | None = None  # its number in the state; None within a ToR and where there is no path
 
 
 def _loaded(state: "_State", plan: Plan, src: Ints, dst: Ints, which: Index) -> Ints:
