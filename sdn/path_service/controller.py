@@ -52,7 +52,7 @@ REROUTES_PER_S = 1000.0
 MAX_REROUTES = 16
 """By one arrival or departure. With one commodity per link the optimum takes up to ToRs - 1."""
 
-_MOST_TOLD = 4 * MAX_OPEN
+_MOST_PAIRS = 4 * MAX_OPEN  # of one client; beyond, those without a commodity are forgotten
 _MOST_FRESH = 10_000  # changes since plans for failures were looked at; beyond, all of them are made anew
 _SIFTED = 256  # of which so many are looked at in one event
 _SLICE = 16  # commodities whose ports are looked up in one event, when a failure has changed those of many
@@ -77,19 +77,19 @@ class Options:
 class _Door:
     """Where packets are received: an address and UDP port of the fabric, and who is there and sends there."""
 
-    __slots__ = ("at", "nic", "receivers", "towards")
+    __slots__ = ("at", "nic", "pairs", "receivers")
 
     def __init__(self, at: Peer, nic: int) -> None:
         self.at = at
         self.nic = nic
         self.receivers: dict[int, _Client] = {}  # by connection
-        self.towards: dict[_Flow, None] = {}
+        self.pairs: dict[_Pair, None] = {}  # of those who send here
 
 
 class _Client:
     """A connection that has said hello."""
 
-    __slots__ = ("conn", "door", "flows", "generation", "key", "lanes", "nic", "open", "told")
+    __slots__ = ("conn", "door", "generation", "key", "lanes", "nic", "open", "towards")
 
     def __init__(self, conn: int, hello: Hello, door: _Door) -> None:
         self.conn = conn
@@ -98,38 +98,47 @@ class _Client:
         self.nic = door.nic
         self.lanes = hello.lanes
         self.generation = 0
-        self.open: dict[int, _Flow] = {}
-        self.flows: dict[_Door, _Flow] = {}
-        self.told: dict[Peer, list[int]] = {}  # the ports last told towards each peer
+        self.open: dict[int, _Pair] = {}
+        self.towards: dict[Peer, _Pair] = {}
 
 
-class _Flow:
-    """A commodity: open elephants of one client to one peer, or one that is expected."""
+class _Pair:
+    """A client and a peer: the lanes of the one towards the other, and the commodity that they carry, if any.
+
+    That is the client's open elephants to this peer, or one that is expected. Without one, lanes carry the
+    acknowledgements of what comes from there. A pair outlives its commodities, for the same hosts talk again and again.
+    """
 
     __slots__ = (
         "announced",
+        "backs",
         "client",
         "door",
         "measured_bps",
-        "nic",
         "number",
-        "peer",
+        "ports",
+        "ports_from",
+        "ports_way",
         "rate_bps",
         "since_s",
+        "told",
         "until_s",
         "way",
     )
 
-    def __init__(self, client: _Client, door: _Door, route: Route, now_s: float) -> None:
+    def __init__(self, client: _Client, door: _Door) -> None:
         self.client = client
-        self.door = door  # the peer's, as are the next two
-        self.peer = door.at
-        self.nic = door.nic
-        self.number = route.commodity
-        self.way: Way = route[1:]
+        self.door = door  # the peer's
+        self.backs: list[_Pair] | None = None  # the peer's receivers and `client.door`; None: to be looked up
+        self.told: list[int] | None = None  # the ports last told
+        self.ports: list[int] = []  # those last looked up, of `ports_way` in `ports_from`
+        self.ports_way: Way | None = None
+        self.ports_from: PortTables | None = None
+        self.number: int | None = None  # of its commodity, as are the next
+        self.way: Way = (UNREACHABLE, -1, -1)
         self.announced: dict[int, Announce] = {}
-        self.since_s = now_s
-        self.until_s = now_s  # when an expected one that nobody announces is given up
+        self.since_s = 0.0
+        self.until_s = 0.0  # when an expected one that nobody announces is given up
         self.rate_bps: float | None = None
         self.measured_bps: float | None = None
 
@@ -142,10 +151,10 @@ class _Detours:
     """Of a commodity, by its client's key and its peer: the way that it has, and the one to take instead."""
     ports: PortTables
 
-    def of(self, flow: _Flow) -> Way | None:
+    def of(self, pair: _Pair) -> Way | None:
         """The way to take instead; None when nothing was planned for one that goes as this one does."""
-        known = self.ways.get((flow.client.key, flow.peer))
-        return known[1] if known is not None and known[0] == flow.way else None
+        known = self.ways.get((pair.client.key, pair.door.at))
+        return known[1] if known is not None and known[0] == pair.way else None
 
 
 class Controller:
@@ -169,16 +178,16 @@ class Controller:
         self._dead: frozenset[Link] = frozenset()
         self._clients: dict[int, _Client] = {}
         self._instances: dict[tuple[str, str], _Client] = {}
-        self._doors: dict[Peer, _Door] = {}  # those with a receiver, or a sender
-        self._flows: dict[int, _Flow] = {}
-        self._stale: deque[_Flow] = deque()  # commodities whose ports have to be looked up anew
-        self._expected: dict[_Flow, None] = {}
+        self._doors: dict[Peer, _Door] = {}  # those with a receiver, or a pair
+        self._pairs: dict[int, _Pair] = {}  # those with a commodity, by its number
+        self._stale: deque[_Pair] = deque()  # whose ports have to be looked up anew
+        self._expected: dict[_Pair, None] = {}
         self._forecast = Forecast() if self.options.foresight else None
         self._rates_due = False
         self._snapshot: Plan | None = None
         self._prepared = Precomputed[Failure, _Detours](self._cases, self._prepare)
-        self._fresh: deque[_Flow] = deque(maxlen=_MOST_FRESH)  # commodities that came or moved since `_sift`
-        self._cut: set[_Flow] = set()  # commodities whose path died and who have not been told
+        self._fresh: deque[_Pair] = deque(maxlen=_MOST_FRESH)  # whose commodities came or moved since `_sift`
+        self._cut: set[_Pair] = set()  # whose path died and who have not been told
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -193,8 +202,10 @@ class Controller:
         door = self._door((hello.device, hello.udp_port), self._nic_at[hello.device])
         client = _Client(conn, hello, door)
         self._clients[conn] = self._instances[client.key] = door.receivers[conn] = client
-        for flow in list(door.towards):
-            self._tell_reverse(flow, sends)
+        for pair in list(door.pairs):
+            pair.backs = None
+            if pair.number is not None:
+                self._tell_reverse(pair, sends)
         self.counts["hellos"] += 1
         return sends, None if old is None else old.conn
 
@@ -206,8 +217,12 @@ class Controller:
             return sends
         del self._instances[client.key]
         del client.door.receivers[conn]
-        for flow in list(client.flows.values()):
-            self._remove(now_s, flow, sends)
+        for pair in client.door.pairs:
+            pair.backs = None
+        for pair in client.towards.values():
+            if pair.number is not None:
+                self._remove(now_s, pair, pair.number, sends)
+        self._forget(client.towards.values())
         self._leave(client.door)
         return sends
 
@@ -224,9 +239,9 @@ class Controller:
         match message:
             case Measured():
                 for one in message.flows:
-                    flow = client.open.get(one.id)
-                    if flow is not None and one.seconds > 0:
-                        flow.measured_bps = 8 * one.bytes / one.seconds
+                    pair = client.open.get(one.id)
+                    if pair is not None and one.seconds > 0:
+                        pair.measured_bps = 8 * one.bytes / one.seconds
             case Report():
                 self.counts[f"left by {message.reason}"] += 1
             case Ping():
@@ -246,7 +261,7 @@ class Controller:
         case = self._failure_of(sorted(numbers), up)
         detours = self._prepared.for_failure(case) if case is not None else None
         fabric = self._cables.without(dead).fabric
-        cut = [] if up else [flow for flow in self._flows.values() if self._crosses(flow, numbers)]
+        cut = [] if up else [pair for pair in self._pairs.values() if self._crosses(pair, numbers)]
         self._dead = dead
         if detours is not None:
             moved = self._take(detours, fabric, cut)
@@ -260,7 +275,7 @@ class Controller:
         self._changed()
         # Whose path is gone goes first; then all whose switches hash over other members now.
         touched = np.any(before.link_rate_bps != fabric.link_rate_bps, axis=(1, 2))[self._whole.nic_tor].tolist()
-        rest = [flow for flow in self._flows.values() if touched[flow.client.nic] or touched[flow.nic]]
+        rest = [pair for pair in self._pairs.values() if touched[pair.client.nic] or touched[pair.door.nic]]
         self._stale = deque(dict.fromkeys((*cut, *moved, *rest, *self._stale)))
         self.counts["links changed"] += len(changed)
         return self._tell_stale()
@@ -292,45 +307,44 @@ class Controller:
 
     def _announce(self, now_s: float, client: _Client, message: Announce, sends: Sends) -> None:
         self.counts["announced"] += 1
-        peer = message.peer, message.peer_port
-        known = client.open.get(message.id)
-        if known is not None and known.peer != peer:  # the id is used again, for another: the release was lost
-            self._release(now_s, client, message.id, sends)
+        peer, number = (message.peer, message.peer_port), message.id
+        known = client.open.get(number)
+        if known is not None and known.door.at != peer:  # the id is used again, for another: the release was lost
+            self._release(now_s, client, number, sends)
         if self._forecast is not None and known is None:
             event = (message.job, client.key[0], message.peer, message.bytes, message.repeat_s)
             self._forecast.observe(Announced(now_s, *event))
-        if len(client.open) >= MAX_OPEN and message.id not in client.open:
+        if len(client.open) >= MAX_OPEN and number not in client.open:
             self.counts["refused"] += 1
             sends.append((client.conn, _busy(f"{MAX_OPEN} elephants are open: release some before announcing more")))
             return
-        door = self._doors.get(peer)
-        flow = None if door is None else client.flows.get(door)
-        if flow is None:
-            nic = self._nic_at.get(message.peer) if door is None else door.nic
-            if nic is None or nic == client.nic:
-                self.counts["unknown peers"] += 1
-                self._tell(client, peer, [], message.id, None, sends)
-                return
-            flow = self._arrived(now_s, client, door or self._door(peer, nic), sends)
-        elif not flow.announced:
-            flow.since_s = now_s
-            self._expected.pop(flow, None)
-        flow.announced.pop(message.id, None)  # the newest comes last
-        flow.announced[message.id] = message
-        client.open[message.id] = flow
-        ports = self._ports.ports(client.nic, flow.nic, flow.way, client.lanes, message.peer_port)
-        self._tell(client, peer, ports, message.id, flow.rate_bps, sends)
-        self._tell_reverse(flow, sends)
+        pair = client.towards.get(peer) or self._pair(client, peer)
+        if pair is None:
+            self.counts["unknown peers"] += 1
+            client.generation += 1
+            sends.append((client.conn, Assign(peer[0], [], client.generation, None, number, peer[1])))
+            return
+        if pair.number is None:
+            self._arrived(now_s, pair, sends)
+        elif not pair.announced:
+            pair.since_s = now_s
+            self._expected.pop(pair, None)
+        if known is not None:  # the newest comes last
+            pair.announced.pop(number, None)
+        pair.announced[number] = message
+        client.open[number] = pair
+        self._tell(pair, self._along(pair, pair.way), number, pair.rate_bps, sends)
+        self._tell_reverse(pair, sends)
 
     def _release(self, now_s: float, client: _Client, number: int, sends: Sends) -> None:
-        flow = client.open.pop(number, None)
-        if flow is None:  # it crossed the loss of the connection, or was refused
+        pair = client.open.pop(number, None)
+        if pair is None:  # it crossed the loss of the connection, or was refused
             self.counts["unknown releases"] += 1
             return
-        del flow.announced[number]
+        del pair.announced[number]
         self.counts["released"] += 1
-        if not flow.announced:
-            self._remove(now_s, flow, sends)
+        if not pair.announced and pair.number is not None:
+            self._remove(now_s, pair, pair.number, sends)
 
     def _door(self, at: Peer, nic: int) -> _Door:
         door = self._doors.get(at)
@@ -339,44 +353,74 @@ class Controller:
         return door
 
     def _leave(self, door: _Door) -> None:
-        if not door.receivers and not door.towards:
+        if not door.receivers and not door.pairs:
             del self._doors[door.at]
 
-    def _arrived(self, now_s: float, client: _Client, door: _Door, sends: Sends) -> _Flow:
-        self._plan.max_reroutes = self._may_move(now_s, spare=0.0)
-        change = self._plan.arrive(client.nic, door.nic)
-        assert change.route is not None  # as always of an arrival
-        flow = _Flow(client, door, change.route, now_s)
-        client.flows[door] = self._flows[flow.number] = flow
-        door.towards[flow] = None
-        self._fresh.append(flow)
-        self._changed()
-        if change.moved:
-            self._push(change.moved, sends)
-        return flow
+    def _pair(self, client: _Client, peer: Peer) -> _Pair | None:
+        """The pair of a client and a peer, made where there is none; None where the peer is no other NIC."""
+        pair = client.towards.get(peer)
+        if pair is None:
+            nic = self._nic_at.get(peer[0])
+            if nic is None or nic == client.nic:
+                return None
+            if len(client.towards) >= _MOST_PAIRS:
+                self._forget_idle(client)
+            pair = client.towards[peer] = _Pair(client, self._door(peer, nic))
+            pair.door.pairs[pair] = None
+        return pair
 
-    def _remove(self, now_s: float, flow: _Flow, sends: Sends) -> None:
-        client = flow.client
-        for number in flow.announced:
-            client.open.pop(number, None)
-        door = flow.door
-        del client.flows[door], self._flows[flow.number], door.towards[flow]
+    def _forget_idle(self, client: _Client) -> None:
+        idle = [pair for pair in client.towards.values() if pair.number is None]
+        self._forget(idle)
+        for pair in idle:
+            del client.towards[pair.door.at]
+        for other in client.door.pairs:
+            other.backs = None
+
+    def _forget(self, pairs: Iterable[_Pair]) -> None:
+        for pair in pairs:
+            del pair.door.pairs[pair]
+            self._leave(pair.door)
+
+    def _backs(self, pair: _Pair) -> list[_Pair]:
+        """The peer's lanes to where this pair's client receives; of several, where several receive at the peer's."""
+        here = pair.client.door.at
+        backs = (self._pair(receiver, here) for receiver in pair.door.receivers.values())
+        pair.backs = [back for back in backs if back is not None]
+        return pair.backs
+
+    def _arrived(self, now_s: float, pair: _Pair, sends: Sends) -> None:
+        self._plan.max_reroutes = self._may_move(now_s, spare=0.0)
+        route, moved = self._plan.arrive(pair.client.nic, pair.door.nic)
+        assert route is not None  # as always of an arrival
+        pair.number, pair.way, pair.since_s = route.commodity, route[1:], now_s
+        self._pairs[route.commodity] = pair
+        self._fresh.append(pair)
+        self._changed()
+        if moved:
+            self._push(moved, sends)
+
+    def _remove(self, now_s: float, pair: _Pair, number: int, sends: Sends) -> None:
+        """Takes out its commodity, which is `number`."""
+        for elephant in pair.announced:
+            del pair.client.open[elephant]
+        pair.announced.clear()
+        pair.number = pair.rate_bps = pair.measured_bps = None
+        del self._pairs[number]
         if self._expected:
-            self._expected.pop(flow, None)
+            self._expected.pop(pair, None)
         if self._cut:
-            self._cut.discard(flow)
+            self._cut.discard(pair)
         # A departure makes room; what it leaves uneven is mended when there is little else to move.
         self._plan.max_reroutes = self._may_move(now_s, spare=REROUTES_PER_S / 2)
-        change = self._plan.depart(flow.number)
+        moved = self._plan.depart(number).moved
         self._changed()
-        if change.moved:
-            self._push(change.moved, sends)
+        if moved:
+            self._push(moved, sends)
         # Its lanes carry the acknowledgements of what comes from there, if anything does.
-        for other in door.receivers.values():
-            back = other.flows.get(client.door)
-            if back is not None:
+        for back in pair.backs if pair.backs is not None else self._backs(pair):
+            if back.number is not None:
                 self._tell_reverse(back, sends)
-        self._leave(door)
 
     def _may_move(self, now_s: float, spare: float) -> int:
         """How many others may be rerouted now, keeping `spare` for later."""
@@ -389,99 +433,101 @@ class Controller:
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def _push(self, routes: Iterable[Route], sends: Sends) -> None:
-        for flow in self._moved(routes):
-            self._tell_again(flow, sends)
+        for pair in self._moved(routes):
+            self._tell_again(pair, sends)
 
-    def _moved(self, routes: Iterable[Route]) -> list[_Flow]:
+    def _moved(self, routes: Iterable[Route]) -> list[_Pair]:
         """Takes in new routes; whose they are."""
         moved = []
         for route in routes:
-            flow = self._flows[route.commodity]
-            flow.way = route[1:]
-            moved.append(flow)
+            pair = self._pairs[route.commodity]
+            pair.way = route[1:]
+            moved.append(pair)
         self._fresh.extend(moved)
         self.counts["moved"] += len(moved)
         self._reroutes -= len(moved)
         return moved
 
-    def _tell_again(self, flow: _Flow, sends: Sends) -> None:
-        """Its ports, to both ends, unless they know them."""
-        client = flow.client
-        ports = self._ports.ports(client.nic, flow.nic, flow.way, client.lanes, flow.peer[1])
-        cut = flow in self._cut
-        if cut or client.told.get(flow.peer) is not ports:
-            self._cut.discard(flow)
-            self._tell(client, flow.peer, ports, next(reversed(flow.announced), None), flow.rate_bps, sends, cut)
-            self.counts["pushed"] += 1
-        self._tell_reverse(flow, sends)
+    def _along(self, pair: _Pair, way: Way) -> list[int]:
+        """The ports of its lanes along a way, in the same list every time."""
+        if pair.ports_way != way or pair.ports_from is not self._ports:
+            client, door = pair.client, pair.door
+            pair.ports = self._ports.ports(client.nic, door.nic, way, client.lanes, door.at[1])
+            pair.ports_way, pair.ports_from = way, self._ports
+        return pair.ports
 
-    def _tell_reverse(self, flow: _Flow, sends: Sends) -> None:
+    def _tell_again(self, pair: _Pair, sends: Sends) -> None:
+        """Its ports, to both ends, unless they know them."""
+        ports = self._along(pair, pair.way)
+        cut = pair in self._cut
+        if cut or pair.told is not ports:
+            self._cut.discard(pair)
+            self._tell(pair, ports, next(reversed(pair.announced), None), pair.rate_bps, sends, cut)
+            self.counts["pushed"] += 1
+        self._tell_reverse(pair, sends)
+
+    def _tell_reverse(self, pair: _Pair, sends: Sends) -> None:
         """The way back of a commodity's acknowledgements, over the same links, unless the peer knows it."""
-        client = flow.client
-        here = client.door
-        spine, up, down = flow.way
-        for receiver in flow.door.receivers.values():
-            if here in receiver.flows:  # its lanes to us carry an elephant of its own
+        spine, up, down = pair.way
+        for back in pair.backs if pair.backs is not None else self._backs(pair):
+            if back.number is not None:  # its lanes to us carry an elephant of its own
                 continue
-            ports = self._ports.ports(flow.nic, client.nic, (spine, down, up), receiver.lanes, here.at[1])
-            if receiver.told.get(here.at) is not ports:
-                self._tell(receiver, here.at, ports, None, None, sends)
+            ports = self._along(back, (spine, down, up))
+            if back.told is not ports:
+                self._tell(back, ports, None, None, sends)
                 self.counts["pushed"] += 1
 
     def _tell(
         self,
-        client: _Client,
-        peer: Peer,
+        pair: _Pair,
         ports: list[int],
         number: int | None,
         rate_bps: float | None,
         sends: Sends,
         cut: bool = False,
     ) -> None:
+        pair.told = ports
+        client, peer = pair.client, pair.door.at
         client.generation += 1
-        if len(client.told) >= _MOST_TOLD:
-            client.told.clear()
-        client.told[peer] = ports
         sends.append((client.conn, Assign(peer[0], ports, client.generation, rate_bps, number, peer[1], cut)))
 
     def _tell_stale(self) -> Sends:
         sends: Sends = []
         for _ in range(min(_SLICE, len(self._stale))):
-            flow = self._stale.popleft()
-            if flow.client.flows.get(flow.door) is flow:  # it may have ended
-                self._tell_again(flow, sends)
+            pair = self._stale.popleft()
+            if pair.number is not None:  # it may have ended
+                self._tell_again(pair, sends)
         return sends
 
     def _tell_rates(self, sends: Sends) -> None:
         self._rates_due = False
         rates = self._plan.plan().rates.tolist()
         for number, rate_bps in zip(self._plan.numbers(), rates, strict=True):
-            flow = self._flows[number]
-            if flow.announced and abs((flow.rate_bps or 0) - rate_bps) > _RATE_STEP * rate_bps:
-                flow.rate_bps = rate_bps
-                ports = self._ports.ports(flow.client.nic, flow.nic, flow.way, flow.client.lanes, flow.peer[1])
-                self._tell(flow.client, flow.peer, ports, next(reversed(flow.announced)), rate_bps, sends)
+            pair = self._pairs[number]
+            if pair.announced and abs((pair.rate_bps or 0) - rate_bps) > _RATE_STEP * rate_bps:
+                pair.rate_bps = rate_bps
+                self._tell(pair, self._along(pair, pair.way), next(reversed(pair.announced)), rate_bps, sends)
                 self.counts["pushed"] += 1
 
     # -- ahead of time -------------------------------------------------------------------------------------------------
 
     def _foresee(self, forecast: Forecast, now_s: float, sends: Sends) -> None:
-        for flow in [flow for flow in self._expected if flow.until_s < now_s]:
-            self._remove(now_s, flow, sends)
+        for pair in [pair for pair in self._expected if pair.until_s < now_s]:
+            if pair.number is not None:
+                self._remove(now_s, pair, pair.number, sends)
         for coming in forecast.expected(now_s, AHEAD_S):
             here = self._doors.get((coming.src, ROCE_PORT))
             sender = None if here is None else next(iter(here.receivers.values()), None)
-            nic = self._nic_at.get(coming.dst)
-            if sender is None or nic is None or nic == sender.nic or coming.at_s <= now_s:
+            if sender is None or coming.at_s <= now_s:
                 continue
-            door = self._door((coming.dst, ROCE_PORT), nic)
-            if door in sender.flows:
+            ahead = self._pair(sender, (coming.dst, ROCE_PORT))
+            if ahead is None or ahead.number is not None:
                 continue
-            flow = self._arrived(now_s, sender, door, sends)
-            flow.until_s = coming.latest_s
-            self._expected[flow] = None
+            self._arrived(now_s, ahead, sends)
+            ahead.until_s = coming.latest_s
+            self._expected[ahead] = None
             self.counts["given ahead"] += 1
-            self._tell_again(flow, sends)
+            self._tell_again(ahead, sends)
 
     def _changed(self) -> None:
         self._rates_due = True
@@ -504,14 +550,14 @@ class Controller:
         ways = {}
         moved = np.flatnonzero((plan.spine != now.spine) | (plan.up != now.up) | (plan.down != now.down))
         for done, i in enumerate(moved.tolist()):
-            flow = self._flows[numbers[i]]
+            pair = self._pairs[numbers[i]]
+            client, door = pair.client, pair.door
             way = spine, up, down = int(plan.spine[i]), int(plan.up[i]), int(plan.down[i])
-            ways[flow.client.key, flow.peer] = flow.way, way
+            ways[client.key, door.at] = pair.way, way
             if done < _SLICE:  # hashing takes its time
-                tables.ports(flow.client.nic, flow.nic, way, flow.client.lanes, flow.peer[1])
-                for receiver in flow.door.receivers.values():
-                    here = flow.client.door.at
-                    tables.ports(flow.nic, flow.client.nic, (spine, down, up), receiver.lanes, here[1])
+                tables.ports(client.nic, door.nic, way, client.lanes, door.at[1])
+                for receiver in door.receivers.values():
+                    tables.ports(door.nic, client.nic, (spine, down, up), receiver.lanes, client.door.at[1])
         return _Detours(ways, tables)
 
     def _sift(self) -> bool:
@@ -520,32 +566,32 @@ class Controller:
             self._fresh.clear()
             self._prepared.restart()
         for _ in range(min(_SIFTED, len(self._fresh))):
-            flow = self._fresh.popleft()
-            if self._flows.get(flow.number) is not flow or flow.way[0] < 0:
+            pair = self._fresh.popleft()
+            if pair.number is None or pair.way[0] < 0:
                 continue
-            spine, up, down = flow.way
-            tor = self._tor
-            for case in (Failure(spine), Failure(spine, tor[flow.client.nic], up), Failure(spine, tor[flow.nic], down)):
+            spine, up, down = pair.way
+            src, dst = self._tor[pair.client.nic], self._tor[pair.door.nic]
+            for case in (Failure(spine), Failure(spine, src, up), Failure(spine, dst, down)):
                 detours = self._prepared.for_failure(case)
-                if detours is not None and detours.of(flow) is None:
+                if detours is not None and detours.of(pair) is None:
                     self._prepared.discard(case)
         return bool(self._fresh)
 
-    def _crosses(self, flow: _Flow, links: set[LinkIndex]) -> bool:
-        spine, up, down = flow.way
-        return (self._tor[flow.client.nic], spine, up) in links or (self._tor[flow.nic], spine, down) in links
+    def _crosses(self, pair: _Pair, links: set[LinkIndex]) -> bool:
+        spine, up, down = pair.way
+        return (self._tor[pair.client.nic], spine, up) in links or (self._tor[pair.door.nic], spine, down) in links
 
-    def _take(self, detours: _Detours, fabric: Clos, cut: list[_Flow]) -> list[_Flow]:
+    def _take(self, detours: _Detours, fabric: Clos, cut: list[_Pair]) -> list[_Pair]:
         """Goes over to a plan that was made before, mending it where some of `cut` are not in it; who goes elsewhere.
 
         Commodities are numbered anew.
         """
         assert isinstance(self._plan, Incremental)  # `prepare` makes plans for no other
         now = self._current()
-        flows = [self._flows[number] for number in self._plan.numbers()]
-        ways = [detours.of(flow) or flow.way for flow in flows]
+        pairs = [self._pairs[number] for number in self._plan.numbers()]
+        ways = [detours.of(pair) or pair.way for pair in pairs]
         spine, up, down = np.array(ways, dtype=np.int32).reshape(-1, 3).T
-        ready = sum(detours.of(flow) is not None for flow in cut)
+        ready = sum(detours.of(pair) is not None for pair in cut)
         if ready == len(cut):
             plan = Plan(fabric, now.commodities, now.planner, spine, up, down, now.bound, now.why)
             self.counts["prepared plans used"] += 1
@@ -555,14 +601,14 @@ class Controller:
         self.counts["elephants cut, path ready"] += ready
         self._ports = detours.ports
         self._plan = Incremental.of(plan)
-        self._flows = dict(enumerate(flows))
+        self._pairs = dict(enumerate(pairs))
         moved = []
         columns = (plan.spine.tolist(), plan.up.tolist(), plan.down.tolist())
-        for number, (flow, way) in enumerate(zip(flows, zip(*columns, strict=True), strict=True)):
-            flow.number = number
-            if flow.way != way:
-                flow.way = way
-                moved.append(flow)
+        for number, (pair, way) in enumerate(zip(pairs, zip(*columns, strict=True), strict=True)):
+            pair.number = number
+            if pair.way != way:
+                pair.way = way
+                moved.append(pair)
         self.counts["moved"] += len(moved)
         return moved
 
@@ -592,9 +638,9 @@ class Controller:
             "options": asdict(self.options),
             "hosts": len(self._clients),
             "elephants": sum(len(client.open) for client in self._clients.values()),
-            "commodities": len(self._flows),
+            "commodities": len(self._pairs),
             "unreachable": int(np.count_nonzero(plan.spine == UNREACHABLE)),
-            "slowest_bps": plan.fairness.minimum if len(self._flows) else None,
+            "slowest_bps": plan.fairness.minimum if len(self._pairs) else None,
             "gap": plan.gap,
             "dead_links": sorted(f"{link.a} {link.b}" for link in self._dead),
             "forecast": forecast,
@@ -606,22 +652,22 @@ class Controller:
     def flows(self, most: int) -> list[dict[str, Any]]:
         """The commodities, oldest first, `most` of them."""
         listed = []
-        for flow in islice(self._flows.values(), most):
-            client = flow.client
-            newest = next(reversed(flow.announced.values()), None)
-            path = self._cables.path_by(client.nic, flow.nic, *flow.way)
+        for pair in islice(self._pairs.values(), most):
+            client, door = pair.client, pair.door
+            newest = next(reversed(pair.announced.values()), None)
+            path = self._cables.path_by(client.nic, door.nic, *pair.way)
             listed.append(
                 {
                     "device": client.key[0],
-                    "peer": flow.peer[0],
-                    "ids": list(flow.announced),
+                    "peer": door.at[0],
+                    "ids": list(pair.announced),
                     "job": newest.job if newest else "",
-                    "bytes": sum(one.bytes for one in flow.announced.values()),
-                    "since_s": flow.since_s,
+                    "bytes": sum(one.bytes for one in pair.announced.values()),
+                    "since_s": pair.since_s,
                     "path": [str(port) for port in path or ()],
-                    "ports": self._ports.ports(client.nic, flow.nic, flow.way, client.lanes, flow.peer[1]),
-                    "rate_bps": flow.rate_bps,
-                    "measured_bps": flow.measured_bps,
+                    "ports": self._along(pair, pair.way),
+                    "rate_bps": pair.rate_bps,
+                    "measured_bps": pair.measured_bps,
                 }
             )
         return listed

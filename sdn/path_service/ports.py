@@ -20,6 +20,7 @@ Way: TypeAlias = tuple[int, int, int]
 
 _FIRST_PORTS = 512  # hashed at first; then as many again as there are, until a way has enough
 _MOST_TABLES = 100_000  # of 2 KiB or so each
+_NOWHERE: list[int] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class PortTables:
         The list is the same object every time, and empty where fewer ports than that go there, or no live link does.
         """
         if way[0] == UNREACHABLE:
-            return []
+            return _NOWHERE
         table = self._near.get((src, dst, dst_port))
         if table is None:
             table = self._find(src, dst, dst_port)
