@@ -107,6 +107,6 @@ def connect_orders(experiment: Experiment, prepared: Mapping[int, messages.Prepa
 
 def _port_policy(policy: Policy, table: Mapping[int, list[int]]) -> messages.PortPolicy:
     """How a rank's device chooses ports: at random where there is nothing to pin, and where switches steer anyway."""
-    if policy.policy == "source_routing" or policy.policy == "vclos" or (policy.policy == "pinned" and not table):
-        return "ecmp"
-    return policy.policy
+    if policy.policy == "adaptive" or policy.policy == "controller":
+        return policy.policy
+    return "pinned" if policy.policy == "pinned" and table else "ecmp"

@@ -35,9 +35,24 @@ from testbed.optical import Setting, setting
 from testbed.placement import PlacementError, Rule, leaf_of, place
 from testbed.workloads import AnyWorkload, NcclAllreduce, Transfer
 
-PolicyName = Literal["ecmp", "pinned", "adaptive", "controller", "source_routing", "vclos"]
+PolicyName = Literal[
+    "ecmp",
+    "pinned",
+    "adaptive",
+    "controller",
+    "source_routing",
+    "vclos",
+    "spraying",
+    "oblivious",
+    "recycled",
+    "plb",
+    "qp_scaling",
+]
 STEERED: tuple[PolicyName, ...] = ("source_routing", "vclos")
 """Policies under which switches choose, and source ports do not."""
+
+MODELLED: tuple[PolicyName, ...] = ("spraying", "oblivious", "recycled", "plb", "qp_scaling")
+"""Policies that the engine does not have: what ParaLet is compared with, on fabrics that are models."""
 
 FabricName = Literal["mininet", "fluid", "softroce"]
 PlannerName = Literal["optimal", "greedy", "annealing", "ecmp"]
@@ -113,28 +128,40 @@ class Policy(_Section):
 
 
 class Event(_Section):
-    """Something that happens to the fabric or to the controller, `at_s` seconds into every run: one of the three.
+    """Something that happens to the fabric or to the controller, `at_s` seconds into every run: one of the four.
 
-    `cut` and `mend` name a link by a switch port. `controller`: the path service is killed, started again, or both, in
-    runs of policies that have one. Every run ends with all links mended.
+    `cut`, `degrade` and `mend` name a link by a switch port; a degraded one keeps `part` of its rate. `controller`: the
+    path service is killed, started again, or both, in runs of policies that have one. Every run ends with all links
+    mended.
     """
 
     at_s: float = Field(ge=0)
     cut: str | None = None
+    degrade: str | None = None
+    part: float | None = Field(default=None, gt=0, lt=1)
     mend: str | None = None
     controller: Literal["kill", "start", "restart"] | None = None
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> "Event":
-        if sum(what is not None for what in (self.cut, self.mend, self.controller)) != 1:
-            raise ValueError("give one of cut, mend and controller")
+    def _one_of_four(self) -> "Event":
+        if sum(what is not None for what in (self.cut, self.degrade, self.mend, self.controller)) != 1:
+            raise ValueError("give one of cut, degrade, mend and controller")
+        if (self.degrade is None) != (self.part is None):
+            raise ValueError("degrade goes with part, what is left of the link's rate")
         return self
+
+    @property
+    def link(self) -> str | None:
+        """The switch port that names the link concerned; None where none is."""
+        return self.cut or self.degrade or self.mend
 
     @property
     def what(self) -> str:
         """For people."""
         if self.controller is not None:
             return f"{self.controller} controller"
+        if self.degrade is not None:
+            return f"degrade {self.degrade} to {self.part:g}"
         return f"cut {self.cut}" if self.cut is not None else f"mend {self.mend}"
 
 
@@ -393,8 +420,10 @@ def check(spec: Spec) -> Experiment:
             raise Misfit(str(error), "policies", index) from error
     if spec.fabric == "fluid":
         _check_fluid(spec, experiment.jobs)
+    elif spec.fabric in ("mininet", "softroce"):
+        _check_live(spec)
     for index, event in enumerate(spec.events):
-        for key in ("cut", "mend"):
+        for key in ("cut", "degrade", "mend"):
             if (text := getattr(event, key)) is not None:
                 _port(text, topology, "events", index, key)
         if event.controller and not any(policy.policy == "controller" for policy in spec.policies):
@@ -464,9 +493,6 @@ def _check_optical(experiment: Experiment) -> None:
 
 def _check_fluid(spec: Spec, jobs: Sequence[Job]) -> None:
     """Raises Misfit for what a model without packets cannot answer."""
-    for index, policy in enumerate(spec.policies):
-        if policy.policy == "adaptive":
-            raise Misfit("fabric fluid has no lanes that measure and move; use mininet", "policies", index, "policy")
     for index, event in enumerate(spec.events):
         if event.controller is not None:
             raise Misfit("fabric fluid has no controller process; use mininet", "events", index, "controller")
@@ -476,6 +502,21 @@ def _check_fluid(spec: Spec, jobs: Sequence[Job]) -> None:
         raise Misfit(f"fabric fluid does not model the phases of {spec.workload.kind}; use mininet", "workload", "kind")
     if spec.pcap:
         raise Misfit("fabric fluid has no packets to capture; use mininet", "pcap")
+
+
+def _check_live(spec: Spec) -> None:
+    """Raises Misfit for what only a model has."""
+    for index, policy in enumerate(spec.policies):
+        if policy.policy in MODELLED:
+            raise Misfit(
+                f"the engine has no policy {policy.policy}; it is modelled: use fabric fluid",
+                "policies",
+                index,
+                "policy",
+            )
+    for index, event in enumerate(spec.events):
+        if event.degrade is not None:
+            raise Misfit(f"fabric {spec.fabric} cuts links but does not degrade them; use fluid", "events", index)
 
 
 def _only(spec: Spec, names: Sequence[str]) -> Spec:

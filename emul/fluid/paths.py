@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where switches send flows: `netmodel.path_of` for many flows at once, as rows of link numbers."""
+"""Where switches send flows: `netmodel.path_of` for many flows at once, as rows of link numbers, or all their ways."""
 
 from ipaddress import IPv4Address
 
@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emul.fluid.links import Ints, Links
+from emul.fluid.simulation import Paths
 from netmodel import EcmpHash, FlowFields, Forwarding, NoRouteError, PortRef, forwarding
 
 _HOST = -1
@@ -49,6 +50,54 @@ def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: F
                 chosen = ecmp_hash.select(flows.take(members), topology.switch(names[switch]).hash_seed, ways.size)
             step[members] = ways[chosen]
         columns.append(step)
+
+
+def spread_paths(links: Links, src: npt.ArrayLike, dst: npt.ArrayLike, routes: Forwarding | None = None) -> Paths:
+    """Channels, one per pair of addresses, whose packets switches spread evenly over all equal-cost ports.
+
+    The ideal of per-packet spraying: every switch passes the same part of what it gets to each of its ports, whatever
+    these carry already or can carry. Raises as `hashed_paths` does.
+    """
+    topology = links.topology
+    routes = forwarding(topology) if routes is None else routes
+    pairs = np.stack(np.broadcast_arrays(np.asarray(src, dtype=np.uint32), np.asarray(dst, dtype=np.uint32)), axis=-1)
+    firsts, lasts = (_nic_links(links, column, routes).tolist() for column in pairs.reshape(-1, 2).T)
+    flows = [
+        _spread(links, first, links.back(last), IPv4Address(dst), routes)
+        for first, last, dst in zip(firsts, lasts, pairs.reshape(-1, 2)[:, 1].tolist(), strict=True)
+    ]
+    return Paths(
+        flows=np.arange(len(flows) + 1, dtype=np.int64),
+        uses=np.cumsum([0, *(len(flow) for flow in flows)], dtype=np.int64),
+        links=np.array([link for flow in flows for link in flow], dtype=np.int32),
+        shares=np.array([share for flow in flows for share in flow.values()], dtype=np.float64),
+        weight=np.ones(len(flows)),
+    )
+
+
+def _spread(links: Links, first: int, last: int, dst: IPv4Address, routes: Forwarding) -> dict[int, float]:
+    """The part of a flow from the NIC link `first` to the NIC link `last` that crosses each link."""
+    topology = links.topology
+    home = links.ports[last].node
+    shares = {first: 1.0, last: 1.0}
+    here = {topology.peer(links.ports[first]).node: 1.0}
+    for _ in range(len(topology.switches) + 1):
+        here.pop(home, None)  # from there on all is on the last link
+        if not here:
+            return shares
+        following: dict[str, float] = {}
+        for switch, part in here.items():
+            ports = routes.groups[switch].get(dst)
+            if ports is None:
+                raise NoRouteError(f"no path: {switch} has none to {dst}")
+            for port in ports:
+                way = PortRef(switch, port)
+                number = links.number(way)
+                shares[number] = shares.get(number, 0.0) + part / len(ports)
+                node = topology.peer(way).node
+                following[node] = following.get(node, 0.0) + part / len(ports)
+        here = following
+    raise NoRouteError(f"the routes of topology {topology.name!r} loop")
 
 
 def _nic_links(links: Links, addresses: npt.NDArray[np.uint32], routes: Forwarding) -> _Index:

@@ -49,7 +49,8 @@ class Paths:
     def sprayed(cls, rows: npt.ArrayLike) -> "Paths":
         """Packets spread evenly: each channel sends at one rate, an equal part of it over each `rows[c, path]`.
 
-        The fullest of its paths then holds all of it back. A path may be named more than once.
+        The fullest of its paths then holds all of it back. A path may be named more than once. `spread_paths` has
+        every equal-cost path.
         """
         paths = np.asarray(rows, dtype=np.int32)
         if paths.ndim != 3:
@@ -122,9 +123,9 @@ class Simulation:
         """From now on the link has this rate; 0 is a dead one."""
         self._core.set_capacity(link, rate_bps)
 
-    def set_paths(self, flows: npt.ArrayLike, rows: npt.ArrayLike) -> None:
-        """From now on each of these flows crosses the links of its row, -1 for none."""
-        self._core.set_paths(np.asarray(flows, dtype=np.int64), np.asarray(rows, dtype=np.int32))
+    def set_paths(self, flows: npt.ArrayLike, paths: Paths) -> None:
+        """From now on each of these flows uses what `paths` has for it, in their order; weights stay as they are."""
+        self._core.set_paths(np.asarray(flows, dtype=np.int64), paths.uses, paths.links, paths.shares)
 
     def advance(self, until_s: float = np.inf) -> list[int]:
         """Let time pass until then, or until a milestone; the milestones just delivered.
@@ -143,6 +144,11 @@ class Simulation:
     def undelivered(self) -> int:
         """How many messages are not delivered."""
         return self._core.undelivered
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing happens any more until something is added or set."""
+        return self._core.stuck
 
     @property
     def fillings(self) -> int:

@@ -4,16 +4,18 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 import numpy as np
 import numpy.typing as npt
 
-from emul.fluid import Links, Messages, Paths, Simulation
-from netmodel import NoRouteError, PortRef, forwarding
+from emul.fluid import Links, Messages, Paths, Simulation, spread_paths
+from netmodel import Forwarding, NoRouteError, PortRef, forwarding
 from testbed.demands import Pair, bytes_by_pair
 from testbed.errors import TestbedError
 from testbed.fluid.lanes import Lanes, lanes_of, paths_of_ports
-from testbed.fluid.order import waits
+from testbed.fluid.moves import RULES, Mover
+from testbed.fluid.order import Wait, waits
 from testbed.jobs import ideal_at
 from testbed.messages import Lane
 from testbed.observations import (
@@ -40,9 +42,13 @@ ACK_BYTES = HEADER_BYTES + 4
 _SAMPLES = 60
 """Readings of the links in the ideal time."""
 
+_SPREAD = ("spraying", "oblivious")
+"""Policies that give every packet another path, so that a message goes at one rate."""
+
 _PATH_MTUS = (4096, 2048, 1024, 512, 256)
 
 _Floats = npt.NDArray[np.float64]
+_Numbers = npt.NDArray[np.int64]
 
 
 def observe(experiment: Experiment, steps: Steps) -> Observations:
@@ -91,24 +97,65 @@ class _Model:
         self._pairs: list[Pair] = list(bytes_by_pair(self._transfers, 1))
         self._lanes = lanes_of(experiment, policy, seed, self._pairs, links)
         self._every_s = ideal_at(experiment, seed) / _SAMPLES
+        self._next_sample_s = self._every_s
+        self._routes: Forwarding | None = None  # as long as all links live
+        self._capacity = links.rate_bps.copy()
         self._dead: set[PortRef] = set()
         self._simulation = Simulation(links.rate_bps)
-        self._simulation.add_channels(Paths.of(self._lanes.rows))
+        self._simulation.add_channels(self._paths(self._lanes.rows))
+        self._left_bits = np.zeros(self._flows)
         number = {pair: channel for channel, pair in enumerate(self._pairs)}
-        channel = [number[transfer.src, transfer.dst] for transfer in self._transfers]
+        channel = np.array([number[transfer.src, transfer.dst] for transfer in self._transfers])
         item_bytes, settings = experiment.spec.workload.item_bytes, experiment.spec.fluid
         payload = np.array([transfer.count * item_bytes for transfer in self._transfers], dtype=np.float64)
         packets = np.ceil(payload / packet_bytes(experiment))
-        self._simulation.add_messages(
+        bits = 8 * (payload + (HEADER_BYTES + ACK_BYTES) * packets)
+        delay_s = self._last_packet_s(packets, channel) + settings.message_delay_s
+        self._add_messages(channel, bits, delay_s, waits(experiment.spec.workload, self._transfers))
+        rule = RULES.get(policy.policy)
+        self._mover = None if rule is None else Mover(rule, self._round_trip_s(), self._lanes.ports, seed)
+
+    @property
+    def _flows(self) -> int:
+        return len(self._pairs) if self._policy.policy in _SPREAD else self._lanes.ports.size
+
+    def _paths(self, rows: npt.NDArray[np.int32]) -> Paths:
+        """The flows of all pairs, whose lanes cross `rows` of links, by the policy."""
+        if self._policy.policy == "spraying":
+            ends = np.array(
+                [[int(IPv4Address(self._experiment.address(rank))) for rank in pair] for pair in self._pairs],
+                dtype=np.uint32,
+            ).reshape(-1, 2)
+            return spread_paths(self._links, ends[:, 0], ends[:, 1], self._routes)
+        if self._policy.policy == "oblivious":
+            return Paths.sprayed(rows)
+        if self._policy.policy == "qp_scaling":  # a queue pair sends what it was given, not what is left
+            return Paths.of(rows.reshape(-1, 1, rows.shape[2]))
+        return Paths.of(rows)
+
+    def _add_messages(self, channel: _Numbers, bits: _Floats, delay_s: _Floats, found: Sequence[Wait]) -> None:
+        """Messages numbered as the transfers are, or, where queue pairs get parts of them, what their parts add up to.
+
+        Parts are equal, as E-ECMP's are (Gangidi et al., SIGCOMM 2024, section 4.2).
+        """
+        simulation = self._simulation
+        if self._policy.policy != "qp_scaling":
+            simulation.add_messages(Messages(channel, bits, delay_s))
+            if found:
+                simulation.add_waits(*zip(*found, strict=True))
+            return
+        lanes = self._policy.m
+        simulation.add_messages(Messages(np.full(bits.size, -1), delay_s=delay_s))
+        first = simulation.add_messages(
             Messages(
-                channel=channel,
-                bits=8 * (payload + (HEADER_BYTES + ACK_BYTES) * packets),
-                delay_s=self._last_packet_s(packets, channel) + settings.message_delay_s,
+                np.repeat(channel, lanes) * lanes + np.tile(np.arange(lanes), bits.size), np.repeat(bits, lanes) / lanes
             )
         )
-        found = waits(experiment.spec.workload, self._transfers)
+        parts = first + np.arange(bits.size * lanes)
+        simulation.add_waits(parts, np.repeat(np.arange(bits.size), lanes))
         if found:
-            self._simulation.add_waits(*zip(*found, strict=True))
+            earlier, later = np.array(found).T
+            simulation.add_waits(np.repeat(earlier, lanes), (first + later[:, None] * lanes + np.arange(lanes)).ravel())
 
     def run(self) -> _Outcome:
         """From the start to the last delivery."""
@@ -119,7 +166,7 @@ class _Model:
                 happened.append(self._happen(event, samples))
         self._advance(np.inf, samples)
         simulation = self._simulation
-        delivered_s = simulation.delivered_s()
+        delivered_s = simulation.delivered_s()[: len(self._transfers)]
         if simulation.undelivered:
             stuck = self._transfers[int(np.flatnonzero(np.isnan(delivered_s))[0])]
             raise TestbedError(
@@ -131,61 +178,117 @@ class _Model:
             delivered_s=delivered_s,
             pairs=self._pairs,
             lanes=self._lanes,
-            lane_bits=simulation.flow_bits().reshape(self._lanes.ports.shape),
+            lane_bits=self._lane_bits(),
             link_bits=simulation.link_bits(),
             samples=samples,
             happened=happened,
         )
 
-    def _last_packet_s(self, packets: _Floats, channel: Sequence[int]) -> _Floats:
+    def _lane_bits(self) -> _Floats:
+        """What each lane has sent, over all paths that it has had."""
+        bits = self._left_bits + self._simulation.flow_bits()
+        if self._policy.policy in _SPREAD:
+            bits = np.repeat(bits / self._policy.m, self._policy.m)
+        return bits.reshape(self._lanes.ports.shape)
+
+    def _last_packet_s(self, packets: _Floats, channel: _Numbers) -> _Floats:
         """From the moment at which all but the last packets have left until these are there, by message.
 
         Of k lanes that send at 1 / k of the line rate each, the last packet takes k times as long as one of a single
         lane (ParaLet, section 5.3); then every switch receives it whole before it passes it on.
         """
+        first_s, hops_s = self._packet_s()
+        lanes = 1.0 if self._policy.policy in _SPREAD else np.minimum(self._policy.m, packets)
+        return np.asarray(hops_s[channel] + (lanes - 1) * first_s[channel])
+
+    def _packet_s(self) -> tuple[_Floats, _Floats]:
+        """What a full packet takes to leave its host, and from then on until it is there, by pair."""
         rows = self._lanes.rows[:, 0, :]
         crossed = rows >= 0
         packet_bits = 8 * (packet_bytes(self._experiment) + HEADER_BYTES)
         packet_s = np.where(crossed, packet_bits / self._links.rate_bps[rows], 0.0)
         hops_s = packet_s[:, 1:].sum(axis=1) + crossed.sum(axis=1) * self._experiment.spec.fluid.link_delay_s
-        lanes = np.minimum(self._policy.m, packets)
-        return np.asarray(hops_s[channel] + (lanes - 1) * packet_s[channel, 0])
+        return packet_s[:, 0], hops_s
+
+    def _round_trip_s(self) -> float:
+        """Of the longest pair, nothing else being sent: a full packet there, an acknowledgement of no size back."""
+        first_s, hops_s = self._packet_s()
+        links = (self._lanes.rows[:, 0, :] >= 0).sum(axis=1)
+        return float((first_s + hops_s + links * self._experiment.spec.fluid.link_delay_s).max())
 
     def _advance(self, until_s: float, samples: list[tuple[float, _Floats]]) -> bool:
         """Let time pass, reading the links now and then. Whether the run is still going on."""
-        simulation = self._simulation
+        simulation, mover = self._simulation, self._mover
         while simulation.undelivered and simulation.now_s < until_s:
-            before, left = simulation.now_s, simulation.undelivered
-            simulation.advance(min(until_s, before + self._every_s))
-            samples.append((simulation.now_s, simulation.link_bits()))
-            if until_s == np.inf and simulation.undelivered == left and not simulation.rates_bps().any():
-                simulation.advance(np.inf)  # pauses may still end; if they do not help, nothing will
-                if simulation.undelivered == left:
-                    break
+            look_s = np.inf if mover is None else mover.next_s
+            simulation.advance(min(until_s, self._next_sample_s, look_s))
+            if simulation.now_s >= self._next_sample_s or not simulation.undelivered:
+                samples.append((simulation.now_s, simulation.link_bits()))
+                self._next_sample_s = simulation.now_s + self._every_s
+            if mover is not None and simulation.now_s >= mover.next_s:
+                self._look(mover)
+            if simulation.stuck and until_s == np.inf:
+                break
         return simulation.undelivered > 0
 
+    def _look(self, mover: Mover) -> None:
+        """Let the lanes whose turn it is take other paths."""
+        shape = self._lanes.ports.shape
+        dead = ((self._capacity[self._lanes.rows] == 0) & (self._lanes.rows >= 0)).any(axis=2)
+        moved = mover.look(self._simulation.rates_bps().reshape(shape), self._could_have, dead)
+        if not moved.size:
+            return
+        pairs = moved // shape[1]
+        ports = self._lanes.ports.reshape(-1, 1)[moved]
+        rows = paths_of_ports(
+            self._experiment, [self._pairs[pair] for pair in pairs.tolist()], ports, self._links, self._routes
+        )
+        self._move(moved, Paths.of(rows))
+        flat = self._lanes.rows.reshape(shape[0] * shape[1], -1)
+        flat[moved] = -1
+        flat[moved, : rows.shape[2]] = rows[:, 0, :]
+
+    def _could_have(self, rates: _Floats) -> _Floats:
+        """By pair: what a lane of its would have if only its hosts' links held it back, which all that send share."""
+        rows = self._lanes.rows[:, 0, :]
+        first, last = rows[:, 0], rows[np.arange(len(rows)), (rows >= 0).sum(axis=1) - 1]
+        sending = (rates > 0).any(axis=1)
+        share = np.full(len(rows), np.inf)
+        for end in (first, last):
+            users = np.bincount(end[sending], minlength=len(self._links))
+            share = np.minimum(share, self._links.rate_bps[end] / np.maximum(users[end], 1))
+        return share / self._policy.m
+
+    def _move(self, flows: _Numbers, paths: Paths) -> None:
+        self._left_bits[flows] += self._simulation.flow_bits()[flows]
+        self._simulation.set_paths(flows, paths)
+
     def _happen(self, event: Event, samples: list[tuple[float, _Floats]]) -> HappenedEvent:
-        port = PortRef(*_port(event.cut or event.mend or ""))
+        port = PortRef(*_port(event.link or ""))
         link = self._links.number(port)
         at_s = self._simulation.now_s
         concerned = self._concerned(link) if event.cut else []
-        rate_bps = 0.0 if event.cut else float(self._links.rate_bps[link])
+        rate_bps = 0.0 if event.cut else float(self._links.rate_bps[link]) * (event.part or 1.0)
         for way in (link, self._links.back(link)):
             self._simulation.set_rate(way, rate_bps)
-        (self._dead.add if event.cut else self._dead.discard)(min(port, self._experiment.topology.peer(port)))
-        self._advance(at_s + self._experiment.spec.fluid.reroute_s, samples)
-        self._reroute()
+            self._capacity[way] = rate_bps
+        if event.degrade is None:
+            (self._dead.add if event.cut else self._dead.discard)(min(port, self._experiment.topology.peer(port)))
+            self._advance(at_s + self._experiment.spec.fluid.reroute_s, samples)
+            self._reroute()
         return HappenedEvent(what=event.what, at_s=at_s, done_s=self._simulation.now_s, concerned=concerned)
 
     def _reroute(self) -> None:
         """Switches avoid dead links from now on: the same ports go elsewhere."""
         topology = self._experiment.topology
-        routes = forwarding(topology, frozenset(topology.link_at(port) for port in self._dead))
+        self._routes = forwarding(topology, frozenset(topology.link_at(port) for port in self._dead))
         try:
-            rows = paths_of_ports(self._experiment, self._pairs, self._lanes.ports, self._links, routes)
+            rows = paths_of_ports(self._experiment, self._pairs, self._lanes.ports, self._links, self._routes)
+            paths = self._paths(rows)
         except NoRouteError as error:
             raise TestbedError(f"policy {self._policy.name}: {error}") from error
-        self._simulation.set_paths(np.arange(self._lanes.ports.size), rows.reshape(-1, rows.shape[2]))
+        self._move(np.arange(self._flows), paths)
+        self._lanes = Lanes(self._lanes.ports, rows)
 
     def _concerned(self, link: int) -> list[str]:
         """The switch ports of the hosts whose data cross a link, either way."""

@@ -120,7 +120,7 @@ def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: P
             commodities = Commodities.of(
                 nowhere.src[flows], nowhere.dst[flows], job=np.repeat(active, [len(asked[job]) for job in active])
             )
-            simulation.set_paths(flows, links_of(planner(fabric, commodities))[1])
+            simulation.set_paths(flows, Paths.of(links_of(planner(fabric, commodities))[1][:, None, :]))
     delivered = simulation.delivered_s()
     spans = []
     for number in range(len(jobs)):

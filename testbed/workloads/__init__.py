@@ -16,6 +16,7 @@ from testbed.workloads.permutation import Permutation
 from testbed.workloads.pipeline import Pipeline
 from testbed.workloads.rail_alltoall import RailAlltoall
 from testbed.workloads.ring_allreduce import RingAllreduce
+from testbed.workloads.snapshot import Snapshot
 
 AnyWorkload = Annotated[
     RingAllreduce
@@ -29,7 +30,8 @@ AnyWorkload = Annotated[
     | HierarchicalAllreduce
     | RailAlltoall
     | NcclRingAllreduce
-    | NcclTreeAllreduce,
+    | NcclTreeAllreduce
+    | Snapshot,
     Field(discriminator="kind"),
 ]
 KINDS: dict[str, type[Workload]] = {
@@ -45,6 +47,7 @@ KINDS: dict[str, type[Workload]] = {
     "rail_alltoall": RailAlltoall,
     "nccl_ring_allreduce": NcclRingAllreduce,
     "nccl_tree_allreduce": NcclTreeAllreduce,
+    "snapshot": Snapshot,
 }
 
 __all__ = [

@@ -98,18 +98,24 @@ void add_channels(Simulation& simulation, const Longs& flows, const Longs& uses,
   }
 }
 
-void set_paths(Simulation& simulation, const Longs& flows, const Ints& links) {
-  check(links.ndim() == 2 && links.shape(0) == flows.size(), "flows and links differ in length");
+void set_paths(Simulation& simulation, const Longs& flows, const Longs& uses, const Ints& links,
+               const Doubles& shares) {
   const auto known = static_cast<std::int64_t>(simulation.sharing().flows());
   const auto numbers = view(flows);
+  const auto by_flow = view(uses);
+  check(by_flow.size() == numbers.size() + 1, "flows and paths differ in number");
+  check(by_flow.front() == 0 && std::is_sorted(by_flow.begin(), by_flow.end()),
+        "uses must begin with 0 and not descend");
+  check(by_flow.back() == links.size() && links.size() == shares.size(), "uses must end with the number of links");
   check(std::all_of(numbers.begin(), numbers.end(), [&](auto f) { return f >= 0 && f < known; }),
         "a flow does not exist");
-  const auto hops = static_cast<std::size_t>(links.shape(1));
-  const std::vector<double> whole(hops, 1.0);
   std::vector<Use> path;
   for (const bool now : {false, true}) {  // all is checked before anything is changed
     for (std::size_t i = 0; i < numbers.size(); ++i) {
-      uses_of(view(links).subspan(i * hops, hops), whole, simulation.sharing().links(), path);
+      const auto first = static_cast<std::size_t>(by_flow[i]);
+      const auto count = static_cast<std::size_t>(by_flow[i + 1]) - first;
+      uses_of(view(links).subspan(first, count), view(shares).subspan(first, count), simulation.sharing().links(),
+              path);
       if (now) simulation.set_uses(static_cast<Sharing::Flow>(numbers[i]), path);
     }
   }
@@ -186,7 +192,7 @@ PYBIND11_MODULE(_fluid, module) {
            py::arg("milestone"))
       .def("add_waits", &add_waits, py::arg("earlier"), py::arg("later"))
       .def("set_capacity", &set_capacity, py::arg("link"), py::arg("capacity_bps"))
-      .def("set_paths", &set_paths, py::arg("flows"), py::arg("links"))
+      .def("set_paths", &set_paths, py::arg("flows"), py::arg("uses"), py::arg("links"), py::arg("shares"))
       .def("advance", &advance, py::arg("until_s"))
       .def("begun_s",
            [](const Simulation& s) { return column(s.messages(), [&](std::uint32_t m) { return s.begun(m); }); })
@@ -205,6 +211,7 @@ PYBIND11_MODULE(_fluid, module) {
            })
       .def_property_readonly("now_s", &Simulation::now)
       .def_property_readonly("undelivered", &Simulation::undelivered)
+      .def_property_readonly("stuck", &Simulation::stuck)
       .def_property_readonly("events", &Simulation::events)
       .def_property_readonly("fillings", [](Simulation& s) { return s.sharing().fillings(); })
       .def_property_readonly("repairs", [](Simulation& s) { return s.sharing().repairs(); });

@@ -58,6 +58,8 @@ class Simulation {
   [[nodiscard]] std::size_t messages() const { return messages_.size(); }
   [[nodiscard]] std::size_t channels() const { return channels_.size(); }
   [[nodiscard]] std::size_t undelivered() const { return undelivered_; }
+  /// Whether nothing happens any more until something is added or set.
+  [[nodiscard]] bool stuck() const { return planned_.empty() && ends_.empty() && due_ == kNever; }
   [[nodiscard]] std::uint64_t events() const { return events_; }
   /// NaN as long as it has not begun, not been delivered.
   [[nodiscard]] double begun(Message message) const { return messages_[message].begun; }

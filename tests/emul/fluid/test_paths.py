@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 import numpy as np
 import pytest
 
-from emul.fluid import Links, hashed_paths
+from emul.fluid import Links, hashed_paths, spread_paths
 from netmodel import (
     CrcHash,
     EcmpHash,
@@ -71,3 +71,17 @@ def test_links_are_numbered_by_the_port_that_they_leave_by() -> None:
         assert links.ports[Links.back(number)] == TOPOLOGY.peer(port)
     with pytest.raises(KeyError):
         links.number(PortRef("leaf1", 99))
+
+
+def test_a_switch_spreads_evenly_over_all_equal_cost_ports() -> None:
+    topology = leaf_spine(2, 4, 2, 10**9)
+    links = Links(topology)
+    h1, h2, h3 = (int(topology.hosts[n].nics[0].address) for n in range(3))
+    spread = spread_paths(links, [h1, h1], [h3, h2])
+    own = spread.links[: spread.uses[1]].tolist(), spread.shares[: spread.uses[1]].tolist()
+    assert sorted(own[1]) == [0.25] * 8 + [1.0] * 2
+    ups = {links.number(PortRef("leaf1", port)) for port in (3, 4, 5, 6)}
+    assert {link for link, share in zip(*own, strict=True) if share < 1} > ups
+    assert spread.shares[spread.uses[1] :].tolist() == [1.0, 1.0]  # two hosts of one leaf
+    routes = forwarding(topology, frozenset({topology.link_at(PortRef("leaf1", 3))}))
+    assert sorted(spread_paths(links, h1, h3, routes).shares) == pytest.approx([1 / 3] * 6 + [1.0] * 2)

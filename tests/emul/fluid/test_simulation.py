@@ -85,7 +85,7 @@ def test_a_link_dies_and_its_flow_moves() -> None:
     assert simulation.advance() == []
     assert simulation.undelivered == 1
     simulation.advance(6)
-    simulation.set_paths([0], [[1]])
+    simulation.set_paths([0], Paths.of([[[1]]]))
     simulation.advance()
     assert simulation.delivered_s() == pytest.approx([6 + 60 / 5])
     assert simulation.link_bits() == pytest.approx([40, 60])

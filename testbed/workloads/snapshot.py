@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot of a collective: everything that its connections carry at some moment, all at once."""
+
+from itertools import count
+from typing import Literal
+
+import numpy as np
+
+from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.nccl import double_binary_tree
+
+
+class Snapshot(Workload):
+    """`kind: snapshot`: every rank sends its whole input over each of its connections at once, and nothing waits.
+
+    What ParaLet's simulations are made of (section 6). `collective: ring`: a connection to the next rank; `tree`: to
+    the parent and to the children of both of NCCL's trees, for sums go up while totals come down.
+    """
+
+    kind: Literal["snapshot"] = "snapshot"
+    collective: Literal["ring", "tree"] = "ring"
+
+    def connections(self, ranks: int) -> list[tuple[int, int]]:
+        """Sender and receiver of each."""
+        if self.collective == "ring":
+            return [(rank, (rank + 1) % ranks) for rank in range(ranks)]
+        up = [
+            (rank, parent)
+            for parents in double_binary_tree(ranks)
+            for rank, parent in enumerate(parents)
+            if parent is not None
+        ]
+        return up + [(parent, rank) for rank, parent in up]
+
+    def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
+        """One step. What comes over a receiver's k-th connection has the k-th place of its output."""
+        places = [count() for _ in range(ranks)]
+        return tuple(
+            Transfer(0, part, src, dst, start, place * self.elements + start, length)
+            for src, dst in self.connections(ranks)
+            for place in [next(places[dst])]
+            for part, start, length in cut(0, self.elements, self.slices)
+        )
+
+    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
+        """The rank's data, and zeros where those of its senders will arrive."""
+        data = self.data(rank, seed)
+        return Buffers(data, np.zeros(len(self._senders(rank, ranks)) * data.size, dtype=data.dtype))
+
+    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
+        """The data of all senders, one after the other."""
+        return np.concatenate([self.data(src, seed) for src in self._senders(rank, ranks)])
+
+    def _senders(self, rank: int, ranks: int) -> list[int]:
+        return [src for src, dst in self.connections(ranks) if dst == rank]
