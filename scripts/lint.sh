@@ -18,8 +18,8 @@ check() {
     fi
 }
 
-# The native parts as set-up builds them, then the tests as test-native builds them. It takes minutes, so what
-# was found clean is not looked at again until a file changes.
+# The native parts as set-up builds them, the tests as test-native builds them, and the fuzzers. It takes minutes, so
+# what was found clean is not looked at again until a file changes.
 tidy() {
     local key clean=build/tidy
     key=$(cat .clang-tidy CMakeLists.txt ./*/native/CMakeLists.txt nccl_net_plugin/driver/CMakeLists.txt "${native[@]}" | sha256sum)
@@ -27,6 +27,8 @@ tidy() {
     cmake -S . -B build/cmake/test -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_TESTS=ON &&
         run-clang-tidy-14 -quiet -p build/cmake/inplace "$PWD/(hostlib|nccl_net_plugin|sdn|emul)/.*" &&
         run-clang-tidy-14 -quiet -p build/cmake/test "$PWD/((hostlib|nccl_net_plugin)/native/tests|tests)/.*" &&
+        cmake -S hostlib/native -B build/cmake/fuzz -G Ninja -DPARALET_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 &&
+        run-clang-tidy-14 -quiet -p build/cmake/fuzz "$PWD/hostlib/native/fuzz/.*" &&
         printf '%s' "$key" >$clean
 }
 
