@@ -64,6 +64,19 @@ class Steps:
             self._bar.advance(self._bar.task_ids[0])
 
 
+class Silent(Steps):
+    """Tells nothing: for a job that is a step of another."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def now(self, text: str) -> None:
+        """Say nothing."""
+
+
 def sweep() -> None:
     """Clear what the bar of a program that was killed has left on the terminal: its line, and the cursor hidden."""
     console = Console(stderr=True)

@@ -15,6 +15,7 @@ from testbed.cli.plugin import plugin
 from testbed.cli.predict import predict
 from testbed.cli.run import run
 from testbed.cli.stat import stat
+from testbed.cli.sweep import sweep
 
 __all__ = ["main"]
 
@@ -44,5 +45,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (run, controller, doctor, predict, stat, plugin, gpu, bench, papers):
+for _command in (run, sweep, controller, doctor, predict, stat, plugin, gpu, bench, papers):
     main.add_command(_command)

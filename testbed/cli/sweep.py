@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet sweep`: a spec with many values of its parameters, on a model, on every core or on a Dask cluster."""
+
+import csv
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from testbed import spec
+from testbed.errors import InputError
+from testbed.spec import FabricName
+
+
+@click.command(
+    epilog="Example: paralet sweep experiments/demo.yaml --fabric fluid --set policies.paralet-8.m=2,8,32 --seeds 10"
+)
+@click.argument("spec_file", metavar="SPEC", type=click.Path(path_type=Path))
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE,..",
+    multiple=True,
+    help="Values for a key of the spec, such as workload.bytes=1048576,4194304 or policies.NAME.m=1,4; repeatable: "
+    "every combination is run.",
+)
+@click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Run N seeds instead of the spec's.")
+@click.option("--policy", "policies", metavar="NAME", multiple=True, help="Run only this policy; may be repeated.")
+@click.option("--fabric", type=click.Choice(["fluid"]), help="Run on this fabric instead of the spec's.")
+@click.option(
+    "--results",
+    "results_dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="Folder that gets a folder NAME-sweep with the results.",
+)
+@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Processes; as many as there are cores.")
+@click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this Dask scheduler do it instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def sweep(
+    spec_file: Path,
+    settings: tuple[str, ...],
+    seeds: int | None,
+    policies: tuple[str, ...],
+    fabric: FabricName | None,
+    results_dir: Path,
+    jobs: int | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
+    """Run the spec in the file SPEC on a model with every combination of values and every seed.
+
+    A file of its own for every combination and seed is in DIR/NAME-sweep/points, where NAME is the spec's. What is
+    there already is not computed again, so an interrupted sweep goes on when the command is given again. sweep.csv has
+    a line for each policy of each point.
+    """
+    from testbed import sweep as sweeps
+
+    if jobs is not None and scheduler is not None:
+        raise InputError("--jobs is for this machine's processes and --scheduler for others': give one of them")
+    experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
+    if experiment.spec.fabric not in sweeps.MODELS:
+        raise InputError(f"a sweep runs on a model, not on {experiment.spec.fabric}; try --fabric fluid")
+    asked = sweeps.points(experiment, dict(_values(setting) for setting in settings))
+    folder = results_dir / f"{experiment.spec.name}-sweep"
+    results = sweeps.sweep(asked, folder / "points", jobs=jobs, scheduler=scheduler)
+    _write_table(folder / "sweep.csv", results)
+    rows = sweeps.rows(results)
+    if as_json:
+        listed = {"spec": experiment.spec.name, "points": len(results), "rows": [asdict(row) for row in rows]}
+        click.echo(json.dumps(listed, indent=2))
+        return
+    from testbed.cli.tables import console, table
+
+    listing = table(
+        f"{experiment.spec.name}, {len(results)} points",
+        ["values", "policy"],
+        ["m", "seeds", "mean s", "worst s", "x ideal"],
+    )
+    for row in rows:
+        said = ", ".join(f"{key}={value}" for key, value in row.parameters.items())
+        numbers = (
+            str(row.m),
+            str(row.seeds),
+            f"{row.mean_s:.4g}",
+            f"{row.worst_s:.4g}",
+            f"{row.mean_s / row.ideal_s:.2f}",
+        )
+        listing.add_row(said, row.policy, *numbers)
+    console().print(listing)
+    print(f"Every point: {folder / 'sweep.csv'}", file=sys.stdout)
+
+
+def _values(setting: str) -> tuple[str, list[Any]]:
+    """KEY=VALUE,VALUE: the key, and the values as YAML has them. Raises InputError."""
+    key, equals, text = setting.partition("=")
+    try:
+        values = yaml.safe_load(f"[{text}]")
+    except yaml.YAMLError as error:
+        raise InputError(f"--set {setting}: the values are no YAML") from error
+    if not key or not equals or not values:
+        raise InputError(f"--set {setting}: write it like workload.bytes=1048576,4194304")
+    return key, values
+
+
+def _write_table(path: Path, results: list[dict[str, Any]]) -> None:
+    keys = list(results[0]["parameters"])
+    columns = ["completion_s", "fct_mean_s", "fct_p99_s", "fct_max_s"]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*keys, "seed", "policy", "m", *columns, "ideal_s"])
+        for result in results:
+            for policy in result["policies"]:
+                values = [result["parameters"][key] for key in keys]
+                measured = [f"{policy[column]:.9g}" for column in columns]
+                writer.writerow(
+                    [*values, result["seed"], policy["name"], policy["m"], *measured, f"{result['ideal_s']:.9g}"]
+                )
