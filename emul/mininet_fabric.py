@@ -25,7 +25,7 @@ from emul.netlink import InterfaceCounters, read_interface_counters, read_root_q
 from emul.ocs import RECONFIGURATION_S, OpticalSwitches
 from emul.ovs import Datapath, PrivateOvs, load_kernel_datapath
 from emul.relays import Relays
-from netmodel import Circuits, Flow, Link, PortRef, Topology, dump_topology, forwarding
+from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, forwarding, lit
 from sdn.hash_check import judge, questions
 from sdn.openflow import STRAY_COOKIE
 from sdn.source_rules import Pinning, ecmp_hash_of
@@ -117,6 +117,7 @@ class MininetFabric:
         self._network: Network
         self._ovs: PrivateOvs
         self._controller: ControllerProcess | None = None
+        self._steering: Steering | None = None
         self._optical: OpticalSwitches
         self._relays: Relays
         if datapath not in get_args(Datapath):
@@ -229,10 +230,18 @@ class MininetFabric:
     def set_circuits(self, circuits: Circuits, reconfiguration_s: float = RECONFIGURATION_S) -> None:
         """Set the named optical switches to exactly these circuits; returns when light goes through.
 
-        The ports of circuits that change are dark for `reconfiguration_s`; others go on. Raises TopologyError, before
-        anything has changed, for ports that are used twice or have no link, and OvsError.
+        The ports of circuits that change are dark for `reconfiguration_s`; others go on. Switches that forward by
+        address are told after that, and have confirmed. Raises TopologyError, before anything has changed, for ports
+        that are used twice or have no link, ValueError where the steering would not fit any more, and OvsError.
         """
+        if self._controller is None:
+            self._optical.set(circuits, reconfiguration_s)
+            return
+        check_circuits(self.topology, circuits)
+        self._check_steering(self._steering, {**self.circuits, **circuits})
         self._optical.set(circuits, reconfiguration_s)
+        self._order(self._controller)
+        self._check_hash()  # which has had no choice in the dark
 
     def set_relays(self, plan: RelayPlan) -> None:
         """Let hosts send and forward for others as planned for the circuits that are set. Raises FabricError."""
@@ -254,11 +263,19 @@ class MininetFabric:
         """
         if self._controller is None:
             raise ControllerError(f"topology {self.topology.name!r} has optical switches only, and nothing to steer")
+        self._check_steering(steering, self.circuits)
+        self._steering = steering
+        self._order(self._controller)
+
+    def _check_steering(self, steering: Steering | None, circuits: Circuits) -> None:
         if steering is not None:
-            steering.routes(self.topology)
+            steering.routes(lit(self.topology, circuits))
+
+    def _order(self, controller: ControllerProcess) -> None:
+        """Have switches do what follows from the steering and the circuits that are set."""
         # Before: what old flows have carried must not be counted by new rules. After: no flow goes by an old rule.
         self._ovs.appctl("revalidator/purge")
-        self._controller.steer(Steer(steer=steering), _LINK_TIMEOUT_S)
+        controller.steer(Steer(steer=self._steering, circuits=self.circuits), _LINK_TIMEOUT_S)
         self._ovs.appctl("revalidator/purge")
 
     def strays(self) -> dict[PortRef, int]:
@@ -336,8 +353,8 @@ class MininetFabric:
             for host in topology.hosts:
                 for port, name in layout.linked_nics(host):
                     rxe.add(rxe.device_name(host, port.port - 1), name, self._enter(host.name))
-        self._check_hash()
         self._optical = OpticalSwitches(topology, self._ovs.command, self._log_dir)
+        self._check_hash()
         self._relays = Relays(topology, lambda host, argv, lines: _run([*self._enter(host), *argv], lines))
         if self._datapath == "user":
             self._give_sockets_room()
@@ -362,8 +379,8 @@ class MininetFabric:
         return None if port is None else port.port
 
     def _check_hash(self) -> None:
-        ecmp_hash = ecmp_hash_of(self.topology, self._pinning)
-        asked = questions(self.topology, forwarding(self.topology), ecmp_hash, HASH_QUESTIONS)
+        seen = lit(self.topology, self.circuits)
+        asked = questions(seen, forwarding(seen), ecmp_hash_of(seen, self._pinning), HASH_QUESTIONS)
         judge(asked, [self.traced_port(question.switch, question.flow) for question in asked])
 
     def _hear(self, event: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 """The pure model of a fabric: topologies, forwarding, ECMP hashes, paths and the ports that take them, YAML."""
 
 from netmodel.builders import leaf_spine
-from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined
+from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, lit, lit_links
 from netmodel.direct_connect import direct_connect, panel_of
 from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
 from netmodel.forwarding import Forwarding, forwarding
@@ -64,6 +64,8 @@ __all__ = [
     "forwarding",
     "joined",
     "leaf_spine",
+    "lit",
+    "lit_links",
     "load_topology",
     "load_yaml",
     "panel_of",

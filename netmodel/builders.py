@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders: regular topologies from a few numbers."""
 
+from collections import Counter
 from ipaddress import IPv4Address
 
 from netmodel.topology import (
@@ -29,6 +30,7 @@ def leaf_spine(
     parallel_links: int = 1,
     mtu_bytes: int = 9000,
     *,
+    optical_switches: int = 0,
     name: str | None = None,
 ) -> Topology:
     """A two-level leaf-spine in which every leaf has `parallel_links` links to every spine.
@@ -39,7 +41,13 @@ def leaf_spine(
     Datapath identifiers count from 1, leaves first; each switch's hash seed is `derived_hash_seed` of it.
 
     `host_rate_bps` is the rate of host links and, where `fabric_rate_bps` is None, of leaf-to-spine links too, each
-    way, in bit/s. Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, or any value
+    way, in bit/s.
+
+    With `optical_switches` every cable between leaf n and spine m is cut in two and both ends are plugged into optical
+    switch ocs<k>, k = (n + m) mod `optical_switches` + 1 with n and m from 0, so that the ports of each switch are
+    spread over all (OCS-vClos). What is joined is then a matter of circuits: `netmodel.lit`.
+
+    Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, or any value
     that `Topology` refuses.
     """
     counts = {
@@ -51,6 +59,12 @@ def leaf_spine(
     for what, (count, largest) in counts.items():
         if not 1 <= count <= largest:
             raise TopologyError(f"{what} is {count}, but must lie in 1..{largest}", (what,))
+    if not 0 <= optical_switches <= min(leaves + spines - 1, 65535):
+        raise TopologyError(
+            f"optical_switches is {optical_switches}, but must lie in 0..{min(leaves + spines - 1, 65535)}: more would "
+            "have no cable",
+            ("optical_switches",),
+        )
     for what, rate in (("host_rate_bps", host_rate_bps), ("fabric_rate_bps", fabric_rate_bps)):
         if rate is not None and rate <= 0:
             raise TopologyError(f"{what} is {rate}, but a rate must be at least 1 bit/s", (what.removesuffix("_bps"),))
@@ -64,18 +78,29 @@ def leaf_spine(
             host = Host(f"h{len(hosts) + 1}", (Nic("nic0", address, derived_mac(address)),))
             hosts.append(host)
             links.append(Link(PortRef(host.name, 1), PortRef(f"leaf{leaf + 1}", j), host_rate_bps))
+    taken: Counter[int] = Counter()  # ports of each optical switch
     for leaf in range(leaves):
         for spine in range(spines):
             for k in range(1, parallel_links + 1):
                 up = PortRef(f"leaf{leaf + 1}", hosts_per_leaf + spine * parallel_links + k)
                 down = PortRef(f"spine{spine + 1}", leaf * parallel_links + k)
-                links.append(Link(up, down, fabric_rate))
+                if not optical_switches:
+                    links.append(Link(up, down, fabric_rate))
+                    continue
+                number = (leaf + spine) % optical_switches + 1
+                taken[number] += 2
+                for end, port in ((up, taken[number] - 1), (down, taken[number])):
+                    links.append(Link(end, PortRef(f"ocs{number}", port), fabric_rate))
+    optical = range(leaves + spines + 1, leaves + spines + optical_switches + 1)
     switches = [
         *(Switch(f"leaf{i}", "leaf", i, derived_hash_seed(i)) for i in range(1, leaves + 1)),
         *(Switch(f"spine{i}", "spine", leaves + i, derived_hash_seed(leaves + i)) for i in range(1, spines + 1)),
+        *(Switch(f"ocs{i}", "ocs", dpid, derived_hash_seed(dpid)) for i, dpid in enumerate(optical, start=1)),
     ]
     return Topology(
-        name=f"leaf-spine-{leaves}x{spines}x{hosts_per_leaf}" if name is None else name,
+        name=f"leaf-spine-{leaves}x{spines}x{hosts_per_leaf}" + ("-optical" if optical_switches else "")
+        if name is None
+        else name,
         hosts=tuple(hosts),
         switches=tuple(switches),
         links=tuple(links),

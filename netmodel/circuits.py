@@ -5,10 +5,11 @@ A circuit is one-way, from the port that light comes in by to the port that it l
 patch. Which circuits are set is a state of the fabric and no part of the topology, which says what is cabled.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
-from netmodel.topology import PortRef, Topology, TopologyError
+from netmodel.topology import Link, PortRef, Topology, TopologyError
 
 Circuits: TypeAlias = Mapping[str, Mapping[int, int]]
 """By switch: the port of exit for the ports of entry that have one. Light that comes in elsewhere ends in the dark."""
@@ -63,10 +64,62 @@ def far_end(topology: Topology, circuits: Circuits, port: PortRef) -> PortRef | 
 
     Raises KeyError with a sentence for a port without a link.
     """
-    at = topology.peer(port)
+    return _followed(topology, circuits, port)[1]
+
+
+def lit(topology: Topology, circuits: Circuits) -> Topology:
+    """The fabric as switches see it that forward by address: what circuits join is one link, optical switches are gone.
+
+    Two ports are linked where light leads from each to the other, at the least rate on the way; what leads one way
+    only, ends dark, or joins two hosts or two ports of one switch is no link for them. Without optical switches it is
+    the topology itself. Raises TopologyError as `check_circuits` does.
+    """
+    optical = _optical(topology)
+    if not optical:
+        return topology
+    check_circuits(topology, circuits)
+    return replace(
+        topology,
+        switches=tuple(switch for switch in topology.switches if switch.name not in optical),
+        links=tuple(link for link, _ in _lit_links(topology, circuits)),
+    )
+
+
+def lit_links(topology: Topology, circuits: Circuits, cables: Iterable[Link]) -> frozenset[Link]:
+    """The links of `lit(topology, circuits)` that go through one of these cables of `topology`: dead when it is."""
+    wanted = frozenset(cables)
+    return frozenset(link for link, through in _lit_links(topology, circuits) if not wanted.isdisjoint(through))
+
+
+def _lit_links(topology: Topology, circuits: Circuits) -> Iterator[tuple[Link, list[Link]]]:
+    """The links of `lit`, each with the cables that it goes through."""
+    optical, done = _optical(topology), set[PortRef]()
+    for cable in topology.links:
+        ends = [end for end in (cable.a, cable.b) if end.node not in optical]
+        if len(ends) == 2:
+            yield cable, [cable]
+            continue
+        for near in ends:
+            ports, far = _followed(topology, circuits, near)
+            if near in done or far is None or _followed(topology, circuits, far)[1] != near:
+                continue
+            done.add(far)
+            if near.node != far.node and not (topology.has_host(near.node) and topology.has_host(far.node)):
+                through = [topology.link_at(port) for port in ports]
+                yield Link(near, far, min(part.rate_bps for part in through)), through
+
+
+def _followed(topology: Topology, circuits: Circuits, port: PortRef) -> tuple[list[PortRef], PortRef | None]:
+    """The ports that light leaves by, `port` first, and where it arrives, None in the dark."""
+    ports, at = [port], topology.peer(port)
     while not topology.has_host(at.node) and topology.switch(at.node).role == "ocs":
         leaving = circuits.get(at.node, {}).get(at.port)
         if leaving is None:
-            return None
-        at = topology.peer(PortRef(at.node, leaving))
-    return at
+            return ports, None
+        ports.append(PortRef(at.node, leaving))
+        at = topology.peer(ports[-1])
+    return ports, at
+
+
+def _optical(topology: Topology) -> set[str]:
+    return {switch.name for switch in topology.switches if switch.role == "ocs"}

@@ -3,7 +3,7 @@
 
 Routing is by hop count over the links that are alive, as a converged link-state or BGP fabric would do it: a switch's
 group for an address holds every port whose link lies on some shortest path. Hosts never forward for others, and neither
-do optical circuit switches, which know no addresses.
+do optical circuit switches, which know no addresses: `forwarding(lit(topology, circuits))` looks through them.
 """
 
 from collections import defaultdict

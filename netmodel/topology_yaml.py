@@ -125,6 +125,7 @@ class LeafSpineSpec(_Spec):
     host_rate: RateBps
     fabric_rate: RateBps | None = None
     parallel_links: int = 1
+    optical_switches: int = 0
     mtu_bytes: int = DEFAULT_MTU_BYTES
     name: str | None = None
 
@@ -138,6 +139,7 @@ class LeafSpineSpec(_Spec):
             self.fabric_rate,
             self.parallel_links,
             self.mtu_bytes,
+            optical_switches=self.optical_switches,
             name=self.name,
         )
 

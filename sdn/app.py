@@ -46,11 +46,11 @@ from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_D
 from os_ken.ofproto import ofproto_v1_5
 from pydantic import ValidationError
 
-from netmodel import Link, PortRef, Topology, load_topology
+from netmodel import Link, PortRef, Topology, lit, lit_links, load_topology
 from sdn import openflow
 from sdn.program import EMPTY, Program, difference, programs
 from sdn.source_rules import Pinning
-from sdn.steering import Steer, Steering
+from sdn.steering import Steer
 
 LISTEN_ADDRESS = "127.0.0.1"
 _LISTEN_TIMEOUT_S = 10.0
@@ -82,9 +82,9 @@ def guarded(handler: "Callable[[FabricApp, Any], None]") -> "Callable[[FabricApp
 class EventSteer(EventBase):
     """An order to steer, on its way into os-ken's event thread."""
 
-    def __init__(self, steering: Steering | None) -> None:
+    def __init__(self, order: Steer) -> None:
         super().__init__()
-        self.steering = steering
+        self.order = order
 
 
 @dataclass(slots=True)
@@ -116,14 +116,14 @@ class FabricApp(OSKenApp):
         self._topology = topology
         self._pinning: Pinning = pinning
         self._names = {switch.dpid: switch.name for switch in topology.switches}
-        self._expected = frozenset(programs(topology))
         self._connections: dict[str, _Connection] = {}
         self._down: set[PortRef] = set()
+        self._order = Steer(steer=None)
+        self._expected = frozenset(self._programs(self._order))
         self._changed: set[str] = set()  # switches told of link changes that are not announced yet
         self._ready = False
         self._announced_dead: frozenset[Link] = frozenset()
         self._known_dead: frozenset[Link] = frozenset()
-        self._steering: Steering | None = None
         self._steered: set[str] | None = None  # switches told of an order to steer that is not announced yet
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
@@ -138,7 +138,7 @@ class FabricApp(OSKenApp):
             return
         _log.info("%s connected (dpid %#x)", name, datapath.id)
         connection = self._connections[name] = _Connection(name, datapath)
-        full = programs(self._topology, pinning=self._pinning)[name] if name in self._expected else EMPTY
+        full = self._programs(self._order)[name] if name in self._expected else EMPTY
         self._send(connection, (*openflow.wipe(datapath), *openflow.base(datapath, full)))
         datapath.send_msg(openflow.describe_ports(datapath))
 
@@ -198,8 +198,8 @@ class FabricApp(OSKenApp):
     @guarded
     def on_steer(self, event: EventSteer) -> None:
         """An order to steer otherwise."""
-        programs(self._topology, self._dead_links(), self._pinning, event.steering)  # a ValueError before any change
-        self._steering, self._steered = event.steering, set()
+        self._programs(event.order)  # a ValueError before any change
+        self._order, self._steered = event.order, set()
         self._update()
 
     def _connection_of(self, datapath: openflow.Datapath) -> _Connection | None:
@@ -220,6 +220,12 @@ class FabricApp(OSKenApp):
                 _log.info("port %s is up", reference)
             self._down.discard(reference)
 
+    def _programs(self, order: Steer) -> dict[str, Program]:
+        """What switches are to hold under an order, with the links that are alive."""
+        seen = lit(self._topology, order.circuits)
+        dead = lit_links(self._topology, order.circuits, self._dead_links())
+        return programs(seen, dead, self._pinning, order.steer)
+
     def _dead_links(self) -> frozenset[Link]:
         return frozenset(link for link in self._topology.links if link.a in self._down or link.b in self._down)
 
@@ -229,7 +235,7 @@ class FabricApp(OSKenApp):
         if self._ready and dead != self._known_dead:
             announce("dead", dead=_ends(dead))  # at once: hosts that are told can move before switches have been
         self._known_dead = dead
-        wanted = programs(self._topology, dead, self._pinning, self._steering)
+        wanted = self._programs(self._order)
         for connection in self._connections.values():
             if not connection.ports_known or connection.name not in wanted:
                 continue
@@ -349,7 +355,7 @@ def _take_orders(app: FabricApp, stopping: int) -> None:
             except ValidationError as error:
                 announce("error", detail=f"an order is wrong: {error.errors()[0]['msg']}")
             else:
-                app.send_event(app.name, EventSteer(order.steer))
+                app.send_event(app.name, EventSteer(order))
 
 
 def main() -> int:

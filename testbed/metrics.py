@@ -113,13 +113,15 @@ def by_policy(experiment: Experiment, observations: Observations) -> list[Policy
 def uplinks(topology: Topology) -> list[Uplink]:
     """All leaf-to-spine links, by leaf, then by port; in a fabric without any, the links to hosts' first NICs.
 
+    Leaves that circuits join directly have such links to each other.
+
     On a direct-connect fabric they are the links by which circuits end at hosts, of all NICs.
     """
     roles = {switch.name: switch.role for switch in topology.switches}
     found = []
     for link in topology.links:
         for near, far in ((link.a, link.b), (link.b, link.a)):
-            if roles.get(near.node) == "leaf" and roles.get(far.node) == "spine":
+            if roles.get(near.node) == "leaf" and roles.get(far.node) in ("leaf", "spine"):
                 found.append(Uplink(near, far.node, link.rate_bps))
     if not found:
         optical = all(switch.role == "ocs" for switch in topology.switches)
@@ -227,7 +229,7 @@ def predicted_loads(experiment: Experiment, run: RunRecord, links: Sequence[Upli
 
 def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
     """The ports of the predicted path at switches that have a choice: what an observation can confirm or refute."""
-    if experiment.spec.optical is not None:
+    if experiment.setting is not None:
         return ()
     groups = forwarding(experiment.topology).groups
     switches = predicted_path(experiment, flow, routes)[1:]

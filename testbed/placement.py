@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which host each rank runs on. What a collective does to a fabric depends on little as much as on this."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from netmodel import PortRef, Topology
+from sdn.isolation import optical_clos, virtual_clos
+from sdn.isolation.optical_clos import OpticalClos
 
 Rule = Literal["cross_leaf", "in_order", "packed", "random"]
 
@@ -69,3 +71,16 @@ def _cross_leaf(leaves: list[tuple[str, list[str]]], ranks: int) -> tuple[str, .
             raise PlacementError(f"placement cross_leaf puts {turn + 1} ranks on {leaf}, which has {len(hosts)} hosts")
         chosen.append(hosts[turn])
     return tuple(chosen)
+
+
+def isolated(topology: Topology, jobs: Mapping[str, int]) -> OpticalClos:
+    """Hosts and links for jobs of so many ranks each: by vClos, or OCS-vClos where cables end in optical switches.
+
+    Raises PlacementError when a job does not fit.
+    """
+    try:
+        if any(switch.role == "ocs" for switch in topology.switches):
+            return optical_clos.placed(topology, jobs)
+        return OpticalClos({}, virtual_clos.placed(topology, jobs))
+    except ValueError as error:
+        raise PlacementError(str(error)) from error

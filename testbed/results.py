@@ -87,7 +87,7 @@ def _of_service(result: PolicyResult) -> dict[str, Any]:
 
 def _of_relays(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
     """What only a direct-connect fabric has, by run: the bandwidth tax as predicted for payload, and as counted."""
-    if experiment.spec.optical is None:
+    if experiment.setting is None:
         return {}
     taxes = [bandwidth_taxes(experiment, run) for run in result.runs]
     return {"bandwidth_tax": {"predicted": [tax for tax, _ in taxes], "counted": [tax for _, tax in taxes]}}

@@ -48,7 +48,7 @@ from testbed.optical import Setting
 from testbed.orders import connect_orders, prepare_orders
 from testbed.path_service import PathService, PathServices, Services, no_services
 from testbed.progress import Steps
-from testbed.spec import Event, Experiment, Policy, load
+from testbed.spec import Event, Experiment, Optical, Policy, load
 from testbed.timeline import Timeline, near_event
 
 SAMPLE_S = 0.1
@@ -121,6 +121,7 @@ class Runner:
         self._seen: set[tuple[str, Flow]] = set()
         self._steering: Steering | None = None
         self._setting: Setting | None = None
+        self._lit = False
         routes = forwarding(experiment.topology).groups
         self._choosing = [
             switch for switch, groups in routes.items() if any(len(ports) > 1 for ports in groups.values())
@@ -141,6 +142,7 @@ class Runner:
 
     def _run(self, crew: _Crew, policy: Policy, seed: int) -> RunRecord:
         experiment, limits = self._experiment.at(seed), self._experiment.timeouts
+        self._light()
         self._steer(experiment.steering(policy.name))
         self._set_optically(experiment.setting)
         with self._services(policy, f"{policy.name}-{seed}") as service:
@@ -178,6 +180,13 @@ class Runner:
         record = self._record(experiment, policy, seed, started, finished, before, after, readings, happened)
         strays = {str(port): count for port, count in self._fabric.strays().items() if count} if self._steering else {}
         return record.model_copy(update={"service": status, "strays": strays})
+
+    def _light(self) -> None:
+        """The circuits between switches, once: those of a placement hold for every run."""
+        isolation, optical = self._experiment.isolation, self._experiment.spec.optical
+        if isolation is not None and isolation.circuits and not self._lit:
+            self._fabric.set_circuits(isolation.circuits, (optical or Optical()).reconfiguration_s)
+            self._lit = True
 
     def _set_optically(self, setting: Setting | None) -> None:
         """One-shot reconfiguration: circuits and relays as the run's jobs need them, and a look at the relays."""
@@ -237,7 +246,7 @@ class Runner:
 
     def _link(self, port: str) -> Link:
         node, _, number = port.partition(":")
-        return self._experiment.topology.link_at(PortRef(node, int(number)))
+        return (self._experiment.cabled or self._experiment.topology).link_at(PortRef(node, int(number)))
 
     def _cut_links(self) -> list[Link]:
         """The links that some event cuts."""
@@ -348,7 +357,7 @@ def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Obser
     try:
         services = PathServices(experiment, log_dir)
         with MininetFabric(
-            experiment.topology,
+            experiment.cabled or experiment.topology,
             log_dir=log_dir,
             datapath="kernel" if softroce else "user",
             nics="rxe" if softroce else "plain",

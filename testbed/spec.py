@@ -23,16 +23,18 @@ from netmodel import (
     Topology,
     TopologySpec,
     forwarding,
+    lit,
     load_topology,
     load_yaml,
 )
+from sdn.isolation.optical_clos import OpticalClos
 from sdn.isolation.virtual_clos import sub_clos
 from sdn.source_routing import SourceRouting, in_order
 from sdn.source_rules import Pinning, ecmp_hash_of, source_rules
 from sdn.steering import Steering
 from testbed.errors import InputError, Misfit
 from testbed.optical import Setting, setting
-from testbed.placement import PlacementError, Rule, leaf_of, place
+from testbed.placement import PlacementError, Rule, isolated, leaf_of, place
 from testbed.workloads import AnyWorkload, NcclAllreduce, Transfer
 
 PolicyName = Literal[
@@ -66,6 +68,9 @@ SOFTROCE_PATIENCE = 10.0
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
+JobName = Annotated[str, Field(pattern=_NAME, max_length=40)]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -77,10 +82,13 @@ class TopologyFile(_Section):
 
 
 class Placement(_Section):
-    """The hosts of the ranks: by name, or by a rule and a number (all hosts unless said)."""
+    """The hosts of the ranks: by name, or by a rule and a number (all hosts unless said, or what `jobs` adds up to).
+
+    Rule `vclos` places job after job, with a virtual Clos for each, as the scheduler of vClos or OCS-vClos does.
+    """
 
     hosts: list[str] | None = Field(default=None, min_length=2)
-    rule: Rule | None = None
+    rule: Rule | Literal["vclos"] | None = None
     ranks: int | None = Field(default=None, ge=2)
     seed: int = Field(default=0, ge=0)
     redraw: bool = False
@@ -174,13 +182,13 @@ class Timeouts(_Section):
 
 
 class Optical(_Section):
-    """What the optical switches of a direct-connect fabric are set to before each run.
+    """What optical switches are set to before runs.
 
-    `strides`: NIC k of every host is in the ring that leads from a job's rank r to rank r + strides[k]; each job has
-    rings of its own. Ports are dark for `reconfiguration_s` while they change.
+    `strides`, for direct-connect fabrics: NIC k of every host is in the ring that leads from a job's rank r to rank
+    r + strides[k]; each job has rings of its own. Ports are dark for `reconfiguration_s` while they change.
     """
 
-    strides: list[int] = Field(min_length=1)
+    strides: list[int] | None = Field(default=None, min_length=1)
     reconfiguration_s: float = Field(default=0.010, ge=0, le=60)
 
 
@@ -214,7 +222,7 @@ class Spec(_Section):
     fabric: FabricName = "mininet"
     workload: AnyWorkload
     placement: Placement
-    jobs: int | list[int] = 1
+    jobs: int | list[int] | dict[JobName, int] = 1
     policies: list[Policy] = Field(min_length=1)
     seeds: int | list[int] = 1
     nic: str = "nic0"
@@ -264,6 +272,7 @@ class Experiment:
 
     spec: Spec
     topology: Topology
+    """What switches see that forward by address: where their cables run through optical switches, what light joins."""
     hosts: tuple[str, ...]
     """By rank; where every seed draws another placement, those of the first seed, or of the one given to `at`."""
     seeds: tuple[int, ...]
@@ -273,6 +282,10 @@ class Experiment:
     jobs: tuple[Job, ...]
     local_nic: int | None = None
     """Index of the NIC that carries instead what goes to hosts whose NIC of that index is on the same switch."""
+    cabled: Topology | None = None
+    """The fabric as cabled, where that is something else."""
+    isolation: OpticalClos | None = None
+    """What placement rule `vclos` has given to each job."""
 
     def at(self, seed: int) -> "Experiment":
         """The same with the placement of that seed."""
@@ -309,7 +322,7 @@ class Experiment:
     @property
     def setting(self) -> Setting | None:
         """Circuits and relays of an optical fabric. Raises ValueError as `testbed.optical.setting` does."""
-        if self.spec.optical is None:
+        if self.spec.optical is None or self.spec.optical.strides is None:
             return None
         shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)
         return setting(self.topology, shards, tuple(self.spec.optical.strides))
@@ -320,6 +333,8 @@ class Experiment:
         if policy.policy == "source_routing":
             return in_order(self.topology) if policy.uplinks is None else SourceRouting(policy.uplinks)
         if policy.policy == "vclos":
+            if self.isolation is not None:
+                return self.isolation.clos
             return sub_clos(self.topology, {job.name: [self.hosts[rank] for rank in job.ranks] for job in self.jobs})
         return None
 
@@ -391,16 +406,25 @@ def check(spec: Spec) -> Experiment:
     """What `spec` stands for. Raises Misfit, or SpecError for a topology file."""
     topology = load_topology(spec.topology.file) if isinstance(spec.topology, TopologyFile) else spec.topology.topology
     seeds = tuple(range(1, spec.seeds + 1)) if isinstance(spec.seeds, int) else tuple(spec.seeds)
-    hosts = _hosts(spec.placement, topology, seeds[0])
+    _check_optical(spec, topology)
+    isolation = None
+    if spec.placement.rule == "vclos":
+        isolation = _isolation(spec, topology)
+        hosts = tuple(host for job in isolation.clos.jobs for host in job.hosts)
+    else:
+        hosts = _hosts(spec.placement, topology, seeds[0])
+    cabled = topology if isolation is not None and isolation.circuits else None
     experiment = Experiment(
         spec=spec,
-        topology=topology,
+        topology=topology if isolation is None else lit(topology, isolation.circuits),
         hosts=hosts,
         seeds=seeds,
         pcap=tuple(_port(text, topology, "pcap", index) for index, text in enumerate(spec.pcap)),
         nic=_nic_index(spec.nic, topology, hosts, "nic"),
         jobs=_jobs(spec.jobs, len(hosts)),
         local_nic=None if spec.local_nic is None else _nic_index(spec.local_nic, topology, hosts, "local_nic"),
+        cabled=cabled,
+        isolation=isolation,
     )
     for job in experiment.jobs:
         try:
@@ -409,9 +433,10 @@ def check(spec: Spec) -> Experiment:
             raise Misfit(str(misfit), "workload", *misfit.where) from misfit
     if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce):
         raise Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic")
-    _check_optical(experiment)
-    if spec.optical is None:
+    if spec.optical is None or spec.optical.strides is None:
         _check_reach(experiment)
+    else:
+        _check_rings(experiment)
     for index, policy in enumerate(spec.policies):
         try:
             for seed in seeds:
@@ -464,19 +489,35 @@ def _tell(misfit: Misfit, path: Path) -> NoReturn:
     raise AssertionError("unreachable: the model refuses everything")
 
 
-def _check_optical(experiment: Experiment) -> None:
-    """Raises Misfit when what the spec says of optical switches does not fit the topology, the jobs or the policies."""
-    spec, topology = experiment.spec, experiment.topology
-    optical = all(switch.role == "ocs" for switch in topology.switches)
-    if spec.optical is None:
-        if optical:
+def _check_optical(spec: Spec, topology: Topology) -> None:
+    """Raises Misfit when what the spec says of optical switches does not fit the topology or the policies."""
+    roles = {switch.role for switch in topology.switches}
+    strides = None if spec.optical is None else spec.optical.strides
+    if "ocs" not in roles:
+        if spec.optical is not None:
+            raise Misfit(f"topology {topology.name} has no optical switches; leave it out", "optical")
+    elif roles == {"ocs"}:
+        if strides is None:
             raise Misfit(
                 f"topology {topology.name} has optical switches only: say under optical what they are set to",
-                "topology",
+                *(("topology",) if spec.optical is None else ("optical",)),
             )
-        return
-    if not optical:
-        raise Misfit(f"topology {topology.name} is no direct-connect fabric; leave it out", "optical")
+        _check_direct(spec)
+    else:
+        if strides is not None:
+            raise Misfit(f"topology {topology.name} is no direct-connect fabric; leave it out", "optical", "strides")
+        if spec.placement.rule != "vclos":
+            raise Misfit(
+                f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits",
+                "placement",
+            )
+        for index, policy in enumerate(spec.policies):
+            if policy.policy == "controller":
+                raise Misfit("the path service does not look through circuits", "policies", index, "policy")
+
+
+def _check_direct(spec: Spec) -> None:
+    """Raises Misfit for what does not run over circuits between hosts."""
     if spec.fabric != "mininet":
         raise Misfit(f"fabric {spec.fabric} has no optical switches; use mininet", "fabric")
     if isinstance(spec.workload, NcclAllreduce):
@@ -484,6 +525,10 @@ def _check_optical(experiment: Experiment) -> None:
     for index, policy in enumerate(spec.policies):
         if policy.policy != "ecmp":
             raise Misfit("on circuits a connection has one way only, so take ecmp", "policies", index, "policy")
+
+
+def _check_rings(experiment: Experiment) -> None:
+    """Raises Misfit when the rings of a direct-connect fabric cannot be."""
     try:
         for seed in experiment.seeds:
             _ = experiment.at(seed).setting
@@ -527,22 +572,39 @@ def _only(spec: Spec, names: Sequence[str]) -> Spec:
     return spec.model_copy(update={"policies": [policy for policy in spec.policies if policy.name in names]})
 
 
-def _jobs(jobs: int | list[int], ranks: int) -> tuple[Job, ...]:
-    """The ranks of each job: a number of jobs parts them evenly, a list gives the jobs' sizes."""
+def _jobs(jobs: int | list[int] | dict[str, int], ranks: int) -> tuple[Job, ...]:
+    """The ranks of each job: a number of jobs parts them evenly, otherwise the sizes are given."""
     if isinstance(jobs, int):
         if not 1 <= jobs <= ranks // 2:
             raise Misfit(f"{jobs} jobs of two ranks or more do not fit {ranks} ranks", "jobs")
         bounds = [job * ranks // jobs for job in range(jobs + 1)]
+        names = [f"job{n}" for n in range(1, jobs + 1)]
     else:
-        if not jobs or min(jobs) < 2 or sum(jobs) != ranks:
+        named = jobs if isinstance(jobs, dict) else {f"job{n}": size for n, size in enumerate(jobs, start=1)}
+        if not named or min(named.values()) < 2 or sum(named.values()) != ranks:
             raise Misfit(f"the sizes of the jobs must be 2 or more and add up to the {ranks} ranks placed", "jobs")
-        bounds = [0, *accumulate(jobs)]
-    return tuple(Job(f"job{n}", first, stop - first) for n, (first, stop) in enumerate(pairwise(bounds), start=1))
+        bounds = [0, *accumulate(named.values())]
+        names = list(named)
+    return tuple(Job(name, first, stop - first) for name, (first, stop) in zip(names, pairwise(bounds), strict=True))
+
+
+def _isolation(spec: Spec, topology: Topology) -> OpticalClos:
+    """Hosts and a virtual Clos for every job. Raises Misfit when a job does not fit."""
+    if not {"leaf", "spine"} <= {switch.role for switch in topology.switches}:
+        raise Misfit(f"topology {topology.name} has no leaves and spines for rule vclos", "placement")
+    ranks = spec.placement.ranks
+    if ranks is None:
+        sizes = [] if isinstance(spec.jobs, int) else spec.jobs
+        ranks = sum(sizes.values() if isinstance(sizes, dict) else sizes) or len(topology.hosts)
+    try:
+        return isolated(topology, {job.name: job.size for job in _jobs(spec.jobs, ranks)})
+    except PlacementError as error:
+        raise Misfit(str(error), "placement" if isinstance(spec.jobs, int) else "jobs") from error
 
 
 def _hosts(placement: Placement, topology: Topology, seed: int) -> tuple[str, ...]:
     """The hosts by rank; `seed` is the run's."""
-    if placement.rule is not None:
+    if placement.rule is not None and placement.rule != "vclos":
         ranks = placement.ranks or len(topology.hosts)
         try:
             return place(

@@ -12,8 +12,8 @@ from ipaddress import IPv4Address
 from typing import Literal
 
 from netmodel import Forwarding, Link, PortRef, Topology, forwarding
+from sdn.isolation import vclos
 from sdn.isolation.cluster import Allocation, Cluster, Gpu
-from sdn.isolation.vclos import spines_for
 from sdn.source_routing import host_ports, uplink_ports
 
 _Table = Mapping[IPv4Address, tuple[int, ...]]
@@ -21,7 +21,7 @@ _Table = Mapping[IPv4Address, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class SubClos:
-    """A job's part of a fabric: its hosts, and the leaf ports of its links to spines."""
+    """A job's part of a fabric: its hosts, and the leaf ports of its links to spines, or of its circuits to leaves."""
 
     job: str
     hosts: tuple[str, ...]
@@ -38,9 +38,9 @@ class VirtualClos:
     def routes(self, topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
         """What switches do: every port of a leaf or spine has a table of its own, by default an empty one.
 
-        The i-th of a job's hosts on a leaf goes by the i-th of the job's uplinks there whose spine reaches the
-        destination's leaf by a link of the job. When a link dies the others share its traffic; a job without any other
-        stops, and takes no one else's.
+        The i-th of a job's hosts on a leaf goes by the i-th of the job's uplinks there that lead to the destination's
+        leaf, by themselves or by a spine with another link of the job. When a link dies the others share its traffic; a
+        job without any other stops, and takes no one else's.
 
         Raises ValueError for a host or an uplink that the topology lacks or that two jobs have.
         """
@@ -59,20 +59,51 @@ def sub_clos(topology: Topology, jobs: Mapping[str, Sequence[str]]) -> VirtualCl
     Raises ValueError where the spines do not suffice, and when a host has two jobs.
     """
     cluster, leaves, spines = cluster_of(topology)
-    place = {topology.peer(PortRef(host.name, 1)): host.name for host in topology.hosts}
-    gpus = {
-        place[PortRef(leaf, port)]: Gpu(number, server, 0)
-        for number, leaf in enumerate(leaves)
-        for server, port in enumerate(host_ports(topology)[leaf])
-        if PortRef(leaf, port) in place
-    }
+    gpus = {host: gpu for gpu, host in hosts_by_gpu(topology).items()}
     free = {pair: list(ports) for pair, ports in _links(topology, leaves, spines).items()}
     made = []
     for job, hosts in jobs.items():
-        allocation = spines_for(cluster, job, [gpus[host] for host in hosts])
+        allocation = vclos.spines_for(cluster, job, [gpus[host] for host in hosts])
         cluster = cluster.take(allocation)
         made.append(_realised(allocation, tuple(hosts), free))
     return VirtualClos(tuple(made))
+
+
+def placed(topology: Topology, jobs: Mapping[str, int]) -> VirtualClos:
+    """Virtual Clos for jobs of so many hosts each, on hosts and links that vClos chooses: one job after the other.
+
+    Raises ValueError for a job that the cluster is too small for, or that would have to wait until others have ended.
+    """
+    cluster, leaves, spines = cluster_of(topology)
+    hosts = hosts_by_gpu(topology)
+    free = {pair: list(ports) for pair, ports in _links(topology, leaves, spines).items()}
+    made: list[SubClos] = []
+    for job, size in jobs.items():
+        allocation = vclos.place(cluster, job, size)
+        if allocation is None:
+            raise must_wait(job, size, len(cluster.idle))
+        cluster = cluster.take(allocation)
+        made.append(_realised(allocation, tuple(hosts[gpu] for gpu in allocation.gpus), free))
+    return VirtualClos(tuple(made))
+
+
+def must_wait(job: str, size: int, idle: int) -> ValueError:
+    """What to tell of a job for which there is no place now."""
+    return ValueError(
+        f"job {job!r} of {size} hosts would have to wait: {idle} are idle, but there is no virtual Clos for it among "
+        "them and the links that are free; make it smaller, or leave out a job before it"
+    )
+
+
+def hosts_by_gpu(topology: Topology) -> dict[Gpu, str]:
+    """The host that each GPU of `cluster_of` stands for."""
+    at = {topology.peer(PortRef(host.name, 1)): host.name for host in topology.hosts}
+    return {
+        Gpu(number, server, 0): at[PortRef(leaf, port)]
+        for number, (leaf, ports) in enumerate(host_ports(topology).items())
+        for server, port in enumerate(ports)
+        if PortRef(leaf, port) in at
+    }
 
 
 def cluster_of(topology: Topology) -> tuple[Cluster, list[str], list[str]]:
@@ -117,14 +148,20 @@ def _tables(topology: Topology, job: SubClos, routes: Forwarding) -> dict[PortRe
         if topology.link_at(port) not in routes.dead_links:
             far = topology.peer(port)
             up[port.node].append(port)
-            down[far.node, port.node].append(far)
+            if topology.switch(far.node).role == "spine":
+                down[far.node, port.node].append(far)
     tables: dict[PortRef, _Table] = {}
     for leaf in {home.node for home in homes.values()}:
         local: _Table = {address: (home.port,) for address, home in homes.items() if home.node == leaf}
         for place, entry in enumerate(sorted(home for home in homes.values() if home.node == leaf)):
             table = dict(local)
             for address, home in homes.items():
-                ways = [port.port for port in up[leaf] if (topology.peer(port).node, home.node) in down]
+                ways = [
+                    port.port
+                    for port in up[leaf]
+                    for beyond in (topology.peer(port).node,)
+                    if beyond == home.node or (beyond, home.node) in down
+                ]
                 if home.node != leaf and ways:
                     table[address] = (ways[place % len(ways)],)
             tables[entry] = table
@@ -147,7 +184,7 @@ def _check(topology: Topology, jobs: Sequence[SubClos]) -> None:
                 raise ValueError(f"virtual Clos of {job.job!r}: topology {topology.name!r} has no host {host!r}")
         for port in job.uplinks:
             if port not in known:
-                raise ValueError(f"virtual Clos of {job.job!r}: {port} is no leaf's port to a spine")
+                raise ValueError(f"virtual Clos of {job.job!r}: {port} is no leaf's port to a spine or leaf")
     counts = Counter(str(what) for job in jobs for what in (*job.hosts, *job.uplinks))
     for what, count in counts.items():
         if count > 1:

@@ -59,7 +59,7 @@ def print_outcome(
     predictions = summary["predictions"]
     if experiment.spec.fabric == "fluid":
         out.print("A model: no packet was sent, so no byte was verified and no path observed.")
-    elif experiment.spec.optical is not None:
+    elif experiment.setting is not None:
         taxes = [policy["bandwidth_tax"] for policy in summary["policies"]]
         predicted, counted = ([tax for each in taxes for tax in each[kind]] for kind in ("predicted", "counted"))
         out.print(

@@ -13,6 +13,7 @@ import matplotlib as mpl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from netmodel import PortRef
 from testbed import metrics
 from testbed.jobs import bandwidth_taxes, fairness, speeds
 from testbed.metrics import FlowCheck, PolicyResult
@@ -54,8 +55,9 @@ def write(
         checks=_check_rows(results, checks),
         ways=_way_rows(experiment, results),
         taxes=[(result.name, *bandwidth_taxes(experiment, run)) for result in results for run in result.runs]
-        if experiment.spec.optical
+        if experiment.setting
         else [],
+        circuits=_circuit_rows(experiment),
         seconds=sum(sum(result.completions_s) for result in results),
         figures=figures,
     )
@@ -144,6 +146,23 @@ def _way_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[t
         stops = [f"{port.node} ({nic})" for port, nic in zip(there.ports, nics, strict=True)]
         rows.append((source, destination, " → ".join([*stops, destination]), flow.bytes))
     return rows
+
+
+def _circuit_rows(experiment: Experiment) -> list[tuple[str, list[str]]]:
+    """For every job that has been placed on circuits: what they join."""
+    isolation = experiment.isolation
+    if isolation is None or not isolation.circuits:
+        return []
+    return [
+        (job.job, [f"{one} – {other}" for one, other in sorted({_joined(experiment, port) for port in job.uplinks})])
+        for job in isolation.clos.jobs
+    ]
+
+
+def _joined(experiment: Experiment, port: PortRef) -> tuple[PortRef, PortRef]:
+    """Both ends of a link, the smaller first."""
+    one, other = sorted((port, experiment.topology.peer(port)))
+    return one, other
 
 
 def _service_row(result: PolicyResult) -> dict[str, Any]:

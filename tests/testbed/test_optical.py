@@ -86,7 +86,7 @@ def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> 
         ),
         (
             {"topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4, "host_rate": RATE}}},
-            "optical: topology leaf-spine-2x2x4 is no direct-connect fabric",
+            "optical: topology leaf-spine-2x2x4 has no optical switches; leave it out",
         ),
     ],
 )

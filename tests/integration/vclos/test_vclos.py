@@ -6,9 +6,7 @@ leaf1: h1 h2, leaf2: h3 h4, each leaf to spine1 and spine2; job a has h1 and h3,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
 
 import pytest
 
@@ -17,14 +15,12 @@ from netmodel import Flow, OvsHash, PortRef, leaf_spine, path_of
 from sdn.isolation.virtual_clos import VirtualClos, sub_clos
 from sdn.source_routing import SourceRouting
 from sdn.steering import Steering
-from tests.integration.traffic import address, receiver, sender
+from tests.integration.traffic import address
+from tests.integration.vclos.packets import arrives, is_lost
 
 pytestmark = pytest.mark.sandboxed
 
 JOBS = {"a": ["h1", "h3"], "b": ["h2", "h4"]}
-AGAIN_S, PATIENCE_S = 0.5, 30.0
-QUIET_S = 0.5
-"""For so long a packet that must not arrive has time to."""
 
 
 @pytest.fixture(scope="module")
@@ -40,27 +36,6 @@ def unsteered(fabric: MininetFabric) -> Iterator[None]:
     for link in fabric.topology.links:
         fabric.set_link(link, up=True)
     fabric.steer(None)
-
-
-def arrives(fabric: MininetFabric, src: str, dst: str, port: int = 50_000) -> bool:
-    """Send datagrams until one gets there, for as long as a busy machine may take to follow new rules."""
-    deadline = time.monotonic() + PATIENCE_S
-    with closing(receiver(fabric, dst, AGAIN_S)) as into, closing(sender(fabric, src, port)) as out:
-        while time.monotonic() < deadline:
-            out.sendto(b"x", (str(address(fabric, dst)), 4791))
-            with suppress(TimeoutError):
-                return into.recv(10) == b"x"
-    return False
-
-
-def is_lost(fabric: MininetFabric, src: str, dst: str) -> bool:
-    """Send one datagram, and see whether it stays away."""
-    with closing(receiver(fabric, dst, QUIET_S)) as into, closing(sender(fabric, src, 50_000)) as out:
-        out.sendto(b"x", (str(address(fabric, dst)), 4791))
-        try:
-            return into.recv(10) != b"x"
-        except TimeoutError:
-            return True
 
 
 def seen(fabric: MininetFabric, src: str, dst: str, port: int) -> PortRef:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from netmodel import Flow, NoRouteError, OvsHash, PortRef, Topology, leaf_spine, path_of
-from sdn.isolation.virtual_clos import SubClos, VirtualClos, sub_clos
+from netmodel import Flow, NoRouteError, OvsHash, PortRef, Topology, check_circuits, leaf_spine, lit, path_of
+from sdn.isolation import optical_clos
+from sdn.isolation.virtual_clos import SubClos, VirtualClos, placed, sub_clos
 from sdn.program import programs
 from sdn.steering import Steer
 from tests.sdn.test_source_routing import forwarded
@@ -111,3 +112,80 @@ def test_what_does_not_fit_is_told_in_one_sentence(jobs: tuple[SubClos, ...], se
     topology = leaf_spine(2, 2, 2, RATE)
     with pytest.raises(ValueError, match=sentence):
         VirtualClos(jobs).routes(topology)
+
+
+def test_hosts_and_links_are_chosen_for_jobs_of_which_only_the_size_is_known() -> None:
+    topology = leaf_spine(4, 4, 4, RATE)
+    one, two = placed(topology, {"one": 8, "two": 6}).jobs
+    leaves = [topology.peer(PortRef(host, 1)).node for host in one.hosts]
+    assert sorted(Counter(leaves).values()) == [4, 4]
+    assert leaves == sorted(leaves)  # so that a ring of the ranks crosses as few links as can be
+    assert set(one.hosts).isdisjoint(two.hosts)
+    assert set(one.uplinks).isdisjoint(two.uplinks)
+    assert (len(two.hosts), len({topology.peer(PortRef(host, 1)).node for host in two.hosts})) == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "told"),
+    [
+        ({"big": 17}, r"job 'big' asks for 17 GPUs and the whole cluster has 16; make the job smaller or the cluster"),
+        ({"one": 8, "two": 2, "three": 6}, r"job 'three' of 6 hosts would have to wait: 6 are idle, but there is no"),
+    ],
+)
+def test_a_job_without_a_place_is_told_in_one_sentence(jobs: dict[str, int], told: str) -> None:
+    with pytest.raises(ValueError, match=told) as refusal:
+        placed(leaf_spine(4, 4, 4, RATE), jobs)
+    assert "\n" not in str(refusal.value)
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(
+    st.integers(2, 4),
+    st.integers(2, 4),
+    st.integers(2, 4),
+    st.lists(st.integers(2, 8), min_size=1, max_size=4),
+    st.integers(0, 3),
+)
+def test_placed_jobs_reach_all_of_their_own_on_links_of_their_own(
+    leaves: int, spines: int, per_leaf: int, sizes: list[int], switches: int
+) -> None:
+    """Over cables, and over the circuits of OCS-vClos."""
+    topology = leaf_spine(leaves, spines, per_leaf, RATE, optical_switches=switches)
+    jobs = {f"job{number}": size for number, size in enumerate(sizes)}
+    try:
+        if switches:
+            found = optical_clos.placed(topology, jobs)
+            clos, topology = found.clos, lit(topology, found.circuits)
+        else:
+            clos = placed(topology, jobs)
+    except ValueError:
+        reject()
+    assert [(job.job, len(job.hosts)) for job in clos.jobs] == list(jobs.items())
+    job_of = {host: job.job for job in clos.jobs for host in job.hosts}
+    assert len(job_of) == sum(sizes)
+    routes, held = clos.routes(topology), programs(topology, steering=clos)
+    users: defaultdict[PortRef, set[str]] = defaultdict(set)
+    for src, src_job in job_of.items():
+        for dst, dst_job in job_of.items():
+            if src == dst:
+                continue
+            way = forwarded(topology, held, flow(topology, src, dst))
+            if src_job != dst_job:
+                assert way is None
+                continue
+            assert way == path_of(topology, flow(topology, src, dst), OvsHash(), routes=routes)
+            for port in way[1:-1]:
+                users[port].add(src_job)
+    assert all(len(jobs_there) == 1 for jobs_there in users.values())
+
+
+def test_circuits_make_room_for_a_job_that_cables_do_not() -> None:
+    jobs = {"one": 8, "two": 2, "three": 6}
+    with pytest.raises(ValueError, match="job 'three' of 6 hosts would have to wait"):
+        placed(leaf_spine(4, 4, 4, RATE), jobs)
+    cabled = leaf_spine(4, 4, 4, RATE, optical_switches=2)
+    found = optical_clos.placed(cabled, jobs)
+    check_circuits(cabled, found.circuits)
+    assert {host for job in found.clos.jobs for host in job.hosts} == {host.name for host in cabled.hosts}
+    with pytest.raises(ValueError, match="asks for 17 GPUs and the whole cluster has 16"):
+        optical_clos.placed(cabled, {"big": 17})
