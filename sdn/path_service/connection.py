@@ -114,7 +114,9 @@ class Connection(asyncio.Protocol):
     def _take(self, now_s: float, lines: list[bytes]) -> None:
         """As many lines as the rate allows; the others are held back, and the host is not read meanwhile."""
         limits = self._service.limits
-        credit = min(limits.burst_lines, self._credit + (now_s - self._credit_s) * limits.lines_per_s)
+        credit = self._credit + (now_s - self._credit_s) * limits.lines_per_s
+        if credit > limits.burst_lines:
+            credit = limits.burst_lines
         if len(lines) > credit:
             now = int(credit)
             lines, self._held = lines[:now], lines[now:]

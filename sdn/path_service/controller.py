@@ -226,16 +226,20 @@ class Controller:
         self._leave(client.door)
         return sends
 
-    def handle(self, now_s: float, conn: int, message: HostMessage) -> Sends:
-        """A message other than hello of a connection that has said hello."""
+    def handle(self, now_s: float, conn: int, messages: Iterable[HostMessage]) -> Sends:
+        """Messages other than hello of a connection that has said hello."""
         client = self._clients[conn]
         sends: Sends = []
-        if type(message) is Announce:  # these two are all but all
-            self._announce(now_s, client, message, sends)
-            return sends
-        if type(message) is Release:
-            self._release(now_s, client, message.id, sends)
-            return sends
+        for message in messages:
+            if type(message) is Announce:  # these two are all but all
+                self._announce(now_s, client, message, sends)
+            elif type(message) is Release:
+                self._release(now_s, client, message.id, sends)
+            else:
+                self._hear(client, message, sends)
+        return sends
+
+    def _hear(self, client: _Client, message: HostMessage, sends: Sends) -> None:
         match message:
             case Measured():
                 for one in message.flows:
@@ -245,10 +249,9 @@ class Controller:
             case Report():
                 self.counts[f"left by {message.reason}"] += 1
             case Ping():
-                sends.append((conn, Pong(message.nonce)))
+                sends.append((client.conn, Pong(message.nonce)))
             case _:
                 raise ValueError("hello comes once, and first")
-        return sends
 
     def link(self, now_s: float, links: Iterable[Link], up: bool) -> Sends:
         """Links between leaves and spines have gone down, or come back. Raises KeyError for any other link."""
@@ -424,9 +427,11 @@ class Controller:
 
     def _may_move(self, now_s: float, spare: float) -> int:
         """How many others may be rerouted now, keeping `spare` for later."""
-        left = self._reroutes + (now_s - self._reroutes_s) * REROUTES_PER_S
-        self._reroutes = left = left if left < REROUTES_PER_S else REROUTES_PER_S
-        self._reroutes_s = now_s
+        left = self._reroutes
+        if now_s > self._reroutes_s:
+            left += (now_s - self._reroutes_s) * REROUTES_PER_S
+            self._reroutes = left = left if left < REROUTES_PER_S else REROUTES_PER_S
+            self._reroutes_s = now_s
         left -= spare
         return MAX_REROUTES if left >= MAX_REROUTES else int(left) if left > 0 else 0
 

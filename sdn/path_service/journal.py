@@ -181,10 +181,8 @@ def _done(controller: Controller, entry: _Entry) -> Sends:
     if entry.hello is not None:
         return controller.connect(entry.t, entry.conn, Hello(version=1, token="-", **entry.hello))[0]
     if entry.lines is not None:
-        sends: Sends = []
-        for said in entry.lines:
-            sends += controller.handle(entry.t, entry.conn, from_host(bytes(said)))
-        return sends
+        said = [from_host(bytes(line)) for line in entry.lines]
+        return controller.handle(entry.t, entry.conn, said)
     for _ in range(entry.prepared):
         controller.prepare()
     if entry.prepared:

@@ -19,7 +19,7 @@ from netmodel import Link
 from sdn.path_service.connection import Connection
 from sdn.path_service.controller import Controller, Sends
 from sdn.path_service.journal import Journal
-from sdn.path_service.messages import VERSION, Hello, MessageError, Welcome, from_host, to_line
+from sdn.path_service.messages import VERSION, Hello, HostMessage, MessageError, Welcome, from_host, to_line
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Service:
 
     def now(self) -> float:
         """Seconds since the start, in whole microseconds: as exact as the event log has them."""
-        return round(self._loop.time() - self._began_s, 6)
+        return int(1e6 * (self._loop.time() - self._began_s)) / 1e6
 
     def deliver(self, sends: Sends) -> None:
         """Sends messages to the connections that they are for."""
@@ -173,19 +173,17 @@ class Service:
     def handle(self, now_s: float, number: int, lines: list[bytes]) -> None:
         """Lines of a host that has said hello. Raises MessageError at the first that is none, the others being done."""
         self._heard_s = now_s
-        handle = self.controller.handle
-        sends: Sends = []
-        done = 0
+        messages: list[HostMessage] = []
         try:
             for line in lines:
                 message = from_host(line)
                 if type(message) is Hello:
                     raise MessageError("hello comes once, and first")
-                sends += handle(now_s, number, message)
-                done += 1
+                messages.append(message)
         finally:
-            if self.journal is not None and done:
-                self.journal.said(now_s, number, lines[:done])
+            sends = self.controller.handle(now_s, number, messages)
+            if self.journal is not None and messages:
+                self.journal.said(now_s, number, lines[: len(messages)])
             self.deliver(sends)
 
     def refused(self, code: str, text: str) -> None:

@@ -311,10 +311,11 @@ class _Chains:
         if edge < 0:
             return None
         spine_of, links = self._decoder
-        return edge, (spine_of[out], links[src][out], links[dst][into]), self._ways(moved)
+        return edge, (spine_of[out], links[src][out], links[dst][into]), self._ways(moved) if moved else ()
 
     def depart(self, edge: int, max_moves: int | None) -> Sequence[_Moved]:
-        return self._ways(self._colouring.depart(edge, max_moves))
+        moved = self._colouring.depart(edge, max_moves)
+        return self._ways(moved) if moved else ()
 
     def route(self, edge: int) -> _Way:
         return self._decoded(edge, *self._colouring.colours(edge))
@@ -325,7 +326,7 @@ class _Chains:
         return self._spine_of[out].astype(np.int32), self._links[src, out], self._links[dst, into]
 
     def _ways(self, moved: Sequence[tuple[int, int, int]]) -> Sequence[_Moved]:
-        return [(edge, *self._decoded(edge, out, into)) for edge, out, into in moved] if moved else ()
+        return [(edge, *self._decoded(edge, out, into)) for edge, out, into in moved]
 
     def _decoded(self, edge: int, out: int, into: int) -> _Way:
         src, dst = self._colouring.tors(edge)

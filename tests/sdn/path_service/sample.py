@@ -63,12 +63,12 @@ class Hosts:
             self.open[conn, number] = to
         else:
             self.open.pop((conn, number), None)
-        self.hear(self.controller.handle(self.now_s, conn, Announce(number, to, size, job)))
+        self.hear(self.controller.handle(self.now_s, conn, [Announce(number, to, size, job)]))
         return self.answered[conn, number]
 
     def release(self, conn: int, number: int) -> None:
         self.open.pop((conn, number), None)
-        self.hear(self.controller.handle(self.now_s, conn, Release(number)))
+        self.hear(self.controller.handle(self.now_s, conn, [Release(number)]))
 
     def link(self, links: list[Link], up: bool) -> None:
         self.dead = self.dead - set(links) if up else self.dead | set(links)

@@ -327,22 +327,22 @@ def test_what_hosts_measure_and_report_is_kept(hosts: Hosts) -> None:
         Measured((MeasuredFlow(1, 1_000_000, 0.1), MeasuredFlow(99, 1, 1.0), MeasuredFlow(1, 5, 0.0))),
         Report(1, 2, 50_000, "loss", 0.5),
     ):
-        assert hosts.controller.handle(0, 1, message) == []
+        assert hosts.controller.handle(0, 1, [message]) == []
     assert hosts.controller.flows(1)[0]["measured_bps"] == 8e7
     assert hosts.controller.counts["left by loss"] == 1
-    assert hosts.controller.handle(0, 1, Ping(5)) == [(1, Pong(5))]
+    assert hosts.controller.handle(0, 1, [Ping(5)]) == [(1, Pong(5))]
 
 
 def test_one_connection_has_so_many_elephants_and_no_more(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OPEN", 2)
     for number in (1, 2):
         hosts.announce(1, number, 4)
-    ((conn, refused),) = hosts.controller.handle(0, 1, Announce(3, address(hosts.topology, 5), 1))
+    ((conn, refused),) = hosts.controller.handle(0, 1, [Announce(3, address(hosts.topology, 5), 1)])
     assert conn == 1
     assert isinstance(refused, Error)
     assert refused.code == "busy"
     hosts.announce(1, 2, 4, size=5)  # an open one may still change
-    assert hosts.controller.handle(0, 1, Release(3)) == []
+    assert hosts.controller.handle(0, 1, [Release(3)]) == []
 
 
 def test_options_name_a_planner_that_there_is() -> None:
