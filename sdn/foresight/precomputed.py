@@ -14,7 +14,7 @@ class Precomputed(Generic[Case, Answer]):
     `cases` lists them, the most pressing first; `make` makes the answer to one, in the time that its caller can stand
     to be held up. Both are called by `step` alone, so that the others, called at every change, cost next to nothing.
     An answer rests on all that `make` looks at. When some of that has changed, say what has become of the answers:
-    `restart` when all are wrong, `discard` for those that are, `age` when they are right but no longer the best.
+    `restart` when all are wrong, `discard` for those that are, set `aged` when they are right but no longer the best.
     """
 
     def __init__(self, cases: Callable[[], Iterable[Case]], make: Callable[[Case], Answer]) -> None:
@@ -22,28 +22,25 @@ class Precomputed(Generic[Case, Answer]):
         self._make = make
         self._answers: dict[Case, Answer] = {}
         self._left: list[Case] | None = None  # the most pressing last; None: not listed since the last restart
-        self._aged = False
+        self.aged = False
+        """Every answer is to be made anew in time; until then the old one stays."""
 
     def restart(self) -> None:
         """Forgets every answer."""
         self._answers.clear()
         self._left = None
-        self._aged = False
+        self.aged = False
 
     def discard(self, case: Case) -> None:
         """Forgets the answer to one case, and makes it anew next."""
         if self._answers.pop(case, None) is not None and self._left is not None:
             self._left.append(case)
 
-    def age(self) -> None:
-        """Every answer is made anew in time; until then the old one stays."""
-        self._aged = True
-
     def step(self) -> bool:
         """Makes the answer to one more case. False, and nothing done, when there are all."""
-        if self._left is None or (not self._left and self._aged):
+        if self._left is None or (not self._left and self.aged):
             self._left = list(self._cases())[::-1]
-            self._aged = False
+            self.aged = False
         if not self._left:
             return False
         case = self._left.pop()
@@ -53,7 +50,7 @@ class Precomputed(Generic[Case, Answer]):
     @property
     def done(self) -> bool:
         """Whether there is an answer to every case, and none has aged."""
-        return self._left is not None and not self._left and not self._aged
+        return self._left is not None and not self._left and not self.aged
 
     def for_failure(self, case: Case) -> Answer | None:
         """The answer to a case; None when there is none."""

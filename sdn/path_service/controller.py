@@ -395,7 +395,6 @@ class Controller:
     def _arrived(self, now_s: float, pair: _Pair, sends: Sends) -> None:
         self._plan.max_reroutes = self._may_move(now_s, spare=0.0)
         route, moved = self._plan.arrive(pair.client.nic, pair.door.nic)
-        assert route is not None  # as always of an arrival
         pair.number, pair.way, pair.since_s = route.commodity, route[1:], now_s
         self._pairs[route.commodity] = pair
         self._fresh.append(pair)
@@ -416,7 +415,7 @@ class Controller:
             self._cut.discard(pair)
         # A departure makes room; what it leaves uneven is mended when there is little else to move.
         self._plan.max_reroutes = self._may_move(now_s, spare=REROUTES_PER_S / 2)
-        moved = self._plan.depart(number).moved
+        moved = self._plan.depart(number)
         self._changed()
         if moved:
             self._push(moved, sends)
@@ -537,7 +536,7 @@ class Controller:
     def _changed(self) -> None:
         self._rates_due = True
         self._snapshot = None
-        self._prepared.age()
+        self._prepared.aged = True
 
     def _cases(self) -> list[Failure]:
         return failures(self._plan.fabric, self._current())

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sdn.planners import LOCAL, PLANNERS, Change, Clos, Commodities, Incremental, Plan, Route, ecmp
+from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Plan, Route, ecmp
 
 
 class LivePlan(Protocol):
@@ -19,12 +19,15 @@ class LivePlan(Protocol):
     @property
     def fabric(self) -> Clos: ...
 
-    def arrive(self, src: int, dst: int) -> Change:
-        """One more commodity, from NIC `src` to NIC `dst`, of the same demand as all others."""
+    def arrive(self, src: int, dst: int) -> tuple[Route, tuple[Route, ...]]:
+        """One more commodity, from NIC `src` to NIC `dst`, of the same demand as all others.
+
+        Its route, and the new ones of others that made room.
+        """
         ...
 
-    def depart(self, commodity: int) -> Change:
-        """One less."""
+    def depart(self, commodity: int) -> tuple[Route, ...]:
+        """One less; the routes of others that changed."""
         ...
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
@@ -73,15 +76,15 @@ class Afresh:
     def fabric(self) -> Clos:
         return self._fabric
 
-    def arrive(self, src: int, dst: int) -> Change:
+    def arrive(self, src: int, dst: int) -> tuple[Route, tuple[Route, ...]]:
         number = self._book.enter(src, dst)
         changed = self._replan()
         route = self._routes[number]
-        return Change(route, tuple(other for other in changed if other is not route))
+        return route, tuple(other for other in changed if other is not route)
 
-    def depart(self, commodity: int) -> Change:
+    def depart(self, commodity: int) -> tuple[Route, ...]:
         del self._book.ends[commodity]
-        return Change(None, self._replan())
+        return self._replan()
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
         self._fabric = fabric
@@ -115,12 +118,12 @@ class AtRandom:
     def fabric(self) -> Clos:
         return self._fabric
 
-    def arrive(self, src: int, dst: int) -> Change:
-        return Change(self._place(self._book.enter(src, dst)), ())
+    def arrive(self, src: int, dst: int) -> tuple[Route, tuple[Route, ...]]:
+        return self._place(self._book.enter(src, dst)), ()
 
-    def depart(self, commodity: int) -> Change:
+    def depart(self, commodity: int) -> tuple[Route, ...]:
         del self._book.ends[commodity], self._routes[commodity]
-        return Change(None, ())
+        return ()
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
         self._fabric = fabric

@@ -17,7 +17,7 @@ from sdn.planners.cabling import Cabling, cabling
 from sdn.planners.ecmp import ecmp, ecmp_hashed
 from sdn.planners.greedy import greedy
 from sdn.planners.ilp import ilp
-from sdn.planners.incremental import Change, Incremental, Route, repair
+from sdn.planners.incremental import Incremental, Route, repair
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Plan
 from sdn.planners.objective import Fairness
 from sdn.planners.optimal import optimal
@@ -35,7 +35,6 @@ __all__ = [
     "UNREACHABLE",
     "Bound",
     "Cabling",
-    "Change",
     "Clos",
     "Commodities",
     "Fairness",

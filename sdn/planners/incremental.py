@@ -38,18 +38,6 @@ class Route(NamedTuple):
     down: int
 
 
-class Change(NamedTuple):
-    """What an arrival or a departure did."""
-
-    route: Route | None
-    """The route of the commodity that arrived."""
-    moved: tuple[Route, ...]
-    """The new routes of others that made room."""
-
-
-_NOTHING_MOVED = Change(None, ())
-
-
 class Incremental:
     """Commodities on a fabric, each with a number of its own that is never used again.
 
@@ -84,8 +72,13 @@ class Incremental:
     def __contains__(self, commodity: object) -> bool:
         return commodity in self._items
 
-    def arrive(self, src: int, dst: int, demand: float = 1.0, job: int = 0, phase: int = 0) -> Change:
-        """Plans one more commodity, from NIC `src` to NIC `dst`. Raises ValueError for what `Commodities` refuses."""
+    def arrive(
+        self, src: int, dst: int, demand: float = 1.0, job: int = 0, phase: int = 0
+    ) -> tuple[Route, tuple[Route, ...]]:
+        """Plans one more commodity, from NIC `src` to NIC `dst`: its route, and the new ones of others that made room.
+
+        Raises ValueError for what `Commodities` refuses.
+        """
         tor = self._tor
         if not (0 <= src < len(tor) and 0 <= dst < len(tor)) or src == dst:
             raise ValueError(f"a commodity needs two different NICs of 0..{self._fabric.nics - 1}, not {src} and {dst}")
@@ -98,14 +91,14 @@ class Incremental:
         placed = None if here == there else self._state.arrive(here, there, demand, self.max_reroutes)
         if placed is None:
             self._items[commodity] = src, dst, demand, job, phase, None
-            return Change(Route(commodity, LOCAL if here == there else UNREACHABLE, -1, -1), ())
+            return Route(commodity, LOCAL if here == there else UNREACHABLE, -1, -1), ()
         edge, (spine, up, down), moved = placed
         self._items[commodity] = src, dst, demand, job, phase, edge
         self._owner[edge] = commodity
-        return Change(Route(commodity, spine, up, down), self._of_owners(moved) if moved else ())
+        return Route(commodity, spine, up, down), self._of_owners(moved) if moved else ()
 
-    def depart(self, commodity: int) -> Change:
-        """Takes a commodity out. Raises KeyError for one that is not there."""
+    def depart(self, commodity: int) -> tuple[Route, ...]:
+        """Takes a commodity out; the routes of others that changed. Raises KeyError for one that is not there."""
         try:
             _, _, demand, _, _, edge = self._items.pop(commodity)
         except KeyError:
@@ -114,9 +107,9 @@ class Incremental:
         if not self._demands[demand]:
             del self._demands[demand]
         if edge is None:
-            return _NOTHING_MOVED
+            return ()
         moved = self._state.depart(edge, self.max_reroutes)
-        return Change(None, self._of_owners(moved)) if moved else _NOTHING_MOVED
+        return self._of_owners(moved) if moved else ()
 
     def route(self, commodity: int) -> Route:
         """Where a commodity goes. Raises KeyError for one that is not there."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn.planners import LOCAL, Change, Clos, Commodities, Incremental, Plan, Route, optimal, repair
+from sdn.planners import LOCAL, Clos, Commodities, Incremental, Plan, Route, optimal, repair
 from tests.sdn.planners.sample import RATE, check_routes, commodities, fabrics
 
 
@@ -19,14 +19,20 @@ class Told:
         self.live = live
         self.routes = {number: live.route(number) for number in live.numbers()}
 
-    def hear(self, change: Change, gone: int | None = None) -> None:
-        if gone is not None:
-            del self.routes[gone]
-        for route in (*([change.route] if change.route else []), *change.moved):
+    def arrived(self, route: Route, moved: tuple[Route, ...]) -> None:
+        assert route.commodity not in self.routes
+        self._moved(moved)
+        self.routes[route.commodity] = route
+
+    def departed(self, number: int, moved: tuple[Route, ...]) -> None:
+        del self.routes[number]
+        self._moved(moved)
+
+    def _moved(self, moved: tuple[Route, ...]) -> None:
+        assert len({route.commodity for route in moved}) == len(moved)
+        for route in moved:
+            assert route.commodity in self.routes
             self.routes[route.commodity] = route
-        for route in change.moved:
-            assert change.route is None or route.commodity != change.route.commodity
-        assert len({route.commodity for route in change.moved}) == len(change.moved)
 
     def check(self) -> Plan:
         plan = self.live.plan()
@@ -48,15 +54,14 @@ def churn(
         numbers = live.numbers()
         if numbers and data.draw(st.integers(0, 2)) == 0:
             number = data.draw(st.sampled_from(numbers))
-            change = live.depart(number)
-            told.hear(change, gone=number)
-            assert change.route is None
+            moved = live.depart(number)
+            told.departed(number, moved)
         else:
             src = data.draw(st.integers(0, live.fabric.nics - 1))
             dst = (src + data.draw(st.integers(1, live.fabric.nics - 1))) % live.fabric.nics
-            change = live.arrive(src, dst, data.draw(st.sampled_from(demands)))
-            told.hear(change)
-        assert reroutes is None or len(change.moved) <= reroutes
+            route, moved = live.arrive(src, dst, data.draw(st.sampled_from(demands)))
+            told.arrived(route, moved)
+        assert reroutes is None or len(moved) <= reroutes
         plan = told.check()
         if exact and reroutes is None:
             assert plan.proved
@@ -96,7 +101,7 @@ def test_an_arrival_in_a_full_fabric_moves_fewer_than_there_are_tors() -> None:
     rng = np.random.default_rng(7)
     to = rng.permutation(fabric.nics)
     live = Incremental(fabric)
-    numbers = [live.arrive(i, int(to[i])).route.commodity if to[i] != i else None for i in range(fabric.nics)]  # type: ignore[union-attr]
+    numbers = [live.arrive(i, int(to[i]))[0].commodity if to[i] != i else None for i in range(fabric.nics)]
     most = 0
     for _ in range(300):
         a, b = rng.choice(fabric.nics, 2, replace=False)
@@ -105,14 +110,13 @@ def test_an_arrival_in_a_full_fabric_moves_fewer_than_there_are_tors() -> None:
         for i in (a, b):
             number = numbers[i]
             assert number is not None
-            assert live.depart(number).moved == ()
+            assert live.depart(number) == ()
         to[a], to[b] = to[b], to[a]
         for i in (a, b):
-            change = live.arrive(int(i), int(to[i]))
-            assert change.route is not None
-            numbers[i] = change.route.commodity
-            assert len(change.moved) < fabric.tors
-            most = max(most, len(change.moved))
+            route, moved = live.arrive(int(i), int(to[i]))
+            numbers[i] = route.commodity
+            assert len(moved) < fabric.tors
+            most = max(most, len(moved))
     plan = live.plan()
     assert plan.proved
     assert plan.congestion * RATE == pytest.approx(1)
@@ -127,7 +131,7 @@ def test_too_tight_a_bound_is_told_and_mended() -> None:
     for src, dst in ((4, 0), (5, 2), (0, 6)):
         live.arrive(src, dst)
     assert live.plan().proved
-    assert live.arrive(1, 3).moved == ()
+    assert live.arrive(1, 3)[1] == ()
     assert live.plan().gap == pytest.approx(1)
     freed = Incremental.of(live.plan())
     freed.depart(0)
@@ -166,7 +170,7 @@ def test_refit_tells_all_that_changed(data: st.DataObject) -> None:
     told = Told(live)
     gone = live.numbers()[:1]
     for number in gone:
-        told.hear(live.depart(number), gone=number)
+        told.departed(number, live.depart(number))
     shape = fabric.link_rate_bps.shape
     link = st.tuples(*(st.integers(0, n - 1) for n in shape))
     for dead in data.draw(st.lists(st.lists(link, max_size=3), max_size=3)):
@@ -174,14 +178,15 @@ def test_refit_tells_all_that_changed(data: st.DataObject) -> None:
             assert told.routes[route.commodity] != route
             told.routes[route.commodity] = route
         told.check()
-    told.hear(live.arrive(0, fabric.nics - 1) if fabric.nics > 1 else Change(None, ()))
+    if fabric.nics > 1:
+        told.arrived(*live.arrive(0, fabric.nics - 1))
     told.check()
 
 
 def test_mistakes_are_told() -> None:
     fabric = Clos.of(2, 2, 2, RATE)
     live = Incremental(fabric)
-    assert live.arrive(0, 1).route == Route(0, LOCAL, -1, -1)
+    assert live.arrive(0, 1)[0] == Route(0, LOCAL, -1, -1)
     for wrong in ((0, 4), (-1, 0), (1, 1)):
         with pytest.raises(ValueError, match=r"two different NICs of 0\.\.3"):
             live.arrive(*wrong)
@@ -191,6 +196,6 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(KeyError, match="no commodity 0"):
         live.depart(0)
     assert 0 not in live
-    assert live.arrive(0, 1).route == Route(1, LOCAL, -1, -1)
+    assert live.arrive(0, 1)[0] == Route(1, LOCAL, -1, -1)
     with pytest.raises(ValueError, match="same fabric with other links dead"):
         repair(live.plan(), Clos.of(3, 2, 2, RATE))
