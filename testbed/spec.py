@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, model_validator
 
+from emul.packet import Congestion, Receiver
 from netmodel import (
     EcmpHash,
     Forwarding,
@@ -56,7 +57,10 @@ STEERED: tuple[PolicyName, ...] = ("source_routing", "vclos")
 MODELLED: tuple[PolicyName, ...] = ("spraying", "oblivious", "recycled", "plb", "qp_scaling")
 """Policies that the engine does not have: what ParaLet is compared with, on fabrics that are models."""
 
-FabricName = Literal["mininet", "fluid", "softroce"]
+FabricName = Literal["mininet", "fluid", "packet", "softroce"]
+MODELS: tuple[FabricName, ...] = ("fluid", "packet")
+"""Fabrics that are computed: no privilege, no real packet."""
+
 PlannerName = Literal["optimal", "greedy", "annealing", "ecmp"]
 
 LARGEST_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
@@ -203,6 +207,27 @@ class FluidSettings(_Section):
     """From a cut or a mended link until switches have new routes."""
 
 
+class PacketSettings(_Section):
+    """What switches and NICs of a fabric `packet` are like. docs/packet.md tells what the settings mean."""
+
+    link_delay_s: float = Field(default=1e-6, ge=0, le=1)
+    switch_buffer_bytes: int = Field(default=9_000_000, ge=10_000)
+    port_buffer_bytes: int | None = Field(default=None, ge=10_000)
+    ecn_bytes: int | None = Field(default=None, ge=1)
+    pfc: bool = False
+    receiver: Receiver = "go_back_n"
+    congestion: Congestion = "fixed"
+    window_bdp: float = Field(default=2.0, gt=0, le=1000)
+    timeout_rtts: float = Field(default=100.0, ge=1, le=100_000)
+    reorder_rtts: float = Field(default=25.0, ge=0, le=100_000)
+
+    @model_validator(mode="after")
+    def _marks_are_heeded(self) -> "PacketSettings":
+        if self.congestion == "dctcp" and self.ecn_bytes is None:
+            raise Misfit("dctcp needs switches that mark; give ecn_bytes, too", "congestion")
+        return self
+
+
 def _topology_kind(value: object) -> str:
     is_file = "file" in value if isinstance(value, dict) else isinstance(value, TopologyFile)
     return "topology file" if is_file else "topology in place"
@@ -233,6 +258,7 @@ class Spec(_Section):
     timeouts: Timeouts = Timeouts()
     pcap: list[str] = []
     fluid: FluidSettings = FluidSettings()
+    packet: PacketSettings = PacketSettings()
     optical: Optical | None = None
 
     @model_validator(mode="after")
@@ -443,9 +469,9 @@ def check(spec: Spec) -> Experiment:
                 experiment.at(seed).routes(policy.name)
         except ValueError as error:
             raise Misfit(str(error), "policies", index) from error
-    if spec.fabric == "fluid":
-        _check_fluid(spec, experiment.jobs)
-    elif spec.fabric in ("mininet", "softroce"):
+    if spec.fabric in MODELS:
+        _check_modelled(spec, experiment.jobs)
+    else:
         _check_live(spec)
     for index, event in enumerate(spec.events):
         for key in ("cut", "degrade", "mend"):
@@ -536,17 +562,24 @@ def _check_rings(experiment: Experiment) -> None:
         raise Misfit(str(error), "optical", "strides") from error
 
 
-def _check_fluid(spec: Spec, jobs: Sequence[Job]) -> None:
-    """Raises Misfit for what a model without packets cannot answer."""
+def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
+    """Raises Misfit for what a model has not got."""
+    for index, policy in enumerate(spec.policies):
+        if spec.fabric == "packet" and policy.policy in ("adaptive", *MODELLED):
+            raise Misfit(f"fabric packet has no policy {policy.policy}; use fluid", "policies", index, "policy")
     for index, event in enumerate(spec.events):
         if event.controller is not None:
-            raise Misfit("fabric fluid has no controller process; use mininet", "events", index, "controller")
+            raise Misfit(f"fabric {spec.fabric} has no controller process; use mininet", "events", index, "controller")
+    if spec.fabric == "packet" and spec.events:
+        raise Misfit("on fabric packet nothing happens to links; use fluid", "events")
     if spec.local_nic is not None:
-        raise Misfit("fabric fluid models one NIC of each host; use mininet", "local_nic")
+        raise Misfit(f"fabric {spec.fabric} models one NIC of each host; use mininet", "local_nic")
     if any(spec.workload.phase_starts(job.size) for job in jobs):
-        raise Misfit(f"fabric fluid does not model the phases of {spec.workload.kind}; use mininet", "workload", "kind")
+        raise Misfit(
+            f"fabric {spec.fabric} does not model the phases of {spec.workload.kind}; use mininet", "workload", "kind"
+        )
     if spec.pcap:
-        raise Misfit("fabric fluid has no packets to capture; use mininet", "pcap")
+        raise Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap")
 
 
 def _check_live(spec: Spec) -> None:

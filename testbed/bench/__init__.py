@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from testbed.bench import controller, fluid, planner, plugin, scale, stress, transport
+from testbed.bench import controller, fluid, packet, planner, plugin, scale, stress, transport
 from testbed.bench.frame import Result, Row
 
 BENCHES: dict[str, Callable[[], Result]] = {
@@ -12,6 +12,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "plugin": plugin.measure,
     "planner": planner.measure,
     "fluid": fluid.measure,
+    "packet": packet.measure,
     "controller": controller.measure,
     "stress": stress.measure,
 }

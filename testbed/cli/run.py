@@ -33,7 +33,7 @@ _OWN_STATUS = (1, 2)
 @click.option("--policy", "policies", metavar="NAME", multiple=True, help="Run only this policy; may be repeated.")
 @click.option(
     "--fabric",
-    type=click.Choice(["mininet", "fluid", "softroce"]),
+    type=click.Choice(["mininet", "fluid", "packet", "softroce"]),
     help="Run on this fabric instead of the spec's.",
 )
 @click.option(
@@ -59,13 +59,13 @@ def run(
 ) -> None:
     """Run the experiment in the file SPEC and write a report.
 
-    Fabric mininet needs root: it is emulated in namespaces of its own, which vanish when the run ends. Fabric fluid is
-    a model and needs nothing. On fabric softroce hosts have RDMA devices of a Linux kernel; where this machine's lacks
-    them, a guest runs it, slowly. Writes summary.json, report.html, plots, CSV files and logs to DIR/NAME, where NAME
-    is the spec's.
+    Fabric mininet needs root: it is emulated in namespaces of its own, which vanish when the run ends. Fabrics fluid
+    and packet are models and need nothing. On fabric softroce hosts have RDMA devices of a Linux kernel; where this
+    machine's lacks them, a guest runs it, slowly. Writes summary.json, report.html, plots, CSV files and logs to
+    DIR/NAME, where NAME is the spec's.
     """
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
-    modelled = experiment.spec.fabric == "fluid"
+    modelled = experiment.spec.fabric in spec.MODELS
     if not modelled:
         require_machine()
     folder = results_dir / experiment.spec.name
@@ -97,11 +97,12 @@ def _make(folder: Path) -> None:
 
 
 def _model(experiment: Experiment, folder: Path) -> None:
-    """Run on the fluid fabric, in this process. Raises TestbedError."""
-    from testbed import fluid  # with the planners, which take a moment to load
+    """Run on a modelled fabric, in this process. Raises TestbedError."""
+    from testbed import fluid, packet  # with the planners, which take a moment to load
 
+    observe = packet.observe if experiment.spec.fabric == "packet" else fluid.observe
     with progress.Steps(len(experiment.seeds) * len(experiment.spec.policies), every_s=2.0) as steps:
-        fluid.observe(experiment, steps).save(folder / results.OBSERVATIONS)
+        observe(experiment, steps).save(folder / results.OBSERVATIONS)
 
 
 def _runner_argv(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from testbed import metrics
 from testbed.metrics import PolicyResult
-from testbed.spec import Experiment
+from testbed.spec import MODELS, Experiment
 
 
 def console() -> Console:
@@ -57,8 +57,8 @@ def print_outcome(
     out = console()
     out.print(outcome)
     predictions = summary["predictions"]
-    if experiment.spec.fabric == "fluid":
-        out.print("A model: no packet was sent, so no byte was verified and no path observed.")
+    if experiment.spec.fabric in MODELS:
+        out.print("A model: no real packet was sent, so no byte was verified and no path observed.")
     elif experiment.setting is not None:
         taxes = [policy["bandwidth_tax"] for policy in summary["policies"]]
         predicted, counted = ([tax for each in taxes for tax in each[kind]] for kind in ("predicted", "counted"))
@@ -76,6 +76,6 @@ def print_outcome(
 
 def _verdict(experiment: Experiment, result: PolicyResult) -> str:
     """Whether the bytes that arrived are right."""
-    if experiment.spec.fabric == "fluid":
+    if experiment.spec.fabric in MODELS:
         return "modelled"
     return "[green]all verified[/]" if result.verified else "[bold red]WRONG[/]"

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runs of an experiment on the fluid fabric. What is modelled, and what is not, is in docs/fluid.md."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -18,34 +17,13 @@ from testbed.fluid.moves import RULES, Mover
 from testbed.fluid.order import Wait, waits
 from testbed.jobs import ideal_at
 from testbed.messages import Lane
-from testbed.observations import (
-    HappenedEvent,
-    JobRecord,
-    LinkLoad,
-    Observations,
-    PairFlow,
-    RankLane,
-    RunRecord,
-    Sample,
-)
-from testbed.placement import leaf_of
+from testbed.modelled import ACK_BYTES, HEADER_BYTES, SAMPLES, Course, packet_bytes, record
+from testbed.observations import HappenedEvent, LinkLoad, Observations, RankLane, RunRecord
 from testbed.progress import Steps
-from testbed.spec import LARGEST_HEADERS_BYTES, STEERED, Event, Experiment, Job, Policy
-from testbed.workloads import Transfer
-
-HEADER_BYTES = 14 + 20 + 8 + 12 + 4
-"""What every packet has beside its payload, as links count it: Ethernet, IPv4, UDP, BTH, ICRC."""
-
-ACK_BYTES = HEADER_BYTES + 4
-"""A packet's acknowledgement (AETH). It goes the other way, where in a collective other data go; here it goes along."""
-
-_SAMPLES = 60
-"""Readings of the links in the ideal time."""
+from testbed.spec import STEERED, Event, Experiment, Job, Policy
 
 _SPREAD = ("spraying", "oblivious")
 """Policies that give every packet another path, so that a message goes at one rate."""
-
-_PATH_MTUS = (4096, 2048, 1024, 512, 256)
 
 _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
@@ -64,25 +42,23 @@ def observe(experiment: Experiment, steps: Steps) -> Observations:
 
 
 @dataclass(frozen=True, eq=False)
-class _Outcome:
-    """Jobs that ran at once. Times are from their start."""
-
-    transfers: Sequence[Transfer]
-    delivered_s: _Floats
+class _Outcome(Course):
     pairs: Sequence[Pair]
     lanes: Lanes
     lane_bits: _Floats
     """By pair and lane, with headers."""
-    link_bits: _Floats
-    samples: list[tuple[float, _Floats]]
-    """When, and bits by link."""
-    happened: list[HappenedEvent]
 
 
 def _run(experiment: Experiment, policy: Policy, seed: int, links: Links) -> RunRecord:
     together = [[job] for job in experiment.jobs] if policy.alone else [list(experiment.jobs)]
     outcomes = [_Model(experiment, policy, seed, links, jobs).run() for jobs in together]
-    return _record(experiment, policy, seed, links, outcomes)
+    lanes = [lane for outcome in outcomes for lane in _lanes(experiment, policy, outcome)]
+    link_bits = np.sum([outcome.link_bits for outcome in outcomes], axis=0)
+    loads = [
+        LinkLoad(port=str(port), tx_bytes=round(bits / 8), tx_packets=_packets(bits, experiment), dropped=0)
+        for port, bits in zip(links.ports, link_bits.tolist(), strict=True)
+    ]
+    return record(experiment, policy, seed, links, outcomes, lanes, loads)
 
 
 class _Model:
@@ -96,7 +72,7 @@ class _Model:
         self._transfers = [transfer for transfer in experiment.transfers(seed) if transfer.src in ranks]
         self._pairs: list[Pair] = list(bytes_by_pair(self._transfers, 1))
         self._lanes = lanes_of(experiment, policy, seed, self._pairs, links)
-        self._every_s = ideal_at(experiment, seed) / _SAMPLES
+        self._every_s = ideal_at(experiment, seed) / SAMPLES
         self._next_sample_s = self._every_s
         self._routes: Forwarding | None = None  # as long as all links live
         self._capacity = links.rate_bps.copy()
@@ -299,64 +275,9 @@ class _Model:
         return sorted(str(port) for port in ports)
 
 
-def packet_bytes(experiment: Experiment) -> int:
-    """Payload of a full packet: the spec's, or the largest that fits the topology's MTU, as the engine has it."""
-    fitting = (size for size in _PATH_MTUS if size + LARGEST_HEADERS_BYTES <= experiment.topology.mtu_bytes)
-    return experiment.spec.path_mtu or next(fitting, _PATH_MTUS[-1])
-
-
 def _port(text: str) -> tuple[str, int]:
     node, _, number = text.partition(":")
     return node, int(number)
-
-
-def _record(experiment: Experiment, policy: Policy, seed: int, links: Links, outcomes: Sequence[_Outcome]) -> RunRecord:
-    arrival: dict[Pair, float] = {}
-    finished = [0.0] * experiment.ranks
-    by_step: list[dict[int, float]] = [{} for _ in range(experiment.ranks)]
-    for outcome in outcomes:
-        for transfer, moment in zip(outcome.transfers, outcome.delivered_s.tolist(), strict=True):
-            pair = transfer.src, transfer.dst
-            arrival[pair] = max(arrival.get(pair, 0.0), moment)
-            for rank in pair:
-                by_step[rank][transfer.step] = max(by_step[rank].get(transfer.step, 0.0), moment)
-                finished[rank] = max(finished[rank], moment)
-    demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
-    jobs = [
-        JobRecord(name=job.name, ranks=job.size, completion_s=max(finished[rank] for rank in job.ranks))
-        for job in experiment.jobs
-    ]
-    link_bits = np.sum([outcome.link_bits for outcome in outcomes], axis=0)
-    return RunRecord(
-        policy=policy.name,
-        m=policy.m,
-        seed=seed,
-        completion_s=max(job.completion_s for job in jobs),
-        wrong_bytes=0,
-        step_finished_s=[_running(own) for own in by_step],
-        flows=[
-            PairFlow(src=src, dst=dst, bytes=count, completion_s=arrival[src, dst])
-            for (src, dst), count in demands.items()
-        ],
-        lanes=[lane for outcome in outcomes for lane in _lanes(experiment, policy, outcome)],
-        discards={},
-        overruns=0,
-        links=[
-            LinkLoad(port=str(port), tx_bytes=round(bits / 8), tx_packets=_packets(bits, experiment), dropped=0)
-            for port, bits in sorted(zip(links.ports, link_bits.tolist(), strict=True))
-            if not experiment.topology.has_host(port.node)
-        ],
-        samples=_samples(experiment, links, outcomes),
-        seen=[],
-        jobs=jobs,
-        events=[event for outcome in outcomes for event in outcome.happened],
-    )
-
-
-def _running(by_step: dict[int, float]) -> list[float]:
-    """When each step was over, from the first to the last; steps without anything count as the one before."""
-    moments = [by_step.get(step, 0.0) for step in range(1 + max(by_step, default=-1))]
-    return np.maximum.accumulate(moments).tolist() if moments else []
 
 
 def _lanes(experiment: Experiment, policy: Policy, outcome: _Outcome) -> list[RankLane]:
@@ -371,7 +292,7 @@ def _lanes(experiment: Experiment, policy: Policy, outcome: _Outcome) -> list[Ra
                 peer=experiment.address(dst),
                 lane=lane,
                 port=int(outcome.lanes.ports[channel, lane]),
-                port_method="pinned" if method == "pinned" and not _one_leaf(experiment, src, dst) else method,
+                port_method=method,
                 tx_bytes=round(bits / 8 * part),
                 tx_packets=_packets(bits, experiment),
                 flowlets=0,
@@ -385,24 +306,5 @@ def _lanes(experiment: Experiment, policy: Policy, outcome: _Outcome) -> list[Ra
     ]
 
 
-def _one_leaf(experiment: Experiment, src: int, dst: int) -> bool:
-    return leaf_of(experiment.topology, experiment.hosts[src]) == leaf_of(experiment.topology, experiment.hosts[dst])
-
-
 def _packets(bits: float, experiment: Experiment) -> int:
     return int(np.ceil(bits / 8 / (packet_bytes(experiment) + HEADER_BYTES + ACK_BYTES)))
-
-
-def _samples(experiment: Experiment, links: Links, outcomes: Sequence[_Outcome]) -> list[Sample]:
-    """What had left towards each host; jobs that ran one after the other are put end to end."""
-    hosts = dict.fromkeys(experiment.hosts)
-    watched = [experiment.topology.peer(PortRef(host, experiment.nic + 1)) for host in hosts]
-    columns = [links.number(port) for port in watched]
-    found, base_s, base = [], 0.0, Counter[int]()
-    for outcome in outcomes:
-        for at_s, bits in outcome.samples:
-            counts = [round(base[column] + bits[column] / 8) for column in columns]
-            found.append(Sample(at_s=base_s + at_s, tx_bytes={str(p): n for p, n in zip(watched, counts, strict=True)}))
-        base_s += float(outcome.delivered_s.max(initial=0.0))
-        base.update({column: round(outcome.link_bits[column] / 8) for column in columns})
-    return found

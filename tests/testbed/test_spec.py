@@ -92,7 +92,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": None}, "name: is missing"),
     ({"name": "../up"}, "name: "),
     ({"name": "latest"}, "name: 'latest' is the name of the link"),
-    ({"fabric": "fluid", "pcap": ["leaf1:1"]}, "pcap: fabric fluid has no packets to capture"),
+    ({"fabric": "fluid", "pcap": ["leaf1:1"]}, "pcap: fabric fluid has no real packets to capture"),
     ({"fabric": "fluid", "local_nic": "nic0"}, "local_nic: fabric fluid models one NIC of each host"),
     (
         {"policies": [{"name": "a", "policy": "recycled"}]},

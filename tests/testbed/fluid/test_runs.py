@@ -19,7 +19,7 @@ from testbed import fluid
 from testbed.cli import main
 from testbed.errors import TestbedError
 from testbed.fluid.lanes import device_seed, drawn_ports, lanes_of
-from testbed.fluid.runs import ACK_BYTES, HEADER_BYTES
+from testbed.modelled import ACK_BYTES, HEADER_BYTES
 from testbed.observations import Observations
 from testbed.progress import Steps
 from testbed.results import ideal_of

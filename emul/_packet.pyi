@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import numpy.typing as npt
+
+_Ints = npt.NDArray[np.int32]
+_Longs = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+_Bools = npt.NDArray[np.bool_]
+
+class Simulation:
+    def __init__(
+        self,
+        *,
+        rate_bps: _Longs,
+        head: _Ints,
+        is_switch: _Bools,
+        propagation_s: float,
+        switch_bytes: int,
+        port_bytes: int,
+        mark_bytes: int,
+        pause: bool,
+        payload_bytes: int,
+        header_bytes: int,
+        ack_bytes: int,
+        receiver: str,
+        reacts: bool,
+        window_bdp: float,
+        timeout_rtts: float,
+        reorder_rtts: float,
+        seed: int,
+    ) -> None: ...
+    def add_channels(self, rows: _Ints, flowlet_bytes: _Longs) -> None: ...
+    def add_messages(self, channel: _Longs, bytes: _Longs, release_s: _Floats) -> int: ...
+    def add_waits(self, earlier: _Longs, later: _Longs) -> None: ...
+    def advance(self, until_s: float) -> None: ...
+    def delivered_s(self) -> _Floats: ...
+    def link_counters(self) -> dict[str, _Longs]: ...
+    def lane_counters(self) -> dict[str, _Longs]: ...
+    def totals(self) -> dict[str, int]: ...
+    @property
+    def now_s(self) -> float: ...
+    @property
+    def undelivered(self) -> int: ...
+    @property
+    def events(self) -> int: ...

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "network.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "transport.hpp"
+
+namespace paralet::packet {
+
+Network::Network(Core& core, const Routes& routes, std::span<const std::int64_t> rates, std::span<const NodeId> heads,
+                 std::span<const bool> switches, const NetworkOptions& options)
+    : core_(core), routes_(routes), options_(options) {
+  for (const bool is_switch : switches) nodes_.push_back({is_switch});
+  for (std::size_t l = 0; l < rates.size(); ++l) links_.push_back({rates[l], heads[l]});
+  if (!options_.pause) return;
+  std::vector<std::int64_t> degree(nodes_.size());
+  std::vector<std::int64_t> headroom(nodes_.size());  // what may still come by a link whose sender is told to pause
+  for (const auto& link : links_) {
+    ++degree[link.head];
+    const std::int64_t coming = 2 * options_.propagation * (link.rate / 8) / kSecond + 3 * options_.largest_bytes;
+    headroom[link.head] = std::max(headroom[link.head], coming);
+  }
+  for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    if (!nodes_[n].is_switch || degree[n] == 0) continue;
+    nodes_[n].pause_above = options_.switch_bytes / degree[n] - headroom[n];
+    if (nodes_[n].pause_above < 2 * options_.largest_bytes) {
+      throw std::invalid_argument("the buffer of a switch is too small to pause its links in time");
+    }
+  }
+}
+
+void Network::answer(PacketId id) { enqueue_answer(routes_.at(core_.packets[id]), id); }
+
+void Network::enqueue_answer(LinkId link, PacketId id) {
+  links_[link].answers.push(core_.packets, id);
+  wake(link);
+}
+
+void Network::enqueue(LinkId number, PacketId id) {
+  Link& link = links_[number];
+  Packet& packet = core_.packets[id];
+  Node& node = nodes_[links_[number ^ 1U].head];
+  const std::int64_t bytes = packet.bytes;
+  const bool fits = node.buffered + bytes <= options_.switch_bytes;
+  if (!fits || (!options_.pause && link.queued + bytes > options_.port_bytes)) {
+    ++link.counters.dropped;
+    transport_->dropped(packet);
+    core_.packets.drop(id);
+    return;
+  }
+  node.buffered += bytes;
+  if (options_.pause) {
+    Link& in = links_[packet.in];
+    in.held += bytes;
+    if (!in.told && in.held > node.pause_above) {
+      in.told = true;
+      ++in.counters.pauses;
+      core_.after(options_.propagation, EventKind::kPause, packet.in);
+    }
+  }
+  if (options_.mark_bytes > 0 && link.queued >= options_.mark_bytes) {
+    packet.marked = true;
+    ++link.counters.marked;
+  }
+  link.queued += bytes;
+  link.counters.longest = std::max(link.counters.longest, link.queued);
+  link.queue.push(core_.packets, id);
+  if (!link.busy) start(number);
+}
+
+void Network::start(LinkId number) {
+  Link& link = links_[number];
+  if (!link.answers.empty()) {
+    link.sending = link.answers.pop(core_.packets);
+  } else if (link.paused) {
+    return;
+  } else if (!link.queue.empty()) {
+    link.sending = link.queue.pop(core_.packets);
+  } else {
+    link.sending = from_switch(number) ? kNone : transport_->next(number);
+    if (link.sending == kNone) return;
+  }
+  link.busy = true;
+  core_.after(serialisation(number, core_.packets[link.sending].bytes), EventKind::kSent, number);
+}
+
+void Network::sent(LinkId number) {
+  Link& link = links_[number];
+  const PacketId id = link.sending;
+  const Packet& packet = core_.packets[id];
+  link.busy = false;
+  ++link.counters.packets;
+  link.counters.bytes += packet.bytes;
+  const NodeId tail = links_[number ^ 1U].head;
+  if (nodes_[tail].is_switch && packet.kind == PacketKind::kData) {
+    link.queued -= packet.bytes;
+    release(tail, packet);
+  }
+  link.flying.push(core_.packets, id);
+  core_.after(options_.propagation, EventKind::kArrived, number);
+  start(number);
+}
+
+void Network::release(NodeId at, const Packet& packet) {
+  nodes_[at].buffered -= packet.bytes;
+  if (!options_.pause) return;
+  Link& in = links_[packet.in];
+  in.held -= packet.bytes;
+  if (in.told && in.held <= nodes_[at].pause_above - options_.largest_bytes) {
+    in.told = false;
+    core_.after(options_.propagation, EventKind::kResume, packet.in);
+  }
+}
+
+void Network::arrived(LinkId number) {
+  const PacketId id = links_[number].flying.pop(core_.packets);
+  if (!to_switch(number)) {
+    transport_->receive(id);
+    return;
+  }
+  Packet& packet = core_.packets[id];
+  packet.in = number;
+  ++packet.hop;
+  if (packet.kind == PacketKind::kData) {
+    enqueue(routes_.at(packet), id);
+  } else {
+    enqueue_answer(routes_.at(packet), id);
+  }
+}
+
+void Network::resume(LinkId number) {
+  links_[number].paused = false;
+  wake(number);
+}
+
+std::uint64_t Network::in_flight() {
+  std::uint64_t count = 0;
+  for (const auto& link : links_) {
+    if (link.busy) ++count;
+    for (const auto* queue : {&link.answers, &link.queue, &link.flying}) {
+      for (PacketId id = queue->first(); id != kNone; id = core_.packets[id].next) ++count;
+    }
+  }
+  return count;
+}
+
+}  // namespace paralet::packet

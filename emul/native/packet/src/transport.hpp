@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// RoCE-like queue pairs that carry messages: flowlets, windows, acknowledgements, loss recovery.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core.hpp"
+#include "network.hpp"
+
+namespace paralet::packet {
+
+enum class Receiver : std::uint8_t { kGoBackN, kSelectiveRepeat };
+
+struct TransportOptions {
+  std::int64_t payload_bytes;  // of a full packet
+  std::int64_t header_bytes;   // of every packet, as links count it
+  std::int64_t ack_bytes;      // of an acknowledgement, in all
+  Receiver receiver;
+  bool reacts;          // windows shrink when marked (DCTCP); else they are fixed
+  double window_bdp;    // a channel's windows together, in bandwidth-delay products
+  double timeout_rtts;  // without any progress, until all is sent again
+  double reorder_rtts;  // selective repeat: sent so much earlier than one that has arrived, it is lost
+};
+
+/// A *channel* joins two hosts by queue pairs (lanes). Each takes a flowlet of the channel's next message whenever it
+/// has sent all of its last one and its window is open; NICs serve the queue pairs that can send in turn, packet by
+/// packet. A queue pair's packets are numbered; flowlets are RDMA WRITEs, so that they may arrive in any order.
+class Transport {
+ public:
+  struct QpCounters {
+    std::uint64_t bytes = 0;    // payload, what was sent again not counted
+    std::uint64_t packets = 0;  // all
+    std::uint64_t flowlets = 0;
+    std::uint64_t again = 0;
+    std::uint64_t timeouts = 0;
+  };
+  struct Totals {
+    std::uint64_t sent = 0;  // packets of all kinds that entered the network
+    std::uint64_t arrived = 0;
+    std::uint64_t dropped = 0;
+    std::uint64_t out_of_order = 0;  // data
+  };
+
+  Transport(Core& core, const Routes& routes, Network& network, const TransportOptions& options);
+
+  /// A channel whose lane i has route `routes[i]`. All begin with one NIC's link.
+  std::uint32_t add_channel(std::span<const std::uint32_t> lanes, std::int64_t flowlet_bytes);
+  MessageId add_message(std::uint32_t channel, std::int64_t bytes, Time release);
+  void add_wait(MessageId earlier, MessageId later);
+  /// Messages since the last time that wait for nothing are sent from their release on.
+  void consider();
+
+  /// What the NIC behind `link` sends next; kNone: nothing.
+  PacketId next(LinkId link);
+  void receive(PacketId id);
+  void dropped(const Packet&) { ++totals_.dropped; }
+  void timer(QpId number);
+  void release(MessageId message);
+
+  [[nodiscard]] std::size_t channels() const { return channels_.size(); }
+  [[nodiscard]] std::size_t messages() const { return messages_.size(); }
+  [[nodiscard]] std::size_t qps() const { return qps_.size(); }
+  [[nodiscard]] std::size_t undelivered() const { return undelivered_; }
+  [[nodiscard]] bool considered(MessageId message) const { return message < considered_; }
+  [[nodiscard]] Time delivered(MessageId message) const { return messages_[message].delivered; }  // -1: not yet
+  [[nodiscard]] const QpCounters& counters(QpId qp) const { return qps_[qp].counters; }
+  [[nodiscard]] const Totals& totals() const { return totals_; }
+
+ private:
+  struct Slot {  // of a packet that is not acknowledged
+    Time sent;
+    MessageId message;
+    std::uint16_t bytes;
+    bool has;   // the receiver has it
+    bool lost;  // to be sent again
+  };
+  struct Qp {
+    std::uint32_t channel;
+    std::uint32_t route;
+    LinkId nic;
+    // The sender.
+    std::uint32_t first = 0;    // not acknowledged
+    std::uint32_t next = 0;     // to be sent
+    std::uint32_t highest = 0;  // above all that were ever sent
+    std::uint32_t end = 0;      // above all that it has been given
+    MessageId flowlet_message = kNone;
+    std::uint32_t flowlet_packet = 0;  // of the message, to be sent next
+    std::uint32_t out = 0;             // selective repeat: sent, neither acknowledged nor lost
+    std::uint32_t lost = 0;
+    std::uint32_t mask = 0;  // of `slots`
+    double window = 0;
+    double most = 0;
+    double marked_part = 0;  // DCTCP's alpha
+    std::uint32_t round_end = 0;
+    std::uint32_t round_acks = 0;
+    std::uint32_t round_marks = 0;
+    Time newest = 0;    // when the latest sent of what has arrived was sent
+    Time progress = 0;  // when `first` last rose, or something was sent after nothing was out
+    Time timeout = 0;
+    Time reorder = 0;
+    bool ready = false;   // in its NIC's line
+    QpId behind = kNone;  // it there
+    bool timed = false;   // a timer event is under way
+    // The receiver.
+    bool refused = false;  // has sent a NAK for `expected`
+    std::uint32_t expected = 0;
+    std::vector<Slot> slots;
+    std::vector<bool> early;  // selective repeat: arrived, above `expected`
+    QpCounters counters;
+  };
+  struct Channel {
+    QpId first;
+    std::uint32_t lanes;
+    std::uint32_t flowlet;  // packets
+    MessageId head = kNone;
+    MessageId tail = kNone;
+  };
+  struct Message {
+    std::int64_t bytes;
+    Time release;
+    Time delivered = -1;
+    std::uint32_t channel;
+    std::uint32_t packets;
+    std::uint32_t given = 0;  // to lanes
+    std::uint32_t arrived = 0;
+    std::uint32_t awaited = 0;
+    std::uint32_t first_wait = kNone;
+    MessageId next = kNone;
+  };
+  struct Line {  // queue pairs that wait for their turn
+    QpId head = kNone;
+    QpId tail = kNone;
+  };
+  struct Wait {
+    MessageId later;
+    std::uint32_t next;
+  };
+
+  [[nodiscard]] Slot& slot(Qp& qp, std::uint32_t psn) const { return qp.slots[psn & qp.mask]; }
+  [[nodiscard]] std::uint16_t payload(const Message& message, std::uint32_t packet) const;
+  [[nodiscard]] bool can_send(const Qp& qp) const;
+  void make_ready(QpId number);
+  void give(Qp& qp);
+  void arm(QpId number);
+  void take_data(QpId number, PacketId id);
+  void take_answer(QpId number, const Packet& packet);
+  void acknowledge(Qp& qp, std::uint32_t expected);
+  void selected(Qp& qp, const Packet& packet);
+  void adapt(Qp& qp, bool marked, std::uint32_t count);
+  void land(MessageId message);
+  void deliver(MessageId message);
+
+  Core& core_;
+  const Routes& routes_;
+  Network& network_;
+  TransportOptions options_;
+  std::vector<Qp> qps_;
+  std::vector<Channel> channels_;
+  std::vector<Message> messages_;
+  std::vector<Wait> waits_;
+  std::vector<Line> ready_;  // by NIC's link
+  MessageId considered_ = 0;
+  std::size_t undelivered_ = 0;
+  Totals totals_;
+};
+
+}  // namespace paralet::packet

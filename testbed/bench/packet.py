@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packet fabric's speed beside the goal that it was built for. Times are of the processor, as other work would
+stretch wall clock: of one thread, the event loop alone."""
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from emul.fluid import Links, hashed_paths
+from emul.packet import Options, Simulation
+from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash, leaf_spine
+from netmodel.flow import IPPROTO_UDP
+from testbed.bench.frame import Measurement, Result, result
+from testbed.progress import Steps
+
+REPETITIONS = 3
+RATE_BPS = 100_000_000_000
+GOAL = 5.0
+"""Million events a second."""
+
+
+def measure() -> Result:
+    """Every case."""
+    with Steps(None, every_s=3.0) as steps:
+        measurements = []
+        for one in run(REPETITIONS, 10_000_000):
+            measurements.append(one)
+            steps.now(f"{one.metric} of {one.case}: {one.ours:.3g} {one.unit}")
+        return result("packet", measurements)
+
+
+def run(repetitions: int, share_bytes: int) -> Iterator[Measurement]:
+    """A ring snapshot of 128 hosts, of which each sends `share_bytes`, at 1 and at 32 lanes, again and again."""
+    for seed in range(repetitions):
+        for lanes in (1, 32):
+            simulation = ring(8, 16, 16, lanes, share_bytes, seed)
+            start = time.thread_time()
+            simulation.advance()
+            elapsed_s = time.thread_time() - start
+            case = f"ring snapshot, 128 hosts, m = {lanes}, {simulation.events / 1e6:.0f} million events"
+            million = simulation.events / 1e6
+            yield Measurement("speed", case, "million events/s", million / elapsed_s, GOAL, "goal")
+            yield Measurement("time", case, "s", elapsed_s, million / GOAL, "goal")
+
+
+def ring(leaves: int, spines: int, hosts_per_leaf: int, lanes: int, share_bytes: int, seed: int) -> Simulation:
+    """One step of a ring all-reduce of randomly placed ranks, before its start."""
+    links = Links(leaf_spine(leaves, spines, hosts_per_leaf, RATE_BPS))
+    addresses = np.array([int(host.nics[0].address) for host in links.topology.hosts], dtype=np.uint32)
+    rng = np.random.default_rng(seed)
+    ranks = rng.permutation(addresses)
+    fields = FlowFields(
+        src=np.repeat(ranks, lanes),
+        dst=np.repeat(np.roll(ranks, -1), lanes),
+        sport=rng.integers(ENTROPY_PORTS.start, ENTROPY_PORTS.stop, ranks.size * lanes).astype(np.uint16),
+        dport=np.array([ROCE_PORT], dtype=np.uint16),
+        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+    )
+    rows = hashed_paths(links, fields, OvsHash())
+    simulation = Simulation(links, Options(), seed)
+    simulation.add_channels(rows.reshape(ranks.size, lanes, -1), max(1, 32 // lanes) * 4096)
+    simulation.add_messages(np.arange(ranks.size), share_bytes)
+    return simulation
