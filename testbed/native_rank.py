@@ -113,6 +113,7 @@ class NativeRun:
             wrong_bytes=report["wrong_bytes"],
             lanes=[lane.since(self._before.get((lane.peer, lane.lane))) for lane in _lanes(snapshot)],
             discards=asdict(snapshot.discards),
+            controller=_controller(snapshot),
         )
 
     def close(self) -> None:
@@ -158,6 +159,11 @@ class NativeRun:
             if time.monotonic() > deadline:
                 raise TestbedError("the plugin has not published the counters of this run")
             time.sleep(_COUNTERS_PAUSE_S)
+
+
+def _controller(snapshot: DeviceSnapshot) -> dict[str, int]:
+    counted = {} if snapshot.controller is None else asdict(snapshot.controller)
+    return {name: int(count) for name, count in counted.items() if name != "since_s"}
 
 
 def _lanes(snapshot: DeviceSnapshot) -> list[messages.Lane]:

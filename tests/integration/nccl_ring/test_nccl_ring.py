@@ -108,6 +108,21 @@ def test_pinned_flows_share_no_uplink(ring: Done) -> None:
         assert share < int(row["tx_bytes"]) < 1.3 * share
 
 
+def test_the_plugin_announces_its_elephants_and_takes_the_planned_paths(tmp_path: Path) -> None:
+    policy = {"name": "optimal", "policy": "controller", "planner": "optimal"}
+    done = run(tmp_path, policies=[{**policy, "elephant_bytes": 1024, "assign_wait_s": 10.0}])
+    assert done.status == 0, done.errors
+    (result,) = done.summary["policies"]
+    assert result["verified"]
+    assert 0 < done.summary["predictions"]["checked"] == done.summary["predictions"]["matched"]
+    (clients,) = result["clients"]
+    assert clients["connected"] == 4
+    assert 4 <= clients["assigned"] <= clients["announced"]
+    assert clients["nonsense"] == clients["dropped"] == 0
+    log = (done.folder / "logs" / "agent-h1.log").read_text()
+    assert "m = 1 lanes, policy controller" in log
+
+
 def test_a_run_that_takes_too_long_is_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path, timeouts={"run_s": 0.05})
     assert done.status == 1
