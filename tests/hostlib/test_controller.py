@@ -409,6 +409,28 @@ def test_a_lane_that_does_badly_leaves_its_port_until_the_next_assignment(
     taken(pair, FIRST)
 
 
+def test_what_a_silent_path_has_swallowed_goes_again_when_its_lane_moves(
+    service: PathService, make: Callable[..., Pair]
+) -> None:
+    """The second device hears nothing, and no timeout comes within the test: only the move can send anything again."""
+    never = {"min_timeout_s": 1000.0, "retry_time_s": 10_000.0}
+    service.answer = lambda message: [{**message, "type": "pong"}] if message["type"] == "ping" else []
+    pair = make(two={"faults": Faults(drop=1.0), **never}, **never)
+    pair.back.recv(bytearray(4 * MIB))
+    pair.to.send(bytes(4 * MIB))
+    eventually(lambda: all(lane["tx_packets"] for lane in pair.one.counters()["lanes"]), "some lane sends nothing")
+    for lane, port in enumerate(FIRST):
+        assert pair.one.set_port(B, lane, port)
+    taken(pair, FIRST)
+
+    def lanes() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = pair.one.counters()["lanes"]
+        return rows
+
+    eventually(lambda: all(lane["retransmits"] for lane in lanes()), lambda: f"nothing went again: {lanes()}")
+    assert not any(lane["timeouts"] for lane in lanes())
+
+
 # -- a service that makes no sense -------------------------------------------------------------------------------------
 
 json_values = st.recursive(

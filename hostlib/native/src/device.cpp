@@ -386,7 +386,7 @@ void Device::housekeeping(Nanos t) {
       any_silent = any_silent || silent(lane);
       // A lane that hears nothing finishes nothing, neither flowlets nor offers, so the policy would never be asked.
       if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
-      if (controller_ != nullptr && lane.moving_to && silent(lane)) move_lane(lane);
+      if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(lane);
     }
     if (any_silent) repeat_offers(*peer);
   }

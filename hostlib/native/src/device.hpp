@@ -252,6 +252,7 @@ class Device {
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const;
   void consult_policy(Peer& peer, unsigned lane, unsigned unheard = 0);
   void move_lane(Lane& lane);
+  void leave_dead_path(Lane& lane);
   [[nodiscard]] bool silent(const Lane& lane) const;
   void follow_controller();
   void tell_controller(Nanos now);

@@ -424,7 +424,7 @@ void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
   lane.timeouts_seen = statistics.counters.timeouts;
   if (options_.policy.kind != PolicyKind::kAdaptive && controller_ == nullptr) return;
   if (lane.moving_to) {  // decided, but what is in flight may have met a path that went silent meanwhile
-    if (timeouts > 0) move_lane(lane);
+    if (timeouts > 0) leave_dead_path(lane);
     return;
   }
   Nanos best = statistics.smoothed_rtt;
@@ -441,8 +441,12 @@ void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
                       .retransmits = statistics.counters.retransmits,
                       .packets = statistics.counters.tx_packets};
   lane.moving_to = policy_->after_flowlet(view, now());
-  // What is in flight on a path that went silent is lost anyway, so there is nothing to overtake.
-  if (lane.moving_to && (timeouts > 0 || lane.outstanding == 0)) move_lane(lane);
+  if (!lane.moving_to) return;
+  if (timeouts > 0) {
+    leave_dead_path(lane);
+  } else if (lane.outstanding == 0) {
+    move_lane(lane);
+  }
 }
 
 void Device::move_lane(Lane& lane) {
@@ -454,6 +458,15 @@ void Device::move_lane(Lane& lane) {
   } else if (controller_ != nullptr) {
     controller_->could_not_bind();
   }
+}
+
+/// Takes a lane off a path that lets nothing through, to its new port if it has one. What is in flight was lost with
+/// the path: there is nothing to overtake, and it goes again without waiting for a timeout backed off for the path
+/// before.
+void Device::leave_dead_path(Lane& lane) {
+  if (lane.moving_to) move_lane(lane);
+  // `adaptive` leaves at the first timeout, which may have come too early: there the oldest packet asks alone.
+  if (controller_ != nullptr) backend_->path_changed(lane.qp.qpn, now());
 }
 
 /// Whether a lane that waits to be empty waits in vain: nothing comes back on its path, so nothing can be overtaken.
@@ -477,11 +490,12 @@ void Device::follow_controller() {
       const std::uint16_t port = controller_->port(peer->name(), i);
       lane.moving_to.reset();
       const bool lost = lane.outstanding > 0 && (cut || (port != lane.port && silent(lane)));
-      if (port != lane.port) {
-        lane.moving_to = port;
-        if (lane.outstanding == 0 || lost) move_lane(lane);
+      if (port != lane.port) lane.moving_to = port;
+      if (lost) {
+        leave_dead_path(lane);
+      } else if (lane.moving_to && lane.outstanding == 0) {
+        move_lane(lane);
       }
-      if (lost) backend_->path_changed(lane.qp.qpn, now());
     }
   }
 }
