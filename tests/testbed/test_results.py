@@ -111,7 +111,7 @@ def test_jobs_events_and_controllers_are_told_where_there_are_any(tmp_path: Path
     first = first.model_copy(
         update={
             "events": [cut],
-            "controller": {"announces": 4321, "assigns": 5, "reverted": 6},
+            "controller": {"announced": 4321, "assigned": 4, "ecmp_starts": 3, "assigns": 5, "reverted": 6},
             "service": {"forecast": forecast, "counts": {"prepared plans used": 1}},
         }
     )
