@@ -16,7 +16,8 @@ from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash, leaf_spine
 from netmodel.flow import IPPROTO_UDP
 from sdn.planners import Clos, ecmp, greedy, optimal
 from testbed.bench.frame import Measurement, Result, result
-from testbed.fluid.training import BLOOM, GPT3, LLAMA2, Planner, placed, train
+from testbed.fluid.training import Planner, placed, train
+from testbed.models import BLOOM, GPT3, LLAMA2
 from testbed.progress import Steps
 
 REPETITIONS = 3

@@ -3,6 +3,8 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -11,49 +13,46 @@ from testbed.papers import PAPERS, Claim
 
 @click.command(epilog="Example: paralet papers 003 --json")
 @click.argument("number", metavar="PAPER", type=click.Choice(list(PAPERS)))
+@click.option("--quick", is_flag=True, help="Only as much as a few seconds allow; not every paper takes longer.")
+@click.option(
+    "--page",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Write the paper's section into this Markdown page, and its figures into images/ beside it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def papers(number: str, as_json: bool) -> None:
+def papers(number: str, quick: bool, page: Path | None, as_json: bool) -> None:
     """Print the numbers of PAPER beside ours, with their ratio, ours / paper, and a verdict.
 
     docs/papers.md says what the verdicts mean and what our numbers rest on.
     """
     paper = PAPERS[number]
-    claims = paper.claims()
+    findings = paper.find(quick)
+    if page is not None:
+        from testbed.papers.page import write
+
+        write(page, number, paper, findings)
     if as_json:
-        listed = {"paper": number, "title": paper.title, "claims": [claim.as_json() for claim in claims]}
+        listed = {"paper": number, "title": paper.title, "claims": [claim.as_json() for claim in findings.claims]}
         click.echo(json.dumps(listed, indent=2))
     else:
-        _print(paper.title, claims)
+        _print(paper.title, findings.claims)
 
 
-def _print(title: str, claims: list[Claim]) -> None:
+def _print(title: str, claims: Sequence[Claim]) -> None:
     from rich.markup import escape
 
     from testbed.cli.tables import console, table
+    from testbed.papers.page import notes_of, ours_of, printed_of, ratio_of
 
     listing = table(title, ["where", "what"], ["paper", "ours", "ratio", "verdict"])
-    notes: list[str] = []
+    notes = notes_of(claims)
     for claim in claims:
-        mark = ""
-        if claim.note:
-            if claim.note not in notes:
-                notes.append(claim.note)
-            mark = f" [{notes.index(claim.note) + 1}]"
-        ratio = "" if claim.ratio is None else f"{claim.ratio:.3f}"
-        ours = f"{claim.ours:,.{claim.decimals + 1}f}" if claim.unit else f"{claim.ours:,.0f}"
-        listing.add_row(
-            claim.where, escape(claim.what + mark), _printed(claim), f"{ours} {claim.unit}", ratio, claim.verdict
-        )
+        mark = f" [{notes.index(claim.note) + 1}]" if claim.note else ""
+        what = escape(claim.what + mark)
+        listing.add_row(claim.where, what, printed_of(claim), ours_of(claim), ratio_of(claim), claim.verdict)
     out = console()
     out.print(listing)
     for number, note in enumerate(notes, start=1):
         out.print(escape(f"[{number}] {note}"))
     verdicts = Counter(claim.verdict for claim in claims)
     out.print(f"{len(claims)} numbers: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()))
-
-
-def _printed(claim: Claim) -> str:
-    if claim.printed is None:
-        return ""
-    sign = {"equals": "", "more than": "> ", "less than": "< "}[claim.relation]
-    return f"{sign}{claim.printed:,.{claim.decimals}f} {claim.unit}"

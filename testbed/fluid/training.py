@@ -15,30 +15,11 @@ import numpy.typing as npt
 from emul.fluid import Messages, Paths, Simulation
 from sdn.planners import Clos, Commodities, Plan
 from sdn.planners.model import links_of
+from testbed.models import Model
 
 Planner = Callable[[Clos, Commodities], Plan]
 
 _NO_CHANNEL = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What a model asks for. `parts`: GPUs that one copy of it takes, tensor times pipeline parallel."""
-
-    name: str
-    parameters: float
-    parts: int
-    compute_s: float
-
-    @property
-    def part_bytes(self) -> int:
-        """Gradients of a part, 4 bytes a parameter."""
-        return int(np.ceil(4 * self.parameters / self.parts))
-
-
-BLOOM = Model("BLOOM", 176e9, 48, 1.2388)
-GPT3 = Model("GPT-3", 175e9, 64, 1.0096)
-LLAMA2 = Model("LLaMA2-70B", 70e9, 128, 2.6923)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +48,8 @@ class Trained:
 
     allreduce_s: list[npt.NDArray[np.float64]]
     """By job: the time of each iteration's all-reduce."""
+    flow_s: list[npt.NDArray[np.float64]]
+    """[iteration, step, flow], by job: from a flow's first bit until it is there."""
     plans: int
     """How often paths were planned."""
     simulation: Simulation
@@ -77,16 +60,43 @@ def placed(models: Sequence[tuple[Model, int]], nics: int, period_s: float, seed
 
     Raises ValueError when they do not fit.
     """
-    needed = [model.parts * copies for model, copies in models]
-    if sum(needed) > nics:
-        raise ValueError(f"the jobs need {sum(needed)} NICs, and there are {nics}")
+    _check_room(models, nics)
     rng = np.random.default_rng(seed)
     order = rng.permutation(nics)
-    bounds = np.cumsum([0, *needed])
+    bounds = np.cumsum([0, *(model.parts * copies for model, copies in models)])
     return [
         TrainingJob(model, copies, float(rng.uniform(0, period_s)), order[start:stop].reshape(model.parts, copies))
         for (model, copies), (start, stop) in zip(models, pairwise(bounds.tolist()), strict=True)
     ]
+
+
+def placed_by_tor(models: Sequence[tuple[Model, int]], fabric: Clos, period_s: float, seed: int) -> list[TrainingJob]:
+    """The same, but each copy takes all free NICs of ToRs drawn at random, and of the last as many as it still needs.
+
+    So the code released with the paper places jobs: a ring's flows then leave a ToR side by side for another.
+    """
+    _check_room(models, fabric.nics)
+    rng = np.random.default_rng(seed)
+    free = [np.flatnonzero(fabric.nic_tor == tor).tolist() for tor in range(fabric.tors)]
+    jobs = []
+    for model, copies in models:
+        nics = np.empty((model.parts, copies), dtype=np.int64)
+        for copy in range(copies):
+            taken: list[int] = []
+            while len(taken) < model.parts:
+                own = free[int(rng.choice([tor for tor, left in enumerate(free) if left]))]
+                missing = model.parts - len(taken)
+                taken += own[:missing]
+                del own[:missing]
+            nics[:, copy] = taken
+        jobs.append(TrainingJob(model, copies, float(rng.uniform(0, period_s)), nics))
+    return jobs
+
+
+def _check_room(models: Sequence[tuple[Model, int]], nics: int) -> None:
+    needed = sum(model.parts * copies for model, copies in models)
+    if needed > nics:
+        raise ValueError(f"the jobs need {needed} NICs, and there are {nics}")
 
 
 def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: Planner) -> Trained:
@@ -104,8 +114,10 @@ def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: P
     simulation.add_channels(Paths.of(rows[:, None, :]))
     begins: dict[int, int] = {}
     ends: dict[int, int] = {}
-    for number, job in enumerate(jobs):
+    sent = [
         _add_iterations(simulation, job, int(first[number]), iterations, number, begins, ends)
+        for number, job in enumerate(jobs)
+    ]
     talking: set[int] = set()
     plans = 0
     while reached := simulation.advance():
@@ -128,7 +140,8 @@ def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: P
             delivered[[message for message, job in marks.items() if job == number]] for marks in (begins, ends)
         )
         spans.append(stops - starts)
-    return Trained(spans, plans, simulation)
+    took_s = delivered - simulation.begun_s()
+    return Trained(spans, [took_s[messages] for messages in sent], plans, simulation)
 
 
 def _add_iterations(
@@ -139,13 +152,15 @@ def _add_iterations(
     number: int,
     begins: dict[int, int],
     ends: dict[int, int],
-) -> None:
-    """All messages of a job. A pause stands for computing; its end, and that of each all-reduce, is a milestone."""
+) -> npt.NDArray[np.int64]:
+    """All messages of a job: [iteration, step, flow]. A pause stands for computing; its end is a milestone, and so is
+    that of each all-reduce."""
     rings, copies = job.nics.shape
     channels = first + np.arange(rings * copies)
     bits = 8 * job.model.part_bytes / copies
     ring = np.repeat(np.arange(rings), copies)
     last: int | None = None
+    flows: list[npt.NDArray[np.int64]] = []
     for _ in range(iterations):
         pause = simulation.add_messages(
             Messages(_NO_CHANNEL, delay_s=job.model.compute_s, release_s=job.arrival_s, milestone=True)
@@ -157,8 +172,10 @@ def _add_iterations(
         for _ in range(2 * (copies - 1)):
             sent = simulation.add_messages(Messages(channels, bits)) + np.arange(channels.size)
             simulation.add_waits(gate[ring], sent)
+            flows.append(sent)
             gate = simulation.add_messages(Messages(np.full(rings, _NO_CHANNEL))) + np.arange(rings)
             simulation.add_waits(sent, gate[ring])
         last = simulation.add_messages(Messages(_NO_CHANNEL, milestone=True))
         simulation.add_waits(gate, np.full(rings, last))
         ends[last] = number
+    return np.concatenate(flows).reshape(iterations, -1, channels.size)

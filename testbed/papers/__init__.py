@@ -1,24 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What papers say beside what we get: one package per paper, each with a function that returns its claims."""
+"""What papers say beside what we get: one package per paper, with a check of its claims and a text for the page."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from testbed.papers import rail_only
+from testbed.papers import rail_only, routing
 from testbed.papers.claim import Claim, Relation, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """A paper and its claims, which are computed anew at each call."""
-
-    title: str
-    claims: Callable[[], list[Claim]]
-
+from testbed.papers.findings import Drawing, Findings, Paper
 
 PAPERS = {
-    "003": Paper("Rail-only: A Low-Cost High-Performance Network for Training LLMs (2307.12169v5)", rail_only.claims),
+    "000": Paper("Routing for Large ML Models (arXiv:2503.05324)", routing.TEXT, routing.find),
+    "003": Paper(
+        "Rail-only: A Low-Cost High-Performance Network for Training LLMs (arXiv:2307.12169v5)",
+        rail_only.TEXT,
+        rail_only.find,
+    ),
 }
 """By the number that the documentation knows the paper by."""
 
-__all__ = ["PAPERS", "Claim", "Paper", "Relation", "Verdict"]
+__all__ = ["PAPERS", "Claim", "Drawing", "Findings", "Paper", "Relation", "Verdict"]
