@@ -33,14 +33,13 @@ from sdn.path_service.messages import (
     Report,
     ServiceMessage,
 )
+from sdn.path_service.parties import Client, Pair, Parties
 from sdn.path_service.planning import LIVE, LivePlan
-from sdn.path_service.ports import PortTables, Way
+from sdn.path_service.ports import Peer, PortTables, Way
 from sdn.planners import UNREACHABLE, Clos, Incremental, Plan, Route, cabling, repair
 from sdn.planners.cabling import LinkIndex
 
 Sends: TypeAlias = list[tuple[int, ServiceMessage]]
-Peer: TypeAlias = tuple[str, int]
-"""Address and UDP port that a device receives on."""
 
 MAX_OPEN = 4096
 """Elephants that one connection may have open."""
@@ -52,7 +51,6 @@ REROUTES_PER_S = 1000.0
 MAX_REROUTES = 16
 """By one arrival or departure. With one commodity per link the optimum takes up to ToRs - 1."""
 
-_MOST_PAIRS = 4 * MAX_OPEN  # of one client; beyond, those without a commodity are forgotten
 _MOST_FRESH = 10_000  # changes since plans for failures were looked at; beyond, all of them are made anew
 _SIFTED = 256  # of which so many are looked at in one event
 _SLICE = 16  # commodities whose ports are looked up in one event, when a failure has changed those of many
@@ -74,75 +72,6 @@ class Options:
             raise ValueError(f"planner {self.planner!r} is none of {', '.join(LIVE)}")
 
 
-class _Door:
-    """Where packets are received: an address and UDP port of the fabric, and who is there and sends there."""
-
-    __slots__ = ("at", "nic", "pairs", "receivers")
-
-    def __init__(self, at: Peer, nic: int) -> None:
-        self.at = at
-        self.nic = nic
-        self.receivers: dict[int, _Client] = {}  # by connection
-        self.pairs: dict[_Pair, None] = {}  # of those who send here
-
-
-class _Client:
-    """A connection that has said hello."""
-
-    __slots__ = ("conn", "door", "generation", "key", "lanes", "nic", "open", "towards")
-
-    def __init__(self, conn: int, hello: Hello, door: _Door) -> None:
-        self.conn = conn
-        self.key = hello.device, hello.instance
-        self.door = door
-        self.nic = door.nic
-        self.lanes = hello.lanes
-        self.generation = 0
-        self.open: dict[int, _Pair] = {}
-        self.towards: dict[Peer, _Pair] = {}
-
-
-class _Pair:
-    """A client and a peer: the lanes of the one towards the other, and the commodity that they carry, if any.
-
-    That is the client's open elephants to this peer, or one that is expected. Without one, lanes carry the
-    acknowledgements of what comes from there. A pair outlives its commodities, for the same hosts talk again and again.
-    """
-
-    __slots__ = (
-        "announced",
-        "backs",
-        "client",
-        "door",
-        "measured_bps",
-        "number",
-        "ports",
-        "ports_from",
-        "ports_way",
-        "rate_bps",
-        "since_s",
-        "told",
-        "until_s",
-        "way",
-    )
-
-    def __init__(self, client: _Client, door: _Door) -> None:
-        self.client = client
-        self.door = door  # the peer's
-        self.backs: list[_Pair] | None = None  # the peer's receivers and `client.door`; None: to be looked up
-        self.told: list[int] | None = None  # the ports last told
-        self.ports: list[int] = []  # those last looked up, of `ports_way` in `ports_from`
-        self.ports_way: Way | None = None
-        self.ports_from: PortTables | None = None
-        self.number: int | None = None  # of its commodity, as are the next
-        self.way: Way = (UNREACHABLE, -1, -1)
-        self.announced: dict[int, Announce] = {}
-        self.since_s = 0.0
-        self.until_s = 0.0  # when an expected one that nobody announces is given up
-        self.rate_bps: float | None = None
-        self.measured_bps: float | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Detours:
     """What to do about one failure: who goes where instead, and all ports as they are then."""
@@ -151,7 +80,7 @@ class _Detours:
     """Of a commodity, by its client's key and its peer: the way that it has, and the one to take instead."""
     ports: PortTables
 
-    def of(self, pair: _Pair) -> Way | None:
+    def of(self, pair: Pair) -> Way | None:
         """The way to take instead; None when nothing was planned for one that goes as this one does."""
         known = self.ways.get((pair.client.key, pair.door.at))
         return known[1] if known is not None and known[0] == pair.way else None
@@ -174,36 +103,30 @@ class Controller:
         self._plan: LivePlan = LIVE[self.options.planner](self._whole)
         self._ports = PortTables(self._cables, ecmp_hash or OvsHash())
         self._tor: list[int] = self._whole.nic_tor.tolist()
-        self._nic_at = {str(IPv4Address(int(a))): nic for nic, a in enumerate(self._cables.addresses)}
+        self._parties = Parties({str(IPv4Address(int(a))): nic for nic, a in enumerate(self._cables.addresses)})
         self._dead: frozenset[Link] = frozenset()
-        self._clients: dict[int, _Client] = {}
-        self._instances: dict[tuple[str, str], _Client] = {}
-        self._doors: dict[Peer, _Door] = {}  # those with a receiver, or a pair
-        self._pairs: dict[int, _Pair] = {}  # those with a commodity, by its number
-        self._stale: deque[_Pair] = deque()  # whose ports have to be looked up anew
-        self._expected: dict[_Pair, None] = {}
+        self._pairs: dict[int, Pair] = {}  # those with a commodity, by its number
+        self._stale: deque[Pair] = deque()  # whose ports have to be looked up anew
+        self._expected: dict[Pair, None] = {}
         self._forecast = Forecast() if self.options.foresight else None
         self._rates_due = False
         self._snapshot: Plan | None = None
         self._prepared = Precomputed[Failure, _Detours](self._cases, self._prepare)
-        self._fresh: deque[_Pair] = deque(maxlen=_MOST_FRESH)  # whose commodities came or moved since `_sift`
-        self._cut: set[_Pair] = set()  # whose path died and who have not been told
+        self._fresh: deque[Pair] = deque(maxlen=_MOST_FRESH)  # whose commodities came or moved since `_sift`
+        self._cut: set[Pair] = set()  # whose path died and who have not been told
 
     # -- events --------------------------------------------------------------------------------------------------------
 
     def knows(self, device: str) -> bool:
         """Whether the topology has a NIC with this address."""
-        return device in self._nic_at
+        return self._parties.knows(device)
 
     def connect(self, now_s: float, conn: int, hello: Hello) -> tuple[Sends, int | None]:
         """A device has said hello, and `knows` it. Also the connection that it replaces, which is to be closed."""
-        old = self._instances.get((hello.device, hello.instance))
+        old = self._parties.instance(hello)
         sends: Sends = [] if old is None else self.disconnect(now_s, old.conn)
-        door = self._door((hello.device, hello.udp_port), self._nic_at[hello.device])
-        client = _Client(conn, hello, door)
-        self._clients[conn] = self._instances[client.key] = door.receivers[conn] = client
-        for pair in list(door.pairs):
-            pair.backs = None
+        client = self._parties.join(conn, hello)
+        for pair in list(client.door.pairs):
             if pair.number is not None:
                 self._tell_reverse(pair, sends)
         self.counts["hellos"] += 1
@@ -211,24 +134,19 @@ class Controller:
 
     def disconnect(self, now_s: float, conn: int) -> Sends:
         """A connection is gone, and with it its elephants: its device is back on ECMP."""
-        client = self._clients.pop(conn, None)
+        client = self._parties.leave(conn)
         sends: Sends = []
         if client is None:
             return sends
-        del self._instances[client.key]
-        del client.door.receivers[conn]
-        for pair in client.door.pairs:
-            pair.backs = None
         for pair in client.towards.values():
             if pair.number is not None:
                 self._remove(now_s, pair, pair.number, sends)
-        self._forget(client.towards.values())
-        self._leave(client.door)
+        self._parties.forget(client)
         return sends
 
     def handle(self, now_s: float, conn: int, messages: Iterable[HostMessage]) -> Sends:
         """Messages other than hello of a connection that has said hello."""
-        client = self._clients[conn]
+        client = self._parties.clients[conn]
         sends: Sends = []
         for message in messages:
             if type(message) is Announce:  # these two are all but all
@@ -239,7 +157,7 @@ class Controller:
                 self._hear(client, message, sends)
         return sends
 
-    def _hear(self, client: _Client, message: HostMessage, sends: Sends) -> None:
+    def _hear(self, client: Client, message: HostMessage, sends: Sends) -> None:
         match message:
             case Measured():
                 for one in message.flows:
@@ -308,7 +226,7 @@ class Controller:
 
     # -- elephants -----------------------------------------------------------------------------------------------------
 
-    def _announce(self, now_s: float, client: _Client, message: Announce, sends: Sends) -> None:
+    def _announce(self, now_s: float, client: Client, message: Announce, sends: Sends) -> None:
         self.counts["announced"] += 1
         peer, number = (message.peer, message.peer_port), message.id
         known = client.open.get(number)
@@ -321,7 +239,7 @@ class Controller:
             self.counts["refused"] += 1
             sends.append((client.conn, _busy(f"{MAX_OPEN} elephants are open: release some before announcing more")))
             return
-        pair = client.towards.get(peer) or self._pair(client, peer)
+        pair = client.towards.get(peer) or self._parties.pair(client, peer)
         if pair is None:
             self.counts["unknown peers"] += 1
             client.generation += 1
@@ -339,7 +257,7 @@ class Controller:
         self._tell(pair, self._along(pair, pair.way), number, pair.rate_bps, sends)
         self._tell_reverse(pair, sends)
 
-    def _release(self, now_s: float, client: _Client, number: int, sends: Sends) -> None:
+    def _release(self, now_s: float, client: Client, number: int, sends: Sends) -> None:
         pair = client.open.pop(number, None)
         if pair is None:  # it crossed the loss of the connection, or was refused
             self.counts["unknown releases"] += 1
@@ -349,50 +267,7 @@ class Controller:
         if not pair.announced and pair.number is not None:
             self._remove(now_s, pair, pair.number, sends)
 
-    def _door(self, at: Peer, nic: int) -> _Door:
-        door = self._doors.get(at)
-        if door is None:
-            door = self._doors[at] = _Door(at, nic)
-        return door
-
-    def _leave(self, door: _Door) -> None:
-        if not door.receivers and not door.pairs:
-            del self._doors[door.at]
-
-    def _pair(self, client: _Client, peer: Peer) -> _Pair | None:
-        """The pair of a client and a peer, made where there is none; None where the peer is no other NIC."""
-        pair = client.towards.get(peer)
-        if pair is None:
-            nic = self._nic_at.get(peer[0])
-            if nic is None or nic == client.nic:
-                return None
-            if len(client.towards) >= _MOST_PAIRS:
-                self._forget_idle(client)
-            pair = client.towards[peer] = _Pair(client, self._door(peer, nic))
-            pair.door.pairs[pair] = None
-        return pair
-
-    def _forget_idle(self, client: _Client) -> None:
-        idle = [pair for pair in client.towards.values() if pair.number is None]
-        self._forget(idle)
-        for pair in idle:
-            del client.towards[pair.door.at]
-        for other in client.door.pairs:
-            other.backs = None
-
-    def _forget(self, pairs: Iterable[_Pair]) -> None:
-        for pair in pairs:
-            del pair.door.pairs[pair]
-            self._leave(pair.door)
-
-    def _backs(self, pair: _Pair) -> list[_Pair]:
-        """The peer's lanes to where this pair's client receives; of several, where several receive at the peer's."""
-        here = pair.client.door.at
-        backs = (self._pair(receiver, here) for receiver in pair.door.receivers.values())
-        pair.backs = [back for back in backs if back is not None]
-        return pair.backs
-
-    def _arrived(self, now_s: float, pair: _Pair, sends: Sends) -> None:
+    def _arrived(self, now_s: float, pair: Pair, sends: Sends) -> None:
         self._plan.max_reroutes = self._may_move(now_s, spare=0.0)
         route, moved = self._plan.arrive(pair.client.nic, pair.door.nic)
         pair.number, pair.way, pair.since_s = route.commodity, route[1:], now_s
@@ -402,7 +277,7 @@ class Controller:
         if moved:
             self._push(moved, sends)
 
-    def _remove(self, now_s: float, pair: _Pair, number: int, sends: Sends) -> None:
+    def _remove(self, now_s: float, pair: Pair, number: int, sends: Sends) -> None:
         """Takes out its commodity, which is `number`."""
         for elephant in pair.announced:
             del pair.client.open[elephant]
@@ -420,7 +295,7 @@ class Controller:
         if moved:
             self._push(moved, sends)
         # Its lanes carry the acknowledgements of what comes from there, if anything does.
-        for back in pair.backs if pair.backs is not None else self._backs(pair):
+        for back in pair.backs or self._parties.backs(pair):
             if back.number is not None:
                 self._tell_reverse(back, sends)
 
@@ -440,7 +315,7 @@ class Controller:
         for pair in self._moved(routes):
             self._tell_again(pair, sends)
 
-    def _moved(self, routes: Iterable[Route]) -> list[_Pair]:
+    def _moved(self, routes: Iterable[Route]) -> list[Pair]:
         """Takes in new routes; whose they are."""
         moved = []
         for route in routes:
@@ -452,7 +327,7 @@ class Controller:
         self._reroutes -= len(moved)
         return moved
 
-    def _along(self, pair: _Pair, way: Way) -> list[int]:
+    def _along(self, pair: Pair, way: Way) -> list[int]:
         """The ports of its lanes along a way, in the same list every time."""
         if pair.ports_way != way or pair.ports_from is not self._ports:
             client, door = pair.client, pair.door
@@ -460,7 +335,7 @@ class Controller:
             pair.ports_way, pair.ports_from = way, self._ports
         return pair.ports
 
-    def _tell_again(self, pair: _Pair, sends: Sends) -> None:
+    def _tell_again(self, pair: Pair, sends: Sends) -> None:
         """Its ports, to both ends, unless they know them."""
         ports = self._along(pair, pair.way)
         cut = pair in self._cut
@@ -470,10 +345,10 @@ class Controller:
             self.counts["pushed"] += 1
         self._tell_reverse(pair, sends)
 
-    def _tell_reverse(self, pair: _Pair, sends: Sends) -> None:
+    def _tell_reverse(self, pair: Pair, sends: Sends) -> None:
         """The way back of a commodity's acknowledgements, over the same links, unless the peer knows it."""
         spine, up, down = pair.way
-        for back in pair.backs if pair.backs is not None else self._backs(pair):
+        for back in pair.backs or self._parties.backs(pair):
             if back.number is not None:  # its lanes to us carry an elephant of its own
                 continue
             ports = self._along(back, (spine, down, up))
@@ -483,7 +358,7 @@ class Controller:
 
     def _tell(
         self,
-        pair: _Pair,
+        pair: Pair,
         ports: list[int],
         number: int | None,
         rate_bps: float | None,
@@ -520,11 +395,10 @@ class Controller:
             if pair.number is not None:
                 self._remove(now_s, pair, pair.number, sends)
         for coming in forecast.expected(now_s, AHEAD_S):
-            here = self._doors.get((coming.src, ROCE_PORT))
-            sender = None if here is None else next(iter(here.receivers.values()), None)
+            sender = self._parties.sender((coming.src, ROCE_PORT))
             if sender is None or coming.at_s <= now_s:
                 continue
-            ahead = self._pair(sender, (coming.dst, ROCE_PORT))
+            ahead = self._parties.pair(sender, (coming.dst, ROCE_PORT))
             if ahead is None or ahead.number is not None:
                 continue
             self._arrived(now_s, ahead, sends)
@@ -581,11 +455,11 @@ class Controller:
                     self._prepared.discard(case)
         return bool(self._fresh)
 
-    def _crosses(self, pair: _Pair, links: set[LinkIndex]) -> bool:
+    def _crosses(self, pair: Pair, links: set[LinkIndex]) -> bool:
         spine, up, down = pair.way
         return (self._tor[pair.client.nic], spine, up) in links or (self._tor[pair.door.nic], spine, down) in links
 
-    def _take(self, detours: _Detours, fabric: Clos, cut: list[_Pair]) -> list[_Pair]:
+    def _take(self, detours: _Detours, fabric: Clos, cut: list[Pair]) -> list[Pair]:
         """Goes over to a plan that was made before, mending it where some of `cut` are not in it; who goes elsewhere.
 
         Commodities are numbered anew.
@@ -640,8 +514,8 @@ class Controller:
         return {
             "topology": self.topology.name,
             "options": asdict(self.options),
-            "hosts": len(self._clients),
-            "elephants": sum(len(client.open) for client in self._clients.values()),
+            "hosts": len(self._parties.clients),
+            "elephants": sum(len(client.open) for client in self._parties.clients.values()),
             "commodities": len(self._pairs),
             "unreachable": int(np.count_nonzero(plan.spine == UNREACHABLE)),
             "slowest_bps": plan.fairness.minimum if len(self._pairs) else None,

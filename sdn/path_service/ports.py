@@ -18,6 +18,9 @@ from sdn.planners import LOCAL, UNREACHABLE, Cabling, Clos
 Way: TypeAlias = tuple[int, int, int]
 """Spine, up and down, as in a `sdn.planners.Route`."""
 
+Peer: TypeAlias = tuple[str, int]
+"""Address and UDP port that a device receives on."""
+
 _FIRST_PORTS = 512  # hashed at first; then as many again as there are, until a way has enough
 _MOST_TABLES = 100_000  # of 2 KiB or so each
 _NOWHERE: list[int] = []

@@ -59,7 +59,7 @@ class Hosts:
 
     def announce(self, conn: int, number: int, peer: int | str, size: int = 1 << 20, job: str = "") -> Assign:
         to = peer if isinstance(peer, str) else address(self.topology, peer)
-        if to in self.controller._nic_at and to != self.device[conn]:
+        if self.controller.knows(to) and to != self.device[conn]:
             self.open[conn, number] = to
         else:
             self.open.pop((conn, number), None)
