@@ -272,5 +272,5 @@ PYBIND11_MODULE(raw_qp, m) {
     }
     return out;
   });
-  py::register_exception<DeviceError>(m, "DeviceError");
+  py::register_local_exception<DeviceError>(m, "DeviceError");  // the engine's own module has one too
 }
