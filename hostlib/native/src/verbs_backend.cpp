@@ -30,6 +30,7 @@ namespace {
 
 constexpr std::uint32_t kSendDepth = 128;      // work requests of a QP that the NIC holds; more wait here
 constexpr std::uint32_t kReceiveDepth = 8192;  // of the shared receive queue
+constexpr int kCompletions = 65536;            // of the completion queue, where the NIC can
 constexpr std::uint32_t kSmallReceive = 512;   // bytes up to which a receive goes by way of memory registered once
 constexpr std::uint64_t kSignalEvery = 16;     // requests; the last of a batch is signalled too
 constexpr std::uint32_t kInlineBytes = 64;     // go with the request itself
@@ -230,6 +231,7 @@ class Verbs final : public VerbsBackend {
     std::deque<WorkRequest> waiting;  ///< posted and not yet handed to the NIC
     std::deque<Posted> posted;        ///< handed to the NIC, oldest first
     std::uint64_t oldest = 0;         ///< sequence number, and wr_id, of the oldest in `posted`
+    std::size_t flushing = 0;         ///< of a failed one: requests whose completions nobody waits for
     RcQpCounters counters;
     Nanos latency = 0;  ///< smoothed, of a request from hand-over to completion
     Nanos min_latency = 0;
@@ -266,6 +268,8 @@ class Verbs final : public VerbsBackend {
   ChannelHandle channel_;
   CqHandle cq_;
   SrqHandle srq_;
+  std::size_t most_posted_ = 0;  ///< requests of all QPs that the completion queue has room for beside receives
+  std::size_t posted_ = 0;       ///< requests that the NIC holds
   FileDescriptor epoll_;
   bool armed_ = false;  ///< the completion queue will say when something comes
   std::map<std::uint32_t, Region> regions_;
@@ -306,14 +310,18 @@ Verbs::Verbs(const VerbsOptions& options)
   if (!pd_) fail("cannot allocate a protection domain", errno);
   channel_.reset(verbs_.create_comp_channel(context));
   if (!channel_) fail("cannot create a completion channel", errno);
-  cq_.reset(verbs_.create_cq(context, std::min(device.max_cqe, 65536), nullptr, channel_.get(), 0));
+  cq_.reset(verbs_.create_cq(context, std::min(device.max_cqe, kCompletions), nullptr, channel_.get(), 0));
   if (!cq_) fail("cannot create a completion queue", errno);
   ibv_srq_init_attr srq{};
   srq.attr.max_wr = std::min(kReceiveDepth, static_cast<std::uint32_t>(device.max_srq_wr));
   srq.attr.max_sge = 1;
   srq_.reset(verbs_.create_srq(pd_.get(), &srq));
   if (!srq_) fail("cannot create a shared receive queue", errno);
-  for (std::uint64_t slot = std::min(kReceiveDepth, srq.attr.max_wr); slot-- > 0;) free_receives_.push_back(slot);
+  // Room for a completion of everything that the NIC holds: a queue that overflows is lost, and all QPs with it.
+  const auto completions = static_cast<std::uint32_t>(cq_->cqe);
+  const std::uint32_t receives = std::min({kReceiveDepth, srq.attr.max_wr, completions / 2});
+  most_posted_ = completions - receives;
+  for (std::uint64_t slot = receives; slot-- > 0;) free_receives_.push_back(slot);
   small_mr_.reset(verbs_.reg_mr_iova(pd_.get(), small_.data(), small_.size(),
                                      reinterpret_cast<std::uint64_t>(small_.data()), IBV_ACCESS_LOCAL_WRITE));
   if (!small_mr_) fail("cannot register memory (is `ulimit -l` large enough?)", errno);
@@ -427,7 +435,10 @@ void Verbs::destroy_qp(std::uint32_t qpn) {
   const auto found = qps_.find(qpn);
   if (found == qps_.end()) return;
   std::erase(active_, found->second.get());
+  const std::size_t held = found->second->posted.size() + found->second->flushing;
   qps_.erase(found);
+  poll(now());  // some drivers leave its completions in the queue: they take up room, and its number may come again
+  posted_ -= held;
 }
 
 ibv_qp_attr Verbs::address_vector(const RemoteQp& remote, std::uint16_t source_port) const {
@@ -522,7 +533,7 @@ void Verbs::post(std::uint32_t qpn, const WorkRequest& request) {
 bool Verbs::hand_over(Qp& qp, Nanos now) {
   std::array<ibv_send_wr, kPollBatch> requests{};
   std::array<Local, kPollBatch> memory;
-  const std::size_t room = kSendDepth - qp.posted.size();
+  const std::size_t room = std::min(kSendDepth - qp.posted.size(), most_posted_ - posted_);
   const std::size_t count = std::min({room, qp.waiting.size(), requests.size()});
   if (count == 0) return false;
   for (std::size_t i = 0; i < count; ++i) {
@@ -569,6 +580,7 @@ bool Verbs::hand_over(Qp& qp, Nanos now) {
     qp.counters.tx_packets += length == 0 ? 1 : (length + qp.remote.path_mtu - 1) / qp.remote.path_mtu;
     qp.waiting.pop_front();
   }
+  posted_ += taken;
   if (error != 0) lose(qp, Status::kDeviceLost);  // there was room: the queue pair or the device is broken
   return true;
 }
@@ -660,6 +672,7 @@ void Verbs::complete_oldest(Qp& qp, Status status, Nanos now) {
 
 void Verbs::fail_all_requests(Qp& qp, Status status) {
   qp.failed = true;
+  qp.flushing = qp.posted.size();
   while (!qp.posted.empty()) {
     complete_oldest(qp, status, 0);
     status = Status::kFlushed;
@@ -673,8 +686,10 @@ void Verbs::fail_all_requests(Qp& qp, Status status) {
 /// A completion speaks for all requests before it too: they were not signalled.
 void Verbs::on_sent(Qp& qp, const ibv_wc& wc, Nanos now) {
   if (wc.wr_id < qp.oldest || wc.wr_id - qp.oldest >= qp.posted.size()) return;  // failed with an earlier one
+  posted_ -= wc.wr_id - qp.oldest;
   while (qp.oldest < wc.wr_id) complete_oldest(qp, Status::kSuccess, now);
   if (wc.status == IBV_WC_SUCCESS) {
+    --posted_;
     complete_oldest(qp, Status::kSuccess, now);
   } else {
     fail_all_requests(qp, status_of(wc.status));
@@ -773,8 +788,9 @@ void Verbs::settle(Nanos now) {
 
 Nanos Verbs::deadline(Nanos now) const {
   if (!completions_.empty()) return now;
-  const bool ready =
-      std::ranges::any_of(active_, [](const Qp* qp) { return !qp->waiting.empty() && qp->posted.size() < kSendDepth; });
+  const bool ready = posted_ < most_posted_ && std::ranges::any_of(active_, [](const Qp* qp) {
+                       return !qp->waiting.empty() && qp->posted.size() < kSendDepth;
+                     });
   return ready ? now : kNever;
 }
 
