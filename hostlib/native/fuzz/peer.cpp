@@ -347,7 +347,7 @@ class Stage {
   }
 
   void send_frame(Script& script) {
-    switch (script.u8() % 10) {
+    switch (script.u8() % 13) {
       case 0:
         return tcp_->send(connect(script.u8()));
       case 1:
@@ -373,6 +373,12 @@ class Stage {
         frame.insert(frame.end(), body.begin(), body.end());
         return tcp_->send(frame);
       }
+      case 9:
+        return tcp_->send(handshake::NewQp{.lane = script.u8(), .qp = {.qpn = script.u8(), .first_psn = 0}, .ece = {}});
+      case 10:
+        return tcp_->send(handshake::QpReady{script.u8()});
+      case 11:
+        return tcp_->send(handshake::QpDrained{script.u8()});
       default:
         return tcp_->send(script.bytes(script.u8()));
     }

@@ -94,9 +94,11 @@ Signal& completion_signal() {
   return signal;
 }
 
-Device::Device(const DeviceOptions& options)
+Device::Device(const DeviceOptions& options) : Device(options, make_backend(options)) {}
+
+Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
     : options_(options),
-      backend_(make_backend(options)),
+      backend_(std::move(backend)),
       udp_port_(backend_->udp_port()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -381,12 +383,14 @@ void Device::housekeeping(Nanos t) {
     bool any_silent = false;
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       Lane& lane = peer->lanes[i];
+      if (lane.renewal) advance_renewal(*peer, i);
+      if (peer->dead) break;
       if (lane.unfinished == 0) continue;
       busy = true;
       any_silent = any_silent || silent(lane);
       // A lane that hears nothing finishes nothing, neither flowlets nor offers, so the policy would never be asked.
       if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
-      if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(lane);
+      if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }
     if (any_silent) repeat_offers(*peer);
   }
@@ -435,7 +439,7 @@ bool Device::set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t p
       if (peer->dead || peer->address != peer_address || lane >= peer->lanes.size()) continue;
       found = true;
       peer->lanes[lane].moving_to = port;
-      if (peer->lanes[lane].outstanding == 0) move_lane(peer->lanes[lane]);
+      if (may_move(peer->lanes[lane])) move_lane(*peer, lane);
     }
   });
   return found;
@@ -453,13 +457,16 @@ DeviceCounters Device::collect() const {
     if (peer->dead) continue;
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       const Lane& lane = peer->lanes[i];
+      QpStatistics qp = backend_->statistics(lane.qp.qpn);
+      qp.counters += lane.former;
+      if (lane.renewal) qp.counters += backend_->statistics(lane.renewal->qp.qpn).counters;
       out.lanes.push_back({.peer = peer->address,
                            .lane = i,
                            .qpn = lane.qp.qpn,
                            .method = backend_->port_method(),
                            .flowlets = lane.flowlets,
                            .moves = lane.moves,
-                           .qp = backend_->statistics(lane.qp.qpn)});
+                           .qp = qp});
     }
   }
   out.messages = messages_;

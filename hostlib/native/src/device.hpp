@@ -84,6 +84,19 @@ struct DeviceCounters {
   std::optional<ControllerCounters> controller;  ///< with the policy of this name
 };
 
+/// A lane's QP gives way to a fresh one beside it: so a lane moves where a QP's source port is fixed. What has been
+/// posted stays with the old one, which goes when both sides have nothing left on it.
+struct Renewal {
+  QpIdentity qp;           ///< the fresh one, or, once the lane has taken that, the old one
+  std::uint16_t port = 0;  ///< of the fresh one
+  bool connected = false;  ///< ours; the peer's is when it says so, and then the lane takes the fresh one
+  bool taken = false;
+  unsigned unfinished = 0;               ///< work posted on the old one, from then on
+  bool drained = false;                  ///< we have told the peer that there is none
+  bool peer_drained = false;             ///< it has told us
+  std::optional<handshake::NewQp> next;  ///< of the peer, which is rid of its old one before us
+};
+
 /// One lane towards one peer: a QP.
 struct Lane {
   QpIdentity qp;
@@ -96,6 +109,11 @@ struct Lane {
   std::uint64_t timeouts_seen = 0;
   PathEstimate rested;                     ///< when its last work was finished: holds until it gets more
   std::optional<std::uint16_t> moving_to;  ///< takes no flowlet until it is empty and has moved
+  std::optional<Renewal> renewal;
+  RcQpCounters former;  ///< of QPs that it had before
+
+  /// The port that it has, or is about to have.
+  [[nodiscard]] std::uint16_t heading() const { return renewal && !renewal->taken ? renewal->port : port; }
 };
 
 /// Offers on their way to a peer in one SEND; the memory of its payload.
@@ -118,6 +136,7 @@ struct Peer {
   bool dead = false;           ///< nothing may use it; removed by the next housekeeping
   std::unique_ptr<Channel> channel;
   std::uint32_t path_mtu = 0;
+  std::uint16_t max_ip_id = kSoftMaxIpId;  ///< of its packets
   std::vector<Lane> lanes;
   std::size_t next_lane = 0;
   Lane* small_lane = nullptr;       ///< of small messages for a while, so that their acknowledgements go together
@@ -150,6 +169,8 @@ class Device {
  public:
   /// Throws DeviceError.
   explicit Device(const DeviceOptions& options);
+  /// The same over a back end that is there already.
+  Device(const DeviceOptions& options, std::unique_ptr<Backend> backend);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   /// Closes.
@@ -251,8 +272,6 @@ class Device {
   [[nodiscard]] Lane& lane_for_small(Peer& peer);
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const;
   void consult_policy(Peer& peer, unsigned lane, unsigned unheard = 0);
-  void move_lane(Lane& lane);
-  void leave_dead_path(Lane& lane);
   [[nodiscard]] bool silent(const Lane& lane) const;
   void follow_controller();
   void tell_controller(Nanos now);
@@ -270,6 +289,16 @@ class Device {
   [[nodiscard]] bool retired(std::uint32_t rkey) const;
   void post_receive_buffer(std::uint64_t index);
 
+  // device_paths.cpp: lanes move to other ports
+  [[nodiscard]] bool may_move(const Lane& lane) const;
+  void move_lane(Peer& peer, unsigned index);
+  void leave_dead_path(Peer& peer, unsigned index);
+  bool create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port);
+  void on_new_qp(Peer& peer, const handshake::NewQp& frame);
+  void on_qp_ready(Peer& peer, const handshake::QpReady& frame);
+  void on_qp_drained(Peer& peer, const handshake::QpDrained& frame);
+  void advance_renewal(Peer& peer, unsigned index);
+
   // device_control.cpp: peers and connections
   void watch(int fd, bool write);
   void send_frame(Peer& peer, const handshake::Frame& frame);
@@ -281,6 +310,7 @@ class Device {
   void connect_lanes(Peer& peer, const handshake::Endpoint& remote);
   Peer& open_peer(const handshake::Handle& target);
   Peer* welcome(Incoming& incoming, const handshake::Hello& hello);
+  void drop_qp(std::uint32_t qpn);
   void drop_qps(const Peer& peer);
   void fail_peer(Peer& peer, Failure failure, const std::string& error);
   void reap_peers(Nanos now);

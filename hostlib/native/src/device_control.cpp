@@ -177,6 +177,7 @@ handshake::Endpoint Device::endpoint(const Peer& peer) const {
 void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
   peer.path_mtu = std::min(path_mtu_, remote.path_mtu);
   peer.udp_port = remote.udp_port;
+  peer.max_ip_id = remote.max_ip_id;
   for (unsigned i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[i];
     // The connecting side's m sets the number of lanes; a side with fewer uses its own in turn.
@@ -243,11 +244,15 @@ Peer* Device::welcome(Incoming& incoming, const handshake::Hello& hello) {
   return peer;
 }
 
+void Device::drop_qp(std::uint32_t qpn) {
+  qp_owners_.erase(qpn);
+  backend_->destroy_qp(qpn);
+}
+
 void Device::drop_qps(const Peer& peer) {
   for (const Lane& lane : peer.lanes) {
-    if (lane.qp.qpn == 0) continue;
-    qp_owners_.erase(lane.qp.qpn);
-    backend_->destroy_qp(lane.qp.qpn);
+    if (lane.qp.qpn != 0) drop_qp(lane.qp.qpn);
+    if (lane.renewal) drop_qp(lane.renewal->qp.qpn);
   }
 }
 
@@ -417,6 +422,9 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
                         "a message of " + std::to_string(f.message_bytes) + " bytes met a receive of " +
                             std::to_string(request->length) + ": receive at least as much as is sent");
                  },
+                 [&](const handshake::NewQp& f) { on_new_qp(peer, f); },
+                 [&](const handshake::QpReady& f) { on_qp_ready(peer, f); },
+                 [&](const handshake::QpDrained& f) { on_qp_drained(peer, f); },
              },
              frame);
 }

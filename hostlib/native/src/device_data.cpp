@@ -424,9 +424,10 @@ void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
   lane.timeouts_seen = statistics.counters.timeouts;
   if (options_.policy.kind != PolicyKind::kAdaptive && controller_ == nullptr) return;
   if (lane.moving_to) {  // decided, but what is in flight may have met a path that went silent meanwhile
-    if (timeouts > 0) leave_dead_path(lane);
+    if (timeouts > 0) leave_dead_path(peer, index);
     return;
   }
+  if (lane.renewal) return;  // on its way; what finishes may tell of the path that it leaves
   Nanos best = statistics.smoothed_rtt;
   for (const Lane& other : peer.lanes) {
     const Nanos rtt = backend_->statistics(other.qp.qpn).smoothed_rtt;
@@ -443,30 +444,10 @@ void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
   lane.moving_to = policy_->after_flowlet(view, now());
   if (!lane.moving_to) return;
   if (timeouts > 0) {
-    leave_dead_path(lane);
-  } else if (lane.outstanding == 0) {
-    move_lane(lane);
+    leave_dead_path(peer, index);
+  } else if (may_move(lane)) {
+    move_lane(peer, index);
   }
-}
-
-void Device::move_lane(Lane& lane) {
-  const std::uint16_t port = *lane.moving_to;
-  lane.moving_to.reset();
-  if (backend_->set_port(lane.qp.qpn, port)) {
-    lane.port = port;
-    ++lane.moves;
-  } else if (controller_ != nullptr) {
-    controller_->could_not_bind();
-  }
-}
-
-/// Takes a lane off a path that lets nothing through, to its new port if it has one. What is in flight was lost with
-/// the path: there is nothing to overtake, and it goes again without waiting for a timeout backed off for the path
-/// before.
-void Device::leave_dead_path(Lane& lane) {
-  if (lane.moving_to) move_lane(lane);
-  // `adaptive` leaves at the first timeout, which may have come too early: there the oldest packet asks alone.
-  if (controller_ != nullptr) backend_->path_changed(lane.qp.qpn, now());
 }
 
 /// Whether a lane that waits to be empty waits in vain: nothing comes back on its path, so nothing can be overtaken.
@@ -489,12 +470,13 @@ void Device::follow_controller() {
       Lane& lane = peer->lanes[i];
       const std::uint16_t port = controller_->port(peer->name(), i);
       lane.moving_to.reset();
-      const bool lost = lane.outstanding > 0 && (cut || (port != lane.port && silent(lane)));
-      if (port != lane.port) lane.moving_to = port;
+      const bool elsewhere = port != lane.heading();
+      const bool lost = lane.outstanding > 0 && (cut || (elsewhere && silent(lane)));
+      if (elsewhere) lane.moving_to = port;
       if (lost) {
-        leave_dead_path(lane);
-      } else if (lane.moving_to && lane.outstanding == 0) {
-        move_lane(lane);
+        leave_dead_path(*peer, i);
+      } else if (lane.moving_to && may_move(lane)) {
+        move_lane(*peer, i);
       }
     }
   }
@@ -563,6 +545,10 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   }
   Lane& lane = peer.lanes[index];
   if (--lane.unfinished == 0) lane.rested = backend_->estimate(lane.qp.qpn);
+  if (lane.renewal && lane.renewal->taken && lane.renewal->qp.qpn == completion.qpn &&
+      --lane.renewal->unfinished == 0) {
+    next_housekeeping_ = 0;  // after all completions of this round: some may be of that QP
+  }
   if (OfferBatch* batch = offers_of(completion.cookie)) {
     batch->lane = nullptr;
     peer.spare_batches.push_back(batch);
@@ -582,7 +568,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
     finish(request);
   }
   consult_policy(peer, index);
-  if (lane.moving_to && lane.outstanding == 0) move_lane(lane);
+  if (lane.moving_to && may_move(lane)) move_lane(peer, index);
   if (connection.state == Connection::State::kClosing || connection.reply_closed) advance_close(connection);
 }
 

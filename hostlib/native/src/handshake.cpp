@@ -24,6 +24,9 @@ enum class Type : std::uint8_t {
   kClose,
   kClosed,
   kOverrun,
+  kNewQp,
+  kQpReady,
+  kQpDrained,
 };
 
 class Writer {
@@ -101,21 +104,43 @@ class Reader {
   bool ok_ = true;
 };
 
+void write(Writer& w, const Ece& ece) {
+  w.u32(ece.vendor_id);
+  w.u32(ece.options);
+  w.u32(ece.comp_mask);
+}
+
+Ece read_ece(Reader& r) {
+  Ece ece;
+  ece.vendor_id = r.u32();
+  ece.options = r.u32();
+  ece.comp_mask = r.u32();
+  return ece;
+}
+
+void write(Writer& w, const QpIdentity& qp) {
+  w.u32(qp.qpn);
+  w.u32(qp.first_psn);
+}
+
+QpIdentity read_qp(Reader& r) {
+  QpIdentity qp;
+  qp.qpn = r.u32();
+  qp.first_psn = r.u32();
+  if (qp.qpn > 0xFFFFFF || qp.first_psn > 0xFFFFFF) r.spoil();
+  return qp;
+}
+
 void write(Writer& w, const Endpoint& e) {
   w.bytes(e.device);
   w.u32(e.address);
   w.u16(e.udp_port);
   w.u32(e.path_mtu);
   w.u16(static_cast<std::uint16_t>(e.qps.size()));
-  for (const QpIdentity& qp : e.qps) {
-    w.u32(qp.qpn);
-    w.u32(qp.first_psn);
-  }
+  for (const QpIdentity& qp : e.qps) write(w, qp);
   if (e.max_ip_id == kSoftMaxIpId && e.ece == Ece{}) return;
   w.u16(e.max_ip_id);
-  w.u32(e.ece.vendor_id);
-  w.u32(e.ece.options);
-  w.u32(e.ece.comp_mask);
+  write(w, e.ece);
 }
 
 Endpoint read_endpoint(Reader& r) {
@@ -131,15 +156,10 @@ Endpoint read_endpoint(Reader& r) {
     r.spoil();
     return e;
   }
-  for (std::size_t i = 0; i < count && r.ok(); ++i) {
-    const std::uint32_t qpn = r.u32();
-    const std::uint32_t psn = r.u32();
-    if (qpn > 0xFFFFFF || psn > 0xFFFFFF) r.spoil();
-    e.qps.push_back({.qpn = qpn, .first_psn = psn});
-  }
+  for (std::size_t i = 0; i < count && r.ok(); ++i) e.qps.push_back(read_qp(r));
   if (r.complete()) return e;  // what follows is told where it is not the usual
   e.max_ip_id = r.u16();
-  e.ece = {.vendor_id = r.u32(), .options = r.u32(), .comp_mask = r.u32()};
+  e.ece = read_ece(r);
   return e;
 }
 
@@ -191,6 +211,20 @@ struct BodyWriter {
     w.u32(f.connection);
     w.u16(f.slot);
     w.u64(f.message_bytes);
+  }
+  void operator()(const NewQp& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kNewQp));
+    w.u16(f.lane);
+    write(w, f.qp);
+    write(w, f.ece);
+  }
+  void operator()(const QpReady& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kQpReady));
+    w.u16(f.lane);
+  }
+  void operator()(const QpDrained& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kQpDrained));
+    w.u16(f.lane);
   }
 };
 
@@ -290,6 +324,20 @@ std::optional<Frame> decode(std::span<const std::byte> body) {
       frame = f;
       break;
     }
+    case Type::kNewQp: {
+      NewQp f;
+      f.lane = r.u16();
+      f.qp = read_qp(r);
+      f.ece = read_ece(r);
+      frame = f;
+      break;
+    }
+    case Type::kQpReady:
+      frame = QpReady{r.u16()};
+      break;
+    case Type::kQpDrained:
+      frame = QpDrained{r.u16()};
+      break;
     default:
       return std::nullopt;
   }

@@ -82,7 +82,23 @@ struct Overrun {
   std::uint16_t slot = 0;
   std::uint64_t message_bytes = 0;
 };
-using Frame = std::variant<Hello, Welcome, Refuse, Connect, Accept, Reject, Close, Closed, Overrun>;
+/// A QP to take the place of a lane's, which is renewed because its source port is fixed. Answered by another one; QPN
+/// 0 as the answer: none can be had.
+struct NewQp {
+  std::uint16_t lane = 0;
+  QpIdentity qp;
+  Ece ece;
+};
+/// The sender's new QP is connected: the receiver may post on its own.
+struct QpReady {
+  std::uint16_t lane = 0;
+};
+/// All that the sender has posted on the lane's former QP is acknowledged, and it will post no more there.
+struct QpDrained {
+  std::uint16_t lane = 0;
+};
+using Frame =
+    std::variant<Hello, Welcome, Refuse, Connect, Accept, Reject, Close, Closed, Overrun, NewQp, QpReady, QpDrained>;
 
 /// With the length prefix.
 std::vector<std::byte> encode(const Frame& frame);

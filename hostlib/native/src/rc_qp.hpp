@@ -100,6 +100,21 @@ struct RcQpCounters {
   std::uint64_t duplicates = 0;
   std::uint64_t out_of_order = 0;
   std::uint64_t stale_acks = 0;
+
+  RcQpCounters& operator+=(const RcQpCounters& other) {
+    tx_packets += other.tx_packets;
+    tx_bytes += other.tx_bytes;
+    rx_packets += other.rx_packets;
+    rx_bytes += other.rx_bytes;
+    retransmits += other.retransmits;
+    timeouts += other.timeouts;
+    naks_received += other.naks_received;
+    rnr_received += other.rnr_received;
+    duplicates += other.duplicates;
+    out_of_order += other.out_of_order;
+    stale_acks += other.stale_acks;
+    return *this;
+  }
 };
 
 class RcQp {

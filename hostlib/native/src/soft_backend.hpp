@@ -29,7 +29,7 @@ struct SoftOptions {
   Faults faults;
 };
 
-class SoftBackend final : public Backend {
+class SoftBackend : public Backend {
  public:
   /// Throws DeviceError when no interface has the address or the receiving port cannot be had.
   explicit SoftBackend(const SoftOptions& options);

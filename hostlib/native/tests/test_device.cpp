@@ -22,6 +22,7 @@
 #include "device.hpp"
 #include "errors.hpp"
 #include "interfaces.hpp"
+#include "soft_backend.hpp"
 #include "wire.hpp"
 
 namespace paralet {
@@ -936,6 +937,150 @@ TEST_CASE("a lane moves between flowlets, not within one") {
   CHECK(in == out);
   CHECK(a.counters().lanes[0].qp.port == after);
   CHECK(a.counters().lanes[0].moves == 1);
+}
+
+// -- ports that are fixed ----------------------------------------------------------------------------------------
+
+/// `soft` as if its ports were fixed when a QP connects, as they are where a NIC takes them from the flow label.
+class FixedPorts final : public SoftBackend {
+ public:
+  struct Qps {
+    std::atomic<int> alive{0};
+    std::atomic<int> most{1000};
+  };
+  FixedPorts(const SoftOptions& options, Qps& qps) : SoftBackend(options), qps_(qps) {}
+  QpIdentity create_qp() override {
+    if (qps_.alive >= qps_.most) throw DeviceError("no more queue pairs");
+    ++qps_.alive;
+    return SoftBackend::create_qp();
+  }
+  void destroy_qp(std::uint32_t qpn) override {
+    --qps_.alive;
+    SoftBackend::destroy_qp(qpn);
+  }
+  bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t port) override {
+    connecting_ = true;
+    const bool connected = SoftBackend::connect_qp(qpn, remote, port);
+    connecting_ = false;
+    return connected;
+  }
+  bool set_port(std::uint32_t qpn, std::uint16_t port) override {
+    return connecting_ && SoftBackend::set_port(qpn, port);
+  }
+  [[nodiscard]] PortMethod port_method() const override { return PortMethod::kFlowLabel; }
+
+ private:
+  Qps& qps_;
+  bool connecting_ = false;
+};
+
+/// Two devices with two lanes each, at a rate at which flowlets take a while.
+struct TwoFixed {
+  static DeviceOptions slow(std::uint32_t address) {
+    DeviceOptions out = options(address, 2);
+    out.flowlet_bytes = 20'000;
+    return out;
+  }
+  static std::unique_ptr<Backend> backend(std::uint32_t address, FixedPorts::Qps& qps) {
+    SoftOptions out;
+    out.address = address;
+    out.line_rate_bps = 40e6;
+    return std::make_unique<FixedPorts>(out, qps);
+  }
+  FixedPorts::Qps a_qps;
+  FixedPorts::Qps b_qps;
+  Device a{slow(kA), backend(kA, a_qps)};
+  Device b{slow(kB), backend(kB, b_qps)};
+};
+
+LaneCounters lane_of(Device& device, unsigned index) { return device.counters().lanes.at(index); }
+
+TEST_CASE("where ports are fixed a lane moves over to a fresh QP, and what the old one has arrives") {
+  TwoFixed two;
+  const Joined joined(two.a, two.b);
+  const LaneCounters before = lane_of(two.a, 0);
+  const std::uint16_t other = lane_of(two.a, 1).qp.port;
+  const std::uint16_t of_b = lane_of(two.b, 0).qp.port;
+  Bytes out = test::random_fill(3, 400'000);
+  Bytes in(out.size());
+  const auto received = joined.receive(in);
+  const auto sent = joined.send(out);
+  REQUIRE(eventually([&] { return lane_of(two.a, 0).qp.counters.tx_packets > 3; }));
+  const auto moved_to = [&](std::uint16_t port, std::uint64_t moves) {
+    return eventually([&] {
+      const LaneCounters lane = lane_of(two.a, 0);
+      return lane.qp.port == port && lane.moves == moves;
+    });
+  };
+  CHECK(two.a.set_port(kB, 0, 0xD123));
+  CHECK(two.a.set_port(kB, 0, 0xD124));  // while the first move is under way: comes after it
+  CHECK(moved_to(0xD124, 2));
+  REQUIRE(wait(sent) == State::kDone);
+  REQUIRE(wait(received) == State::kDone);
+  CHECK(in == out);
+  CHECK(eventually([&] { return two.a_qps.alive == 2 && two.b_qps.alive == 2; }));  // the old ones are gone
+  const LaneCounters after = lane_of(two.a, 0);
+  CHECK(after.qpn != before.qpn);
+  CHECK(lane_of(two.a, 1).qp.port == other);
+  CHECK(lane_of(two.b, 0).qp.port == of_b);  // a side's move is its own
+  CHECK(lane_of(two.b, 0).moves == 0);
+  // Counters are the lane's, whichever QPs it had.
+  CHECK(after.qp.counters.tx_bytes + lane_of(two.a, 1).qp.counters.tx_bytes >= out.size());
+  joined.check(100'000);
+}
+
+TEST_CASE("where ports are fixed both sides may move a lane at once, again and again, in the middle of messages") {
+  TwoFixed two;
+  const Joined joined(two.a, two.b);
+  std::atomic<bool> done{false};
+  std::thread mover([&] {
+    for (std::uint16_t port = 0xD200; !done; ++port) {
+      for (unsigned lane = 0; lane < 2; ++lane) {
+        two.a.set_port(kB, lane, static_cast<std::uint16_t>(port + 0x800 * lane));
+        two.b.set_port(kA, lane, static_cast<std::uint16_t>(port + 0x800 * lane));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  const bool moved = eventually([&] {
+    joined.check(100'000);
+    return lane_of(two.a, 0).moves > 2 && lane_of(two.b, 1).moves > 2;
+  });
+  done = true;
+  mover.join();
+  CHECK(moved);
+  CHECK(eventually([&] { return two.a_qps.alive == 2 && two.b_qps.alive == 2; }));
+}
+
+TEST_CASE("a NIC without another QP keeps its port, as does one whose peer has none") {
+  TwoFixed two;
+  const Joined joined(two.a, two.b);
+  const std::uint16_t before = lane_of(two.a, 0).qp.port;
+  for (FixedPorts::Qps* full : {&two.a_qps, &two.b_qps}) {
+    full->most = 2;
+    CHECK(two.a.set_port(kB, 0, 0xD123));
+    joined.check(50'000);
+    CHECK(eventually([&] { return two.a_qps.alive == 2; }));
+    CHECK(lane_of(two.a, 0).qp.port == before);
+    full->most = 1000;
+  }
+  CHECK(two.a.set_port(kB, 0, 0xD123));
+  CHECK(eventually([&] { return lane_of(two.a, 0).qp.port == 0xD123; }));
+  joined.check(50'000);
+}
+
+TEST_CASE("devices may be closed while lanes move") {
+  for (int i = 0; i < 5; ++i) {
+    TwoFixed two;
+    const Joined joined(two.a, two.b);
+    joined.check(1000);
+    CHECK(two.a.set_port(kB, 0, 0xD123));
+    CHECK(two.b.set_port(kA, 0, 0xD124));
+    (i % 2 == 0 ? two.a : two.b).close(0);
+    (i % 2 == 0 ? two.b : two.a).close(0);
+    CHECK(two.a_qps.alive == 0);
+    CHECK(two.b_qps.alive == 0);
+  }
 }
 
 // -- strangers ---------------------------------------------------------------------------------------------------

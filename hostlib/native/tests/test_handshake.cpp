@@ -36,7 +36,10 @@ std::vector<Frame> frames() {
           Reject{.connection = 9, .reason = "gone"},
           Close{0xFFFFFFFF},
           Closed{3},
-          Overrun{.connection = 4, .slot = 0xFFFE, .message_bytes = 0x0102030405060708}};
+          Overrun{.connection = 4, .slot = 0xFFFE, .message_bytes = 0x0102030405060708},
+          NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}},
+          QpReady{6},
+          QpDrained{0xFFFF}};
 }
 
 Bytes body_of(const Frame& frame) {
@@ -60,6 +63,23 @@ TEST_CASE("frames have the bytes that docs/protocol.md describes") {
         "00000004"
         "fffe"
         "0102030405060708");
+  CHECK(to_hex(encode(NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}})) ==
+        "00000017"
+        "0a"
+        "0005"
+        "00123456"
+        "00abcdef"
+        "00000001"
+        "00000002"
+        "00000003");
+  CHECK(to_hex(encode(QpReady{6})) ==
+        "00000003"
+        "0b"
+        "0006");
+  CHECK(to_hex(encode(QpDrained{7})) ==
+        "00000003"
+        "0c"
+        "0007");
   CHECK(to_hex(encode(Reject{.connection = 9, .reason = "gone"})) ==
         "0000000b"
         "06"

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,9 +29,11 @@ pytestmark = pytest.mark.timeout(600)
 
 SIZES = (0, 1, 64, 65, 512, 4096, 4097, 50_001, 300_000)  # both sides of inline, of one packet, of one flowlet
 LARGEST = 4 << 20
+STREAM = 1 << 20
 PATIENCE_S = 120.0
 ADDRESS = {"verbs": RXE_ADDRESS, "soft": PLAIN_ADDRESS}
 ROOT = Path(__file__).parents[3]
+SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
 
 @dataclass
@@ -72,14 +77,26 @@ def connected(backend: str, handle: bytes, **options: Any) -> Iterator[tuple[Dev
         yield device, connection
 
 
-def bounce(device: Device, connection: Connection, size: int, *, registered: bool) -> None:
-    """There and back, every byte compared, with a byte on either side that must stay as it was."""
+def bounce(
+    device: Device,
+    connection: Connection,
+    size: int,
+    *,
+    registered: bool,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:
+    """There and back, every byte compared, with a byte on either side that must stay as it was.
+
+    `meanwhile` is called when the message has set out.
+    """
     data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
     back = np.full(size + 2, 7, dtype=np.uint8)
     if registered:
         source, target = device.register(data), device.register(back)
         receive = connection.recv(target.slice(1, size))
-        connection.send(source).wait(PATIENCE_S)
+        sending = connection.send(source)
+        meanwhile()
+        sending.wait(PATIENCE_S)
     else:
         receive = connection.recv(back[1:-1])
         connection.send(data.tobytes()).wait(PATIENCE_S)  # read-only memory can be sent
@@ -121,3 +138,68 @@ def test_pinned_lanes_have_their_ports(wire: Wire, record_property: Record) -> N
         bounce(device, connection, 300_000, registered=True)
         bounce(device, connection, 300_000, registered=True)
         assert [row["port"] for row in device.counters()["lanes"]] == ports
+
+
+@contextmanager
+def seen_ports() -> Iterator[Callable[[], set[int]]]:
+    """What was received in the plain namespace since it was asked last: source ports of the rxe device's packets."""
+    with in_namespace():
+        sniffer = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+    with sniffer:
+        sniffer.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        sniffer.setblocking(False)
+
+        def ports() -> set[int]:
+            out = set()
+            while True:
+                try:
+                    packet = sniffer.recv(64)
+                except BlockingIOError:
+                    return out
+                source, destination = struct.unpack_from("!HH", packet, 20)
+                if packet[12:16] == socket.inet_aton(RXE_ADDRESS) and destination == 4791:
+                    out.add(source)
+
+        yield ports
+
+
+@pytest.mark.parametrize("there", ["soft", "verbs"])
+def test_lanes_change_their_ports_in_the_middle_of_messages(wire: Wire, record_property: Record, there: str) -> None:
+    """A queue pair's port is fixed by its flow label, so the lane goes over to another queue pair."""
+    record_property(
+        PROPERTY, ("Device: UDP source ports change in mid-stream", f"verbs to {there}", "0xC111 to 0xE333, to 0xE444")
+    )
+    before = [0xC111, 0xD222]
+    with (
+        echo(there, 4) as peer,
+        connected("verbs", peer.handle, policy="pinned", ports={ADDRESS[there]: before}) as (device, connection),
+        seen_ports() as seen,
+    ):
+
+        def lanes() -> list[dict[str, Any]]:
+            return cast(list[dict[str, Any]], device.counters()["lanes"])
+
+        def move(port: int) -> None:
+            moves = lanes()[0]["moves"]
+            assert device.set_port(ADDRESS[there], 0, port)
+            end = time.monotonic() + PATIENCE_S
+            while lanes()[0]["moves"] == moves:
+                assert time.monotonic() < end, f"lane 0 did not move to {port}"
+                time.sleep(0.01)
+
+        first = lanes()
+        bounce(device, connection, STREAM, registered=True, meanwhile=lambda: move(0xE333))
+        bounce(device, connection, STREAM, registered=True, meanwhile=lambda: move(0xE444))
+        last = lanes()
+        assert [row["port"] for row in last] == [0xE444, before[1]]
+        assert [row["moves"] for row in last] == [2, 0]
+        assert last[0]["qpn"] != first[0]["qpn"]
+        assert last[1]["qpn"] == first[1]["qpn"]
+        assert sum(row["tx_bytes"] for row in last) >= 2 * STREAM  # those of queue pairs that are gone included
+        if there == "soft":  # an rxe device's packets to itself are on no wire
+            assert seen() >= {0xE333, 0xE444, before[1]}
+        for _ in range(2):
+            bounce(device, connection, 300_000, registered=True)
+        if there == "soft":
+            assert seen() == {0xE444, before[1]}
+        assert [row["moves"] for row in peer.lanes()] == [0, 0]
