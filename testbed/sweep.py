@@ -26,9 +26,6 @@ from testbed.progress import Silent, Steps
 from testbed.results import ideal_of
 from testbed.spec import Experiment, Spec, TopologyFile, check
 
-MODELS = ("fluid",)
-"""Fabrics that a sweep may use: others need root and the whole machine."""
-
 _FORMAT = 1
 """Of result files; another makes old ones unknown."""
 
@@ -110,11 +107,12 @@ def _checked(document: dict[str, Any], parameters: Mapping[str, Any]) -> Experim
 
 def measure(point: Point) -> dict[str, Any]:
     """Run a point; its result, as JSON has it. Times in seconds. Raises TestbedError."""
-    from testbed import fluid  # with the planners, which take a moment to load
+    from testbed import fluid, packet  # with the planners, which take a moment to load
 
     experiment = check(Spec.model_validate(point.document))
+    observe = packet.observe if experiment.spec.fabric == "packet" else fluid.observe
     try:
-        observations = fluid.observe(experiment, Silent())
+        observations = observe(experiment, Silent())
     except TestbedError as error:
         raise TestbedError(f"{point}: {error}") from error
     return {

@@ -30,7 +30,7 @@ from testbed.spec import FabricName
 )
 @click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Run N seeds instead of the spec's.")
 @click.option("--policy", "policies", metavar="NAME", multiple=True, help="Run only this policy; may be repeated.")
-@click.option("--fabric", type=click.Choice(["fluid"]), help="Run on this fabric instead of the spec's.")
+@click.option("--fabric", type=click.Choice(spec.MODELS), help="Run on this fabric instead of the spec's.")
 @click.option(
     "--results",
     "results_dir",
@@ -65,7 +65,7 @@ def sweep(
     if jobs is not None and scheduler is not None:
         raise InputError("--jobs is for this machine's processes and --scheduler for others': give one of them")
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
-    if experiment.spec.fabric not in sweeps.MODELS:
+    if experiment.spec.fabric not in spec.MODELS:
         raise InputError(f"a sweep runs on a model, not on {experiment.spec.fabric}; try --fabric fluid")
     asked = sweeps.points(experiment, dict(_values(setting) for setting in settings))
     folder = results_dir / f"{experiment.spec.name}-sweep"

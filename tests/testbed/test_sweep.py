@@ -72,6 +72,13 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert [result["seed"] for result in again] == [1, 2, 1, 2]
 
 
+def test_a_sweep_may_go_over_fabrics(tmp_path: Path) -> None:
+    asked = sweep.points(made(seeds=1), {"fabric": ["fluid", "packet"]})
+    fluid, packet = (result["policies"][0]["completion_s"] for result in sweep.sweep(asked, tmp_path, jobs=1))
+    assert fluid == pytest.approx(packet, rel=0.1)
+    assert fluid != packet
+
+
 def test_one_process_and_two_find_the_same(tmp_path: Path) -> None:
     asked = sweep.points(made(), {"policies.lanes.m": [1, 2]})
     assert sweep.sweep(asked, tmp_path / "1", jobs=1) == sweep.sweep(asked, tmp_path / "2", jobs=2)
