@@ -114,7 +114,8 @@ class Policy(_Section):
 
     `planner`, `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the
     spine port of each host port, by leaf; without it they go in order. With `alone` jobs run one after the other, so
-    that none is in another's way.
+    that none is in another's way. With `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's do
+    (section 5.1), where otherwise it takes all that its path lets it.
     """
 
     name: str = Field(pattern=_NAME, max_length=40)
@@ -127,13 +128,16 @@ class Policy(_Section):
     assign_wait_s: float | None = Field(default=None, ge=0, le=60)
     uplinks: dict[str, dict[int, int]] | None = None
     alone: bool = False
+    paced: bool = False
 
     @model_validator(mode="after")
-    def _for_controllers(self) -> "Policy":
+    def _keys_that_fit(self) -> "Policy":
         if self.policy != "controller":
             for name in ("planner", "elephant_bytes", "assign_wait_s"):
                 if getattr(self, name) is not None:
                     raise Misfit("is for policy controller only", name)
+        if self.paced and self.policy in ("spraying", "oblivious", "qp_scaling"):
+            raise Misfit("is for lanes that pull, which this policy has not", "paced")
         if self.policy != "source_routing" and self.uplinks is not None:
             raise Misfit("is for policy source_routing only", "uplinks")
         return self
@@ -464,6 +468,8 @@ def check(spec: Spec) -> Experiment:
     else:
         _check_rings(experiment)
     for index, policy in enumerate(spec.policies):
+        if policy.paced and spec.fabric != "fluid":
+            raise Misfit("only fabric fluid models it", "policies", index, "paced")
         try:
             for seed in seeds:
                 experiment.at(seed).routes(policy.name)

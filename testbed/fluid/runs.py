@@ -77,7 +77,11 @@ class _Model:
         self._routes: Forwarding | None = None  # as long as all links live
         self._capacity = links.rate_bps.copy()
         self._dead: set[PortRef] = set()
-        self._simulation = Simulation(links.rate_bps)
+        rates_bps = [links.rate_bps]
+        if policy.paced:  # a link of each lane's own
+            first = self._lanes.rows[:, 0, 0]
+            rates_bps.append(np.repeat(links.rate_bps[first] / policy.m, policy.m))
+        self._simulation = Simulation(np.concatenate(rates_bps))
         self._simulation.add_channels(self._paths(self._lanes.rows))
         self._left_bits = np.zeros(self._flows)
         number = {pair: channel for channel, pair in enumerate(self._pairs)}
@@ -107,7 +111,17 @@ class _Model:
             return Paths.sprayed(rows)
         if self._policy.policy == "qp_scaling":  # a queue pair sends what it was given, not what is left
             return Paths.of(rows.reshape(-1, 1, rows.shape[2]))
+        return self._pulling(rows, np.arange(self._lanes.ports.size).reshape(rows.shape[:2]))
+
+    def _pulling(self, rows: npt.NDArray[np.int32], lanes: _Numbers) -> Paths:
+        """Lanes, of these numbers, that pull over `rows` of links, each at its pace at most if it has one."""
+        if self._policy.paced:
+            own = (len(self._links) + lanes[..., None]).astype(np.int32)
+            rows = np.concatenate([rows, own], axis=2)
         return Paths.of(rows)
+
+    def _link_bits(self) -> _Floats:
+        return self._simulation.link_bits()[: len(self._links)]
 
     def _add_messages(self, channel: _Numbers, bits: _Floats, delay_s: _Floats, found: Sequence[Wait]) -> None:
         """Messages numbered as the transfers are, or, where queue pairs get parts of them, what their parts add up to.
@@ -155,7 +169,7 @@ class _Model:
             pairs=self._pairs,
             lanes=self._lanes,
             lane_bits=self._lane_bits(),
-            link_bits=simulation.link_bits(),
+            link_bits=self._link_bits(),
             samples=samples,
             happened=happened,
         )
@@ -199,7 +213,7 @@ class _Model:
             look_s = np.inf if mover is None else mover.next_s
             simulation.advance(min(until_s, self._next_sample_s, look_s))
             if simulation.now_s >= self._next_sample_s or not simulation.undelivered:
-                samples.append((simulation.now_s, simulation.link_bits()))
+                samples.append((simulation.now_s, self._link_bits()))
                 self._next_sample_s = simulation.now_s + self._every_s
             if mover is not None and simulation.now_s >= mover.next_s:
                 self._look(mover)
@@ -219,7 +233,7 @@ class _Model:
         rows = paths_of_ports(
             self._experiment, [self._pairs[pair] for pair in pairs.tolist()], ports, self._links, self._routes
         )
-        self._move(moved, Paths.of(rows))
+        self._move(moved, self._pulling(rows, moved[:, None]))
         flat = self._lanes.rows.reshape(shape[0] * shape[1], -1)
         flat[moved] = -1
         flat[moved, : rows.shape[2]] = rows[:, 0, :]

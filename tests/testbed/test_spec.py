@@ -98,6 +98,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"policies": [{"name": "a", "policy": "recycled"}]},
         r"policies\[0\].policy: the engine has no policy recycled",
     ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "paced": True}]},
+        r"policies\[0\].paced: only fabric fluid models it",
+    ),
+    (
+        {"fabric": "fluid", "policies": [{"name": "a", "policy": "spraying", "paced": True}]},
+        r"policies\[0\].paced: is for lanes that pull",
+    ),
+    ({"events": [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.5}]}, "cuts links but does not degrade them"),
+    ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade goes with part"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "host_rate": 0}}}, "topology.leaf_spine.host_rate: rate 0 must lie"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "spines": 0}}}, "topology.leaf_spine"),
     ({"topology": {"file": "none.yaml"}}, "none.yaml: cannot be read"),

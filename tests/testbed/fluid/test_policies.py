@@ -71,6 +71,23 @@ def test_one_entropy_is_flow_level_ecmp(policy: str) -> None:
     assert [run.completion_s for run in runs(same)] == pytest.approx([run.completion_s for run in runs(flow)])
 
 
+def test_a_paced_lane_leaves_the_rate_that_others_do_not_take() -> None:
+    """Alone on a link pace makes no difference; beside a slow path lanes that are not paced take what it leaves."""
+    topology = {"leaf_spine": {"leaves": 2, "spines": 1, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
+    slow = [{"at_s": 0.0, "degrade": "leaf1:2", "part": 0.25}]
+    for paced, events, rate in ((True, [], 1.0), (False, slow, 0.25), (True, slow, 0.25)):
+        policy = {"policy": "ecmp", "m": 4, "paced": paced}
+        took = runs(made(policy, topology=topology, events=events))[0].completion_s
+        assert took == pytest.approx(WIRE_S / rate + 3 * PACKET_S + LAST_S)
+    spread = {"leaf_spine": {"leaves": 2, "spines": 4, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
+    slow = [{"at_s": 0.0, "degrade": port, "part": 0.1} for port in ("leaf1:2", "leaf2:2")]
+    free, held = (
+        runs(made({"policy": "ecmp", "m": 8, "paced": paced}, topology=spread, events=slow)) for paced in (False, True)
+    )
+    assert free[0].completion_s == pytest.approx(WIRE_S + 7 * PACKET_S + LAST_S)
+    assert held[0].completion_s > 1.02 * free[0].completion_s
+
+
 def test_queue_pairs_of_one_connection_share_its_hosts_link() -> None:
     took = completion_s("qp_scaling", 2, placement={"rule": "cross_leaf", "ranks": 2})
     assert took == pytest.approx(WIRE_S + PACKET_S + LAST_S)
