@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What papers say beside what we get: one package per paper, with a check of its claims and a text for the page."""
 
-from testbed.papers import rail_only, routing
+from testbed.papers import paralet, rail_only, routing
 from testbed.papers.claim import Claim, Relation, Verdict
 from testbed.papers.findings import Drawing, Findings, Paper
 
@@ -11,6 +11,11 @@ PAPERS = {
         "Rail-only: A Low-Cost High-Performance Network for Training LLMs (arXiv:2307.12169v5)",
         rail_only.TEXT,
         rail_only.find,
+    ),
+    "004": Paper(
+        "Network Load Balancing with Parallel Flowlets for AI Training Clusters (ParaLet, NAIC 2024)",
+        paralet.TEXT,
+        paralet.find,
     ),
 }
 """By the number that the documentation knows the paper by."""

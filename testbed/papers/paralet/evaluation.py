@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Section 6: snapshots of ring and double-binary-tree all-reduce on leaf-spine fabrics, and what came after the paper.
+
+All as specs, run as `paralet run` would: 100 Gbit/s, 1 us links, as many spines as hosts per leaf, ranks on random
+hosts. The paper gives neither the shape of its fabrics nor sizes of messages nor the placement. 8 leaves of 16 hosts
+and 32 of 32 are the square ones; a ring in the order of the hosts would hardly cross leaves.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from testbed import fluid
+from testbed.observations import RunRecord
+from testbed.progress import Silent, Steps
+from testbed.results import ideal_of
+from testbed.spec import Spec, check
+
+RATE_BPS = 100e9
+MESSAGE_BYTES = 8 * 1024 * 1024
+LANES = (2, 4, 8, 16, 32, 64)
+DEGRADED = 4
+LEFT = 0.25
+"""What a degraded link keeps of its rate."""
+
+ECMP, PARALET, PACED, SPRAYING = "ECMP", "ParaLet m = 32", "ParaLet m = 32, paced", "ideal spraying"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A policy of a spec, with the name that figures have for it."""
+
+    name: str
+    policy: str
+    m: int = 1
+    paced: bool = False
+    """Lanes at 1 / m of the line rate at most (section 5.1); otherwise they take what their paths leave."""
+
+    def document(self, number: int) -> dict[str, Any]:
+        """As a spec has it."""
+        return {"name": f"s{number}", "policy": self.policy, "m": self.m, "paced": self.paced}
+
+
+FIGURE_5 = (
+    Scheme(ECMP, "ecmp"),
+    *(Scheme(f"ParaLet m = {m}", "ecmp", m) for m in LANES),
+    Scheme(PACED, "ecmp", 32, paced=True),
+    Scheme(SPRAYING, "spraying"),
+)
+SINCE = (
+    Scheme(ECMP, "ecmp"),
+    Scheme("E-ECMP, 4 QPs", "qp_scaling", 4),
+    Scheme("E-ECMP, 32 QPs", "qp_scaling", 32),
+    Scheme("PLB", "plb"),
+    Scheme("planned paths", "pinned"),
+    Scheme("UEC-like, 256 entropies", "oblivious", 256),
+    Scheme(SPRAYING, "spraying"),
+    Scheme(PARALET, "ecmp", 32),
+    Scheme("REPS-like, 32 entropies", "recycled", 32),
+    Scheme("ParaLet m = 32, adaptive", "adaptive", 32),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fabric with a snapshot."""
+
+    leaves: int
+    hosts_per_leaf: int
+    collective: str
+    """`ring` or `tree`."""
+    degraded: int = 0
+    """Uplinks, of as many leaves, that have `LEFT` of their rate."""
+
+    @property
+    def hosts(self) -> int:
+        """In all."""
+        return self.leaves * self.hosts_per_leaf
+
+    def __str__(self) -> str:
+        name = {"ring": "ring", "tree": "DBT"}[self.collective]
+        return f"{name}, {self.hosts} hosts" + (f", {self.degraded} slow links" if self.degraded else "")
+
+    def document(self, schemes: Sequence[Scheme], seed: int) -> dict[str, Any]:
+        """The spec: what a file would say."""
+        spines = self.hosts_per_leaf
+        slow = [f"leaf{n}:{self.hosts_per_leaf + n}" for n in range(1, self.degraded + 1)]
+        return {
+            "name": "paralet-004",
+            "fabric": "fluid",
+            "topology": {
+                "leaf_spine": {
+                    "leaves": self.leaves,
+                    "spines": spines,
+                    "hosts_per_leaf": self.hosts_per_leaf,
+                    "host_rate": f"{RATE_BPS / 1e9:g} Gbit/s",
+                }
+            },
+            "workload": {"kind": "snapshot", "collective": self.collective, "bytes": MESSAGE_BYTES, "slices": 1},
+            "placement": {"rule": "random", "redraw": True},
+            "policies": [scheme.document(number) for number, scheme in enumerate(schemes)],
+            "events": [{"at_s": 0.0, "degrade": port, "part": LEFT} for port in slow],
+            "seeds": [seed],
+        }
+
+
+SMALL = tuple(Case(8, 16, collective) for collective in ("ring", "tree"))
+LARGE = tuple(Case(32, 32, collective) for collective in ("ring", "tree"))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A scheme on a case with one seed, or means over several."""
+
+    case: Case
+    scheme: Scheme
+    ideal_s: float
+    """Payload at the rate of the busiest host's link."""
+    fct_mean_s: float
+    fct_max_s: float
+    peak_bps: float
+    """Maximum Total Throughput: what left towards all hosts in the best interval, headers and all."""
+    throughput: tuple[tuple[float, float], ...]
+    """Total Throughput: the end of each interval and its rate, of the first seed."""
+
+
+def measure(case: Case, scheme: Scheme, seed: int) -> Point:
+    """Run one scheme."""
+    experiment = check(Spec.model_validate(case.document([scheme], seed)))
+    run = fluid.observe(experiment, Silent()).runs[0]
+    times = [flow.completion_s for flow in run.flows]
+    throughput = tuple(_throughput(run))
+    return Point(
+        case=case,
+        scheme=scheme,
+        ideal_s=ideal_of(experiment),
+        fct_mean_s=fmean(times),
+        fct_max_s=max(times),
+        peak_bps=max(rate for _, rate in throughput),
+        throughput=throughput,
+    )
+
+
+def _throughput(run: RunRecord) -> Iterator[tuple[float, float]]:
+    at_s, count = 0.0, 0
+    for sample in run.samples:
+        total = sum(sample.tx_bytes.values())
+        if sample.at_s > at_s:
+            yield sample.at_s, 8 * (total - count) / (sample.at_s - at_s)
+            at_s, count = sample.at_s, total
+
+
+def measured(wanted: Sequence[tuple[Case, Scheme]], seeds: Sequence[int]) -> list[Point]:
+    """Every case with its scheme, means over seeds, on every core, with progress."""
+    from joblib import Parallel, delayed
+
+    asked = [(case, scheme, seed) for case, scheme in wanted for seed in seeds]
+    found = []
+    workers = Parallel(n_jobs=-1 if len(asked) > 8 else 1, return_as="generator")
+    with Steps(len(asked), every_s=2.0) as steps:
+        for (case, scheme, seed), point in zip(asked, workers(delayed(measure)(*one) for one in asked), strict=True):
+            steps.now(f"{case}: {scheme.name}, seed {seed}")
+            steps.advance()
+            found.append(point)
+    return [_mean(found[start : start + len(seeds)]) for start in range(0, len(found), len(seeds))]
+
+
+def _mean(points: Sequence[Point]) -> Point:
+    first = points[0]
+    return Point(
+        case=first.case,
+        scheme=first.scheme,
+        ideal_s=fmean(point.ideal_s for point in points),
+        fct_mean_s=fmean(point.fct_mean_s for point in points),
+        fct_max_s=fmean(point.fct_max_s for point in points),
+        peak_bps=float(np.mean([point.peak_bps for point in points])),
+        throughput=first.throughput,
+    )

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Section 4.1: how much later than ideal the fullest of n ports is done. Equation 1, and what it approximates."""
+
+from math import erfc, exp, lgamma, log, sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+_NORMAL = NormalDist()
+
+
+def quantile(nodes: float) -> float:
+    """The standard normal's quantile at 1 - 1 / nodes: n' of Table 3."""
+    return -_NORMAL.inv_cdf(1 / nodes)  # by symmetry: 1 - 1 / nodes would lose its digits
+
+
+def nodes_of(n_prime: float) -> float:
+    """Table 3: the n for which n' is the quantile at 1 - 1 / n."""
+    return 2 / erfc(n_prime / sqrt(2))
+
+
+def nodes_of_as_printed(n_prime: float) -> float:
+    """The same as 1 / (1 - CDF) in double precision, where the difference keeps few digits."""
+    return 1 / (1 - _NORMAL.cdf(n_prime))
+
+
+def slowdown(nodes: float, m: int) -> float:
+    """Equation 1."""
+    return 1 + quantile(nodes) / sqrt(m)
+
+
+def lanes_for(nodes: float, target: float) -> float:
+    """Section 5.2: the m, not rounded, for which Equation 1 gives the slowdown `target`."""
+    return (quantile(nodes) / (target - 1)) ** 2
+
+
+def collision_probability(ports: int) -> float:
+    """Section 4.1: that of `ports` flows, each hashed to one of as many ports, two meet: 1 - n! / n^n."""
+    return 1 - exp(lgamma(ports + 1) - ports * log(ports))
+
+
+def fullest_port(ports: int, m: int, draws: int = 400, seed: int = 1) -> float:
+    """What Equation 1 approximates: the mean over draws of the most of m n flowlets on one of n ports, over m."""
+    rng = np.random.default_rng(seed)
+    counts = (np.bincount(rng.integers(ports, size=m * ports), minlength=ports).max() for _ in range(draws))
+    return float(np.mean(list(counts))) / m
