@@ -26,7 +26,7 @@ from emul.ovs import OvsError
 from emul.relays import RelayError
 from emul.rxe import RxeError
 from emul.sandbox import SandboxError
-from netmodel import Flow, Link, PortRef, SpecError, Topology, forwarding
+from netmodel import Flow, Link, PortRef, SpecError, Topology, forwarding, lit_links
 from sdn.steering import Steering
 from testbed import messages
 from testbed.agents import AGENT_ARGV, Agents, R
@@ -50,6 +50,7 @@ from testbed.path_service import PathService, PathServices, Services, no_service
 from testbed.progress import Steps
 from testbed.spec import Event, Experiment, Optical, Policy, load
 from testbed.timeline import Timeline, near_event
+from testbed.workloads.rail_alltoall import RailAlltoall
 
 SAMPLE_S = 0.1
 """Time between two readings of the link counters during a run."""
@@ -162,13 +163,16 @@ class Runner:
                 with Timeline(
                     experiment.spec.events, at_s, lambda event: self._act(event, service), self._concerned
                 ) as timeline:
-                    finished |= crew.hear(
-                        messages.Finished,
-                        limits.run_s + _PATIENCE_S,
-                        ranks,
-                        every_s=CLOSE_SAMPLE_S if experiment.spec.events else SAMPLE_S,
-                        meanwhile=self._sampler(readings, started[0]),
-                    )
+                    try:
+                        finished |= crew.hear(
+                            messages.Finished,
+                            limits.run_s + _PATIENCE_S,
+                            ranks,
+                            every_s=CLOSE_SAMPLE_S if experiment.spec.events else SAMPLE_S,
+                            meanwhile=self._sampler(readings, started[0]),
+                        )
+                    except TestbedError as error:
+                        raise self._explained(error, experiment, seed, time.monotonic() - at_s) from error
                 happened += timeline.happened
             after = self._read(started[0])
             readings.append(after)
@@ -220,6 +224,27 @@ class Runner:
                 readings.append(self._read(start_s))
 
         return sample
+
+    def _explained(self, error: TestbedError, experiment: Experiment, seed: int, at_s: float) -> TestbedError:
+        """The error, with its reason where links have been cut that someone cannot do without."""
+        cut: dict[str, None] = {}
+        for event in sorted(experiment.spec.events, key=lambda event: event.at_s):
+            if event.cut is not None and event.at_s <= at_s:
+                cut[event.cut] = None
+            elif event.mend is not None and event.at_s <= at_s:
+                cut = {port: None for port in cut if self._link(port) != self._link(event.mend)}
+        dead = frozenset(map(self._link, cut))
+        if experiment.cabled is not None and experiment.isolation is not None:
+            dead = lit_links(experiment.cabled, experiment.isolation.circuits, dead)
+        stranded = experiment.stranded(seed, dead)
+        if stranded is None:
+            return error
+        relaying = isinstance(experiment.spec.workload, RailAlltoall)
+        remedy = "; name rails that are dead in workload.failed_rails" if relaying else ""
+        return TestbedError(
+            f"no path leads from {experiment.hosts[stranded.src]} to {experiment.hosts[stranded.dst]} while "
+            f"{', '.join(cut)} {'is' if len(cut) == 1 else 'are'} cut{remedy} ({error})"
+        )
 
     def _act(self, event: Event, service: PathService | None) -> float | None:
         """Make an event happen; when, by the monotonic clock, the path service had sent what follows from it, if so."""

@@ -19,6 +19,7 @@ from emul.packet import Congestion, Receiver
 from netmodel import (
     EcmpHash,
     Forwarding,
+    Link,
     PortRef,
     SpecError,
     Topology,
@@ -349,6 +350,22 @@ class Experiment:
         ]
         return tuple(sorted(moved, key=lambda transfer: transfer.step))
 
+    def stranded(self, seed: int, dead_links: frozenset[Link] = frozenset()) -> Transfer | None:
+        """The first of the transfers for which there is no way while these links of the topology are dead, if any.
+
+        None on a direct-connect fabric, whose ways are planned before a run.
+        """
+        if self.setting is not None:
+            return None
+        placed, groups = self.at(seed), forwarding(self.topology, dead_links).groups
+        for transfer in placed.transfers(seed):
+            nic = placed.nic_between(transfer.src, transfer.dst)
+            near = PortRef(placed.hosts[transfer.src], nic + 1)
+            address = self.topology.host(placed.hosts[transfer.dst]).nics[nic].address
+            if self.topology.link_at(near) in dead_links or address not in groups[self.topology.peer(near).node]:
+                return transfer
+        return None
+
     @property
     def setting(self) -> Setting | None:
         """Circuits and relays of an optical fabric. Raises ValueError as `testbed.optical.setting` does."""
@@ -668,15 +685,14 @@ def _check_reach(experiment: Experiment) -> None:
     first = dict(zip(reversed(homes), reversed(ends), strict=True))  # an address on each leaf
     if all(address in groups[home] for home in first for address in first.values()):
         return
-    for transfer in experiment.transfers(experiment.seeds[0]):
+    if (transfer := experiment.stranded(experiment.seeds[0])) is not None:
         src, dst = transfer.src, transfer.dst
-        if experiment.nic_between(src, dst) == experiment.nic and ends[dst] not in groups[homes[src]]:
-            raise Misfit(
-                f"rank {src} on {experiment.hosts[src]} sends to rank {dst} on {experiment.hosts[dst]}, and topology "
-                f"{topology.name} has no path from {homes[src]} to {homes[dst]}; take a workload that relays, or "
-                "another placement or topology",
-                "workload",
-            )
+        raise Misfit(
+            f"rank {src} on {experiment.hosts[src]} sends to rank {dst} on {experiment.hosts[dst]}, and topology "
+            f"{topology.name} has no path from {homes[src]} to {homes[dst]}; take a workload that relays, or "
+            "another placement or topology",
+            "workload",
+        )
 
 
 def _nic_index(nic: str, topology: Topology, hosts: tuple[str, ...], key: str) -> int:

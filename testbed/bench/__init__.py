@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from testbed.bench import controller, fluid, packet, planner, plugin, scale, stress, transport
+from testbed.bench import controller, fluid, packet, planner, plugin, scale, stress, systems, transport
 from testbed.bench.frame import Result, Row
 
 BENCHES: dict[str, Callable[[], Result]] = {
@@ -15,6 +15,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "packet": packet.measure,
     "controller": controller.measure,
     "stress": stress.measure,
+    "systems": systems.measure,
 }
 
 __all__ = ["BENCHES", "Result", "Row"]

@@ -5,6 +5,7 @@ import base64
 import io
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -58,6 +59,7 @@ def write(
         if experiment.setting
         else [],
         circuits=_circuit_rows(experiment),
+        relays=_relay_rows(experiment),
         seconds=sum(sum(result.completions_s) for result in results),
         figures=figures,
     )
@@ -145,6 +147,21 @@ def _way_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[t
         nics = [placed.topology.host(port.node).nics[port.port - 1].name for port in there.ports]
         stops = [f"{port.node} ({nic})" for port, nic in zip(there.ports, nics, strict=True)]
         rows.append((source, destination, " → ".join([*stops, destination]), flow.bytes))
+    return rows
+
+
+def _relay_rows(experiment: Experiment) -> list[tuple[str, str, str]]:
+    """With the first seed, where ranks relay: sender, receiver, and who sends by which NIC in between."""
+    placed, rows = experiment.at(experiment.seeds[0]), []
+    for job in experiment.jobs:
+        for ways in experiment.spec.workload.relayed(job.size).values():
+            ranks = [job.first + rank for rank in ways]
+            stops = []
+            for near, far in pairwise(ranks):
+                nic = placed.topology.host(placed.hosts[near]).nics[placed.nic_between(near, far)].name
+                stops.append(f"{placed.hosts[near]} ({nic})")
+            ends = placed.hosts[ranks[0]], placed.hosts[ranks[-1]]
+            rows.append((*ends, " → ".join([*stops, ends[1]])))
     return rows
 
 

@@ -109,6 +109,10 @@ class Workload(BaseModel, ABC):
         every transfer starts as soon as the data that it needs are there."""
         return ()
 
+    def relayed(self, ranks: int) -> dict[tuple[int, int], tuple[int, ...]]:
+        """By source and destination: the ranks on the way, both ends too. Empty where nobody relays."""
+        return {}
+
     def data(self, rank: int, seed: int) -> Elements:
         """The input that `rank` contributes: the same on every host that asks, different for every rank and seed.
 

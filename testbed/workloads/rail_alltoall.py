@@ -98,6 +98,10 @@ class RailAlltoall(GridWorkload):
             memory[place : place + size] = data[dst * size : (dst + 1) * size]
         return Buffers(memory, memory)
 
+    def relayed(self, ranks: int) -> dict[tuple[int, int], tuple[int, ...]]:
+        """The way of every block that travels."""
+        return {block: (block[0], *(hop.dst for hop in hops)) for block, hops in self._routes(ranks).items() if hops}
+
     def result(self, rank: int, ranks: int) -> slice:
         """Where the blocks for this rank come to lie."""
         size = self._block_elements(ranks)

@@ -50,6 +50,15 @@ def test_a_pair_talks_by_the_network_that_it_shares(tmp_path: Path) -> None:
     assert (made.line_rate_bps(3), made.line_rate_bps(3, 1)) == (RAIL, HB)
 
 
+def test_workloads_tell_who_relays(tmp_path: Path) -> None:
+    for forward, by in (("hb_first", 1), ("rail_first", 2)):
+        ways = on_rails(tmp_path, workload=workload("rail_alltoall", 2, 800, forward=forward)).spec.workload.relayed(4)
+        assert len(ways) == 4 * 3
+        assert ways[0, 3] == (0, by, 3)
+        assert ways[0, 2] == (0, 2)
+    assert on_rails(tmp_path, workload=workload("hierarchical_allreduce", 2, 800)).spec.workload.relayed(4) == {}
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)
 @given(
     x=st.integers(2, 4),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,12 @@ class Done:
         (policy,) = self.summary["policies"]
         return float(min(policy["completions_s"]))
 
+    def refusal(self) -> str:
+        """What a run that failed has told, without its progress."""
+        assert self.process.returncode == 1, self.process.stderr
+        (line,) = [line for line in self.process.stderr.splitlines() if line.startswith("paralet: ")]
+        return line
+
     def sent(self, *switches: str) -> dict[str, int]:
         """Bytes that left by each port of those switches, over all runs."""
         totals: dict[str, int] = {}
@@ -93,6 +100,43 @@ def test_live_rails_carry_what_a_dead_rail_switch_cannot(tmp_path: Path) -> None
     done = Done(tmp_path, document("rail_only_failed_rail", seeds=1))
     assert done.best_s() > 0.99 * done.summary["ideal_s"]
     assert set(done.sent("rail2").values()) == {0}
+    page = (done.folder / "report.html").read_text()
+    assert "d1g1 (nic1) → d1g3 (nic0) → d2g3" in page  # by whom it is relayed
+    assert not re.search(r"d\dg2 \(nic0\)", page)  # rail 2 is nobody's way
     payload = (12 + 4) * BYTES // 16
     for count in done.sent("rail1", "rail3", "rail4").values():
         assert payload < count < 1.3 * payload
+
+
+def test_rail_only_is_slower_by_what_the_bandwidth_ratio_says(tmp_path: Path) -> None:
+    """Equation 3 over Equation 2, at two ratios of rail to HB domain, on 2 domains of 4."""
+    rail, pair = 2_500_000, BYTES / 8
+    numbers = {"domains": 2, "gpus_per_domain": 4, "rail_rate": rail}
+
+    def run(name: str, example: str, **topology: Any) -> float:
+        made = {**document(example, seeds=2), "name": name}
+        made["topology"] = {next(iter(made["topology"])): {**numbers, **topology}}
+        made["policies"] = made["policies"][-1:]
+        done = Done(tmp_path, made)
+        assert done.best_s() > 0.99 * done.summary["ideal_s"]
+        return done.best_s()
+
+    reference = run("optimised", "rail_optimised_alltoall", hb_rate=4 * rail, spines=2)
+    slowdowns = []
+    for ratio, name in ((4, "quarter"), (1, "equal")):
+        grid = times.Grid(4, 2, ratio * rail, rail)
+        expected = times.rail_only_alltoall_s(grid, pair) / times.rail_optimised_alltoall_s(grid, pair)
+        slowdowns.append(run(name, "rail_only_alltoall", hb_rate=ratio * rail) / reference)
+        assert 0.75 * expected < slowdowns[-1] < 1.3 * expected
+    assert slowdowns[1] > 1.3 * slowdowns[0]  # 2.5 and 1.375 by the equations
+
+
+def test_a_rail_that_dies_unannounced_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
+    made = document("rail_only_failed_rail", seeds=1)
+    del made["workload"]["failed_rails"]
+    made["topology"]["rail_only"]["domains"] = 2
+    made["events"] = [{"at_s": 0.3, "cut": port} for port in ("rail2:1", "rail2:2")]
+    told = Done(tmp_path, made).refusal()
+    assert "no path leads" in told
+    assert "rail2:1, rail2:2 are cut" in told
+    assert "workload.failed_rails" in told

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time that vClos, OCS-vClos and TopologyFinder take to decide, at 512 and at 2,048 GPUs: how it grows.
+
+All times are in seconds of one thread, the peer is the smaller cluster. Placement: jobs of powers of two from 8 GPUs to
+an eighth of the cluster come to empty servers of 8. When less than a tenth is idle, or a job finds no place, one leaves
+that is chosen at random, which fragments the cluster. Counted are arrivals that are not placed under one leaf, whether
+they find a place or not. Topologies are for servers of 8 GPUs and 4 NICs: a data-parallel job, and a recommendation
+model with its tables on 4 servers.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from sdn.isolation import ocs_vclos, vclos
+from sdn.isolation.cluster import Cluster
+from sdn.isolation.ocs_cluster import OcsCluster
+from sdn.topoopt import Demand, data_parallel, dlrm, find_topology
+from testbed.bench.frame import Measurement, Result, result
+from testbed.progress import Steps
+
+REPETITIONS = 3
+ARRIVALS = 40
+GPUS_PER_SERVER = 8
+NICS = 4
+OCS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A leaf-spine cluster without oversubscription."""
+
+    leaves: int
+    spines: int
+
+    @property
+    def gpus(self) -> int:
+        return self.leaves * self.spines
+
+    @property
+    def servers(self) -> int:
+        return self.gpus // GPUS_PER_SERVER
+
+
+SMALL, LARGE = Size(16, 32), Size(64, 32)
+
+
+def measure() -> Result:
+    """Every case, `REPETITIONS` times."""
+    with Steps(REPETITIONS * len(CASES), every_s=3.0) as steps:
+        steps.now("measuring")
+        measurements = []
+        for one in run(SMALL, LARGE, REPETITIONS, ARRIVALS):
+            measurements.append(one)
+            steps.now(one.metric)
+            steps.advance()
+    return result("systems", measurements)
+
+
+def run(small: Size, large: Size, repetitions: int, arrivals: int) -> Iterator[Measurement]:
+    """All cases again and again, so that a drift of the machine hits all alike."""
+    for seed in range(repetitions):
+        for metric, case in CASES.items():
+            peer, ours = (case(size, seed, arrivals) for size in (small, large))
+            yield Measurement(metric, f"{large.gpus} GPUs", "s", ours, peer, f"{small.gpus} GPUs")
+
+
+def _placed(cluster: Any, place: Callable[[Any, str, int], Any], size: Size, seed: int, arrivals: int) -> float:
+    """The median of the arrivals that count. `Cluster` and `OcsCluster` have the same way of taking and releasing."""
+    rng = np.random.default_rng(seed)
+    running: list[Any] = []
+    times = []
+    jobs = (size.servers // 8).bit_length()
+    for _ in range(arrivals):
+        if len(cluster.idle) < size.gpus // 10:
+            cluster = cluster.release(running.pop(int(rng.integers(len(running)))))
+        wanted = GPUS_PER_SERVER << int(rng.integers(jobs))
+        start = time.perf_counter()
+        found = place(cluster, "job", wanted)
+        taken = time.perf_counter() - start
+        if found is None:
+            cluster = cluster.release(running.pop(int(rng.integers(len(running)))))
+        else:
+            cluster, running = cluster.take(found), [*running, found]
+        if found is None or found.stage > 1:
+            times.append(taken)
+    return median(times)
+
+
+def _vclos(size: Size, seed: int, arrivals: int) -> float:
+    cluster = Cluster.empty(size.leaves, size.spines, size.spines // GPUS_PER_SERVER, GPUS_PER_SERVER)
+    return _placed(cluster, vclos.place, size, seed, arrivals)
+
+
+def _ocs_vclos(size: Size, seed: int, arrivals: int) -> float:
+    cluster = OcsCluster.empty(size.leaves, size.spines, size.spines // GPUS_PER_SERVER, GPUS_PER_SERVER, OCS)
+    return _placed(cluster, ocs_vclos.place, size, seed, arrivals)
+
+
+def _found(demand: Demand) -> float:
+    start = time.perf_counter()
+    find_topology(demand, NICS)
+    return time.perf_counter() - start
+
+
+def _data_parallel(size: Size, _seed: int, _arrivals: int) -> float:
+    return _found(data_parallel(size.servers, 2e9))
+
+
+def _recommender(size: Size, seed: int, _arrivals: int) -> float:
+    tables = np.random.default_rng(seed).choice(size.servers, 4, replace=False).tolist()
+    return _found(dlrm(size.servers, tables, 2e9, 8192))
+
+
+CASES: dict[str, Callable[[Size, int, int], float]] = {
+    "vclos.place": _vclos,
+    "ocs_vclos.place": _ocs_vclos,
+    "find_topology, data-parallel": _data_parallel,
+    "find_topology, recommender": _recommender,
+}
