@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 from emul import MininetFabric
-from emul.netlink import InterfaceCounters
 from emul.relays import RelayError
 from netmodel import PortRef, direct_connect
 from sdn.topoopt.patching import patch
@@ -66,18 +65,16 @@ def test_rdma_writes_cross_two_relays_byte_exact_and_the_tax_is_what_the_hops_sa
     connection = plan.connections["h1", "h4"]
     sent = np.random.default_rng(9).integers(0, 256, 300_000, dtype=np.uint8)
     got = np.zeros_like(sent)
+    # Before there is a connection and after its devices are closed: hosts are read one after the other, and a packet on
+    # its way meanwhile would be counted at one relay and not at the next.
+    links, relayed = settled(fabric)
     with ExitStack() as stack:
         out, into = connected(fabric, stack, connection)
-        links, relayed = carried(fabric), fabric.relay_counters()
         request = into.recv(got)
         out.send(sent).wait(timeout_s=30)
         request.wait(timeout_s=30)
-    # With the devices closed nothing moves any more, as soon as two looks agree.
-    seen = (-1, {"": -1})
-    while seen != (now := (carried(fabric) - links, relay_bytes(fabric, relayed))):
-        seen = now
-        time.sleep(0.5)
-    total, own = seen
+    after = settled(fabric)
+    total, own = after[0] - links, {host: count - relayed[host] for host, count in after[1].items()}
     assert np.array_equal(sent, got)
     # Data go over three circuits by h2 and h3; acknowledgements go straight on from h4 to h1.
     assert (connection.there.hops, connection.back.hops) == (3, 1)
@@ -87,11 +84,20 @@ def test_rdma_writes_cross_two_relays_byte_exact_and_the_tax_is_what_the_hops_sa
     assert 0 < acknowledgements < data / 4
 
 
-def relay_bytes(fabric: MininetFabric, before: Mapping[PortRef, InterfaceCounters]) -> dict[str, int]:
-    """By host, bytes sent for others since."""
+def settled(fabric: MininetFabric) -> tuple[int, dict[str, int]]:
+    """What circuits have carried, and by host the bytes sent for others, as soon as two looks agree."""
+    seen: tuple[int, dict[str, int]] = (-1, {})
+    while seen != (now := (carried(fabric), relay_bytes(fabric))):
+        seen = now
+        time.sleep(0.5)
+    return seen
+
+
+def relay_bytes(fabric: MininetFabric) -> dict[str, int]:
+    """By host, bytes sent for others."""
     found: dict[str, int] = {}
     for port, counters in fabric.relay_counters().items():
-        found[port.node] = found.get(port.node, 0) + counters.tx_bytes - before[port].tx_bytes
+        found[port.node] = found.get(port.node, 0) + counters.tx_bytes
     return found
 
 
