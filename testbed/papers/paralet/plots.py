@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paper's Figures 4 and 5 from our points, Equation 1, and what came after the paper."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -62,10 +62,15 @@ def figure_5(points: Sequence[Point]) -> Figure:
     names = list(dict.fromkeys(point.scheme.name for point in points))
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     panels = figure.subplots(1, 3)
+    values: tuple[Callable[[Point, Point], float], ...] = (
+        _peak,
+        lambda point, _: point.fct_mean_s / point.ideal_s,
+        lambda point, _: point.fct_max_s / point.ideal_s,
+    )
     for axes, title, value in zip(
         panels,
         ("MTT / ideal spraying's", "mean FCT / ideal", "slowest flow / ideal"),
-        (_peak, lambda point, _: point.fct_mean_s / point.ideal_s, lambda point, _: point.fct_max_s / point.ideal_s),
+        values,
         strict=True,
     ):
         for colour, mark, case in zip(PALETTE, "osv^", cases, strict=False):
