@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import platform
+import re
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -17,6 +19,8 @@ _GID_TYPES = {0: "IB", 1: "RoCE v1", 2: "RoCE v2"}  # ibv_gid_type
 # and seen on the wire for rxe of Linux 6.12 (docs/interoperability.md). bnxt_re has no path from the one to the other.
 _HONOUR_FLOW_LABEL = {"erdma", "hns_roce", "ionic_rdma", "irdma", "mana_ib", "mlx5_core", "mlx5_ib", "rxe"}
 _IGNORE_FLOW_LABEL = {"bnxt_en", "bnxt_re"}
+_SINCE = {"rxe": (5, 18)}
+"""The kernel's own drivers that took the port from the QPN before this version of Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,12 @@ def driver_of(name: str) -> str:
     return "rxe" if (SYSFS / name / "parent").exists() else ""
 
 
-def honours_flow_label(driver: str) -> bool | None:
-    """What is known of a driver."""
+def honours_flow_label(driver: str, release: str | None = None) -> bool | None:
+    """What is known of a driver of the kernel `release` (as of uname; default: the one that runs)."""
     if driver in _HONOUR_FLOW_LABEL:
-        return True
+        since = _SINCE.get(driver, (0, 0))
+        version = re.match(r"(\d+)\.(\d+)", release or platform.release())
+        return version is None or (int(version[1]), int(version[2])) >= since
     return False if driver in _IGNORE_FLOW_LABEL else None
 
 

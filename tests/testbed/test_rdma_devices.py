@@ -39,7 +39,22 @@ def test_drivers_are_found_by_their_links(sysfs: Path) -> None:
 
 
 def test_what_is_known_of_flow_labels() -> None:
-    assert [rdma_devices.honours_flow_label(driver) for driver in ("rxe", "bnxt_re", "")] == [True, False, None]
+    assert [rdma_devices.honours_flow_label(driver) for driver in ("mlx5_core", "bnxt_re", "")] == [True, False, None]
+
+
+@pytest.mark.parametrize(
+    ("driver", "release", "honoured"),
+    [
+        ("rxe", "6.12.95+deb12-amd64", True),
+        ("rxe", "5.18.0", True),
+        ("rxe", "5.17.15-generic", False),
+        ("rxe", "4.19.0", False),
+        ("mlx5_core", "4.19.0", True),
+        ("bnxt_re", "6.12.0", False),
+    ],
+)
+def test_a_flow_label_may_need_a_newer_kernel(driver: str, release: str, honoured: bool) -> None:
+    assert rdma_devices.honours_flow_label(driver, release) is honoured
 
 
 @pytest.mark.parametrize(

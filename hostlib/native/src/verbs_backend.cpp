@@ -9,11 +9,13 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -82,10 +84,18 @@ Retries retries(const VerbsOptions& options) {
   return out;
 }
 
-/// Whether the driver chooses source ports by itself, whatever the flow label.
+/// Whether the driver chooses source ports by itself, whatever the flow label: bnxt_re, and rxe before Linux 5.18.
 bool ignores_flow_label(const std::string& device) {
+  const std::filesystem::path place = "/sys/class/infiniband/" + device;
   std::error_code error;
-  const auto driver = std::filesystem::read_symlink("/sys/class/infiniband/" + device + "/device/driver", error);
+  if (std::filesystem::exists(place / "parent", error)) {  // software: it names its network interface
+    utsname system{};
+    int major = 0;
+    int minor = 0;
+    return ::uname(&system) == 0 && std::sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
+           std::pair(major, minor) < std::pair(5, 18);
+  }
+  const auto driver = std::filesystem::read_symlink(place / "device" / "driver", error);
   return !error && driver.filename().native().starts_with("bnxt");
 }
 
