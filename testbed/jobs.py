@@ -16,12 +16,15 @@ from testbed.workloads import Transfer
 
 def ideal_at(experiment: Experiment, seed: int, job: Job | None = None) -> float:
     """The ideal completion time with that seed in seconds, of all jobs together or of one that has all for itself."""
-    placed, workload = experiment.at(seed), experiment.spec.workload
+    if job is None and experiment.spec.workload.job_sizes is not None:  # each with phases of its own
+        return max(ideal_at(experiment, seed, one) for one in experiment.jobs)
+    number = 0 if job is None else experiment.jobs.index(job)
+    placed, workload = experiment.at(seed), experiment.spec.workload.of_job(number)
     moved = [transfer for transfer in placed.transfers(seed) if job is None or transfer.src in job.ranks]
     sizes = {other.size for other in experiment.jobs} if job is None else {job.size}
     # Phases that ranks keep apart add up; jobs whose phases differ may be in several at once.
-    starts = workload.phase_starts(sizes.pop()) if len(sizes) == 1 else ()
-    return sum(
+    starts = workload.phase_starts(min(sizes)) if len(sizes) == 1 else ()
+    return sum(workload.pauses(min(sizes)).values()) + sum(
         _over_circuits_s(placed, phase)
         if placed.setting is not None
         else max(

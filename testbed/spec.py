@@ -37,7 +37,7 @@ from sdn.steering import Steering
 from testbed.errors import InputError, Misfit
 from testbed.optical import Setting, setting
 from testbed.placement import PlacementError, Rule, isolated, leaf_of, place
-from testbed.workloads import AnyWorkload, NcclAllreduce, Transfer
+from testbed.workloads import AnyWorkload, NcclAllreduce, Training, Transfer
 
 PolicyName = Literal[
     "ecmp",
@@ -345,8 +345,8 @@ class Experiment:
         """What all jobs move, between ranks of the experiment, steps ascending."""
         moved = [
             replace(transfer, src=job.first + transfer.src, dst=job.first + transfer.dst)
-            for job in self.jobs
-            for transfer in self.spec.workload.schedule(job.size, seed)
+            for number, job in enumerate(self.jobs)
+            for transfer in self.spec.workload.of_job(number).schedule(job.size, seed)
         ]
         return tuple(sorted(moved, key=lambda transfer: transfer.step))
 
@@ -468,14 +468,14 @@ def check(spec: Spec) -> Experiment:
         seeds=seeds,
         pcap=tuple(_port(text, topology, "pcap", index) for index, text in enumerate(spec.pcap)),
         nic=_nic_index(spec.nic, topology, hosts, "nic"),
-        jobs=_jobs(spec.jobs, len(hosts)),
+        jobs=_jobs(_job_sizes(spec), len(hosts)),
         local_nic=None if spec.local_nic is None else _nic_index(spec.local_nic, topology, hosts, "local_nic"),
         cabled=cabled,
         isolation=isolation,
     )
-    for job in experiment.jobs:
+    for number, job in enumerate(experiment.jobs):
         try:
-            spec.workload.check_ranks(job.size)
+            spec.workload.of_job(number).check_ranks(job.size)
         except Misfit as misfit:
             raise Misfit(str(misfit), "workload", *misfit.where) from misfit
     if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce):
@@ -597,9 +597,10 @@ def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
         raise Misfit("on fabric packet nothing happens to links; use fluid", "events")
     if spec.local_nic is not None:
         raise Misfit(f"fabric {spec.fabric} models one NIC of each host; use mininet", "local_nic")
-    if any(spec.workload.phase_starts(job.size) for job in jobs):
+    works = [(spec.workload.of_job(number), job.size) for number, job in enumerate(jobs)]
+    if spec.fabric == "packet" and any(work.phase_starts(ranks) or work.pauses(ranks) for work, ranks in works):
         raise Misfit(
-            f"fabric {spec.fabric} does not model the phases of {spec.workload.kind}; use mininet", "workload", "kind"
+            f"fabric {spec.fabric} does not model the phases of {spec.workload.kind}; use fluid", "workload", "kind"
         )
     if spec.pcap:
         raise Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap")
@@ -607,6 +608,8 @@ def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
 
 def _check_live(spec: Spec) -> None:
     """Raises Misfit for what only a model has."""
+    if isinstance(spec.workload, Training):
+        raise Misfit("ranks on real hosts do not compute; use fabric fluid", "workload", "kind")
     for index, policy in enumerate(spec.policies):
         if policy.policy in MODELLED:
             raise Misfit(
@@ -626,6 +629,15 @@ def _only(spec: Spec, names: Sequence[str]) -> Spec:
         if name not in known:
             raise InputError(f"the spec has no policy {name!r}; it has {', '.join(known)}")
     return spec.model_copy(update={"policies": [policy for policy in spec.policies if policy.name in names]})
+
+
+def _job_sizes(spec: Spec) -> int | list[int] | dict[str, int]:
+    """The spec's, or the workload's where it has its own."""
+    if (sizes := spec.workload.job_sizes) is None:
+        return spec.jobs
+    if spec.jobs != 1:
+        raise Misfit(f"the models of workload {spec.workload.kind} are the jobs; leave it out", "jobs")
+    return sizes
 
 
 def _jobs(jobs: int | list[int] | dict[str, int], ranks: int) -> tuple[Job, ...]:

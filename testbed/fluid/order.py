@@ -13,17 +13,10 @@ Wait = tuple[int, int]
 
 def waits(workload: Workload, transfers: Sequence[Transfer]) -> list[Wait]:
     """What transfers of `workload`, steps ascending, wait for: data that must arrive first, and a place to send."""
-    found = list(_for_data(transfers)) if _in_place(workload) else []
+    found = list(_for_data(transfers)) if workload.in_place else []
     if workload.sends_in_flight is not None:
         found += _for_a_place(transfers, workload.sends_in_flight)
     return found
-
-
-def _in_place(workload: Workload) -> bool:
-    """Whether ranks send from where things arrive. Found out with two ranks that have two elements each."""
-    small = workload.model_copy(update={"bytes": 4 * workload.item_bytes})
-    buffers = small.buffers(0, 2, 0)
-    return buffers.input is buffers.output
 
 
 def _for_data(transfers: Sequence[Transfer]) -> Iterator[Wait]:

@@ -92,6 +92,8 @@ class _Model:
         bits = 8 * (payload + (HEADER_BYTES + ACK_BYTES) * packets)
         delay_s = self._last_packet_s(packets, channel) + settings.message_delay_s
         self._add_messages(channel, bits, delay_s, waits(experiment.spec.workload, self._transfers))
+        for job in jobs:
+            self._hold_back(job)
         rule = RULES.get(policy.policy)
         self._mover = None if rule is None else Mover(rule, self._round_trip_s(), self._lanes.ports, seed)
 
@@ -146,6 +148,29 @@ class _Model:
         if found:
             earlier, later = np.array(found).T
             simulation.add_waits(np.repeat(earlier, lanes), (first + later[:, None] * lanes + np.arange(lanes)).ravel())
+
+    def _hold_back(self, job: Job) -> None:
+        """Let a job's ranks begin with a phase when they are done with the one before, and have computed."""
+        workload = self._experiment.spec.workload.of_job(self._experiment.jobs.index(job))
+        starts, pauses = [0, *workload.phase_starts(job.size)], workload.pauses(job.size)
+        if len(starts) == 1 and not pauses:
+            return
+        mine = np.array([place for place, transfer in enumerate(self._transfers) if transfer.src in job.ranks])
+        ends = np.array([(self._transfers[place].src, self._transfers[place].dst) for place in mine]) - job.first
+        phase = np.searchsorted(starts, [self._transfers[place].step for place in mine], side="right") - 1
+        pause_s = np.tile([pauses.get(start, 0.0) for start in starts], job.size)
+        first = self._simulation.add_messages(Messages(np.full(pause_s.size, -1), delay_s=pause_s))
+        gates = first + np.arange(pause_s.size).reshape(job.size, len(starts))  # by rank and phase
+        self._simulation.add_waits(gates[:, :-1].ravel(), gates[:, 1:].ravel())
+        early = phase < len(starts) - 1
+        for rank in ends.T:
+            self._simulation.add_waits(mine[early], gates[rank[early], phase[early] + 1])
+        opened, held = gates[ends[:, 0], phase], mine
+        if self._policy.policy == "qp_scaling":  # whose parts follow the messages that they add up to
+            lanes = self._policy.m
+            opened = np.repeat(opened, lanes)
+            held = (len(self._transfers) + mine[:, None] * lanes + np.arange(lanes)).ravel()
+        self._simulation.add_waits(opened, held)
 
     def run(self) -> _Outcome:
         """From the start to the last delivery."""

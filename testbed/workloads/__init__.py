@@ -17,6 +17,7 @@ from testbed.workloads.pipeline import Pipeline
 from testbed.workloads.rail_alltoall import RailAlltoall
 from testbed.workloads.ring_allreduce import RingAllreduce
 from testbed.workloads.snapshot import Snapshot
+from testbed.workloads.training import Training
 
 AnyWorkload = Annotated[
     RingAllreduce
@@ -29,6 +30,7 @@ AnyWorkload = Annotated[
     | HierarchicalReduceScatter
     | HierarchicalAllreduce
     | RailAlltoall
+    | Training
     | NcclRingAllreduce
     | NcclTreeAllreduce
     | Snapshot,
@@ -45,6 +47,7 @@ KINDS: dict[str, type[Workload]] = {
     "hierarchical_reduce_scatter": HierarchicalReduceScatter,
     "hierarchical_allreduce": HierarchicalAllreduce,
     "rail_alltoall": RailAlltoall,
+    "training": Training,
     "nccl_ring_allreduce": NcclRingAllreduce,
     "nccl_tree_allreduce": NcclTreeAllreduce,
     "snapshot": Snapshot,
@@ -58,6 +61,7 @@ __all__ = [
     "Grid",
     "GridWorkload",
     "NcclAllreduce",
+    "Training",
     "Transfer",
     "Workload",
 ]

@@ -113,6 +113,25 @@ class Workload(BaseModel, ABC):
         """By source and destination: the ranks on the way, both ends too. Empty where nobody relays."""
         return {}
 
+    def pauses(self, ranks: int) -> dict[int, float]:
+        """Seconds that every rank computes before it begins with a step, which is 0 or one of `phase_starts`."""
+        return {}
+
+    @property
+    def job_sizes(self) -> list[int] | None:
+        """How many ranks each job has, where the workload says so itself."""
+        return None
+
+    def of_job(self, number: int) -> "Workload":
+        """What the job of that number, from 0, does among its own ranks."""
+        return self
+
+    @property
+    def in_place(self) -> bool:
+        """Whether ranks send from where things arrive. Found out with two ranks that have two elements each."""
+        buffers = self.model_copy(update={"bytes": 4 * self.item_bytes}).buffers(0, 2, 0)
+        return buffers.input is buffers.output
+
     def data(self, rank: int, seed: int) -> Elements:
         """The input that `rank` contributes: the same on every host that asks, different for every rank and seed.
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import Misfit
-from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, Transfer, Workload
+from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, Training, Transfer, Workload
 from testbed.workloads.base import cut
 from testbed.workloads.nccl import STEPS, double_binary_tree
 
@@ -31,8 +31,8 @@ def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
     return [own.output[workload.result(rank, ranks)] for rank, own in enumerate(buffers)]
 
 
-FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload))
-"""Kinds that any number of ranks may run; tests/testbed/test_grid_workloads.py has the others."""
+FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Training))
+"""Kinds that any number of ranks may run; test_grid_workloads.py and test_training.py have the others."""
 DTYPES = {kind: get_args(KINDS[kind].model_fields["dtype"].annotation) for kind in KINDS}
 
 

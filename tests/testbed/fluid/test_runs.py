@@ -24,7 +24,7 @@ from testbed.observations import Observations
 from testbed.progress import Steps
 from testbed.results import ideal_of
 from testbed.spec import Experiment, Spec, check
-from testbed.workloads import KINDS, GridWorkload
+from testbed.workloads import KINDS, GridWorkload, Training
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -132,7 +132,7 @@ def test_jobs_that_run_alone_have_the_fabric_for_themselves() -> None:
         assert sum(load.tx_bytes for load in one.links) == pytest.approx(sum(load.tx_bytes for load in other.links))
 
 
-@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload)))
+@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Training)))
 def test_the_ideal_is_never_beaten(kind: str) -> None:
     policies = [{"name": f"ecmp-{m}", "policy": "ecmp", "m": m} for m in (1, 4)]
     experiment = made(workload={"kind": kind, "bytes": 65536}, policies=policies, seeds=3, placement={"rule": "packed"})

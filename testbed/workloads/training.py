@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training: iterations of models that are split by tensor, pipeline and data parallelism, each model a job of its own.
+
+An iteration computes forward, passes activations from stage to stage, computes backward, passes gradients back, and
+then brings the copies of the model together:
+
+- `zero` 0: gradients are all-reduced in rings, one for every part of the model. 1 and 2, where optimizer state and
+  gradients are partitioned, send the same: a reduce-scatter of gradients and an all-gather of parameters.
+- `zero` 3, which is FSDP: parameters are gathered before the forward and again before the backward computation, and
+  gradients reduce-scattered; half as much again (S. Rajbhandari et al., "ZeRO", SC 2020, section 7).
+
+A stage sends its share, 1 / tensor, of the activations of every microbatch (D. Narayanan et al., SC 2021, section 4.1).
+Tensor parallelism stays within a host's own network and sends nothing here. Computing is not interleaved with passing
+on: forward is a third of it, as backward takes two passes over the weights.
+
+Rank t + tensor * (p + pipeline * d) holds tensor part t of stage p of copy d: copies lie side by side.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from testbed.errors import Misfit
+from testbed.models import MODELS, Model, Parallelism, traffic
+from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+
+_FORWARD = 1 / 3
+"""Of the time that an iteration computes."""
+
+
+class TrainedModel(BaseModel):
+    """A job of `workload: {kind: training}`: a model, how it is split, and what of it is sent.
+
+    `tensor`, `pipeline` and `compute_s` are the model's unless given. `part_bytes` is what a GPU holds of the
+    gradients, by default 4 bytes for each of its parameters; `microbatch` counts sequences, and `activation_bytes` is
+    what a GPU passes on of one, by default what the model's shape gives.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    model: Literal["bloom", "gpt3", "llama2-70b"]
+    data: int = Field(ge=1)
+    tensor: int | None = Field(default=None, ge=1)
+    pipeline: int | None = Field(default=None, ge=1)
+    zero: Literal[0, 1, 2, 3] = 0
+    microbatches: int = Field(default=8, ge=1)
+    microbatch: int = Field(default=1, ge=1)
+    compute_s: float | None = Field(default=None, ge=0)
+    part_bytes: int | None = Field(default=None, ge=8)
+    activation_bytes: int | None = Field(default=None, ge=8)
+
+    @property
+    def split(self) -> Model:
+        """The model with this job's parallelism and computing time."""
+        given = {"tensor": self.tensor, "pipeline": self.pipeline, "compute_s": self.compute_s}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return replace(MODELS[self.model], **changes)
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """The same in the terms of traffic."""
+        return Parallelism(self.data, self.zero, self.microbatches, self.microbatch)
+
+    @property
+    def ranks(self) -> int:
+        """GPUs of all copies."""
+        return self.split.parts * self.data
+
+
+class _Block(NamedTuple):
+    """Transfers of an iteration that begin when all before has been done, and the computing that comes first."""
+
+    compute_s: float
+    steps: int
+    transfers: list[Transfer]
+
+
+class Training(Workload):
+    """`kind: training`. `models` are the jobs, whose ranks follow one another; `iterations` are of each."""
+
+    kind: Literal["training"] = "training"
+    dtype: Literal["int64"] = "int64"
+    slices: int = Field(default=1, ge=1, le=1024)
+    models: list[TrainedModel] = Field(min_length=1)
+    iterations: int = Field(default=2, ge=1, le=1000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _largest_part(cls, values: Any) -> Any:
+        """`bytes` is what the largest part holds; a spec need not say it."""
+        if not isinstance(values, dict) or "bytes" in values:
+            return values
+        try:
+            models = [TrainedModel.model_validate(model) for model in values.get("models", [])]
+        except ValueError:  # told where the field itself is read
+            models = []
+        return {**values, "bytes": max((_part_bytes(model) for model in models), default=8)}
+
+    @property
+    def job_sizes(self) -> list[int] | None:
+        """The GPUs of every model."""
+        return [model.ranks for model in self.models]
+
+    def of_job(self, number: int) -> Workload:
+        """The training of one model."""
+        model = self.models[number]
+        return _One(
+            kind=self.kind,
+            bytes=_part_bytes(model),
+            slices=self.slices,
+            trained=model,
+            iterations=self.iterations,
+        )
+
+    def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
+        """The first model's."""
+        return self.of_job(0).schedule(ranks, seed)
+
+    @property
+    def in_place(self) -> bool:
+        """Every model's is."""
+        return True
+
+    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
+        """The first model's."""
+        return self.of_job(0).buffers(rank, ranks, seed)
+
+    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
+        """The first model's."""
+        return self.of_job(0).expected(rank, ranks, seed)
+
+
+class _One(Workload):
+    """The training of one model. A rank's memory: the gradients of its part, then the activations of an iteration."""
+
+    trained: TrainedModel
+    iterations: int
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises Misfit for another number of ranks than the model takes, and where there is nothing to send."""
+        if ranks != self.trained.ranks:
+            raise Misfit(f"{self.trained.model} takes {self.trained.ranks} ranks, and the job has {ranks}", "models")
+        if self.trained.data == 1 and self.trained.split.pipeline == 1:
+            raise Misfit("one copy without a pipeline sends nothing; give data or pipeline 2 or more", "models")
+        if self.elements < self.trained.data:
+            raise Misfit(
+                f"{self.bytes} bytes are less than an element for each of {self.trained.data} copies", "models"
+            )
+
+    def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
+        """Iteration after iteration. `seed` plays no part."""
+        return tuple(
+            replace(transfer, step=first + transfer.step)
+            for first, block in zip(self._starts, self._blocks * self.iterations, strict=True)
+            for transfer in block.transfers
+        )
+
+    def phase_starts(self, ranks: int) -> tuple[int, ...]:
+        """Nothing of an iteration's next part begins before a rank is done with the one before."""
+        return tuple(self._starts[1:])
+
+    def pauses(self, ranks: int) -> dict[int, float]:
+        """Forward and backward computation."""
+        blocks = self._blocks * self.iterations
+        return {first: block.compute_s for first, block in zip(self._starts, blocks, strict=True) if block.compute_s}
+
+    @property
+    def in_place(self) -> bool:
+        """Gradients are summed, and activations passed on, where they arrive."""
+        return True
+
+    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
+        """One array."""
+        room = np.zeros(self._activations * self.trained.microbatches, dtype=np.int64)
+        memory = np.concatenate([self.data(rank, seed), room])
+        return Buffers(memory, memory)
+
+    def result(self, rank: int, ranks: int) -> slice:
+        """Gradients: all of a part's, or with `zero` 3 the rank's own shard."""
+        if self.trained.zero < 3:
+            return slice(0, self.elements)
+        copy = rank // self.trained.split.parts
+        return slice(self._bound(copy), self._bound(copy + 1))
+
+    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
+        """Nobody trains here, so every iteration adds up what the one before left in all copies."""
+        copies, parts = self.trained.data, self.trained.split.parts
+        if self.trained.zero == 3:  # the owners' shards go to all, and come back as a sum
+            return np.asarray(self.data(rank, seed)[self.result(rank, ranks)] * np.int64(copies) ** self.iterations)
+        total = self.data(rank % parts, seed)
+        for copy in range(1, copies):
+            total += self.data(rank % parts + parts * copy, seed)
+        return np.asarray(total * np.int64(copies) ** (self.iterations - 1))
+
+    @cached_property
+    def _blocks(self) -> list[_Block]:
+        """What an iteration consists of."""
+        model, zero = self.trained.split, self.trained.zero
+        gather, scatter = list(self._rings(combine=False)), list(self._rings(combine=True))
+        turns = self.trained.data - 1
+        passes = self.trained.microbatches + model.pipeline - 2
+        planned = [
+            *([_Block(0.0, turns, gather)] if zero == 3 else []),
+            _Block(model.compute_s * _FORWARD, passes, list(self._stages(forward=True))),
+            *([_Block(0.0, turns, gather)] if zero == 3 else []),
+            _Block(model.compute_s * (1 - _FORWARD), passes, list(self._stages(forward=False))),
+            _Block(0.0, turns, scatter),
+            *([_Block(0.0, turns, gather)] if zero < 3 else []),
+        ]
+        blocks: list[_Block] = []
+        computed = 0.0
+        for block in planned:
+            computed += block.compute_s
+            if block.transfers:
+                blocks.append(block._replace(compute_s=computed))
+                computed = 0.0
+        return blocks
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(block.steps for block in self._blocks * self.iterations)][:-1]
+
+    def _rank(self, tensor: int, stage: int, copy: int) -> int:
+        model = self.trained.split
+        return tensor + model.tensor * (stage + model.pipeline * copy)
+
+    def _bound(self, piece: int) -> int:
+        return piece * self.elements // self.trained.data
+
+    def _rings(self, *, combine: bool) -> Iterator[Transfer]:
+        """Once around the copies, for every part of the model: sums to their owners, or what owners hold to all."""
+        copies, parts = self.trained.data, self.trained.split.parts
+        for step in range(copies - 1):
+            for copy in range(copies):
+                piece = (copy - step - combine) % copies
+                for part in range(parts):
+                    src, dst = part + parts * copy, part + parts * ((copy + 1) % copies)
+                    for number, start, count in cut(self._bound(piece), self._bound(piece + 1), self.slices):
+                        yield Transfer(step, number, src, dst, start, start, count, combine)
+
+    @property
+    def _activations(self) -> int:
+        """Elements of a microbatch that a rank passes on."""
+        model, given = self.trained.split, self.trained.activation_bytes
+        if model.pipeline == 1:
+            return 0
+        return (given or traffic(model, self.trained.parallelism).microbatch_bytes) // self.item_bytes
+
+    def _stages(self, *, forward: bool) -> Iterator[Transfer]:
+        """Microbatches from each stage to the next, or to the one before."""
+        model, size = self.trained.split, self._activations
+        last = model.pipeline - 1
+        moves = sorted((batch + hop, hop, batch) for batch in range(self.trained.microbatches) for hop in range(last))
+        for step, hop, batch in moves:
+            stages = (hop, hop + 1) if forward else (last - hop, last - hop - 1)
+            for copy in range(self.trained.data):
+                for tensor in range(model.tensor):
+                    src, dst = (self._rank(tensor, stage, copy) for stage in stages)
+                    for number, start, count in cut(0, size, self.slices):
+                        place = self.elements + batch * size + start
+                        yield Transfer(step, number, src, dst, place, place, count)
+
+
+def _part_bytes(model: TrainedModel) -> int:
+    """Whole elements."""
+    return -(-(model.part_bytes or model.split.part_bytes) // 8) * 8
