@@ -51,11 +51,17 @@ PolicyName = Literal[
     "recycled",
     "plb",
     "qp_scaling",
+    "drill",
+    "letflow",
+    "conweave",
 ]
 STEERED: tuple[PolicyName, ...] = ("source_routing", "vclos")
 """Policies under which switches choose, and source ports do not."""
 
-MODELLED: tuple[PolicyName, ...] = ("spraying", "oblivious", "recycled", "plb", "qp_scaling")
+IN_QUEUES: tuple[PolicyName, ...] = ("drill", "letflow", "conweave")
+"""Policies that look at queues, gaps or single packets: for fabric packet only."""
+
+MODELLED: tuple[PolicyName, ...] = ("spraying", "oblivious", "recycled", "plb", "qp_scaling", *IN_QUEUES)
 """Policies that the engine does not have: what ParaLet is compared with, on fabrics that are models."""
 
 FabricName = Literal["mininet", "fluid", "packet", "softroce"]
@@ -116,7 +122,8 @@ class Policy(_Section):
     `planner`, `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the
     spine port of each host port, by leaf; without it they go in order. With `alone` jobs run one after the other, so
     that none is in another's way. With `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's do
-    (section 5.1), where otherwise it takes all that its path lets it.
+    (section 5.1), where otherwise it takes all that its path lets it. `receiver` is for
+    fabric packet.
     """
 
     name: str = Field(pattern=_NAME, max_length=40)
@@ -130,6 +137,7 @@ class Policy(_Section):
     uplinks: dict[str, dict[int, int]] | None = None
     alone: bool = False
     paced: bool = False
+    receiver: Receiver | None = None
 
     @model_validator(mode="after")
     def _keys_that_fit(self) -> "Policy":
@@ -225,6 +233,9 @@ class PacketSettings(_Section):
     window_bdp: float = Field(default=2.0, gt=0, le=1000)
     timeout_rtts: float = Field(default=100.0, ge=1, le=100_000)
     reorder_rtts: float = Field(default=25.0, ge=0, le=100_000)
+    flowlet_gap_s: float = Field(default=100e-6, ge=0, le=10)
+    reroute_rtts: float = Field(default=2.0, ge=1, le=100_000)
+    hold_s: float = Field(default=200e-6, ge=0, le=10)
 
     @model_validator(mode="after")
     def _marks_are_heeded(self) -> "PacketSettings":
@@ -588,8 +599,12 @@ def _check_rings(experiment: Experiment) -> None:
 def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
     """Raises Misfit for what a model has not got."""
     for index, policy in enumerate(spec.policies):
-        if spec.fabric == "packet" and policy.policy in ("adaptive", *MODELLED):
-            raise Misfit(f"fabric packet has no policy {policy.policy}; use fluid", "policies", index, "policy")
+        missing, other = (("adaptive", "qp_scaling"), "fluid") if spec.fabric == "packet" else (IN_QUEUES, "packet")
+        if policy.policy in missing:
+            said = f"fabric {spec.fabric} has no policy {policy.policy}; use {other}"
+            raise Misfit(said, "policies", index, "policy")
+        if spec.fabric == "packet" and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
+            raise Misfit("it needs switches that mark; give ecn_bytes under packet", "policies", index, "policy")
     for index, event in enumerate(spec.events):
         if event.controller is not None:
             raise Misfit(f"fabric {spec.fabric} has no controller process; use mininet", "events", index, "controller")
@@ -613,7 +628,7 @@ def _check_live(spec: Spec) -> None:
     for index, policy in enumerate(spec.policies):
         if policy.policy in MODELLED:
             raise Misfit(
-                f"the engine has no policy {policy.policy}; it is modelled: use fabric fluid",
+                f"the engine has no policy {policy.policy}; it is modelled: use fabric fluid or packet",
                 "policies",
                 index,
                 "policy",

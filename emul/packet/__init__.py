@@ -5,6 +5,6 @@ A `Simulation` lets messages wait for one another and sends their packets over a
 what is modelled and what is not.
 """
 
-from emul.packet.simulation import Congestion, Options, Receiver, Simulation
+from emul.packet.simulation import Congestion, Options, Receiver, Scheme, Simulation
 
-__all__ = ["Congestion", "Options", "Receiver", "Simulation"]
+__all__ = ["Congestion", "Options", "Receiver", "Scheme", "Simulation"]

@@ -9,10 +9,16 @@ import numpy.typing as npt
 
 from emul import _packet
 from emul.fluid import Links
-from emul.fluid.links import Floats
+from emul.fluid.links import Floats, Ints
+from netmodel import PortRef, forwarding
 
 Receiver = Literal["go_back_n", "selective_repeat"]
 Congestion = Literal["fixed", "dctcp"]
+Scheme = Literal["hashed", "oblivious", "recycled", "plb", "conweave", "spraying", "drill", "letflow"]
+"""How packets find their way. `hashed`: each lane has a route. Of the next four a queue pair chooses among all routes
+of its channel, packet by packet or now and then. In the last three switches choose, by destination."""
+
+_SWITCHES_CHOOSE = ("spraying", "drill", "letflow")
 
 _Longs = npt.NDArray[np.int64]
 
@@ -47,6 +53,13 @@ class Options:
     """Unloaded round trips without progress until a sender repeats what is out."""
     reorder_rtts: float = 25.0
     """Of selective repeat: a packet sent that much before one that has arrived, and not there, is lost."""
+    scheme: Scheme = "hashed"
+    flowlet_gap_s: float = 100e-6
+    """Of `letflow`: a flow that has been idle for longer may take another way."""
+    reroute_rtts: float = 2.0
+    """Of `conweave`: a queue pair whose probe is not answered within so many unloaded round trips is rerouted."""
+    hold_s: float = 200e-6
+    """Of `conweave`: how long the last switch holds packets back for those sent before them on the old route."""
 
 
 class Simulation:
@@ -78,14 +91,21 @@ class Simulation:
             window_bdp=options.window_bdp,
             timeout_rtts=options.timeout_rtts,
             reorder_rtts=options.reorder_rtts,
+            scheme=options.scheme,
+            flowlet_gap_s=options.flowlet_gap_s,
+            hold_s=options.hold_s,
+            reroute_rtts=options.reroute_rtts,
             seed=seed,
         )
+        if options.scheme in _SWITCHES_CHOOSE:
+            self._core.set_groups(*_groups(links))
 
     def add_channels(self, rows: npt.ArrayLike, flowlet_bytes: npt.ArrayLike) -> None:
-        """`rows[c, lane]` are the links that a lane of channel c crosses, -1 after the end.
+        """`rows[c, r]` are the links of route r of channel c, -1 after the end.
 
-        `flowlet_bytes` is the S of each channel, or of all. Channels are numbered in the order in which they are added,
-        from 0; lanes are, too.
+        Each is a lane's; where queue pairs choose, they are those of one lane. Where switches choose, data go to the
+        end of the route by themselves, and acknowledgements by it. `flowlet_bytes` is the S of each channel, or of all.
+        Channels and routes are numbered in the order in which they are added, from 0.
         """
         paths = np.asarray(rows, dtype=np.int32)
         channels = paths.shape[0] if paths.ndim else 0
@@ -129,10 +149,26 @@ class Simulation:
         `longest_bytes`, the longest that its queue has been."""
         return self._core.link_counters()
 
-    def lane_counters(self) -> dict[str, _Longs]:
-        """By lane: payload `bytes` (each once), `packets`, `flowlets`, `retransmits`, `timeouts`."""
-        return self._core.lane_counters()
+    def route_counters(self) -> dict[str, _Longs]:
+        """By route: payload `bytes` (each once), `packets`, `flowlets`, `retransmits`, `timeouts`."""
+        return self._core.route_counters()
 
     def totals(self) -> dict[str, int]:
         """Packets: `sent`, `arrived`, `dropped`, `in_flight`; and of data: how many came `out_of_order`."""
         return self._core.totals()
+
+
+def _groups(links: Links) -> tuple[Ints, _Longs, Ints]:
+    """By switch and last link, the number of a group of links that lead there; the groups, one after the other."""
+    topology, groups = links.topology, forwarding(links.topology).groups
+    numbers: dict[tuple[int, ...], int] = {}
+    of = np.full((len(topology.switches), len(links)), -1, dtype=np.int32)
+    for host in topology.hosts:
+        for nic in host.nics:
+            last = links.back(links.number(topology.port_of(nic.address)))
+            for row, switch in enumerate(topology.switches):
+                if nic.address in groups[switch.name]:
+                    ways = tuple(links.number(PortRef(switch.name, port)) for port in groups[switch.name][nic.address])
+                    of[row, last] = numbers.setdefault(ways, len(numbers))
+    ends = np.cumsum([0, *map(len, numbers)], dtype=np.int64)
+    return of, ends, np.array([link for ways in numbers for link in ways], dtype=np.int32)

@@ -38,7 +38,7 @@ def print_outcome(
     links = metrics.uplinks(experiment.topology)
     outcome = table(
         f"{workload.kind}, {workload.bytes:,} bytes, {experiment.ranks} ranks, {len(experiment.seeds)} seeds; "
-        f"ideal {ideal_s:.3f} s",
+        f"ideal {_seconds(ideal_s)} s",
         ["policy"],
         ["m", "mean s", "worst s", "x ideal", "sent again", "worst max/mean uplink", "bytes"],
     )
@@ -47,8 +47,8 @@ def print_outcome(
         outcome.add_row(
             result.name,
             str(result.m),
-            f"{result.mean_s:.3f}",
-            f"{result.worst_s:.3f}",
+            _seconds(result.mean_s),
+            _seconds(result.worst_s),
             f"{result.mean_s / ideal_s:.2f}",
             f"{result.retransmits:,}",
             f"{uneven:.2f}",
@@ -72,6 +72,11 @@ def print_outcome(
     if lost:
         out.print(f"[yellow]This machine was too slow for the rates: the emulation itself lost {lost:,} packets.[/]")
     out.print(f"Report: {report}", soft_wrap=True)
+
+
+def _seconds(value: float) -> str:
+    """With three digits, whatever the rates."""
+    return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"
 
 
 def _verdict(experiment: Experiment, result: PolicyResult) -> str:

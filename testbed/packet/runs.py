@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emul.fluid import Links
-from emul.packet import Options, Simulation
+from emul.packet import Options, Scheme, Simulation
 from testbed.demands import Pair, bytes_by_pair
 from testbed.errors import InputError
 from testbed.fluid.lanes import Lanes, lanes_of
@@ -18,10 +18,22 @@ from testbed.messages import Lane
 from testbed.modelled import ACK_BYTES, HEADER_BYTES, SAMPLES, Course, packet_bytes, record
 from testbed.observations import LinkLoad, Observations, RankLane, RunRecord
 from testbed.progress import Steps
-from testbed.spec import STEERED, Experiment, Job, Policy
+from testbed.spec import STEERED, Experiment, Job, Policy, PolicyName
 
 _Longs = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
+
+
+_SCHEMES: dict[PolicyName, Scheme] = {
+    "oblivious": "oblivious",
+    "recycled": "recycled",
+    "plb": "plb",
+    "conweave": "conweave",
+    "spraying": "spraying",
+    "drill": "drill",
+    "letflow": "letflow",
+}
+"""Under all other policies each lane has a port, and switches hash it."""
 
 
 def observe(experiment: Experiment, steps: Steps) -> Observations:
@@ -66,7 +78,7 @@ def _outcome(
     transfers = [transfer for transfer in experiment.transfers(seed) if transfer.src in ranks]
     pairs: list[Pair] = list(bytes_by_pair(transfers, 1))
     lanes = lanes_of(experiment, policy, seed, pairs, links)
-    options = _options(experiment)
+    options = _options(experiment, policy)
     try:
         simulation = Simulation(links, options, seed)
     except ValueError as error:
@@ -94,7 +106,7 @@ def _outcome(
         link_bits=_bits(simulation),
         samples=samples,
         happened=[],
-        lanes=_lanes(experiment, policy, pairs, lanes, simulation.lane_counters()),
+        lanes=_lanes(experiment, policy, pairs, lanes, simulation.route_counters()),
         packets=counters["packets"],
         dropped=counters["dropped"],
     )
@@ -104,7 +116,7 @@ def _bits(simulation: Simulation) -> _Floats:
     return 8 * simulation.link_counters()["bytes"].astype(np.float64)
 
 
-def _options(experiment: Experiment) -> Options:
+def _options(experiment: Experiment, policy: Policy) -> Options:
     settings = experiment.spec.packet
     return Options(
         link_delay_s=settings.link_delay_s,
@@ -115,16 +127,21 @@ def _options(experiment: Experiment) -> Options:
         payload_bytes=packet_bytes(experiment),
         header_bytes=HEADER_BYTES,
         ack_bytes=ACK_BYTES,
-        receiver=settings.receiver,
+        receiver=policy.receiver or settings.receiver,
         congestion=settings.congestion,
         window_bdp=settings.window_bdp,
         timeout_rtts=settings.timeout_rtts,
         reorder_rtts=settings.reorder_rtts,
+        scheme=_SCHEMES.get(policy.policy, "hashed"),
+        flowlet_gap_s=settings.flowlet_gap_s,
+        reroute_rtts=settings.reroute_rtts,
+        hold_s=settings.hold_s,
     )
 
 
 def _flowlet_bytes(lanes: Lanes, links: Links, options: Options) -> _Longs:
-    """S = 4 BDP / m of each channel, a packet at least (ParaLet, section 5.3)."""
+    """S = 4 BDP / m of each channel, a packet at least (ParaLet, section 5.3); where a channel has one lane only, a
+    message comes in as many flowlets, which go one after the other."""
     rows = lanes.rows[:, 0, :]
     crossed = rows >= 0
     both_ways_bits = 8 * (options.payload_bytes + options.header_bytes + options.ack_bytes)
@@ -137,7 +154,7 @@ def _flowlet_bytes(lanes: Lanes, links: Links, options: Options) -> _Longs:
 def _lanes(
     experiment: Experiment, policy: Policy, pairs: Sequence[Pair], lanes: Lanes, counters: dict[str, _Longs]
 ) -> list[RankLane]:
-    """What each lane has carried."""
+    """What each lane has carried; where a queue pair chooses, what went by each port."""
     many = lanes.ports.shape[1]
     method = "ecmp" if policy.policy in STEERED else policy.policy
     return [

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.fluid import Links
-from emul.packet import Options, Simulation
+from emul.packet import Options, Scheme, Simulation
 from netmodel import Path, equal_cost_paths, leaf_spine
 
 RATE_BPS = 10_000_000_000
@@ -50,7 +50,7 @@ def test_a_flow_alone_takes_its_bits_and_the_last_packet_its_hops(packets: int) 
     simulation.add_messages(0, packets * OPTIONS.payload_bytes)
     simulation.advance()
     assert simulation.delivered_s()[0] == pytest.approx((packets + 3) * PACKET_S + 4 * 1e-6, rel=1e-12)
-    assert simulation.totals()["dropped"] == simulation.lane_counters()["retransmits"].sum() == 0
+    assert simulation.totals()["dropped"] == simulation.route_counters()["retransmits"].sum() == 0
 
 
 def test_a_short_last_packet_takes_less_at_every_hop() -> None:
@@ -82,7 +82,7 @@ def test_lanes_that_pull_use_both_spines() -> None:
     ideal = (packets + 3) * PACKET_S + 4e-6
     assert ideal <= min(simulation.delivered_s())
     assert max(simulation.delivered_s()) < 1.1 * ideal
-    assert simulation.lane_counters()["bytes"] == pytest.approx(packets / 2 * OPTIONS.payload_bytes, rel=0.2)
+    assert simulation.route_counters()["bytes"] == pytest.approx(packets / 2 * OPTIONS.payload_bytes, rel=0.2)
 
 
 def test_messages_wait_for_their_release_and_for_others() -> None:
@@ -131,7 +131,7 @@ def test_a_full_buffer_drops_and_what_it_dropped_is_sent_again(receiver: Any) ->
     simulation = incast(replace(SHALLOW, receiver=receiver))
     dropped = simulation.link_counters()["dropped"].sum()
     assert dropped > 0
-    assert simulation.lane_counters()["retransmits"].sum() > 0
+    assert simulation.route_counters()["retransmits"].sum() > 0
     assert simulation.link_counters()["longest_bytes"].max() <= 200_000
     assert max(simulation.delivered_s()) >= 5 * 300 * PACKET_S
 
@@ -145,7 +145,7 @@ def test_pfc_pauses_and_never_drops() -> None:
     simulation = incast(replace(SHALLOW, pfc=True))
     assert simulation.link_counters()["dropped"].sum() == 0
     assert simulation.link_counters()["pauses"].sum() > 0
-    assert simulation.lane_counters()["retransmits"].sum() == 0
+    assert simulation.route_counters()["retransmits"].sum() == 0
     # Nothing lost, nothing idle: the last link is busy from the first packet on.
     assert max(simulation.delivered_s()) == pytest.approx(5 * 300 * PACKET_S, rel=0.01)
 
@@ -165,7 +165,7 @@ def test_a_seed_gives_the_same_again() -> None:
     one, other = incast(SHALLOW), incast(SHALLOW)
     assert one.delivered_s().tolist() == other.delivered_s().tolist()
     assert one.events == other.events
-    for counters in ("link_counters", "lane_counters"):
+    for counters in ("link_counters", "route_counters"):
         for name, values in getattr(one, counters)().items():
             assert values.tolist() == getattr(other, counters)()[name].tolist()
 
@@ -190,6 +190,7 @@ def cases(draw: st.DrawFn) -> tuple[Links, list[list[list[int]]], list[int], Opt
         receiver=draw(st.sampled_from(["go_back_n", "selective_repeat"])),
         congestion=draw(st.sampled_from(["fixed", "dctcp"])),
         window_bdp=draw(st.sampled_from([0.5, 2.0, 30.0])),
+        scheme=draw(st.sampled_from(get_args(Scheme))),
     )
     return links, rows, sizes, options
 
@@ -220,7 +221,7 @@ def test_nothing_is_lost_for_good_and_nothing_is_too_fast(
     assert all_accounted_for(simulation)
     for delivered, least in zip(simulation.delivered_s(), least_s(links, rows, sizes, options), strict=True):
         assert delivered >= least * (1 - 1e-9)
-    assert simulation.lane_counters()["bytes"].sum() == sum(sizes)
+    assert simulation.route_counters()["bytes"].sum() == sum(sizes)
     for number, port in enumerate(links.ports):
         busy_s = 8 * simulation.link_counters()["bytes"][number] / links.rate_bps[number]
         assert busy_s <= simulation.now_s * (1 + 1e-9), port

@@ -70,6 +70,19 @@ def test_the_ideal_is_never_beaten_and_the_fluid_is_near(kind: str) -> None:
         assert [lane.lane.port for lane in run.lanes] == [lane.lane.port for lane in flowing.lanes]
 
 
+def test_schemes_run_under_their_names_and_a_policy_may_have_its_own_receiver() -> None:
+    names = ["drill", "letflow", "conweave", "spraying", "oblivious", "recycled", "plb"]
+    policies: list[dict[str, Any]] = [{"name": name, "policy": name, "m": 4} for name in names]
+    policies += [{"name": "kept", "policy": "spraying", "receiver": "selective_repeat"}]
+    runs = observe(made(policies=policies, packet={"link_delay_s": 0, "ecn_bytes": 20000})).runs
+    assert [run.policy for run in runs] == [*names, "kept"]
+    for run in runs:
+        assert run.completion_s > 100 * PACKET_S
+        assert sum(entry.lane.tx_bytes for entry in run.lanes) == 4 * 409600
+    again = {run.policy: sum(entry.lane.retransmits for entry in run.lanes) for run in runs}
+    assert again["kept"] == 0 < again["spraying"]
+
+
 def test_jobs_that_run_alone_do_not_collide() -> None:
     both, alone = (
         observe(made(jobs=2, policies=[{"name": "it", "policy": "ecmp", "alone": alone}], seeds=4)).runs
@@ -85,6 +98,8 @@ def test_jobs_that_run_alone_do_not_collide() -> None:
         ({"events": [{"at_s": 1.0, "cut": "leaf1:3"}]}, "nothing happens to links"),
         ({"policies": [{"name": "a", "policy": "adaptive"}]}, "fabric packet has no policy adaptive"),
         ({"packet": {"congestion": "dctcp"}}, "give ecn_bytes"),
+        ({"policies": [{"name": "a", "policy": "plb"}]}, "give ecn_bytes"),
+        ({"policies": [{"name": "a", "policy": "drill"}], "fabric": "fluid"}, "fluid has no policy drill; use packet"),
     ],
 )
 def test_what_is_not_modelled_is_refused(changes: dict[str, Any], message: str) -> None:

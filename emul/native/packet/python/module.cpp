@@ -4,11 +4,13 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "simulation.hpp"
@@ -40,12 +42,20 @@ Time time_of(double seconds) {
 
 double seconds_of(Time time) { return static_cast<double>(time) / static_cast<double>(kSecond); }
 
+Scheme scheme_of(const std::string& name) {
+  constexpr std::array names{"hashed", "oblivious", "recycled", "plb", "conweave", "spraying", "drill", "letflow"};
+  const auto* const found = std::ranges::find(names, name);
+  check(found != names.end(), "the scheme is not known");
+  return static_cast<Scheme>(found - names.begin());
+}
+
 std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Array<std::int32_t>& head,
                                  const Array<bool>& is_switch, double propagation_s, std::int64_t switch_bytes,
                                  std::int64_t port_bytes, std::int64_t mark_bytes, bool pause,
                                  std::int64_t payload_bytes, std::int64_t header_bytes, std::int64_t ack_bytes,
                                  const std::string& receiver, bool reacts, double window_bdp, double timeout_rtts,
-                                 double reorder_rtts, std::uint64_t seed) {
+                                 double reorder_rtts, const std::string& scheme, double flowlet_gap_s, double hold_s,
+                                 double reroute_rtts, std::uint64_t seed) {
   check(rate_bps.size() == head.size() && rate_bps.size() % 2 == 0 && rate_bps.size() < kMost,
         "there must be a rate and a head for each direction of each link");
   check(std::ranges::all_of(view(rate_bps), [](auto rate) { return rate >= 1000 && rate <= 100'000'000'000'000; }),
@@ -60,14 +70,17 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
   check(mark_bytes >= 0, "mark_bytes is negative");
   check(receiver == "go_back_n" || receiver == "selective_repeat", "receiver is go_back_n or selective_repeat");
   check(window_bdp > 0 && window_bdp < 1e6 && timeout_rtts >= 1 && timeout_rtts < 1e6 && reorder_rtts >= 0 &&
-            reorder_rtts < 1e6,
-        "window_bdp, timeout_rtts or reorder_rtts is out of range");
+            reorder_rtts < 1e6 && reroute_rtts >= 1 && reroute_rtts < 1e6,
+        "window_bdp or a number of round trips is out of range");
   const NetworkOptions network{.propagation = time_of(propagation_s),
                                .switch_bytes = switch_bytes,
                                .port_bytes = port_bytes,
                                .mark_bytes = mark_bytes,
                                .pause = pause,
-                               .largest_bytes = std::max(payload_bytes + header_bytes, ack_bytes)};
+                               .largest_bytes = std::max(payload_bytes + header_bytes, ack_bytes),
+                               .scheme = scheme_of(scheme),
+                               .flowlet_gap = time_of(flowlet_gap_s),
+                               .hold = time_of(hold_s)};
   const TransportOptions transport{
       .payload_bytes = payload_bytes,
       .header_bytes = header_bytes,
@@ -76,7 +89,9 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
       .reacts = reacts,
       .window_bdp = window_bdp,
       .timeout_rtts = timeout_rtts,
-      .reorder_rtts = reorder_rtts};
+      .reorder_rtts = reorder_rtts,
+      .scheme = network.scheme,
+      .reroute_rtts = reroute_rtts};
   const std::vector<NodeId> heads(view(head).begin(), view(head).end());
   return std::make_unique<Simulation>(view(rate_bps), heads, view(is_switch), network, transport, seed);
 }
@@ -113,7 +128,7 @@ void add_channels(Simulation& simulation, const Array<std::int32_t>& rows, const
         "rows have dimensions for channels, lanes and links, and flowlet_bytes is one per channel");
   check(std::ranges::all_of(view(flowlet_bytes), [](auto bytes) { return bytes > 0 && bytes < kMost; }),
         "flowlet_bytes is out of range");
-  check(static_cast<std::int64_t>(simulation.transport().qps()) + rows.shape(0) * rows.shape(1) < kMost,
+  check(static_cast<std::int64_t>(simulation.routes().size()) + rows.shape(0) * rows.shape(1) < kMost,
         "there are too many lanes");
   const auto routes = add_routes(simulation, rows);
   const auto lanes = static_cast<std::size_t>(rows.shape(1));
@@ -126,6 +141,29 @@ void add_channels(Simulation& simulation, const Array<std::int32_t>& rows, const
   for (std::size_t channel = 0; channel * lanes < routes.size(); ++channel) {
     simulation.transport().add_channel(std::span(routes).subspan(channel * lanes, lanes), view(flowlet_bytes)[channel]);
   }
+}
+
+/// `of` by switch and link, `begins` and `links` the groups one after the other.
+void set_groups(Simulation& simulation, const Array<std::int32_t>& of, const Array<std::int64_t>& begins,
+                const Array<std::int32_t>& links) {
+  const auto known = static_cast<std::int64_t>(simulation.network().links());
+  check(of.ndim() == 2 && of.shape(1) == known && of.shape(0) < static_cast<py::ssize_t>(simulation.network().nodes()),
+        "of has dimensions for switches and links");
+  const auto bounds = view(begins);
+  check(!bounds.empty() && bounds.front() == 0 && bounds.back() == links.size() &&
+            std::ranges::adjacent_find(bounds, std::ranges::greater_equal{}) == bounds.end(),
+        "the groups do not part the links");
+  const auto count = static_cast<std::int64_t>(bounds.size()) - 1;
+  check(std::ranges::all_of(view(of), [&](auto group) { return group >= -1 && group < count; }),
+        "a group does not exist");
+  check(std::ranges::all_of(view(links), [&](auto link) { return link >= 0 && link < known; }),
+        "a group has a link that does not exist");
+  Network::Groups groups{.first_switch = simulation.network().nodes() - static_cast<std::size_t>(of.shape(0)),
+                         .of = {view(of).begin(), view(of).end()}};
+  for (std::size_t g = 0; g + 1 < bounds.size(); ++g) {
+    groups.links.emplace_back(view(links).begin() + bounds[g], view(links).begin() + bounds[g + 1]);
+  }
+  simulation.network().set_groups(std::move(groups));
 }
 
 std::size_t add_messages(Simulation& simulation, const Array<std::int64_t>& channel, const Array<std::int64_t>& bytes,
@@ -162,6 +200,7 @@ void add_waits(Simulation& simulation, const Array<std::int64_t>& earlier, const
 }
 
 void advance(Simulation& simulation, double until_s) {
+  check(simulation.network().knows_ways(), "switches choose, but have no groups");
   const Time until = std::isinf(until_s) && until_s > 0 ? Simulation::kForever : time_of(until_s);
   const py::gil_scoped_release unlocked;
   simulation.advance(until);
@@ -198,13 +237,14 @@ py::dict link_counters(Simulation& simulation) {
   return found;
 }
 
-py::dict lane_counters(Simulation& simulation) {
+py::dict route_counters(Simulation& simulation) {
   const auto& transport = simulation.transport();
   const auto of = [&](auto member) {
-    return column<std::int64_t>(transport.qps(),
-                                [&](QpId q) { return static_cast<std::int64_t>(transport.counters(q).*member); });
+    return column<std::int64_t>(simulation.routes().size(), [&](std::uint32_t route) {
+      return static_cast<std::int64_t>(transport.counters(route).*member);
+    });
   };
-  using C = Transport::QpCounters;
+  using C = Transport::Counters;
   py::dict found;
   found["bytes"] = of(&C::bytes);
   found["packets"] = of(&C::packets);
@@ -234,14 +274,16 @@ PYBIND11_MODULE(_packet, module) {
            py::arg("propagation_s"), py::arg("switch_bytes"), py::arg("port_bytes"), py::arg("mark_bytes"),
            py::arg("pause"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("ack_bytes"),
            py::arg("receiver"), py::arg("reacts"), py::arg("window_bdp"), py::arg("timeout_rtts"),
-           py::arg("reorder_rtts"), py::arg("seed"))
+           py::arg("reorder_rtts"), py::arg("scheme"), py::arg("flowlet_gap_s"), py::arg("hold_s"),
+           py::arg("reroute_rtts"), py::arg("seed"))
+      .def("set_groups", &set_groups, py::arg("of"), py::arg("begins"), py::arg("links"))
       .def("add_channels", &add_channels, py::arg("rows"), py::arg("flowlet_bytes"))
       .def("add_messages", &add_messages, py::arg("channel"), py::arg("bytes"), py::arg("release_s"))
       .def("add_waits", &add_waits, py::arg("earlier"), py::arg("later"))
       .def("advance", &advance, py::arg("until_s"))
       .def("delivered_s", &delivered_s)
       .def("link_counters", &link_counters)
-      .def("lane_counters", &lane_counters)
+      .def("route_counters", &route_counters)
       .def("totals", &totals)
       .def_property_readonly("now_s", [](const Simulation& s) { return seconds_of(s.now()); })
       .def_property_readonly("undelivered", [](Simulation& s) { return s.transport().undelivered(); })

@@ -20,7 +20,7 @@ using MessageId = std::uint32_t;
 constexpr Time kSecond = 1'000'000'000'000;
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
-enum class EventKind : std::uint8_t { kSent, kArrived, kPause, kResume, kTimer, kRelease };
+enum class EventKind : std::uint8_t { kSent, kArrived, kPause, kResume, kTimer, kRelease, kFlush };
 
 struct Event {
   Time at;
@@ -75,6 +75,20 @@ class EventQueue {
   std::uint64_t added_ = 0;
 };
 
+/// How packets find their way. The first needs nothing; of the next four a queue pair chooses among its routes, in the
+/// last three switches choose. docs/packet.md has their sources and what was simplified.
+enum class Scheme : std::uint8_t {
+  kHashed,
+  kOblivious,
+  kRecycled,
+  kPlb,
+  kConWeave,
+  kSpraying,
+  kDrill,
+  kLetFlow,
+};
+constexpr bool switches_choose(Scheme scheme) { return scheme >= Scheme::kSpraying; }
+
 enum class PacketKind : std::uint8_t { kData, kAck, kNak };
 
 struct Packet {
@@ -90,6 +104,8 @@ struct Packet {
   std::uint8_t hop;  // its place on the route
   PacketKind kind;
   bool marked;  // congestion experienced, or its echo
+  bool tail;    // ConWeave: the last of its epoch on its route
+  std::uint32_t epoch;
 };
 
 class PacketPool {

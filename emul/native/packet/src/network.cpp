@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "transport.hpp"
 
@@ -122,11 +123,78 @@ void Network::arrived(LinkId number) {
   Packet& packet = core_.packets[id];
   packet.in = number;
   ++packet.hop;
-  if (packet.kind == PacketKind::kData) {
-    enqueue(routes_.at(packet), id);
-  } else {
+  if (packet.kind != PacketKind::kData) {
     enqueue_answer(routes_.at(packet), id);
+  } else if (switches_choose(options_.scheme)) {
+    enqueue(chosen(links_[number].head, packet), id);
+  } else if (options_.scheme != Scheme::kConWeave || in_order(routes_.at(packet), id)) {
+    enqueue(routes_.at(packet), id);
   }
+}
+
+void Network::set_groups(Groups groups) {
+  groups_ = std::move(groups);
+  best_.assign((nodes_.size() - groups_.first_switch) * groups_.links.size(), kNone);
+}
+
+/// The link by which a switch lets a packet out that it may choose a way for.
+LinkId Network::chosen(NodeId at, const Packet& packet) {
+  const LinkId last = routes_.link(packet.route, routes_.length(packet.route) - 1U);
+  const std::size_t own = at - groups_.first_switch;
+  const auto group = static_cast<std::size_t>(groups_.of[own * links_.size() + last]);
+  const auto& links = groups_.links[group];
+  const auto count = static_cast<std::uint32_t>(links.size());
+  if (count == 1) return links[0];
+  if (options_.scheme == Scheme::kSpraying) return links[core_.dice.below(count)];
+  if (options_.scheme == Scheme::kDrill) {
+    LinkId& best = best_[own * groups_.links.size() + group];
+    for (int sample = 0; sample < 2; ++sample) {
+      const LinkId other = links[core_.dice.below(count)];
+      if (best == kNone || links_[other].queued < links_[best].queued) best = other;
+    }
+    return best;
+  }
+  const std::size_t place = packet.qp * kHops + packet.hop % kHops;
+  if (place >= flowlets_.size()) flowlets_.resize((packet.qp + std::size_t{1}) * kHops);
+  Flowlet& flowlet = flowlets_[place];
+  if (flowlet.link == kNone || core_.now - flowlet.last > options_.flowlet_gap) {
+    flowlet.link = links[core_.dice.below(count)];
+  }
+  flowlet.last = core_.now;
+  return flowlet.link;
+}
+
+/// ConWeave at the last switch: whether the packet may go on; if not, it is held.
+bool Network::in_order(LinkId link, PacketId id) {
+  if (to_switch(link)) return true;
+  const Packet packet = core_.packets[id];
+  if (packet.qp >= held_.size()) held_.resize(packet.qp + std::size_t{1});
+  Held& held = held_[packet.qp];
+  if (packet.epoch > held.epoch) {
+    if (held.packets.empty()) {
+      held.since = core_.now;
+      core_.after(options_.hold, EventKind::kFlush, packet.qp);
+    }
+    held.packets.push(core_.packets, id);
+    return false;
+  }
+  if (!packet.tail || packet.epoch < held.epoch) return true;
+  enqueue(link, id);
+  let_go(held);
+  return false;
+}
+
+void Network::let_go(Held& held) {
+  ++held.epoch;
+  while (!held.packets.empty()) {
+    const PacketId id = held.packets.pop(core_.packets);
+    enqueue(routes_.at(core_.packets[id]), id);
+  }
+}
+
+void Network::flush(QpId qp) {
+  Held& held = held_[qp];
+  if (!held.packets.empty() && core_.now - held.since >= options_.hold) let_go(held);
 }
 
 void Network::resume(LinkId number) {
@@ -141,6 +209,9 @@ std::uint64_t Network::in_flight() {
     for (const auto* queue : {&link.answers, &link.queue, &link.flying}) {
       for (PacketId id = queue->first(); id != kNone; id = core_.packets[id].next) ++count;
     }
+  }
+  for (const auto& held : held_) {
+    for (PacketId id = held.packets.first(); id != kNone; id = core_.packets[id].next) ++count;
   }
   return count;
 }

@@ -19,14 +19,23 @@ struct NetworkOptions {
   std::int64_t mark_bytes;     // queues at least this long mark data packets; 0: never
   bool pause;                  // priority flow control
   std::int64_t largest_bytes;  // of a packet
+  Scheme scheme;
+  Time flowlet_gap;  // LetFlow: idle for so long, a flow may take another way
+  Time hold;         // ConWeave: how long packets wait for the tail of the epoch before
 };
 
 /// A switch takes a packet whole, queues it at the port that it leaves by, and drops it when the buffer is full. With
 /// `pause` it counts what came by each of its links and stops that link's sender before this outgrows its part of the
 /// buffer. Acknowledgements are a class of their own: sent first, never paused, too few to be counted in buffers.
+/// Where switches choose ways, they do so among the links of a destination's group.
 /// Hosts take whatever comes; their NICs draw data from the transport whenever they are free.
 class Network {
  public:
+  struct Groups {
+    std::size_t first_switch = 0;            // the number of that node; the others follow
+    std::vector<std::int32_t> of;            // by switch, then by the last link: a group; -1: none
+    std::vector<std::vector<LinkId>> links;  // by group
+  };
   struct Counters {
     std::uint64_t bytes = 0;
     std::uint64_t packets = 0;
@@ -41,6 +50,9 @@ class Network {
           std::span<const bool> switches, const NetworkOptions& options);
 
   void attach(Transport& transport) { transport_ = &transport; }
+  void set_groups(Groups groups);
+  /// Whether switches can forward data.
+  [[nodiscard]] bool knows_ways() const { return !switches_choose(options_.scheme) || !groups_.links.empty(); }
 
   /// A host's NIC gets an acknowledgement.
   void answer(PacketId id);
@@ -53,7 +65,10 @@ class Network {
   void arrived(LinkId link);
   void pause(LinkId link) { links_[link].paused = true; }
   void resume(LinkId link);
+  /// What is held for a queue pair goes on, if it has been held for long.
+  void flush(QpId qp);
 
+  [[nodiscard]] std::size_t nodes() const { return nodes_.size(); }
   [[nodiscard]] std::size_t links() const { return links_.size(); }
   [[nodiscard]] bool from_switch(LinkId link) const { return nodes_[links_[link ^ 1U].head].is_switch; }
   [[nodiscard]] bool to_switch(LinkId link) const { return nodes_[links_[link].head].is_switch; }
@@ -89,6 +104,20 @@ class Network {
     std::int64_t pause_above = 0;  // per link
   };
 
+  struct Flowlet {
+    Time last = -1;
+    LinkId link = kNone;
+  };
+  struct Held {  // by the last switch, of a queue pair
+    std::uint32_t epoch = 0;
+    Time since = 0;
+    PacketQueue packets;
+  };
+  static constexpr std::size_t kHops = 8;  // that LetFlow tells apart
+
+  LinkId chosen(NodeId at, const Packet& packet);
+  bool in_order(LinkId link, PacketId id);
+  void let_go(Held& held);
   void enqueue(LinkId link, PacketId id);
   void enqueue_answer(LinkId link, PacketId id);
   void start(LinkId link);
@@ -100,6 +129,10 @@ class Network {
   NetworkOptions options_;
   std::vector<Link> links_;
   std::vector<Node> nodes_;
+  Groups groups_;
+  std::vector<LinkId> best_;       // DRILL's memory, by switch and group
+  std::vector<Flowlet> flowlets_;  // LetFlow's, by queue pair and hop
+  std::vector<Held> held_;         // ConWeave's, by queue pair
 };
 
 }  // namespace paralet::packet

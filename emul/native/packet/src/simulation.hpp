@@ -60,6 +60,8 @@ class Simulation {
         return transport_.timer(event.subject);
       case EventKind::kRelease:
         return transport_.release(event.subject);
+      case EventKind::kFlush:
+        return network_.flush(event.subject);
     }
   }
 

@@ -11,22 +11,34 @@ namespace paralet::packet {
 
 namespace {
 
-constexpr double kGain = 1.0 / 16;  // DCTCP's g
+constexpr double kGain = 1.0 / 16;     // DCTCP's g
+constexpr double kCongested = 0.5;     // PLB: of a round's packets, marked
+constexpr std::uint32_t kRounds = 12;  // PLB in Linux: net.ipv4.tcp_plb_rehash_rounds
+
+bool pairs_choose(Scheme scheme) { return scheme != Scheme::kHashed && !switches_choose(scheme); }
 
 }  // namespace
 
 Transport::Transport(Core& core, const Routes& routes, Network& network, const TransportOptions& options)
     : core_(core), routes_(routes), network_(network), options_(options), ready_(network.links()) {}
 
-std::uint32_t Transport::add_channel(std::span<const std::uint32_t> lanes, std::int64_t flowlet_bytes) {
+std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std::int64_t flowlet_bytes) {
   const auto number = static_cast<std::uint32_t>(channels_.size());
+  const std::size_t lanes = pairs_choose(options_.scheme) ? 1 : routes.size();
+  const std::size_t each = routes.size() / lanes;
+  counters_.resize(std::max(counters_.size(), std::size_t{routes.back()} + 1));
   channels_.push_back(
       {.first = static_cast<QpId>(qps_.size()),
-       .lanes = static_cast<std::uint32_t>(lanes.size()),
+       .lanes = static_cast<std::uint32_t>(lanes),
        .flowlet = static_cast<std::uint32_t>(std::max<std::int64_t>(1, flowlet_bytes / options_.payload_bytes))});
   const std::int64_t full = options_.payload_bytes + options_.header_bytes;
-  for (const auto route : lanes) {
-    Qp qp{.channel = number, .route = route, .nic = routes_.link(route, 0)};
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const std::uint32_t route = routes[lane * each];
+    Qp qp{.channel = number,
+          .first_route = route,
+          .routes = static_cast<std::uint32_t>(each),
+          .route = route,
+          .nic = routes_.link(route, 0)};
     Time rtt = 0;
     for (std::size_t hop = 0; hop < routes_.length(route); ++hop) {
       const LinkId link = routes_.link(route, hop);
@@ -34,9 +46,11 @@ std::uint32_t Transport::add_channel(std::span<const std::uint32_t> lanes, std::
              2 * network_.propagation();
     }
     const double product = static_cast<double>(rtt) / static_cast<double>(network_.serialisation(qp.nic, full));
-    qp.most = std::max(2.0, std::ceil(options_.window_bdp * product / static_cast<double>(lanes.size())));
+    qp.most = std::max(2.0, std::ceil(options_.window_bdp * product / static_cast<double>(lanes)));
     qp.window = qp.most;
     qp.timeout = static_cast<Time>(options_.timeout_rtts * static_cast<double>(rtt));
+    qp.reroute = static_cast<Time>(options_.reroute_rtts * static_cast<double>(rtt));
+    if (pairs_choose(options_.scheme)) qp.route = any_route(qp);
     qp.reorder = static_cast<Time>(options_.reorder_rtts * static_cast<double>(rtt));
     if (qp.most > 1 << 20) throw std::invalid_argument("a window is larger than a million packets");
     const auto room = std::bit_ceil(4 * static_cast<std::uint32_t>(qp.most));
@@ -111,7 +125,7 @@ void Transport::make_ready(QpId number) {
 void Transport::give(Qp& qp) {
   Channel& channel = channels_[qp.channel];
   Message& message = messages_[channel.head];
-  ++qp.counters.flowlets;
+  ++counters_[qp.route].flowlets;
   qp.flowlet_message = channel.head;
   qp.flowlet_packet = message.given;
   const std::uint32_t count = std::min(channel.flowlet, message.packets - message.given);
@@ -130,6 +144,7 @@ PacketId Transport::next(LinkId link) {
     if (!can_send(qp)) continue;
     if (qp.first == qp.highest) qp.progress = core_.now;  // nothing was out
     std::uint32_t psn = qp.next;
+    std::uint64_t fresh_bytes = 0;
     if (qp.lost > 0) {
       for (psn = qp.first; !slot(qp, psn).lost;) ++psn;
       slot(qp, psn).lost = false;
@@ -143,17 +158,22 @@ PacketId Transport::next(LinkId link) {
                          .bytes = payload(message, qp.flowlet_packet++),
                          .has = false,
                          .lost = false};
-        qp.counters.bytes += slot(qp, psn).bytes;
+        fresh_bytes = slot(qp, psn).bytes;
       }
       ++qp.next;
     }
+    const std::uint32_t route = way(qp);
+    const std::uint32_t epoch = qp.epoch;
+    const bool tail = options_.scheme == Scheme::kConWeave && last_on_route(qp, psn);
+    Counters& counters = counters_[route];
+    counters.bytes += fresh_bytes;
     if (psn == qp.highest) {
       ++qp.highest;
     } else {
-      ++qp.counters.again;
+      ++counters.again;
     }
     if (options_.receiver == Receiver::kSelectiveRepeat) ++qp.out;
-    ++qp.counters.packets;
+    ++counters.packets;
     ++totals_.sent;
     Slot& own = slot(qp, psn);
     own.sent = core_.now;
@@ -165,14 +185,48 @@ PacketId Transport::next(LinkId link) {
                                .psn = psn,
                                .expected = 0,
                                .message = own.message,
-                               .route = qp.route,
+                               .route = route,
                                .in = kNone,
                                .bytes = static_cast<std::uint16_t>(own.bytes + options_.header_bytes),
                                .hop = 0,
                                .kind = PacketKind::kData,
-                               .marked = false});
+                               .marked = false,
+                               .tail = tail,
+                               .epoch = epoch});
   }
   return kNone;
+}
+
+/// The route of the next packet.
+std::uint32_t Transport::way(Qp& qp) {
+  if (options_.scheme == Scheme::kOblivious) qp.route = any_route(qp);
+  if (options_.scheme == Scheme::kRecycled) {
+    if (qp.goods > 0) {
+      qp.route = qp.good[qp.oldest];
+      qp.oldest = (qp.oldest + 1) % kGood;
+      --qp.goods;
+    } else {
+      qp.route = any_route(qp);
+    }
+  }
+  return qp.route;
+}
+
+/// ConWeave: whether the queue pair leaves its route behind this packet, because a probe is late. It may do so again
+/// only when all of its earlier epochs has been acknowledged. Every packet is a probe when none is out.
+bool Transport::last_on_route(Qp& qp, std::uint32_t psn) {
+  if (qp.probed < 0) {
+    qp.probe = psn;
+    qp.probed = core_.now;
+    return false;
+  }
+  const bool settled = static_cast<std::int32_t>(qp.first - qp.epoch_begin) >= 0;
+  if (qp.routes == 1 || !settled || psn != qp.highest || core_.now - qp.probed <= qp.reroute) return false;
+  qp.probed = -1;
+  qp.route = any_route(qp);
+  ++qp.epoch;
+  qp.epoch_begin = psn + 1;
+  return true;
 }
 
 void Transport::arm(QpId number) {
@@ -192,7 +246,8 @@ void Transport::timer(QpId number) {
     core_.events.add(qp.progress + qp.timeout, EventKind::kTimer, number);
     return;
   }
-  ++qp.counters.timeouts;
+  ++counters_[qp.route].timeouts;
+  if (options_.scheme == Scheme::kPlb) qp.route = any_route(qp);
   if (options_.receiver == Receiver::kGoBackN) {
     qp.next = qp.first;
   } else {
@@ -265,7 +320,16 @@ void Transport::take_answer(QpId number, const Packet& packet) {
   if (options_.receiver == Receiver::kSelectiveRepeat) selected(qp, packet);
   if (static_cast<std::int32_t>(packet.expected - qp.first) > 0) acknowledge(qp, packet.expected);
   if (packet.kind == PacketKind::kNak && packet.expected == qp.first) qp.next = qp.first;  // go back
-  if (options_.reacts) adapt(qp, packet.marked, qp.first - before);
+  if (qp.probed >= 0 && static_cast<std::int32_t>(qp.first - qp.probe) > 0) qp.probed = -1;
+  if (options_.scheme == Scheme::kRecycled && !packet.marked) {
+    qp.good[(qp.oldest + qp.goods) % kGood] = packet.route;
+    if (qp.goods < kGood) {
+      ++qp.goods;
+    } else {
+      qp.oldest = (qp.oldest + 1) % kGood;  // the newest took the oldest's place
+    }
+  }
+  adapt(qp, packet.marked, qp.first - before);
   make_ready(number);
   network_.wake(qp.nic);
 }
@@ -310,15 +374,23 @@ void Transport::selected(Qp& qp, const Packet& packet) {
   }
 }
 
-/// DCTCP (Alizadeh et al., SIGCOMM 2010), on a window of packets that never exceeds its first size.
+/// DCTCP (Alizadeh et al., SIGCOMM 2010), on a window of packets that never exceeds its first size; and PLB (Qureshi et
+/// al., SIGCOMM 2022), which leaves a route after congested rounds in succession.
 void Transport::adapt(Qp& qp, bool marked, std::uint32_t count) {
   ++qp.round_acks;
   if (marked) ++qp.round_marks;
-  if (!marked) qp.window = std::min(qp.most, qp.window + static_cast<double>(count) / qp.window);
+  if (options_.reacts && !marked) qp.window = std::min(qp.most, qp.window + static_cast<double>(count) / qp.window);
   if (static_cast<std::int32_t>(qp.first - qp.round_end) < 0) return;
   const double part = static_cast<double>(qp.round_marks) / qp.round_acks;
+  if (options_.scheme == Scheme::kPlb) {
+    qp.congested = part > kCongested ? qp.congested + 1 : 0;
+    if (qp.congested >= kRounds) {
+      qp.congested = 0;
+      qp.route = any_route(qp);
+    }
+  }
   qp.marked_part += kGain * (part - qp.marked_part);
-  if (qp.round_marks > 0) qp.window = std::max(1.0, qp.window * (1 - qp.marked_part / 2));
+  if (options_.reacts && qp.round_marks > 0) qp.window = std::max(1.0, qp.window * (1 - qp.marked_part / 2));
   qp.round_end = qp.next;
   qp.round_acks = qp.round_marks = 0;
 }

@@ -2,6 +2,7 @@
 // RoCE-like queue pairs that carry messages: flowlets, windows, acknowledgements, loss recovery.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,6 +23,8 @@ struct TransportOptions {
   double window_bdp;    // a channel's windows together, in bandwidth-delay products
   double timeout_rtts;  // without any progress, until all is sent again
   double reorder_rtts;  // selective repeat: sent so much earlier than one that has arrived, it is lost
+  Scheme scheme;
+  double reroute_rtts;  // ConWeave: a probe not answered within that has its queue pair rerouted
 };
 
 /// A *channel* joins two hosts by queue pairs (lanes). Each takes a flowlet of the channel's next message whenever it
@@ -29,7 +32,7 @@ struct TransportOptions {
 /// packet. A queue pair's packets are numbered; flowlets are RDMA WRITEs, so that they may arrive in any order.
 class Transport {
  public:
-  struct QpCounters {
+  struct Counters {             // of what was sent by a route
     std::uint64_t bytes = 0;    // payload, what was sent again not counted
     std::uint64_t packets = 0;  // all
     std::uint64_t flowlets = 0;
@@ -45,8 +48,9 @@ class Transport {
 
   Transport(Core& core, const Routes& routes, Network& network, const TransportOptions& options);
 
-  /// A channel whose lane i has route `routes[i]`. All begin with one NIC's link.
-  std::uint32_t add_channel(std::span<const std::uint32_t> lanes, std::int64_t flowlet_bytes);
+  /// A channel with a lane for each of `routes`, or, where queue pairs choose, with one lane that has all of them. The
+  /// routes were added one after the other and begin with one NIC's link.
+  std::uint32_t add_channel(std::span<const std::uint32_t> routes, std::int64_t flowlet_bytes);
   MessageId add_message(std::uint32_t channel, std::int64_t bytes, Time release);
   void add_wait(MessageId earlier, MessageId later);
   /// Messages since the last time that wait for nothing are sent from their release on.
@@ -61,14 +65,15 @@ class Transport {
 
   [[nodiscard]] std::size_t channels() const { return channels_.size(); }
   [[nodiscard]] std::size_t messages() const { return messages_.size(); }
-  [[nodiscard]] std::size_t qps() const { return qps_.size(); }
   [[nodiscard]] std::size_t undelivered() const { return undelivered_; }
   [[nodiscard]] bool considered(MessageId message) const { return message < considered_; }
   [[nodiscard]] Time delivered(MessageId message) const { return messages_[message].delivered; }  // -1: not yet
-  [[nodiscard]] const QpCounters& counters(QpId qp) const { return qps_[qp].counters; }
+  [[nodiscard]] const Counters& counters(std::uint32_t route) const { return counters_[route]; }
   [[nodiscard]] const Totals& totals() const { return totals_; }
 
  private:
+  static constexpr std::uint32_t kGood = 8;  // REPS's buffer
+
   struct Slot {  // of a packet that is not acknowledged
     Time sent;
     MessageId message;
@@ -78,7 +83,9 @@ class Transport {
   };
   struct Qp {
     std::uint32_t channel;
-    std::uint32_t route;
+    std::uint32_t first_route;
+    std::uint32_t routes;
+    std::uint32_t route;  // the last one taken
     LinkId nic;
     // The sender.
     std::uint32_t first = 0;    // not acknowledged
@@ -100,15 +107,23 @@ class Transport {
     Time progress = 0;  // when `first` last rose, or something was sent after nothing was out
     Time timeout = 0;
     Time reorder = 0;
-    bool ready = false;   // in its NIC's line
-    QpId behind = kNone;  // it there
-    bool timed = false;   // a timer event is under way
+    Time reroute = 0;
+    bool ready = false;                       // in its NIC's line
+    QpId behind = kNone;                      // it there
+    bool timed = false;                       // a timer event is under way
+    std::array<std::uint32_t, kGood> good{};  // recycled routes, oldest first from `oldest`
+    std::uint32_t oldest = 0;
+    std::uint32_t goods = 0;
+    std::uint32_t congested = 0;  // PLB: rounds in succession
+    std::uint32_t epoch = 0;      // ConWeave
+    std::uint32_t epoch_begin = 0;
+    std::uint32_t probe = 0;
+    Time probed = -1;  // when the probe was sent; -1: none is out
     // The receiver.
     bool refused = false;  // has sent a NAK for `expected`
     std::uint32_t expected = 0;
     std::vector<Slot> slots;
     std::vector<bool> early;  // selective repeat: arrived, above `expected`
-    QpCounters counters;
   };
   struct Channel {
     QpId first;
@@ -141,6 +156,9 @@ class Transport {
   [[nodiscard]] Slot& slot(Qp& qp, std::uint32_t psn) const { return qp.slots[psn & qp.mask]; }
   [[nodiscard]] std::uint16_t payload(const Message& message, std::uint32_t packet) const;
   [[nodiscard]] bool can_send(const Qp& qp) const;
+  [[nodiscard]] std::uint32_t any_route(const Qp& qp) { return qp.first_route + core_.dice.below(qp.routes); }
+  std::uint32_t way(Qp& qp);
+  bool last_on_route(Qp& qp, std::uint32_t psn);
   void make_ready(QpId number);
   void give(Qp& qp);
   void arm(QpId number);
@@ -164,6 +182,7 @@ class Transport {
   MessageId considered_ = 0;
   std::size_t undelivered_ = 0;
   Totals totals_;
+  std::vector<Counters> counters_;  // by route
 };
 
 }  // namespace paralet::packet
