@@ -166,6 +166,26 @@ def test_a_peer_that_stops_answering_is_given_up_in_the_time_that_was_set(
     assert bystander.says(b"still here")
 
 
+def test_a_peer_that_stops_is_given_up_with_nothing_under_way_and_one_that_is_only_quiet_is_not(
+    device: Device, start: Callable[[str], Echo]
+) -> None:
+    bystander, victim = start("127.0.0.4"), start("127.0.0.3")
+    assert victim.says(b"hello") and bystander.says(b"hello")
+    time.sleep(0.5)  # for everything to be acknowledged
+    victim.process.send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    unmet = [victim.connection.send(bytes(100), tag=7), victim.connection.recv(bytearray(10), tag=7)]
+    quiet = [bystander.connection.send(bytes(100), tag=7), bystander.connection.recv(bytearray(10), tag=7)]
+    said = [fails(request) for request in unmet]
+    took_s = time.monotonic() - begin
+    print(f"given up after {took_s / RETRY_TIME_S:.2f} retry times")
+    assert all("127.0.0.3: the peer did not answer within the retry time" in word for word in said), said
+    victim.process.send_signal(signal.SIGCONT)
+    time.sleep(max(0.0, begin + 2 * RETRY_TIME_S - time.monotonic()))
+    assert not any(request.done for request in quiet)
+    assert bystander.says(b"still here")
+
+
 def test_a_peer_that_comes_back_is_a_new_one(device: Device, start: Callable[[str], Echo]) -> None:
     bystander, victim = start("127.0.0.4"), start("127.0.0.3")
     for _ in range(3):

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "errors.hpp"
 #include "interfaces.hpp"
@@ -25,6 +26,7 @@ constexpr Nanos kHousekeeping = 5 * kMillisecond;
 constexpr Nanos kMinTimeout = 67 * kMillisecond;  // what RNICs are usually set to (local ACK timeout 14)
 constexpr double kInitialPackets = 4;             // in flight before anything is known of a path, all lanes together
 constexpr Nanos kReleaseSpare = 1 * kSecond;
+constexpr Nanos kQuietShare = 4;                // of the retry time a peer may be quiet before it is asked
 constexpr unsigned kEventsEvery = 64;           // rounds between looks at channels
 constexpr Nanos kStandBack = 1 * kMillisecond;  // callers that stopped polling are noticed after at most twice this
 
@@ -381,18 +383,26 @@ void Device::housekeeping(Nanos t) {
   for (const auto& peer : peers_) {
     if (peer->dead) continue;
     bool any_silent = false;
+    bool working = false;
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       Lane& lane = peer->lanes[i];
       if (lane.renewal) advance_renewal(*peer, i);
       if (peer->dead) break;
       if (lane.unfinished == 0) continue;
-      busy = true;
+      busy = working = true;
       any_silent = any_silent || silent(lane);
       // A lane that hears nothing finishes nothing, neither flowlets nor offers, so the policy would never be asked.
       if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
       if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }
     if (any_silent) repeat_offers(*peer);
+    // What is under way finds out by itself whether the peer is there.
+    if (std::exchange(peer->heard, false) || working) {
+      peer->quiet_since = t;
+    } else if (t - peer->quiet_since >= options_.retry_time / kQuietShare) {
+      peer->quiet_since = t;
+      if (peer->ready && awaits(*peer)) ping(*peer);
+    }
   }
   std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
   if (controller_ != nullptr) tell_controller(t);
@@ -404,6 +414,16 @@ void Device::housekeeping(Nanos t) {
   }
   busy = busy || (controller_ != nullptr && controller_->busy());
   next_housekeeping_ = t + (busy ? kHousekeeping : 20 * kHousekeeping);
+}
+
+/// Whether anybody here waits for the peer to do something.
+bool Device::awaits(const Peer& peer) const {
+  return std::ranges::any_of(connections_, [&peer](const auto& entry) {
+    const Connection& connection = *entry.second;
+    if (connection.peer != &peer) return false;
+    return connection.state != Connection::State::kOpen || !connection.sends.empty() || !connection.in_flight.empty() ||
+           !connection.receives.empty();
+  });
 }
 
 /// Of many peers few are busy at a time: the others keep no memory for their next messages. As the back end does with

@@ -153,6 +153,8 @@ struct Peer {
   std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for `ready`
   std::size_t connections = 0;
   Nanos idle_since = 0;
+  bool heard = false;  ///< since the last housekeeping
+  Nanos quiet_since = 0;
 
   [[nodiscard]] PeerName name() const { return {address, udp_port}; }
 };
@@ -250,6 +252,7 @@ class Device {
   [[nodiscard]] bool callers_poll() const;
   [[nodiscard]] Nanos next_deadline(Nanos now) const;
   void housekeeping(Nanos now);
+  [[nodiscard]] bool awaits(const Peer& peer) const;
   void release_spare();
   [[nodiscard]] DeviceCounters collect() const;
 
@@ -259,6 +262,7 @@ class Device {
   void send_offers(Peer& peer);
   void post_offers(Lane& lane, OfferBatch& batch);
   void repeat_offers(Peer& peer);
+  void ping(Peer& peer);
   OfferBatch& spare_batch(Peer& peer);
   bool flush(Nanos now);
   void on_offers(Peer& peer, std::span<const std::byte> bytes);

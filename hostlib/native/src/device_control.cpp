@@ -84,6 +84,7 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
     Peer& peer = *peers_[i];
     if (peer.dead || peer.channel->fd() != fd) continue;
     for (const auto& frame : serve(*peer.channel)) {
+      peer.heard = true;
       if (!peer.dead) on_frame(peer, frame);
     }
     if (!peer.dead && peer.channel->closed()) {
@@ -259,6 +260,8 @@ void Device::drop_qps(const Peer& peer) {
 void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   if (peer.dead) return;
   peer.dead = true;
+  // So that its requests need not find out by themselves. If it cannot be told, they will.
+  if (peer.channel && failure != Failure::kClosed) peer.channel->send(handshake::Refuse{error});
   peer.channel.reset();
   peer.sending.clear();
   std::erase(offering_, &peer);
@@ -380,7 +383,9 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
                    peer.waiting = std::vector<std::shared_ptr<Connection>>();  // clear() would keep the memory
                  },
                  [&](const handshake::Refuse& f) {
-                   fail_peer(peer, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
+                   peer.channel.reset();  // nobody listens there
+                   fail_peer(peer, peer.ready ? Failure::kClosed : Failure::kTransport,
+                             format_ipv4(peer.address) + (peer.ready ? " gave up: " : " refused: ") + f.reason);
                  },
                  [&](const handshake::Connect& f) {
                    if (peer.ready) on_connect(peer, f);

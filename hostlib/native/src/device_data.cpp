@@ -20,7 +20,7 @@ constexpr std::uint64_t kUnpacedFlowlet = 1024 * 1024;
 constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 constexpr Nanos kLeastSilence = 5 * kMillisecond;  // less may be the scheduler's
 
-// Cookies of posted work are pointers to requests, or, with the lowest bit set, to batches of offers.
+// Cookies of posted work are pointers to requests, or, with the lowest bit set, to batches of offers; 0 is a ping's.
 // NOLINTBEGIN(performance-no-int-to-ptr): our own pointers come back
 Request* request_of(std::uint64_t cookie) { return reinterpret_cast<Request*>(cookie); }
 std::uint64_t cookie_of(const OfferBatch* batch) { return reinterpret_cast<std::uint64_t>(batch) | 1; }
@@ -170,6 +170,10 @@ void Device::repeat_offers(Peer& peer) {
     post_offers(other, copy);
   }
 }
+
+/// Asks a peer from which nothing came for a while whether it is there: a WRITE of nothing needs no receive, its
+/// process has to acknowledge it all the same, and who does not is given up like one that leaves data unacknowledged.
+void Device::ping(Peer& peer) { post(*pick_lane(peer, true), {.kind = WorkKind::kWrite}); }
 
 OfferBatch& Device::spare_batch(Peer& peer) {
   if (peer.spare_batches.empty()) {
@@ -508,6 +512,7 @@ void Device::on_completion(const Completion& completion) {
   const auto owner = qp_owners_.find(completion.qpn);
   if (owner != qp_owners_.end()) {
     Peer& peer = *owner->second.peer;
+    peer.heard = true;
     switch (completion.kind) {
       case Completion::Kind::kSent:
         on_sent(peer, owner->second.lane, completion);
@@ -554,6 +559,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
     peer.spare_batches.push_back(batch);
     return;
   }
+  if (completion.cookie == 0) return;
   Request& request = *request_of(completion.cookie);
   --lane.outstanding;
   lane.outstanding_bytes -= completion.byte_length;

@@ -1241,11 +1241,16 @@ TEST_CASE("a peer that went silent is given up after the retry time") {
   Device a(one);
   const Joined joined(a, b);
   Bytes in(100);
+  Bytes there(100);
+  const auto waiting = joined.receive(there);
   const auto receiving = joined.receive_back(in);  // its offer is never acknowledged
   REQUIRE(wait(receiving) == State::kFailed);
   CHECK(receiving->failure == Failure::kTransport);
   CHECK(receiving->error.find("the peer did not answer within the retry time") != std::string::npos);
-  CHECK(eventually([&] { return joined.from->failure != Failure::kNone; }));
+  // The peer has heard everything and misses nothing: it is told.
+  REQUIRE(wait(waiting) == State::kFailed);
+  CHECK(waiting->failure == Failure::kClosed);
+  CHECK(waiting->error == "127.0.0.1 gave up: " + receiving->error);
 }
 
 }  // namespace
