@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is connected and who sends to whom: pairs are made, looked up again when somebody comes or goes, and forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from sdn.path_service import parties as module
+from sdn.path_service.controller import Controller
+from sdn.path_service.messages import Hello
+from sdn.path_service.parties import Client, Parties
+from tests.sdn.path_service.sample import Hosts, fabric
+
+NICS = {f"10.0.0.{number}": number for number in range(6)}
+
+
+def joined(parties: Parties, conn: int, nic: int, instance: int = 0, udp_port: int = 4791) -> Client:
+    return parties.join(conn, Hello(1, "token", f"10.0.0.{nic}", f"{instance:016x}", 2, udp_port))
+
+
+def test_the_ways_back_are_those_of_all_who_receive_there() -> None:
+    parties = Parties(NICS)
+    sender = joined(parties, 1, 0)
+    there = ("10.0.0.1", 4791)
+    pair = parties.pair(sender, there)
+    assert pair is not None
+    assert parties.pair(sender, there) is pair
+    assert parties.backs(pair) == []
+    first, second = joined(parties, 2, 1), joined(parties, 3, 1, instance=1)
+    joined(parties, 4, 1, udp_port=5000)  # another door
+    backs = parties.backs(pair)
+    assert [back.client for back in backs] == [first, second]
+    assert all(back.door is sender.door for back in backs)
+    assert parties.leave(2) is first
+    parties.forget(first)
+    assert parties.backs(pair) == backs[1:]
+    assert parties.leave(2) is None
+
+
+def test_nobody_sends_to_itself_or_out_of_the_fabric() -> None:
+    parties = Parties(NICS)
+    sender = joined(parties, 1, 0)
+    for peer in (("10.0.0.0", 4791), ("10.0.0.0", 5000), ("10.9.9.9", 4791), ("", 1)):
+        assert parties.pair(sender, peer) is None
+
+
+def test_who_has_left_is_forgotten_with_its_doors() -> None:
+    parties = Parties(NICS)
+    clients = [joined(parties, conn, conn) for conn in range(6)]
+    for client in clients:
+        for peer in NICS:
+            parties.pair(client, (peer, 4791))
+    assert parties.sender(("10.0.0.3", 4791)) is clients[3]
+    for conn, client in enumerate(clients):
+        assert parties.leave(conn) is client
+        parties.forget(client)
+    assert not parties.clients
+    assert parties.sender(("10.0.0.3", 4791)) is None
+    assert joined(parties, 9, 3).door is not clients[3].door
+
+
+def test_pairs_without_a_commodity_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PAIRS", 2)
+    hosts = Hosts(Controller(fabric()))
+    for host in range(6):
+        hosts.connect(host)
+    for turn in range(4):
+        for host in range(6):
+            hosts.announce(host + 1, turn, (host + 1 + turn) % 6)
+            hosts.check()
+        for host in range(0, 6, 2):
+            hosts.release(host + 1, turn)
+            hosts.check()
+    hosts.disconnect(1)
+    hosts.check()
+
+
+def test_a_client_has_so_many_idle_pairs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PAIRS", 2)
+    parties = Parties(NICS)
+    sender, receiver = joined(parties, 1, 0), joined(parties, 2, 1)
+    kept = parties.pair(sender, ("10.0.0.1", 4791))
+    assert kept is not None
+    kept.number = 0
+    idle = parties.backs(kept)
+    for nic in (2, 3, 4):
+        parties.pair(receiver, (f"10.0.0.{nic}", 4791))
+        parties.pair(sender, (f"10.0.0.{nic}", 4791))
+        assert max(len(sender.towards), len(receiver.towards)) <= 2
+    assert sender.towards[("10.0.0.1", 4791)] is kept
+    assert parties.backs(kept) != idle
+    assert [back.client for back in parties.backs(kept)] == [receiver]
