@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is connected and who sends to whom: pairs are made, looked up again when somebody comes or goes, and forgotten."""
+"""Who is connected and who sends to whom: pairs are made, looked up anew when somebody comes or goes, forgotten."""
 
 from __future__ import annotations
 
