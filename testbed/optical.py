@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on a direct-connect fabric: which circuits are set before a run, and which host relays for whom. Pure.
 
-Every job gets rings of its own among its hosts, one per NIC, and so a shard of the optical switches (TopoOpt, appendix
-C). Its ranks then reach each other by CoinChangeMod over those rings; hosts of another job are out of reach.
+Every job gets circuits of its own among its hosts, a layer per NIC, and so a shard of the optical switches (TopoOpt,
+appendix C): rings that are given, or what TopologyFinder finds. Hosts of another job are out of reach.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import permutations
 
 from netmodel import Circuits, Path, PortRef, Topology, joined
-from sdn.topoopt import coin_change, coin_route, ring_circuits
+from sdn.topoopt import Demand, Layer, Route, coin_change, coin_route, find_topology, ring_circuits
 from sdn.topoopt.patching import flip, patch
 from sdn.topoopt.relays import RelayPlan, Way, plan_relays
 
@@ -48,19 +48,42 @@ def path_along(topology: Topology, circuits: Circuits, way: Way) -> Path:
     return tuple(path)
 
 
-@lru_cache(maxsize=64)
-def setting(topology: Topology, shards: Shards, strides: tuple[int, ...]) -> Setting:
-    """Rings "+stride", the k-th by NIC k, for every job, and the relays that follow.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The circuits of one job by NIC, and the routes to prefer, both between its ranks."""
 
-    With look-ahead, hosts are turned to the first bank. Raises ValueError with a sentence when a stride makes no ring
-    of a job's hosts, when there are more strides than NICs, or when hosts do not reach each other.
+    layers: tuple[Layer, ...]
+    routes: tuple[Route, ...]
+
+
+def rings(ranks: int, strides: Sequence[int]) -> Layout:
+    """Rings "+stride", the k-th by NIC k, and CoinChangeMod on them.
+
+    Raises ValueError with a sentence when a stride makes no ring of so many ranks, or does not reach all.
     """
-    circuits = joined(
-        *(patch(topology, hosts, [ring_circuits(range(len(hosts)), stride) for stride in strides]) for hosts in shards)
-    )
+    layers = tuple(ring_circuits(range(ranks), stride) for stride in strides)
+    sums = coin_change(ranks, strides)
+    return Layout(layers, tuple(coin_route(range(ranks), sums, a, b) for a, b in permutations(range(ranks), 2)))
+
+
+def found(demand: Demand, degree: int) -> Layout:
+    """What TopologyFinder finds for a job whose hosts have `degree` NICs; of several routes the first. ValueError."""
+    topology = find_topology(demand, degree)
+    return Layout(topology.layers, tuple(routes[0] for _, routes in sorted(topology.routes.items())))
+
+
+@lru_cache(maxsize=64)
+def setting(topology: Topology, shards: Shards, layouts: tuple[Layout, ...]) -> Setting:
+    """The circuits of every job, and the relays that follow.
+
+    With look-ahead, hosts are turned to the first bank. Raises ValueError with a sentence when there are more layers
+    than NICs, or when hosts do not reach each other.
+    """
+    jobs = list(zip(shards, layouts, strict=True))
+    circuits = joined(*(patch(topology, hosts, layout.layers) for hosts, layout in jobs))
     if any(switch.name.startswith("flip") for switch in topology.switches):
         circuits = joined(circuits, *(flip(topology, hosts, 0) for hosts in shards))
-    plans = [plan_relays(topology, circuits, hosts, routes=_routes(hosts, strides)) for hosts in shards]
+    plans = [plan_relays(topology, circuits, hosts, routes=_named(hosts, layout)) for hosts, layout in jobs]
     return Setting(
         circuits,
         RelayPlan(
@@ -70,9 +93,7 @@ def setting(topology: Topology, shards: Shards, strides: tuple[int, ...]) -> Set
     )
 
 
-def _routes(hosts: Sequence[str], strides: Sequence[int]) -> dict[tuple[str, str], list[list[str]]]:
-    sums = coin_change(len(hosts), strides)
-    return {
-        (hosts[a], hosts[b]): [[hosts[at] for at in coin_route(range(len(hosts)), sums, a, b)]]
-        for a, b in permutations(range(len(hosts)), 2)
-    }
+def _named(hosts: Sequence[str], layout: Layout) -> dict[tuple[str, str], list[list[str]]]:
+    """The routes of a layout by the hosts at their ends."""
+    named = [[hosts[rank] for rank in route] for route in layout.routes]
+    return {(route[0], route[-1]): [route] for route in named}

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
+import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, model_validator
 
@@ -34,10 +35,13 @@ from sdn.isolation.virtual_clos import sub_clos
 from sdn.source_routing import SourceRouting, in_order
 from sdn.source_rules import Pinning, ecmp_hash_of, source_rules
 from sdn.steering import Steering
+from sdn.topoopt import Demand, data_parallel
+from testbed.demands import bytes_by_pair
 from testbed.errors import InputError, Misfit
-from testbed.optical import Setting, setting
+from testbed.optical import Layout, Setting, found, rings, setting
 from testbed.placement import PlacementError, Rule, isolated, leaf_of, place
 from testbed.workloads import AnyWorkload, NcclAllreduce, Training, Transfer
+from testbed.workloads.ring_allreduce import RingAllreduce
 
 PolicyName = Literal[
     "ecmp",
@@ -201,12 +205,20 @@ class Timeouts(_Section):
 class Optical(_Section):
     """What optical switches are set to before runs.
 
-    `strides`, for direct-connect fabrics: NIC k of every host is in the ring that leads from a job's rank r to rank
-    r + strides[k]; each job has rings of its own. Ports are dark for `reconfiguration_s` while they change.
+    On direct-connect fabrics each job has circuits of its own: with `strides` NIC k of every host is in the ring that
+    leads from the job's rank r to rank r + strides[k]; with `find` TopologyFinder decides by what the workload sends,
+    with the first seed. Ports are dark for `reconfiguration_s` while they change.
     """
 
     strides: list[int] | None = Field(default=None, min_length=1)
+    find: bool = False
     reconfiguration_s: float = Field(default=0.010, ge=0, le=60)
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "Optical":
+        if self.find and self.strides is not None:
+            raise ValueError("give either strides or find")
+        return self
 
 
 class FluidSettings(_Section):
@@ -328,6 +340,8 @@ class Experiment:
     """The fabric as cabled, where that is something else."""
     isolation: OpticalClos | None = None
     """What placement rule `vclos` has given to each job."""
+    layouts: tuple[Layout, ...] = ()
+    """The circuits between hosts, by job, on a direct-connect fabric."""
 
     def at(self, seed: int) -> "Experiment":
         """The same with the placement of that seed."""
@@ -380,10 +394,10 @@ class Experiment:
     @property
     def setting(self) -> Setting | None:
         """Circuits and relays of an optical fabric. Raises ValueError as `testbed.optical.setting` does."""
-        if self.spec.optical is None or self.spec.optical.strides is None:
+        if not self.layouts:
             return None
         shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)
-        return setting(self.topology, shards, tuple(self.spec.optical.strides))
+        return setting(self.topology, shards, self.layouts)
 
     def steering(self, name: str) -> Steering | None:
         """What switches are told to put above their routes under the policy of that name. Raises ValueError."""
@@ -491,10 +505,10 @@ def check(spec: Spec) -> Experiment:
             raise Misfit(str(misfit), "workload", *misfit.where) from misfit
     if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce):
         raise Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic")
-    if spec.optical is None or spec.optical.strides is None:
+    if any(switch.role != "ocs" for switch in topology.switches):
         _check_reach(experiment)
     else:
-        _check_rings(experiment)
+        experiment = _laid_out(experiment)
     for index, policy in enumerate(spec.policies):
         if policy.paced and spec.fabric != "fluid":
             raise Misfit("only fabric fluid models it", "policies", index, "paced")
@@ -552,20 +566,20 @@ def _tell(misfit: Misfit, path: Path) -> NoReturn:
 def _check_optical(spec: Spec, topology: Topology) -> None:
     """Raises Misfit when what the spec says of optical switches does not fit the topology or the policies."""
     roles = {switch.role for switch in topology.switches}
-    strides = None if spec.optical is None else spec.optical.strides
+    asked = spec.optical is not None and (spec.optical.find or spec.optical.strides is not None)
     if "ocs" not in roles:
         if spec.optical is not None:
             raise Misfit(f"topology {topology.name} has no optical switches; leave it out", "optical")
     elif roles == {"ocs"}:
-        if strides is None:
+        if not asked:
             raise Misfit(
                 f"topology {topology.name} has optical switches only: say under optical what they are set to",
                 *(("topology",) if spec.optical is None else ("optical",)),
             )
         _check_direct(spec)
     else:
-        if strides is not None:
-            raise Misfit(f"topology {topology.name} is no direct-connect fabric; leave it out", "optical", "strides")
+        if asked:
+            raise Misfit(f"topology {topology.name} is no direct-connect fabric; leave out strides and find", "optical")
         if spec.placement.rule != "vclos":
             raise Misfit(
                 f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits",
@@ -587,13 +601,42 @@ def _check_direct(spec: Spec) -> None:
             raise Misfit("on circuits a connection has one way only, so take ecmp", "policies", index, "policy")
 
 
-def _check_rings(experiment: Experiment) -> None:
-    """Raises Misfit when the rings of a direct-connect fabric cannot be."""
+def _laid_out(experiment: Experiment) -> Experiment:
+    """The experiment with the circuits of its jobs. Raises Misfit when these cannot be."""
+    optical = experiment.spec.optical
+    assert optical is not None  # _check_optical
+    where = ("optical", "find" if optical.find else "strides")
     try:
-        for seed in experiment.seeds:
-            _ = experiment.at(seed).setting
+        if optical.find:
+            degree = min(len(experiment.topology.host(host).nics) for host in experiment.hosts)
+            layouts = tuple(found(_demand(experiment, job), degree) for job in experiment.jobs)
+        else:
+            layouts = tuple(rings(job.size, optical.strides or ()) for job in experiment.jobs)
+        made = replace(experiment, layouts=layouts)
+        for seed in made.seeds:
+            _ = made.at(seed).setting
     except ValueError as error:
-        raise Misfit(str(error), "optical", "strides") from error
+        raise Misfit(str(error), *where) from error
+    workload = experiment.spec.workload
+    for job, layout in zip(experiment.jobs, layouts, strict=True):
+        strides = sorted(dict(layer)[0] for layer in layout.layers)
+        if optical.find and isinstance(workload, RingAllreduce) and sorted(workload.strides) != strides:
+            raise Misfit(
+                f"TopologyFinder joins {job.name} by rings, so share it out: take {strides}", "workload", "strides"
+            )
+    return made
+
+
+def _demand(experiment: Experiment, job: Job) -> Demand:
+    """What a job sends: an all-reduce by rings is for TopologyFinder to share out, all else goes where it goes."""
+    workload = experiment.spec.workload
+    if isinstance(workload, RingAllreduce):
+        return data_parallel(job.size, workload.bytes)
+    sent = np.zeros((job.size, job.size))
+    schedule = workload.schedule(job.size, experiment.seeds[0])
+    for pair, count in bytes_by_pair(schedule, workload.item_bytes).items():
+        sent[pair] = count
+    return Demand(job.size, (), sent)
 
 
 def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:

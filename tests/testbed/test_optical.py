@@ -94,3 +94,46 @@ def test_what_cannot_be_is_told_before_anything_starts(tmp_path: Path, changes: 
     with pytest.raises(SpecError) as refusal:
         direct(tmp_path, **changes)
     assert told in str(refusal.value)
+
+
+def test_topology_finder_joins_hosts_by_what_the_workload_sends(tmp_path: Path) -> None:
+    ring = {"kind": "ring_allreduce", "strides": [1, 3], "bytes": 8000}
+    found = direct(tmp_path, optical={"find": True}, workload=ring)
+    assert found.setting is not None
+    assert found.setting.circuits == direct(tmp_path, workload=ring).setting.circuits  # type: ignore[union-attr]
+    shift = {"kind": "permutation", "bytes": 8000, "shift": 4}
+    matched = direct(tmp_path, optical={"find": True}, workload=shift)
+    assert matched.setting is not None
+    for rank in range(8):  # a ring of all keeps everybody in reach, the other NIC is for who exchanges most
+        there = matched.setting.plan.connections[matched.hosts[rank], matched.hosts[(rank + 4) % 8]].there
+        assert there.hops == 1
+    assert matched.setting.circuits["ocs2"] == {host: (host + 3) % 8 + 1 for host in range(1, 9)}
+
+
+def test_jobs_share_one_fabric_by_what_each_sends(tmp_path: Path) -> None:
+    shift = {"kind": "permutation", "bytes": 8000, "shift": 2}
+    made = direct(tmp_path, optical={"find": True}, workload=shift, jobs=2)
+    assert made.setting is not None
+    for pair, connection in made.setting.plan.connections.items():
+        jobs = {job for job in made.jobs for rank in job.ranks if made.hosts[rank] in (*pair, *connection.there.relays)}
+        assert len(jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"optical": {"find": True, "strides": [1]}}, "optical: give either strides or find"),
+        (
+            {"optical": {"find": True}, "workload": {"kind": "ring_allreduce", "strides": [1], "bytes": 800}},
+            "workload.strides: TopologyFinder joins job1 by rings, so share it out: take [1, 3]",
+        ),
+        (
+            {"optical": {"find": True}, "jobs": [6, 2], "workload": {"kind": "pairwise_alltoall", "bytes": 800}},
+            "optical.find: degree 2 is impossible for 2 servers",
+        ),
+    ],
+)
+def test_what_cannot_be_found_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        direct(tmp_path, **changes)
+    assert told in str(refusal.value)

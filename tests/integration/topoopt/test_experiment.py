@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,10 +17,33 @@ from emul import probe
 ROOT = Path(__file__).parents[3]
 
 
-def test_an_all_to_all_is_relayed_as_predicted_for_two_jobs(tmp_path: Path) -> None:
+def run(tmp_path: Path, spec: Path) -> tuple[dict[str, Any], str]:
+    """Summary and report of a run that went well."""
     for finding in probe():
         if not finding.ok:
             pytest.skip(f"{finding.name}: {finding.detail}")
+    command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", str(spec)]
+    done = subprocess.run(
+        [*command, "--results", str(tmp_path / "results")], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = [path for path in (tmp_path / "results").iterdir() if not path.is_symlink()]
+    return json.loads((folder / "summary.json").read_text()), (folder / "report.html").read_text()
+
+
+def test_topology_finder_joins_those_who_exchange(tmp_path: Path) -> None:
+    summary, page = run(tmp_path, ROOT / "examples" / "topoopt_found.yaml")
+    (policy,) = summary["policies"]
+    assert policy["verified"]
+    # A matching beside the ring: nothing is relayed, where the ring alone would carry every byte twice.
+    assert policy["bandwidth_tax"]["predicted"] == [1.0, 1.0]
+    assert all(1 < counted < 1.5 for counted in policy["bandwidth_tax"]["counted"])
+    assert "what TopologyFinder found" in page
+    assert "h1 (nic1) → h3" in page
+    assert "h5 (nic1) → h7" in page
+
+
+def test_an_all_to_all_is_relayed_as_predicted_for_two_jobs(tmp_path: Path) -> None:
     document = {
         "name": "shards",
         "topology": {"direct_connect": {"hosts": 6, "degree": 1, "rate": "20 Mbit/s"}},
@@ -32,18 +56,12 @@ def test_an_all_to_all_is_relayed_as_predicted_for_two_jobs(tmp_path: Path) -> N
     }
     spec = tmp_path / "spec.yaml"
     spec.write_text(yaml.safe_dump(document))
-    command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", str(spec)]
-    done = subprocess.run(
-        [*command, "--results", str(tmp_path / "results")], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    summary = json.loads((tmp_path / "results" / "shards" / "summary.json").read_text())
+    summary, page = run(tmp_path, spec)
     (policy,) = summary["policies"]
     assert policy["verified"]
     # In one-way rings of three, half of what a rank sends crosses one circuit and half two.
     (predicted,), (counted,) = policy["bandwidth_tax"]["predicted"], policy["bandwidth_tax"]["counted"]
     assert predicted == 1.5
     assert predicted < counted < 1.3 * predicted
-    page = (tmp_path / "results" / "shards" / "report.html").read_text()
     assert "h1 (nic0) → h3 (nic0) → h5" in page
     assert "h2 (nic0) → h4" in page
