@@ -74,7 +74,7 @@ def test_where_cables_end_in_optical_switches_switches_see_what_light_joins(tmp_
             {"jobs": JOBS, "policies": [{"name": "c", "policy": "controller"}]},
             "policies[0].policy: the path service does not look through circuits",
         ),
-        (2, {"jobs": JOBS, "optical": {"strides": [1]}}, "optical.strides: topology leaf-spine-4x4x4-optical is no"),
+        (2, {"jobs": JOBS, "optical": {"strides": [1]}}, "optical: topology leaf-spine-4x4x4-optical is no direct-"),
         (
             0,
             {
