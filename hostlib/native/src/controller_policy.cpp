@@ -13,9 +13,13 @@ using controller::Assignments;
 using controller::PeerPaths;
 using controller::Reason;
 
-constexpr unsigned kPatience = 3;               // bad flowlets in a row: one may have met a burst
-constexpr std::uint64_t kDead = 2;              // timeouts without a flowlet's end between them
-constexpr std::uint64_t kLossSample = 128;      // packets to tell a share of losses by
+constexpr unsigned kPatience = 3;           // bad flowlets in a row: one may have met a burst
+constexpr std::uint64_t kDead = 2;          // timeouts without a flowlet's end between them
+constexpr std::uint64_t kLossSample = 128;  // packets to tell a share of losses by
+// A path may have been judged too early, and a lane that strays crosses what was planned for others. A dead path costs
+// a few timeouts at each try.
+constexpr Nanos kFirstAway = 200 * kMillisecond;
+constexpr Nanos kLongestAway = 10 * kSecond;
 constexpr Nanos kBurst = 4 * kMillisecond;      // of an elephant's rate may leave at once: what a late wake-up missed
 constexpr std::size_t kEthernetBytes = 14 + 4;  // header and FCS
 constexpr std::size_t kPacketBytes = wire::kIpUdpBytes + wire::kBthBytes + wire::kIcrcBytes + kEthernetBytes;
@@ -58,7 +62,9 @@ ControllerPolicy::LaneState& ControllerPolicy::lane_state(PeerName peer, unsigne
 
 bool ControllerPolicy::has_left(PeerName peer, unsigned lane, std::uint64_t serial) const {
   const auto found = peers_.find(peer);
-  return found != peers_.end() && lane < found->second.lanes.size() && found->second.lanes[lane].left_serial == serial;
+  if (found == peers_.end() || lane >= found->second.lanes.size()) return false;
+  const LaneState& state = found->second.lanes[lane];
+  return state.away && state.left_serial == serial;
 }
 
 std::uint16_t ControllerPolicy::port(PeerName peer, unsigned lane) {
@@ -92,16 +98,30 @@ std::optional<std::pair<Reason, double>> ControllerPolicy::fault(const LaneView&
   return std::pair(Reason::kRtt, to_seconds(view.smoothed_rtt));
 }
 
-std::optional<std::uint16_t> ControllerPolicy::after_flowlet(const LaneView& view, Nanos /*now*/) {
+std::optional<std::uint16_t> ControllerPolicy::after_flowlet(const LaneView& view, Nanos now) {
   const PeerPaths* assigned = paths(view.peer);
-  if (assigned == nullptr || view.port != assigned->ports[view.lane % lanes_ % assigned->ports.size()]) {
-    return std::nullopt;
-  }
+  if (assigned == nullptr) return std::nullopt;
+  const std::uint16_t port = assigned->ports[view.lane % lanes_ % assigned->ports.size()];
   LaneState& state = lane_state(view.peer, view.lane);
-  if (state.left_serial == assigned->serial) return std::nullopt;
+  const bool left = state.left_serial == assigned->serial;
+  if (left && state.away) {
+    if (now < state.back_at) return std::nullopt;
+    state = {.left_serial = assigned->serial,
+             .away_for = state.away_for,
+             .packets = view.packets,
+             .retransmits = view.retransmits};
+    return port;
+  }
+  if (view.port != port) return std::nullopt;
   const auto found = fault(view, state);
   if (!found) return std::nullopt;
-  state = {.left_serial = assigned->serial, .packets = view.packets, .retransmits = view.retransmits};
+  const Nanos away_for = left ? std::min(2 * state.away_for, kLongestAway) : kFirstAway;
+  state = {.left_serial = assigned->serial,
+           .away = true,
+           .away_for = away_for,
+           .back_at = now + away_for,
+           .packets = view.packets,
+           .retransmits = view.retransmits};
   ++reverted_;
   if (const std::uint64_t id = elephants_.open(view.peer); id != 0) {
     static_cast<void>(link_.say(controller::Report{

@@ -37,7 +37,7 @@ struct ControllerCounters {
   std::uint64_t stale = 0;      ///< assignments that came too late
   std::uint64_t nonsense = 0;   ///< what made no sense
   std::uint64_t dropped = 0;    ///< times that the queue to the client had no room
-  std::uint64_t reverted = 0;   ///< lanes that left their assigned port by themselves
+  std::uint64_t reverted = 0;   ///< times that a lane left its assigned port by itself
   std::uint64_t unbound = 0;    ///< moves to ports that another program has
   std::size_t elephants = 0;    ///< open now
 };
@@ -54,7 +54,8 @@ class ControllerPolicy final : public PathPolicy {
   /// The assigned port, or the fallback's.
   std::uint16_t port(PeerName peer, unsigned lane) override;
   std::optional<std::uint16_t> alternative(PeerName peer, unsigned lane) override;
-  /// A port of the fallback when the lane does badly on its assigned one: it comes back with the next assignment only.
+  /// A port of the fallback when the lane does badly on its assigned one. It comes back with the next assignment, or
+  /// for another try: after a fifth of a second, then twice as long each time, ten seconds at most.
   std::optional<std::uint16_t> after_flowlet(const LaneView& lane, Nanos now) override;
 
   // -- what the service has said ----------------------------------------------------------------------------------
@@ -91,10 +92,13 @@ class ControllerPolicy final : public PathPolicy {
  private:
   /// A lane that has an assigned port.
   struct LaneState {
-    std::uint64_t left_serial = 0;  ///< of the assignment that it left by itself
-    unsigned bad_flowlets = 0;      ///< in a row
-    std::uint64_t timeouts = 0;     ///< since a flowlet ended without one
-    std::uint64_t packets = 0;      ///< when losses were last weighed
+    std::uint64_t left_serial = 0;  ///< of the assignment that it last left by itself
+    bool away = false;              ///< and has not come back to since
+    Nanos away_for = 0;
+    Nanos back_at = 0;
+    unsigned bad_flowlets = 0;   ///< in a row
+    std::uint64_t timeouts = 0;  ///< since a flowlet ended without one
+    std::uint64_t packets = 0;   ///< when losses were last weighed
     std::uint64_t retransmits = 0;
   };
   struct PeerState {

@@ -101,7 +101,7 @@ TEST_CASE("controller: nothing new, nothing to take") {
 }
 
 TEST_CASE(
-    "controller: a lane whose round trip stays bad, or that is silent or loses much, leaves until the next word") {
+    "controller: a lane whose round trip stays bad, or that is silent or loses much, leaves, and tries again later") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
@@ -111,7 +111,8 @@ TEST_CASE(
   host.until_on(kPorts);
   const LaneView good{
       .peer = kPeer, .lane = 1, .port = kPorts[1], .smoothed_rtt = kFloor / 10, .peer_rtt = kFloor / 10};
-  const auto ask = [&](const LaneView& view) { return host.policy->after_flowlet(view, now()); };
+  Nanos t = now();
+  const auto ask = [&](const LaneView& view) { return host.policy->after_flowlet(view, t); };
   CHECK(!ask(good));
 
   LaneView bad = good;
@@ -159,14 +160,30 @@ TEST_CASE(
   CHECK(report["lane"] == 1);
   CHECK(report["port"] == kPorts[1]);
   CHECK(report["reason"] == reason);
-  // On its own port it stays, however that does.
+  // On its own port it stays, however that does, until it has another try: the next one comes twice as late.
   bad.port = *port;
-  CHECK(!ask(bad));
+  for (int i = 0; i < 7; ++i) {
+    const Nanos away = std::min(10 * kSecond, (Nanos{1} << i) * 200 * kMillisecond);
+    t += away - 1;
+    CHECK(!ask(bad));
+    t += 1;
+    CHECK(ask(bad) == kPorts[1]);
+    CHECK(host.policy->port(kPeer, 1) == kPorts[1]);
+    LaneView again = good;
+    CHECK(!ask(again));
+    again.timeouts = 2;
+    const auto other = ask(again);
+    REQUIRE(other);
+    CHECK(*other != kPorts[1]);
+    bad.port = *other;
+    CHECK(service.hear()["type"] == "report");
+  }
+  CHECK(host.policy->counters().reverted == 8);
   // A word about another peer changes nothing, one about this peer does.
   const int took = host.took;
   service.assign(kOther, kMore);
   host.until([&] { return host.took > took; });
-  CHECK(host.policy->port(kPeer, 1) == *port);
+  CHECK(host.policy->port(kPeer, 1) == bad.port);
   service.assign(kPeer, kPorts, {{"id", id}});
   host.until_on(kPorts);
 }
