@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from hostlib import Connection, Device
+from hostlib import Connection, Device, DeviceError
 from hostlib.device import Backend
 from tests.softroce.interop.conftest import PROPERTY
 from tests.softroce.interop.network import NAMESPACE, PLAIN_ADDRESS, RXE_ADDRESS, Wire, in_namespace
@@ -203,3 +203,21 @@ def test_lanes_change_their_ports_in_the_middle_of_messages(wire: Wire, record_p
         if there == "soft":
             assert seen() == {0xE444, before[1]}
         assert [row["moves"] for row in peer.lanes()] == [0, 0]
+
+
+def test_a_port_that_goes_down_fails_what_is_under_way(wire: Wire, record_property: Record) -> None:
+    record_property(PROPERTY, ("Device: the port goes down", "verbs to soft", "requests fail at once"))
+    with (
+        echo("soft", 1) as peer,
+        connected("verbs", peer.handle) as (device, connection),
+    ):
+        bounce(device, connection, 5000, registered=False)
+        pending = connection.recv(bytearray(100))  # nothing will come for it
+        with wire.down():
+            # Long before the retry time, which is PATIENCE_S, is over; and it says why.
+            with pytest.raises(DeviceError, match="the RDMA port went down"):
+                pending.wait(PATIENCE_S)
+            with pytest.raises(DeviceError, match="the RDMA port went down"):
+                connection.send(b"late").wait(PATIENCE_S)
+    with echo("soft", 1) as peer, connected("verbs", peer.handle) as (device, connection):
+        bounce(device, connection, 5000, registered=False)  # and it comes back
