@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a spec says of optical switches: whether it fits, and the circuits that its jobs get."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from netmodel import (
+    Topology,
+)
+from sdn.topoopt import Demand, data_parallel
+from testbed.demands import bytes_by_pair
+from testbed.errors import Misfit
+from testbed.optical import found, rings
+from testbed.spec.experiment import Experiment
+from testbed.spec.placing import Job
+from testbed.spec.written import Spec
+from testbed.workloads import NcclAllreduce
+from testbed.workloads.ring_allreduce import RingAllreduce
+
+
+def check_optical(spec: Spec, topology: Topology) -> None:
+    """Raises Misfit when what the spec says of optical switches does not fit the topology or the policies."""
+    roles = {switch.role for switch in topology.switches}
+    asked = spec.optical is not None and (spec.optical.find or spec.optical.strides is not None)
+    if "ocs" not in roles:
+        if spec.optical is not None:
+            raise Misfit(f"topology {topology.name} has no optical switches; leave it out", "optical")
+    elif roles == {"ocs"}:
+        if not asked:
+            raise Misfit(
+                f"topology {topology.name} has optical switches only: say under optical what they are set to",
+                *(("topology",) if spec.optical is None else ("optical",)),
+            )
+        _check_direct(spec)
+    else:
+        if asked:
+            raise Misfit(f"topology {topology.name} is no direct-connect fabric; leave out strides and find", "optical")
+        if spec.placement.rule != "vclos":
+            raise Misfit(
+                f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits",
+                "placement",
+            )
+        for index, policy in enumerate(spec.policies):
+            if policy.policy == "controller":
+                raise Misfit("the path service does not look through circuits", "policies", index, "policy")
+
+
+def _check_direct(spec: Spec) -> None:
+    """Raises Misfit for what does not run over circuits between hosts."""
+    if spec.fabric != "mininet":
+        raise Misfit(f"fabric {spec.fabric} has no optical switches; use mininet", "fabric")
+    if isinstance(spec.workload, NcclAllreduce):
+        raise Misfit(f"workload {spec.workload.kind} does not run over relays; take ring_allreduce", "workload", "kind")
+    for index, policy in enumerate(spec.policies):
+        if policy.policy != "ecmp":
+            raise Misfit("on circuits a connection has one way only, so take ecmp", "policies", index, "policy")
+
+
+def laid_out(experiment: Experiment) -> Experiment:
+    """The experiment with the circuits of its jobs. Raises Misfit when these cannot be."""
+    optical = experiment.spec.optical
+    assert optical is not None  # check_optical
+    where = ("optical", "find" if optical.find else "strides")
+    try:
+        if optical.find:
+            degree = min(len(experiment.topology.host(host).nics) for host in experiment.hosts)
+            layouts = tuple(found(_demand(experiment, job), degree) for job in experiment.jobs)
+        else:
+            layouts = tuple(rings(job.size, optical.strides or ()) for job in experiment.jobs)
+        made = replace(experiment, layouts=layouts)
+        for seed in made.seeds:
+            _ = made.at(seed).setting
+    except ValueError as error:
+        raise Misfit(str(error), *where) from error
+    workload = experiment.spec.workload
+    for job, layout in zip(experiment.jobs, layouts, strict=True):
+        strides = sorted(dict(layer)[0] for layer in layout.layers)
+        if optical.find and isinstance(workload, RingAllreduce) and sorted(workload.strides) != strides:
+            raise Misfit(
+                f"TopologyFinder joins {job.name} by rings, so share it out: take {strides}", "workload", "strides"
+            )
+    return made
+
+
+def _demand(experiment: Experiment, job: Job) -> Demand:
+    """What a job sends: an all-reduce by rings is for TopologyFinder to share out, all else goes where it goes."""
+    workload = experiment.spec.workload
+    if isinstance(workload, RingAllreduce):
+        return data_parallel(job.size, workload.bytes)
+    sent = np.zeros((job.size, job.size))
+    schedule = workload.schedule(job.size, experiment.seeds[0])
+    for pair, count in bytes_by_pair(schedule, workload.item_bytes).items():
+        sent[pair] = count
+    return Demand(job.size, (), sent)

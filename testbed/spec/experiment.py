@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checked spec and what follows from it."""
+
+from dataclasses import dataclass, replace
+
+from netmodel import (
+    EcmpHash,
+    Forwarding,
+    Link,
+    PortRef,
+    Topology,
+    forwarding,
+)
+from sdn.isolation.optical_clos import OpticalClos
+from sdn.isolation.virtual_clos import sub_clos
+from sdn.source_routing import SourceRouting, in_order
+from sdn.source_rules import ecmp_hash_of
+from sdn.steering import Steering
+from testbed.optical import Layout, Setting, setting
+from testbed.placement import leaf_of
+from testbed.spec.placing import Job, hosts_of
+from testbed.spec.written import SOFTROCE_PATIENCE, Spec, Timeouts
+from testbed.workloads import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A checked spec and what it stands for."""
+
+    spec: Spec
+    topology: Topology
+    """What switches see that forward by address: where their cables run through optical switches, what light joins."""
+    hosts: tuple[str, ...]
+    """By rank; where every seed draws another placement, those of the first seed, or of the one given to `at`."""
+    seeds: tuple[int, ...]
+    pcap: tuple[PortRef, ...]
+    nic: int
+    """Index of the NIC that carries the traffic, on every host of the placement."""
+    jobs: tuple[Job, ...]
+    local_nic: int | None = None
+    """Index of the NIC that carries instead what goes to hosts whose NIC of that index is on the same switch."""
+    cabled: Topology | None = None
+    """The fabric as cabled, where that is something else."""
+    isolation: OpticalClos | None = None
+    """What placement rule `vclos` has given to each job."""
+    layouts: tuple[Layout, ...] = ()
+    """The circuits between hosts, by job, on a direct-connect fabric."""
+
+    def at(self, seed: int) -> "Experiment":
+        """The same with the placement of that seed."""
+        if not self.spec.placement.redraw:
+            return self
+        return replace(self, hosts=hosts_of(self.spec.placement, self.topology, seed))
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """The spec's, or longer where the fabric is slow."""
+        limits = self.spec.timeouts
+        if self.spec.fabric != "softroce":
+            return limits
+        return Timeouts(**{name: limit * SOFTROCE_PATIENCE for name, limit in limits.model_dump().items()})
+
+    @property
+    def all_hosts(self) -> tuple[str, ...]:
+        """Every host that has a rank with some seed, in the order of first use."""
+        return tuple(dict.fromkeys(host for seed in self.seeds for host in self.at(seed).hosts))
+
+    def job_of(self, rank: int) -> Job:
+        """The job that a rank belongs to."""
+        return next(job for job in self.jobs if rank in job.ranks)
+
+    def transfers(self, seed: int) -> tuple[Transfer, ...]:
+        """What all jobs move, between ranks of the experiment, steps ascending."""
+        moved = [
+            replace(transfer, src=job.first + transfer.src, dst=job.first + transfer.dst)
+            for number, job in enumerate(self.jobs)
+            for transfer in self.spec.workload.of_job(number).schedule(job.size, seed)
+        ]
+        return tuple(sorted(moved, key=lambda transfer: transfer.step))
+
+    def stranded(self, seed: int, dead_links: frozenset[Link] = frozenset()) -> Transfer | None:
+        """The first of the transfers for which there is no way while these links of the topology are dead, if any.
+
+        None on a direct-connect fabric, whose ways are planned before a run.
+        """
+        if self.setting is not None:
+            return None
+        placed, groups = self.at(seed), forwarding(self.topology, dead_links).groups
+        for transfer in placed.transfers(seed):
+            nic = placed.nic_between(transfer.src, transfer.dst)
+            near = PortRef(placed.hosts[transfer.src], nic + 1)
+            address = self.topology.host(placed.hosts[transfer.dst]).nics[nic].address
+            if self.topology.link_at(near) in dead_links or address not in groups[self.topology.peer(near).node]:
+                return transfer
+        return None
+
+    @property
+    def setting(self) -> Setting | None:
+        """Circuits and relays of an optical fabric. Raises ValueError as `testbed.optical.setting` does."""
+        if not self.layouts:
+            return None
+        shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)
+        return setting(self.topology, shards, self.layouts)
+
+    def steering(self, name: str) -> Steering | None:
+        """What switches are told to put above their routes under the policy of that name. Raises ValueError."""
+        policy = next(policy for policy in self.spec.policies if policy.name == name)
+        if policy.policy == "source_routing":
+            return in_order(self.topology) if policy.uplinks is None else SourceRouting(policy.uplinks)
+        if policy.policy == "vclos":
+            if self.isolation is not None:
+                return self.isolation.clos
+            return sub_clos(self.topology, {job.name: [self.hosts[rank] for rank in job.ranks] for job in self.jobs})
+        return None
+
+    def routes(self, name: str) -> Forwarding:
+        """What switches do under the policy of that name while all links live. Raises ValueError."""
+        steering = self.steering(name)
+        return forwarding(self.topology) if steering is None else steering.routes(self.topology)
+
+    @property
+    def ecmp_hash(self) -> EcmpHash:
+        """What the fabric's switches choose by."""
+        return ecmp_hash_of(self.topology, self.spec.pinning)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks take part."""
+        return len(self.hosts)
+
+    def address(self, rank: int, nic: int | None = None) -> str:
+        """The IPv4 address of a rank's NIC, of the one that carries the traffic unless another is named."""
+        return str(self.topology.host(self.hosts[rank]).nics[self.nic if nic is None else nic].address)
+
+    def line_rate_bps(self, rank: int, nic: int | None = None) -> int:
+        """The rate of the link that such a NIC is plugged into."""
+        return self.topology.link_at(PortRef(self.hosts[rank], (self.nic if nic is None else nic) + 1)).rate_bps
+
+    def nic_between(self, rank: int, other: int) -> int:
+        """Index of the NIC, on both hosts, by which two ranks talk."""
+        if self.local_nic is not None and self._switch(rank, self.local_nic) == self._switch(other, self.local_nic):
+            return self.local_nic
+        return self.nic
+
+    def nics_between(self, src: int, dst: int) -> tuple[int, int]:
+        """Indices of the NICs by which data go from one rank to another: the sender's and the receiver's."""
+        if (setting := self.setting) is not None:
+            return setting.nics(self.hosts[src], self.hosts[dst])
+        return (self.nic_between(src, dst),) * 2
+
+    def _switch(self, rank: int, nic: int) -> str:
+        return self.topology.peer(PortRef(self.hosts[rank], nic + 1)).node
+
+
+def leaf_names(experiment: Experiment) -> tuple[str, ...]:
+    """The leaf of every rank."""
+    return tuple(leaf_of(experiment.topology, host) for host in experiment.hosts)
