@@ -170,7 +170,8 @@ def test_a_peer_that_stops_is_given_up_with_nothing_under_way_and_one_that_is_on
     device: Device, start: Callable[[str], Echo]
 ) -> None:
     bystander, victim = start("127.0.0.4"), start("127.0.0.3")
-    assert victim.says(b"hello") and bystander.says(b"hello")
+    assert victim.says(b"hello")
+    assert bystander.says(b"hello")
     time.sleep(0.5)  # for everything to be acknowledged
     victim.process.send_signal(signal.SIGSTOP)
     begin = time.monotonic()
