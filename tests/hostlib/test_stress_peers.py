@@ -172,11 +172,11 @@ def test_a_peer_that_stops_is_given_up_with_nothing_under_way_and_one_that_is_on
     bystander, victim = start("127.0.0.4"), start("127.0.0.3")
     assert victim.says(b"hello")
     assert bystander.says(b"hello")
-    time.sleep(0.5)  # for everything to be acknowledged
-    victim.process.send_signal(signal.SIGSTOP)
-    begin = time.monotonic()
     unmet = [victim.connection.send(bytes(100), tag=7), victim.connection.recv(bytearray(10), tag=7)]
     quiet = [bystander.connection.send(bytes(100), tag=7), bystander.connection.recv(bytearray(10), tag=7)]
+    time.sleep(0.5)  # for the offers to be acknowledged
+    victim.process.send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
     said = [fails(request) for request in unmet]
     took_s = time.monotonic() - begin
     print(f"given up after {took_s / RETRY_TIME_S:.2f} retry times")
