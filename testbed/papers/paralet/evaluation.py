@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed import fluid
+from testbed import fluid, packet
 from testbed.observations import RunRecord
 from testbed.progress import Silent, Steps
 from testbed.results import ideal_of
@@ -39,9 +39,16 @@ class Scheme:
     paced: bool = False
     """Lanes at 1 / m of the line rate at most (section 5.1); otherwise they take what their paths leave."""
 
-    def document(self, number: int) -> dict[str, Any]:
+    fabric: str = "fluid"
+    receiver: str | None = None
+    """On fabric packet; go-back-N unless said."""
+    gap_s: float = 100e-6
+    """On fabric packet: after which a flow counts as another flowlet (LetFlow)."""
+
+    def document(self) -> dict[str, Any]:
         """As a spec has it."""
-        return {"name": f"s{number}", "policy": self.policy, "m": self.m, "paced": self.paced}
+        policy = {"name": "scheme", "policy": self.policy, "m": self.m, "paced": self.paced}
+        return policy if self.receiver is None else {**policy, "receiver": self.receiver}
 
 
 FIGURE_5 = (
@@ -62,6 +69,17 @@ SINCE = (
     Scheme("REPS-like, 32 entropies", "recycled", 32),
     Scheme("ParaLet m = 32, adaptive", "adaptive", 32),
 )
+
+LETFLOW, CONWEAVE, DRILL, DRILL_SR = "LetFlow", "ConWeave", "DRILL", "DRILL, selective repeat"
+PACKETS = (
+    Scheme(ECMP, "ecmp", fabric="packet"),
+    *(Scheme(LETFLOW, "letflow", fabric="packet", gap_s=gap_s) for gap_s in (50e-6, 100e-6, 200e-6)),
+    Scheme(CONWEAVE, "conweave", 32, fabric="packet"),
+    Scheme(DRILL, "drill", fabric="packet"),
+    Scheme(DRILL_SR, "drill", fabric="packet", receiver="selective_repeat"),
+    Scheme(PARALET, "ecmp", 32, fabric="packet"),
+)
+"""What needs packets, and ECMP and ParaLet among them. The paper shows LetFlow with the best of its three gaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +102,13 @@ class Case:
         name = {"ring": "ring", "tree": "DBT"}[self.collective]
         return f"{name}, {self.hosts} hosts" + (f", {self.degraded} slow links" if self.degraded else "")
 
-    def document(self, schemes: Sequence[Scheme], seed: int) -> dict[str, Any]:
+    def document(self, scheme: Scheme, seed: int) -> dict[str, Any]:
         """The spec: what a file would say."""
         spines = self.hosts_per_leaf
         slow = [f"leaf{n}:{self.hosts_per_leaf + n}" for n in range(1, self.degraded + 1)]
         return {
             "name": "paralet-004",
-            "fabric": "fluid",
+            "fabric": scheme.fabric,
             "topology": {
                 "leaf_spine": {
                     "leaves": self.leaves,
@@ -101,7 +119,8 @@ class Case:
             },
             "workload": {"kind": "snapshot", "collective": self.collective, "bytes": MESSAGE_BYTES, "slices": 1},
             "placement": {"rule": "random", "redraw": True},
-            "policies": [scheme.document(number) for number, scheme in enumerate(schemes)],
+            "policies": [scheme.document()],
+            "packet": {"flowlet_gap_s": scheme.gap_s},
             "events": [{"at_s": 0.0, "degrade": port, "part": LEFT} for port in slow],
             "seeds": [seed],
         }
@@ -129,8 +148,9 @@ class Point:
 
 def measure(case: Case, scheme: Scheme, seed: int) -> Point:
     """Run one scheme."""
-    experiment = check(Spec.model_validate(case.document([scheme], seed)))
-    run = fluid.observe(experiment, Silent()).runs[0]
+    experiment = check(Spec.model_validate(case.document(scheme, seed)))
+    observe = packet.observe if scheme.fabric == "packet" else fluid.observe
+    run = observe(experiment, Silent()).runs[0]
     times = [flow.completion_s for flow in run.flows]
     throughput = tuple(_throughput(run))
     return Point(

@@ -7,10 +7,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.papers.paralet import theory
-from testbed.papers.paralet.evaluation import ECMP, PARALET, SPRAYING, Case, Point
+from testbed.papers.paralet.evaluation import CONWEAVE, DRILL, DRILL_SR, ECMP, LETFLOW, PARALET, SPRAYING, Case, Point
 from testbed.report.plots import PALETTE
 
 _SHOWN = {ECMP: PALETTE[5], "ParaLet m = 4": PALETTE[4], PARALET: PALETTE[0], SPRAYING: "#333333"}
+_SHOWN |= {LETFLOW: PALETTE[1], CONWEAVE: PALETTE[3], DRILL_SR: PALETTE[2], DRILL: PALETTE[6]}
 _INK = "#333333"
 
 
@@ -47,6 +48,8 @@ def throughput(points: Sequence[Point]) -> Figure:
                     label=point.scheme.name,
                     baseline=None,
                 )
+        ecmp = next(point for point in points if point.case == case and point.scheme.name == ECMP)
+        axes.set_xlim(0, 1.1e3 * ecmp.throughput[-1][0])  # DRILL with go-back-N would go on
         axes.set_title(str(case))
         axes.set_xlabel("time [ms]")
         axes.set_ylabel("total throughput [Tbit/s]")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from testbed.cli import main
 from testbed.papers.paralet import theory
-from testbed.papers.paralet.evaluation import SMALL, SPRAYING, Scheme, measure
+from testbed.papers.paralet.claims import of_packets
+from testbed.papers.paralet.evaluation import PACKETS, SMALL, SPRAYING, Case, Scheme, measure
 
 
 @given(n_prime=st.floats(0.5, 7))
@@ -48,6 +49,14 @@ def test_more_lanes_are_closer_to_the_ideal_and_none_beats_it() -> None:
     times = [measure(SMALL[0], Scheme("", "ecmp", m), 1) for m in (1, 4, 16)]
     assert times[0].fct_max_s > times[1].fct_max_s > times[2].fct_max_s > times[0].ideal_s
     assert times[0].peak_bps < times[1].peak_bps < times[2].peak_bps <= 128 * 100e9 * (1 + 1e-9)
+
+
+def test_packets_tell_go_back_n_from_selective_repeat() -> None:
+    points = [measure(Case(2, 4, "ring"), scheme, 1) for scheme in PACKETS]
+    ratios = {claim.what: claim.ours for claim in of_packets(points)}
+    assert len(ratios) == 5 * 3 * 2
+    slower = ratios["packets, m = 32 against DRILL: slowest flow, least"]
+    assert slower > ratios["packets, m = 32 against DRILL, selective repeat: slowest flow, least"]
 
 
 def test_the_command_tells_what_agrees_and_what_does_not() -> None:
