@@ -74,7 +74,8 @@ _RANGE = "the paper gives a range over its four scenarios: here the least, respe
 _PACKETS = "packet by packet, 128 hosts: of the ring and the tree the least, respectively the most"
 _BOUNDS = (
     "windows here do not shrink when a receiver refuses what is out of order, as a real NIC's rate would, so go-back-N "
-    "is too slow; selective repeat, which the paper's NICs have not, is what DRILL could be. The paper's lies between"
+    "is too slow; selective repeat, which the paper's NICs have not, is what DRILL could be. The paper's lies between. "
+    "Throughput counts what is sent again"
 )
 _TAIL = "the paper does not say whether FCT is the mean or the slowest flow's; with the slowest its ratios are nearer"
 
