@@ -18,9 +18,6 @@ pytestmark = pytest.mark.timeout(600)
 
 BUILT = Path(__file__).parents[3] / "build/softroce/native/conformance"  # by scripts/test-softroce.sh
 PATIENCE_S = 300
-OVERTAKEN = pytest.mark.xfail(
-    reason="a close on the TCP channel may be read before the completions of what the NIC has received and acknowledged"
-)
 RULES = [
     "connect-8",
     "sizes",
@@ -30,7 +27,8 @@ RULES = [
     "both-ways",
     "group-in-flight",
     "register-many",
-    *(pytest.param(rule, marks=OVERTAKEN) for rule in ("close-send-in-flight", "close-recv-in-flight")),
+    "close-send-in-flight",
+    "close-recv-in-flight",
     "receiver-killed",
 ]
 
