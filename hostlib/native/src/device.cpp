@@ -478,7 +478,7 @@ DeviceCounters Device::collect() const {
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       const Lane& lane = peer->lanes[i];
       QpStatistics qp = backend_->statistics(lane.qp.qpn);
-      qp.counters += lane.former;
+      if (lane.former) qp.counters += *lane.former;
       if (lane.renewal) qp.counters += backend_->statistics(lane.renewal->qp.qpn).counters;
       out.lanes.push_back({.peer = peer->address,
                            .lane = i,

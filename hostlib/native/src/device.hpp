@@ -101,16 +101,16 @@ struct Renewal {
 struct Lane {
   QpIdentity qp;
   std::uint16_t port = 0;
-  unsigned outstanding = 0;  ///< flowlets posted and not finished
-  unsigned unfinished = 0;   ///< the same with offers
+  std::optional<std::uint16_t> moving_to;  ///< takes no flowlet until it is empty and has moved
+  unsigned outstanding = 0;                ///< flowlets posted and not finished
+  unsigned unfinished = 0;                 ///< the same with offers
   std::uint64_t outstanding_bytes = 0;
   std::uint64_t flowlets = 0;
   std::uint64_t moves = 0;
   std::uint64_t timeouts_seen = 0;
-  PathEstimate rested;                     ///< when its last work was finished: holds until it gets more
-  std::optional<std::uint16_t> moving_to;  ///< takes no flowlet until it is empty and has moved
-  std::optional<Renewal> renewal;
-  RcQpCounters former;  ///< of QPs that it had before
+  PathEstimate rested;                   ///< when its last work was finished: holds until it gets more
+  std::unique_ptr<Renewal> renewal;      ///< of few lanes, and an idle lane is to be small: like the next one
+  std::unique_ptr<RcQpCounters> former;  ///< of QPs that it had before
 
   /// The port that it has, or is about to have.
   [[nodiscard]] std::uint16_t heading() const { return renewal && !renewal->taken ? renewal->port : port; }
@@ -134,6 +134,8 @@ struct Peer {
   bool initiator = false;      ///< we connected to it
   bool ready = false;          ///< QPs are connected on both sides
   bool dead = false;           ///< nothing may use it; removed by the next housekeeping
+  bool heard = false;          ///< since the last housekeeping
+  bool offers_urgent = false;  ///< the sender may be waiting for them
   std::unique_ptr<Channel> channel;
   std::uint32_t path_mtu = 0;
   std::uint16_t max_ip_id = kSoftMaxIpId;  ///< of its packets
@@ -143,7 +145,6 @@ struct Peer {
   unsigned small_left = 0;          ///< messages until another lane is looked for
   Nanos small_rtt = 0;              ///< when it was chosen
   OfferBatch* gathering = nullptr;  ///< offers not sent yet: they go together
-  bool offers_urgent = false;       ///< the sender may be waiting for them
   Nanos offers_since = 0;
   std::vector<std::unique_ptr<OfferBatch>> batches;
   std::vector<OfferBatch*> spare_batches;
@@ -153,7 +154,6 @@ struct Peer {
   std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for `ready`
   std::size_t connections = 0;
   Nanos idle_since = 0;
-  bool heard = false;  ///< since the last housekeeping
   Nanos quiet_since = 0;
 
   [[nodiscard]] PeerName name() const { return {address, udp_port}; }

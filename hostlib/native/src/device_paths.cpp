@@ -55,7 +55,7 @@ bool Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) {
   try {
     const QpIdentity qp = backend_->create_qp();
     qp_owners_.emplace(qp.qpn, QpOwner{&peer, index});
-    peer.lanes[index].renewal = Renewal{.qp = qp, .port = port};
+    peer.lanes[index].renewal = std::make_unique<Renewal>(Renewal{.qp = qp, .port = port});
     return true;
   } catch (const DeviceError&) {
     return false;
@@ -144,7 +144,8 @@ void Device::advance_renewal(Peer& peer, unsigned index) {
     send_frame(peer, handshake::QpDrained{static_cast<std::uint16_t>(index)});
   }
   if (!renewal.drained || !renewal.peer_drained) return;
-  lane.former += backend_->statistics(renewal.qp.qpn).counters;
+  if (!lane.former) lane.former = std::make_unique<RcQpCounters>();
+  *lane.former += backend_->statistics(renewal.qp.qpn).counters;
   drop_qp(renewal.qp.qpn);
   const std::optional<handshake::NewQp> next = renewal.next;
   lane.renewal.reset();

@@ -20,7 +20,10 @@ from testbed.observations import Observations
 from tests.softroce.interop.conftest import PROPERTY
 
 ROOT = Path(__file__).parents[3]
-SPEC = ROOT / "experiments" / "softroce.yaml"
+SPECS = {
+    "ring all-reduce, ECMP and pinned paths over 2 uplinks": ROOT / "experiments" / "softroce.yaml",
+    "ring all-reduce over the NCCL plugin, ECMP and pinned paths": Path(__file__).with_name("nccl.yaml"),
+}
 LIMIT_S = 1400  # it takes two minutes on an idle machine; the emulated one gets what others leave
 
 pytestmark = [
@@ -29,14 +32,26 @@ pytestmark = [
 ]
 
 
-def test_a_ring_over_verbs_on_rxe(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
-    record_property(PROPERTY, ("ring all-reduce, ECMP and pinned paths over 2 uplinks", "verbs to verbs", "MTU 1024"))
+@pytest.mark.parametrize("what", SPECS)
+def test_a_ring_over_verbs_on_rxe(tmp_path: Path, record_property: Callable[[str, object], None], what: str) -> None:
+    record_property(PROPERTY, (what, "verbs to verbs", "MTU 1024"))
+    specification = SPECS[what]
     out = tmp_path / "observations.json"
-    argv = [sys.executable, "-m", "testbed.runner", "--spec", SPEC, "--out", out, "--log-dir", tmp_path / "logs"]
+    argv = [
+        sys.executable,
+        "-m",
+        "testbed.runner",
+        "--spec",
+        specification,
+        "--out",
+        out,
+        "--log-dir",
+        tmp_path / "logs",
+    ]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
     logs = "".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in (tmp_path / "logs").glob("agent-*.log"))
     assert done.returncode == 0, done.stderr + logs
-    experiment, observations = spec.load(SPEC), Observations.load(out)
+    experiment, observations = spec.load(specification), Observations.load(out)
     results = metrics.by_policy(experiment, observations)
     assert {result.name for result in results} == {policy.name for policy in experiment.spec.policies}
     assert all(result.verified for result in results)
