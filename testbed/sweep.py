@@ -180,11 +180,10 @@ def _dask(address: str) -> AbstractContextManager[object]:
         client = Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"no Dask scheduler answers at {address}") from error
-    with ExitStack() as stack:
-        stack.callback(client.close)
-        stack.enter_context(parallel_config(backend="dask"))
-        return stack.pop_all()
-    raise AssertionError("unreachable")
+    context = ExitStack()
+    context.callback(client.close)
+    context.enter_context(parallel_config(backend="dask"))
+    return context
 
 
 def _load(folder: Path, point: Point) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 
 import csv
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -94,7 +93,7 @@ def sweep(
         )
         listing.add_row(said, row.policy, *numbers)
     console().print(listing)
-    print(f"Every point: {folder / 'sweep.csv'}", file=sys.stdout)
+    click.echo(f"Every point: {folder / 'sweep.csv'}")
 
 
 def _values(setting: str) -> tuple[str, list[Any]]:
