@@ -52,6 +52,8 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
     words = words[1:] if words[0] == "sudo" else words
     match Path(words[0]).name, words[1:]:
         case "paralet", arguments:
+            for word in arguments:
+                assert not word.startswith(("experiments/", "examples/")) or (ROOT / word).is_file()
             if arguments[0] == "sweep":  # of nothing that an earlier one has left
                 arguments += ["--results", str(tmp_path)]
             if arguments[0] in HARMLESS or arguments[-1] == "--help":
