@@ -135,7 +135,10 @@ def forwarded(topology: Topology, held: dict[str, Program], flow: Flow) -> list[
         assert len(steers) <= 1
         if not steers and entry.port in program.closed:
             return None
-        target = (steers[0] if steers else program.routes[flow.dst]).target
+        route = steers[0] if steers else program.routes.get(flow.dst)
+        if route is None:
+            return None
+        target = route.target
         if isinstance(target, ViaGroup):
             group = program.groups[target.group_id]
             out = group.ports[int(OvsHash().select(flow.fields(), group.hash_seed, len(group.ports))[0])]

@@ -173,7 +173,7 @@ def test_placed_jobs_reach_all_of_their_own_on_links_of_their_own(
             if src_job != dst_job:
                 assert way is None
                 continue
-            assert way == path_of(topology, flow(topology, src, dst), OvsHash(), routes=routes)
+            assert way == list(path_of(topology, flow(topology, src, dst), OvsHash(), routes=routes))
             for port in way[1:-1]:
                 users[port].add(src_job)
     assert all(len(jobs_there) == 1 for jobs_there in users.values())
