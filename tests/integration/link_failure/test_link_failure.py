@@ -34,6 +34,7 @@ def uplink(leaf: str, spine: str) -> Link:
 
 def check_paths(fabric: MininetFabric, dead: frozenset[Link]) -> set[PortRef]:
     """Send one datagram per flow between all hosts; each must take the path predicted without `dead`. Ports used."""
+    fabric.ovs.appctl("revalidator/wait")  # what the datapath remembers of earlier routes is put right a moment later
     routes = forwarding(TOPOLOGY, dead)
     names = [host.name for host in TOPOLOGY.hosts]
     receivers = {name: receiver(fabric, name) for name in names}
