@@ -43,6 +43,8 @@ const char* kind_name(Completion::Kind kind) {
       return "write_imm";
     case Completion::Kind::kQpFailed:
       return "qp_failed";
+    case Completion::Kind::kAskedAgain:
+      return "asked_again";
   }
   return "unknown";
 }
