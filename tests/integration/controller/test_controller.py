@@ -65,7 +65,7 @@ def test_twenty_restarts_lose_nothing(tmp_path: Path) -> None:
     (events,) = ran["events"]
     (clients,) = ran["clients"]
     assert len(events) >= 5  # twenty where processes start within a second
-    assert clients["connections"] > 16  # somebody came back; how often all of them can is the machine's affair
+    assert clients["connections"] >= 16 * 3
     assert clients["nonsense"] == 0
 
 
