@@ -12,6 +12,7 @@ from netmodel.topology import (
     Switch,
     Topology,
     TopologyError,
+    check_links,
     derived_hash_seed,
     derived_mac,
 )
@@ -47,8 +48,8 @@ def leaf_spine(
     switch ocs<k>, k = (n + m) mod `optical_switches` + 1 with n and m from 0, so that the ports of each switch are
     spread over all (OCS-vClos). What is joined is then a matter of circuits: `netmodel.lit`.
 
-    Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, or any value
-    that `Topology` refuses.
+    Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, more than a million links,
+    or any value that `Topology` refuses.
     """
     counts = {
         "leaves": (leaves, _LEAVES_MAX),
@@ -68,6 +69,7 @@ def leaf_spine(
     for what, rate in (("host_rate_bps", host_rate_bps), ("fabric_rate_bps", fabric_rate_bps)):
         if rate is not None and rate <= 0:
             raise TopologyError(f"{what} is {rate}, but a rate must be at least 1 bit/s", (what.removesuffix("_bps"),))
+    check_links(leaves * (hosts_per_leaf + spines * parallel_links * (2 if optical_switches else 1)))
     fabric_rate = host_rate_bps if fabric_rate_bps is None else fabric_rate_bps
 
     hosts: list[Host] = []

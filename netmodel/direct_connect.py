@@ -11,6 +11,7 @@ from netmodel.topology import (
     Switch,
     Topology,
     TopologyError,
+    check_links,
     derived_hash_seed,
     derived_mac,
 )
@@ -40,8 +41,8 @@ def direct_connect(
     are the switch flip<j+1>, in which host i is on port i, the first bank on port n + i and the second on port 2n + i,
     with n hosts. `panel_of` tells which panel serves a NIC.
 
-    Raises TopologyError (a ValueError) for fewer than two hosts, an impossible degree, or any value that `Topology`
-    refuses.
+    Raises TopologyError (a ValueError) for fewer than two hosts, an impossible degree, more than a million links, or
+    any value that `Topology` refuses.
     """
     most = _LOOK_AHEAD_HOSTS_MAX if look_ahead else _HOSTS_MAX
     for what, count, least, largest in (("hosts", hosts, 2, most), ("degree", degree, 1, min(_DEGREE_MAX, hosts - 1))):
@@ -50,6 +51,7 @@ def direct_connect(
             raise TopologyError(f"{what} is {count}, but must lie in {least}..{largest}{why}", (what,))
     if rate_bps <= 0:
         raise TopologyError(f"rate is {rate_bps} bit/s, but must be at least 1", ("rate",))
+    check_links(hosts * degree * (3 if look_ahead else 1))
     machines = []
     for i in range(hosts):
         addresses = [IPv4Address(_FIRST_ADDRESS + (j << 16) + (i // 254 << 8) + i % 254 + 1) for j in range(degree)]

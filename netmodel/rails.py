@@ -18,6 +18,7 @@ from netmodel.topology import (
     Switch,
     Topology,
     TopologyError,
+    check_links,
     derived_hash_seed,
     derived_mac,
 )
@@ -50,7 +51,7 @@ def rail_optimised(
     (`rail_rate_bps` unless given). Bisection is full when spines * fabric_rate_bps is a leaf's hosts * rail_rate_bps.
 
     Raises TopologyError (a ValueError) for counts or rates below one, domains that leaves_per_rail does not divide,
-    more than 128 GPUs in a domain, or any value that `Topology` refuses.
+    more than 128 GPUs in a domain, more than a million links, or any value that `Topology` refuses.
     """
     _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, spines, 1, leaves_per_rail, fabric_rate_bps)
     return _rails(
@@ -121,6 +122,7 @@ def _check(
     for what, rate in rates.items():
         if rate is not None and rate <= 0:
             raise TopologyError(f"{what}_bps is {rate}, but a rate must be at least 1 bit/s", (what,))
+    check_links(gpus_per_domain * (2 * domains + leaves_per_rail * spines))
 
 
 def _rails(

@@ -25,6 +25,9 @@ MTU_BYTES_MAX = 65535
 RATE_BPS_MAX = 10**15
 """Largest link rate accepted (1 Pbit/s): beyond it, a unit has been mistaken."""
 
+LINKS_MAX = 1_000_000
+"""Most links that builders make: beyond it, numbers have been mistaken, and memory ends."""
+
 _U64_MAX = 2**64 - 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
@@ -207,6 +210,12 @@ def derived_hash_seed(dpid: int) -> int:
 def derived_mac(address: IPv4Address) -> str:
     """The usual MAC of the NIC with `address`: locally administered (02:..), its last four bytes the address."""
     return "02:00:" + ":".join(f"{byte:02x}" for byte in address.packed)
+
+
+def check_links(count: int) -> None:
+    """Raises TopologyError for more links than a builder makes, which would take all memory and never end."""
+    if count > LINKS_MAX:
+        raise TopologyError(f"these numbers make {count:,} links, and {LINKS_MAX:,} are the most; take smaller ones")
 
 
 def _check_name(name: str, kind: str, where: tuple[str | int, ...]) -> None:

@@ -7,7 +7,7 @@ refuse unknown keys (`extra="forbid"`); such errors then suggest the key that wa
 are discriminated.
 
 YAML itself is narrowed a little: a key may not occur twice, a value may not contain itself, nesting ends at 100 levels,
-and aliases may not blow a file up to more than a million values.
+a number at 100 characters, a file at 64 MiB, and aliases may not blow a file up to more than a million values.
 """
 
 import difflib
@@ -28,6 +28,8 @@ Location: TypeAlias = tuple[str | int, ...]
 
 _MAX_VALUES = 1_000_000
 _MAX_DEPTH = 100
+_MAX_BYTES = 64 << 20
+_MAX_NUMBER = 100  # characters; Python reads hexadecimal numbers that it then refuses to write, even in an error
 _SHOWN = 60  # characters of an offending value that an error repeats
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
@@ -57,7 +59,11 @@ def load_yaml(path: str | PathLike[str], model: type[_Model]) -> _Model:
     """
     file = str(path)
     try:
-        text = FilePath(path).read_text(encoding="utf-8")
+        with FilePath(path).open("rb") as source:
+            raw = source.read(_MAX_BYTES + 1)  # not all of a file that has no end
+        if len(raw) > _MAX_BYTES:
+            raise SpecError(file, None, "", f"is larger than {_MAX_BYTES >> 20} MiB")
+        text = raw.decode()
     except OSError as error:
         raise SpecError(file, None, "", f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -133,6 +139,7 @@ class _Shape:
             first_line: dict[tuple[str, str], int] = {}
             for key, value in node.value:
                 if isinstance(key, yaml.ScalarNode):
+                    self._check_number(key, at)
                     if (key.tag, key.value) in first_line:
                         raise SpecError(
                             self._file,
@@ -144,11 +151,18 @@ class _Shape:
                 size += self.check(value, (*at, str(key.value)))
         elif isinstance(node, yaml.SequenceNode):
             size += sum(self.check(item, (*at, i)) for i, item in enumerate(node.value))
+        else:
+            self._check_number(node, at)
         if size > _MAX_VALUES:
             raise SpecError(self._file, _line(node), _field(at), f"stands for more than {_MAX_VALUES} values")
         self._open.remove(id(node))
         self._sizes[id(node)] = size
         return size
+
+    def _check_number(self, node: yaml.Node, at: Location) -> None:
+        if node.tag == "tag:yaml.org,2002:int" and len(node.value) > _MAX_NUMBER:
+            what = f"a number has {_MAX_NUMBER} characters at most; write a smaller one"
+            raise SpecError(self._file, _line(node), _field(at), what)
 
 
 def _told(error: pydantic.ValidationError, root: yaml.Node, model: type[pydantic.BaseModel], file: str) -> SpecError:

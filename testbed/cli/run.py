@@ -11,6 +11,7 @@ import click
 import emul
 from emul import guest, rxe, sandbox
 from testbed import progress, results, spec
+from testbed.cli.options import seeds_and_policies
 from testbed.errors import InputError, TestbedError
 from testbed.spec import Experiment, FabricName
 
@@ -29,8 +30,7 @@ _OWN_STATUS = (1, 2)
     show_default=True,
     help="Folder that gets a folder NAME with the results, and the link `latest` to it.",
 )
-@click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Run N seeds instead of the spec's.")
-@click.option("--policy", "policies", metavar="NAME", multiple=True, help="Run only this policy; may be repeated.")
+@seeds_and_policies
 @click.option(
     "--fabric",
     type=click.Choice(["mininet", "fluid", "packet", "softroce"]),

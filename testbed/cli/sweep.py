@@ -11,6 +11,7 @@ import click
 import yaml
 
 from testbed import spec
+from testbed.cli.options import seeds_and_policies
 from testbed.errors import InputError
 from testbed.spec import FabricName
 
@@ -27,8 +28,7 @@ from testbed.spec import FabricName
     help="Values for a key of the spec, such as workload.bytes=1048576,4194304 or policies.NAME.m=1,4; repeatable: "
     "every combination is run.",
 )
-@click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Run N seeds instead of the spec's.")
-@click.option("--policy", "policies", metavar="NAME", multiple=True, help="Run only this policy; may be repeated.")
+@seeds_and_policies
 @click.option("--fabric", type=click.Choice(spec.MODELS), help="Run on this fabric instead of the spec's.")
 @click.option(
     "--results",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from netmodel import (
     PortRef,
+    Topology,
     forwarding,
     lit,
     load_topology,
@@ -22,6 +23,7 @@ def check(spec: Spec) -> Experiment:
     """What `spec` stands for. Raises Misfit, or SpecError for a topology file."""
     topology = load_topology(spec.topology.file) if isinstance(spec.topology, TopologyFile) else spec.topology.topology
     seeds = tuple(range(1, spec.seeds + 1)) if isinstance(spec.seeds, int) else tuple(spec.seeds)
+    _check_cabled(topology)
     check_optical(spec, topology)
     isolation = None
     if spec.placement.rule == "vclos":
@@ -83,6 +85,16 @@ def check(spec: Spec) -> Experiment:
             "path_mtu",
         )
     return experiment
+
+
+def _check_cabled(topology: Topology) -> None:
+    """Raises Misfit for a NIC without a cable: placement, capture and counters all look at its switch port."""
+    for host in topology.hosts:
+        for index in range(len(host.nics)):
+            try:
+                topology.link_at(PortRef(host.name, index + 1))
+            except KeyError as error:
+                raise Misfit(f"{error.args[0]}; add one, or leave out the NIC", "topology") from None
 
 
 def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:

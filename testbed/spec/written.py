@@ -65,11 +65,15 @@ SOFTROCE_PATIENCE = 10.0
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
+SEEDS_MAX = 100_000
+"""Most seeds of a spec, each of which is a run of every policy."""
+
+
 JobName = Annotated[str, Field(pattern=_NAME, max_length=40)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class TopologyFile(_Section):
@@ -280,8 +284,8 @@ class Spec(_Section):
             if name in names[:index]:
                 raise Misfit(f"another policy is called {name!r} already", "policies", index, "name")
         seeds = [self.seeds] if isinstance(self.seeds, int) else self.seeds
-        if isinstance(self.seeds, int) and self.seeds < 1:
-            raise Misfit("give the number of seeds, one or more, or list them", "seeds")
+        if isinstance(self.seeds, int) and not 1 <= self.seeds <= SEEDS_MAX:
+            raise Misfit(f"give the number of seeds, 1 to {SEEDS_MAX}, or list them", "seeds")
         if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
             raise Misfit("a list of seeds needs distinct numbers, none below zero", "seeds")
         return self

@@ -1,13 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
 import pickle
+from collections.abc import Callable
 from ipaddress import IPv4Address
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netmodel import Host, Nic, PortRef, Switch, Topology, TopologyError, derived_hash_seed, derived_mac, leaf_spine
+from netmodel import (
+    Host,
+    Nic,
+    PortRef,
+    Switch,
+    Topology,
+    TopologyError,
+    derived_hash_seed,
+    derived_mac,
+    direct_connect,
+    leaf_spine,
+    rail_only,
+    rail_optimised,
+)
 from tests.netmodel.sample import host, link, switch
 
 H1, H2 = host("h1", "10.0.0.1"), host("h2", "10.0.0.2")
@@ -68,6 +82,22 @@ def test_a_leaf_spine_out_of_range_is_refused_by_argument(arguments: dict[str, i
     with pytest.raises(TopologyError, match=next(iter(arguments))) as refusal:
         leaf_spine(**{**good, **arguments})
     assert refusal.value.where == (where,)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: leaf_spine(60_000, 60_000, 1, 1, parallel_links=60_000),
+        lambda: leaf_spine(800, 800, 1, 1, optical_switches=1),
+        lambda: rail_optimised(32_768, 128, 1, 1, 1),
+        lambda: rail_only(2, 128, 1, 1, spines=10_000, leaves_per_rail=2),
+        lambda: direct_connect(50_000, 255, 1),
+        lambda: direct_connect(20_000, 20, 1, look_ahead=True),
+    ],
+)
+def test_numbers_that_would_take_all_memory_are_refused(make: Callable[[], Topology]) -> None:
+    with pytest.raises(TopologyError, match="links, and 1,000,000 are the most; take smaller ones"):
+        make()
 
 
 def changed(**changes: object) -> Topology:

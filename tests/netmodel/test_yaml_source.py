@@ -115,6 +115,9 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
         ("size: 5", "---\nsize: 5", "s.yaml:9: not valid YAML: expected a single document"),
         ("size: 5", "size: 2001-13-45", "s.yaml: not valid YAML: month must be in 1..12"),
         ("size: 5", "size: \x07", "s.yaml: not valid YAML"),
+        ("size: 5", f"size: 0x{'f' * 5000}", "s.yaml:9: size: a number has 100 characters at most"),
+        ("size: 5", f"? 0x{'f' * 5000}\n: 5", "s.yaml:9: a number has 100 characters at most"),
+        ("size: 5", f"size: {'7' * 5000}", "s.yaml:9: size: a number has 100 characters at most"),
         ("size: 5", "? [a]\n: 5", "s.yaml:9: not valid YAML"),
     ],
 )
@@ -169,6 +172,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, make: object, what: str) -> 
     assert refusal.value.line is None
 
 
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(SpecError, match="/dev/zero: is larger than 64 MiB"):
+        load_yaml("/dev/zero", Spec)
+
+
 def test_an_error_keeps_its_parts_also_across_processes() -> None:
     with pytest.raises(SpecError) as refusal:
         parse_yaml(GOOD.replace("lanes: 4", "lanes: 0"), Spec, file="s.yaml")
@@ -195,9 +203,7 @@ def outcome(text: str) -> SpecError | None:
     return None
 
 
-@pytest.mark.parametrize(
-    "value", ["!!int ''", "!!int x", "!!bool x", "!!float x", "!!timestamp x", "!!binary é", "1" * 5000]
-)
+@pytest.mark.parametrize("value", ["!!int ''", "!!int x", "!!bool x", "!!float x", "!!timestamp x", "!!binary é"])
 def test_values_that_do_not_suit_their_tag_are_refused(value: str) -> None:
     assert "not valid YAML" in error(GOOD.replace("size: 5", f"size: {value}"))
 

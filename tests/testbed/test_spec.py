@@ -15,6 +15,12 @@ from tests.testbed.experiments import SMALL, experiment, write_spec
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = SMALL["topology"]["leaf_spine"]
+UNCABLED = {
+    "name": "pair",
+    "hosts": [{"name": f"h{n}", "nics": [{"address": f"10.0.0.{n}"}]} for n in (1, 2)],
+    "switches": [{"name": "leaf1", "role": "leaf"}],
+    "links": [{"a": "h1:1", "b": "leaf1:1", "rate": "1G"}],
+}
 
 
 def test_a_spec_says_who_runs_where(tmp_path: Path) -> None:
@@ -110,6 +116,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade goes with part"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "host_rate": 0}}}, "topology.leaf_spine.host_rate: rate 0 must lie"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "spines": 0}}}, "topology.leaf_spine"),
+    ({"topology": UNCABLED}, "topology: no link of topology 'pair' is plugged into port h2:1; add one"),
     ({"topology": {"file": "none.yaml"}}, "none.yaml: cannot be read"),
     ({"topology": {"file": "none.yaml", "rate": 3}}, "topology.rate: unknown key"),
     ({"placement": {"hosts": ["h1", "h9"]}}, r"placement.hosts\[1\]: topology .* has no host 'h9'"),
@@ -163,6 +170,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"policies": [{"name": "a", "policy": "ecmp"}] * 2}, r"policies\[1\].name: another policy is called 'a'"),
     ({"policies": [{"name": "a", "policy": "ecmp", "m": 0}]}, r"policies\[0\].m: "),
     ({"seeds": 0}, "seeds: "),
+    ({"seeds": 10**12}, "seeds: give the number of seeds, 1 to 100000, or list them"),
     ({"seeds": []}, "seeds: "),
     ({"seeds": [1, 1]}, "seeds: "),
     ({"seeds": [-1]}, "seeds: "),
@@ -172,6 +180,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"path_mtu": 9000}, "path_mtu: must be 256, 512, 1024, 2048 or 4096, not 9000"),
     ({"timeouts": {"run_s": 0}}, "timeouts.run_s: "),
+    ({"timeouts": {"run_s": float("inf")}}, "timeouts.run_s: must be a finite number, not inf"),
+    ({"events": [{"at_s": float("inf"), "cut": "leaf1:3"}]}, r"events\[0\].at_s: must be a finite number, not inf"),
     ({"workload": {"kind": "gossip", "bytes": 8}}, "workload.kind: must be one of"),
     ({"workload": {"kind": "ring_allreduce", "bytes": 81}}, "workload.bytes: 81 bytes are not a whole number of int64"),
     ({"workload": {"kind": "ring_allreduce", "bytes": 8}}, "workload.bytes: 8 bytes are less than one element"),
