@@ -98,9 +98,8 @@ def _checked(document: dict[str, Any], parameters: Mapping[str, Any]) -> Experim
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InputError(
-            f"{said}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
-        ) from error
+        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+        raise InputError(f"{said}: {where + ': ' if where else ''}{what}") from error
     except Misfit as misfit:
         raise InputError(f"{said}: {misfit}") from misfit
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from testbed.cli.fabric import fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
-from testbed.cli.options import topology_file
 from testbed.errors import InputError, TestbedError
 
 DEFAULT_PORT = 4792
@@ -45,7 +45,7 @@ def _json(command: _Command) -> _Command:
 @controller.command(
     epilog="Example: paralet controller run --topology fabric.yaml --listen 10.0.0.1:4792 --token-file token"
 )
-@topology_file("It must be a two-level leaf-spine.")
+@topology_option("It must be a two-level leaf-spine.")
 @click.option(
     "--listen",
     metavar="ADDR:PORT",
@@ -55,14 +55,7 @@ def _json(command: _Command) -> _Command:
 )
 @_token_file
 @click.option("--planner", type=click.Choice(PLANNERS), default="optimal", show_default=True, help="What plans paths.")
-@click.option(
-    "--hash",
-    "hash_name",
-    type=click.Choice(["ovs", "linux", "crc16", "crc32", "xor", "rules"]),
-    default="ovs",
-    show_default=True,
-    help="How switches choose among equal paths; rules: by bits of source ports, as sdn.app --pinning rules.",
-)
+@hash_option
 @click.option("--foresight", is_flag=True, help="Learn what repeats, and give paths before they are asked for.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
 @click.option(
@@ -74,7 +67,7 @@ def run(
     listen: str,
     token_file: Path,
     planner: str,
-    hash_name: str,
+    hash_name: str | None,
     foresight: bool,
     rates: bool,
     event_log: Path | None,
@@ -88,11 +81,9 @@ def run(
     from sdn.path_service.controller import Options
     from sdn.path_service.run import Place, serve
     from sdn.path_service.token import TokenError, make_token, read_token
-    from sdn.source_rules import SourcePortRules
-    from testbed.cli.predict import HASHES, topology_of
 
     address, port = _address(listen)
-    topology = topology_of(topology_file)
+    topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
     try:
         if not token_file.exists():
             make_token(token_file)
@@ -111,10 +102,13 @@ def run(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     options = Options(planner, foresight, rates)
     try:
-        ecmp_hash = SourcePortRules.of(topology) if hash_name == "rules" else HASHES[hash_name]()
         serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=event_log, ready=ready)
-    except (AdminError, OSError) as error:
+    except AdminError as error:
         raise TestbedError(str(error)) from error
+    except OSError as error:
+        if error.filename is not None:
+            raise InputError(f"{error.filename} cannot be written: {error.strerror}") from error
+        raise TestbedError(f"--listen {listen}: {error.strerror}") from error
     except ValueError as error:  # no two-level leaf-spine
         raise InputError(str(error)) from error
 

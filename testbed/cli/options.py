@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands have."""
+"""Options that several commands have: what makes less of a spec."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -10,18 +9,6 @@ import click
 from testbed.spec import SEEDS_MAX
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def topology_file(also: str = "") -> Callable[[_Command], _Command]:
-    """--topology FILE, as `topology_file`; `also` is what its help says besides."""
-    return click.option(
-        "--topology",
-        "topology_file",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        required=True,
-        help=f"A topology, or an experiment spec that has one. {also}".rstrip(),
-    )
 
 
 def seeds_and_policies(command: _Command) -> _Command:

@@ -2,41 +2,16 @@
 """`paralet predict`: the path of a flow, or the ports that take a path. Needs neither root nor a fabric."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from pydantic import ConfigDict, RootModel
 
-from netmodel import (
-    CrcHash,
-    EcmpHash,
-    Flow,
-    LinuxL4Hash,
-    NoRouteError,
-    OvsHash,
-    PortRef,
-    Topology,
-    XorHash,
-    load_topology,
-    load_yaml,
-    path_of,
-    paths_of_ports,
-)
+from netmodel import ENTROPY_PORTS, EcmpHash, Flow, NoRouteError, PortRef, Topology, path_of, paths_of_ports
 from netmodel import Path as FabricPath
-from testbed import spec
-from testbed.cli.options import topology_file
+from testbed.cli.fabric import fabric_of, hash_option, topology_option
 from testbed.errors import InputError
-
-HASHES: dict[str, Callable[[], EcmpHash]] = {
-    "ovs": OvsHash,
-    "linux": LinuxL4Hash,
-    "crc16": lambda: CrcHash("crc16"),
-    "crc32": lambda: CrcHash("crc32"),
-    "xor": XorHash,
-}
 
 _SHOWN_PORTS = 8
 
@@ -48,19 +23,12 @@ _SHOWN_PORTS = 8
 @click.argument("src")
 @click.argument("dst")
 @click.argument("port", type=click.IntRange(0, 65535), required=False)
-@topology_file()
+@topology_option()
 @click.option("--via", metavar="SWITCH", help="List the UDP source ports whose path crosses this switch.")
-@click.option(
-    "--hash",
-    "hash_name",
-    type=click.Choice(list(HASHES)),
-    default="ovs",
-    show_default=True,
-    help="How switches choose among equal paths.",
-)
+@hash_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every port.")
 def predict(
-    src: str, dst: str, port: int | None, topology_file: Path, via: str | None, hash_name: str, as_json: bool
+    src: str, dst: str, port: int | None, topology_file: Path, via: str | None, hash_name: str | None, as_json: bool
 ) -> None:
     """The path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.
 
@@ -68,13 +36,12 @@ def predict(
     """
     if port is not None and via is not None:
         raise click.UsageError("give either PORT or --via, not both")
-    topology = topology_of(topology_file)
+    topology, hash_name, ecmp_hash = fabric_of(topology_file, hash_name)
     for name in (src, dst):
         if not topology.has_host(name):
             raise InputError(f"topology {topology.name} has no host {name!r}")
     if src == dst:
         raise InputError(f"{src} is both source and destination: no link is crossed")
-    ecmp_hash = HASHES[hash_name]()
     try:
         answer = _one(topology, src, dst, port, ecmp_hash) if port is not None else _all(topology, src, dst, ecmp_hash)
     except NoRouteError as error:
@@ -82,18 +49,6 @@ def predict(
     if via is not None:
         answer = _crossing(topology, answer, via)
     click.echo(json.dumps({"src": src, "dst": dst, "hash": hash_name, "paths": answer}) if as_json else _text(answer))
-
-
-def topology_of(file: Path) -> Topology:
-    """The topology in `file`, which holds just that or an experiment spec. Raises SpecError."""
-    document = load_yaml(file, _Document).root
-    return spec.load(file).topology if "topology" in document else load_topology(file)
-
-
-class _Document(RootModel[dict[str, Any]]):
-    """Any mapping: enough to see what kind of file it is."""
-
-    model_config = ConfigDict(frozen=True)
 
 
 def _one(topology: Topology, src: str, dst: str, port: int, ecmp_hash: EcmpHash) -> list[dict[str, Any]]:
@@ -104,9 +59,8 @@ def _one(topology: Topology, src: str, dst: str, port: int, ecmp_hash: EcmpHash)
 
 def _all(topology: Topology, src: str, dst: str, ecmp_hash: EcmpHash) -> list[dict[str, Any]]:
     paths, index = paths_of_ports(topology, src, dst, ecmp_hash)
-    first = 0xC000
     return [
-        _described(topology, path, (np.flatnonzero(index == number) + first).tolist())
+        _described(topology, path, (np.flatnonzero(index == number) + ENTROPY_PORTS.start).tolist())
         for number, path in enumerate(paths)
     ]
 

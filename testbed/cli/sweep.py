@@ -66,7 +66,13 @@ def sweep(
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
     if experiment.spec.fabric not in spec.MODELS:
         raise InputError(f"a sweep runs on a model, not on {experiment.spec.fabric}; try --fabric fluid")
-    asked = sweeps.points(experiment, dict(_values(setting) for setting in settings))
+    values: dict[str, list[Any]] = {}
+    for setting in settings:
+        key, chosen = _values(setting)
+        if key in values:
+            raise InputError(f"--set {setting}: {key} has values already; give them all at once")
+        values[key] = chosen
+    asked = sweeps.points(experiment, values)
     folder = results_dir / f"{experiment.spec.name}-sweep"
     results = sweeps.sweep(asked, folder / "points", jobs=jobs, scheduler=scheduler)
     _write_table(folder / "sweep.csv", results)
@@ -101,8 +107,9 @@ def _values(setting: str) -> tuple[str, list[Any]]:
     key, equals, text = setting.partition("=")
     try:
         values = yaml.safe_load(f"[{text}]")
-    except yaml.YAMLError as error:
-        raise InputError(f"--set {setting}: the values are no YAML") from error
+        json.dumps(values)
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"--set {setting}: the values are no YAML that a spec can hold") from error
     if not key or not equals or not values:
         raise InputError(f"--set {setting}: write it like workload.bytes=1048576,4194304")
     return key, values

@@ -39,7 +39,9 @@ def check(spec: Spec) -> Experiment:
         seeds=seeds,
         pcap=tuple(port_named(text, topology, "pcap", index) for index, text in enumerate(spec.pcap)),
         nic=nic_index(spec.nic, topology, hosts, "nic"),
-        jobs=jobs_of(job_sizes(spec), len(hosts)),
+        jobs=jobs_of(
+            job_sizes(spec), len(hosts), ("jobs",) if spec.workload.job_sizes is None else ("workload", "models")
+        ),
         local_nic=None if spec.local_nic is None else nic_index(spec.local_nic, topology, hosts, "local_nic"),
         cabled=cabled,
         isolation=isolation,

@@ -38,8 +38,13 @@ def job_sizes(spec: Spec) -> int | list[int] | dict[str, int]:
     return sizes
 
 
-def jobs_of(jobs: int | list[int] | dict[str, int], ranks: int) -> tuple[Job, ...]:
-    """The ranks of each job: a number of jobs parts them evenly, otherwise the sizes are given."""
+def jobs_of(
+    jobs: int | list[int] | dict[str, int], ranks: int, where: tuple[str | int, ...] = ("jobs",)
+) -> tuple[Job, ...]:
+    """The ranks of each job: a number of jobs parts them evenly, otherwise the sizes are given.
+
+    Raises Misfit, at `where` in the spec, for sizes that do not add up.
+    """
     if isinstance(jobs, int):
         if not 1 <= jobs <= ranks // 2:
             raise Misfit(f"{jobs} jobs of two ranks or more do not fit {ranks} ranks", "jobs")
@@ -48,7 +53,7 @@ def jobs_of(jobs: int | list[int] | dict[str, int], ranks: int) -> tuple[Job, ..
     else:
         named = jobs if isinstance(jobs, dict) else {f"job{n}": size for n, size in enumerate(jobs, start=1)}
         if not named or min(named.values()) < 2 or sum(named.values()) != ranks:
-            raise Misfit(f"the sizes of the jobs must be 2 or more and add up to the {ranks} ranks placed", "jobs")
+            raise Misfit(f"the sizes of the jobs must be 2 or more and add up to the {ranks} ranks placed", *where)
         bounds = [0, *accumulate(named.values())]
         names = list(named)
     return tuple(Job(name, first, stop - first) for name, (first, stop) in zip(names, pairwise(bounds), strict=True))
@@ -93,7 +98,7 @@ def nic_index(nic: str, topology: Topology, hosts: tuple[str, ...], key: str) ->
     for host in hosts:
         names = [candidate.name for candidate in topology.host(host).nics]
         if nic not in names:
-            raise Misfit(f"host {host} has no device {nic!r}; it has {', '.join(names)}", key)
+            raise Misfit(f"host {host} has no device {nic!r}; let {key} be one that it has: {', '.join(names)}", key)
         indices.add(names.index(nic))
     if len(indices) > 1:
         raise Misfit(f"{nic} is not at the same place on every host", key)

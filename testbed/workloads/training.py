@@ -48,9 +48,9 @@ class TrainedModel(BaseModel):
     tensor: int | None = Field(default=None, ge=1)
     pipeline: int | None = Field(default=None, ge=1)
     zero: Literal[0, 1, 2, 3] = 0
-    microbatches: int = Field(default=8, ge=1)
+    microbatches: int = Field(default=8, ge=1, le=4096)
     microbatch: int = Field(default=1, ge=1)
-    compute_s: float | None = Field(default=None, ge=0)
+    compute_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     part_bytes: int | None = Field(default=None, ge=8)
     activation_bytes: int | None = Field(default=None, ge=8)
 
@@ -96,8 +96,8 @@ class Training(Workload):
         if not isinstance(values, dict) or "bytes" in values:
             return values
         try:
-            models = [TrainedModel.model_validate(model) for model in values.get("models", [])]
-        except ValueError:  # told where the field itself is read
+            models = [TrainedModel.model_validate(model) for model in values["models"]]
+        except (KeyError, TypeError, ValueError):  # told where the field itself is read
             models = []
         return {**values, "bytes": max((_part_bytes(model) for model in models), default=8)}
 

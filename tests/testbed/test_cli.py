@@ -171,6 +171,14 @@ def test_run_refuses_a_folder_it_cannot_make(tmp_path: Path, ready_machine: None
     assert_refused(paralet("run", write_spec(tmp_path), "--results", tmp_path / "file" / "x"), "cannot write results")
 
 
+@pytest.mark.parametrize("taken", ["small/spec.yaml", "small/summary.json", "latest"])
+def test_a_folder_in_the_place_of_a_result_is_one_sentence(tmp_path: Path, taken: str) -> None:
+    (tmp_path / taken).mkdir(parents=True)
+    done = paralet("run", write_spec(tmp_path), "--fabric", "fluid", "--results", tmp_path)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"paralet: {tmp_path / taken} cannot be used: Is a directory"
+
+
 @pytest.mark.parametrize(("status", "expected"), [(1, 1), (2, 2)])
 def test_the_runner_has_told_its_own_errors(tmp_path: Path, sandboxed: list[int], status: int, expected: int) -> None:
     sandboxed[0] = status
@@ -281,7 +289,7 @@ def fabric_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("hash_name", ["ovs", "linux", "crc16", "crc32", "xor"])
+@pytest.mark.parametrize("hash_name", ["ovs", "linux", "crc16", "crc32", "xor", "rules"])
 def test_predictions_of_flows_and_of_ports_agree(fabric_file: Path, hash_name: str) -> None:
     options = ("--topology", fabric_file, "--hash", hash_name, "--json")
     every = json.loads(paralet("predict", "h1", "h3", *options).stdout)["paths"]
@@ -296,6 +304,17 @@ def test_predict_takes_a_spec_and_a_switch(tmp_path: Path) -> None:
     done = paralet("predict", "h1", "h3", "--via", "spine2", "--topology", write_spec(tmp_path))
     assert done.exit_code == 0
     assert done.stdout.startswith("h1:1 -> leaf1:4 -> spine2:2 -> leaf2:1 -> h3  ")
+
+
+def test_predict_goes_by_the_rules_of_a_spec_that_pins_by_rules(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, pinning="rules")
+    said = [
+        json.loads(paralet("predict", "h1", "h3", "--topology", spec, "--json", *options).stdout)
+        for options in ((), ("--hash", "rules"), ("--hash", "ovs"))
+    ]
+    assert said[0] == said[1]
+    assert said[0]["paths"] != said[2]["paths"]
+    assert [answer["hash"] for answer in said] == ["rules", "rules", "ovs"]
 
 
 @pytest.mark.parametrize(

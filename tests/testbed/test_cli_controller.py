@@ -93,6 +93,7 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> No
     token.chmod(0o644)
     three = tmp_path / "rails.yaml"
     three.write_text("name: pair\nhosts: [{name: h1, nics: [{address: 10.0.0.1}]}]\nswitches: []\nlinks: []\n")
+    good = ("run", "--topology", topology, "--token-file", tmp_path / "new")
     for arguments, status, sentence in (
         (("status", "--token-file", tmp_path / "none"), 2, "there is no token file"),
         (("status", "--token-file", token), 2, f"may be read or written by others: chmod 600 {token}"),
@@ -103,6 +104,8 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> No
         (("run", "--topology", three, "--token-file", tmp_path / "new"), 2, "not a two-level leaf-spine"),
         (("run", "--topology", topology, "--token-file", tmp_path / "no" / "token"), 2, "cannot be made"),
         (("run", "--topology", topology), 2, "Missing option '--token-file'"),
+        ((*good, "--event-log", tmp_path / "no" / "log"), 2, f"{tmp_path}/no/log cannot be written: No such file"),
+        ((*good, "--listen", "192.0.2.99:0"), 1, "--listen 192.0.2.99:0: "),
     ):
         done = paralet(*arguments)
         assert (done.exit_code, done.stdout) == (status, ""), arguments

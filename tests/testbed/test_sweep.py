@@ -127,6 +127,12 @@ def test_the_command_writes_a_table(tmp_path: Path) -> None:
         (["--set", "policies.lanes.m"], "write it like"),
         (["--set", "policies.lanes.m="], "write it like"),
         (["--set", "workload.bytes=1,]"], "the values are no YAML"),
+        (["--set", "workload.bytes=2024-99-99"], "the values are no YAML"),
+        (["--set", "workload.bytes=2024-01-01"], "the values are no YAML"),
+        (["--set", f"workload.bytes=0x{'f' * 5000}"], "the values are no YAML"),
+        (["--set", "workload.bytes=&a [*a]"], "the values are no YAML"),
+        (["--set", "workload.bytes=80", "--set", "workload.bytes=160"], "workload.bytes has values already"),
+        (["--set", "workload.byte=80"], "byte: unknown key"),
         (["--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"], "give one of them"),
     ],
 )

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fabric that a command is told of: the file with its topology, and how its switches choose among equal paths."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import ConfigDict, RootModel
+
+from netmodel import CrcHash, EcmpHash, LinuxL4Hash, OvsHash, Topology, XorHash, load_topology, load_yaml
+from sdn.source_rules import SourcePortRules
+from testbed import spec
+from testbed.errors import InputError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_HASHES: dict[str, Callable[[Topology], EcmpHash]] = {
+    "ovs": lambda _: OvsHash(),
+    "linux": lambda _: LinuxL4Hash(),
+    "crc16": lambda _: CrcHash("crc16"),
+    "crc32": lambda _: CrcHash("crc32"),
+    "xor": lambda _: XorHash(),
+    "rules": SourcePortRules.of,
+}
+
+
+def topology_option(also: str = "") -> Callable[[_Command], _Command]:
+    """--topology FILE, as `topology_file`; `also` is what its help says besides."""
+    return click.option(
+        "--topology",
+        "topology_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        required=True,
+        help=f"A topology, or an experiment spec that has one. {also}".rstrip(),
+    )
+
+
+def hash_option(command: _Command) -> _Command:
+    """--hash, as `hash_name`; None where it is left out."""
+    return click.option(
+        "--hash",
+        "hash_name",
+        type=click.Choice(list(_HASHES)),
+        help="How switches choose among equal paths; rules: by bits of source ports. Unless given it is ovs, or rules "
+        "where FILE is a spec that says so.",
+    )(command)
+
+
+def fabric_of(file: Path, hash_name: str | None) -> tuple[Topology, str, EcmpHash]:
+    """The topology in `file`, which holds just that or a spec, and its switches' hash with its name.
+
+    Raises SpecError, and InputError where rules do not do for the topology.
+    """
+    topology, usual = _read(file)
+    name = usual if hash_name is None else hash_name
+    try:
+        return topology, name, _HASHES[name](topology)
+    except ValueError as error:
+        raise InputError(f"--hash {name}: {error}") from error
+
+
+def _read(file: Path) -> tuple[Topology, str]:
+    """The topology, and the hash of a fabric that runs it."""
+    if "topology" not in load_yaml(file, _Document).root:
+        return load_topology(file), "ovs"
+    experiment = spec.load(file)
+    return experiment.topology, "rules" if experiment.spec.pinning == "rules" else "ovs"
+
+
+class _Document(RootModel[dict[str, Any]]):
+    """Any mapping: enough to see what kind of file it is."""
+
+    model_config = ConfigDict(frozen=True)
