@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ways in which a command can end badly. Each error is one sentence, meant to be read by a person."""
+"""The ways in which a command can end badly. Each error is one sentence, meant to be read by a person."""
 
 
 class TestbedError(Exception):
@@ -13,6 +13,12 @@ class InputError(TestbedError):
 
     The command exits with status 2 and nothing has been started.
     """
+
+
+def sentence_of(error: OSError) -> str:
+    """What nobody foresees of the system: a full disk, a folder where a file should be."""
+    file, reason = error.filename2 or error.filename, error.strerror or str(error)
+    return f"{file} cannot be used: {reason}" if file else reason
 
 
 class Misfit(ValueError):

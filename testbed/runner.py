@@ -31,7 +31,7 @@ from sdn.steering import Steering
 from testbed import messages
 from testbed.agents import AGENT_ARGV, Agents, R
 from testbed.demands import bytes_by_pair
-from testbed.errors import InputError, TestbedError
+from testbed.errors import InputError, TestbedError, sentence_of
 from testbed.fabric import Counters, Fabric
 from testbed.observations import (
     HappenedEvent,
@@ -416,6 +416,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except TestbedError as error:
         print(f"paralet: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"paralet: {sentence_of(error)}", file=sys.stderr)
         return 1
     return 0
 

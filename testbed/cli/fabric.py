@@ -15,7 +15,7 @@ from testbed.errors import InputError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_HASHES: dict[str, Callable[[Topology], EcmpHash]] = {
+HASHES: dict[str, Callable[[Topology], EcmpHash]] = {
     "ovs": lambda _: OvsHash(),
     "linux": lambda _: LinuxL4Hash(),
     "crc16": lambda _: CrcHash("crc16"),
@@ -42,7 +42,7 @@ def hash_option(command: _Command) -> _Command:
     return click.option(
         "--hash",
         "hash_name",
-        type=click.Choice(list(_HASHES)),
+        type=click.Choice(list(HASHES)),
         help="How switches choose among equal paths; rules: by bits of source ports. Unless given it is ovs, or rules "
         "where FILE is a spec that says so.",
     )(command)
@@ -56,7 +56,7 @@ def fabric_of(file: Path, hash_name: str | None) -> tuple[Topology, str, EcmpHas
     topology, usual = _read(file)
     name = usual if hash_name is None else hash_name
     try:
-        return topology, name, _HASHES[name](topology)
+        return topology, name, HASHES[name](topology)
     except ValueError as error:
         raise InputError(f"--hash {name}: {error}") from error
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from netmodel import SpecError
-from testbed.errors import InputError, TestbedError
+from testbed.errors import InputError, TestbedError, sentence_of
 
 
 class OneSentenceGroup(click.Group):
@@ -36,8 +36,8 @@ class OneSentenceGroup(click.Group):
             _end(str(error), 2)
         except TestbedError as error:
             _end(str(error), 1)
-        except OSError as error:  # what no command foresees: a full disk, a folder where a file should be
-            _end(f"{error.filename2 or error.filename or 'a file'} cannot be used: {error.strerror or error}", 1)
+        except OSError as error:
+            _end(sentence_of(error), 1)
         except (click.Abort, KeyboardInterrupt):
             _end("interrupted", 130)
         sys.exit(status if isinstance(status, int) else 0)

@@ -11,13 +11,13 @@ import pytest
 
 from netmodel import Link, PortRef
 from sdn.source_routing import in_order
-from testbed import messages
+from testbed import messages, runner
 from testbed.agents import AgentError, Agents
 from testbed.errors import TestbedError
-from testbed.observations import RunRecord
+from testbed.observations import Observations, RunRecord
 from testbed.progress import Steps
 from testbed.runner import Runner
-from tests.testbed.experiments import experiment, on_loopback
+from tests.testbed.experiments import experiment, on_loopback, write_spec
 from tests.testbed.fake_fabric import FakeFabric
 
 TCP_AGENT = [sys.executable, "-m", "tests.testbed.tcp_transport"]
@@ -158,6 +158,15 @@ def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
         with pytest.raises(AgentError, match="close came before prepare"):
             agents.hear(messages.Closed, 10.0)
     assert "Traceback" in (tmp_path / "logs" / f"agent-{made.hosts[0]}.log").read_text()
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "run_in_sandbox", lambda *_: Observations(runs=[]))
+    arguments = ["--spec", str(write_spec(tmp_path)), "--out", str(tmp_path), "--log-dir", str(tmp_path)]
+    assert runner.main(arguments) == 1
+    assert capsys.readouterr().err == f"paralet: {tmp_path} cannot be used: Is a directory\n"
 
 
 def test_nothing_runs_on_after_a_failed_start(tmp_path: Path) -> None:
