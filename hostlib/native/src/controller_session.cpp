@@ -111,17 +111,19 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
                           if (a.id && elephant->second.announce.peer.address != a.peer.address) {
                             return nonsense({.what = "an assignment whose peer is not its elephant's", .peer = a.peer});
                           }
-                          if (!a.id && !given_.contains(a.peer) && given_.size() == kMaxPeers) {
+                          if (!a.id && !now_.peers.contains(a.peer) && now_.peers.size() >= kMaxPeers) {
                             return nonsense({.what = "assignments for more than 65536 peers", .peer = {}});
                           }
                           assign(a);
                           return Verdict::kGoOn;
                         },
                         [&](const Refusal& r) {
+                          if (r.code == "busy") {
+                            again_at_ = std::min(again_at_, now + kBusyDelay);
+                            return Verdict::kGoOn;
+                          }
                           complaint_ = "it says " + r.code + ": " + r.text;
-                          if (r.code != "busy") return Verdict::kDrop;
-                          again_at_ = std::min(again_at_, now + kBusyDelay);
-                          return Verdict::kGoOn;
+                          return Verdict::kDrop;
                         },
                         [&](const Ignored&) { return Verdict::kGoOn; },
                         [&](const Nonsense& n) { return nonsense(n); },

@@ -11,6 +11,7 @@
 // floor, and below that only loss counts (Reno).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -35,7 +36,9 @@ class DelayControl {
   static constexpr double kMinWindow = 0.05;
 
   explicit DelayControl(const DelayControlOptions& options)
-      : options_(options), size_{.window = options.initial_window}, before_timeout_(size_), random_(options.seed) {}
+      : options_(options), size_{.window = options.initial_window}, before_timeout_(size_), random_(options.seed) {
+    options_.target_queue = std::max<Nanos>(1, options.target_queue);  // it divides
+  }
 
   /// Packets acknowledged. `rtt` is 0 when this acknowledgement carries no valid sample; `base_rtt` is the smallest
   /// known round trip to the peer; `limited` tells whether the window, and nothing else, held the sender back.

@@ -27,7 +27,8 @@ class Pacer {
   }
   [[nodiscard]] Nanos ready_at() const {
     if (unlimited() || tokens_ > 0) return last_;
-    return last_ + static_cast<Nanos>((-tokens_ + 1) / rate_);
+    const double wait = (-tokens_ + 1) / rate_;
+    return wait < static_cast<double>(kNever - last_) / 2 ? last_ + static_cast<Nanos>(wait) : kNever;
   }
 
  private:

@@ -239,6 +239,21 @@ TEST_CASE("nonsense puts its peer on ECMP, and what is hopeless ends the connect
   CHECK(talk.session.take_complaint() == "it sent a line that is no JSON object");
 }
 
+TEST_CASE("a service cannot name peers without end, not even to give them nothing") {
+  Talk talk;
+  talk.welcome();
+  const auto assign = [&talk](std::uint32_t peer) {
+    const PeerName name(0x0B000000 + peer);
+    return talk.session.on_line(talk.assignment(name, {}).dump(), talk.now, talk.out);
+  };
+  for (std::uint32_t peer = 0; peer < 65536; ++peer) REQUIRE(assign(peer) == Verdict::kGoOn);
+  CHECK(talk.session.counters().nonsense == 0);
+  CHECK(assign(65536) == Verdict::kGoOn);
+  CHECK(talk.session.take_complaint() == "it sent assignments for more than 65536 peers");
+  talk.update();
+  CHECK(talk.table->peers.size() == 65536);
+}
+
 TEST_CASE("an assignment before the welcome is hopeless") {
   Talk talk;
   talk.session.on_connected(talk.out);
@@ -305,6 +320,7 @@ TEST_CASE("a busy service is asked again for what it did not answer, another ref
   talk.assign(kPeer, kPorts, 1);
   talk.said();
   CHECK(talk.hear({{"type", "error"}, {"code", "busy"}, {"text", "later"}}) == Verdict::kGoOn);
+  CHECK(talk.session.take_complaint().empty());  // it was understood
   talk.session.on_time(talk.session.deadline() - 1, talk.out);
   CHECK(talk.said().empty());
   talk.session.on_time(talk.session.deadline(), talk.out);

@@ -134,6 +134,20 @@ Outcome simulate(const Bottleneck& link, Nanos duration = 8 * kSecond) {
   return simulation.run(duration);
 }
 
+TEST_CASE("with no queue to aim at the window stays a number") {
+  DelayControlOptions options;
+  options.target_queue = 0;
+  options.initial_window = 0.5;
+  DelayControl control(options);
+  constexpr Nanos kRtt = 100 * kMicrosecond;
+  control.on_loss(0);
+  for (Nanos t = kRtt; t < 100 * kRtt; t += kRtt) {
+    control.on_ack(t, 1, kRtt, kRtt, true);
+    REQUIRE(control.window() >= DelayControl::kMinWindow);
+    REQUIRE(control.pacing_interval() >= 0);
+  }
+}
+
 TEST_CASE("a bottleneck is filled by one flow and by many, from 10 Mbit/s to 1 Gbit/s, at several round trips") {
   for (const double rate : {10e6, 100e6, 1000e6}) {
     for (const Nanos base_rtt : {50 * kMicrosecond, 1 * kMillisecond, 10 * kMillisecond}) {

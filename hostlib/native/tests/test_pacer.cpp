@@ -18,6 +18,14 @@ TEST_CASE("rate 0 never holds back") {
   }
 }
 
+TEST_CASE("a rate that a lifetime does not pay for is never ready, and no time in the past") {
+  Pacer pacer(1e-12, 1);
+  REQUIRE(pacer.ready(kSecond));
+  pacer.spend(kPacket);
+  CHECK_FALSE(pacer.ready(2 * kSecond));
+  CHECK(pacer.ready_at() == kNever);
+}
+
 TEST_CASE("the rate is kept to a packet over a long time, asked as soon as it is ready") {
   Pacer pacer(kRate, 4 * kPacket);
   Nanos now = kSecond;  // clocks do not start at zero
