@@ -104,7 +104,8 @@ class Backend {
   }
   /// Highest IPv4 identification of the packets that leave: peers that cannot see it must know.
   [[nodiscard]] virtual std::uint16_t max_ip_id() const { return kSoftMaxIpId; }
-  /// False when the source port cannot be had (another program holds it); the QP stays unconnected.
+  /// False when the source port cannot be had (another program holds it); the QP stays unconnected. Throws DeviceError
+  /// when no port can be had.
   virtual bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) = 0;
   /// Changes the source port. False when it cannot be had; the old one stays.
   virtual bool set_port(std::uint32_t qpn, std::uint16_t source_port) = 0;

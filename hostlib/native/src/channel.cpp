@@ -65,6 +65,7 @@ void Channel::send(const handshake::Frame& frame) {
   const auto bytes = handshake::encode(frame);
   out_.insert(out_.end(), bytes.begin(), bytes.end());
   if (!connecting_) flush();
+  if (out_.size() > kMaxUnsent) close("the peer does not read what it is told");
 }
 
 void Channel::on_writable() {

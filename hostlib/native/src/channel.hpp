@@ -30,6 +30,8 @@ class Channel {
   std::vector<handshake::Frame> on_readable();
 
  private:
+  static constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  ///< bytes that a peer may leave unread
+
   void flush();
   void close(const std::string& reason);
   void configure(Nanos dead_after);

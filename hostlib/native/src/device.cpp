@@ -2,6 +2,7 @@
 #include "device.hpp"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -86,6 +87,15 @@ std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
   return open_verbs(out);
 }
 
+std::atomic<unsigned> forks{0};  // that made this process, since the first device
+
+unsigned count_forks() {
+  static const int registered =
+      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+  return forks.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 const char* to_string(BackendKind kind) { return kind == BackendKind::kSoft ? "soft" : "verbs"; }
@@ -100,6 +110,7 @@ Device::Device(const DeviceOptions& options) : Device(options, make_backend(opti
 
 Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
     : options_(options),
+      forks_(count_forks()),
       backend_(std::move(backend)),
       udp_port_(backend_->udp_port()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
@@ -158,6 +169,12 @@ class Device::Turn {
 
 void Device::close(Nanos linger) {
   if (closed_.exchange(true)) return;
+  if (inherited()) {                      // the parent goes on with all of it; here only descriptors are closed
+    new std::thread(std::move(thread_));  // NOLINT(cppcoreguidelines-owning-memory): there is none to be joined
+    static_cast<void>(backend_.release());
+    static_cast<void>(policy_.release());
+    return;
+  }
   if (controller_ != nullptr) controller_->stop();
   execute([this] {
     settle(now());  // peers must not wait for what we have taken
@@ -189,6 +206,8 @@ void Device::close(Nanos linger) {
   }
   completion_signal().notify();
 }
+
+bool Device::inherited() const { return forks.load(std::memory_order_relaxed) != forks_; }
 
 // -- turns -------------------------------------------------------------------------------------------------------
 
@@ -259,6 +278,7 @@ void Device::start_submitted() {
 
 /// Runs `task` with the turn.
 void Device::execute(const std::function<void()>& task) {
+  if (inherited()) throw DeviceError("the device is the parent process's: a forked child opens its own");
   const Turn turn(*this);
   if (!backend_) throw DeviceError("the device is closed");
   start_submitted();  // what a caller submitted before its task comes before it
@@ -266,6 +286,7 @@ void Device::execute(const std::function<void()>& task) {
 }
 
 void Device::poll(Nanos t) {
+  if (inherited()) return;
   polled_at_.store(t, std::memory_order_relaxed);
   if (waiting_.load(std::memory_order_relaxed) > 0) {
     std::this_thread::yield();
@@ -380,7 +401,8 @@ void Device::run() {
 
 void Device::housekeeping(Nanos t) {
   bool busy = false;
-  for (const auto& peer : peers_) {
+  for (std::size_t p = 0; p < peers_.size(); ++p) {  // one that fails may bring another
+    Peer* const peer = peers_[p].get();
     if (peer->dead) continue;
     bool any_silent = false;
     bool working = false;
@@ -404,6 +426,7 @@ void Device::housekeeping(Nanos t) {
       if (peer->ready && awaits(*peer)) ping(*peer);
     }
   }
+  if (std::exchange(listening_paused_, false) && listen_socket_.valid()) watch(listen_socket_.get(), false);
   std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
   if (controller_ != nullptr) tell_controller(t);
   reap_peers(t);

@@ -179,7 +179,8 @@ class Device {
   ~Device();
   /// Closes every connection, waiting for peers up to `linger`, then stops. Requests still pending fail.
   void close(Nanos linger = 2 * kSecond);
-  [[nodiscard]] bool closed() const { return closed_.load(); }
+  /// Also in a forked child, which has neither the device's thread nor a share in its QPs: there it does nothing.
+  [[nodiscard]] bool closed() const { return closed_.load() || inherited(); }
 
   std::shared_ptr<Listener> listen();
   /// Closes the listener; accepted connections stay.
@@ -240,6 +241,7 @@ class Device {
 
   // device.cpp: turns and the thread
   class Turn;
+  [[nodiscard]] bool inherited() const;
   void poll(Nanos now);
   void run();
   bool step(Nanos now);
@@ -305,6 +307,7 @@ class Device {
 
   // device_control.cpp: peers and connections
   void watch(int fd, bool write);
+  bool ignore(int fd);
   void send_frame(Peer& peer, const handshake::Frame& frame);
   void on_listen_readable();
   void on_channel_event(int fd, std::uint32_t events);
@@ -331,6 +334,7 @@ class Device {
   void abandon(Connection& connection, Failure failure, const std::string& error);
 
   DeviceOptions options_;
+  unsigned forks_;  ///< of the process when it was opened
   std::unique_ptr<Backend> backend_;
   std::uint32_t path_mtu_ = 0;
   std::uint16_t udp_port_ = 0;
@@ -363,6 +367,7 @@ class Device {
   std::vector<Incoming> incoming_;  ///< oldest first
   FileDescriptor listen_socket_;
   std::uint16_t listen_port_ = 0;
+  bool listening_paused_ = false;  ///< the process may open no more descriptors
   std::uint32_t next_id_ = 1;
   std::vector<std::byte> receive_buffers_;
   std::vector<std::uint32_t> retired_;  ///< rkeys deregistered while receives into them were open

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <stdexcept>
 
 #include "device.hpp"
@@ -40,6 +41,12 @@ void Device::watch(int fd, bool write) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
+bool Device::ignore(int fd) {
+  epoll_event event{};
+  event.data.fd = fd;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0;
+}
+
 void Device::send_frame(Peer& peer, const handshake::Frame& frame) {
   peer.channel->send(frame);
   watch(peer.channel->fd(), peer.channel->wants_write());
@@ -51,7 +58,12 @@ void Device::on_listen_readable() {
     socklen_t length = sizeof from;
     FileDescriptor fd(
         ::accept4(listen_socket_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid()) return;
+    if (!fd.valid()) {
+      // Nobody leaves the queue, so the socket stays readable and would keep the thread awake: housekeeping looks
+      // again.
+      if (errno == EMFILE || errno == ENFILE) listening_paused_ = ignore(listen_socket_.get());
+      return;
+    }
     // The oldest has had the most time to say who it is: strangers that stay silent keep nobody out.
     if (incoming_.size() >= kMaxIncoming) incoming_.erase(incoming_.begin());
     auto channel = std::make_unique<Channel>(std::move(fd), options_.retry_time);
@@ -214,7 +226,8 @@ void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
 /// The peer behind a handle, new or known.
 Peer& Device::open_peer(const handshake::Handle& target) {
   for (const auto& peer : peers_) {
-    if (peer->dead || peer->device != target.device) continue;
+    // The address too: a peer says itself what its GUID is.
+    if (peer->dead || peer->device != target.device || peer->address != target.address) continue;
     // A peer that the other side opened serves as well, unless it has fewer lanes than we want, or is our own
     // accepting half (a device may connect to itself).
     const bool serves = peer->lanes.size() >= options_.policy.lanes && target.device != guid_;

@@ -29,6 +29,8 @@ enum class Type : std::uint8_t {
   kQpDrained,
 };
 
+bool printable(char c) { return c >= ' ' && c <= '~'; }
+
 class Writer {
  public:
   explicit Writer(std::vector<std::byte>& out) : out_(out) {}
@@ -49,7 +51,7 @@ class Writer {
   void text(const std::string& s) {
     const std::size_t n = std::min(s.size(), kMaxReasonBytes);
     u16(static_cast<std::uint16_t>(n));
-    bytes(std::as_bytes(std::span(s.data(), n)));
+    for (const char c : s.substr(0, n)) u8(static_cast<std::uint8_t>(printable(c) ? c : '?'));
   }
 
  private:
@@ -83,7 +85,9 @@ class Reader {
     const std::size_t n = u16();
     if (n > kMaxReasonBytes) ok_ = false;
     const std::byte* p = ok_ ? take(n) : nullptr;
-    return p == nullptr ? std::string() : std::string(reinterpret_cast<const char*>(p), n);
+    std::string out(reinterpret_cast<const char*>(p), p == nullptr ? 0 : n);
+    if (!std::ranges::all_of(out, printable)) ok_ = false;  // it goes into logs and exceptions as it is
+    return out;
   }
   /// Everything read was there, and nothing is left.
   [[nodiscard]] bool complete() const { return ok_ && in_.empty(); }

@@ -165,6 +165,10 @@ class RcQp {
   void on_request(const wire::Packet& packet);
   /// Whether the sender waits for the acknowledgement that is due, or something went wrong: it should not coalesce.
   [[nodiscard]] bool acknowledgement_urgent() const { return nak_due_ || ack_urgent_; }
+  /// The receive buffer of a SEND that is under way, nullptr when none is: whoever destroys the QP posts it again.
+  [[nodiscard]] const ReceiveBuffer* held_buffer() const {
+    return in_message_ && !message_is_write_ ? &send_buffer_ : nullptr;
+  }
   /// Whether packets were taken that no acknowledgement has told of yet.
   [[nodiscard]] bool has_news() const { return unacknowledged_ > 0; }
   /// The acknowledgement that is due, if any; acknowledgements coalesce until taken.

@@ -81,7 +81,7 @@ QpIdentity SoftBackend::create_qp() {
 
 bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
   Qp& qp = *qps_.at(qpn);
-  if (!set_port(qpn, source_port)) return false;
+  if (!bind_port(qp, source_port)) return false;
   qp.remote = remote;
   qp.base_rtt = &base_rtts_.try_emplace(remote.address, kNever).first->second;
   const RcQpOptions options{
@@ -98,7 +98,14 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
 }
 
 bool SoftBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
-  Qp& qp = *qps_.at(qpn);
+  try {
+    return bind_port(*qps_.at(qpn), source_port);
+  } catch (const DeviceError&) {
+    return false;
+  }
+}
+
+bool SoftBackend::bind_port(Qp& qp, std::uint16_t source_port) {
   if (qp.socket >= 0 && qp.port == source_port) return true;
   const int socket = send_sockets_.acquire(source_port);
   if (socket < 0) return false;
@@ -126,6 +133,7 @@ void SoftBackend::destroy_qp(std::uint32_t qpn) {
   std::erase(acknowledge_, qp);
   std::erase(rested_, qp);
   if (qp->socket >= 0) send_sockets_.release(qp->port);
+  if (const ReceiveBuffer* held = qp->machine ? qp->machine->held_buffer() : nullptr) receive_queue_.push_back(*held);
   qps_.erase(found);
 }
 

@@ -75,6 +75,7 @@ class SoftBackend : public Backend {
     Nanos told_at = 0;  ///< when the newest packets were acknowledged for the first time
   };
 
+  bool bind_port(Qp& qp, std::uint16_t source_port);
   void handle(std::span<const std::byte> datagram, const PacketOrigin& origin);
   void take_request(Qp& qp, const wire::Packet& packet);
   void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);

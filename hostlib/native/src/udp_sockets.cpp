@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
+#include <string>
 
 #include "errors.hpp"
 #include "interfaces.hpp"
@@ -32,7 +32,7 @@ namespace {
 
 FileDescriptor udp_socket() {
   FileDescriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) throw std::system_error(errno, std::generic_category(), "cannot open a UDP socket");
+  if (!fd.valid()) throw DeviceError(std::string("cannot open a UDP socket: ") + std::strerror(errno));
   return fd;
 }
 

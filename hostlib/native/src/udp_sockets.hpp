@@ -23,7 +23,7 @@ namespace paralet {
 
 /// Asked for, to send and to receive; without CAP_NET_ADMIN the kernel grants up to net.core.[rw]mem_max.
 inline constexpr std::size_t kSocketBufferBytes = 8 << 20;
-/// Bytes of receive buffer that the kernel grants this process.
+/// Bytes of receive buffer that the kernel grants this process. Throws DeviceError when it grants no socket.
 std::size_t granted_receive_buffer();
 
 /// A run of packets from one source that arrived together, all but the last of one size.
@@ -80,6 +80,7 @@ class SendSockets {
  public:
   explicit SendSockets(std::uint32_t address) : address_(address) {}
   /// The socket of `port`, opened on first use. -1 when another program holds the port. Each success needs a release.
+  /// Throws DeviceError when the process may open no more.
   int acquire(std::uint16_t port);
   void release(std::uint16_t port);
 

@@ -3,13 +3,20 @@
 // hang, never how fast it must be.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -1158,6 +1165,115 @@ TEST_CASE("a hello from an address that is not the sender's is refused") {
   CHECK(hung_up(fd));
   ::close(fd);
   CHECK(two.b.counters().peers == 0);
+}
+
+TEST_CASE("a peer that says another's GUID gets none of its connections") {
+  Two two;
+  Device c(options(0x7F000003));
+  const auto victim = c.listen();
+  const auto listener = two.b.listen();
+  const auto handle = *handshake::decode_handle(listener->handle);
+  handshake::Hello hello{.listener = handle.listener, .token = handle.token, .endpoint = {}};
+  hello.endpoint = {.device = handshake::decode_handle(victim->handle)->device,
+                    .address = kA,
+                    .udp_port = 4791,
+                    .path_mtu = 1024,
+                    .qps = std::vector<QpIdentity>(8, {5, 6})};
+  const auto bytes = handshake::encode(hello);
+  const FileDescriptor liar(connect_tcp(listener));
+  REQUIRE(::send(liar.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  REQUIRE(eventually([&] { return two.b.counters().peers == 1; }));
+  CHECK(open(two.b.connect(victim->handle)));
+  CHECK(two.b.counters().peers == 2);
+}
+
+// -- a process's limits ------------------------------------------------------------------------------------------
+
+/// Takes all descriptors that the process may have.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit few = before_;
+    few.rlim_cur = 256;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const auto take = [] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); };
+    for (int fd = take(); fd >= 0; fd = take()) taken_.emplace_back(fd);
+    REQUIRE(errno == EMFILE);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  void spare(std::size_t count) { taken_.resize(taken_.size() - count); }
+
+ private:
+  rlimit before_{};
+  std::vector<FileDescriptor> taken_;
+};
+
+TEST_CASE("a process without descriptors to spare refuses peers, keeps its lanes' ports, and goes on") {
+  Two two;
+  const Joined joined(two.a, two.b);
+  Device c(options(0x7F000003));
+  const auto listener = c.listen();
+  const std::string error = "cannot open a UDP socket: Too many open files";
+  {
+    NoDescriptors none;
+    const std::uint16_t port = two.a.counters().lanes[0].qp.port;
+    CHECK(two.a.set_port(kB, 0, port == 0xD555 ? 0xD556 : 0xD555));
+    joined.check(10'000);
+    CHECK(two.a.counters().lanes[0].qp.port == port);
+    none.spare(3);  // both ends of the channel, and the first of four ports; a and b have theirs
+    CHECK(refusal(c, joined.listener->handle) == error);
+    CHECK(refusal(two.a, listener->handle) == "127.0.0.3 refused: " + error);
+  }
+  joined.check(10'000);
+  CHECK(open(c.connect(joined.listener->handle)));
+}
+
+TEST_CASE("whoever connects while no descriptor is left waits, and keeps no thread busy") {
+  Two two;
+  const auto listener = two.b.listen();
+  ConnectionPtr connection;
+  {
+    NoDescriptors none;
+    none.spare(1);  // for our end of the channel
+    connection = two.a.connect(listener->handle);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    timespec before{};
+    timespec after{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    const auto start = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+    const double used =
+        static_cast<double>(after.tv_sec - before.tv_sec) + static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
+    CHECK(used < wall.count() / 4);
+  }
+  CHECK(open(connection));
+}
+
+TEST_CASE("a forked child may let go of a device, and its parent goes on") {
+  Two two;
+  const Joined joined(two.a, two.b);
+  joined.check(1000);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const bool idle = two.a.closed() && two.a.counters().lanes.empty();
+    two.a.close_connection(joined.to);
+    two.a.close();
+    two.b.close();
+    ::_exit(idle ? 0 : 1);
+  }
+  int status = -1;
+  const bool ended = eventually([&] { return ::waitpid(child, &status, WNOHANG) == child; });
+  if (!ended) ::kill(child, SIGKILL);
+  CHECK(ended);
+  CHECK(status == 0);
+  CHECK_FALSE(two.a.closed());
+  joined.check(10'000);
 }
 
 /// Garbage and forgeries for the UDP port of `b`, from 127.0.0.`last`.

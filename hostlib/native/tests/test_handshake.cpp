@@ -212,6 +212,17 @@ TEST_CASE("reasons are cut to 512 bytes, longer ones refused") {
   CHECK_FALSE(decode(body));
 }
 
+TEST_CASE("reasons are printable, whoever wrote them: they end in logs and exceptions") {
+  const auto frame = decode(body_of(Refuse{"no\n\x1b[31m \xC3\xA9"}));
+  REQUIRE(frame);
+  CHECK(std::get<Refuse>(*frame).reason == "no??[31m ??");
+  for (const char bad : {'\n', '\x1b', '\x7f', '\x80', '\0'}) {
+    Bytes body = body_of(Refuse{"x"});
+    body.back() = static_cast<std::byte>(bad);
+    CHECK_FALSE(decode(body));
+  }
+}
+
 TEST_CASE("random frames are refused or make sense") {
   SplitMix64 random(5);
   const std::vector<Frame> good = frames();
