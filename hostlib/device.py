@@ -78,7 +78,7 @@ class Device:
         Paces all lanes together, each at its share. None does not pace.
     ``base_rtt_s``, ``flowlet_bytes``
         Flowlets have S = 4 BDP / m bytes (section 5.2), with the round trip given or else measured; ``flowlet_bytes``
-        sets S outright. Without a line rate S is 512 KiB. Congestion control takes what exceeds ``base_rtt_s``, or a
+        sets S outright. Without a line rate S is 1 MiB. Congestion control takes what exceeds ``base_rtt_s``, or a
         32nd of ``target_queue_s``, for queue: give it where paths are longer.
     ``mice_bytes``
         Messages up to this size travel as one flowlet on one lane. None means one packet.

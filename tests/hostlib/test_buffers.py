@@ -222,6 +222,8 @@ def test_wait_and_wait_any(pair: Pair) -> None:
     assert wait_any(requests) == 0  # the first of several
     with pytest.raises(ValueError, match=r"^there is no request to wait for$"):
         wait_any([])
+    with pytest.raises(TypeError):
+        wait_any([None])  # type: ignore[list-item]
     for timeout in (-1, float("nan")):
         with pytest.raises(ValueError, match=r"^timeout_s must not be negative$"):
             requests[2].wait(timeout)

@@ -555,12 +555,13 @@ PYBIND11_MODULE(_engine, m) {
 
   m.def(
       "wait_any",
-      [](const std::vector<PyRequest*>& requests, std::optional<double> timeout_s) {
+      // Copies: the caller's list may change while the GIL is let go.
+      [](const std::vector<PyRequest>& requests, std::optional<double> timeout_s) {
         if (requests.empty()) throw py::value_error("there is no request to wait for");
         std::size_t found = 0;
         const auto ready = [&] {
           for (std::size_t i = 0; i < requests.size(); ++i) {
-            if (requests[i]->finished()) {
+            if (requests[i].finished()) {
               found = i;
               return true;
             }
@@ -568,9 +569,9 @@ PYBIND11_MODULE(_engine, m) {
           return false;
         };
         // Polling one device does for all: the others have progress threads.
-        if (!wait_for(*requests.front()->device, ready, to_nanos(timeout_s)))
+        if (!wait_for(*requests.front().device, ready, to_nanos(timeout_s)))
           raise_timeout("no request finished in time");
-        requests[found]->hold->release();
+        requests[found].hold->release();
         return found;
       },
       py::arg("requests"), py::arg("timeout_s") = py::none(),
