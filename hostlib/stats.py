@@ -39,7 +39,7 @@ class SnapshotError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LaneSnapshot:
-    """One lane towards one peer, that is one QP. Counters run from when it was made; bytes are payload."""
+    """One lane towards one peer. Counters run from when its first QP was made; bytes are payload."""
 
     peer: str
     lane: int
