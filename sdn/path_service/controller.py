@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
 from itertools import islice
+from sys import intern
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -252,7 +253,8 @@ class Controller:
             self._expected.pop(pair, None)
         if known is not None:  # the newest comes last
             pair.announced.pop(number, None)
-        pair.announced[number] = message
+        pair.announced[number] = message.bytes
+        pair.job = intern(message.job)  # the same over and over
         client.open[number] = pair
         self._tell(pair, self._along(pair, pair.way), number, pair.rate_bps, sends)
         self._tell_reverse(pair, sends)
@@ -532,15 +534,14 @@ class Controller:
         listed = []
         for pair in islice(self._pairs.values(), most):
             client, door = pair.client, pair.door
-            newest = next(reversed(pair.announced.values()), None)
             path = self._cables.path_by(client.nic, door.nic, *pair.way)
             listed.append(
                 {
                     "device": client.key[0],
                     "peer": door.at[0],
                     "ids": list(pair.announced),
-                    "job": newest.job if newest else "",
-                    "bytes": sum(one.bytes for one in pair.announced.values()),
+                    "job": pair.job if pair.announced else "",
+                    "bytes": sum(pair.announced.values()),
                     "since_s": pair.since_s,
                     "path": [str(port) for port in path or ()],
                     "ports": self._along(pair, pair.way),

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable
 
-from sdn.path_service.messages import Announce, Hello
+from sdn.path_service.messages import Hello
 from sdn.path_service.ports import Peer, PortTables, Way
 from sdn.planners import UNREACHABLE
 
@@ -54,6 +54,7 @@ class Pair:
         "backs",
         "client",
         "door",
+        "job",
         "measured_bps",
         "number",
         "ports",
@@ -81,8 +82,10 @@ class Pair:
         self.number: int | None = None
         """Of its commodity, as are the following."""
         self.way: Way = (UNREACHABLE, -1, -1)
-        self.announced: dict[int, Announce] = {}
-        """Its elephants, the newest last."""
+        self.announced: dict[int, int] = {}
+        """The bytes of its elephants, by their ids; the newest last."""
+        self.job = ""
+        """The newest's."""
         self.since_s = 0.0
         self.until_s = 0.0
         """When an expected one that nobody announces is given up."""

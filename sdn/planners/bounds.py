@@ -42,9 +42,8 @@ def congestion_bound(fabric: Clos, commodities: Commodities) -> Bound:
 
 def joined(fabric: Clos, src: Ints, dst: Ints) -> Mask:
     """Whether some spine has a live link to both ToRs, for each pair of ToRs."""
-    live: Mask = fabric.link_rate_bps > 0
-    reach = np.asarray(live.any(axis=2), dtype=np.float32)
-    return np.asarray(np.matmul(reach, reach.T) > 0)[src, dst]
+    spines = np.packbits((fabric.link_rate_bps > 0).any(axis=2), axis=1)  # a matrix product would wait for its threads
+    return np.asarray((spines[src] & spines[dst]).any(axis=1))
 
 
 def equal_demands(fabric: Clos, src: Ints, dst: Ints, demand: float) -> Bound:
