@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import count as count_up
+from math import isnan
 
 import click
 
@@ -47,6 +48,8 @@ def stat(
         raise click.UsageError("give either --json or --prometheus, not both")
     if as_prometheus and (interval_s is not None or count is not None):
         raise click.UsageError("--prometheus prints once: leave out --interval and --count")
+    if interval_s is not None and isnan(interval_s):  # which is in every range
+        raise click.UsageError("--interval nan is no number of seconds")
     first = _look(pids)
     _require(first, pids)
     for sentence in first.unreadable:
