@@ -8,9 +8,6 @@ and of the code released with it; shapes are those of the models' own papers.
 import math
 from dataclasses import dataclass
 
-GRADIENT_BYTES = 4
-"""Of a parameter: full precision, as in Cohen et al., section 5.1."""
-
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -24,8 +21,10 @@ class Model:
     """Tokens in a sequence."""
     tensor: int
     pipeline: int
-    compute_s: float
+    compute_s: float = 0.0
     """Forward and backward, of one iteration."""
+    gradient_bytes: int = 4
+    """Of a parameter: full precision, as in Cohen et al., section 5.1."""
 
     @property
     def parts(self) -> int:
@@ -35,7 +34,7 @@ class Model:
     @property
     def part_bytes(self) -> int:
         """Gradients of the parameters that one GPU holds."""
-        return math.ceil(GRADIENT_BYTES * self.parameters / self.parts)
+        return math.ceil(self.gradient_bytes * self.parameters / self.parts)
 
 
 BLOOM = Model("BLOOM", 176e9, 70, 14336, 2048, 4, 12, 1.2388)

@@ -52,21 +52,22 @@ def find(quick: bool) -> Findings:
 
 def _of_traffic() -> Iterator[Claim]:
     accounting = "two-byte activations and gradients, ring collectives; see testbed/papers/rail_only/traffic.py"
-    for model in traffic.MEGATRON:
-        bytes_sent = traffic.volume(model)
-        with_tensor, without = traffic.pair_share(model)
+    for training in traffic.MEGATRON:
+        name = training.model.name
+        bytes_sent = traffic.volume(training)
+        with_tensor, without = traffic.pair_share(training)
         percent = 100 * bytes_sent.tensor / bytes_sent.total
-        yield Claim("Fig. 2a", f"{model.name}: tensor-parallel share", "%", percent, 75, 0, "more than", accounting)
-        yield Claim("Fig. 2b", f"{model.name}: pairs without traffic", "%", 100 * without, 99, 0, "more than")
+        yield Claim("Fig. 2a", f"{name}: tensor-parallel share", "%", percent, 75, 0, "more than", accounting)
+        yield Claim("Fig. 2b", f"{name}: pairs without traffic", "%", 100 * without, 99, 0, "more than")
         yield Claim(
             "Fig. 2b",
-            f"{model.name}: pairs with tensor-parallel traffic",
+            f"{name}: pairs with tensor-parallel traffic",
             "%",
             100 * with_tensor,
             0.04,
             2,
             "less than",
-            f"each of the {model.gpus} GPUs sends to one of the others, in a ring",
+            f"each of the {training.gpus} GPUs sends to one of the others, in a ring",
         )
     largest = traffic.volume(traffic.MEGATRON[-1])
     yield Claim("III-B", "GPT-1T: data parallelism, per GPU", "GB", largest.data_nic / 1e9, 6, 0, note="printed: about")

@@ -2,36 +2,28 @@
 """Bytes that one GPU sends in a training iteration, by kind of parallelism (section III-A, Figures 2 to 4).
 
 The paper gives the models and the parallelism of MegatronLM (Narayanan et al., SC '21, Table 1), and ring collectives;
-the accounting is ours: two-byte activations and gradients; a layer's tensor parallelism costs four all-reduces of the
-activations of a sequence (two forward, two backward), each as a reduce-scatter and an all-gather; gradients are
-all-reduced once; between pipeline stages each GPU sends its 1/t of the activations on, and of their gradients back.
+the accounting is that of `testbed.models.traffic`, with two-byte gradients.
 """
 
 from dataclasses import dataclass
 
-_BYTES = 2
+from testbed.models import Model, Parallelism, traffic
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A model and how it is laid out: `tensor` x `pipeline` x `data` GPUs, of whose data parallelism `data_hb` GPUs
-    are within an HB domain (1: all of it is between domains)."""
+    """`data` copies of a model, `data_hb` of which are within an HB domain (1: all of them are in different ones)."""
 
-    name: str
-    parameters: float
-    layers: int
-    hidden: int
+    model: Model
     batch: int
-    tensor: int
-    pipeline: int
+    """Sequences in an iteration, of all copies together."""
     data: int
     data_hb: int = 1
-    sequence: int = 2048
 
     @property
     def gpus(self) -> int:
         """GPUs in all."""
-        return self.tensor * self.pipeline * self.data
+        return self.model.parts * self.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +41,28 @@ class Volume:
         return self.tensor + self.data_hb + self.data_nic + self.pipeline
 
 
+def _gpt(name: str, parameters: float, layers: int, hidden: int, tensor: int, pipeline: int) -> Model:
+    return Model(name, parameters, layers, hidden, 2048, tensor, pipeline, gradient_bytes=2)
+
+
 MEGATRON = (
-    Training("GPT-146B", 145.6e9, 80, 12288, 2304, 8, 8, 24),
-    Training("GPT-310B", 310.1e9, 96, 16384, 2160, 8, 16, 15),
-    Training("GPT-530B", 529.6e9, 105, 20480, 2520, 8, 35, 9),
-    Training("GPT-1T", 1008.0e9, 128, 25600, 3072, 8, 64, 6),
+    Training(_gpt("GPT-146B", 145.6e9, 80, 12288, 8, 8), 2304, 24),
+    Training(_gpt("GPT-310B", 310.1e9, 96, 16384, 8, 16), 2160, 15),
+    Training(_gpt("GPT-530B", 529.6e9, 105, 20480, 8, 35), 2520, 9),
+    Training(_gpt("GPT-1T", 1008.0e9, 128, 25600, 8, 64), 3072, 6),
 )
-GH200 = Training("GPT-1T", 1008.0e9, 128, 25600, 4096, 8, 8, 64, data_hb=32)
+GH200 = Training(_gpt("GPT-1T", 1008.0e9, 128, 25600, 8, 8), 4096, 64, data_hb=32)
 """Figure 4: 16 GH200 of 256 GPUs. Two pipeline stages have 1024 GPUs, so there are 8; 4096 / (8 * 64) are tensor's."""
 
 
 def volume(training: Training) -> Volume:
-    """What a GPU in the middle of the pipeline sends."""
-    activations = training.sequence * training.hidden * _BYTES  # of one sequence
-    sequences = training.batch / training.data
-    t, x, y = training.tensor, training.data_hb, training.data // training.data_hb
-    all_reduces = 4 * sequences * training.layers / training.pipeline
-    gradients = training.parameters / (t * training.pipeline) * _BYTES
-    return Volume(
-        tensor=all_reduces * 2 * (t - 1) / t * activations,
-        data_hb=2 * (x - 1) / x * gradients,
-        data_nic=2 * (y - 1) / (x * y) * gradients,
-        pipeline=2 * sequences * activations / t,
-    )
+    """What a GPU in the middle of the pipeline sends, a sequence at a time.
+
+    Copies within a domain reduce among themselves first; what they then send beyond it is the rest of a ring's.
+    """
+    sent = traffic(training.model, Parallelism(training.data, microbatches=training.batch // training.data))
+    within = traffic(training.model, Parallelism(training.data_hb)).data
+    return Volume(tensor=sent.tensor, data_hb=within, data_nic=sent.data - within, pipeline=sent.pipeline)
 
 
 def pair_share(training: Training) -> tuple[float, float]:
@@ -80,7 +71,7 @@ def pair_share(training: Training) -> tuple[float, float]:
     In a ring everybody sends to one; pipeline stages send on and back, and its first and last have one neighbour.
     """
     gpus = training.gpus
-    with_tensor, with_data = (gpus if degree > 1 else 0 for degree in (training.tensor, training.data))
-    pipeline = 2 * gpus * (training.pipeline - 1) // training.pipeline
+    with_tensor, with_data = (gpus if degree > 1 else 0 for degree in (training.model.tensor, training.data))
+    pipeline = 2 * gpus * (training.model.pipeline - 1) // training.model.pipeline
     pairs = gpus * (gpus - 1)
     return with_tensor / pairs, 1 - (with_tensor + with_data + pipeline) / pairs

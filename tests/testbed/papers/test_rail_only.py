@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.cli import main
+from testbed.models import Model
 from testbed.papers.rail_only import claims, cost, times, traffic
 
 RATES = st.floats(1e6, 1e12)
@@ -68,7 +69,7 @@ def test_a_grid_without_gpus_is_refused() -> None:
 
 
 def test_the_pipeline_sends_on_and_back() -> None:
-    flat = traffic.Training("none", 1e9, 1, 8, 1, tensor=1, pipeline=2, data=1)
+    flat = traffic.Training(Model("none", 1e9, 1, 8, 2048, tensor=1, pipeline=2), batch=1, data=1)
     sent = traffic.volume(flat)
     assert (sent.tensor, sent.data_hb, sent.data_nic) == (0, 0, 0)
     assert sent.pipeline == sent.total == 2 * 2048 * 8 * 2
