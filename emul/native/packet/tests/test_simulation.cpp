@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two leaves of two hosts each under two spines, all links alike: times are known in closed form, to the picosecond.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "simulation.hpp"
+
+namespace paralet::packet {
+namespace {
+
+constexpr std::int64_t kRate = 10'000'000'000;
+constexpr Time kPropagation = kSecond / 1'000'000;
+constexpr std::int64_t kPayload = 4096;
+constexpr std::int64_t kHeaders = 58;
+constexpr Time kPacket = (kPayload + kHeaders) * 8 * (kSecond / kRate);  // on a link
+constexpr std::int64_t kPackets = 200;                                   // of a message
+
+// Nodes: hosts 0 to 3, leaves 4 and 5, spines 6 and 7. Links 2k and 2k + 1 are the directions of cable k.
+constexpr std::array<NodeId, 16> kHeads{4, 0, 4, 1, 5, 2, 5, 3, 6, 4, 7, 4, 5, 6, 5, 7};
+constexpr std::array<bool, 8> kSwitches{false, false, false, false, true, true, true, true};
+constexpr std::array<LinkId, 2> kUp{8, 10};     // from the first leaf to either spine
+constexpr std::array<LinkId, 2> kDown{12, 14};  // from there to the second leaf
+
+constexpr NetworkOptions kNetwork{.propagation = kPropagation,
+                                  .switch_bytes = 9'000'000,
+                                  .port_bytes = 9'000'000,
+                                  .mark_bytes = 0,
+                                  .pause = false,
+                                  .largest_bytes = kPayload + kHeaders,
+                                  .scheme = Scheme::kHashed,
+                                  .flowlet_gap = 0,
+                                  .hold = 0};
+constexpr TransportOptions kTransport{.payload_bytes = kPayload,
+                                      .header_bytes = kHeaders,
+                                      .ack_bytes = 62,
+                                      .receiver = Receiver::kGoBackN,
+                                      .reacts = false,
+                                      .window_bdp = 2.0,
+                                      .timeout_rtts = 100.0,
+                                      .reorder_rtts = 25.0,
+                                      .scheme = Scheme::kHashed,
+                                      .reroute_rtts = 2.0};
+
+constexpr NetworkOptions shallow(bool pause) {
+  NetworkOptions options = kNetwork;
+  options.switch_bytes = options.port_bytes = 200'000;
+  options.pause = pause;
+  return options;
+}
+
+constexpr TransportOptions eager(Receiver receiver) {
+  TransportOptions options = kTransport;
+  options.receiver = receiver;
+  options.window_bdp = 20.0;
+  return options;
+}
+
+class Fabric {
+ public:
+  explicit Fabric(const NetworkOptions& network = kNetwork, const TransportOptions& transport = kTransport)
+      : simulation_(kRates, kHeads, kSwitches, network, transport, 1) {}
+
+  /// A message of `kPackets` packets from host 0 or 1 to host 2 or 3, over either spine, on a connection of its own.
+  MessageId send(NodeId src, NodeId dst, std::size_t spine) {
+    const std::array<LinkId, 4> links{src * 2, kUp[spine], kDown[spine], dst * 2 + 1};
+    const std::array<std::uint32_t, 1> routes{simulation_.routes().add(links.data(), links.size())};
+    routes_.push_back(routes[0]);
+    return transport().add_message(transport().add_channel(routes, 8 * kPayload), kPackets * kPayload, 0);
+  }
+
+  /// Three messages to one host; run until they are there.
+  void overload() {
+    send(0, 2, 0);
+    send(1, 2, 0);
+    send(1, 2, 1);
+    run();
+  }
+
+  void run() {
+    simulation_.advance(Simulation::kForever);
+    REQUIRE(transport().undelivered() == 0);
+    const auto& totals = transport().totals();
+    CHECK(totals.sent == totals.arrived + totals.dropped + network().in_flight());
+  }
+
+  Transport& transport() { return simulation_.transport(); }
+  Network& network() { return simulation_.network(); }
+  [[nodiscard]] Time now() const { return simulation_.now(); }
+
+  /// Over all links, and over all routes.
+  std::uint64_t sum(std::uint64_t Network::Counters::*counter) {
+    std::uint64_t total = 0;
+    for (LinkId link = 0; link < kHeads.size(); ++link) total += network().counters(link).*counter;
+    return total;
+  }
+  std::uint64_t sum(std::uint64_t Transport::Counters::*counter) {
+    std::uint64_t total = 0;
+    for (const auto route : routes_) total += transport().counters(route).*counter;
+    return total;
+  }
+
+ private:
+  static constexpr auto kRates = [] {
+    std::array<std::int64_t, kHeads.size()> rates{};
+    std::ranges::fill(rates, kRate);
+    return rates;
+  }();
+
+  Simulation simulation_;
+  std::vector<std::uint32_t> routes_;
+};
+
+/// When the last of so many packets is there that follow one another without a gap over four links.
+constexpr Time end_of(std::int64_t packets) { return (packets + 3) * kPacket + 4 * kPropagation; }
+
+TEST_CASE("flows that do not collide take the time of one alone, exactly") {
+  Fabric fabric;
+  const std::array messages{fabric.send(0, 2, 0), fabric.send(1, 3, 1)};
+  fabric.run();
+  for (const auto message : messages) CHECK(fabric.transport().delivered(message) == end_of(kPackets));
+  CHECK(fabric.sum(&Transport::Counters::again) == 0);
+}
+
+TEST_CASE(
+    "flows that collide share the link packet by packet: the last packet of both comes when that of twice as many "
+    "would") {
+  Fabric fabric;
+  const std::array messages{fabric.send(0, 2, 0), fabric.send(1, 3, 0)};
+  fabric.run();
+  const auto [first, last] =
+      std::minmax({fabric.transport().delivered(messages[0]), fabric.transport().delivered(messages[1])});
+  CHECK(last == end_of(2 * kPackets));
+  CHECK(first >= last - 2 * kPacket);
+  CHECK(fabric.network().counters(kUp[0]).packets == 2 * kPackets);
+  CHECK(fabric.network().counters(kUp[1]).packets == 0);
+}
+
+TEST_CASE("with PFC a shallow buffer pauses and never drops, and the link that all wait for is never idle") {
+  Fabric fabric(shallow(true), eager(Receiver::kGoBackN));
+  fabric.send(0, 2, 0);
+  fabric.send(1, 2, 1);
+  fabric.run();
+  CHECK(fabric.sum(&Network::Counters::pauses) > 0);
+  CHECK(fabric.sum(&Network::Counters::dropped) == 0);
+  CHECK(fabric.sum(&Transport::Counters::again) == 0);
+  CHECK(fabric.now() == end_of(2 * kPackets));
+}
+
+TEST_CASE("what a full buffer drops is sent again; who goes back N sends what came after it again, too") {
+  for (const auto receiver : {Receiver::kGoBackN, Receiver::kSelectiveRepeat}) {
+    Fabric fabric(shallow(false), eager(receiver));
+    fabric.overload();
+    const auto dropped = fabric.sum(&Network::Counters::dropped);
+    const auto again = fabric.sum(&Transport::Counters::again);
+    CHECK(dropped > 0);
+    CHECK(fabric.transport().totals().out_of_order > 0);
+    CHECK((receiver == Receiver::kGoBackN ? again > dropped : again == dropped));
+    CHECK(fabric.sum(&Transport::Counters::bytes) == 3 * kPackets * kPayload);
+    CHECK(fabric.sum(&Transport::Counters::packets) == 3 * kPackets + again);
+    CHECK(fabric.now() >= end_of(3 * kPackets));
+  }
+}
+
+TEST_CASE("one seed gives one run") {
+  Fabric one(shallow(false), eager(Receiver::kGoBackN));
+  Fabric other(shallow(false), eager(Receiver::kGoBackN));
+  one.overload();
+  other.overload();
+  CHECK(one.now() == other.now());
+  CHECK(one.transport().totals().sent == other.transport().totals().sent);
+}
+
+}  // namespace
+}  // namespace paralet::packet
