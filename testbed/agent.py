@@ -88,10 +88,11 @@ class _Run:
     def __init__(self, order: messages.Prepare, transport: Transport) -> None:
         self._order = order
         self._transport = transport
-        workload, rank, ranks = order.workload, order.rank, order.ranks
+        workload, rank, ranks = order.workload.of_job(order.job), order.rank, order.ranks
         transfers = workload.schedule(ranks, order.seed)
         self._sources = sorted({transfer.src for transfer in transfers if transfer.dst == rank})
         self._targets = sorted({transfer.dst for transfer in transfers if transfer.src == rank})
+        self._workload = workload
         self._buffers = workload.buffers(rank, ranks, order.seed)
         self._rank_run = RankRun(
             rank,
@@ -99,6 +100,7 @@ class _Run:
             self._buffers,
             sends_in_flight=workload.sends_in_flight,
             phase_starts=workload.phase_starts(ranks),
+            pauses=workload.pauses(ranks),
         )
         self._connections = Connections({}, {})
         self._idle_lanes: dict[tuple[str, str, int], messages.Lane] = {}
@@ -137,7 +139,7 @@ class _Run:
         self._idle_lanes = self._lanes()
         time.sleep(max(0.0, order.at_s - time.monotonic()))
         timings = self._rank_run.run(self._connections, self._transport.wait_any, order.timeout_s, order.at_s)
-        workload, rank, ranks = self._order.workload, self._order.rank, self._order.ranks
+        workload, rank, ranks = self._workload, self._order.rank, self._order.ranks
         result = self._buffers.output[workload.result(rank, ranks)]
         discards, controller = Counter[str](), Counter[str]()
         for counters in [device.counters() for device in self._devices]:

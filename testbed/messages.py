@@ -61,7 +61,7 @@ class OtherDevice(_Message):
 
 
 class Prepare(_Message):
-    """Open the devices, make the data, post a listener for every rank that will send here."""
+    """Open the devices, make the data, post a listener for every rank that will send here. Ranks are those of `job`."""
 
     op: Literal["prepare"] = "prepare"
     rank: int
@@ -70,6 +70,8 @@ class Prepare(_Message):
     device: DeviceConfig
     others: list[OtherDevice] = []
     workload: AnyWorkload
+    job: int = 0
+    """Its number: what `Workload.of_job` goes by."""
 
 
 class Connect(_Message):

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -58,6 +59,15 @@ class Connections:
 
 
 @dataclass(slots=True)
+class _Gate:
+    """A phase's beginning: once nothing before it is missing the rank computes, and then sends."""
+
+    pause_s: float
+    waits_for: int
+    unlocks: list[_Task]
+
+
+@dataclass(slots=True)
 class _Task:
     """One transfer as seen from one of its ends."""
 
@@ -66,6 +76,7 @@ class _Task:
     outgoing: bool
     waits_for: int = 0
     unlocks: list[_Task] = field(default_factory=list)
+    opens: list[_Gate] = field(default_factory=list)
     scratch: Elements | None = None
     arrived: bool = False
     finished_s: float | None = None
@@ -100,14 +111,18 @@ class RankRun:
         sends_in_flight: int | None = None,
         receives_ahead: int = RECEIVES_AHEAD,
         phase_starts: Sequence[int] = (),
+        pauses: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
+        """`phase_starts` and `pauses` are those of `testbed.workloads.Workload`."""
         self._rank = rank
         self._buffers = buffers
         self._tasks = _tasks(rank, transfers)
         if buffers.input is buffers.output:
             _order_in_place(self._tasks)
-        for first in phase_starts:
-            _hold_back(self._tasks, first)
+        starts = sorted({*phase_starts, *pauses})
+        self._gates = deque(_gate(self._tasks, first, pauses.get(first, 0.0)) for first in starts)
+        self._opens_s: float | None = None
+        """When the computing before the first of them, which has begun, is done."""
         for task in self._tasks:
             if task.transfer.combine and not task.outgoing:
                 task.scratch = np.empty(task.transfer.count, dtype=buffers.output.dtype)
@@ -134,6 +149,7 @@ class RankRun:
         """
         begin = time.monotonic() if start_s is None else start_s
         deadline = begin + timeout_s
+        self._compute(begin)
         while True:
             while self._ready and self._spare_sends:
                 task = heapq.heappop(self._ready)
@@ -141,13 +157,35 @@ class RankRun:
                 request = connections.outgoing[task.transfer.dst].send(self._leaving(task), task.tag)
                 self._waiting.append((request, task))
             self.post(connections)
-            if not self._waiting:
+            if not self._waiting and self._opens_s is None:
                 return self._timings(begin)
+            until = deadline if self._opens_s is None else min(deadline, self._opens_s)
+            left_s = max(0.0, until - time.monotonic())
             try:
-                index = wait_any([request for request, _ in self._waiting], max(0.0, deadline - time.monotonic()))
+                index = self._wait(wait_any, left_s)
             except TimeoutError as error:
-                raise TransferTimeout(self._overdue(self._waiting[0][1], timeout_s)) from error
-            self._complete(*self._waiting.pop(index))
+                if until == deadline:
+                    raise TransferTimeout(self._overdue(timeout_s)) from error
+            else:
+                self._complete(*self._waiting.pop(index))
+            self._compute(time.monotonic())
+
+    def _wait(self, wait_any: WaitAny, left_s: float) -> int:
+        """Which of the requests is done. Raises TimeoutError when none is in that time."""
+        if not self._waiting:
+            time.sleep(left_s)
+            raise TimeoutError
+        return wait_any([request for request, _ in self._waiting], left_s)
+
+    def _compute(self, now_s: float) -> None:
+        """Compute where the next phase has been reached, and begin with it when that is done."""
+        while self._gates and not self._gates[0].waits_for:
+            if self._opens_s is None:
+                self._opens_s = now_s + self._gates[0].pause_s
+            if self._opens_s > now_s:
+                return
+            self._opens_s = None
+            self._release(self._gates.popleft().unlocks)
 
     def _complete(self, request: Request, task: _Task) -> None:
         moved = request.wait(0.0)
@@ -183,7 +221,13 @@ class RankRun:
 
     def _finish(self, task: _Task) -> None:
         task.finished_s = time.monotonic()
-        for other in task.unlocks:
+        self._release(task.unlocks)
+        for gate in task.opens:
+            gate.waits_for -= 1
+
+    def _release(self, held: Sequence[_Task]) -> None:
+        """One thing less that these wait for."""
+        for other in held:
             other.waits_for -= 1
             if other.waits_for:
                 continue
@@ -192,8 +236,9 @@ class RankRun:
             elif other.arrived and other.finished_s is None:
                 self._take_in(other)
 
-    def _overdue(self, task: _Task, timeout_s: float) -> str:
-        return f"rank {self._rank} still waited for {_describe(task)} after {timeout_s:g} s"
+    def _overdue(self, timeout_s: float) -> str:
+        busy = f"waited for {_describe(self._waiting[0][1])}" if self._waiting else "computed"
+        return f"rank {self._rank} still {busy} after {timeout_s:g} s"
 
     def _timings(self, begin: float) -> Timings:
         steps = [begin] * (1 + max((task.transfer.step for task in self._tasks), default=-1))
@@ -242,14 +287,16 @@ def _order_in_place(tasks: Sequence[_Task]) -> None:
             task.waits_for += 1
 
 
-def _hold_back(tasks: Sequence[_Task], first: int) -> None:
-    """Sends from step `first` on wait for everything of the steps before, in and out."""
+def _gate(tasks: Sequence[_Task], first: int, pause_s: float) -> _Gate:
+    """What holds sends from step `first` on back until everything of the steps before is done, in and out."""
     before = [task for task in tasks if task.transfer.step < first]
-    for later in tasks:
-        if later.outgoing and later.transfer.step >= first:
-            for task in before:
-                task.unlocks.append(later)
-            later.waits_for += len(before)
+    later = [task for task in tasks if task.outgoing and task.transfer.step >= first]
+    gate = _Gate(pause_s, len(before), later)
+    for task in before:
+        task.opens.append(gate)
+    for task in later:
+        task.waits_for += 1
+    return gate
 
 
 def _describe(task: _Task) -> str:

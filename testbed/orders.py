@@ -33,10 +33,11 @@ def prepare_orders(
             ranks=job.size,
             seed=seed,
             workload=experiment.spec.workload,
+            job=number,
             others=_other_devices(experiment, policy, rank, seed, service),
             device=_device(experiment, policy, rank, tables.get(rank, {}), seed, service),
         )
-        for job in experiment.jobs
+        for number, job in enumerate(experiment.jobs)
         for rank in job.ranks
     }
 

@@ -2,7 +2,7 @@
 """`python -m testbed.fluid.validation`: specs on the emulated fabric and on the model, in one table and one plot.
 
 Needs root, as `paralet run` does, which it starts for every spec. With `--calibrate` it tells the overhead of a message
-that explains most of the difference, for `fluid.message_delay_s` of specs like these.
+that explains most of the difference, for `fluid.message_delay_s` of specs like these, and what it leaves of it.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib.figure import Figure
 
@@ -89,6 +90,12 @@ def message_delay_s(experiment: Experiment, emulated_s: Mapping[tuple[str, int],
     return delay_s
 
 
+def deviation(experiment: Experiment, emulated_s: Mapping[tuple[str, int], float], delay_s: float) -> float:
+    """The mean over all runs of how far the model with that delay is from the emulated time, as a part of it."""
+    modelled = _completions(experiment, delay_s)
+    return fmean(abs(modelled[run] / took_s - 1) for run, took_s in emulated_s.items())
+
+
 def _completions(experiment: Experiment, delay_s: float) -> dict[tuple[str, int], float]:
     settings = experiment.spec.fluid.model_copy(update={"message_delay_s": delay_s})
     changed = replace(experiment, spec=experiment.spec.model_copy(update={"fluid": settings}))
@@ -154,7 +161,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for spec in arguments.specs if arguments.calibrate else ():
             experiment = load(spec, fabric="fluid")
             emulated = {(one.policy, one.seed): one.mininet_s for one in found if one.spec == experiment.spec.name}
-            print(f"{spec}: message_delay_s: {message_delay_s(experiment, emulated):.3g}")
+            delay_s = message_delay_s(experiment, emulated)
+            before, after = (deviation(experiment, emulated, each_s) for each_s in (0.0, delay_s))
+            print(f"{spec}: message_delay_s: {delay_s:.3g}; mean deviation {before:.1%}, with it {after:.1%}")
     except (TestbedError, ValueError) as error:
         print(f"paralet: {error}", file=sys.stderr)
         return 1

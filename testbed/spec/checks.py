@@ -15,8 +15,8 @@ from testbed.errors import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
 from testbed.spec.placing import Job, hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
-from testbed.spec.written import IN_QUEUES, LARGEST_HEADERS_BYTES, MODELLED, MODELS, Spec, TopologyFile
-from testbed.workloads import NcclAllreduce, Training
+from testbed.spec.written import LACKING, LARGEST_HEADERS_BYTES, MODELS, Spec, TopologyFile
+from testbed.workloads import NcclAllreduce
 
 
 def check(spec: Spec) -> Experiment:
@@ -58,6 +58,10 @@ def check(spec: Spec) -> Experiment:
     else:
         experiment = laid_out(experiment)
     for index, policy in enumerate(spec.policies):
+        if policy.policy in LACKING[spec.fabric]:
+            others = [name for name, lacking in LACKING.items() if policy.policy not in lacking and name != "softroce"]
+            said = f"fabric {spec.fabric} has no policy {policy.policy}; use {' or '.join(others)}"
+            raise Misfit(said, "policies", index, "policy")
         if policy.paced and spec.fabric != "fluid":
             raise Misfit("only fabric fluid models it", "policies", index, "paced")
         try:
@@ -102,10 +106,6 @@ def _check_cabled(topology: Topology) -> None:
 def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
     """Raises Misfit for what a model has not got."""
     for index, policy in enumerate(spec.policies):
-        missing, other = (("adaptive", "qp_scaling"), "fluid") if spec.fabric == "packet" else (IN_QUEUES, "packet")
-        if policy.policy in missing:
-            said = f"fabric {spec.fabric} has no policy {policy.policy}; use {other}"
-            raise Misfit(said, "policies", index, "policy")
         if spec.fabric == "packet" and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
             raise Misfit("it needs switches that mark; give ecn_bytes under packet", "policies", index, "policy")
     for index, event in enumerate(spec.events):
@@ -118,7 +118,9 @@ def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
     works = [(spec.workload.of_job(number), job.size) for number, job in enumerate(jobs)]
     if spec.fabric == "packet" and any(work.phase_starts(ranks) or work.pauses(ranks) for work, ranks in works):
         raise Misfit(
-            f"fabric {spec.fabric} does not model the phases of {spec.workload.kind}; use fluid", "workload", "kind"
+            f"fabric {spec.fabric} does not model the phases of {spec.workload.kind}; use fluid or mininet",
+            "workload",
+            "kind",
         )
     if spec.pcap:
         raise Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap")
@@ -126,16 +128,6 @@ def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
 
 def _check_live(spec: Spec) -> None:
     """Raises Misfit for what only a model has."""
-    if isinstance(spec.workload, Training):
-        raise Misfit("ranks on real hosts do not compute; use fabric fluid", "workload", "kind")
-    for index, policy in enumerate(spec.policies):
-        if policy.policy in MODELLED:
-            raise Misfit(
-                f"the engine has no policy {policy.policy}; it is modelled: use fabric fluid or packet",
-                "policies",
-                index,
-                "policy",
-            )
     for index, event in enumerate(spec.events):
         if event.degrade is not None:
             raise Misfit(f"fabric {spec.fabric} cuts links but does not degrade them; use fluid", "events", index)

@@ -51,6 +51,15 @@ MODELS: tuple[FabricName, ...] = ("fluid", "packet")
 """Fabrics that are computed: no privilege, no real packet."""
 
 
+LACKING: dict[FabricName, tuple[PolicyName, ...]] = {
+    "mininet": MODELLED,
+    "fluid": IN_QUEUES,
+    "packet": ("adaptive", "qp_scaling"),
+    "softroce": MODELLED,
+}
+"""Policies that a fabric has not got."""
+
+
 PlannerName = Literal["optimal", "greedy", "annealing", "ecmp"]
 
 

@@ -45,6 +45,7 @@ def run_all(workload: Workload, ranks: int, seed: int, **options: int) -> tuple[
             buffers[rank],
             sends_in_flight=workload.sends_in_flight,
             phase_starts=workload.phase_starts(ranks),
+            pauses=workload.pauses(ranks),
             **options,
         )
         for rank in range(ranks)
@@ -78,6 +79,28 @@ def test_a_slice_waits_for_the_same_slice_of_the_step_before() -> None:
     relay = RankRun(1, transfers, Buffers(data, data))
     waits = {(task.transfer.step, task.transfer.part): task.waits_for for task in relay._tasks}
     assert waits == {(0, 0): 0, (0, 1): 0, (1, 0): 1, (1, 1): 1}
+
+
+TRAINED = {"model": "bloom", "tensor": 1, "pipeline": 2, "data": 2, "part_bytes": 8000, "activation_bytes": 800}
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_ranks_compute_before_they_send(zero: int) -> None:
+    """Forward, and backward twice as long: no copy may be faster, and sums are what they are without computing."""
+    model = {**TRAINED, "microbatches": 2, "compute_s": 0.3, "zero": zero}
+    training = KINDS["training"].model_validate({"models": [model], "iterations": 2}).of_job(0)
+    begin = time.monotonic()
+    buffers, timings = run_all(training, 4, seed=3)
+    for rank, own in enumerate(buffers):
+        assert np.array_equal(own.output[training.result(rank, 4)], training.expected(rank, 4, 3))
+    assert min(timing.finished_s for timing in timings) - begin >= 2 * 0.3
+
+
+def test_computing_counts_for_the_timeout() -> None:
+    training = KINDS["training"].model_validate({"models": [{**TRAINED, "compute_s": 60.0}]}).of_job(0)
+    run = RankRun(0, training.schedule(4, 0), training.buffers(0, 4, 0), pauses=training.pauses(4))
+    with pytest.raises(TransferTimeout, match=r"rank 0 still (computed|waited for slice 0 .*) after 0\.1 s"):
+        run.run(Mesh(4).of(0), TcpTransport().wait_any, 0.1)
 
 
 def test_timeout_names_what_was_awaited() -> None:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from netmodel import PortRef, SpecError, dump_topology
 from testbed.errors import InputError
 from testbed.spec import dump, leaf_names, load
+from testbed.spec.written import LACKING, FabricName, PolicyName
 from tests.testbed.experiments import SMALL, experiment, write_spec
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +103,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"fabric": "fluid", "local_nic": "nic0"}, "local_nic: fabric fluid models one NIC of each host"),
     (
         {"policies": [{"name": "a", "policy": "recycled"}]},
-        r"policies\[0\].policy: the engine has no policy recycled",
+        r"policies\[0\].policy: fabric mininet has no policy recycled; use fluid or packet",
     ),
     (
         {"policies": [{"name": "a", "policy": "ecmp", "paced": True}]},
@@ -207,3 +208,14 @@ def test_what_is_wrong_is_told_in_one_sentence_with_its_line(
 def test_a_partner_that_is_oneself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"workload.shift: "):
         experiment(tmp_path, workload={"kind": "permutation", "bytes": 800, "shift": 4})
+
+
+@pytest.mark.parametrize("fabric", LACKING)
+def test_the_table_of_policies_and_fabrics_is_true(fabric: FabricName) -> None:
+    """Column by column of the one in docs/extending.md."""
+    page = (ROOT / "docs" / "extending.md").read_text()
+    head, _, *rows = page[page.index("| `policy` | `mininet`, `softroce` |") :].split("\n\n", 1)[0].splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    column = next(n for n, title in enumerate(head.strip("|").split("|")) if f"`{fabric}`" in title)
+    said = {name.strip("` "): row[column] == "yes" for row in cells for name in row[0].split(",")}
+    assert said == {name: name not in LACKING[fabric] for name in get_args(PolicyName)}

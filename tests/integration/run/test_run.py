@@ -186,6 +186,26 @@ def test_a_killed_run_leaves_nothing(paralet: Paralet) -> None:
     process.communicate(timeout=30)  # the pipes close when the last process that inherited them is gone
 
 
+def test_ranks_that_train_compute_and_send_real_packets(paralet: Paralet) -> None:
+    """Two models side by side; every gradient and activation is compared, and nobody is done before it has computed."""
+    models = [
+        {"model": "bloom", "tensor": 1, "pipeline": 2, "data": 2, "microbatches": 2, "compute_s": 0.6},
+        {"model": "gpt3", "tensor": 1, "pipeline": 1, "data": 2, "zero": 3, "compute_s": 0.3},
+    ]
+    sizes = {"part_bytes": 65_536, "activation_bytes": 16_384}
+    workload = {"kind": "training", "iterations": 2, "models": [{**model, **sizes} for model in models]}
+    topology = {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 3, "host_rate": "20 Mbit/s"}}
+    done = paralet.run(
+        spec(topology=topology, workload=workload, placement={"rule": "packed"}, seeds=[1]),
+        *("--policy", "paralet-4", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    (policy,) = summary["policies"]
+    assert policy["verified"]
+    assert policy["completions_s"][0] >= summary["ideal_s"] >= 2 * 0.6
+
+
 def test_captures_land_in_the_logs(paralet: Paralet) -> None:
     done = paralet.run(spec(pcap=["leaf1:3"]), "--policy", "ecmp")
     assert done.returncode == 0, done.stderr
