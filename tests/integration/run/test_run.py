@@ -203,7 +203,9 @@ def test_ranks_that_train_compute_and_send_real_packets(paralet: Paralet) -> Non
     summary = json.loads(done.stdout)
     (policy,) = summary["policies"]
     assert policy["verified"]
-    assert policy["completions_s"][0] >= summary["ideal_s"] >= 2 * 0.6
+    # Not the whole ideal: the full bucket of a shaper, after a rank has computed, is a head start.
+    assert summary["ideal_s"] > 2 * 0.6
+    assert policy["completions_s"][0] > 2 * 0.6
 
 
 def test_captures_land_in_the_logs(paralet: Paralet) -> None:
