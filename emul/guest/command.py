@@ -34,24 +34,30 @@ _CACHED_EXPORT = (
 
 @dataclass(frozen=True, slots=True)
 class GuestOptions:
-    """What a guest is given. Directories in `writable` are the machine's own; all else that is written is lost."""
+    """What a guest is given. Directories in `writable` are the machine's own; all else that is written is lost.
+
+    `time_limit_s` is for all of it. A guest that has not started its command after `boot_limit_s` never will.
+    """
 
     cpus: int = 2
     memory_mb: int = 3072
     time_limit_s: int = 1500
+    boot_limit_s: int = 300
     writable: Sequence[Path] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def job_script(argv: Sequence[str], cwd: Path, options: GuestOptions) -> str:
+def job_script(argv: Sequence[str], cwd: Path, started: Path, options: GuestOptions) -> str:
     """The shell script that runs `argv` in the guest, its output and errors on one stream.
 
-    All of the guest is a sandbox (`emul.sandbox.inside`), whose network namespace is its kernel's first.
+    It leaves the file `started` first: without that file nothing of `argv` has run. All of the guest is a sandbox
+    (`emul.sandbox.inside`), whose network namespace is its kernel's first.
     """
     variables = [f"{name}={value}" for name, value in options.environment.items()]
     return "\n".join(
         (
             "#!/bin/sh",
+            f": > {shlex.quote(str(started))} || exit 126",
             f"cd {shlex.quote(str(cwd))} || exit 126",
             f'export {ENVIRONMENT_MARK}="$(readlink /proc/self/ns/net)"',
             f"exec {shlex.join(['env', *variables, *argv])} 2>&1",
@@ -77,10 +83,19 @@ def boot_script(job: Path) -> str:
     )
 
 
-def guest_argv(kernel: GuestKernel, tools: GuestTools, script: Path, cwd: Path, options: GuestOptions) -> list[str]:
+def watched_argv(argv: Sequence[str], started: Path, boot_limit_s: int) -> list[str]:
+    """`argv`, which is timeout(1) or becomes it, told that its time is over if `started` is not there in time."""
+    watch = '(sleep "$1"; [ -e "$2" ] || kill -ALRM $$) & shift 2; exec "$@"'
+    return ["sh", "-c", watch, "sh", str(boot_limit_s), str(started), *argv]
+
+
+def guest_argv(
+    kernel: GuestKernel, tools: GuestTools, script: Path, state: Path, cwd: Path, options: GuestOptions
+) -> list[str]:
     """The command that boots the guest and runs `script` in it. Exit status: the script's; 124 after the limit.
 
-    Its standard output is the script's, its standard error the guest's console. The whole of it is low in priority.
+    The guest may write to the directory `state`, as to those of `options`. Its standard output is the script's, its
+    standard error the guest's console. The whole of it is low in priority.
     """
     overlaid = [*_OVERLAID] if any(cwd.is_relative_to(each) for each in _OVERLAID) else [*_OVERLAID, str(cwd)]
     return [
@@ -101,7 +116,7 @@ def guest_argv(kernel: GuestKernel, tools: GuestTools, script: Path, cwd: Path, 
         *("--memory", f"{options.memory_mb}M"),
         *(word for each in overlaid for word in ("--overlay-rwdir", each)),
         *("--rodir", str(script.parent)),
-        *(word for each in options.writable for word in ("--rwdir", str(each))),
+        *(word for each in (state, *options.writable) for word in ("--rwdir", str(each))),
         *(f"--qemu-opt={word}" for word in _CACHED_EXPORT),
         *("--script-sh", f"exec {shlex.quote(str(script))}"),
     ]

@@ -5,17 +5,21 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from emul import sandbox
-from emul.guest.command import GuestOptions, boot_script, guest_argv, job_script
+from emul.guest.command import GuestOptions, boot_script, guest_argv, job_script, watched_argv
 from emul.guest.kernel import GuestError, cache_dir, find_kernel, find_tools
+from emul.sandbox_init import STOPPING
 
 _TIMED_OUT = (124, 128 + 9)  # timeout(1): by SIGTERM, by SIGKILL
 _NO_STATUS = 255  # virtme-run: the guest ended before its command did
+_STOPPED = tuple(128 + number for number in STOPPING)  # we were told to stop
 
 
 def run(
@@ -33,6 +37,9 @@ def run(
     `options.writable`. QEMU runs in a sandbox, so no process outlives this call, however it ends. SIGINT and SIGTERM
     end the guest at once, with the status 128 + the signal. Needs root.
 
+    A guest that ends or hangs before it has started the command is booted once more, and that is told on standard
+    error; a command that has been started never runs again.
+
     Raises GuestError when something is missing, when the time limit is over, and when the guest ends without an answer.
     """
     options = options or GuestOptions()
@@ -40,20 +47,42 @@ def run(
     kernel, tools = find_kernel(cache_dir()), find_tools()
     log.parent.mkdir(parents=True, exist_ok=True)
     sink = output or sys.stdout.buffer
+    until = time.monotonic() + options.time_limit_s
     with tempfile.TemporaryDirectory(prefix="paralet-guest-") as scratch, log.open("wb") as console:
-        job, boot = Path(scratch, "job"), Path(scratch, "boot")
-        job.write_text(job_script(argv, where, options))
+        scripts, state = Path(scratch, "scripts"), Path(scratch, "state")
+        scripts.mkdir()
+        state.mkdir()
+        job, boot, started = scripts / "job", scripts / "boot", state / "started"
+        job.write_text(job_script(argv, where, started, options))
         boot.write_text(boot_script(job))
         for script in (job, boot):
             script.chmod(0o700)
-        # QEMU opens its outputs anew, which would empty a file: it gets pipes.
-        with _copied_to(_flushing(sink)) as stdout, _copied_to(console.write) as stderr:
-            try:
-                qemu = guest_argv(kernel, tools, boot, where, options)
-                # Told to stop, it just ends: a guest has nothing to put in order.
-                status = sandbox.run(qemu, stdout=stdout, stderr=stderr, cwd=scratch, grace_s=0.0)
-            except sandbox.SandboxError as error:
-                raise GuestError(f"a guest cannot be started: {error}") from error
+
+        def attempt(time_limit_s: int) -> int:
+            qemu = guest_argv(kernel, tools, boot, state, where, replace(options, time_limit_s=time_limit_s))
+            # QEMU opens its outputs anew, which would empty a file: it gets pipes.
+            with _copied_to(_flushing(sink)) as stdout, _copied_to(_flushing(console)) as stderr:
+                return sandbox.run(
+                    watched_argv(qemu, started, options.boot_limit_s),
+                    stdout=stdout,
+                    stderr=stderr,
+                    cwd=scratch,
+                    grace_s=0.0,  # told to stop, it just ends: a guest has nothing to put in order
+                )
+
+        try:
+            status = attempt(options.time_limit_s)
+            left_s = int(until - time.monotonic())
+            if not started.exists() and status not in _STOPPED and left_s > 0:
+                sentence = f"the guest did not come up (status {status}); it is booted once more"
+                sys.stderr.write(f"{sentence}; its console is in {log}\n")
+                console.write(f"\n-- {sentence} --\n".encode())
+                status = attempt(left_s)
+        except sandbox.SandboxError as error:
+            raise GuestError(f"a guest cannot be started: {error}") from error
+        came_up = started.exists()
+    if not came_up and status not in _STOPPED:
+        raise GuestError(f"the guest did not come up; its console is in {log}")
     if status in _TIMED_OUT:
         raise GuestError(f"the guest did not finish within {options.time_limit_s} s; its console is in {log}")
     if status == _NO_STATUS:
