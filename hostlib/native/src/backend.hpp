@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "clock.hpp"
+#include "errors.hpp"
 #include "rc_qp.hpp"
 
 namespace paralet {
@@ -71,6 +73,12 @@ struct Discards {
   std::uint64_t injected = 0;
 };
 
+/// Memory that a driver shares with other drivers.
+struct DmaBuf {
+  int fd = -1;
+  std::uint64_t offset = 0;  ///< where in it the region begins
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -85,6 +93,18 @@ class Backend {
     static_cast<void>(base);
     static_cast<void>(length);
     return 0;
+  }
+  /// Memory of another device, such as a GPU, that no processor may touch: by the dma-buf that its driver exports, or,
+  /// without one, by its address, where a module of the kernel knows that (nvidia_peermem). Throws DeviceError.
+  virtual std::uint32_t register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) {
+    static_cast<void>(base), static_cast<void>(length), static_cast<void>(dmabuf);
+    throw DeviceError("this back end takes host memory only");
+  }
+  /// For such memory: what peers have written to the region is in its place when the completion comes, of kind kFenced
+  /// with this cookie. Throws DeviceError.
+  virtual void post_fence(std::uint32_t rkey, std::uint64_t offset, std::uint64_t cookie) {
+    static_cast<void>(rkey), static_cast<void>(offset), static_cast<void>(cookie);
+    throw DeviceError("this back end takes host memory only");
   }
   /// What peers add to an offset into the region to address it on the wire.
   [[nodiscard]] virtual std::uint64_t remote_address(std::uint32_t rkey) const {

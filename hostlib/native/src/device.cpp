@@ -199,6 +199,10 @@ void Device::close(Nanos linger) {
     // The caller may keep this object: its ports and descriptors are free again all the same.
     const Turn turn(*this);
     incoming_.clear();
+    while (Request* fence = fences_.front()) {
+      const auto keep = fences_.remove(*fence);
+      fail(*fence, Failure::kClosed, "the device was closed");
+    }
     live_counters_ = {};
     backend_.reset();
     epoll_.reset();
@@ -461,6 +465,12 @@ void Device::release_spare() {
 std::uint32_t Device::register_memory(std::byte* base, std::uint64_t length) {
   std::uint32_t rkey = 0;
   execute([&] { rkey = backend_->register_memory(base, length); });
+  return rkey;
+}
+
+std::uint32_t Device::register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) {
+  std::uint32_t rkey = 0;
+  execute([&] { rkey = backend_->register_device_memory(base, length, dmabuf); });
   return rkey;
 }
 

@@ -196,6 +196,8 @@ class Device {
 
   /// Registers memory for receives; returns the rkey.
   std::uint32_t register_memory(std::byte* base, std::uint64_t length);
+  /// Registers memory of another device for sends and receives: Backend::register_device_memory.
+  std::uint32_t register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf);
   /// The memory is the caller's again at once. Receives into it that are open fail when their message comes.
   void deregister_memory(std::uint32_t rkey);
 
@@ -261,6 +263,8 @@ class Device {
   // device_data.cpp: messages
   void start(std::shared_ptr<Request> request);
   void start_receive(const std::shared_ptr<Request>& request);
+  void start_fence(std::shared_ptr<Request> request);
+  void on_fenced(const Completion& completion);
   void send_offers(Peer& peer);
   void post_offers(Lane& lane, OfferBatch& batch);
   void repeat_offers(Peer& peer);
@@ -372,6 +376,7 @@ class Device {
   std::vector<std::byte> receive_buffers_;
   std::vector<std::uint32_t> retired_;  ///< rkeys deregistered while receives into them were open
   std::vector<Peer*> offering_;         ///< peers with offers not sent yet
+  RequestList fences_;                  ///< under way
   std::vector<Completion> completions_;
   unsigned rounds_ = 0;
   Nanos next_housekeeping_ = 0;

@@ -61,6 +61,11 @@ void Device::release_memory(Request& request) {
 
 void Device::finish(Request& request) {
   release_memory(request);
+  if (request.kind == Request::Kind::kFence) {
+    request.state.store(Request::State::kDone, std::memory_order_release);
+    completion_signal().notify();
+    return;
+  }
   const bool send = request.kind == Request::Kind::kSend;
   ++(send ? messages_.sends : messages_.receives);
   (send ? messages_.send_bytes : messages_.receive_bytes) += request.bytes;
@@ -80,6 +85,10 @@ void Device::fail(Request& request, Failure failure, const std::string& error) {
 // -- starting ----------------------------------------------------------------------------------------------------
 
 void Device::start(std::shared_ptr<Request> request) {
+  if (request->kind == Request::Kind::kFence) {
+    start_fence(std::move(request));
+    return;
+  }
   Connection& connection = *request->connection;
   request->failure = Failure::kNone;
   if (connection.state != Connection::State::kOpen || connection.peer == nullptr || connection.peer_quiet) {
@@ -95,6 +104,32 @@ void Device::start(std::shared_ptr<Request> request) {
   } else {
     connection.sends.push_back(std::move(request));
     if (!connection.offers.empty()) match(connection);
+  }
+}
+
+void Device::start_fence(std::shared_ptr<Request> request) {
+  Request& fence = *request;
+  fence.failure = Failure::kNone;
+  if (!backend_) {
+    fail(fence, Failure::kClosed, "the device was closed");
+    return;
+  }
+  try {
+    backend_->post_fence(fence.rkey, fence.region_offset, reinterpret_cast<std::uint64_t>(&fence));
+    fences_.push_back(std::move(request));
+  } catch (const DeviceError& error) {
+    fail(fence, Failure::kDevice, error.what());
+  }
+}
+
+void Device::on_fenced(const Completion& completion) {
+  Request& fence = *request_of(completion.cookie);
+  const auto keep = fences_.remove(fence);
+  if (completion.status == Status::kSuccess) {
+    finish(fence);
+  } else {
+    fail(fence, Failure::kDevice,
+         std::string("what was received cannot be waited for: ") + to_string(completion.status));
   }
 }
 
@@ -509,6 +544,10 @@ void Device::tell_controller(Nanos t) {
 // -- completions -------------------------------------------------------------------------------------------------
 
 void Device::on_completion(const Completion& completion) {
+  if (completion.kind == Completion::Kind::kFenced) {  // of a QP that no peer has
+    on_fenced(completion);
+    return;
+  }
   const auto owner = qp_owners_.find(completion.qpn);
   if (owner != qp_owners_.end()) {
     Peer& peer = *owner->second.peer;
@@ -529,6 +568,8 @@ void Device::on_completion(const Completion& completion) {
         break;
       case Completion::Kind::kQpFailed:
         fail_lane(peer, owner->second.lane, completion.status);
+        break;
+      case Completion::Kind::kFenced:
         break;
     }
   }

@@ -18,7 +18,7 @@
 
 namespace paralet {
 
-enum class WorkKind : std::uint8_t { kWrite, kWriteImm, kSend };
+enum class WorkKind : std::uint8_t { kWrite, kWriteImm, kSend, kRead };  // kRead: of a NIC's fence alone
 
 struct WorkRequest {
   WorkKind kind = WorkKind::kWrite;
@@ -53,6 +53,7 @@ struct Completion {
     kReceivedWriteImm,
     kAskedAgain,  ///< the peer asks again for what was acknowledged a timeout ago: it may not hear this QP
     kQpFailed,    ///< the QP, not only a request: `status` says why
+    kFenced,      ///< Backend::post_fence
   };
   Kind kind = Kind::kSent;
   Status status = Status::kSuccess;

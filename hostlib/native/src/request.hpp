@@ -25,7 +25,8 @@ enum class Failure : std::uint8_t { kNone, kTransport, kDevice, kClosed };
 /// One send or receive. The caller fills in the first group and hands it to Device::submit; then it reads `state`, and
 /// `bytes` or `error`; the rest is the engine's. A request that is done may be filled in and submitted again.
 struct Request {
-  enum class Kind : std::uint8_t { kSend, kReceive };
+  /// kFence, of memory registered as another device's: done when what has been received is in its place.
+  enum class Kind : std::uint8_t { kSend, kReceive, kFence };
   enum class State : std::uint8_t { kPending, kDone, kFailed };
 
   Kind kind = Kind::kSend;

@@ -35,7 +35,8 @@ constexpr std::uint32_t kReceiveDepth = 8192;  // of the shared receive queue
 constexpr int kCompletions = 65536;            // of the completion queue, where the NIC can
 constexpr std::uint32_t kSmallReceive = 512;   // bytes up to which a receive goes by way of memory registered once
 constexpr std::uint64_t kSignalEvery = 16;     // requests; the last of a batch is signalled too
-constexpr std::uint32_t kInlineBytes = 64;     // go with the request itself
+constexpr std::uint64_t kFenceSlot = kReceiveDepth;  // of small buffers: what fences read goes there
+constexpr std::uint32_t kInlineBytes = 64;           // go with the request itself
 constexpr std::size_t kPollBatch = 32;
 constexpr std::uint64_t kReceiveMark = 1ULL << 63;  // in a wr_id: a receive
 constexpr std::uint64_t kPageMask = 4095;
@@ -43,9 +44,12 @@ constexpr std::uint8_t kHopLimit = 64;
 constexpr std::uint8_t kMinRnrTimer = 12;  // 0.64 ms, as in protocol.md
 constexpr std::uint8_t kRetryForEver = 7;
 constexpr std::uint8_t kMaxRetries = 6;  // to the kernel's rxe 7 means for ever
+constexpr int kReadyToReceive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr Nanos kFresh = 200 * kMillisecond;
 constexpr Nanos kLookForEvents = 10 * kMillisecond;  // of the device, while nobody sleeps
 constexpr int kRemoteAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+constexpr int kDeviceAccess = kRemoteAccess | IBV_ACCESS_REMOTE_READ;  // read by fences: QPs of peers do not let them
 
 [[noreturn]] void fail(const std::string& what, int error) { throw DeviceError(what + ": " + std::strerror(error)); }
 
@@ -104,6 +108,7 @@ struct Place {
   ContextHandle context;
   std::uint8_t port = 0;
   std::uint32_t gid_index = 0;
+  ibv_gid gid{};
 };
 
 std::vector<ibv_gid_entry> gid_table(ibv_context* context) {
@@ -138,13 +143,13 @@ Place find_place(const VerbsOptions& options) {
         gids, [&](const ibv_gid_entry& entry) { return ipv4_of(entry.gid) == std::optional(options.address); });
     if (ours == gids.end()) return false;
     const std::uint32_t index = options.gid_index.value_or(ours->gid_index);
-    const bool known = std::ranges::any_of(
+    const auto chosen = std::ranges::find_if(
         gids, [&](const ibv_gid_entry& entry) { return entry.port_num == ours->port_num && entry.gid_index == index; });
-    if (!known || index > UINT8_MAX) {
+    if (chosen == gids.end() || index > UINT8_MAX) {
       throw DeviceError("GID index " + std::to_string(index) + " of " + name + ", which has " +
                         format_ipv4(options.address) + ", is no RoCEv2 GID: `paralet doctor` lists them");
     }
-    place = {name, std::move(context), static_cast<std::uint8_t>(ours->port_num), index};
+    place = {name, std::move(context), static_cast<std::uint8_t>(ours->port_num), index, chosen->gid};
     return true;
   });
   if (!place.context) {
@@ -178,7 +183,7 @@ Status status_of(ibv_wc_status status) {
   }
 }
 
-class Verbs final : public VerbsBackend {
+class Verbs final : public Backend {
  public:
   explicit Verbs(const VerbsOptions& options);
 
@@ -186,7 +191,8 @@ class Verbs final : public VerbsBackend {
   [[nodiscard]] std::uint32_t max_path_mtu() const override { return max_path_mtu_; }
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override;
   std::uint32_t register_source(const std::byte* base, std::uint64_t length) override;
-  std::uint32_t register_dmabuf(int fd, std::uint64_t offset, std::uint64_t length, const std::byte* base) override;
+  std::uint32_t register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) override;
+  void post_fence(std::uint32_t rkey, std::uint64_t offset, std::uint64_t cookie) override;
   void deregister_memory(std::uint32_t rkey) override;
   [[nodiscard]] std::uint64_t remote_address(std::uint32_t rkey) const override {
     const auto found = regions_.find(rkey);
@@ -217,9 +223,10 @@ class Verbs final : public VerbsBackend {
  private:
   struct Region {
     MrHandle mr;
-    const std::byte* base = nullptr;  ///< of a dma-buf just a name
+    const std::byte* base = nullptr;  ///< of another device's memory just a name
     std::uint64_t length = 0;
     std::uint64_t iova = 0;
+    bool on_device = false;  ///< no processor may touch it
   };
   /// What the NIC needs to read or write local memory. `temporary` is registered for this one request.
   struct Local {
@@ -254,6 +261,11 @@ class Verbs final : public VerbsBackend {
   };
 
   std::uint32_t keep(MrHandle mr, const std::byte* base, std::uint64_t length, std::uint64_t iova);
+  [[nodiscard]] bool on_device(const WorkRequest& request) const;
+  QpIdentity create_qp(int access);
+  void connect_to_itself(Qp& qp);
+  void start_sending(Qp& qp);
+  void complete(const Qp& qp, std::uint64_t cookie, std::uint32_t length, Status status);
   [[nodiscard]] Local local(const WorkRequest& request) const;
   [[nodiscard]] Local temporary(const std::byte* data, std::uint32_t length, int access) const;
   [[nodiscard]] ibv_qp_attr address_vector(const RemoteQp& remote, std::uint16_t source_port) const;
@@ -290,7 +302,8 @@ class Verbs final : public VerbsBackend {
   std::vector<std::uint64_t> free_receives_;  ///< slots
   std::deque<ReceiveBuffer> waiting_receives_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
-  std::vector<Qp*> active_;  ///< with requests that the NIC does not have yet
+  std::uint32_t fence_qpn_ = 0;  ///< of the QP that reads our own memory, 0: not needed so far
+  std::vector<Qp*> active_;      ///< with requests that the NIC does not have yet
   std::vector<Completion> completions_;
   Nanos next_look_ = 0;  ///< for events of the device
   Nanos polled_at_ = 0;
@@ -304,7 +317,7 @@ Verbs::Verbs(const VerbsOptions& options)
     : verbs_(VerbsLibrary::load()),
       options_(options),
       place_(find_place(options)),
-      small_(std::size_t{kReceiveDepth} * kSmallReceive),
+      small_((std::size_t{kReceiveDepth} + 1) * kSmallReceive),
       receives_(kReceiveDepth) {
   ibv_context* context = place_.context.get();
   ibv_port_attr port{};
@@ -350,7 +363,7 @@ Verbs::Verbs(const VerbsOptions& options)
 
 std::uint32_t Verbs::keep(MrHandle mr, const std::byte* base, std::uint64_t length, std::uint64_t iova) {
   const std::uint32_t rkey = mr->rkey;
-  regions_.insert_or_assign(rkey, Region{std::move(mr), base, length, iova});
+  regions_.insert_or_assign(rkey, Region{.mr = std::move(mr), .base = base, .length = length, .iova = iova});
   return rkey;
 }
 
@@ -374,13 +387,39 @@ std::uint32_t Verbs::register_source(const std::byte* base, std::uint64_t length
   return keep(std::move(mr), base, length, iova);
 }
 
-std::uint32_t Verbs::register_dmabuf(int fd, std::uint64_t offset, std::uint64_t length, const std::byte* base) {
-  if (verbs_.reg_dmabuf_mr == nullptr)
+std::uint32_t Verbs::register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) {
+  if (dmabuf && verbs_.reg_dmabuf_mr == nullptr)
     throw DeviceError("this libibverbs cannot register a dma-buf (rdma-core 34 can)");
-  const std::uint64_t iova = offset & kPageMask;
-  MrHandle mr(verbs_.reg_dmabuf_mr(pd_.get(), offset, length, iova, fd, kRemoteAccess));
-  if (!mr) fail(place_.device + " cannot register a dma-buf", errno);
-  return keep(std::move(mr), base, length, iova);
+  const std::uint64_t iova = (dmabuf ? dmabuf->offset : reinterpret_cast<std::uint64_t>(base)) & kPageMask;
+  MrHandle mr(dmabuf ? verbs_.reg_dmabuf_mr(pd_.get(), dmabuf->offset, length, iova, dmabuf->fd, kDeviceAccess)
+                     : verbs_.reg_mr_iova(pd_.get(), base, length, iova, kDeviceAccess));
+  if (!mr && dmabuf) fail(place_.device + " cannot register a dma-buf", errno);
+  if (!mr) fail(place_.device + " cannot register another device's memory (is nvidia_peermem loaded?)", errno);
+  const std::uint32_t rkey = keep(std::move(mr), base, length, iova);
+  regions_.at(rkey).on_device = true;
+  return rkey;
+}
+
+/// A READ from the region by way of the NIC: on their way to the memory it does not overtake the writes that the NIC
+/// has made before (PCI Express base specification, 2.4.1).
+void Verbs::post_fence(std::uint32_t rkey, std::uint64_t offset, std::uint64_t cookie) {
+  if (const auto found = qps_.find(fence_qpn_); fence_qpn_ == 0 || found->second->failed) {
+    if (fence_qpn_ != 0) destroy_qp(fence_qpn_);
+    fence_qpn_ = 0;
+    const std::uint32_t qpn = create_qp(IBV_ACCESS_REMOTE_READ).qpn;
+    try {
+      connect_to_itself(*qps_.at(qpn));
+    } catch (const DeviceError&) {
+      destroy_qp(qpn);
+      throw;
+    }
+    fence_qpn_ = qpn;
+  }
+  post(fence_qpn_, {.kind = WorkKind::kRead,
+                    .cookie = cookie,
+                    .length = 1,
+                    .remote_address = remote_address(rkey) + offset,
+                    .rkey = rkey});
 }
 
 void Verbs::deregister_memory(std::uint32_t rkey) { regions_.erase(rkey); }
@@ -398,6 +437,11 @@ Verbs::Local Verbs::local(const WorkRequest& request) const {
   return temporary(request.data, request.length, 0);
 }
 
+bool Verbs::on_device(const WorkRequest& request) const {
+  const auto found = regions_.find(request.memory);
+  return request.memory != 0 && found != regions_.end() && found->second.on_device;
+}
+
 /// Registers memory for one request.
 Verbs::Local Verbs::temporary(const std::byte* data, std::uint32_t length, int access) const {
   const auto address = reinterpret_cast<std::uint64_t>(data);
@@ -408,7 +452,9 @@ Verbs::Local Verbs::temporary(const std::byte* data, std::uint32_t length, int a
 
 // -- queue pairs -------------------------------------------------------------------------------------------------
 
-QpIdentity Verbs::create_qp() {
+QpIdentity Verbs::create_qp() { return create_qp(IBV_ACCESS_REMOTE_WRITE); }
+
+QpIdentity Verbs::create_qp(int access) {
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq_.get();
   init.srq = srq_.get();
@@ -423,7 +469,7 @@ QpIdentity Verbs::create_qp() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = place_.port;
-  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  attributes.qp_access_flags = static_cast<unsigned>(access);
   if (const int error = verbs_.modify_qp(qp->handle.get(), &attributes,
                                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
       error != 0) {
@@ -481,21 +527,9 @@ bool Verbs::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t 
   ready.dest_qp_num = remote.qpn;
   ready.rq_psn = remote.first_psn;
   ready.min_rnr_timer = kMinRnrTimer;
-  int error = verbs_.modify_qp(qp.handle.get(), &ready,
-                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  const int error = verbs_.modify_qp(qp.handle.get(), &ready, kReadyToReceive);
   if (error != 0) fail("no path to " + format_ipv4(remote.address), error);
-  ibv_qp_attr send{};
-  send.qp_state = IBV_QPS_RTS;
-  const Retries patience = retries(options_);
-  send.timeout = patience.timeout_code;
-  send.retry_cnt = patience.count;
-  send.rnr_retry = kRetryForEver;
-  send.sq_psn = qp.identity.first_psn;
-  error = verbs_.modify_qp(
-      qp.handle.get(), &send,
-      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-  if (error != 0) fail("cannot start a queue pair to " + format_ipv4(remote.address), error);
+  start_sending(qp);
   qp.remote = remote;
   qp.port = port_method_ == PortMethod::kNone ? 0 : source_port;
   if (verbs_.mlx5_modify_qp_udp_sport != nullptr &&
@@ -504,6 +538,36 @@ bool Verbs::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t 
     qp.port = source_port;
   }
   return true;
+}
+
+void Verbs::start_sending(Qp& qp) {
+  ibv_qp_attr send{};
+  send.qp_state = IBV_QPS_RTS;
+  send.max_rd_atomic = 1;
+  const Retries patience = retries(options_);
+  send.timeout = patience.timeout_code;
+  send.retry_cnt = patience.count;
+  send.rnr_retry = kRetryForEver;
+  send.sq_psn = qp.identity.first_psn;
+  const int error = verbs_.modify_qp(
+      qp.handle.get(), &send,
+      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (error != 0) fail("cannot start a queue pair", error);
+}
+
+void Verbs::connect_to_itself(Qp& qp) {
+  ibv_qp_attr ready = address_vector(RemoteQp{}, kFirstRocePort);
+  ready.ah_attr.grh.dgid = place_.gid;
+  ready.qp_state = IBV_QPS_RTR;
+  ready.path_mtu = mtu_of(max_path_mtu_);
+  ready.dest_qp_num = qp.identity.qpn;
+  ready.rq_psn = qp.identity.first_psn;
+  ready.min_rnr_timer = kMinRnrTimer;
+  ready.max_dest_rd_atomic = 1;
+  const int error = verbs_.modify_qp(qp.handle.get(), &ready, kReadyToReceive);
+  if (error != 0) fail("no path from " + place_.device + " to itself", error);
+  qp.remote.path_mtu = max_path_mtu_;
+  start_sending(qp);
 }
 
 bool Verbs::set_port(std::uint32_t qpn, std::uint16_t source_port) {
@@ -530,7 +594,7 @@ void Verbs::fail_qp(std::uint32_t qpn) {
 void Verbs::post(std::uint32_t qpn, const WorkRequest& request) {
   Qp& qp = *qps_.at(qpn);
   if (qp.failed) {
-    completions_.push_back({.status = Status::kFlushed, .qpn = qpn, .cookie = request.cookie});
+    complete(qp, request.cookie, 0, Status::kFlushed);
     return;
   }
   qp.waiting.push_back(request);
@@ -549,8 +613,13 @@ bool Verbs::hand_over(Qp& qp, Nanos now) {
   for (std::size_t i = 0; i < count; ++i) {
     const WorkRequest& from = qp.waiting[i];
     ibv_send_wr& to = requests[i];
-    const bool inlined = from.length <= std::min(kInlineBytes, max_inline_);
-    if (inlined) {
+    const bool read = from.kind == WorkKind::kRead;
+    const bool inlined = !read && from.length <= std::min(kInlineBytes, max_inline_) && !on_device(from);
+    if (read) {
+      memory[i].sge = {.addr = reinterpret_cast<std::uint64_t>(small_buffer(kFenceSlot)),
+                       .length = from.length,
+                       .lkey = small_mr_->lkey};
+    } else if (inlined) {
       memory[i].sge = {.addr = reinterpret_cast<std::uint64_t>(from.data), .length = from.length, .lkey = 0};
     } else {
       memory[i] = local(from);
@@ -573,6 +642,9 @@ bool Verbs::hand_over(Qp& qp, Nanos now) {
         break;
       case WorkKind::kSend:
         to.opcode = IBV_WR_SEND;
+        break;
+      case WorkKind::kRead:
+        to.opcode = IBV_WR_RDMA_READ;
         break;
     }
   }
@@ -666,10 +738,18 @@ void Verbs::on_received(const ibv_wc& wc) {
 
 // -- completions -------------------------------------------------------------------------------------------------
 
+void Verbs::complete(const Qp& qp, std::uint64_t cookie, std::uint32_t length, Status status) {
+  const bool fence = qp.identity.qpn == fence_qpn_;
+  completions_.push_back({.kind = fence ? Completion::Kind::kFenced : Completion::Kind::kSent,
+                          .status = status,
+                          .qpn = qp.identity.qpn,
+                          .cookie = cookie,
+                          .byte_length = length});
+}
+
 void Verbs::complete_oldest(Qp& qp, Status status, Nanos now) {
   const Posted& posted = qp.posted.front();
-  completions_.push_back(
-      {.status = status, .qpn = qp.identity.qpn, .cookie = posted.cookie, .byte_length = posted.length});
+  complete(qp, posted.cookie, posted.length, status);
   if (status == Status::kSuccess) {
     const Nanos latency = std::max<Nanos>(1, now - posted.at);
     qp.latency = qp.latency == 0 ? latency : qp.latency + (latency - qp.latency) / 8;
@@ -688,7 +768,7 @@ void Verbs::fail_all_requests(Qp& qp, Status status) {
     status = Status::kFlushed;
   }
   for (const WorkRequest& request : qp.waiting) {
-    completions_.push_back({.status = Status::kFlushed, .qpn = qp.identity.qpn, .cookie = request.cookie});
+    complete(qp, request.cookie, 0, Status::kFlushed);
   }
   qp.waiting.clear();
 }
@@ -824,11 +904,23 @@ QpStatistics Verbs::statistics(std::uint32_t qpn) const {
           .all_acknowledged = qp.posted.empty() && qp.waiting.empty()};
 }
 
+/// Whether dma-bufs can be registered, by NCCL's own test: a driver that takes them finds fault with this descriptor.
+bool takes_dmabuf(ibv_context* context) {
+  const VerbsLibrary& verbs = VerbsLibrary::load();
+  if (verbs.reg_dmabuf_mr == nullptr) return false;
+  const PdHandle pd(verbs.alloc_pd(context));
+  if (!pd) return false;
+  errno = 0;
+  const MrHandle mr(verbs.reg_dmabuf_mr(pd.get(), 0, 0, 0, -1, 0));
+  return errno != EOPNOTSUPP && errno != EPROTONOSUPPORT;
+}
+
 }  // namespace
 
 std::vector<VerbsPort> verbs_ports() {
   std::vector<VerbsPort> out;
   for_devices([&](const std::string& name, const ContextHandle& context) {
+    const bool dmabuf = takes_dmabuf(context.get());
     for (const ibv_gid_entry& entry : gid_table(context.get())) {
       const auto address = ipv4_of(entry.gid);
       ibv_port_attr port{};
@@ -841,14 +933,15 @@ std::vector<VerbsPort> verbs_ports() {
                      .active = port.state == IBV_PORT_ACTIVE,
                      .path_mtu = bytes_of(port.active_mtu),
                      .gid_index = entry.gid_index,
-                     .address = *address});
+                     .address = *address,
+                     .dmabuf = dmabuf});
     }
     return false;
   });
   return out;
 }
 
-std::unique_ptr<VerbsBackend> open_verbs(const VerbsOptions& options) { return std::make_unique<Verbs>(options); }
+std::unique_ptr<Backend> open_verbs(const VerbsOptions& options) { return std::make_unique<Verbs>(options); }
 
 }  // namespace paralet
 
@@ -860,7 +953,7 @@ constexpr const char* kNotBuilt =
     "the verbs back end was not built, for its header was missing: install libibverbs-dev and build again";
 }
 std::vector<VerbsPort> verbs_ports() { throw DeviceError(kNotBuilt); }
-std::unique_ptr<VerbsBackend> open_verbs(const VerbsOptions&) { throw DeviceError(kNotBuilt); }
+std::unique_ptr<Backend> open_verbs(const VerbsOptions&) { throw DeviceError(kNotBuilt); }
 }  // namespace paralet
 
 #endif

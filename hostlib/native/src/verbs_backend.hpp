@@ -33,20 +33,13 @@ struct VerbsPort {
   std::uint32_t path_mtu = 0;  ///< payload bytes
   std::uint32_t gid_index = 0;
   std::uint32_t address = 0;  ///< IPv4, host byte order
+  bool dmabuf = false;        ///< its driver and the library register dma-bufs
 };
 
 /// The RoCEv2 ports that have an IPv4 GID. Throws DeviceError where libibverbs is absent.
 std::vector<VerbsPort> verbs_ports();
 
-/// What this back end offers beyond Backend.
-class VerbsBackend : public Backend {
- public:
-  /// Memory of another device (a GPU), from an exported dma-buf; `base` is what sends and receives call its start.
-  /// Throws DeviceError where the driver cannot.
-  virtual std::uint32_t register_dmabuf(int fd, std::uint64_t offset, std::uint64_t length, const std::byte* base) = 0;
-};
-
 /// Throws DeviceError with one sentence: no libibverbs, no device with that address, or no permission.
-std::unique_ptr<VerbsBackend> open_verbs(const VerbsOptions& options);
+std::unique_ptr<Backend> open_verbs(const VerbsOptions& options);
 
 }  // namespace paralet

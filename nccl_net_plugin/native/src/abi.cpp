@@ -191,35 +191,58 @@ ncclResult_t close_listen(void* comm) noexcept {
 
 // -- memory ------------------------------------------------------------------------------------------------------
 
+namespace {
+
+/// Throws PluginError when the device does not take memory of this kind, an NCCL_PTR_* bit.
+void check_takes(const DataComm& comm, int kind) {
+  if (kind == NCCL_PTR_HOST || (Core::instance().pointers(*comm.device()) & kind) != 0) return;
+  const char* what = kind == NCCL_PTR_DMABUF ? "DMA buffers" : kind == NCCL_PTR_CUDA ? "a GPU's memory" : "such memory";
+  throw PluginError(ncclInvalidArgument, std::string("this device of the back end ") +
+                                             to_string(comm.device()->options().backend) + " does not take " + what +
+                                             ": ptrSupport says what it takes");
+}
+
+Memory* keep(const DataComm& owner, std::byte* base, std::size_t size, std::uint32_t rkey, bool on_device) {
+  auto registered = std::make_unique<Memory>();
+  registered->device = owner.device();
+  registered->base = base;
+  registered->length = size;
+  registered->rkey = rkey;
+  registered->on_device = on_device;
+  return registered.release();
+}
+
+}  // namespace
+
 ncclResult_t reg_mr(void* comm, void* data, std::size_t size, int type, void** memory) noexcept {
   return guarded("regMr", [&] {
     require(memory);
     *memory = nullptr;
     const DataComm& owner = data_comm(comm);
-    if (type != NCCL_PTR_HOST) {
-      throw PluginError(ncclInvalidArgument, std::string("the back end soft takes host memory only, not ") +
-                                                 (type == NCCL_PTR_CUDA ? "a GPU's" : "this type") +
-                                                 ": it says so in ptrSupport");
-    }
+    check_takes(owner, type);
     if (size > 0) require(data);
-    auto registered = std::make_unique<Memory>();
-    registered->device = owner.device();
-    registered->base = static_cast<std::byte*>(data);
-    registered->length = size;
-    registered->rkey = owner.device()->register_memory(registered->base, size);
-    *memory = registered.release();
+    auto* base = static_cast<std::byte*>(data);
+    Device& device = *owner.device();
+    const bool host = type == NCCL_PTR_HOST;
+    const std::uint32_t rkey =
+        host ? device.register_memory(base, size) : device.register_device_memory(base, size, std::nullopt);
+    *memory = keep(owner, base, size, rkey, !host);
     return ncclSuccess;
   });
 }
 
 ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
                            void** memory) noexcept {
-  static_cast<void>(data), static_cast<void>(size), static_cast<void>(type), static_cast<void>(offset);
-  return guarded("regMrDmaBuf", [&]() -> ncclResult_t {
-    require(comm, memory);
+  static_cast<void>(type);  // whose memory it is, the kernel knows
+  return guarded("regMrDmaBuf", [&] {
+    require(memory, data);
     *memory = nullptr;
-    throw PluginError(ncclInvalidArgument, "the back end soft takes no DMA buffers (fd " + std::to_string(fd) +
-                                               "): it says so in ptrSupport");
+    const DataComm& owner = data_comm(comm);
+    check_takes(owner, NCCL_PTR_DMABUF);
+    auto* base = static_cast<std::byte*>(data);
+    const std::uint32_t rkey = owner.device()->register_device_memory(base, size, DmaBuf{.fd = fd, .offset = offset});
+    *memory = keep(owner, base, size, rkey, true);
+    return ncclSuccess;
   });
 }
 
@@ -277,12 +300,21 @@ template ncclResult_t irecv<int>(void*, int, void**, const int*, const int*, voi
 template ncclResult_t irecv<std::size_t>(void*, int, void**, const std::size_t*, const int*, void**, void**) noexcept;
 
 ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** memories, void** request) noexcept {
-  static_cast<void>(comm), static_cast<void>(n), static_cast<void>(data);
-  static_cast<void>(sizes), static_cast<void>(memories);
-  // What has been received into host memory is visible to whoever sees the completion.
-  if (request == nullptr) return ncclInvalidArgument;
-  *request = nullptr;
-  return ncclSuccess;
+  return guarded("iflush", [&] {
+    require(request);
+    *request = nullptr;
+    // What has been received into host memory is visible to whoever sees the completion. Into a GPU's it may be on its
+    // way still; all of a group came by one NIC, so that its last message is there when the others are.
+    for (int i = n; i-- > 0;) {
+      const Memory* memory = memories != nullptr ? static_cast<const Memory*>(memories[i]) : nullptr;
+      if (memory == nullptr || !memory->on_device || sizes[i] == 0) continue;
+      Operation* operation = nullptr;
+      const ncclResult_t result = data_comm(comm).fence(*memory, data[i], &operation);
+      *request = operation;
+      return result;
+    }
+    return ncclSuccess;
+  });
 }
 
 ncclResult_t test(void* request, int* done, int* sizes) noexcept {

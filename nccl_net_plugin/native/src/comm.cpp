@@ -12,13 +12,13 @@
 namespace paralet::plugin {
 namespace {
 
-/// A send comm holds as many messages as its peer may have receives open.
+/// A send comm holds as many messages as its peer may have receives open, a receiving one a flush beside each receive.
 constexpr std::size_t kOperations = NCCL_NET_MAX_REQUESTS;
 /// A peer that is alive answers a close at once. One that does not may be stopped, and is not waited for.
 constexpr Nanos kCloseTime = 1 * kSecond;
 
 std::size_t capacity(DataComm::Direction direction) {
-  return direction == DataComm::Direction::kSend ? kOperations * kMaxReceives : kOperations;
+  return direction == DataComm::Direction::kSend ? kOperations * kMaxReceives : 2 * kOperations;
 }
 
 /// A device that is closed has closed its connections too.
@@ -100,6 +100,22 @@ ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** ope
         registered && transfer.bytes > 0 ? static_cast<std::uint64_t>(request->data - transfer.memory->base) : 0;
     device_->submit(request);
   }
+  return ncclSuccess;
+}
+
+ncclResult_t DataComm::fence(const Memory& memory, void* data, Operation** operation) {
+  if (!memory.holds(data, 1)) {
+    log_warning("flush: this address lies outside of the memory registered for it");
+    return ncclInvalidArgument;
+  }
+  *operation = operations_.take(std::array{&memory});
+  if (*operation == nullptr) return ncclSuccess;
+  const std::shared_ptr<Request>& request = (*operation)->parts[0].request;
+  request->kind = Request::Kind::kFence;
+  request->rkey = memory.rkey;
+  request->region_offset = static_cast<std::uint64_t>(static_cast<std::byte*>(data) - memory.base);
+  request->bytes = 0;
+  device_->submit(request);
   return ncclSuccess;
 }
 

@@ -21,6 +21,7 @@ struct Memory {
   std::byte* base = nullptr;
   std::size_t length = 0;
   std::uint32_t rkey = 0;
+  bool on_device = false;  ///< a GPU's
 
   [[nodiscard]] bool holds(const void* data, std::size_t bytes) const {
     if (bytes == 0) return true;
@@ -73,6 +74,8 @@ class DataComm {
   /// Starts one send, or a group of receives that finish together. `operation` becomes nullptr when as many are under
   /// way as a comm holds.
   ncclResult_t post(std::span<const Transfer> transfers, Operation** operation);
+  /// Starts waiting until what has been received at `data`, in memory of a GPU, is in its place. As `post` otherwise.
+  ncclResult_t fence(const Memory& memory, void* data, Operation** operation);
   /// Whether all parts are done, and if so their bytes. A finished operation is free again.
   ncclResult_t test(Operation& operation, bool* done, std::span<int> bytes);
   /// To be called before memory is deregistered: if messages are still under way in it, this comm is being given up,

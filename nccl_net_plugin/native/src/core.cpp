@@ -26,14 +26,24 @@ std::string speed_text(int mbps) {
   return mbps % 1000 == 0 ? std::to_string(mbps / 1000) + " Gbit/s" : std::to_string(mbps) + " Mbit/s";
 }
 
-/// The interfaces whose address is that of an RDMA port that is up. Throws DeviceError where libibverbs is absent.
-std::vector<Interface> rdma_interfaces(const std::vector<Interface>& all) {
-  const std::vector<VerbsPort> ports = verbs_ports();
+/// The interfaces whose address is that of an RDMA port that is up.
+std::vector<Interface> rdma_interfaces(const std::vector<Interface>& all, const std::vector<VerbsPort>& ports) {
   std::vector<Interface> out;
   std::ranges::copy_if(all, std::back_inserter(out), [&](const Interface& interface) {
     return std::ranges::any_of(ports, [&](const auto& p) { return p.active && p.address == interface.address; });
   });
   return out;
+}
+
+/// NCCL_PTR_* bits of a device: memory that is not the host's is for NICs.
+int pointer_support(const Interface& interface, const std::vector<VerbsPort>& ports) {
+  int support = NCCL_PTR_HOST;
+  for (const VerbsPort& port : ports) {
+    if (!port.active || port.address != interface.address) continue;
+    if (peer_memory()) support |= NCCL_PTR_CUDA;
+    if (port.dmabuf) support |= NCCL_PTR_DMABUF;
+  }
+  return support;
 }
 
 /// Why nothing could be chosen: one sentence.
@@ -51,9 +61,9 @@ std::string no_device(const std::vector<Interface>& all, const Settings& setting
 }
 
 /// Throws PluginError when no interface can be a device.
-std::vector<Interface> find_interfaces(const Settings& settings) {
+std::vector<Interface> find_interfaces(const Settings& settings, const std::vector<VerbsPort>& ports) {
   const bool verbs = settings.device.backend == BackendKind::kVerbs;
-  const std::vector<Interface> all = verbs ? rdma_interfaces(interfaces()) : interfaces();
+  const std::vector<Interface> all = verbs ? rdma_interfaces(interfaces(), ports) : interfaces();
   auto chosen = select(all, settings.selection);
   if (chosen.empty()) throw PluginError(ncclSystemError, no_device(all, settings));
   for (const Interface& interface : chosen) {
@@ -111,14 +121,16 @@ void Core::start(ncclDebugLogger_t logger) {
   settings_ = load_settings(process_environment());
   settings_.device.policy.controller.log = [](const std::string& sentence) { log_warning(sentence); };
   for (const std::string& sentence : settings_.advice) log_warning(sentence);
+  std::vector<VerbsPort> ports;
+  if (settings_.device.backend == BackendKind::kVerbs) ports = verbs_ports();
   std::vector<Nic> nics;
-  for (const Interface& interface : find_interfaces(settings_)) {
+  for (const Interface& interface : find_interfaces(settings_, ports)) {
     const NicFacts facts = nic_facts(interface);
     nics.push_back({.interface = interface,
                     .properties = {.name = forever(interface.name),
                                    .pci_path = facts.pci_path.empty() ? nullptr : forever(facts.pci_path),
                                    .guid = facts.guid,
-                                   .pointers = NCCL_PTR_HOST,
+                                   .pointers = pointer_support(interface, ports),
                                    .speed_mbps = facts.speed_mbps,
                                    .port = facts.port},
                     .device = nullptr});
@@ -171,6 +183,12 @@ int Core::devices() {
 DeviceProperties Core::properties(int device) {
   const std::lock_guard lock(mutex_);
   return nic(device).properties;
+}
+
+int Core::pointers(const Device& device) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(nics_, [&](const Nic& nic) { return nic.device.get() == &device; });
+  return found != nics_.end() ? found->properties.pointers : 0;
 }
 
 /// The engine's device, opened when a NIC is first used: of eight NICs a process usually takes one, and the first to

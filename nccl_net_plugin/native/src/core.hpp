@@ -45,6 +45,8 @@ class Core {
 
   int devices();
   DeviceProperties properties(int device);
+  /// NCCL_PTR_* bits of an open device; none after the last finalize.
+  int pointers(const Device& device);
 
   std::unique_ptr<ListenComm> listen(int device);
   /// nullptr until the connection is there: call again with the same handle.

@@ -150,6 +150,13 @@ NicFacts nic_facts(const Interface& interface, const fs::path& sys) {
   return facts;
 }
 
+bool peer_memory(const fs::path& sys) {
+  std::error_code error;
+  return std::ranges::any_of(
+      std::array{"module/nvidia_peermem", "kernel/mm/memory_peers/nv_mem", "kernel/mm/memory_peers/nv_mem_nc"},
+      [&](const char* module) { return fs::exists(sys / module / "version", error); });
+}
+
 std::string describe(const std::vector<Interface>& interfaces) {
   std::string out;
   for (const Interface& i : interfaces) {

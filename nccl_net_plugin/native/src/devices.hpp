@@ -46,6 +46,10 @@ struct NicFacts {
 inline constexpr int kUnknownSpeed = 10'000;  ///< what NCCL assumes
 NicFacts nic_facts(const Interface& interface, const std::filesystem::path& sys = "/sys/class/net");
 
+/// Whether the kernel knows GPU memory by its address, so that NICs can register it: by the modules that NCCL looks
+/// for.
+bool peer_memory(const std::filesystem::path& sys = "/sys");
+
 /// "lo 127.0.0.1, eth0 10.0.0.1 (down)"
 std::string describe(const std::vector<Interface>& interfaces);
 

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fake_verbs.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+namespace {
+
+using fake_verbs::Asked;
+using fake_verbs::Nic;
+
+struct Cq : ibv_cq {
+  std::deque<ibv_wc> entries;
+};
+
+struct Srq : ibv_srq {
+  std::deque<std::pair<std::uint64_t, ibv_sge>> receives;
+};
+
+struct Mr : ibv_mr {
+  std::byte* place = nullptr;
+  std::uint64_t iova = 0;
+  int access = 0;
+};
+
+struct Qp : ibv_qp {
+  std::uint32_t peer = 0;
+  unsigned access = 0;
+  std::deque<std::uint64_t> posted;  ///< of which no completion has been fetched
+  ibv_ece ece{};
+};
+
+struct DeviceMemory {
+  std::byte* base;
+  std::size_t length;
+};
+
+/// Everything, under one lock.
+struct World {
+  std::mutex mutex;
+  Nic nic;
+  Asked asked;
+  ibv_device device{};
+  std::map<std::uint32_t, std::unique_ptr<Qp>> qps;
+  std::map<std::uint32_t, std::unique_ptr<Mr>> regions;
+  std::map<int, DeviceMemory> shared;
+  std::size_t received = 0;  ///< completions of receives that nobody has fetched
+  std::uint32_t next_qpn = fake_verbs::kFirstQpn;
+  std::uint32_t next_key = 1001;
+};
+
+World& world() {
+  static auto& one = *new World;  // NOLINT(cppcoreguidelines-owning-memory): outlives all users
+  return one;
+}
+
+template <typename... Values>
+void note(const char* format, Values... values) {
+  std::array<char, 80> text{};
+  std::snprintf(text.data(), text.size(), format, values...);
+  world().asked.calls.emplace_back(text.data());
+}
+
+ibv_gid own_gid() {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xFF;
+  const std::uint32_t address = htonl(fake_verbs::kAddress);
+  std::memcpy(&gid.raw[12], &address, sizeof address);
+  return gid;
+}
+
+void ring(const ibv_cq& cq) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(cq.channel->fd, &one, sizeof one);
+}
+
+void deliver(ibv_cq* queue, const ibv_wc& entry) {
+  auto& cq = static_cast<Cq&>(*queue);
+  cq.entries.push_back(entry);
+  ring(cq);
+}
+
+/// What could still be completed, all at once if queue pairs break: the queue must have room for it.
+void count_work(const Srq& srq) {
+  std::size_t work = srq.receives.size() + world().received;
+  for (const auto& [qpn, qp] : world().qps) work += qp->posted.size();
+  world().asked.most_work = std::max(world().asked.most_work, work);
+}
+
+/// The memory that a peer names, if it may.
+std::byte* remote(const ibv_send_wr& request, std::size_t length, int access) {
+  const auto found = world().regions.find(request.wr.rdma.rkey);
+  if (found == world().regions.end() || (found->second->access & access) == 0) return nullptr;
+  const std::uint64_t offset = request.wr.rdma.remote_addr - found->second->iova;
+  return offset + length <= found->second->length ? found->second->place + offset : nullptr;
+}
+
+/// Where the NIC finds local memory.
+std::byte* local(const ibv_sge& sge) {
+  const auto found = world().regions.find(sge.lkey);
+  if (found == world().regions.end()) return nullptr;
+  const std::uint64_t offset = sge.addr - found->second->iova;
+  return offset + sge.length <= found->second->length ? found->second->place + offset : nullptr;
+}
+
+ibv_wc_status receive(Qp& to, ibv_wc entry, const std::byte* payload) {
+  auto& srq = static_cast<Srq&>(*to.srq);
+  if (srq.receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
+  const auto [wr_id, sge] = srq.receives.front();
+  srq.receives.pop_front();
+  if (payload != nullptr) std::memcpy(local(sge), payload, entry.byte_len);
+  entry.wr_id = wr_id;
+  entry.qp_num = to.qp_num;
+  ++world().received;
+  deliver(to.recv_cq, entry);
+  return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status carry_out(Qp& from, const ibv_send_wr& request) {
+  const auto found = world().qps.find(from.peer);
+  if (from.state == IBV_QPS_ERR) return IBV_WC_WR_FLUSH_ERR;
+  if (found == world().qps.end() || found->second->state != IBV_QPS_RTS) return IBV_WC_RETRY_EXC_ERR;
+  Qp& to = *found->second;
+  const ibv_sge none{};
+  const ibv_sge& sge = request.num_sge > 0 ? *request.sg_list : none;
+  const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
+  auto* payload = reinterpret_cast<std::byte*>(sge.addr);  // NOLINT(performance-no-int-to-ptr)
+  if (!inlined && sge.length > 0 && (payload = local(sge)) == nullptr) return IBV_WC_LOC_PROT_ERR;
+  if (inlined) {
+    for (const auto& [fd, memory] : world().shared) {
+      if (payload >= memory.base && payload < memory.base + memory.length) ++world().asked.inlined_from_device;
+    }
+  }
+  ibv_wc entry{};
+  entry.byte_len = sge.length;
+  if (request.opcode == IBV_WR_RDMA_READ) {
+    const std::byte* source = remote(request, sge.length, IBV_ACCESS_REMOTE_READ);
+    if (source == nullptr || (to.access & IBV_ACCESS_REMOTE_READ) == 0) return IBV_WC_REM_ACCESS_ERR;
+    ++world().asked.reads;
+    std::memcpy(payload, source, sge.length);
+    return IBV_WC_SUCCESS;
+  }
+  if (request.opcode == IBV_WR_SEND) {
+    entry.opcode = IBV_WC_RECV;
+    return receive(to, entry, payload);
+  }
+  if (sge.length > 0) {
+    std::byte* target = remote(request, sge.length, IBV_ACCESS_REMOTE_WRITE);
+    if (target == nullptr) return IBV_WC_REM_ACCESS_ERR;
+    std::memcpy(target, payload, sge.length);
+  }
+  if (request.opcode == IBV_WR_RDMA_WRITE) return IBV_WC_SUCCESS;
+  entry.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+  entry.imm_data = request.imm_data;
+  return receive(to, entry, nullptr);
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** /*refused*/) {
+  const std::lock_guard lock(world().mutex);
+  for (ibv_send_wr* request = requests; request != nullptr; request = request->next) {
+    Qp& from = *world().qps.at(qp->qp_num);
+    from.posted.push_back(request->wr_id);
+    count_work(static_cast<Srq&>(*qp->srq));
+    ibv_wc entry{};
+    entry.wr_id = request->wr_id;
+    entry.qp_num = qp->qp_num;
+    entry.status = carry_out(from, *request);
+    if (entry.status != IBV_WC_SUCCESS) from.state = IBV_QPS_ERR;
+    if (entry.status != IBV_WC_SUCCESS || (request->send_flags & IBV_SEND_SIGNALED) != 0) deliver(qp->send_cq, entry);
+  }
+  return 0;
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** /*refused*/) {
+  const std::lock_guard lock(world().mutex);
+  static_cast<Srq*>(srq)->receives.emplace_back(request->wr_id, *request->sg_list);
+  count_work(static_cast<Srq&>(*srq));
+  return 0;
+}
+
+int poll_cq(ibv_cq* queue, int most, ibv_wc* out) {
+  const std::lock_guard lock(world().mutex);
+  if (world().nic.holds) return 0;
+  auto& cq = static_cast<Cq&>(*queue);
+  int count = 0;
+  for (; count < most && !cq.entries.empty(); ++count) {
+    const ibv_wc& entry = out[count] = cq.entries.front();
+    cq.entries.pop_front();
+    const bool receive = (entry.opcode & IBV_WC_RECV) != 0;
+    if (receive) --world().received;
+    if (const auto found = world().qps.find(entry.qp_num); !receive && found != world().qps.end()) {
+      auto& posted = found->second->posted;
+      while (!posted.empty() && posted.front() <= entry.wr_id) posted.pop_front();
+    }
+  }
+  return count;
+}
+
+int req_notify_cq(ibv_cq* queue, int /*solicited*/) {
+  const std::lock_guard lock(world().mutex);
+  if (!static_cast<Cq*>(queue)->entries.empty()) ring(*queue);
+  return 0;
+}
+
+ibv_mr* keep_region(ibv_pd* pd, std::byte* place, std::size_t length, std::uint64_t iova, int access) {
+  auto mr = std::make_unique<Mr>();
+  mr->pd = pd;
+  mr->length = length;
+  mr->place = place;
+  mr->iova = iova;
+  mr->access = access;
+  mr->lkey = mr->rkey = world().next_key++;
+  return world().regions.emplace(mr->rkey, std::move(mr)).first->second.get();
+}
+
+}  // namespace
+
+namespace fake_verbs {
+
+Nic& nic() { return world().nic; }
+Asked asked() {
+  const std::lock_guard lock(world().mutex);
+  Asked out = world().asked;
+  out.regions = world().regions.size();
+  out.queue_pairs = world().qps.size();
+  return out;
+}
+void reset() {
+  world().nic = {};
+  world().asked = {};
+  world().shared.clear();
+  world().next_qpn = kFirstQpn;
+}
+int modify_udp_sport(std::uint32_t qpn, std::uint16_t port) {
+  const std::lock_guard lock(world().mutex);
+  note("sport %u %u", qpn, port);
+  return world().nic.sport_error;
+}
+void share_device_memory(int fd, std::byte* base, std::size_t length) { world().shared[fd] = {base, length}; }
+
+}  // namespace fake_verbs
+
+extern "C" {
+
+FAKE_VERBS_API ibv_device** ibv_get_device_list(int* count) {
+  static std::array<ibv_device*, 2> list{};
+  world().device.transport_type = IBV_TRANSPORT_IB;
+  std::strcpy(world().device.name, "fake0");
+  list = {&world().device, nullptr};
+  *count = 1;
+  return list.data();
+}
+FAKE_VERBS_API void ibv_free_device_list(ibv_device** /*list*/) {}
+FAKE_VERBS_API const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+
+FAKE_VERBS_API ibv_context* ibv_open_device(ibv_device* device) {
+  auto* context = new ibv_context{};  // NOLINT(cppcoreguidelines-owning-memory): ibv_close_device
+  context->device = device;
+  context->ops.poll_cq = poll_cq;
+  context->ops.req_notify_cq = req_notify_cq;
+  context->ops.post_srq_recv = post_srq_recv;
+  context->ops.post_send = post_send;
+  context->async_fd = ::eventfd(0, EFD_CLOEXEC);
+  return context;
+}
+FAKE_VERBS_API int ibv_close_device(ibv_context* context) {
+  ::close(context->async_fd);
+  delete context;  // NOLINT(cppcoreguidelines-owning-memory)
+  return 0;
+}
+FAKE_VERBS_API int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* out) {
+  out->max_cqe = world().nic.completions;
+  out->max_srq_wr = 4096;
+  return 0;
+}
+#undef ibv_query_port
+FAKE_VERBS_API int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*/, _compat_ibv_port_attr* out) {
+  auto* port = reinterpret_cast<ibv_port_attr*>(out);
+  port->state = IBV_PORT_ACTIVE;
+  port->active_mtu = IBV_MTU_1024;
+  return 0;
+}
+FAKE_VERBS_API ssize_t _ibv_query_gid_table(ibv_context* /*context*/, ibv_gid_entry* entries, std::size_t most,
+                                            std::uint32_t /*flags*/, std::size_t /*entry_size*/) {
+  if (most == 0) return 0;
+  entries[0] = {};
+  entries[0].gid = own_gid();
+  entries[0].gid_index = 3;
+  entries[0].port_num = 1;
+  entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
+  return 1;
+}
+FAKE_VERBS_API ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  auto* pd = new ibv_pd{};  // NOLINT(cppcoreguidelines-owning-memory): ibv_dealloc_pd
+  pd->context = context;
+  return pd;
+}
+FAKE_VERBS_API int ibv_dealloc_pd(ibv_pd* pd) {
+  delete pd;  // NOLINT(cppcoreguidelines-owning-memory)
+  return 0;
+}
+#undef ibv_reg_mr_iova
+FAKE_VERBS_API ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* place, std::size_t length, std::uint64_t iova, int access) {
+  const std::lock_guard lock(world().mutex);
+  return keep_region(pd, static_cast<std::byte*>(place), length, iova, access);
+}
+FAKE_VERBS_API int ibv_dereg_mr(ibv_mr* mr) {
+  const std::lock_guard lock(world().mutex);
+  world().regions.erase(mr->rkey);
+  return 0;
+}
+FAKE_VERBS_API ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  auto* channel = new ibv_comp_channel{};  // NOLINT(cppcoreguidelines-owning-memory)
+  channel->context = context;
+  channel->fd = ::eventfd(0, EFD_CLOEXEC);
+  return channel;
+}
+FAKE_VERBS_API int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  ::close(channel->fd);
+  delete channel;  // NOLINT(cppcoreguidelines-owning-memory)
+  return 0;
+}
+FAKE_VERBS_API ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* /*user*/, ibv_comp_channel* channel,
+                                     int /*vector*/) {
+  auto* cq = new Cq;  // NOLINT(cppcoreguidelines-owning-memory)
+  static_cast<ibv_cq&>(*cq) = {};
+  cq->context = context;
+  cq->channel = channel;
+  cq->cqe = entries;
+  return cq;
+}
+FAKE_VERBS_API int ibv_destroy_cq(ibv_cq* cq) {
+  delete static_cast<Cq*>(cq);  // NOLINT(cppcoreguidelines-owning-memory)
+  return 0;
+}
+FAKE_VERBS_API int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** /*cq*/, void** /*user*/) {
+  std::uint64_t count = 0;
+  return ::read(channel->fd, &count, sizeof count) == sizeof count ? 0 : -1;
+}
+FAKE_VERBS_API void ibv_ack_cq_events(ibv_cq* /*cq*/, unsigned /*count*/) {}
+FAKE_VERBS_API ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* /*attributes*/) {
+  auto* srq = new Srq;  // NOLINT(cppcoreguidelines-owning-memory)
+  static_cast<ibv_srq&>(*srq) = {};
+  srq->context = pd->context;
+  srq->pd = pd;
+  return srq;
+}
+FAKE_VERBS_API int ibv_destroy_srq(ibv_srq* srq) {
+  delete static_cast<Srq*>(srq);  // NOLINT(cppcoreguidelines-owning-memory)
+  return 0;
+}
+FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  const std::lock_guard lock(world().mutex);
+  auto qp = std::make_unique<Qp>();
+  static_cast<ibv_qp&>(*qp) = {};
+  qp->context = pd->context;
+  qp->pd = pd;
+  qp->send_cq = attributes->send_cq;
+  qp->recv_cq = attributes->recv_cq;
+  qp->srq = attributes->srq;
+  qp->qp_num = world().next_qpn++;
+  return world().qps.emplace(qp->qp_num, std::move(qp)).first->second.get();
+}
+FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  const std::lock_guard lock(world().mutex);
+  Qp& changed = *world().qps.at(qp->qp_num);
+  changed.state = attributes->qp_state;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changed.access = attributes->qp_access_flags;
+  if (attributes->qp_state == IBV_QPS_RTR) {
+    changed.peer = attributes->dest_qp_num;
+    world().asked.labels.push_back(attributes->ah_attr.grh.flow_label);
+    note("rtr %u", qp->qp_num);
+  } else if (attributes->qp_state == IBV_QPS_RTS) {
+    note("rts %u", qp->qp_num);
+  }
+  return 0;
+}
+FAKE_VERBS_API int ibv_destroy_qp(ibv_qp* qp) {
+  const std::lock_guard lock(world().mutex);
+  world().qps.erase(qp->qp_num);
+  return 0;
+}
+FAKE_VERBS_API int ibv_get_async_event(ibv_context* /*context*/, ibv_async_event* /*event*/) { return -1; }
+FAKE_VERBS_API void ibv_ack_async_event(ibv_async_event* /*event*/) {}
+
+#ifndef FAKE_VERBS_OLD
+FAKE_VERBS_API int ibv_query_ece(ibv_qp* qp, ibv_ece* out) {
+  const std::lock_guard lock(world().mutex);
+  *out = world().qps.at(qp->qp_num)->ece;
+  if (out->vendor_id == 0) *out = {world().nic.ece_vendor, fake_verbs::kEceOptions, 0};
+  note("query_ece %u", qp->qp_num);
+  return 0;
+}
+FAKE_VERBS_API int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+  const std::lock_guard lock(world().mutex);
+  note("set_ece %u %#x", qp->qp_num, ece->options);
+  if (world().nic.ece_error != 0) return world().nic.ece_error;
+  world().qps.at(qp->qp_num)->ece = {ece->vendor_id, ece->options & fake_verbs::kEceAgreed, 0};
+  return 0;
+}
+FAKE_VERBS_API ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
+                                         int fd, int access) {
+  const std::lock_guard lock(world().mutex);
+  const auto found = world().shared.find(fd);
+  errno = world().nic.dmabuf_error;
+  if (errno != 0) return nullptr;
+  errno = EBADF;
+  if (found == world().shared.end()) return nullptr;
+  errno = EINVAL;
+  if (offset + length > found->second.length || (offset ^ iova) % 4096 != 0) return nullptr;
+  return keep_region(pd, found->second.base + offset, length, iova, access);
+}
+#endif
+}
