@@ -82,17 +82,6 @@ class Nic {
     regions_.emplace(rkey, std::move(pinned));
     return rkey;
   }
-  /// Host memory, treated as another device's.
-  std::uint32_t register_device_memory(const py::object& buffer) {
-    auto pinned = std::make_unique<Pinned>(buffer, true);
-    const std::uint32_t rkey = backend_->register_device_memory(pinned->data(), pinned->size(), std::nullopt);
-    regions_.emplace(rkey, std::move(pinned));
-    return rkey;
-  }
-  std::uint64_t fence(std::uint32_t rkey, std::uint64_t offset) {
-    backend_->post_fence(rkey, offset, ++cookie_);
-    return cookie_;
-  }
   void deregister_memory(std::uint32_t rkey) {
     backend_->deregister_memory(rkey);
     regions_.erase(rkey);
@@ -220,8 +209,6 @@ PYBIND11_MODULE(raw_qp, m) {
   py::class_<Nic>(m, "Nic")
       .def("close", &Nic::close)
       .def("register_memory", &Nic::register_memory, py::arg("buffer"))
-      .def("register_device_memory", &Nic::register_device_memory, py::arg("buffer"))
-      .def("fence", &Nic::fence, py::arg("rkey"), py::arg("offset"))
       .def("remote_address", &Nic::remote_address, py::arg("rkey"))
       .def(
           "set_port", [](Nic& nic, std::uint32_t qpn, std::uint16_t port) { return nic.set_port(qpn, port); },

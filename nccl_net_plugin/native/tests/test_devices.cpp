@@ -155,5 +155,15 @@ TEST_CASE("this machine has a loopback interface that is up") {
   CHECK(found);
 }
 
+TEST_CASE("GPU memory is known by its address where one of NCCL's modules is loaded") {
+  for (const char* module : {"module/nvidia_peermem", "kernel/mm/memory_peers/nv_mem"}) {
+    const Sys sys;
+    CHECK_FALSE(peer_memory(sys.root()));
+    fs::create_directories(sys.root() / module);
+    std::ofstream(sys.root() / module / "version") << "1.0\n";
+    CHECK(peer_memory(sys.root()));
+  }
+}
+
 }  // namespace
 }  // namespace paralet::plugin

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a GPU, behind the C boundary, over a libibverbs of tests: what NCCL is told, registers and flushes.
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "abi.hpp"
+#include "comm.hpp"
+#include "fake_verbs.hpp"
+
+namespace paralet::plugin {
+namespace {
+
+constexpr int kBuffer = 901;  // the descriptor of a dma-buf
+
+template <typename Condition>
+bool eventually(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+  }
+  return true;
+}
+
+/// The plugin between init and finalize, with one device.
+class Running {
+ public:
+  Running() {
+    ::setenv("PARALET_BACKEND", "verbs", 1);
+    ::setenv("PARALET_ADDRESSES", "127.0.0.1", 1);
+    REQUIRE(abi::init(&context_, nullptr, nullptr) == ncclSuccess);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() { CHECK(abi::finalize(context_) == ncclSuccess); }
+
+  [[nodiscard]] static int pointers() {
+    ncclNetProperties_v12_t properties{};
+    REQUIRE(abi::properties(0, &properties) == ncclSuccess);
+    return properties.ptrSupport;
+  }
+
+ private:
+  void* context_ = nullptr;
+};
+
+struct Pair {
+  Pair() {
+    std::array<char, NCCL_NET_HANDLE_MAXSIZE> handle{};
+    REQUIRE(abi::listen(0, handle.data(), &listener) == ncclSuccess);
+    REQUIRE(eventually([&] {
+      if (send == nullptr) REQUIRE(abi::connect(0, handle.data(), &send) == ncclSuccess);
+      if (receive == nullptr) REQUIRE(abi::accept(listener, &receive) == ncclSuccess);
+      return send != nullptr && receive != nullptr;
+    }));
+  }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+  ~Pair() {
+    CHECK(abi::close_send(send) == ncclSuccess);
+    CHECK(abi::close_recv(receive) == ncclSuccess);
+    CHECK(abi::close_listen(listener) == ncclSuccess);
+  }
+  void* listener = nullptr;
+  void* send = nullptr;
+  void* receive = nullptr;
+};
+
+bool ends_well(void* request) {
+  int done = 0;
+  return eventually([&] { return abi::test(request, &done, nullptr) != ncclSuccess || done == 1; }) && done == 1;
+}
+
+TEST_CASE("DMA buffers are announced where the NIC takes them") {
+  fake_verbs::reset();
+  CHECK((Running().pointers() & (NCCL_PTR_HOST | NCCL_PTR_DMABUF)) == (NCCL_PTR_HOST | NCCL_PTR_DMABUF));
+  fake_verbs::nic().dmabuf_error = EOPNOTSUPP;
+  const Running running;
+  CHECK((Running::pointers() & (NCCL_PTR_HOST | NCCL_PTR_DMABUF)) == NCCL_PTR_HOST);
+  Pair pair;
+  std::byte place{};
+  void* memory = &place;
+  CHECK(abi::reg_mr_dmabuf(pair.send, &place, 1, NCCL_PTR_CUDA, 0, kBuffer, &memory) == ncclInvalidArgument);
+  CHECK(memory == nullptr);
+}
+
+TEST_CASE("what is received into a DMA buffer is flushed by one READ, into host memory by none") {
+  fake_verbs::reset();
+  std::vector<std::byte> gpu(8192);
+  fake_verbs::share_device_memory(kBuffer, gpu.data(), gpu.size());
+  const Running running;
+  Pair pair;
+  std::vector<std::byte> source(100, std::byte{5});
+  std::vector<std::byte> host(100);
+  void* from = nullptr;
+  void* into_host = nullptr;
+  void* into_gpu = nullptr;
+  REQUIRE(abi::reg_mr(pair.send, source.data(), source.size(), NCCL_PTR_HOST, &from) == ncclSuccess);
+  REQUIRE(abi::reg_mr(pair.receive, host.data(), host.size(), NCCL_PTR_HOST, &into_host) == ncclSuccess);
+  REQUIRE(abi::reg_mr_dmabuf(pair.receive, gpu.data(), gpu.size(), NCCL_PTR_CUDA, 0, kBuffer, &into_gpu) ==
+          ncclSuccess);
+  std::array<void*, 2> data{gpu.data() + 50, host.data()};
+  std::array<void*, 2> memories{into_gpu, into_host};
+  std::array<std::size_t, 2> sizes{100, 100};
+  std::array tags{1, 2};
+  void* received = nullptr;
+  REQUIRE(abi::irecv(pair.receive, 2, data.data(), sizes.data(), tags.data(), memories.data(), &received) ==
+          ncclSuccess);
+  for (const int tag : tags) {
+    void* sent = nullptr;
+    REQUIRE(abi::isend(pair.send, source.data(), source.size(), tag, from, &sent) == ncclSuccess);
+    CHECK(ends_well(sent));
+  }
+  CHECK(ends_well(received));
+  CHECK(gpu[149] == std::byte{5});
+
+  std::array lengths{100, 100};
+  void* flush = nullptr;
+  REQUIRE(abi::iflush(pair.receive, 2, data.data(), lengths.data(), memories.data(), &flush) == ncclSuccess);
+  REQUIRE(flush != nullptr);
+  CHECK(ends_well(flush));
+  CHECK(fake_verbs::asked().reads == 1);
+
+  lengths[0] = 0;  // nothing came into the GPU's
+  REQUIRE(abi::iflush(pair.receive, 2, data.data(), lengths.data(), memories.data(), &flush) == ncclSuccess);
+  CHECK(flush == nullptr);
+  CHECK(fake_verbs::asked().reads == 1);
+
+  data[0] = gpu.data() + gpu.size();
+  lengths[0] = 1;
+  CHECK(abi::iflush(pair.receive, 2, data.data(), lengths.data(), memories.data(), &flush) == ncclInvalidArgument);
+  CHECK(abi::dereg_mr(pair.receive, into_gpu) == ncclSuccess);
+  CHECK(abi::dereg_mr(pair.receive, into_host) == ncclSuccess);
+  CHECK(abi::dereg_mr(pair.send, from) == ncclSuccess);
+}
+
+}  // namespace
+}  // namespace paralet::plugin
