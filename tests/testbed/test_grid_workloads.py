@@ -169,13 +169,12 @@ def test_a_rank_enters_a_phase_when_it_has_left_the_one_before() -> None:
         apart: RankRun(0, workload.schedule(4, 0), workload.buffers(0, 4, 0), phase_starts=(second,) if apart else ())
         for apart in (True, False)
     }
-    waits = {
-        apart: {t.waits_for for t in run._tasks if t.outgoing and t.transfer.step >= second}
-        for apart, run in runs.items()
-    }
     first = [t for t in runs[True]._tasks if t.transfer.step < second]
-    assert min(waits[True]) >= len(first)
-    assert max(waits[False]) < len(first)
+    (gate,) = runs[True]._gates
+    assert gate.waits_for == len(first)
+    assert gate.unlocks == [t for t in runs[True]._tasks if t.outgoing and t.transfer.step >= second]
+    assert gate.unlocks
+    assert not runs[False]._gates
 
 
 @pytest.mark.parametrize(
