@@ -108,8 +108,12 @@ bool RcQp::should_send(Nanos now) const {
   if (!can_send(now)) return false;
   if (in_flight() == 0) return true;
   const double room = control_.window() - static_cast<double>(in_flight());
-  const auto wanted = static_cast<double>(std::min<std::uint64_t>(posted_ - next_, options_.burst));
-  return room >= std::min(wanted, control_.window() / 2);
+  return room >= std::min(static_cast<double>(posted_ - next_), least_room());
+}
+
+/// Packets that the window must have room for before any leave.
+double RcQp::least_room() const {
+  return std::max(1.0, std::min(static_cast<double>(options_.burst), control_.window() / 2));
 }
 
 std::uint64_t RcQp::sendable(Nanos now) const {
@@ -172,11 +176,18 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
 }
 
 void RcQp::arm_timer(Nanos now) {
-  const Nanos patient = control_.timeout(options_.min_timeout);
+  const Nanos patient = control_.timeout(asks_first() ? options_.ask_after : options_.min_timeout);
   const Nanos most = std::max(patient, std::min(kLongestBackoff, options_.retry_time / kLeastTries));
   const Nanos timeout = std::min(patient << std::min(consecutive_timeouts_, kMaxBackoff), most);
   // Neither backing off nor a peer that answers with refusals only puts off the end of the retry time.
   timer_ = std::min(now + timeout, last_progress_ + options_.retry_time);
+}
+
+/// Whether the timer, when it is armed now, is to ask, long before a timeout: what got lost may be an acknowledgement,
+/// a NAK or the end of all that there is to send, and then nothing else will tell.
+bool RcQp::asks_first() const {
+  return !asked_ && consecutive_timeouts_ == 0 &&
+         control_.timeout(options_.ask_after) < control_.timeout(options_.min_timeout);
 }
 
 void RcQp::complete(const Work& work, Status status) {
@@ -191,19 +202,22 @@ void RcQp::complete(const Work& work, Status status) {
 void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   if (acknowledged_end <= unacked_) return;
   if (probing_ && asked_before(acknowledged_end)) {
-    control_.undo_timeout();
+    if (consecutive_timeouts_ > 0) control_.undo_timeout();
     // What answers at once answers the probe, because the answers before it were lost: no measure of the round trip.
     const Nanos since_probe = now - static_cast<Nanos>(sent_[unacked_ & (sent_.size() - 1)].at);
     if (since_probe > 2 * control_.smoothed_rtt()) sent_once_from_ = std::max(sent_once_before_, unacked_ + 1);
     // What was sent and is not acknowledged yet is still on its way; a gap would be reported by what follows it.
     if (highest_sent_ < posted_) next_ = highest_sent_;
+  } else if (probing_ && consecutive_timeouts_ == 0 && acknowledged_end < highest_sent_) {
+    control_.on_loss(now);
   }
   probing_ = false;
+  asked_ = false;
   const std::uint64_t newest = acknowledged_end - 1;
   const Nanos rtt = newest >= sent_once_from_ ? now - static_cast<Nanos>(sent_[newest & (sent_.size() - 1)].at) : 0;
   const auto packets = static_cast<unsigned>(acknowledged_end - unacked_);
-  // The window held the sender back if it was full before this acknowledgement.
-  const bool limited = static_cast<double>(in_flight()) + 1.0 > control_.window();
+  // The window held the sender back if it had no room for a burst before this acknowledgement.
+  const bool limited = static_cast<double>(in_flight()) + least_room() > control_.window();
   control_.on_ack(now, packets, rtt, base_rtt, limited);
 
   unacked_ = acknowledged_end;
@@ -323,14 +337,22 @@ void RcQp::on_timer(Nanos now) {
     fail(Status::kRetryExceeded);
     return;
   }
-  ++counters_.timeouts;
-  ++consecutive_timeouts_;
-  control_.on_timeout(now, consecutive_timeouts_ > 1);
+  if (asks_first()) {
+    asked_ = true;
+  } else {
+    ++counters_.timeouts;
+    ++consecutive_timeouts_;
+    control_.on_timeout(now, consecutive_timeouts_ > 1);
+  }
+  probe(now);
+}
+
+/// Only the oldest packet goes again at first (F-RTO, RFC 5682). An answer that includes a later one which had asked
+/// for it proves that the peer had only been slow: the responder takes packets in order, so nothing before was lost.
+void RcQp::probe(Nanos now) {
   pace_until_ = now;
-  const std::uint64_t sent_once = consecutive_timeouts_ > 1 ? sent_once_before_ : sent_once_from_;
+  const std::uint64_t sent_once = probing_ ? sent_once_before_ : sent_once_from_;
   go_back(now);
-  // Only the oldest packet goes again at first (F-RTO, RFC 5682). An answer that includes a later one which had asked
-  // for it proves that the peer had only been slow: the responder takes packets in order, so nothing before was lost.
   probing_ = true;
   sent_once_before_ = sent_once;
 }

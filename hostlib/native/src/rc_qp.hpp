@@ -79,6 +79,7 @@ struct RcQpOptions {
   std::uint32_t path_mtu = 1024;         ///< payload bytes: 256, 512, 1024, 2048 or 4096
   Nanos min_timeout = 5 * kMillisecond;  ///< floor of the retransmission timeout
   Nanos retry_time = 10 * kSecond;       ///< without any progress for this long, the QP fails
+  Nanos ask_after = kNever;              ///< of silence, at least, the oldest packet goes again once before the timeout
   std::uint32_t burst = 1;               ///< packets that cost little more together than one does
 };
 
@@ -199,8 +200,11 @@ class RcQp {
 
   [[nodiscard]] std::uint32_t psn_of(std::uint64_t position) const;
   [[nodiscard]] std::uint64_t in_flight() const { return next_ - unacked_; }
+  [[nodiscard]] double least_room() const;
   void advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt);
   void go_back(Nanos now);
+  void probe(Nanos now);
+  [[nodiscard]] bool asks_first() const;
   void grow_sent();
   [[nodiscard]] bool asked_before(std::uint64_t end) const;
   void complete(const Work& work, Status status);
@@ -234,8 +238,9 @@ class RcQp {
   Nanos timer_ = kNever;
   Nanos last_progress_ = 0;
   unsigned consecutive_timeouts_ = 0;
-  bool probing_ = false;                ///< after a timeout, until an acknowledgement tells whether anything was lost
-  std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before the timeout
+  bool asked_ = false;                  ///< since the last progress the oldest packet has gone again before the timeout
+  bool probing_ = false;                ///< it has, or after a timeout: until an answer tells whether anything was lost
+  std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before that
   bool failed_ = false;
 
   std::uint32_t expected_psn_;

@@ -14,8 +14,8 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
-constexpr int kBatchesPerTurn = 4;
+constexpr std::size_t kMaxBatchBytes = 65'000;   // a batch is one IP packet to the kernel
+constexpr int kBatchesPerTurn = 5;               // a message of 256 KiB leaves whole
 constexpr std::size_t kFlushBytes = 512 * 1024;  // then it is time to look at what has arrived
 constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
 constexpr std::uint64_t kLookAhead = 1024;       // packets that wait for the pacer, as many as its bucket holds
@@ -25,6 +25,8 @@ constexpr Nanos kFresh = 500 * kMillisecond;  // a path's round trip is believed
 // would send nothing more.
 constexpr Nanos kQuiet = 15 * kMicrosecond;
 constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
+// Where nothing is paced a longer silence is a loss or a scheduler's, and asking costs one packet.
+constexpr Nanos kAskAfter = 2 * kMillisecond;
 constexpr Nanos kReleaseSpare = 1 * kSecond;
 
 /// Packets worth of tokens that may be saved up, so that a sleep that ends late costs no rate.
@@ -92,6 +94,7 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
       .path_mtu = remote.path_mtu,
       .min_timeout = options_.min_timeout,
       .retry_time = options_.retry_time,
+      .ask_after = pacer_.unlimited() ? kAskAfter : kNever,
       .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(kMaxBatchBytes / remote.path_mtu) : 1};
   qp.machine.emplace(options, options_.control, memory_, receive_queue_, completions_);
   return true;

@@ -49,6 +49,7 @@ struct LinkOptions {
   std::uint32_t receive_bytes = 64;
   double initial_window = 4;
   std::uint32_t burst = 1;
+  Nanos ask_after = kNever;
 };
 
 /// One requester and one responder, and what may happen to packets between them.
@@ -138,6 +139,7 @@ class Link {
                                               .remote_first_psn = remote_psn,
                                               .path_mtu = options_.path_mtu,
                                               .retry_time = options_.retry_time,
+                                              .ask_after = options_.ask_after,
                                               .burst = options_.burst},
                                   DelayControlOptions{.initial_window = options_.initial_window}, memory, queue, done);
   }
@@ -350,6 +352,17 @@ TEST_CASE("what the window holds back leaves in bursts, and no timer has to help
   }
 }
 
+TEST_CASE("a window that has no room for another burst grows") {
+  constexpr std::size_t kPackets = 1000;
+  Link link({.path_mtu = 256, .initial_window = 32, .burst = 15});
+  const Bytes data = test::random_fill(1, kPackets * 256);
+  Target target(link, data.size());
+  link.requester().post(write(data, target));
+  link.run();
+  CHECK(target.bytes == data);
+  CHECK(link.requester().control().window() > 64);
+}
+
 TEST_CASE("bursts of messages of every length around them arrive, also when packets get lost") {
   for (const std::size_t packets : {1U, 2U, 14U, 15U, 16U, 31U, 46U}) {
     CAPTURE(packets);
@@ -384,6 +397,87 @@ TEST_CASE("an idle requester gives its memory back and works on; a busy one keep
 }
 
 // -- loss --------------------------------------------------------------------------------------------------------
+
+/// A QP that asks before it takes silence for a timeout, and has measured its path.
+struct Asking {
+  explicit Asking(std::size_t packets)
+      : link({.path_mtu = 256, .initial_window = 64, .ask_after = kMillisecond}),
+        data(test::random_fill(7, packets * 256)),
+        target(link, data.size()) {
+    link.requester().post(write(data, target));
+    link.run();
+    link.requester().post(write(data, target, 2));
+    packets_before = link.requester().counters().tx_packets;
+    window_before = link.requester().control().window();
+  }
+  void check() {
+    check_sent(link, link.sent(), 2);
+    CHECK(target.bytes == data);
+    CHECK(link.requester().counters().timeouts == 0);
+  }
+  Link link;
+  Bytes data;
+  Target target;
+  std::uint64_t packets_before;
+  double window_before;
+};
+
+TEST_CASE("acknowledgements lost at the end cost one packet that asks, no timeout and no window") {
+  Asking asking(40);
+  const Nanos begin = asking.link.now();
+  const Nanos deaf = begin + 2 * kOneWay;
+  asking.link.ack_fate = [&](const wire::Packet&, std::size_t) {
+    return asking.link.now() < deaf ? std::vector<Nanos>{} : std::vector{kOneWay};
+  };
+  asking.link.run();
+  asking.check();
+  CHECK(asking.link.now() - begin < 5 * kMillisecond);  // the timeout's floor
+  CHECK(asking.link.requester().counters().retransmits == 1);
+  CHECK(asking.link.requester().control().window() >= asking.window_before);
+}
+
+TEST_CASE("a lost end, or a lost NAK, is found by asking") {
+  for (const std::size_t first_lost : {0, 17, 39}) {
+    CAPTURE(first_lost);
+    Asking asking(40);
+    const std::uint64_t before = asking.packets_before;
+    asking.link.data_fate = [&](const wire::Packet&, std::size_t index) {
+      return index >= before + first_lost && index < before + 40 ? std::vector<Nanos>{} : std::vector{kOneWay};
+    };
+    asking.link.run();
+    asking.check();
+  }
+  Asking asking(40);
+  asking.link.data_fate = [&](const wire::Packet&, std::size_t index) {
+    return index == asking.packets_before + 5 ? std::vector<Nanos>{} : std::vector{kOneWay};
+  };
+  bool refused = false;
+  asking.link.ack_fate = [&](const wire::Packet& packet, std::size_t) {
+    const bool lost = !refused && packet.syndrome == code(Syndrome::kNakSequence);
+    refused = refused || lost;
+    return lost ? std::vector<Nanos>{} : std::vector{kOneWay};
+  };
+  asking.link.run();
+  asking.check();
+  CHECK(refused);
+  CHECK(asking.link.requester().control().window() < asking.window_before);  // packets were lost
+}
+
+TEST_CASE("who asks in vain waits for the timeout, and asks once") {
+  Asking asking(1);
+  std::vector<Nanos> tries;
+  const Nanos heals = asking.link.now() + 30 * kMillisecond;
+  asking.link.data_fate = [&](const wire::Packet&, std::size_t) {
+    tries.push_back(asking.link.now());
+    return asking.link.now() < heals ? std::vector<Nanos>{} : std::vector{kOneWay};
+  };
+  asking.link.run();
+  check_sent(asking.link, asking.link.sent(), 2);
+  REQUIRE(tries.size() >= 4);
+  CHECK(tries[1] - tries[0] < 2 * kMillisecond);
+  for (std::size_t i = 2; i < tries.size(); ++i) CHECK(tries[i] - tries[i - 1] >= 5 * kMillisecond);
+  CHECK(asking.link.requester().counters().timeouts == tries.size() - 2);
+}
 
 struct Transfer {
   explicit Transfer(const LinkOptions& options = {.path_mtu = 256})
@@ -1073,7 +1167,8 @@ void storm(std::uint64_t seed, const Weather& weather) {
   Link link({.path_mtu = kMtus[random.below(kMtus.size())],
              .first_psn = static_cast<std::uint32_t>(random.next()) & wire::kPsnMask,
              .remote_first_psn = static_cast<std::uint32_t>(random.next()) & wire::kPsnMask,
-             .retry_time = 1000 * kSecond});
+             .retry_time = 1000 * kSecond,
+             .ask_after = seed % 2 == 0 ? kMillisecond : kNever});
   const Link::Fate fate = [&](const wire::Packet&, std::size_t) {
     std::vector<Nanos> delays;
     if (random.uniform() >= weather.loss) delays.push_back(kOneWay);
