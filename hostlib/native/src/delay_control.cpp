@@ -54,7 +54,7 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   } else if (limited) {
     window += starting ? doubling : packets * kAdditiveIncrease / std::max(window, kFullIncreaseFrom);
   }
-  window = std::clamp(window, kMinWindow, options_.max_window);
+  window = std::clamp(window, least_window(), options_.max_window);
 }
 
 void DelayControl::on_loss(Nanos now) { shrink_for_loss(now); }
@@ -62,7 +62,7 @@ void DelayControl::on_loss(Nanos now) { shrink_for_loss(now); }
 void DelayControl::on_timeout(Nanos now, bool repeated) {
   if (repeated) {
     size_.starting = true;  // what was known of the path is void
-    size_.window = std::max(std::min(size_.window, 1.0) * 0.5, kMinWindow);
+    size_.window = std::max(std::min(size_.window, 1.0) * 0.5, least_window());
     last_decrease_ = now;
   } else {
     before_timeout_ = size_;
@@ -73,14 +73,14 @@ void DelayControl::on_timeout(Nanos now, bool repeated) {
 void DelayControl::undo_timeout() { size_ = before_timeout_; }
 
 void DelayControl::shrink_for_loss(Nanos now) {
-  if (decrease(now, 1.0 - kMaxDecrease, kMinWindow)) size_.threshold = size_.window;
+  if (decrease(now, 1.0 - kMaxDecrease, least_window())) size_.threshold = size_.window;
 }
 
 bool DelayControl::decrease(Nanos now, double factor, double floor) {
   size_.starting = false;
   if (last_decrease_ != -kNever && now - last_decrease_ < srtt_) return false;
   last_decrease_ = now;
-  size_.window = std::max({size_.window * factor, floor, kMinWindow});
+  size_.window = std::max({size_.window * factor, floor, least_window()});
   return true;
 }
 

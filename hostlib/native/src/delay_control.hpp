@@ -8,7 +8,7 @@
 // distance to the target in small proportional steps, and packets are spaced at random, or lanes that started together
 // would meet at the bottleneck again and again. Where the line rate is unknown, as between processes of one machine,
 // delay may be a scheduler's and not a queue's, and a smaller window would not shorten it: delay takes the window to a
-// floor, and below that only loss counts (Reno).
+// floor, below that only loss counts (Reno), and one packet is the least: timeouts that back off space what is lost.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct DelayControlOptions {
   Nanos max_base = kNever;
   double initial_window = 4;  ///< packets
   double max_window = 512;    ///< packets
-  double delay_floor = 0;     ///< packets: delay alone makes the window no smaller
+  double delay_floor = 0;     ///< packets: delay alone makes the window no smaller; 0 where the line rate is known
   std::uint64_t seed = 0;     ///< of the spacing of packets
 };
 
@@ -70,6 +70,7 @@ class DelayControl {
     double threshold = std::numeric_limits<double>::infinity();  ///< what loss left: growth up to it is exponential
   };
 
+  [[nodiscard]] double least_window() const { return options_.delay_floor > 0 ? 1.0 : kMinWindow; }
   void shrink_for_loss(Nanos now);
   bool decrease(Nanos now, double factor, double floor);
 

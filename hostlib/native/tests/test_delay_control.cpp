@@ -384,6 +384,10 @@ TEST_CASE("where there is no line rate, delay alone takes the window to its floo
   CHECK(control.window() == 2);
   for (int i = 0; i < 60; ++i) round(60 * kMillisecond);
   CHECK(control.window() >= 32);
+  // Packets are not spaced: how far apart, only a line rate could tell.
+  for (int i = 0; i < 10; ++i) control.on_timeout(t += kSecond, i > 0);
+  CHECK(control.window() == 1);
+  CHECK(control.pacing_interval() == 0);
 }
 
 TEST_CASE("a timeout that came too early leaves no trace") {
