@@ -412,7 +412,7 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
     std::memcpy(header.data(), packet->header.bytes.data(), header.size());
     end += header.size();
     constexpr std::size_t kAhead = 1024;  // the processor goes on by itself
-    prefetch_to_read(payload.data() + payload.size(), kAhead);
+    if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), kAhead);
     const std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, payload, packet->pad);
     if (!payload.empty()) {
       batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
