@@ -86,7 +86,8 @@ class Device:
         Queueing delay that congestion control aims at. None takes 2 ms, or 12 packets at the line rate if that is more.
     ``min_timeout_s``, ``retry_time_s``
         The least time before a silent lane sends again (None: 67 ms, or 4 target queues if that is more), and how long
-        a peer may stay silent before its requests fail.
+        a peer may stay silent before its requests fail. Without a line rate a lane asks before that, by one packet
+        sent again after 2 ms or its own measured round trip, if that is more.
     ``busy_poll_s``
         How long the progress thread and ``Request.wait`` spin before they sleep.
     ``idle_peer_s``
