@@ -15,7 +15,6 @@ from sdn.path_service.messages import (
     to_line,
     version_of,
 )
-from sdn.path_service.streams import Stream
 
 if TYPE_CHECKING:
     from sdn.path_service.server import Service
@@ -57,7 +56,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(Stream, transport)
+        self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self._who = f"{peer[0]}:{peer[1]}"
         self._transport.set_write_buffer_limits(high=self._service.limits.unread_bytes)
@@ -94,10 +93,6 @@ class Connection(asyncio.Protocol):
     def write(self, line: bytes) -> None:
         if not self._ended:
             self._transport.write(line)
-
-    def unheard(self) -> bool:
-        """Whether it has said something that was not read yet."""
-        return bool(self._held) or self._transport.unread()
 
     def end(self, code: ErrorCode, text: str) -> None:
         """Tells the host, and the log unless the service stops, why; and closes."""

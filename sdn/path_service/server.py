@@ -20,7 +20,6 @@ from sdn.path_service.connection import Connection
 from sdn.path_service.controller import Controller, Sends
 from sdn.path_service.journal import Journal
 from sdn.path_service.messages import VERSION, Hello, HostMessage, MessageError, Welcome, from_host, to_line
-from sdn.path_service.streams import StreamServer
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +66,13 @@ class Service:
         self._room = self.limits.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES
         self._numbers = 0
         self._heard_s = 0.0
+        self._swept_s = 0.0
         self._prepared_s = 0.0
         self._spare_s = 0.0  # time that may go into preparing; below 0: that was taken too much
         self.counts: Counter[str] = Counter()
         """What was refused, by code."""
         self._says = _Sayings(self.limits.log_lines_per_s)
-        self._server: StreamServer | None = None
+        self._server: asyncio.Server | None = None
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._hurry: asyncio.Handle | None = None
 
@@ -80,23 +80,25 @@ class Service:
         """Listens; the address and port where. Raises OSError when that cannot be."""
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
-        self._server = StreamServer(lambda: Connection(self))
-        at = self._server.listen(address, port, backlog=4096)
+        self._server = await self._loop.create_server(lambda: Connection(self), address, port, backlog=4096)
         self._every(_SWEEP_S, self._sweep)
         if self.controller.options.foresight or self.controller.options.rates:
             self._every(TICK_S, self.tick)
         self._every(_IDLE_S, self._prepare)
+        at: tuple[str, int] = self._server.sockets[0].getsockname()
         return at
 
     async def close(self) -> None:
         """Stops listening and tells every host."""
         for timer in self._timers.values():
             timer.cancel()
-        for connection in list(self.connections.values()):
-            connection.end("stopping", "the path service stops")
         if self._server is not None:
             self._server.close()
-        await asyncio.sleep(0)  # whoever is gone leaves
+        for connection in list(self.connections.values()):
+            connection.end("stopping", "the path service stops")
+        await asyncio.sleep(0)  # lets the last lines out
+        for connection in list(self.connections.values()):
+            connection.abort()
 
     def now(self) -> float:
         """Seconds since the start, in whole microseconds: as exact as the event log has them."""
@@ -104,14 +106,11 @@ class Service:
 
     def deliver(self, sends: Sends) -> None:
         """Sends messages to the connections that they are for."""
-        lines: dict[int, bytes] = {}
+        connections = self.connections
         for number, message in sends:
-            line = to_line(message)
-            lines[number] = lines[number] + line if number in lines else line
-        for number, line in lines.items():
-            connection = self.connections.get(number)
+            connection = connections.get(number)
             if connection is not None:
-                connection.write(line)
+                connection.write(to_line(message))
         if self.controller.busy and self._hurry is None:
             self._hurry = self._loop.call_later(0, self.tick)
 
@@ -202,15 +201,17 @@ class Service:
         self._timers[work] = self._loop.call_later(seconds, again)
 
     def _sweep(self) -> None:
-        """Ends what has been silent for too long, unless it is us who have not listened yet."""
+        """Ends what has been silent for too long."""
         now_s = self.now()
+        late, self._swept_s = now_s - self._swept_s > 2 * _SWEEP_S, now_s
+        if late:  # it was us who did not listen: what hosts have said meanwhile is still to be read
+            return
         for stranger in list(self.strangers.values()):
             if now_s - stranger.since_s <= self.limits.hello_s:
                 break  # the others came later
-            if not stranger.unheard():
-                stranger.end("hello", f"nothing said hello within {self.limits.hello_s:g} s")
+            stranger.end("hello", f"nothing said hello within {self.limits.hello_s:g} s")
         for connection in list(self.connections.values()):
-            if now_s - connection.heard_s > self.limits.silent_s and not connection.unheard():
+            if now_s - connection.heard_s > self.limits.silent_s:
                 connection.end("silent", f"nothing was heard for {self.limits.silent_s:g} s")
         self._says.sum_up()
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import resource
 import socket
 import time
@@ -183,24 +182,6 @@ def test_who_says_nothing_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
 
     run(body)
     assert sum("refused" in record.message for record in caplog.records) == 2
-
-
-def test_who_has_spoken_is_not_dropped_for_what_the_service_has_not_read_yet() -> None:
-    async def body() -> None:
-        async with served() as (service, at):
-            host = await Host.to(at)
-            while not service.strangers:
-                await asyncio.sleep(0)
-            (stranger,) = service.strangers.values()
-            os.write(host.writer.get_extra_info("socket").fileno(), HELLO)
-            while not stranger.unheard():  # the loop does not run meanwhile
-                time.sleep(0.001)
-            stranger.since_s = -1e6
-            service._sweep()
-            assert isinstance(await host.hear(), Welcome)
-            await host.works()
-
-    run(body)
 
 
 @pytest.mark.timeout(600)
