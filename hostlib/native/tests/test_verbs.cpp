@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `verbs` back end over a libibverbs of ours: what it asks of a NIC, and what it makes of the answers.
 #include <doctest/doctest.h>
+#include <infiniband/verbs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -185,6 +186,40 @@ TEST_CASE("a dma-buf that cannot be registered is an error that says why") {
   Device other(soft);
   CHECK_THROWS_WITH_AS(other.register_device_memory(&name, 4096, DmaBuf{903, 0}),
                        "this back end takes host memory only", DeviceError);
+}
+
+// -- events of the NIC --------------------------------------------------------------------------------------------
+
+/// What is under way when the event comes: a receive, for which nothing is sent. Its error, empty when it works on.
+std::string after(int event, std::uint32_t number) {
+  VerbsPair pair(1);
+  pair.check(100);
+  Bytes in(100);
+  const auto receive = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
+  fake_verbs::happen(event, number);
+  if (VerbsPair::end(receive) == State::kFailed) {
+    CHECK(receive->failure == Failure::kDevice);
+    CHECK(pair.from->state == Connection::State::kClosed);
+  }
+  return receive->error;
+}
+
+TEST_CASE("a NIC that fails, or a port that goes down, ends the requests and connections of the device") {
+  fake_verbs::reset();
+  CHECK(after(IBV_EVENT_DEVICE_FATAL, 0) == "lane 0 to 127.0.0.1: the RDMA device failed");
+  CHECK(after(IBV_EVENT_PORT_ERR, 1) == "lane 0 to 127.0.0.1: the RDMA port went down");
+}
+
+TEST_CASE("a queue pair that fails ends what its lane carries") {
+  fake_verbs::reset();
+  CHECK(after(IBV_EVENT_QP_FATAL, 18) == "lane 0 to 127.0.0.1: the RDMA device failed");
+}
+
+TEST_CASE("another port of the NIC may go down") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  fake_verbs::happen(IBV_EVENT_PORT_ERR, 2);
+  pair.check(100);
 }
 
 // -- enhanced connection establishment ---------------------------------------------------------------------------

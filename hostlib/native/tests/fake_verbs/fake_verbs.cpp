@@ -58,7 +58,8 @@ struct World {
   std::map<std::uint32_t, std::unique_ptr<Qp>> qps;
   std::map<std::uint32_t, std::unique_ptr<Mr>> regions;
   std::map<int, DeviceMemory> shared;
-  std::size_t received = 0;  ///< completions of receives that nobody has fetched
+  std::map<ibv_context*, std::deque<ibv_async_event>> events;  ///< of the open contexts
+  std::size_t received = 0;                                    ///< completions of receives that nobody has fetched
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
   std::uint32_t next_key = 1001;
 };
@@ -245,6 +246,22 @@ void reset() {
   world().shared.clear();
   world().next_qpn = kFirstQpn;
 }
+void happen(int type, std::uint32_t number) {
+  const std::lock_guard lock(world().mutex);
+  ibv_async_event event{};
+  event.event_type = static_cast<ibv_event_type>(type);
+  const auto found = world().qps.find(number);
+  if (type == IBV_EVENT_PORT_ERR) {
+    event.element.port_num = static_cast<int>(number);
+  } else if (found != world().qps.end()) {
+    event.element.qp = found->second.get();
+  }
+  for (auto& [context, events] : world().events) {
+    events.push_back(event);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(context->async_fd, &one, sizeof one);
+  }
+}
 int modify_udp_sport(std::uint32_t qpn, std::uint16_t port) {
   const std::lock_guard lock(world().mutex);
   note("sport %u %u", qpn, port);
@@ -274,10 +291,16 @@ FAKE_VERBS_API ibv_context* ibv_open_device(ibv_device* device) {
   context->ops.req_notify_cq = req_notify_cq;
   context->ops.post_srq_recv = post_srq_recv;
   context->ops.post_send = post_send;
-  context->async_fd = ::eventfd(0, EFD_CLOEXEC);
+  context->async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  const std::lock_guard lock(world().mutex);
+  world().events[context];
   return context;
 }
 FAKE_VERBS_API int ibv_close_device(ibv_context* context) {
+  {
+    const std::lock_guard lock(world().mutex);
+    world().events.erase(context);
+  }
   ::close(context->async_fd);
   delete context;  // NOLINT(cppcoreguidelines-owning-memory)
   return 0;
@@ -394,7 +417,15 @@ FAKE_VERBS_API int ibv_destroy_qp(ibv_qp* qp) {
   world().qps.erase(qp->qp_num);
   return 0;
 }
-FAKE_VERBS_API int ibv_get_async_event(ibv_context* /*context*/, ibv_async_event* /*event*/) { return -1; }
+FAKE_VERBS_API int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  std::uint64_t one = 0;
+  if (::read(context->async_fd, &one, sizeof one) != sizeof one) return -1;
+  const std::lock_guard lock(world().mutex);
+  auto& events = world().events.at(context);
+  *event = events.front();
+  events.pop_front();
+  return 0;
+}
 FAKE_VERBS_API void ibv_ack_async_event(ibv_async_event* /*event*/) {}
 
 #ifndef FAKE_VERBS_OLD
