@@ -12,13 +12,13 @@
 namespace paralet::plugin {
 namespace {
 
-/// A send comm holds as many messages as its peer may have receives open, a receiving one a flush beside each receive.
+/// A send comm holds as many messages as its peer may have receives open.
 constexpr std::size_t kOperations = NCCL_NET_MAX_REQUESTS;
 /// A peer that is alive answers a close at once. One that does not may be stopped, and is not waited for.
 constexpr Nanos kCloseTime = 1 * kSecond;
 
 std::size_t capacity(DataComm::Direction direction) {
-  return direction == DataComm::Direction::kSend ? kOperations * kMaxReceives : 2 * kOperations;
+  return direction == DataComm::Direction::kSend ? kOperations * kMaxReceives : kOperations;
 }
 
 /// A device that is closed has closed its connections too.
@@ -56,12 +56,13 @@ DataComm::DataComm(std::shared_ptr<Device> device, std::shared_ptr<Connection> c
     : device_(std::move(device)),
       connection_(std::move(connection)),
       direction_(direction),
-      operations_(this, capacity(direction)) {}
+      messages_(this, capacity(direction)),
+      fences_(this, kOperations) {}
 
 DataComm::~DataComm() {
   // Even with nothing under way a receiver waits until its peer has heard that all has arrived: after this the process
   // may end, and with it whoever acknowledges.
-  if (direction_ == Direction::kReceive || operations_.any_pending([](const auto&) { return true; })) {
+  if (direction_ == Direction::kReceive || any_pending([](const auto&) { return true; })) {
     close_and_wait([](const auto&) { return true; });
   } else {
     start_closing(*device_, connection_);
@@ -84,7 +85,7 @@ ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** ope
       return ncclInvalidArgument;
     }
   }
-  *operation = operations_.take(std::span(memories).first(transfers.size()));
+  *operation = messages_.take(std::span(memories).first(transfers.size()));
   if (*operation == nullptr) return ncclSuccess;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     const Transfer& transfer = transfers[i];
@@ -108,8 +109,11 @@ ncclResult_t DataComm::fence(const Memory& memory, void* data, Operation** opera
     log_warning("flush: this address lies outside of the memory registered for it");
     return ncclInvalidArgument;
   }
-  *operation = operations_.take(std::array{&memory});
-  if (*operation == nullptr) return ncclSuccess;
+  *operation = fences_.take(std::array{&memory});
+  if (*operation == nullptr) {  // to NCCL no request means that there is nothing to wait for
+    log_warning("flush: more than " + std::to_string(kOperations) + " are under way on one connection");
+    return ncclInternalError;
+  }
   const std::shared_ptr<Request>& request = (*operation)->parts[0].request;
   request->kind = Request::Kind::kFence;
   request->rkey = memory.rkey;
@@ -141,7 +145,8 @@ ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> byt
   if (!*done) return ncclSuccess;
   const std::size_t known = std::min<std::size_t>(bytes.size(), operation.count);
   for (std::size_t i = 0; i < known; ++i) bytes[i] = static_cast<int>(operation.parts[i].request->bytes);
-  operations_.give_back(operation);
+  const bool fence = operation.parts[0].request->kind == Request::Kind::kFence;
+  (fence ? fences_ : messages_).give_back(operation);
   return ncclSuccess;
 }
 
@@ -153,9 +158,14 @@ ncclResult_t DataComm::failed(const Request& request) {
 // -- closing -----------------------------------------------------------------------------------------------------
 
 template <typename Predicate>
+bool DataComm::any_pending(Predicate predicate) {
+  return messages_.any_pending(predicate) || fences_.any_pending(predicate);
+}
+
+template <typename Predicate>
 void DataComm::close_and_wait(Predicate predicate) {
   start_closing(*device_, connection_);
-  const auto idle = [&] { return !operations_.any_pending(predicate); };
+  const auto idle = [&] { return !any_pending(predicate); };
   const auto over = [&] { return connection_->state == Connection::State::kClosed || device_->closed(); };
   // Flowlets that have been posted are read from the caller's memory until they are acknowledged or the peer is given
   // up. Memory that receives is safe as soon as it is deregistered, so a peer that does not answer is not waited for.
@@ -174,7 +184,7 @@ void DataComm::close_and_wait(Predicate predicate) {
 
 void DataComm::let_go(const Memory& memory) {
   const auto within = [&memory](const Operation::Part& part) { return part.memory == &memory; };
-  if (operations_.any_pending(within)) close_and_wait(within);
+  if (any_pending(within)) close_and_wait(within);
 }
 
 }  // namespace paralet::plugin

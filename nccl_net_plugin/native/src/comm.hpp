@@ -74,7 +74,7 @@ class DataComm {
   /// Starts one send, or a group of receives that finish together. `operation` becomes nullptr when as many are under
   /// way as a comm holds.
   ncclResult_t post(std::span<const Transfer> transfers, Operation** operation);
-  /// Starts waiting until what has been received at `data`, in memory of a GPU, is in its place. As `post` otherwise.
+  /// Starts waiting until what has been received at `data`, in memory of a GPU, is in its place.
   ncclResult_t fence(const Memory& memory, void* data, Operation** operation);
   /// Whether all parts are done, and if so their bytes. A finished operation is free again.
   ncclResult_t test(Operation& operation, bool* done, std::span<int> bytes);
@@ -83,6 +83,9 @@ class DataComm {
   void let_go(const Memory& memory);
 
  private:
+  /// Whether a part that satisfies `predicate` is not finished.
+  template <typename Predicate>
+  [[nodiscard]] bool any_pending(Predicate predicate);
   /// Starts closing, and waits until the engine is done with every part that satisfies `predicate`.
   template <typename Predicate>
   void close_and_wait(Predicate predicate);
@@ -92,7 +95,8 @@ class DataComm {
   std::shared_ptr<Device> device_;
   std::shared_ptr<Connection> connection_;
   Direction direction_;
-  OperationPool operations_;
+  OperationPool messages_;
+  OperationPool fences_;  ///< apart, so that a flush finds room beside as many receives as there may be
 };
 
 }  // namespace paralet::plugin
