@@ -28,7 +28,7 @@ suite "as it ships" build/cmake/test -DCMAKE_BUILD_TYPE=RelWithDebInfo
 suite "with AddressSanitizer and UBSan" build/cmake/asan -DCMAKE_BUILD_TYPE=Debug -DPARALET_SANITIZE=address,undefined
 # What no test runs is left out. ThreadSanitizer wants memory laid out as it expects; kernels with much randomness in it
 # do otherwise.
-targets=(--target engine_tests packet_tests plugin_tests nccl_net_paralet net-conformance)
+targets=(--target engine_tests verbs_tests verbs_old_tests packet_tests plugin_tests plugin_verbs_tests nccl_net_paralet net-conformance)
 ! setarch -R true 2>/dev/null || runner=(setarch -R)
 suite "with ThreadSanitizer" build/cmake/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_SANITIZE=thread
 echo "test-native: fuzzers (built with Clang, AddressSanitizer and UBSan)"
