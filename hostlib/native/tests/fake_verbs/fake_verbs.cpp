@@ -251,12 +251,14 @@ void happen(int type, std::uint32_t number) {
   ibv_async_event event{};
   event.event_type = static_cast<ibv_event_type>(type);
   const auto found = world().qps.find(number);
+  const bool of_qp = type == IBV_EVENT_QP_FATAL && found != world().qps.end();
   if (type == IBV_EVENT_PORT_ERR) {
     event.element.port_num = static_cast<int>(number);
-  } else if (found != world().qps.end()) {
+  } else if (of_qp) {
     event.element.qp = found->second.get();
   }
   for (auto& [context, events] : world().events) {
+    if (of_qp && context != found->second->context) continue;
     events.push_back(event);
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(context->async_fd, &one, sizeof one);

@@ -44,7 +44,8 @@ FAKE_VERBS_API Nic& nic();
 FAKE_VERBS_API Asked asked();
 /// Forgets what was asked, and is a NIC as at first.
 FAKE_VERBS_API void reset();
-/// Every open context is told of the event (ibv_event_type): of the queue pair or the port of that number.
+/// An event (ibv_event_type) of the queue pair of that number, which its context is told of, or of the port of that
+/// number or the NIC, which all are told of.
 FAKE_VERBS_API void happen(int event, std::uint32_t number);
 /// mlx5dv_modify_qp_udp_sport, of a library of its own.
 FAKE_VERBS_API int modify_udp_sport(std::uint32_t qpn, std::uint16_t port);
