@@ -94,7 +94,8 @@ ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDeb
       Core::instance().open_forever(logger);
     }
     if (config != nullptr && config->trafficClass != NCCL_NET_TRAFFIC_CLASS_UNDEF) {
-      log_info("traffic class " + std::to_string(config->trafficClass) + " is ignored: the back end soft has none");
+      log_info("traffic class " + std::to_string(config->trafficClass) +
+               " of a communicator is ignored: lanes are shared by all (PARALET_TRAFFIC_CLASS sets that of verbs)");
     }
     return ncclSuccess;
   });

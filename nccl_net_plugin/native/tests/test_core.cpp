@@ -3,7 +3,6 @@
 // may hang, never how fast it must be.
 #include <doctest/doctest.h>
 
-#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 
 #include "abi.hpp"
 #include "core.hpp"
+#include "eventually.hpp"
 #include "plugin_error.hpp"
 
 namespace paralet::plugin {
@@ -72,15 +72,6 @@ class Running {
   Variable lanes_{"PARALET_LANES", "4"};
   void* context_ = nullptr;
 };
-
-template <typename Condition>
-bool eventually(Condition condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-  }
-  return true;
-}
 
 struct Pair {
   std::unique_ptr<DataComm> send;

@@ -3,27 +3,18 @@
 #include <doctest/doctest.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <vector>
 
 #include "abi.hpp"
 #include "comm.hpp"
+#include "eventually.hpp"
 #include "fake_verbs.hpp"
 
 namespace paralet::plugin {
 namespace {
 
 constexpr int kBuffer = 901;  // the descriptor of a dma-buf
-
-template <typename Condition>
-bool eventually(Condition condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-  }
-  return true;
-}
 
 /// The plugin between init and finalize, with one device.
 class Running {

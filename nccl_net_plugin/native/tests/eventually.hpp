@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests wait for: busily, as NCCL asks, and for so long as a test may hang.
+#pragma once
+
+#include <chrono>
+
+namespace paralet::plugin {
+
+template <typename Condition>
+bool eventually(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+  }
+  return true;
+}
+
+}  // namespace paralet::plugin
