@@ -66,7 +66,8 @@ class Simulation:
     """Hosts and switches of a topology, and messages that go from host to host.
 
     A channel sends the messages that are ready one after the other, flowlet by flowlet over its lanes. A message is
-    ready when its release time has come and all messages that it waits for have been delivered. Deterministic by seed.
+    ready when its release time has come, all messages that it waits for have been delivered, and then its pause is
+    over. Deterministic by seed.
     """
 
     def __init__(self, links: Links, options: Options, seed: int = 0) -> None:
@@ -111,11 +112,22 @@ class Simulation:
         channels = paths.shape[0] if paths.ndim else 0
         self._core.add_channels(paths, np.broadcast_to(np.asarray(flowlet_bytes, dtype=np.int64), channels))
 
-    def add_messages(self, channel: npt.ArrayLike, size_bytes: npt.ArrayLike, release_s: npt.ArrayLike = 0.0) -> int:
-        """The number of the first; the others follow it. Single values stand for all."""
-        columns = np.broadcast_arrays(channel, size_bytes, release_s)
-        numbers, sizes, releases = (np.atleast_1d(column) for column in columns)
-        return self._core.add_messages(numbers.astype(np.int64), sizes.astype(np.int64), releases.astype(np.float64))
+    def add_messages(
+        self,
+        channel: npt.ArrayLike,
+        size_bytes: npt.ArrayLike,
+        release_s: npt.ArrayLike = 0.0,
+        pause_s: npt.ArrayLike = 0.0,
+    ) -> int:
+        """The number of the first; the others follow it. Single values stand for all.
+
+        `pause_s` stands for computing before sending. Channel -1 with a size of 0: nothing is sent, the pause passes.
+        """
+        columns = np.broadcast_arrays(channel, size_bytes, release_s, pause_s)
+        numbers, sizes, releases, pauses = (np.atleast_1d(column) for column in columns)
+        return self._core.add_messages(
+            numbers.astype(np.int64), sizes.astype(np.int64), releases.astype(np.float64), pauses.astype(np.float64)
+        )
 
     def add_waits(self, earlier: npt.ArrayLike, later: npt.ArrayLike) -> None:
         """`later[i]` waits for `earlier[i]`. Only for messages added since the last `advance`."""

@@ -3,12 +3,71 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
+import numpy.typing as npt
+
+from testbed.spec import Experiment, Job
 from testbed.workloads import Transfer, Workload
 
 Wait = tuple[int, int]
 """Earlier and later transfer, by their places in the schedule."""
+
+_Numbers = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What waits for what: transfers by their places, and from there on gates.
+
+    A gate belongs to a rank and a phase. It opens when the rank is done with all phases before, and has then computed
+    for `pause_s`; what the rank sends in that phase waits for it. Workloads without phases and pauses have none.
+    """
+
+    earlier: _Numbers
+    later: _Numbers
+    pause_s: _Floats
+    """By gate."""
+
+
+def order_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequence[Transfer]) -> Order:
+    """Of the `transfers` of these jobs, steps ascending."""
+    found = [_pairs(waits(experiment.spec.workload, transfers))]
+    pauses = [np.empty(0)]
+    first = len(transfers)
+    for job in jobs:
+        workload = experiment.spec.workload.of_job(experiment.jobs.index(job))
+        pause_s, own = _gates(workload, job, transfers, first)
+        pauses.append(pause_s)
+        found += own
+        first += pause_s.size
+    earlier, later = np.concatenate(found).T
+    return Order(earlier, later, np.concatenate(pauses))
+
+
+def _gates(workload: Workload, job: Job, transfers: Sequence[Transfer], first: int) -> tuple[_Floats, list[_Numbers]]:
+    """A job's gates, numbered from `first` on: what ranks compute before each, and what waits for what."""
+    starts, pauses = [0, *workload.phase_starts(job.size)], workload.pauses(job.size)
+    if len(starts) == 1 and not pauses:
+        return np.empty(0), []
+    mine = np.array([place for place, transfer in enumerate(transfers) if transfer.src in job.ranks])
+    ends = np.array([(transfers[place].src, transfers[place].dst) for place in mine]) - job.first
+    phase = np.searchsorted(starts, [transfers[place].step for place in mine], side="right") - 1
+    pause_s = np.tile([pauses.get(start, 0.0) for start in starts], job.size)
+    gates = first + np.arange(pause_s.size).reshape(job.size, len(starts))  # by rank and phase
+    early = phase < len(starts) - 1
+    return pause_s, [
+        np.stack([gates[:, :-1].ravel(), gates[:, 1:].ravel()], axis=1),
+        *(np.stack([mine[early], gates[rank[early], phase[early] + 1]], axis=1) for rank in ends.T),
+        np.stack([gates[ends[:, 0], phase], mine], axis=1),
+    ]
+
+
+def _pairs(found: Sequence[Wait]) -> _Numbers:
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
 def waits(workload: Workload, transfers: Sequence[Transfer]) -> list[Wait]:

@@ -14,7 +14,7 @@ from testbed.demands import Pair, bytes_by_pair
 from testbed.errors import TestbedError
 from testbed.fluid.lanes import Lanes, lanes_of, paths_of_ports
 from testbed.fluid.moves import RULES, Mover
-from testbed.fluid.order import Wait, waits
+from testbed.fluid.order import Order, order_of
 from testbed.jobs import ideal_at
 from testbed.messages import Lane
 from testbed.modelled import ACK_BYTES, HEADER_BYTES, SAMPLES, Course, packet_bytes, record
@@ -91,9 +91,7 @@ class _Model:
         packets = np.ceil(payload / packet_bytes(experiment))
         bits = 8 * (payload + (HEADER_BYTES + ACK_BYTES) * packets)
         delay_s = self._last_packet_s(packets, channel) + settings.message_delay_s
-        self._add_messages(channel, bits, delay_s, waits(experiment.spec.workload, self._transfers))
-        for job in jobs:
-            self._hold_back(job)
+        self._add_messages(channel, bits, delay_s, order_of(experiment, jobs, self._transfers))
         rule = RULES.get(policy.policy)
         self._mover = None if rule is None else Mover(rule, self._round_trip_s(), self._lanes.ports, seed)
 
@@ -125,52 +123,32 @@ class _Model:
     def _link_bits(self) -> _Floats:
         return self._simulation.link_bits()[: len(self._links)]
 
-    def _add_messages(self, channel: _Numbers, bits: _Floats, delay_s: _Floats, found: Sequence[Wait]) -> None:
-        """Messages numbered as the transfers are, or, where queue pairs get parts of them, what their parts add up to.
+    def _add_messages(self, channel: _Numbers, bits: _Floats, delay_s: _Floats, order: Order) -> None:
+        """Messages numbered as the transfers are, or, where queue pairs get parts of them, what their parts add up to;
+        then the gates of phases.
 
         Parts are equal, as E-ECMP's are (Gangidi et al., SIGCOMM 2024, section 4.2).
         """
-        simulation = self._simulation
-        if self._policy.policy != "qp_scaling":
-            simulation.add_messages(Messages(channel, bits, delay_s))
-            if found:
-                simulation.add_waits(*zip(*found, strict=True))
-            return
-        lanes = self._policy.m
-        simulation.add_messages(Messages(np.full(bits.size, -1), delay_s=delay_s))
-        first = simulation.add_messages(
-            Messages(
-                np.repeat(channel, lanes) * lanes + np.tile(np.arange(lanes), bits.size), np.repeat(bits, lanes) / lanes
-            )
+        simulation, earlier, later = self._simulation, order.earlier, order.later
+        parted = self._policy.policy == "qp_scaling"
+        simulation.add_messages(
+            Messages(np.full(bits.size, -1), delay_s=delay_s) if parted else Messages(channel, bits, delay_s)
         )
-        parts = first + np.arange(bits.size * lanes)
-        simulation.add_waits(parts, np.repeat(np.arange(bits.size), lanes))
-        if found:
-            earlier, later = np.array(found).T
-            simulation.add_waits(np.repeat(earlier, lanes), (first + later[:, None] * lanes + np.arange(lanes)).ravel())
-
-    def _hold_back(self, job: Job) -> None:
-        """Let a job's ranks begin with a phase when they are done with the one before, and have computed."""
-        workload = self._experiment.spec.workload.of_job(self._experiment.jobs.index(job))
-        starts, pauses = [0, *workload.phase_starts(job.size)], workload.pauses(job.size)
-        if len(starts) == 1 and not pauses:
-            return
-        mine = np.array([place for place, transfer in enumerate(self._transfers) if transfer.src in job.ranks])
-        ends = np.array([(self._transfers[place].src, self._transfers[place].dst) for place in mine]) - job.first
-        phase = np.searchsorted(starts, [self._transfers[place].step for place in mine], side="right") - 1
-        pause_s = np.tile([pauses.get(start, 0.0) for start in starts], job.size)
-        first = self._simulation.add_messages(Messages(np.full(pause_s.size, -1), delay_s=pause_s))
-        gates = first + np.arange(pause_s.size).reshape(job.size, len(starts))  # by rank and phase
-        self._simulation.add_waits(gates[:, :-1].ravel(), gates[:, 1:].ravel())
-        early = phase < len(starts) - 1
-        for rank in ends.T:
-            self._simulation.add_waits(mine[early], gates[rank[early], phase[early] + 1])
-        opened, held = gates[ends[:, 0], phase], mine
-        if self._policy.policy == "qp_scaling":  # whose parts follow the messages that they add up to
+        simulation.add_messages(Messages(np.full(order.pause_s.size, -1), delay_s=order.pause_s))
+        if parted:
             lanes = self._policy.m
-            opened = np.repeat(opened, lanes)
-            held = (len(self._transfers) + mine[:, None] * lanes + np.arange(lanes)).ravel()
-        self._simulation.add_waits(opened, held)
+            first = simulation.add_messages(
+                Messages(
+                    np.repeat(channel, lanes) * lanes + np.tile(np.arange(lanes), bits.size),
+                    np.repeat(bits, lanes) / lanes,
+                )
+            )
+            parts = first + np.arange(bits.size * lanes).reshape(-1, lanes)
+            simulation.add_waits(parts.ravel(), np.repeat(np.arange(bits.size), lanes))
+            sent = later < bits.size  # what waits is a transfer, so each part of it does
+            simulation.add_waits(np.repeat(earlier[sent], lanes), parts[later[sent]].ravel())
+            earlier, later = earlier[~sent], later[~sent]
+        simulation.add_waits(earlier, later)
 
     def run(self) -> _Outcome:
         """From the start to the last delivery."""

@@ -12,7 +12,7 @@ from emul.packet import Options, Scheme, Simulation
 from testbed.demands import Pair, bytes_by_pair
 from testbed.errors import InputError
 from testbed.fluid.lanes import Lanes, lanes_of
-from testbed.fluid.order import waits
+from testbed.fluid.order import order_of
 from testbed.jobs import ideal_at
 from testbed.messages import Lane
 from testbed.modelled import ACK_BYTES, HEADER_BYTES, SAMPLES, Course, packet_bytes, record
@@ -79,30 +79,31 @@ def _outcome(
     pairs: list[Pair] = list(bytes_by_pair(transfers, 1))
     lanes = lanes_of(experiment, policy, seed, pairs, links)
     options = _options(experiment, policy)
-    try:
-        simulation = Simulation(links, options, seed)
-    except ValueError as error:
-        raise InputError(f"packet: {error}") from error
-    simulation.add_channels(lanes.rows, policy.flowlet_bytes or _flowlet_bytes(lanes, links, options))
     channel = {pair: number for number, pair in enumerate(pairs)}
     item_bytes = experiment.spec.workload.item_bytes
-    simulation.add_messages(
-        [channel[transfer.src, transfer.dst] for transfer in transfers],
-        [transfer.count * item_bytes for transfer in transfers],
-    )
-    found = waits(experiment.spec.workload, transfers)
-    if found:
-        simulation.add_waits(*zip(*found, strict=True))
+    order = order_of(experiment, jobs, transfers)
+    try:
+        simulation = Simulation(links, options, seed)
+        simulation.add_channels(lanes.rows, policy.flowlet_bytes or _flowlet_bytes(lanes, links, options))
+        simulation.add_messages(
+            [channel[transfer.src, transfer.dst] for transfer in transfers],
+            [transfer.count * item_bytes for transfer in transfers],
+        )
+        simulation.add_messages(np.full(order.pause_s.size, -1), 0, pause_s=order.pause_s)
+        simulation.add_waits(order.earlier, order.later)
+    except ValueError as error:
+        raise InputError(f"packet: {error}") from error
     samples: list[tuple[float, _Floats]] = []
     every_s = ideal_at(experiment, seed) / SAMPLES
+    messages = simulation.undelivered
     while simulation.undelivered:
         simulation.advance(simulation.now_s + every_s)
         samples.append((simulation.now_s, _bits(simulation)))
-        steps.now(f"{policy.name}, seed {seed}: {simulation.undelivered:,} of {len(transfers):,} messages to come")
+        steps.now(f"{policy.name}, seed {seed}: {simulation.undelivered:,} of {messages:,} messages to come")
     counters = simulation.link_counters()
     return _Outcome(
         transfers=transfers,
-        delivered_s=simulation.delivered_s(),
+        delivered_s=simulation.delivered_s()[: len(transfers)],
         link_bits=_bits(simulation),
         samples=samples,
         happened=[],

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every check that can be made before anything is started, where parts of a spec have to fit each other."""
 
-from collections.abc import Sequence
-
 from netmodel import (
     PortRef,
     Topology,
@@ -14,7 +12,7 @@ from sdn.source_rules import source_rules
 from testbed.errors import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
-from testbed.spec.placing import Job, hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
+from testbed.spec.placing import hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
 from testbed.spec.written import LACKING, LARGEST_HEADERS_BYTES, MODELS, Spec, TopologyFile
 from testbed.workloads import NcclAllreduce
 
@@ -70,7 +68,7 @@ def check(spec: Spec) -> Experiment:
         except ValueError as error:
             raise Misfit(str(error), "policies", index) from error
     if spec.fabric in MODELS:
-        _check_modelled(spec, experiment.jobs)
+        _check_modelled(spec)
     else:
         _check_live(spec)
     for index, event in enumerate(spec.events):
@@ -103,7 +101,7 @@ def _check_cabled(topology: Topology) -> None:
                 raise Misfit(f"{error.args[0]}; add one, or leave out the NIC", "topology") from None
 
 
-def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
+def _check_modelled(spec: Spec) -> None:
     """Raises Misfit for what a model has not got."""
     for index, policy in enumerate(spec.policies):
         if spec.fabric == "packet" and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
@@ -115,13 +113,6 @@ def _check_modelled(spec: Spec, jobs: Sequence[Job]) -> None:
         raise Misfit("on fabric packet nothing happens to links; use fluid", "events")
     if spec.local_nic is not None:
         raise Misfit(f"fabric {spec.fabric} models one NIC of each host; use mininet", "local_nic")
-    works = [(spec.workload.of_job(number), job.size) for number, job in enumerate(jobs)]
-    if spec.fabric == "packet" and any(work.phase_starts(ranks) or work.pauses(ranks) for work, ranks in works):
-        raise Misfit(
-            f"fabric {spec.fabric} does not model the phases of {spec.workload.kind}; use fluid or mininet",
-            "workload",
-            "kind",
-        )
     if spec.pcap:
         raise Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap")
 

@@ -169,7 +169,6 @@ def test_phases_of_rings_take_the_time_of_their_links() -> None:
     [
         ({"jobs": 2}, "the models of workload training are the jobs"),
         ({"placement": {"rule": "packed", "ranks": 8}}, "must be 2 or more and add up to the 8 ranks placed"),
-        ({"fabric": "packet"}, "fabric packet does not model the phases of training; use fluid or mininet"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes: dict[str, Any], sentence: str) -> None:

@@ -96,6 +96,20 @@ def test_messages_wait_for_their_release_and_for_others() -> None:
         simulation.add_waits([0], [1])
 
 
+def test_a_pause_passes_after_the_last_wait_and_needs_no_channel() -> None:
+    """A millisecond of computing follows a message; the next is sent two later, and one two after its late release."""
+    simulation = simulation_of([[row("h1", "h4")]])
+    simulation.add_messages(0, 4096)
+    simulation.add_messages(-1, 0, pause_s=1e-3)
+    simulation.add_messages(0, 4096, [0.0, 0.1], pause_s=2e-3)
+    simulation.add_waits([0, 1, 2], [1, 2, 3])
+    simulation.advance()
+    once = 4 * (PACKET_S + 1e-6)
+    expected = [once, once + 1e-3, 2 * once + 3e-3, once + 0.102]
+    assert simulation.delivered_s() == pytest.approx(expected, rel=1e-12)
+    assert simulation.link_counters()["packets"].max() == 3
+
+
 def test_what_does_not_fit_is_refused() -> None:
     simulation = Simulation(LINKS, OPTIONS)
     ways: list[tuple[Any, str]] = [
@@ -109,8 +123,13 @@ def test_what_does_not_fit_is_refused() -> None:
             simulation.add_channels(rows, 4096)
     with pytest.raises(ValueError, match="too small to pause"):
         Simulation(LINKS, replace(OPTIONS, pfc=True, switch_buffer_bytes=50_000))
-    with pytest.raises(ValueError, match="channel that does not exist"):
-        simulation.add_messages(0, 1)
+    for channel in (0, -2):
+        with pytest.raises(ValueError, match="channel that does not exist"):
+            simulation.add_messages(channel, 1)
+    with pytest.raises(ValueError, match="goes over no channel has bytes"):
+        simulation.add_messages(-1, 1)
+    with pytest.raises(ValueError, match="a time is negative"):
+        simulation.add_messages(-1, 0, pause_s=-1.0)
 
 
 def incast(options: Options, packets: int = 300) -> Simulation:

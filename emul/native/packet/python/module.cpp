@@ -167,19 +167,26 @@ void set_groups(Simulation& simulation, const Array<std::int32_t>& of, const Arr
 }
 
 std::size_t add_messages(Simulation& simulation, const Array<std::int64_t>& channel, const Array<std::int64_t>& bytes,
-                         const Array<double>& release_s) {
-  check(channel.size() == bytes.size() && bytes.size() == release_s.size(), "the columns of messages differ in length");
+                         const Array<double>& release_s, const Array<double>& pause_s) {
+  check(channel.size() == bytes.size() && bytes.size() == release_s.size() && bytes.size() == pause_s.size(),
+        "the columns of messages differ in length");
   auto& transport = simulation.transport();
   const auto first = transport.messages();
   check(static_cast<std::int64_t>(first) + channel.size() < kMost, "there are too many messages");
   const auto known = static_cast<std::int64_t>(transport.channels());
-  check(std::ranges::all_of(view(channel), [&](auto c) { return c >= 0 && c < known; }),
+  check(std::ranges::all_of(view(channel), [&](auto c) { return c >= -1 && c < known; }),
         "a message goes over a channel that does not exist");
   check(std::ranges::all_of(view(bytes), [](auto size) { return size >= 0 && size < kMost * 64; }),
         "the size of a message is out of range");
-  for (const double at : view(release_s)) time_of(at);
+  for (const auto& times : {view(release_s), view(pause_s)}) {
+    for (const double time : times) time_of(time);
+  }
   for (std::size_t i = 0; i < view(channel).size(); ++i) {
-    transport.add_message(static_cast<std::uint32_t>(view(channel)[i]), view(bytes)[i], time_of(view(release_s)[i]));
+    check(view(channel)[i] >= 0 || view(bytes)[i] == 0, "a message that goes over no channel has bytes");
+  }
+  for (std::size_t i = 0; i < view(channel).size(); ++i) {
+    transport.add_message(static_cast<std::uint32_t>(view(channel)[i]), view(bytes)[i], time_of(view(release_s)[i]),
+                          time_of(view(pause_s)[i]));
   }
   return first;
 }
@@ -278,7 +285,8 @@ PYBIND11_MODULE(_packet, module) {
            py::arg("reroute_rtts"), py::arg("seed"))
       .def("set_groups", &set_groups, py::arg("of"), py::arg("begins"), py::arg("links"))
       .def("add_channels", &add_channels, py::arg("rows"), py::arg("flowlet_bytes"))
-      .def("add_messages", &add_messages, py::arg("channel"), py::arg("bytes"), py::arg("release_s"))
+      .def("add_messages", &add_messages, py::arg("channel"), py::arg("bytes"), py::arg("release_s"),
+           py::arg("pause_s"))
       .def("add_waits", &add_waits, py::arg("earlier"), py::arg("later"))
       .def("advance", &advance, py::arg("until_s"))
       .def("delivered_s", &delivered_s)

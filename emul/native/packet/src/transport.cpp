@@ -62,10 +62,13 @@ std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std:
   return number;
 }
 
-MessageId Transport::add_message(std::uint32_t channel, std::int64_t bytes, Time release) {
+MessageId Transport::add_message(std::uint32_t channel, std::int64_t bytes, Time release, Time pause) {
   const std::int64_t packets = (bytes + options_.payload_bytes - 1) / options_.payload_bytes;
-  messages_.push_back(
-      {.bytes = bytes, .release = release, .channel = channel, .packets = static_cast<std::uint32_t>(packets)});
+  messages_.push_back({.bytes = bytes,
+                       .release = release,
+                       .pause = pause,
+                       .channel = channel,
+                       .packets = static_cast<std::uint32_t>(packets)});
   ++undelivered_;
   return static_cast<MessageId>(messages_.size() - 1);
 }
@@ -80,10 +83,14 @@ void Transport::add_wait(MessageId earlier, MessageId later) {
 void Transport::consider() {
   const auto end = static_cast<MessageId>(messages_.size());
   for (MessageId m = std::exchange(considered_, end); m < end; ++m) {
-    if (messages_[m].awaited == 0) {
-      core_.events.add(std::max(core_.now, messages_[m].release), EventKind::kRelease, m);
-    }
+    if (messages_[m].awaited == 0) schedule(m);
   }
+}
+
+/// It waits for no other message any more.
+void Transport::schedule(MessageId number) {
+  const Message& message = messages_[number];
+  core_.events.add(std::max(core_.now, message.release) + message.pause, EventKind::kRelease, number);
 }
 
 void Transport::release(MessageId number) {
@@ -406,10 +413,8 @@ void Transport::deliver(MessageId number) {
   message.delivered = core_.now;
   --undelivered_;
   for (std::uint32_t w = message.first_wait; w != kNone; w = waits_[w].next) {
-    Message& later = messages_[waits_[w].later];
-    if (--later.awaited == 0 && considered(waits_[w].later)) {
-      core_.events.add(std::max(core_.now, later.release), EventKind::kRelease, waits_[w].later);
-    }
+    const MessageId later = waits_[w].later;
+    if (--messages_[later].awaited == 0 && considered(later)) schedule(later);
   }
 }
 

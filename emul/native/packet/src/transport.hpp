@@ -51,9 +51,10 @@ class Transport {
   /// A channel with a lane for each of `routes`, or, where queue pairs choose, with one lane that has all of them. The
   /// routes were added one after the other and begin with one NIC's link.
   std::uint32_t add_channel(std::span<const std::uint32_t> routes, std::int64_t flowlet_bytes);
-  MessageId add_message(std::uint32_t channel, std::int64_t bytes, Time release);
+  /// `channel` is kNone, and `bytes` 0, where a host only computes: it is delivered when its pause is over.
+  MessageId add_message(std::uint32_t channel, std::int64_t bytes, Time release, Time pause);
   void add_wait(MessageId earlier, MessageId later);
-  /// Messages since the last time that wait for nothing are sent from their release on.
+  /// Messages since the last time that wait for nothing are sent from their release on, after their pause.
   void consider();
 
   /// What the NIC behind `link` sends next; kNone: nothing.
@@ -135,6 +136,7 @@ class Transport {
   struct Message {
     std::int64_t bytes;
     Time release;
+    Time pause;  // from when it is released, and all that it waits for is there, until it is sent
     Time delivered = -1;
     std::uint32_t channel;
     std::uint32_t packets;
@@ -167,6 +169,7 @@ class Transport {
   void acknowledge(Qp& qp, std::uint32_t expected);
   void selected(Qp& qp, const Packet& packet);
   void adapt(Qp& qp, bool marked, std::uint32_t count);
+  void schedule(MessageId message);
   void land(MessageId message);
   void deliver(MessageId message);
 

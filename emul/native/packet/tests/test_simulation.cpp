@@ -69,7 +69,7 @@ class Fabric {
     const std::array<LinkId, 4> links{src * 2, kUp[spine], kDown[spine], dst * 2 + 1};
     const std::array<std::uint32_t, 1> routes{simulation_.routes().add(links.data(), links.size())};
     routes_.push_back(routes[0]);
-    return transport().add_message(transport().add_channel(routes, 8 * kPayload), kPackets * kPayload, 0);
+    return transport().add_message(transport().add_channel(routes, 8 * kPayload), kPackets * kPayload, 0, 0);
   }
 
   /// Three messages to one host; run until they are there.
@@ -137,6 +137,23 @@ TEST_CASE(
   CHECK(first >= last - 2 * kPacket);
   CHECK(fabric.network().counters(kUp[0]).packets == 2 * kPackets);
   CHECK(fabric.network().counters(kUp[1]).packets == 0);
+}
+
+TEST_CASE("a pause passes after the last wait, with something to send or without") {
+  Fabric fabric;
+  const MessageId first = fabric.send(0, 2, 0);
+  Transport& transport = fabric.transport();
+  constexpr Time kPause = kSecond / 1000;
+  const MessageId computing = transport.add_message(kNone, 0, 0, kPause);
+  const MessageId second = transport.add_message(0, kPackets * kPayload, 0, 2 * kPause);
+  const MessageId late = transport.add_message(kNone, 0, kSecond, kPause);
+  transport.add_wait(first, computing);
+  transport.add_wait(computing, second);
+  transport.add_wait(second, late);
+  fabric.run();
+  CHECK(transport.delivered(computing) == end_of(kPackets) + kPause);
+  CHECK(transport.delivered(second) == 2 * end_of(kPackets) + 3 * kPause);
+  CHECK(transport.delivered(late) == kSecond + kPause);
 }
 
 TEST_CASE("with PFC a shallow buffer pauses and never drops, and the link that all wait for is never idle") {
