@@ -114,6 +114,7 @@ class Controller:
         self._snapshot: Plan | None = None
         self._prepared = Precomputed[Failure, _Detours](self._cases, self._prepare)
         self._fresh: deque[Pair] = deque(maxlen=_MOST_FRESH)  # whose commodities came or moved since `_sift`
+        self._ending: list[Pair] = []  # released by the messages under way, which may announce them again
         self._cut: set[Pair] = set()  # whose path died and who have not been told
 
     # -- events --------------------------------------------------------------------------------------------------------
@@ -146,16 +147,22 @@ class Controller:
         return sends
 
     def handle(self, now_s: float, conn: int, messages: Iterable[HostMessage]) -> Sends:
-        """Messages other than hello of a connection that has said hello."""
+        """Messages other than hello of a connection that has said hello.
+
+        What is released and announced again to the same peer by the same messages, as by a ring's host whose next
+        elephant follows at once, keeps its path.
+        """
         client = self._parties.clients[conn]
         sends: Sends = []
         for message in messages:
             if type(message) is Announce:  # these two are all but all
                 self._announce(now_s, client, message, sends)
             elif type(message) is Release:
-                self._release(now_s, client, message.id, sends)
+                self._release(client, message.id)
             else:
                 self._hear(client, message, sends)
+        if self._ending:
+            self._end(now_s, sends)
         return sends
 
     def _hear(self, client: Client, message: HostMessage, sends: Sends) -> None:
@@ -232,7 +239,7 @@ class Controller:
         peer, number = (message.peer, message.peer_port), message.id
         known = client.open.get(number)
         if known is not None and known.door.at != peer:  # the id is used again, for another: the release was lost
-            self._release(now_s, client, number, sends)
+            self._release(client, number)
         if self._forecast is not None and known is None:
             event = (message.job, client.key[0], message.peer, message.bytes, message.repeat_s)
             self._forecast.observe(Announced(now_s, *event))
@@ -246,28 +253,40 @@ class Controller:
             client.generation += 1
             sends.append((client.conn, Assign(peer[0], [], client.generation, None, number, peer[1])))
             return
-        if pair.number is None:
+        arrives = pair.number is None
+        if arrives:
+            if self._ending:  # they make room
+                self._end(now_s, sends)
             self._arrived(now_s, pair, sends)
         elif not pair.announced:
-            pair.since_s = now_s
-            self._expected.pop(pair, None)
+            pair.since_s, pair.measured_bps = now_s, None
+            if self._expected:
+                self._expected.pop(pair, None)
         if known is not None:  # the newest comes last
             pair.announced.pop(number, None)
         pair.announced[number] = message.bytes
         pair.job = intern(message.job)  # the same over and over
         client.open[number] = pair
         self._tell(pair, self._along(pair, pair.way), number, pair.rate_bps, sends)
-        self._tell_reverse(pair, sends)
+        if arrives:
+            self._tell_reverse(pair, sends)
 
-    def _release(self, now_s: float, client: Client, number: int, sends: Sends) -> None:
+    def _release(self, client: Client, number: int) -> None:
         pair = client.open.pop(number, None)
         if pair is None:  # it crossed the loss of the connection, or was refused
             self.counts["unknown releases"] += 1
             return
         del pair.announced[number]
         self.counts["released"] += 1
-        if not pair.announced and pair.number is not None:
-            self._remove(now_s, pair, pair.number, sends)
+        if not pair.announced:
+            self._ending.append(pair)
+
+    def _end(self, now_s: float, sends: Sends) -> None:
+        """Takes out the commodities whose last elephant has been released, and nothing announced since."""
+        ending, self._ending = self._ending, []
+        for pair in ending:
+            if not pair.announced and pair.number is not None:
+                self._remove(now_s, pair, pair.number, sends)
 
     def _arrived(self, now_s: float, pair: Pair, sends: Sends) -> None:
         self._plan.max_reroutes = self._may_move(now_s, spare=0.0)

@@ -114,6 +114,9 @@ class PortTables:
         other = PortTables(self._cabling, self._hash)
         other._tables = self._tables
         other._fabric = fabric
+        same = (fabric.link_rate_bps == self._fabric.link_rate_bps).all(axis=(1, 2)).tolist()
+        other._up = {tor: ways for tor, ways in self._up.items() if same[tor]}
+        other._down = {tor: links for tor, links in self._down.items() if same[tor]}
         return other
 
     def ports(self, src: int, dst: int, way: Way, count: int, dst_port: int = ROCE_PORT) -> list[int]:

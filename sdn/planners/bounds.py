@@ -67,14 +67,18 @@ def pair_level(levels: Levels, src: Ints, dst: Ints, start: float) -> float:
     """The least level from `start` on at which every pair's commodities fit between its two ToRs, ignoring others."""
     tors = levels.rate_bps.shape[0]
     pairs, commodities = np.unique(src.astype(np.int64) * tors + dst, return_counts=True)
-    a, b = pairs // tors, pairs % tors
+    # Most ToRs have links alike: what two of them share is the same for all that are like them.
+    rates, kind = np.unique(levels.rate_bps.reshape(tors, -1), axis=0, return_inverse=True)
+    kind, alike = kind.ravel(), Levels(rates.reshape(-1, *levels.rate_bps.shape[1:]), levels.demand)
+    kinds, which = np.unique(kind[pairs // tors] * len(rates) + kind[pairs % tors], return_inverse=True)
+    most = np.zeros(kinds.size, dtype=np.int64)  # commodities of one pair
+    np.maximum.at(most, which, commodities)
+    a, b = kinds // len(rates), kinds % len(rates)
     level = start
     while True:
-        room = levels.room(level)
-        short = np.minimum(room[a], room[b]).sum(axis=1) < commodities
-        if not short.any():
+        room = alike.room(level)
+        if (np.minimum(room[a], room[b]).sum(axis=1) >= most).all():
             return level
-        a, b, commodities = a[short], b[short], commodities[short]
         level = levels.next(level)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from netmodel import EcmpHash, Link, NoRouteError, OvsHash, Topology, equal_cost_paths, forwarding, leaf_spine, path_of
@@ -57,13 +58,25 @@ class Hosts:
         self._forget(conn)
         self.hear(self.controller.disconnect(self.now_s, conn))
 
-    def announce(self, conn: int, number: int, peer: int | str, size: int = 1 << 20, job: str = "") -> Assign:
+    def announce(
+        self,
+        conn: int,
+        number: int,
+        peer: int | str,
+        size: int = 1 << 20,
+        job: str = "",
+        after: Sequence[int] = (),
+    ) -> Assign:
+        """Releases `after` by the same messages."""
         to = peer if isinstance(peer, str) else address(self.topology, peer)
+        for ended in after:
+            self.open.pop((conn, ended), None)
         if self.controller.knows(to) and to != self.device[conn]:
             self.open[conn, number] = to
         else:
             self.open.pop((conn, number), None)
-        self.hear(self.controller.handle(self.now_s, conn, [Announce(number, to, size, job)]))
+        said = [*map(Release, after), Announce(number, to, size, job)]
+        self.hear(self.controller.handle(self.now_s, conn, said))
         return self.answered[conn, number]
 
     def release(self, conn: int, number: int) -> None:

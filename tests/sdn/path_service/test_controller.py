@@ -43,10 +43,16 @@ class Life(RuleBasedStateMachine):
         self.hosts.disconnect(data.draw(st.sampled_from(sorted(self.hosts.device))))
 
     @precondition(lambda self: self.hosts.device)
-    @rule(data=st.data(), number=st.integers(0, 3), peer=st.integers(0, HOSTS - 1), job=st.sampled_from(["", "a"]))
-    def announce(self, data: st.DataObject, number: int, peer: int, job: str) -> None:
+    @rule(
+        data=st.data(),
+        number=st.integers(0, 3),
+        peer=st.integers(0, HOSTS - 1),
+        job=st.sampled_from(["", "a"]),
+        after=st.lists(st.integers(0, 3), max_size=2),
+    )
+    def announce(self, data: st.DataObject, number: int, peer: int, job: str, after: list[int]) -> None:
         conn = data.draw(st.sampled_from(sorted(self.hosts.device)))
-        answer = self.hosts.announce(conn, number, peer, job=job)
+        answer = self.hosts.announce(conn, number, peer, job=job, after=after)
         assert answer.peer == address(self.hosts.topology, peer)
 
     @precondition(lambda self: self.hosts.device)
@@ -114,6 +120,36 @@ def test_two_elephants_to_one_peer_are_one_commodity(hosts: Hosts) -> None:
     assert flow["ids"] == [7, 8]
     hosts.release(1, 7)
     assert hosts.controller.flows(10)[0]["ids"] == [8]
+
+
+def test_an_elephant_that_follows_at_once_keeps_its_path() -> None:
+    hosts = Hosts(Controller(fabric(leaves=2, spines=4, hosts=4), Options("ecmp")))  # which draws one for each arrival
+    for host in range(8):
+        hosts.connect(host)
+    first = hosts.announce(2, 1, 5)
+    hosts.controller.handle(0, 2, [Measured((MeasuredFlow(1, 1_000_000, 0.1),))])
+    told = hosts.generation[6]
+    for number in range(2, 8):
+        hosts.now_s = float(number)
+        assert hosts.announce(2, number, 5, after=[number - 1]).ports == first.ports
+        (flow,) = hosts.controller.flows(10)
+        assert (flow["ids"], flow["since_s"], flow["measured_bps"]) == ([number], hosts.now_s, None)
+    assert hosts.generation[6] == told, "for its peer nothing has changed"
+    hosts.release(2, 7)
+    assert hosts.controller.status()["commodities"] == 0
+
+
+def test_what_is_released_makes_room_for_what_the_same_messages_announce() -> None:
+    hosts = Hosts(Controller(fabric(leaves=3, spines=2, hosts=2)))
+    for host in range(6):
+        hosts.connect(host)
+    hosts.announce(1, 1, 2)
+    hosts.announce(2, 1, 3)  # the first leaf's links to both spines are taken
+    hosts.announce(1, 2, 4, after=[1])
+    assert hosts.controller.status()["commodities"] == 2
+    assert max(link["up"] for link in hosts.controller.paths()) == 1
+    assert hosts.controller.counts["moved"] == 0
+    hosts.check()
 
 
 def test_who_is_not_of_this_fabric_is_left_to_ecmp(hosts: Hosts) -> None:
