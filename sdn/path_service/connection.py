@@ -28,9 +28,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_busy_s",
-        "_credit",
-        "_credit_s",
         "_ended",
+        "_full_s",
         "_greeted",
         "_held",
         "_number",
@@ -44,8 +43,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, service: "Service") -> None:
         self._service = service
-        self.since_s = self.heard_s = self._credit_s = service.now()
-        self._credit = float(service.limits.burst_lines)
+        self.since_s = self.heard_s = self._full_s = service.now()  # the last: when as many lines as ever may be taken
         self._partial = b""  # of a line
         self._held: list[bytes] = []  # lines beyond the rate
         self._busy_s = -_BUSY_S
@@ -114,15 +112,14 @@ class Connection(asyncio.Protocol):
     def _take(self, now_s: float, lines: list[bytes]) -> None:
         """As many lines as the rate allows; the others are held back, and the host is not read meanwhile."""
         limits = self._service.limits
-        credit = self._credit + (now_s - self._credit_s) * limits.lines_per_s
-        if credit > limits.burst_lines:
-            credit = limits.burst_lines
-        if len(lines) > credit:
-            now = int(credit)
+        full_s = self._full_s
+        if full_s < now_s:
+            full_s = now_s
+        now = int(limits.burst_lines - (full_s - now_s) * limits.lines_per_s)
+        if len(lines) > now:
             lines, self._held = lines[:now], lines[now:]
             self._hold(now_s)
-        self._credit = credit - len(lines)
-        self._credit_s = now_s
+        self._full_s = full_s + len(lines) / limits.lines_per_s
         try:
             if not self._greeted:
                 lines = self._greet(now_s, lines)

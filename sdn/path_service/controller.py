@@ -169,9 +169,9 @@ class Controller:
         match message:
             case Measured():
                 for one in message.flows:
-                    pair = client.open.get(one.id)
-                    if pair is not None and one.seconds > 0:
-                        pair.measured_bps = 8 * one.bytes / one.seconds
+                    elephant = client.open.get(one.id)
+                    if elephant is not None and one.seconds > 0:
+                        elephant[0].measured_bps = 8 * one.bytes / one.seconds
             case Report():
                 self.counts[f"left by {message.reason}"] += 1
             case Ping():
@@ -238,8 +238,9 @@ class Controller:
         self.counts["announced"] += 1
         peer, number = (message.peer, message.peer_port), message.id
         known = client.open.get(number)
-        if known is not None and known.door.at != peer:  # the id is used again, for another: the release was lost
+        if known is not None and known[0].door.at != peer:  # the id is used again, for another: the release was lost
             self._release(client, number)
+            known = None
         if self._forecast is not None and known is None:
             event = (message.job, client.key[0], message.peer, message.bytes, message.repeat_s)
             self._forecast.observe(Announced(now_s, *event))
@@ -247,7 +248,9 @@ class Controller:
             self.counts["refused"] += 1
             sends.append((client.conn, _busy(f"{MAX_OPEN} elephants are open: release some before announcing more")))
             return
-        pair = client.towards.get(peer) or self._parties.pair(client, peer)
+        # What is announced most often follows what has just been released.
+        pair = self._ending[-1] if self._ending and self._ending[-1].door.at == peer else client.towards.get(peer)
+        pair = pair or self._parties.pair(client, peer)
         if pair is None:
             self.counts["unknown peers"] += 1
             client.generation += 1
@@ -258,34 +261,37 @@ class Controller:
             if self._ending:  # they make room
                 self._end(now_s, sends)
             self._arrived(now_s, pair, sends)
-        elif not pair.announced:
+        elif not pair.elephants:
             pair.since_s, pair.measured_bps = now_s, None
             if self._expected:
                 self._expected.pop(pair, None)
-        if known is not None:  # the newest comes last
-            pair.announced.pop(number, None)
-        pair.announced[number] = message.bytes
+        if known is None:
+            pair.elephants += 1
+        client.open[number] = pair, message.bytes
+        pair.newest = number
         pair.job = intern(message.job)  # the same over and over
-        client.open[number] = pair
         self._tell(pair, self._along(pair, pair.way), number, pair.rate_bps, sends)
         if arrives:
             self._tell_reverse(pair, sends)
 
     def _release(self, client: Client, number: int) -> None:
-        pair = client.open.pop(number, None)
-        if pair is None:  # it crossed the loss of the connection, or was refused
+        elephant = client.open.pop(number, None)
+        if elephant is None:  # it crossed the loss of the connection, or was refused
             self.counts["unknown releases"] += 1
             return
-        del pair.announced[number]
+        pair = elephant[0]
+        pair.elephants -= 1
+        if number == pair.newest:
+            pair.newest = None
         self.counts["released"] += 1
-        if not pair.announced:
+        if not pair.elephants:
             self._ending.append(pair)
 
     def _end(self, now_s: float, sends: Sends) -> None:
         """Takes out the commodities whose last elephant has been released, and nothing announced since."""
         ending, self._ending = self._ending, []
         for pair in ending:
-            if not pair.announced and pair.number is not None:
+            if not pair.elephants and pair.number is not None:
                 self._remove(now_s, pair, pair.number, sends)
 
     def _arrived(self, now_s: float, pair: Pair, sends: Sends) -> None:
@@ -299,10 +305,7 @@ class Controller:
             self._push(moved, sends)
 
     def _remove(self, now_s: float, pair: Pair, number: int, sends: Sends) -> None:
-        """Takes out its commodity, which is `number`."""
-        for elephant in pair.announced:
-            del pair.client.open[elephant]
-        pair.announced.clear()
+        """Takes out its commodity, which is `number`; its elephants have ended."""
         pair.number = pair.rate_bps = pair.measured_bps = None
         del self._pairs[number]
         if self._expected:
@@ -350,7 +353,7 @@ class Controller:
 
     def _along(self, pair: Pair, way: Way) -> list[int]:
         """The ports of its lanes along a way, in the same list every time."""
-        if pair.ports_way != way or pair.ports_from is not self._ports:
+        if (pair.ports_way is not way and pair.ports_way != way) or pair.ports_from is not self._ports:
             client, door = pair.client, pair.door
             pair.ports = self._ports.ports(client.nic, door.nic, way, client.lanes, door.at[1])
             pair.ports_way, pair.ports_from = way, self._ports
@@ -362,7 +365,7 @@ class Controller:
         cut = pair in self._cut
         if cut or pair.told is not ports:
             self._cut.discard(pair)
-            self._tell(pair, ports, next(reversed(pair.announced), None), pair.rate_bps, sends, cut)
+            self._tell(pair, ports, pair.named(), pair.rate_bps, sends, cut)
             self.counts["pushed"] += 1
         self._tell_reverse(pair, sends)
 
@@ -404,9 +407,9 @@ class Controller:
         rates = self._plan.plan().rates.tolist()
         for number, rate_bps in zip(self._plan.numbers(), rates, strict=True):
             pair = self._pairs[number]
-            if pair.announced and abs((pair.rate_bps or 0) - rate_bps) > _RATE_STEP * rate_bps:
+            if pair.elephants and abs((pair.rate_bps or 0) - rate_bps) > _RATE_STEP * rate_bps:
                 pair.rate_bps = rate_bps
-                self._tell(pair, self._along(pair, pair.way), next(reversed(pair.announced)), rate_bps, sends)
+                self._tell(pair, self._along(pair, pair.way), pair.named(), rate_bps, sends)
                 self.counts["pushed"] += 1
 
     # -- ahead of time -------------------------------------------------------------------------------------------------
@@ -551,16 +554,22 @@ class Controller:
     def flows(self, most: int) -> list[dict[str, Any]]:
         """The commodities, oldest first, `most` of them."""
         listed = []
-        for pair in islice(self._pairs.values(), most):
+        shown = list(islice(self._pairs.values(), most))
+        elephants: dict[Pair, dict[int, int]] = {pair: {} for pair in shown}
+        for client in {pair.client.conn: pair.client for pair in shown}.values():
+            for number, (pair, size) in client.open.items():
+                if pair in elephants:
+                    elephants[pair][number] = size
+        for pair, sizes in elephants.items():
             client, door = pair.client, pair.door
             path = self._cables.path_by(client.nic, door.nic, *pair.way)
             listed.append(
                 {
                     "device": client.key[0],
                     "peer": door.at[0],
-                    "ids": list(pair.announced),
-                    "job": pair.job if pair.announced else "",
-                    "bytes": sum(pair.announced.values()),
+                    "ids": list(sizes),
+                    "job": pair.job if sizes else "",
+                    "bytes": sum(sizes.values()),
                     "since_s": pair.since_s,
                     "path": [str(port) for port in path or ()],
                     "ports": self._along(pair, pair.way),

@@ -37,8 +37,8 @@ class Client:
         self.nic = door.nic
         self.lanes = hello.lanes
         self.generation = 0
-        self.open: dict[int, Pair] = {}
-        """Where each of its elephants goes, by their ids."""
+        self.open: dict[int, tuple[Pair, int]] = {}
+        """Where each of its elephants goes and its bytes, by their ids."""
         self.towards: dict[Peer, Pair] = {}
 
 
@@ -50,12 +50,13 @@ class Pair:
     """
 
     __slots__ = (
-        "announced",
         "backs",
         "client",
         "door",
+        "elephants",
         "job",
         "measured_bps",
+        "newest",
         "number",
         "ports",
         "ports_from",
@@ -82,8 +83,10 @@ class Pair:
         self.number: int | None = None
         """Of its commodity, as are the following."""
         self.way: Way = (UNREACHABLE, -1, -1)
-        self.announced: dict[int, int] = {}
-        """The bytes of its elephants, by their ids; the newest last."""
+        self.elephants = 0
+        """How many of the client's are open towards the peer."""
+        self.newest: int | None = None
+        """The id of the one announced last; None when it has been released."""
         self.job = ""
         """The newest's."""
         self.since_s = 0.0
@@ -91,6 +94,12 @@ class Pair:
         """When an expected one that nobody announces is given up."""
         self.rate_bps: float | None = None
         self.measured_bps: float | None = None
+
+    def named(self) -> int | None:
+        """The id by which its client is told of it: its newest elephant's, or None where it has none."""
+        if self.newest is None and self.elephants:
+            self.newest = next(number for number, (pair, _) in reversed(self.client.open.items()) if pair is self)
+        return self.newest
 
 
 class Parties:
