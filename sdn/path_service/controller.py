@@ -55,6 +55,7 @@ MAX_REROUTES = 16
 _MOST_FRESH = 10_000  # changes since plans for failures were looked at; beyond, all of them are made anew
 _SIFTED = 256  # of which so many are looked at in one event
 _SLICE = 16  # commodities whose ports are looked up in one event, when a failure has changed those of many
+_LOOKED_UP = 4  # ports looked up ahead of a failure in one event
 _RATE_STEP = 0.01  # rates that change by less are not told again
 
 
@@ -113,6 +114,7 @@ class Controller:
         self._rates_due = False
         self._snapshot: Plan | None = None
         self._prepared = Precomputed[Failure, _Detours](self._cases, self._prepare)
+        self._ahead: deque[tuple[PortTables, int, int, Way, int, int]] = deque()  # ports that `_prepare` asks for
         self._fresh: deque[Pair] = deque(maxlen=_MOST_FRESH)  # whose commodities came or moved since `_sift`
         self._ending: list[Pair] = []  # released by the messages under way, which may announce them again
         self._cut: set[Pair] = set()  # whose path died and who have not been told
@@ -201,6 +203,7 @@ class Controller:
         self.counts["elephants cut"] += len(cut)
         self._cut.update(cut)
         self._prepared.restart()
+        self._ahead.clear()
         self._changed()
         # Whose path is gone goes first; then all whose switches hash over other members now.
         touched = np.any(before.link_rate_bps != fabric.link_rate_bps, axis=(1, 2))[self._whole.nic_tor].tolist()
@@ -230,7 +233,7 @@ class Controller:
         """
         if not isinstance(self._plan, Incremental) or self._stale:
             return False
-        return self._sift() or self._prepared.step()
+        return self._look_up_ahead() or self._sift() or self._prepared.step()
 
     # -- elephants -----------------------------------------------------------------------------------------------------
 
@@ -457,10 +460,19 @@ class Controller:
             way = spine, up, down = int(plan.spine[i]), int(plan.up[i]), int(plan.down[i])
             ways[client.key, door.at] = pair.way, way
             if done < _SLICE:  # hashing takes its time
-                tables.ports(client.nic, door.nic, way, client.lanes, door.at[1])
+                self._ahead.append((tables, client.nic, door.nic, way, client.lanes, door.at[1]))
                 for receiver in door.receivers.values():
-                    tables.ports(door.nic, client.nic, (spine, down, up), receiver.lanes, client.door.at[1])
+                    back = door.nic, client.nic, (spine, down, up), receiver.lanes, client.door.at[1]
+                    self._ahead.append((tables, *back))
         return _Detours(ways, tables)
+
+    def _look_up_ahead(self) -> bool:
+        """Has some ports of the plans for failures looked up, so that they are known then; whether there were any."""
+        some = min(_LOOKED_UP, len(self._ahead))
+        for _ in range(some):
+            tables, src, dst, way, lanes, port = self._ahead.popleft()
+            tables.ports(src, dst, way, lanes, port)
+        return some > 0
 
     def _sift(self) -> bool:
         """Drops the plans for failures that do not know what has come or moved since; whether there is more to do."""
