@@ -21,8 +21,10 @@ def read_token(path: Path) -> str:
             token = file.read(4 * _MOST).strip()
     except FileNotFoundError:
         raise TokenError(f"there is no token file {path}: `paralet controller run` makes one") from None
-    except (OSError, UnicodeError) as error:
-        raise TokenError(f"the token file {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise TokenError(f"the token file {path} cannot be read: {error.strerror}") from error
+    except UnicodeError:
+        raise TokenError(f"the token file {path} holds other characters than ASCII's") from None
     if mode & 0o077:
         raise TokenError(f"the token file {path} may be read or written by others: chmod 600 {path}")
     if not _LEAST <= len(token) <= _MOST or not token.isprintable() or " " in token:
@@ -37,6 +39,6 @@ def make_token(path: Path) -> None:
     except FileExistsError:
         raise
     except OSError as error:
-        raise TokenError(f"the token file {path} cannot be made: {error}") from error
+        raise TokenError(f"the token file {path} cannot be made: {error.strerror}") from error
     with open(descriptor, "w") as file:
         file.write(secrets.token_hex(32) + "\n")

@@ -81,9 +81,14 @@ def run(
     from sdn.path_service.controller import Options
     from sdn.path_service.run import Place, serve
     from sdn.path_service.token import TokenError, make_token, read_token
+    from sdn.planners import cabling
 
     address, port = _address(listen)
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
+    try:
+        cabling(topology)
+    except ValueError as error:  # no two-level leaf-spine
+        raise InputError(str(error)) from error
     try:
         if not token_file.exists():
             make_token(token_file)
@@ -109,8 +114,6 @@ def run(
         if error.filename is not None:
             raise InputError(f"{error.filename} cannot be written: {error.strerror}") from error
         raise TestbedError(f"--listen {listen}: {error.strerror}") from error
-    except ValueError as error:  # no two-level leaf-spine
-        raise InputError(str(error)) from error
 
 
 @controller.command(epilog="Example: paralet controller status --token-file /etc/paralet/token --json")

@@ -101,8 +101,8 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> No
         (("run", "--topology", tmp_path / "none.yaml", "--token-file", token), 2, "none.yaml"),
         (("run", "--topology", topology, "--token-file", tmp_path / "new", "--listen", "4792"), 2, "10.0.0.1:4792"),
         (("run", "--topology", topology, "--token-file", tmp_path / "new", "--listen", "a:99999"), 2, "10.0.0.1:4792"),
-        (("run", "--topology", three, "--token-file", tmp_path / "new"), 2, "not a two-level leaf-spine"),
-        (("run", "--topology", topology, "--token-file", tmp_path / "no" / "token"), 2, "cannot be made"),
+        (("run", "--topology", three, "--token-file", tmp_path / "made"), 2, "not a two-level leaf-spine"),
+        (("run", "--topology", topology, "--token-file", tmp_path / "no" / "token"), 2, "cannot be made: No such file"),
         (("run", "--topology", topology), 2, "Missing option '--token-file'"),
         ((*good, "--event-log", tmp_path / "no" / "log"), 2, f"{tmp_path}/no/log cannot be written: No such file"),
         ((*good, "--listen", "192.0.2.99:0"), 1, "--listen 192.0.2.99:0: "),
@@ -111,12 +111,15 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> No
         assert (done.exit_code, done.stdout) == (status, ""), arguments
         assert sentence in done.stderr
         assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "made").exists(), "nothing is left of a controller that could not begin"
     token.chmod(0o600)
     done = paralet("status", "--token-file", token)
     assert done.exit_code == 1
     assert "no controller listens" in done.stderr
     token.write_text("short")
     assert "16 to 256" in paralet("status", "--token-file", token).stderr
+    token.write_bytes(b"\xff" * 32)
+    assert "holds other characters than ASCII's" in paralet("status", "--token-file", token).stderr
 
 
 @pytest.mark.parametrize("command", ["run", "status", "flows", "paths", "fail-link"])
