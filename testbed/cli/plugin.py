@@ -42,7 +42,7 @@ def _plugin(as_json: bool) -> None:
 def _parameters(as_json: bool) -> None:
     parameters = nccl_net_plugin.parameters()
     if as_json:
-        click.echo(json.dumps([asdict(parameter) for parameter in parameters], indent=2))
+        click.echo(json.dumps({"parameters": [asdict(parameter) for parameter in parameters]}, indent=2))
         return
     from rich.markup import escape
 

@@ -39,7 +39,7 @@ def test_parameters_as_a_table_and_as_json() -> None:
     names = [parameter.name for parameter in nccl_net_plugin.parameters()]
     table = paralet("plugin", "--parameters").stdout
     assert all(name in table for name in names)
-    rows = json.loads(paralet("plugin", "--parameters", "--json").stdout)
+    rows = json.loads(paralet("plugin", "--parameters", "--json").stdout)["parameters"]
     assert [row["name"] for row in rows] == names
     assert all(row["values"] and row["default"] and row["meaning"] for row in rows)
 
