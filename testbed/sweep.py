@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -28,6 +29,9 @@ from testbed.spec import Experiment, Spec, TopologyFile, check
 
 _FORMAT = 1
 """Of result files; another makes old ones unknown."""
+
+_PATIENCE_S = 10
+"""For a Dask scheduler, and for its first worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,9 @@ class Point:
     def __str__(self) -> str:
         said = [f"{key}={value}" for key, value in self.parameters.items()]
         return ", ".join([*said, f"seed {self.seed}"])
+
+
+_Found = tuple[Point, dict[str, Any]]
 
 
 def points(experiment: Experiment, values: Mapping[str, Sequence[Any]]) -> list[Point]:
@@ -141,48 +148,62 @@ def sweep(
     scheduler, whose workers have this package, instead. Raises InputError, and TestbedError for a point that fails;
     the others that are done by then are kept.
     """
-    from joblib import Parallel, delayed
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write results to {folder}: {error.strerror}") from error
     missing = [point for point in {point.name: point for point in asked}.values() if _load(folder, point) is None]
-    backend = nullcontext() if scheduler is None else _dask(scheduler)
-    with backend, Steps(len(asked), every_s=2.0) as steps:
+    with Steps(len(asked), every_s=2.0) as steps, ExitStack() as until_done:
+        done = _by_processes(missing, jobs) if scheduler is None else _by_cluster(missing, scheduler, until_done)
         steps.now(f"{len(asked) - len(missing)} of {len(asked)} points are there already")
         for _ in range(len(asked) - len(missing)):
             steps.advance()
-        workers = Parallel(n_jobs=jobs or -1, return_as="generator_unordered")
-        for point, result in workers(delayed(_measured)(point) for point in missing):
-            _save(folder / point.name, result)
+        for point, found in done:
+            _save(folder / point.name, found)
             steps.now(str(point))
             steps.advance()
     return [result for point in asked if (result := _load(folder, point)) is not None]
 
 
-def _measured(point: Point) -> tuple[Point, dict[str, Any]]:
+def _measured(point: Point) -> _Found:
     return point, measure(point)
 
 
-def _dask(address: str) -> AbstractContextManager[object]:
-    """A context in which joblib gives its work to that scheduler. Raises InputError."""
+def _by_processes(missing: Sequence[Point], jobs: int | None) -> Iterator[_Found]:
+    """Points as they are done, by processes of this machine."""
+    from joblib import Parallel, delayed
+
+    workers = Parallel(n_jobs=jobs or -1, return_as="generator_unordered")
+    found: Iterator[_Found] = workers(delayed(_measured)(point) for point in missing)
+    return found
+
+
+def _by_cluster(missing: Sequence[Point], address: str, until_done: ExitStack) -> Iterator[_Found]:
+    """Points as they are done, by the workers of a Dask scheduler. Raises InputError.
+
+    Not by joblib's back end for Dask: where the workers have one thread together, it runs everything here instead.
+    """
     try:
-        from distributed import Client
+        from distributed import Client, as_completed
     except ImportError as error:
         raise InputError(
             "--scheduler needs the package distributed, which is not installed; pip install 'paralet[dask]' brings it"
         ) from error
-    from joblib import parallel_config
-
     try:
-        client = Client(address, timeout=10)
+        client = until_done.enter_context(Client(address, timeout=_PATIENCE_S))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"no Dask scheduler answers at {address}") from error
-    context = ExitStack()
-    context.callback(client.close)
-    context.enter_context(parallel_config(backend="dask"))
-    return context
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE_S)
+    except TimeoutError as error:
+        raise InputError(
+            f"the Dask scheduler at {address} has no workers; start some: dask worker {address}"
+        ) from error
+    for worker, paralet in client.run(find_spec, "testbed").items():
+        if paralet is None:  # it would be sent points again and again
+            raise InputError(f"the Dask worker {worker} has no paralet; install it there")
+    futures = client.map(_measured, missing, pure=False)
+    return (found for _, found in as_completed(futures, with_results=True))
 
 
 def _load(folder: Path, point: Point) -> dict[str, Any] | None:

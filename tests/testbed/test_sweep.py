@@ -6,6 +6,8 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +161,36 @@ def test_without_dask_a_scheduler_is_one_sentence(tmp_path: Path, monkeypatch: p
         sweep.sweep(sweep.points(made(), {}), tmp_path, scheduler="tcp://127.0.0.1:1")
 
 
-def test_a_dask_cluster_finds_the_same(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="the optional package distributed is not installed")
+@contextmanager
+def cluster(workers: int) -> Iterator[str]:
+    """The address of a Dask scheduler whose workers, of one thread each, are processes of this machine."""
+    distributed = pytest.importorskip(
+        "distributed", reason="the optional package distributed is not installed; pip install -e '.[dask]' brings it"
+    )
+    with distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as local:
+        yield local.scheduler_address
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_dask_cluster_finds_the_same_by_itself(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = sweep.points(made(), {"policies.lanes.m": [1, 2]})
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        found = sweep.sweep(asked, tmp_path / "dask", scheduler=cluster.scheduler_address)
-    assert found == sweep.sweep(asked, tmp_path / "here", jobs=1)
+    here = sweep.sweep(asked, tmp_path / "here", jobs=1)
+    monkeypatch.setattr(sweep, "measure", lambda point: pytest.fail(f"{point} is not for this process"))
+    with cluster(workers) as address:
+        assert sweep.sweep(asked, tmp_path / "dask", scheduler=address) == here
+
+
+def test_a_point_that_fails_on_a_dask_cluster_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+    asked = sweep.points(made(seeds=1), {"events": [[], [{"at_s": 0.1, "cut": "leaf1:1"}]]})
+    with (
+        cluster(1) as address,
+        pytest.raises(TestbedError, match=r"events=\[\{.*seed 1: policy pinned: .*h1:1 is dead"),
+    ):
+        sweep.sweep(asked, tmp_path, scheduler=address)
+    assert [path.name for path in tmp_path.iterdir()] == [asked[0].name]
+
+
+def test_a_dask_scheduler_without_workers_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_PATIENCE_S", 1)
+    with cluster(0) as address, pytest.raises(InputError, match="has no workers; start some: dask worker tcp://"):
+        sweep.sweep(sweep.points(made(), {}), tmp_path, scheduler=address)
