@@ -4,7 +4,7 @@
 Commodities of one pair of ToRs and one demand are alike, so the program counts them: x[pair, spine] of them go by each
 spine, y[ToR, spine, link] by each of several parallel links, and the largest load per rate is made as small as can be.
 That is some hundred times fewer unknowns than one per commodity and path, with which solvers give up from about 800
-commodities on.
+commodities on. When all demands are equal, alike spines are counted together, too: see `dissection`.
 """
 
 import time
@@ -14,22 +14,33 @@ import numpy as np
 import numpy.typing as npt
 
 from sdn.planners.bounds import Bound, congestion_bound, joined
+from sdn.planners.dissection import SEARCHED, dissected
 from sdn.planners.greedy import greedy
 from sdn.planners.grouping import Mask, groups
-from sdn.planners.levels import Levels
 from sdn.planners.model import LOCAL, SAME, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
 from sdn.planners.order import largest_first
 
 _Counts = npt.NDArray[np.int64]
+_Routes = tuple[Ints, Ints, Ints]  # spine, up and down of each commodity
 
 
 def ilp(fabric: Clos, commodities: Commodities, *, time_limit_s: float = 60.0, seed: int = 0) -> Plan:
-    """A plan of least congestion, proved by branch and bound, or the best found in the time with the bound proved.
+    """A plan of least congestion, proved by integer programming, or the best found in the time with the bound proved.
 
     Whatever the demands, rates and failures. First it is asked whether the lower bound can be reached, which is far
-    easier than to minimise; with equal demands then whether the next level can, and so on. One thread, so that the
-    answer depends on the arguments alone as long as the time suffices. Where the solver finds no plan in time, the plan
-    is `greedy`'s, the largest demands first. `time_limit_s` is for the solver, which takes most of the time.
+    easier than to minimise; with equal demands then whether the next level can, and so on.
+
+    *Equal demands, all ToRs alike at every spine:* linear programs only, whose vertices are whole, one for each time
+    that the spines can be halved. With links of one rate the optimum for every ToR at once.
+
+    *Equal demands, single links dead or of several rates:* branch and bound over classes of alike spines, then the same
+    within each class.
+
+    *Unequal demands:* branch and bound over single spines and links.
+
+    One thread, so that the answer depends on the arguments alone as long as the time suffices. `time_limit_s` is for
+    branch and bound, which takes most of the time where there is any. Where it finds no plan in time, the plan is
+    `greedy`'s, the largest demands first.
     """
     src, dst = tors_of(fabric, commodities)
     cross = src != dst
@@ -38,31 +49,27 @@ def ilp(fabric: Clos, commodities: Commodities, *, time_limit_s: float = 60.0, s
     up, down = np.full_like(spine, -1), np.full_like(spine, -1)
     bound = congestion_bound(fabric, commodities)
     if across.size:
-        program = _Program(fabric, src[across], dst[across], commodities.demand[across])
-        counts, bound = _solved(program, bound, time_limit_s, seed)
-        if counts is None:
+        demand = commodities.demand[across]
+        solved = dissected if demand.min() == demand.max() else _minimised
+        routes, bound = solved(fabric, src[across], dst[across], demand, bound, time_limit_s, seed)
+        if routes is None:
             plan = greedy(fabric, commodities, order=largest_first(commodities))
             return Plan(fabric, commodities, "ilp", plan.spine, plan.up, plan.down, bound.congestion, bound.why)
-        spine[across], up[across], down[across] = program.dealt(counts)
+        spine[across], up[across], down[across] = routes
     return Plan(fabric, commodities, "ilp", spine, up, down, bound.congestion, bound.why)
 
 
-def _solved(program: "_Program", bound: Bound, time_limit_s: float, seed: int) -> tuple[_Counts | None, Bound]:
-    """The columns of a best plan, or of the best found in time, or None; and what is then known of the optimum."""
+def _minimised(
+    fabric: Clos, src: Ints, dst: Ints, demand: Floats, bound: Bound, time_limit_s: float, seed: int
+) -> tuple[_Routes | None, Bound]:
+    """The best plan, or the best found in time, or None; and what is then known of the optimum. For any demands."""
     end = time.monotonic() + time_limit_s
-    while True:
-        left = max(end - time.monotonic(), 0.0)
-        reached, counts, _ = program.solve(bound.congestion, True, left, seed)
-        if reached is not False or program.levels is None:
-            break
-        bound = Bound(program.levels.next(bound.congestion), _SEARCHED)
-    if reached is not False:
-        return counts, bound
-    _, counts, proved = program.solve(bound.congestion, False, max(end - time.monotonic(), 0.0), seed)
-    return counts, bound if proved <= bound.congestion else Bound(proved, _SEARCHED)
-
-
-_SEARCHED = "branch and bound"
+    program = _Program(fabric, src, dst, demand)
+    reached, counts, _ = program.solve(bound.congestion, True, time_limit_s, seed)
+    if reached is False:
+        _, counts, proved = program.solve(bound.congestion, False, max(end - time.monotonic(), 0.0), seed)
+        bound = bound if proved <= bound.congestion else Bound(proved, SEARCHED)
+    return None if counts is None else program.dealt(counts), bound
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,8 +86,6 @@ class _Program:
     """The integer program. Column 0 is the congestion in units of the largest demand on the fastest link."""
 
     def __init__(self, fabric: Clos, src: Ints, dst: Ints, demand: Floats) -> None:
-        self.levels = Levels(fabric.link_rate_bps, float(demand[0])) if demand.min() == demand.max() else None
-        """Which congestions there can be; None when demands differ, and too many are possible."""
         self._fabric = fabric
         self._src, self._dst = src, dst
         self._unit = float(demand.max() / fabric.link_rate_bps.max())
@@ -180,7 +185,7 @@ class _Program:
         proved = info.mip_dual_bound * self._unit if np.isfinite(info.mip_dual_bound) else 0.0
         return status == highspy.HighsModelStatus.kOptimal or None, counts, proved
 
-    def dealt(self, counts: npt.NDArray[np.int64]) -> tuple[Ints, Ints, Ints]:
+    def dealt(self, counts: _Counts) -> _Routes:
         """Spine, up and down of each commodity: alike ones take what was counted for them, in their order."""
         spine = np.full(self._kind.size, -1, dtype=np.int32)
         for kind, members in enumerate(groups(self._kind)):

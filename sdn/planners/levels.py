@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sdn.planners.model import SAME, Floats
+from sdn.planners.grouping import groups
+from sdn.planners.model import SAME, Floats, Ints
 
 Counts = npt.NDArray[np.int64]
 
@@ -53,3 +54,19 @@ class Levels:
             while np.isfinite(level[tor]) and mine.room(level[tor]).sum() < commodities[tor]:
                 level[tor] = mine.next(float(level[tor]))
         return level
+
+
+def dealt(rate_bps: Floats, tors: Ints, spines: Ints) -> Ints:
+    """The parallel link of each commodity of one demand, those at a ToR and a spine dealt out evenly for the rates.
+
+    `rate_bps` is by [ToR, spine, parallel link]; no link gets more than any other way of dealing would force on one.
+    """
+    link = np.zeros(tors.size, dtype=np.int32)
+    if rate_bps.shape[2] == 1:
+        return link
+    for members in groups(tors.astype(np.int64) * rate_bps.shape[1] + spines):
+        rate = rate_bps[tors[members[0]], spines[members[0]]]
+        with np.errstate(divide="ignore"):
+            filled = np.arange(1, members.size + 1)[:, None] / rate  # by the nth commodity on each link
+        link[members] = np.argsort(filled, axis=None, kind="stable")[: members.size] % rate.size
+    return link

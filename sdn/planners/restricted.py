@@ -22,8 +22,8 @@ import numpy as np
 
 from sdn import _planners
 from sdn.planners.bounds import Bound, equal_demands
-from sdn.planners.grouping import Index, Mask, groups
-from sdn.planners.levels import Counts, Levels
+from sdn.planners.grouping import Index, Mask
+from sdn.planners.levels import Counts, Levels, dealt
 from sdn.planners.model import SAME, Clos, Ints
 
 _TRIES = 8  # chains that are compared: short ones meet fewer dead links
@@ -169,21 +169,9 @@ class _Problem:
         up, down = np.full_like(spine, -1), np.full_like(spine, -1)
         for at in np.unique(spine[spine >= 0]):
             mine = np.flatnonzero(spine == at)
-            up[mine] = self._dealt(int(at), self.src[mine])
-            down[mine] = self._dealt(int(at), self.dst[mine])
+            up[mine] = dealt(self.levels.rate_bps, self.src[mine], spine[mine])
+            down[mine] = dealt(self.levels.rate_bps, self.dst[mine], spine[mine])
         return spine, up, down
-
-    def _dealt(self, spine: int, tors: Ints) -> Ints:
-        """Ranks of parallel links for commodities at these ToRs, each ToR's dealt out evenly for their rates."""
-        rank = np.zeros(tors.size, dtype=np.int32)
-        if self.link_at.shape[2] == 1:
-            return rank
-        for members in groups(tors):
-            rate = self.levels.rate_bps[tors[members[0]], spine]
-            rate = rate[rate > 0]
-            filled = np.arange(1, members.size + 1)[:, None] / rate  # by the nth commodity on each link
-            rank[members] = np.argsort(filled, axis=None, kind="stable")[: members.size] % rate.size
-        return rank
 
     def _answer(self, spine: Ints, up: Ints, down: Ints) -> _Answer:
         rate = self.levels.rate_bps

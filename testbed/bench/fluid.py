@@ -14,7 +14,7 @@ import numpy as np
 from emul.fluid import Links, Messages, Paths, Simulation, hashed_paths
 from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash, leaf_spine
 from netmodel.flow import IPPROTO_UDP
-from sdn.planners import Clos, annealing, ecmp, greedy, ilp, optimal
+from sdn.planners import PLANNERS, Clos
 from testbed.bench.frame import Measurement, Result, result
 from testbed.fluid.training import Planner, placed, train
 from testbed.models import BLOOM, GPT3, LLAMA2
@@ -25,7 +25,6 @@ RATE_BPS = 100_000_000_000
 SHARE_BYTES = 100_000_000
 """What each host sends in a step."""
 
-PLANNERS: dict[str, Planner] = {"ecmp": ecmp, "greedy": greedy, "annealing": annealing, "optimal": optimal}
 JOBS = ((BLOOM, 8), (GPT3, 8), (LLAMA2, 4), (LLAMA2, 2), (BLOOM, 8))
 """Models with their copies: 2,048 NICs together."""
 
@@ -49,8 +48,6 @@ def run(repetitions: int, *, largest: bool) -> Iterator[Measurement]:
             case = f"5 jobs on 2,048 NICs, 11 iterations, {name}"
             yield Measurement("time", case, "s", _seconds(training, planner, seed), 2.0, "limit")
     if largest:
-        case = "5 jobs on 2,048 NICs, 11 iterations, ilp"
-        yield Measurement("time", case, "s", _seconds(training, ilp, 0), 2.0, "limit")
         case = "all-reduce step, 65,536 hosts, m = 8"
         yield Measurement("time", case, "s", _seconds(step, 512, 128, 128, 8, 0), 60.0, "limit")
         peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
