@@ -44,7 +44,7 @@ number, and what the paper says in words is held against ours: "very close to th
   holds of integer programming, and hardly of annealing. The released code colours in Python, by Euler splits and
   Hopcroft-Karp matchings; ours goes by Kempe chains in C++, like our greedy.
 - With rings of 8, four and five jobs do not fit 2,048 NICs; the released code leaves them out, and so do we.
-- The ILP here is that of the stated objective, the worst link, and solved by dissection ([planners](planners.md)), which
+- The ILP here is that of the stated objective, the worst link, and solved by dissection ([planners](planners.md)): that
   also keeps each ToR's flows as even as they can be. Where failed spines make some links carry two flows in any plan,
   optimal plans still differ in whose flows share a link, and so in all-reduce times, by a few per cent.
 - FCT is that of a ring's single step. Figure 7 has medians over plans of as many commodities, on a machine busy with
