@@ -82,6 +82,8 @@ def _outcome(
     channel = {pair: number for number, pair in enumerate(pairs)}
     item_bytes = experiment.spec.workload.item_bytes
     order = order_of(experiment, jobs, transfers)
+    every_s = ideal_at(experiment, seed) / SAMPLES
+    samples: list[tuple[float, _Floats]] = []
     try:
         simulation = Simulation(links, options, seed)
         simulation.add_channels(lanes.rows, policy.flowlet_bytes or _flowlet_bytes(lanes, links, options))
@@ -91,15 +93,13 @@ def _outcome(
         )
         simulation.add_messages(np.full(order.pause_s.size, -1), 0, pause_s=order.pause_s)
         simulation.add_waits(order.earlier, order.later)
+        messages = simulation.undelivered
+        while simulation.undelivered:
+            simulation.advance(simulation.now_s + every_s)
+            samples.append((simulation.now_s, _bits(simulation)))
+            steps.now(f"{policy.name}, seed {seed}: {simulation.undelivered:,} of {messages:,} messages to come")
     except ValueError as error:
         raise InputError(f"packet: {error}") from error
-    samples: list[tuple[float, _Floats]] = []
-    every_s = ideal_at(experiment, seed) / SAMPLES
-    messages = simulation.undelivered
-    while simulation.undelivered:
-        simulation.advance(simulation.now_s + every_s)
-        samples.append((simulation.now_s, _bits(simulation)))
-        steps.now(f"{policy.name}, seed {seed}: {simulation.undelivered:,} of {messages:,} messages to come")
     counters = simulation.link_counters()
     return _Outcome(
         transfers=transfers,

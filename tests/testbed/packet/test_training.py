@@ -152,7 +152,14 @@ def test_phases_of_rings_take_the_time_of_their_links() -> None:
     assert run.completion_s == pytest.approx(runs_of(experiment, fluid)[0].completion_s, rel=0.03)
 
 
-def test_a_part_larger_than_a_message_can_be_is_told() -> None:
-    huge = made([ring(packets=1 << 26, compute_s=0.0)])
-    with pytest.raises(InputError, match="packet: the size of a message is out of range"):
-        runs_of(huge)
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (ring(packets=1 << 26, compute_s=0.0), "packet: the size of a message is out of range"),
+        (ring(compute_s=2e6), "packet: a time is negative or longer than a million seconds"),
+        (ring(compute_s=6e5), "packet: a time is negative or longer than a million seconds"),  # of two iterations
+    ],
+)
+def test_what_no_simulation_holds_is_one_sentence(model: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        runs_of(made([model]))

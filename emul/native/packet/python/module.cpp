@@ -36,7 +36,7 @@ void check(bool right, const char* otherwise) {
 }
 
 Time time_of(double seconds) {
-  check(seconds >= 0 && seconds <= kLongest, "a time is negative or too long");
+  check(seconds >= 0 && seconds <= kLongest, "a time is negative or longer than a million seconds");
   return static_cast<Time>(std::llround(seconds * static_cast<double>(kSecond)));
 }
 
