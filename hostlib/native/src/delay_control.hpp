@@ -59,6 +59,8 @@ class DelayControl {
   [[nodiscard]] Nanos smoothed_rtt() const { return srtt_; }
   /// When the last valid sample came, 0 before the first.
   [[nodiscard]] Nanos sampled_at() const { return sampled_at_; }
+  /// That sample, kNever before the first.
+  [[nodiscard]] Nanos last_rtt() const { return previous_rtt_; }
   [[nodiscard]] Nanos min_rtt() const { return min_rtt_; }
   /// RFC 6298 without its one-second floor.
   [[nodiscard]] Nanos timeout(Nanos floor) const;

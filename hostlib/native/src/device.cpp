@@ -39,6 +39,9 @@ Nanos target_queue(const DeviceOptions& options) {
   return options.target_queue.value_or(std::max(2 * kMillisecond, packets));
 }
 
+// Packets. Who receives one piece of a message after the other is woken for each.
+constexpr double kWholeMessage = 64;
+
 /// Packets that a lane may have in flight: what the line holds with a standing queue, twice; without a line rate as
 /// much as two cores' caches hold, since what lies longer in a socket is fetched from memory again.
 double max_window(const DeviceOptions& options, Nanos target) {
@@ -48,7 +51,7 @@ double max_window(const DeviceOptions& options, Nanos target) {
   const double packets = options.line_rate_bps > 0
                              ? 2 * options.line_rate_bps * (kSlowestRtt + 4 * to_seconds(target)) / kPacketBits
                              : kCachedPackets / options.policy.lanes;
-  return std::clamp(packets, options.line_rate_bps > 0 ? 16.0 : 64.0, 512.0);
+  return std::clamp(packets, options.line_rate_bps > 0 ? 16.0 : kWholeMessage, 512.0);
 }
 
 SoftOptions soft_options(const DeviceOptions& options) {
@@ -68,7 +71,7 @@ SoftOptions soft_options(const DeviceOptions& options) {
     out.control.max_base = target / 32;
   }
   // Without a line rate to tell a queue from a scheduler's delay: what TCP, too, would have in flight.
-  if (options.line_rate_bps <= 0) out.control.delay_floor = out.control.max_window / 4;
+  if (options.line_rate_bps <= 0) out.control.delay_floor = std::max(kWholeMessage, out.control.max_window / 4);
   // The lanes of a device start together: what they put on the wire at once should not grow with their number.
   out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
   out.faults = options.faults;
@@ -364,6 +367,33 @@ void sleep_on(int fd, Nanos until) {
   ::ppoll(&waited, 1, &timeout, nullptr);
 }
 
+/// Whether a thread without work stays awake for a moment. Being woken costs the thread, and whoever sends to it, as
+/// much as many packets do, and the next batch of a message that is under way comes sooner than that. Where staying
+/// awake has been in vain, as between packets of a slow line, it is tried now and then only.
+class Lingering {
+ public:
+  /// The thread has been without work for so long: whether it should look again before it sleeps.
+  bool goes_on(Nanos waited) {
+    if (!lingers_) lingers_ = credit_ > 0 || ++sleeps_ % kTryEvery == 0;
+    if (!lingers_) return false;
+    if (waited < kLongest) return true;
+    lingers_ = false;
+    credit_ = std::max(0, credit_ - 1);
+    return false;
+  }
+  void worked() {
+    if (std::exchange(lingers_, false)) credit_ = std::min(kMostCredit, credit_ + 2);
+  }
+
+ private:
+  static constexpr Nanos kLongest = 20 * kMicrosecond;
+  static constexpr unsigned kTryEvery = 16;
+  static constexpr int kMostCredit = 8;
+  bool lingers_ = false;  ///< now
+  int credit_ = 0;        ///< two for each time that work came meanwhile, less one for each in vain
+  unsigned sleeps_ = 0;
+};
+
 }  // namespace
 
 /// Callers that poll do the work: two threads at it would only take each other's turns and caches.
@@ -372,6 +402,7 @@ bool Device::callers_poll() const { return now() - polled_at_.load(std::memory_o
 void Device::run() {
   Nanos last_work = now();
   bool slept = true;
+  Lingering lingering;
   while (!stop_) {
     standing_back_.store(true, std::memory_order_seq_cst);
     if (callers_poll()) {
@@ -382,22 +413,27 @@ void Device::run() {
     }
     standing_back_.store(false, std::memory_order_relaxed);
     Nanos until = 0;
+    bool lingers = false;
     {
       const Turn turn(*this);
       const Nanos t = now();
       if (slept) rounds_ = 0;  // there may be news on the channels
-      const bool any = step(t);
-      if (any) last_work = t;
-      if (!any && t - last_work >= options_.busy_poll) {
-        settle(t);
-        until = next_deadline(t);
+      if (step(t)) {
+        lingering.worked();
+        last_work = now();
+      } else if (t - last_work >= options_.busy_poll) {
+        lingers = lingering.goes_on(t - last_work - options_.busy_poll);
+        if (!lingers) {
+          settle(t);
+          until = next_deadline(t);
+        }
       }
       sleeping_until_ = until;
     }
     slept = until > 0;
     if (slept) {
       sleep_on(epoll_.get(), until);
-    } else if (waiting_.load(std::memory_order_relaxed) > 0) {
+    } else if (lingers || waiting_.load(std::memory_order_relaxed) > 0) {
       std::this_thread::yield();
     }
   }

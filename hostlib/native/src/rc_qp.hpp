@@ -136,6 +136,8 @@ class RcQp {
   /// Whether enough of them may leave now: what the window holds back goes with the next acknowledgement, not one by
   /// one. True whenever next_packet has something and nothing is in flight.
   [[nodiscard]] bool should_send(Nanos now) const;
+  /// Sets RcQpOptions::ask_after anew, for timers that are armed from now on.
+  void ask_after(Nanos silence) { options_.ask_after = silence; }
   /// Packets that next_packet would return in a row.
   [[nodiscard]] std::uint64_t sendable(Nanos now) const;
   /// An ACKNOWLEDGE packet for this QP.

@@ -14,8 +14,10 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxBatchBytes = 65'000;   // a batch is one IP packet to the kernel
-constexpr int kBatchesPerTurn = 5;               // a message of 256 KiB leaves whole
+constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
+// A message of 256 KiB leaves whole: its first packet is longer than those of its middle and so takes but one of them
+// along, its last one is too and leaves by itself.
+constexpr int kBatchesPerTurn = 7;
 constexpr std::size_t kFlushBytes = 512 * 1024;  // then it is time to look at what has arrived
 constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
 constexpr std::uint64_t kLookAhead = 1024;       // packets that wait for the pacer, as many as its bucket holds
@@ -27,6 +29,7 @@ constexpr Nanos kQuiet = 15 * kMicrosecond;
 constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
 // Where nothing is paced a longer silence is a loss or a scheduler's, and asking costs one packet.
 constexpr Nanos kAskAfter = 2 * kMillisecond;
+constexpr Nanos kAskRoundTrips = 2;  // of what packets to the peer have lately taken, on whichever lane
 constexpr Nanos kReleaseSpare = 1 * kSecond;
 
 /// Packets worth of tokens that may be saved up, so that a sleep that ends late costs no rate.
@@ -85,7 +88,7 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
   Qp& qp = *qps_.at(qpn);
   if (!bind_port(qp, source_port)) return false;
   qp.remote = remote;
-  qp.base_rtt = &base_rtts_.try_emplace(remote.address, kNever).first->second;
+  qp.path = &paths_.try_emplace(remote.address).first->second;
   const RcQpOptions options{
       .qpn = qpn,
       .first_psn = qp.identity.first_psn,
@@ -240,8 +243,9 @@ void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin
     return;
   }
   if (static_cast<wire::Opcode>(packet.opcode) == wire::Opcode::kAcknowledge) {
-    qp.machine->on_acknowledge(packet, now_, *qp.base_rtt);
-    *qp.base_rtt = std::min(*qp.base_rtt, qp.machine->control().min_rtt());
+    qp.machine->on_acknowledge(packet, now_, qp.path->base_rtt);
+    const DelayControl& control = qp.machine->control();
+    if (control.sampled_at() == now_) qp.path->sample(control.last_rtt());
     return;
   }
   take_request(qp, packet);
@@ -394,6 +398,7 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
   const UdpFlow flow = flow_of(qp);
   const std::size_t limit = pacer_.unlimited() ? kMaxSegments : 1;  // paced lanes take turns packet by packet
 
+  if (pacer_.unlimited()) qp.machine->ask_after(std::max(kAskAfter, kAskRoundTrips * qp.path->recent_rtt));
   const RcQp::Checkpoint before = qp.machine->checkpoint();
   std::size_t count = 0;
   std::size_t used = 0;

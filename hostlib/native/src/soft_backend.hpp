@@ -60,13 +60,22 @@ class SoftBackend : public Backend {
   [[nodiscard]] int event_fd() const override { return receive_socket_.fd(); }
 
  private:
+  /// Round trips to one address, on any lane.
+  struct PeerRtt {
+    Nanos base_rtt = kNever;  ///< the smallest
+    Nanos recent_rtt = 0;     ///< the largest of late: a lane that was at rest has not seen the queue of today
+    void sample(Nanos rtt) {
+      base_rtt = std::min(base_rtt, rtt);
+      recent_rtt = std::max(rtt, recent_rtt - recent_rtt / 16);
+    }
+  };
   struct Qp {
     explicit Qp(const QpIdentity& id) : identity(id) {}
     QpIdentity identity;
     RemoteQp remote;
     std::uint16_t port = 0;
     int socket = -1;
-    Nanos* base_rtt = nullptr;    ///< smallest round trip to the peer's address, shared by its QPs
+    PeerRtt* path = nullptr;      ///< shared by the QPs to one address
     std::optional<RcQp> machine;  ///< once connected
     bool active = false;          ///< has work; listed in active_
     bool rested = false;          ///< listed in rested_
@@ -112,7 +121,7 @@ class SoftBackend : public Backend {
   Pacer pacer_;
   Discards discards_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
-  std::unordered_map<std::uint32_t, Nanos> base_rtts_;  ///< by peer address; node-based, so pointers stay
+  std::unordered_map<std::uint32_t, PeerRtt> paths_;  ///< by peer address; node-based, so pointers stay
   std::vector<Completion> completions_;
   Batch batch_;
   std::vector<Qp*> active_;

@@ -2,6 +2,7 @@
 // The soft back end by itself, over loopback sockets, driven by the test's thread.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
 #include <vector>
 
@@ -25,8 +26,10 @@ SoftOptions options(std::uint32_t address) {
 }
 
 struct Two {
-  SoftBackend a{options(kA)};
+  explicit Two(SoftOptions of_a = options(kA), std::uint32_t path_mtu = kPathMtu) : a(of_a), mtu(path_mtu) {}
+  SoftBackend a;
   SoftBackend b{options(kB)};
+  std::uint32_t mtu;
   std::vector<Completion> at_a;
   std::vector<Completion> at_b;
 
@@ -37,12 +40,12 @@ struct Two {
   Pair connect(std::uint16_t port) {
     const QpIdentity one = a.create_qp();
     const QpIdentity other = b.create_qp();
-    const auto remote = [](std::uint32_t address, const SoftBackend& there, const QpIdentity& qp) {
+    const auto remote = [this](std::uint32_t address, const SoftBackend& there, const QpIdentity& qp) {
       return RemoteQp{.address = address,
                       .udp_port = there.udp_port(),
                       .qpn = qp.qpn,
                       .first_psn = qp.first_psn,
-                      .path_mtu = kPathMtu,
+                      .path_mtu = mtu,
                       .ece = {}};
     };
     REQUIRE(a.connect_qp(one.qpn, remote(kB, b, other), port));
@@ -86,6 +89,63 @@ TEST_CASE("a QP that goes in the middle of a SEND gives its receive buffer back"
   CHECK(two.at_b[0].kind == Completion::Kind::kReceivedSend);
   CHECK(two.at_b[0].cookie == 7);
   CHECK(Bytes(memory.begin(), memory.begin() + 400) == message);
+}
+
+TEST_CASE("a message of 256 KiB leaves whole before another QP has its turn") {
+  constexpr std::uint32_t kBytes = 256 * 1024;
+  SoftOptions of_a = options(kA);
+  of_a.control.initial_window = 64;
+  Two two(of_a, 4096);
+  Bytes memory(2 * std::size_t{kBytes});
+  const std::uint32_t rkey = two.b.register_memory(memory.data(), memory.size());
+  const Bytes message = test::random_fill(3, kBytes);
+  const std::array<Two::Pair, 2> pairs{two.connect(0xD003), two.connect(0xD004)};
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    two.a.post(pairs[i].at_a,
+               {.data = message.data(), .length = kBytes, .remote_address = i * std::uint64_t{kBytes}, .rkey = rkey});
+  }
+  two.a.flush(now());
+  two.b.progress(now(), two.at_b);  // what has come first
+  CHECK(two.b.statistics(pairs[0].at_b).counters.rx_packets == 64);
+  CHECK(Bytes(memory.begin(), memory.begin() + kBytes) == message);
+}
+
+TEST_CASE("a QP asks no sooner than answers on others of the same peer have lately taken") {
+  SoftOptions of_a = options(kA);
+  of_a.min_timeout = 200 * kMillisecond;
+  Two two(of_a);
+  const Bytes data = test::random_fill(4, 100);
+  const auto write = [&](const Two::Pair& pair, Nanos at) {
+    two.a.post(pair.at_a, {.data = data.data(), .rkey = 0});  // of nothing: needs no memory
+    two.a.flush(at);
+  };
+  const auto answer = [&](Nanos at) {
+    two.b.progress(at, two.at_b);
+    two.b.settle(at);
+    two.a.progress(at, two.at_a);
+  };
+  const auto asked = [&](const Two::Pair& pair, Nanos at) {
+    two.a.progress(at, two.at_a);
+    two.a.flush(at);
+    return two.a.statistics(pair.at_a).counters.retransmits;
+  };
+  const Two::Pair quick = two.connect(0xD005);
+  const Two::Pair slow = two.connect(0xD006);
+  Nanos t = kSecond;
+  write(quick, t);
+  answer(t += 100 * kMicrosecond);
+  SUBCASE("all quick") {
+    write(quick, t);
+    CHECK(asked(quick, t + 1 * kMillisecond) == 0);
+    CHECK(asked(quick, t + 3 * kMillisecond) == 1);
+  }
+  SUBCASE("one slow") {
+    write(slow, t);
+    answer(t += 10 * kMillisecond);
+    write(quick, t);
+    CHECK(asked(quick, t + 15 * kMillisecond) == 0);
+    CHECK(asked(quick, t + 25 * kMillisecond) == 1);
+  }
 }
 
 }  // namespace
