@@ -53,6 +53,7 @@ struct Lane {
   bool answered = false;  ///< since somebody last looked
   bool refused = false;
   bool failed = false;  ///< as a requester
+  bool holds = false;   ///< a receive buffer, for the rest of a SEND
 };
 
 /// Whether PSN a comes after b.
@@ -157,6 +158,7 @@ class Stage {
     for (const Lane& lane : lanes_) {
       require(lane.completed == lane.posted);
       victim_.destroy_qp(lane.id.qpn);
+      if (lane.holds) ++receives_;
     }
     for (const Region& region : {window_, other_}) victim_.deregister_memory(region.rkey);
     memory_.close(window_.offset, window_.bytes);
@@ -401,6 +403,7 @@ class Stage {
         require(receives_ > 0);
         --receives_;
       }
+      lane.holds = !packet.kind.write && !packet.kind.last;
     }
     if (lane.answered) require(answer_psn_ == ((lane.expected - (lane.refused ? 0 : 1)) & wire::kPsnMask));
   }
