@@ -227,7 +227,7 @@ class Controller:
         return bool(self._stale)
 
     def prepare(self) -> bool:
-        """With time to spare: makes the plan for one more failure. False when there are all.
+        """With time to spare: makes the plan for one more failure, or looks up ports of one. False when there are all.
 
         Like an event, for a replay: a plan that was ready may be another than one made when it is needed.
         """
