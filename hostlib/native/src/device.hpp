@@ -365,6 +365,7 @@ class Device {
     unsigned lane;
   };
   std::vector<std::unique_ptr<Peer>> peers_;
+  std::size_t pumped_ = 0;  ///< the peer whose flowlets lanes take next
   std::unordered_map<std::uint32_t, QpOwner> qp_owners_;
   std::unordered_map<std::uint32_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<std::uint32_t, std::pair<std::shared_ptr<Listener>, handshake::Token>> listeners_;

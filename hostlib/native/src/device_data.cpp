@@ -16,7 +16,7 @@ constexpr std::size_t kMaxSlots = 65536;
 constexpr std::size_t kMaxOffers = 65536;  // that a peer may have open on one connection
 constexpr std::size_t kWellOffered = 4;    // receives that a sender has in hand: more need not hurry
 constexpr Nanos kOfferDelay = 100 * kMicrosecond;
-constexpr std::uint64_t kUnpacedFlowlet = 1024 * 1024;
+constexpr std::uint64_t kUnpacedFlowlet = 2 * 1024 * 1024;
 constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 constexpr Nanos kLeastSilence = 5 * kMillisecond;  // less may be the scheduler's
 
@@ -433,24 +433,25 @@ Lane& Device::lane_for_small(Peer& peer) {
 /// Lets lanes pull waiting flowlets, oldest message first, peers in turn. True when any was taken.
 bool Device::pump(Nanos t) {
   bool any = false;
-  bool more = true;
   if (controller_ != nullptr) controller_->begin_round();
-  while (more) {
-    more = false;
-    for (const auto& peer : peers_) {
-      if (peer->sending.empty()) continue;
-      if (controller_ != nullptr && !controller_->may_send(peer->name(), t)) continue;
-      if (!backend_->wants_work(t)) return any;
-      Lane* lane = pick_lane(*peer, false);
-      if (lane == nullptr) continue;
-      Request& request = *peer->sending.front();
-      if (controller_ != nullptr) {
-        controller_->sent(peer->name(), request.flowlets->length(request.next_flowlet), peer->path_mtu);
-      }
-      post_flowlet(*lane, request);
-      if (request.next_flowlet == request.flowlets->count) peer->sending.pop_front();
-      any = more = true;
+  // Until every peer in turn had nothing to give, or no lane to take it.
+  for (std::size_t passed = 0; passed < peers_.size(); ++pumped_) {
+    if (pumped_ >= peers_.size()) pumped_ = 0;
+    Peer& peer = *peers_[pumped_];
+    ++passed;
+    if (peer.sending.empty()) continue;
+    if (controller_ != nullptr && !controller_->may_send(peer.name(), t)) continue;
+    if (!backend_->wants_work(t)) return any;  // this peer is the next
+    Lane* lane = pick_lane(peer, false);
+    if (lane == nullptr) continue;
+    Request& request = *peer.sending.front();
+    if (controller_ != nullptr) {
+      controller_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
     }
+    post_flowlet(*lane, request);
+    if (request.next_flowlet == request.flowlets->count) peer.sending.pop_front();
+    any = true;
+    passed = 0;
   }
   return any;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets from the middle of a WRITE whose payloads the kernel copies straight to where they belong: what comes next is
-// known before it is received, as packets of a QP come in order. What turns out to be something else has been written
-// only where the WRITE has yet to write, and is put together again from there.
+// Payloads that the kernel copies straight to where they belong. Packets of a QP come in order, and many of them one
+// behind the other: while a WRITE is in progress, what arrives next is received as if it were the packets that go on
+// with it. What turns out to be something else has been written only where the WRITE has yet to write, and is taken
+// from there.
 #pragma once
 
 #include <sys/uio.h>
@@ -16,31 +17,33 @@ namespace paralet {
 
 class Landing {
  public:
+  static constexpr std::size_t kBytes = 65536;    ///< no datagram is longer
   static constexpr std::size_t kMaxPackets = 64;  ///< of a batch; the kernel joins no more
-  /// BTH and ICRC: a packet of this kind without its payload.
+  /// BTH and ICRC: a packet from the middle of a WRITE without its payload.
   static constexpr std::size_t kFrameBytes = wire::kBthBytes + wire::kIcrcBytes;
 
-  /// Where to receive `packets` packets whose payloads of `payload_bytes` each go to `target` one behind the other, and
-  /// `rest` bytes of a shorter packet behind them. At most kMaxPackets and one datagram in all.
-  std::span<iovec> prepare(std::byte* target, std::size_t payload_bytes, std::size_t packets, std::size_t rest);
+  /// Where to receive a datagram of up to kBytes: payloads of `payload_bytes` each one behind the other to `target`, as
+  /// many as there is room for, and what is left beside. `target` holds one payload at least.
+  std::span<iovec> prepare(std::span<std::byte> target, std::size_t payload_bytes);
 
+  /// How many packets there is a place for, of packet_bytes() each.
   [[nodiscard]] std::size_t packets() const { return packets_; }
+  [[nodiscard]] std::size_t packet_bytes() const { return payload_bytes_ + kFrameBytes; }
   [[nodiscard]] std::span<const std::byte> frame(std::size_t packet) const {
     return std::span(frames_).subspan(packet * kFrameBytes, kFrameBytes);
   }
   [[nodiscard]] std::span<const std::byte> payload(std::size_t packet) const {
     return {target_ + packet * payload_bytes_, payload_bytes_};
   }
-  /// The packets from `first` on as they came, one behind the other, with the shorter one. Valid until prepare.
-  std::span<std::byte> gather(std::size_t first);
+  /// Of a datagram of `bytes`, all from packet `first` on as it came. Valid until prepare.
+  std::span<std::byte> gather(std::size_t first, std::size_t bytes);
 
  private:
   std::byte* target_ = nullptr;
   std::size_t payload_bytes_ = 0;
   std::size_t packets_ = 0;
-  std::size_t rest_ = 0;
   std::array<std::byte, kMaxPackets * kFrameBytes> frames_{};
-  std::array<std::byte, 65536> whole_{};  ///< the shorter packet lies at its end
+  std::array<std::byte, kBytes> whole_{};  ///< what is left beside lies where it does in the datagram
   std::array<iovec, 2 * kMaxPackets + 2> pieces_{};
 };
 

@@ -386,9 +386,11 @@ void RcQp::respond_nak(std::uint8_t syndrome) {
   nak_due_ = syndrome;
 }
 
-std::byte* RcQp::landing(std::uint32_t psn, std::size_t bytes) const {
-  if (psn != expected_psn_ || !in_message_ || !message_is_write_ || bytes >= write_remaining_) return nullptr;
-  return memory_.resolve(write_rkey_, write_address_, write_remaining_);
+std::span<std::byte> RcQp::landing() const {
+  if (failed_ || !in_message_ || !message_is_write_ || write_remaining_ <= options_.path_mtu) return {};
+  std::byte* const target = memory_.resolve(write_rkey_, write_address_, write_remaining_);
+  if (target == nullptr) return {};
+  return {target, (write_remaining_ - 1) / options_.path_mtu * options_.path_mtu};
 }
 
 void RcQp::on_request(const wire::Packet& packet) {
@@ -448,7 +450,7 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
       std::byte* target = memory_.resolve(rkey, address, remaining);
       if (target != nullptr) {
         if (target != packet.payload.data()) {
-          std::memcpy(target, packet.payload.data(), bytes);
+          std::memmove(target, packet.payload.data(), bytes);  // it may lie where another WRITE goes: see landing.hpp
           prefetch_to_write(target + bytes, std::min(remaining - bytes, options_.path_mtu));
         }
       } else if (!memory_.retired(rkey)) {

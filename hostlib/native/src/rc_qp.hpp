@@ -162,9 +162,9 @@ class RcQp {
   void release_spare();
 
   // -- responder ------------------------------------------------------------------------------------------------
-  /// Where `bytes` of payload would go if they came next, all of them from packets in the middle of the WRITE in
-  /// progress, the first with this PSN. nullptr when that is not what is expected.
-  [[nodiscard]] std::byte* landing(std::uint32_t psn, std::size_t bytes) const;
+  /// Where the payloads of the WRITE in progress go that are yet to come, but for its last packet's. Empty when none is
+  /// in progress.
+  [[nodiscard]] std::span<std::byte> landing() const;
   /// A request packet for this QP whose ICRC was verified. Its payload may lie where it belongs.
   void on_request(const wire::Packet& packet);
   /// Whether the sender waits for the acknowledgement that is due, or something went wrong: it should not coalesce.

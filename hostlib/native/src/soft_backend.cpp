@@ -20,7 +20,10 @@ constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to t
 constexpr int kBatchesPerTurn = 7;
 constexpr std::size_t kFlushBytes = 512 * 1024;  // then it is time to look at what has arrived
 constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
-constexpr std::uint64_t kLookAhead = 1024;       // packets that wait for the pacer, as many as its bucket holds
+// Packets that wait to be sent before lanes pull more: for the pacer as many as its bucket holds; without one what
+// leaves at once, so that messages leave one after the other and are found in caches.
+constexpr std::uint64_t kLookAhead = 1024;
+constexpr std::uint64_t kUnpacedLookAhead = 128;
 constexpr Nanos kBusyRetry = 100 * kMicrosecond;
 constexpr Nanos kFresh = 500 * kMillisecond;  // a path's round trip is believed for so long
 // While messages keep coming the last ones of them are acknowledged together: the sender does not wait for that, or it
@@ -138,6 +141,7 @@ void SoftBackend::destroy_qp(std::uint32_t qpn) {
   std::erase(active_, qp);
   std::erase(acknowledge_, qp);
   std::erase(rested_, qp);
+  if (writing_ == qp) writing_ = nullptr;
   if (qp->socket >= 0) send_sockets_.release(qp->port);
   if (const ReceiveBuffer* held = qp->machine ? qp->machine->held_buffer() : nullptr) receive_queue_.push_back(*held);
   qps_.erase(found);
@@ -254,6 +258,7 @@ void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin
 void SoftBackend::take_request(Qp& qp, const wire::Packet& packet) {
   const std::uint64_t duplicates = qp.machine->counters().duplicates;
   qp.machine->on_request(packet);
+  writing_ = &qp;
   if (qp.acknowledge) return;
   if (qp.machine->counters().duplicates > duplicates && now_ - qp.told_at >= options_.min_timeout) {
     completions_.push_back({.kind = Completion::Kind::kAskedAgain, .qpn = qp.machine->qpn()});
@@ -280,48 +285,42 @@ void SoftBackend::take(const Arrival& arrival, const FaultInjector::Deliver& del
   }
 }
 
-/// Receives the next arrival with its payloads straight to their place, if it is a run from the middle of a WRITE.
-bool SoftBackend::land(const Preview& next) {
-  wire::Packet first;
-  if (next.bytes < 2 * next.segment_bytes || wire::parse(next.start, first) != wire::ParseError::kNone ||
-      static_cast<wire::Opcode>(first.opcode) != wire::Opcode::kWriteMiddle) {
+/// Takes a packet of `landing_` that is from the middle of a WRITE. False when it is not, or is not as it should be.
+bool SoftBackend::take_landed(std::size_t index, const PacketOrigin& origin) {
+  const auto frame = landing_.frame(index);
+  wire::Packet packet;
+  if (wire::parse(frame, packet) != wire::ParseError::kNone ||
+      static_cast<wire::Opcode>(packet.opcode) != wire::Opcode::kWriteMiddle) {
     return false;
   }
-  const auto found = qps_.find(first.dest_qpn);
-  if (found == qps_.end() || !found->second->machine || next.origin.address != found->second->remote.address)
-    return false;
+  const auto found = qps_.find(packet.dest_qpn);
+  if (found == qps_.end() || !found->second->machine) return false;
   Qp& qp = *found->second;
-  const std::size_t payload_bytes = qp.remote.path_mtu;
-  const std::size_t packets = next.bytes / next.segment_bytes;
-  if (next.segment_bytes != payload_bytes + Landing::kFrameBytes || packets > Landing::kMaxPackets) return false;
-  std::byte* target = qp.machine->landing(first.psn, packets * payload_bytes);
-  if (target == nullptr) return false;
-  if (!receive_socket_.receive_into(
-          landing_.prepare(target, payload_bytes, packets, next.bytes % next.segment_bytes))) {
-    ++discards_.malformed;  // damaged on the way to us, and gone
-    return true;
+  packet.payload = landing_.payload(index);
+  if (origin.address != qp.remote.address ||
+      !verifier_.verify(flow_from(origin), frame.first(wire::kBthBytes), packet.payload, frame.last(wire::kIcrcBytes),
+                        origin.likely_id, qp.remote.max_ip_id)) {
+    return false;
   }
+  take_request(qp, packet);
+  return true;
+}
 
-  const UdpFlow flow = flow_from(next.origin);
-  PacketOrigin origin = next.origin;
-  std::size_t good = 0;
-  for (; good < packets; ++good, ++origin.likely_id) {
-    const auto frame = landing_.frame(good);
-    wire::Packet packet;
-    if (wire::parse(frame, packet) != wire::ParseError::kNone || packet.opcode != first.opcode ||
-        packet.dest_qpn != first.dest_qpn || packet.psn != ((first.psn + good) & wire::kPsnMask)) {
-      break;
-    }
-    packet.payload = landing_.payload(good);
-    if (!verifier_.verify(flow, frame.first(wire::kBthBytes), packet.payload, frame.last(wire::kIcrcBytes),
-                          origin.likely_id, qp.remote.max_ip_id)) {
-      break;
-    }
-    take_request(qp, packet);
+/// Receives what is next as if it went on with the WRITE whose payloads go to `target`. False when nothing has arrived.
+bool SoftBackend::land(std::span<std::byte> target, std::size_t payload_bytes) {
+  const auto arrival = receive_socket_.receive_into(landing_.prepare(target, payload_bytes));
+  if (!arrival) return false;
+  PacketOrigin origin = arrival->origin;
+  std::size_t taken = 0;
+  if (arrival->segment_bytes == landing_.packet_bytes()) {
+    const std::size_t landed = std::min(landing_.packets(), arrival->bytes / arrival->segment_bytes);
+    for (; taken < landed && take_landed(taken, origin); ++taken) ++origin.likely_id;
   }
-  // The others as if they had been received like everything else: the last one, and what was not what it seemed to be.
-  const std::span<std::byte> others = landing_.gather(good);
-  if (!others.empty()) take({.bytes = others, .segment_bytes = next.segment_bytes, .origin = origin}, {});
+  // The others as if they had been received like everything else.
+  const std::span<std::byte> others = landing_.gather(taken, arrival->bytes);
+  if (taken == 0 || !others.empty()) {
+    take({.bytes = others, .segment_bytes = arrival->segment_bytes, .origin = origin}, {});
+  }
   return true;
 }
 
@@ -334,24 +333,20 @@ bool SoftBackend::receive() {
   }
   bool any = false;
   for (std::size_t i = 0; i < ReceiveSocket::kBatch; ++i) {
-    const bool streaming = streaming_ > 0;
-    if (streaming) {
-      const auto next = receive_socket_.peek();
-      if (!next) break;
+    const std::span<std::byte> target =
+        writing_ != nullptr && !faulty ? writing_->machine->landing() : std::span<std::byte>{};
+    if (!target.empty()) {
+      streaming_ = kPatience;
+      if (!land(target, writing_->remote.path_mtu)) break;
       any = true;
-      if (land(*next)) {
-        streaming_ = kPatience;
-        continue;
-      }
-      --streaming_;
+      continue;
     }
+    const bool streaming = streaming_ > 0;
+    if (streaming) --streaming_;
     const auto arrivals = receive_socket_.receive(streaming ? 1 : ReceiveSocket::kBatch);
-    for (const Arrival& arrival : arrivals) {
-      take(arrival, deliver);
-      if (!faulty && arrival.bytes.size() > arrival.segment_bytes) streaming_ = kPatience;
-    }
+    for (const Arrival& arrival : arrivals) take(arrival, deliver);
     any = any || !arrivals.empty();
-    if (!streaming) break;
+    if (!streaming || arrivals.empty()) break;
   }
   if (any) arrived_at_ = now_;
   if (faulty) faults_.release(now_, deliver);
@@ -416,7 +411,7 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
     const std::span header(end, packet->header.length);
     std::memcpy(header.data(), packet->header.bytes.data(), header.size());
     end += header.size();
-    constexpr std::size_t kAhead = 1024;  // the processor goes on by itself
+    const std::size_t kAhead = payload.size();
     if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), kAhead);
     const std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, payload, packet->pad);
     if (!payload.empty()) {
@@ -476,11 +471,11 @@ bool SoftBackend::flush(Nanos now) {
 }
 
 bool SoftBackend::wants_work(Nanos now) const {
-  if (pacer_.unlimited()) return true;
+  const std::uint64_t enough = pacer_.unlimited() ? kUnpacedLookAhead : kLookAhead;
   std::uint64_t sendable = 0;
   for (const Qp* qp : active_) {
     sendable += qp->machine->sendable(now);
-    if (sendable >= kLookAhead) return false;
+    if (sendable >= enough) return false;
   }
   return true;
 }

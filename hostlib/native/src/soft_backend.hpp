@@ -89,7 +89,8 @@ class SoftBackend : public Backend {
   void take_request(Qp& qp, const wire::Packet& packet);
   void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);
   bool receive();
-  bool land(const Preview& next);
+  bool take_landed(std::size_t index, const PacketOrigin& origin);
+  bool land(std::span<std::byte> target, std::size_t payload_bytes);
   [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
   void send_acknowledgements(bool all);
   void acknowledge(Qp& qp);
@@ -117,7 +118,8 @@ class SoftBackend : public Backend {
   ReceiveQueue receive_queue_;
   IcrcVerifier verifier_;
   Landing landing_;
-  unsigned streaming_ = 0;  ///< arrivals that are looked at before they are taken: large WRITEs are under way
+  Qp* writing_ = nullptr;   ///< took the last request: if it is in the middle of a WRITE, more is to come
+  unsigned streaming_ = 0;  ///< arrivals that are taken one by one: large WRITEs are under way
   Pacer pacer_;
   Discards discards_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;

@@ -114,35 +114,23 @@ std::span<const Arrival> ReceiveSocket::receive(std::size_t limit) {
   return {arrivals_.data(), used_};
 }
 
-std::optional<Preview> ReceiveSocket::peek() {
+std::optional<Scattered> ReceiveSocket::receive_into(std::span<iovec> pieces) {
   sockaddr_in source;
   Control control;
-  iovec piece{.iov_base = preview_.data(), .iov_len = preview_.size()};
   msghdr header{.msg_name = &source,
                 .msg_namelen = sizeof source,
-                .msg_iov = &piece,
-                .msg_iovlen = 1,
+                .msg_iov = pieces.data(),
+                .msg_iovlen = pieces.size(),
                 .msg_control = control.bytes.data(),
                 .msg_controllen = control.bytes.size(),
                 .msg_flags = 0};
-  const long length = ::syscall(SYS_recvmsg, fd(), &header, MSG_PEEK | MSG_TRUNC);
+  const long length = ::syscall(SYS_recvmsg, fd(), &header, 0);
   if (length < 0) return std::nullopt;
   const auto bytes = static_cast<std::size_t>(length);
   const std::size_t segment = gro_segment(header);
-  return Preview{.start = std::span(preview_).first(std::min(bytes, preview_.size())),
-                 .bytes = bytes,
-                 .segment_bytes = segment > 0 ? segment : bytes,
-                 .origin = {.address = ntohl(source.sin_addr.s_addr), .port = ntohs(source.sin_port)}};
-}
-
-bool ReceiveSocket::receive_into(std::span<iovec> pieces) {
-  std::size_t room = 0;
-  for (const iovec& piece : pieces) room += piece.iov_len;
-  msghdr header{};
-  header.msg_iov = pieces.data();
-  header.msg_iovlen = pieces.size();
-  const long length = ::syscall(SYS_recvmsg, fd(), &header, MSG_TRUNC);
-  return length >= 0 && static_cast<std::size_t>(length) == room;
+  return Scattered{.bytes = bytes,
+                   .segment_bytes = segment > 0 ? segment : bytes,
+                   .origin = {.address = ntohl(source.sin_addr.s_addr), .port = ntohs(source.sin_port)}};
 }
 
 int SendSockets::acquire(std::uint16_t port) {

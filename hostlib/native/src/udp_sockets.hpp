@@ -33,9 +33,8 @@ struct Arrival {
   PacketOrigin origin;
 };
 
-/// What can be known of an arrival before it is taken.
-struct Preview {
-  std::span<const std::byte> start;  ///< its first bytes, no more than ReceiveSocket::kPreviewBytes
+/// An arrival whose bytes are where the caller wanted them.
+struct Scattered {
   std::size_t bytes = 0;
   std::size_t segment_bytes = 0;
   PacketOrigin origin;
@@ -51,14 +50,11 @@ class ReceiveSocket {
   /// Takes what has arrived, up to `limit` and kBatch runs; valid until the next call.
   std::span<const Arrival> receive(std::size_t limit = kBatch);
 
-  static constexpr std::size_t kPreviewBytes = 16;
-  /// What receive would take next; nothing when nothing has arrived. Valid until the next call.
-  std::optional<Preview> peek();
-  /// Takes the next arrival into `pieces`. False when it is not as long as they are together.
-  bool receive_into(std::span<iovec> pieces);
+  /// Takes the next arrival into `pieces`, which have room for kBufferBytes. Nothing when nothing has arrived.
+  std::optional<Scattered> receive_into(std::span<iovec> pieces);
+  static constexpr std::size_t kBufferBytes = 65536;  ///< no datagram is longer
 
  private:
-  static constexpr std::size_t kBufferBytes = 65536;
   struct alignas(cmsghdr) Control {
     std::array<char, CMSG_SPACE(sizeof(int))> bytes;
   };
@@ -70,7 +66,6 @@ class ReceiveSocket {
   std::array<sockaddr_in, kBatch> sources_{};
   std::array<Control, kBatch> controls_{};
   std::array<Arrival, kBatch> arrivals_{};
-  std::array<std::byte, kPreviewBytes> preview_{};
   std::size_t used_ = kBatch;  ///< messages whose headers the kernel has written to
   bool full_ = true;           ///< there may be more
 };
