@@ -18,12 +18,12 @@ constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to t
 // A message of 256 KiB leaves whole: its first packet is longer than those of its middle and so takes but one of them
 // along, its last one is too and leaves by itself.
 constexpr int kBatchesPerTurn = 7;
-constexpr std::size_t kFlushBytes = 512 * 1024;  // then it is time to look at what has arrived
+constexpr std::size_t kFlushBytes = 128 * 1024;  // then it is time to look at what has arrived
 constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
 // Packets that wait to be sent before lanes pull more: for the pacer as many as its bucket holds; without one what
 // leaves at once, so that messages leave one after the other and are found in caches.
 constexpr std::uint64_t kLookAhead = 1024;
-constexpr std::uint64_t kUnpacedLookAhead = 128;
+constexpr std::uint64_t kUnpacedLookAhead = 32;
 constexpr Nanos kBusyRetry = 100 * kMicrosecond;
 constexpr Nanos kFresh = 500 * kMillisecond;  // a path's round trip is believed for so long
 // While messages keep coming the last ones of them are acknowledged together: the sender does not wait for that, or it
