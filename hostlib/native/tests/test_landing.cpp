@@ -15,6 +15,7 @@ using test::Bytes;
 /// What the kernel does with a datagram.
 void scatter(std::span<const std::byte> datagram, std::span<const iovec> pieces) {
   for (const iovec& piece : pieces) {
+    if (datagram.empty()) return;
     const std::size_t bytes = std::min(piece.iov_len, datagram.size());
     std::memcpy(piece.iov_base, datagram.data(), bytes);
     datagram = datagram.subspan(bytes);
