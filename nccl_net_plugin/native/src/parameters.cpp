@@ -273,7 +273,7 @@ constexpr Parameter kParameters[] = {
      set_line_rate},
     {"PARALET_BASE_RTT", kDuration, "measured", "Round trip of an idle network, for flowlets of S = 4 BDP / m bytes.",
      set_base_rtt},
-    {"PARALET_FLOWLET_BYTES", "1 to 2147483648, or with KiB, MiB, GiB", "4 BDP / m with PARALET_LINE_RATE, else large",
+    {"PARALET_FLOWLET_BYTES", "1 to 2147483648, or with KiB, MiB, GiB", "4 BDP / m with PARALET_LINE_RATE, else 2 MiB",
      "S, the bytes of a flowlet.", set_flowlet_bytes},
     {"PARALET_MICE_BYTES", "0 to 2147483648, or with KiB, MiB, GiB", "one packet",
      "Messages up to this size are one flowlet on one lane.",
