@@ -306,9 +306,10 @@ bool SoftBackend::take_landed(std::size_t index, const PacketOrigin& origin) {
   return true;
 }
 
-/// Receives what is next as if it went on with the WRITE whose payloads go to `target`. False when nothing has arrived.
-bool SoftBackend::land(std::span<std::byte> target, std::size_t payload_bytes) {
-  const auto arrival = receive_socket_.receive_into(landing_.prepare(target, payload_bytes));
+/// Receives what is next as if it went on with the WRITE of `expected` whose payloads go to `target`. False when
+/// nothing has arrived.
+bool SoftBackend::land(const Qp& expected, std::span<std::byte> target) {
+  const auto arrival = receive_socket_.receive_into(landing_.prepare(target, expected.remote.path_mtu));
   if (!arrival) return false;
   PacketOrigin origin = arrival->origin;
   std::size_t taken = 0;
@@ -320,6 +321,10 @@ bool SoftBackend::land(std::span<std::byte> target, std::size_t payload_bytes) {
   const std::span<std::byte> others = landing_.gather(taken, arrival->bytes);
   if (taken == 0 || !others.empty()) {
     take({.bytes = others, .segment_bytes = arrival->segment_bytes, .origin = origin}, {});
+  }
+  // What one host sent is not for the eyes of another, which may end its message without ending this WRITE.
+  if (origin.address != expected.remote.address) {
+    std::ranges::fill(target.first(std::min(target.size(), arrival->bytes)), std::byte{0});
   }
   return true;
 }
@@ -337,7 +342,7 @@ bool SoftBackend::receive() {
         writing_ != nullptr && !faulty ? writing_->machine->landing() : std::span<std::byte>{};
     if (!target.empty()) {
       streaming_ = kPatience;
-      if (!land(target, writing_->remote.path_mtu)) break;
+      if (!land(*writing_, target)) break;
       any = true;
       continue;
     }

@@ -90,7 +90,7 @@ class SoftBackend : public Backend {
   void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);
   bool receive();
   bool take_landed(std::size_t index, const PacketOrigin& origin);
-  bool land(std::span<std::byte> target, std::size_t payload_bytes);
+  bool land(const Qp& expected, std::span<std::byte> target);
   [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
   void send_acknowledgements(bool all);
   void acknowledge(Qp& qp);

@@ -535,6 +535,29 @@ TEST_CASE("a batch in the middle of a WRITE is taken up to where it is wrong, an
   }
 }
 
+TEST_CASE("what another host sends in the middle of a WRITE does not stay in its memory") {
+  constexpr std::byte kSecret{0xEE};
+  for (const std::uint32_t mtu : {256U, 4096U}) {
+    Stage stage(mtu);
+    for (const std::size_t bytes : {std::size_t{40}, std::size_t{mtu}, std::size_t{mtu} + 100}) {
+      CAPTURE(mtu);
+      CAPTURE(bytes);
+      Write write(stage, 12);
+      write.begin();
+      write.go_on(2);
+      std::vector<Bytes> packets(5, write.packet(write.next));
+      for (Bytes& packet : packets) {
+        packet.resize(bytes + Landing::kFrameBytes);
+        std::ranges::fill(std::span(packet).subspan(wire::kBthBytes), kSecret);
+      }
+      stage.send(packets, std::nullopt, stage.stranger);
+      CHECK(std::ranges::count(write.window().subspan(write.next * std::size_t{mtu}), kSecret) == 0);
+      write.check();
+      write.finish();
+    }
+  }
+}
+
 TEST_CASE("nor does such a batch harm another WRITE in whose middle it comes") {
   constexpr std::uint32_t kMtu = 1024;
   Stage stage(kMtu);
