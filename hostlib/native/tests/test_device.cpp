@@ -19,6 +19,7 @@
 #include <ctime>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -944,6 +945,82 @@ TEST_CASE("a lane moves between flowlets, not within one") {
   CHECK(in == out);
   CHECK(a.counters().lanes[0].qp.port == after);
   CHECK(a.counters().lanes[0].moves == 1);
+}
+
+// -- peers in turn -----------------------------------------------------------------------------------------------
+
+/// `soft`, but there is room for one flowlet at a time, on any lane, once a number of peers have offered receives.
+class OneAtATime final : public SoftBackend {
+ public:
+  struct Log {
+    std::size_t awaited = 0;              ///< peers
+    std::vector<std::uint32_t> flowlets;  ///< the address that each one went to
+  };
+  OneAtATime(const SoftOptions& options, Log& log) : SoftBackend(options), log_(log) {}
+  bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t port) override {
+    address_[qpn] = remote.address;
+    return SoftBackend::connect_qp(qpn, remote, port);
+  }
+  bool progress(Nanos t, std::vector<Completion>& completions) override {
+    const bool any = SoftBackend::progress(t, completions);
+    for (const Completion& done : completions) {
+      if (done.kind == Completion::Kind::kReceivedSend) offered_.insert(address_[done.qpn]);
+    }
+    full_ = false;
+    return any;
+  }
+  void post(std::uint32_t qpn, const WorkRequest& request) override {
+    if (request.kind == WorkKind::kWriteImm) {
+      log_.flowlets.push_back(address_[qpn]);
+      full_ = true;
+    }
+    SoftBackend::post(qpn, request);
+  }
+  [[nodiscard]] bool wants_work(Nanos /*t*/) const override { return offered_.size() >= log_.awaited && !full_; }
+  [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override {
+    PathEstimate out = SoftBackend::estimate(qpn);
+    out.hungry = true;
+    return out;
+  }
+
+ private:
+  Log& log_;
+  std::map<std::uint32_t, std::uint32_t> address_;
+  std::set<std::uint32_t> offered_;
+  bool full_ = false;
+};
+
+TEST_CASE("peers with long messages are served in turn") {
+  constexpr std::size_t kPeers = 3;
+  constexpr std::size_t kFlowlets = 20;
+  DeviceOptions short_flowlets = options(kA);
+  short_flowlets.flowlet_bytes = 20'000;
+  SoftOptions of_a;
+  of_a.address = kA;
+  OneAtATime::Log log{.awaited = kPeers};
+  Device a(short_flowlets, std::make_unique<OneAtATime>(of_a, log));
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<Joined> joined;
+  for (std::uint32_t i = 0; i < kPeers; ++i) {
+    devices.push_back(std::make_unique<Device>(options(kB + i)));
+    joined.emplace_back(a, *devices.back());
+  }
+  Bytes out = test::random_fill(1, kFlowlets * 20'000);
+  std::array<Bytes, kPeers> in;
+  std::vector<RequestPtr> requests;
+  requests.reserve(2 * kPeers);
+  for (const Joined& to : joined) requests.push_back(to.send(out));
+  for (std::size_t i = 0; i < kPeers; ++i) {
+    in[i].resize(out.size());
+    requests.push_back(joined[i].receive(in[i]));
+  }
+  for (const RequestPtr& request : requests) REQUIRE(wait(request) == State::kDone);
+  for (const Bytes& each : in) CHECK(each == out);
+  REQUIRE(log.flowlets.size() == kPeers * kFlowlets);
+  for (std::size_t round = 0; round < kFlowlets; ++round) {
+    const auto first = log.flowlets.begin() + static_cast<std::ptrdiff_t>(round * kPeers);
+    CHECK(std::set<std::uint32_t>(first, first + kPeers).size() == kPeers);
+  }
 }
 
 // -- ports that are fixed ----------------------------------------------------------------------------------------
