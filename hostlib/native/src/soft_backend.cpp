@@ -311,6 +311,7 @@ bool SoftBackend::take_landed(std::size_t index, const PacketOrigin& origin) {
 bool SoftBackend::land(const Qp& expected, std::span<std::byte> target) {
   const auto arrival = receive_socket_.receive_into(landing_.prepare(target, expected.remote.path_mtu));
   if (!arrival) return false;
+  streams(arrival->bytes > arrival->segment_bytes);
   PacketOrigin origin = arrival->origin;
   std::size_t taken = 0;
   if (arrival->segment_bytes == landing_.packet_bytes()) {
@@ -330,7 +331,6 @@ bool SoftBackend::land(const Qp& expected, std::span<std::byte> target) {
 }
 
 bool SoftBackend::receive() {
-  constexpr unsigned kPatience = 16;  // arrivals of other kinds in between
   const bool faulty = options_.faults.any();
   FaultInjector::Deliver deliver;
   if (faulty) {
@@ -338,18 +338,18 @@ bool SoftBackend::receive() {
   }
   bool any = false;
   for (std::size_t i = 0; i < ReceiveSocket::kBatch; ++i) {
-    const std::span<std::byte> target =
-        writing_ != nullptr && !faulty ? writing_->machine->landing() : std::span<std::byte>{};
+    const bool streaming = streaming_ > 0 && !faulty;
+    const auto target = streaming && writing_ != nullptr ? writing_->machine->landing() : std::span<std::byte>{};
     if (!target.empty()) {
-      streaming_ = kPatience;
       if (!land(*writing_, target)) break;
       any = true;
       continue;
     }
-    const bool streaming = streaming_ > 0;
-    if (streaming) --streaming_;
     const auto arrivals = receive_socket_.receive(streaming ? 1 : ReceiveSocket::kBatch);
-    for (const Arrival& arrival : arrivals) take(arrival, deliver);
+    for (const Arrival& arrival : arrivals) {
+      streams(arrival.bytes.size() > arrival.segment_bytes);
+      take(arrival, deliver);
+    }
     any = any || !arrivals.empty();
     if (!streaming || arrivals.empty()) break;
   }
@@ -357,6 +357,12 @@ bool SoftBackend::receive() {
   if (faulty) faults_.release(now_, deliver);
   if (!acknowledge_.empty()) send_acknowledgements(false);
   return any;
+}
+
+/// Where packets come one by one, many of them are received together; where they come in runs, each run for itself.
+void SoftBackend::streams(bool run) {
+  constexpr unsigned kPatience = 16;  // arrivals of single packets in between
+  streaming_ = run ? kPatience : std::max(streaming_, 1U) - 1;
 }
 
 /// Sends the acknowledgements that must not wait, or all.

@@ -89,6 +89,7 @@ class SoftBackend : public Backend {
   void take_request(Qp& qp, const wire::Packet& packet);
   void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);
   bool receive();
+  void streams(bool run);
   bool take_landed(std::size_t index, const PacketOrigin& origin);
   bool land(const Qp& expected, std::span<std::byte> target);
   [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
@@ -119,7 +120,7 @@ class SoftBackend : public Backend {
   IcrcVerifier verifier_;
   Landing landing_;
   Qp* writing_ = nullptr;   ///< took the last request: if it is in the middle of a WRITE, more is to come
-  unsigned streaming_ = 0;  ///< arrivals that are taken one by one: large WRITEs are under way
+  unsigned streaming_ = 0;  ///< arrivals that are taken one by one: runs of packets have come of late
   Pacer pacer_;
   Discards discards_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
