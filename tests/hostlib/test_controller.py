@@ -423,7 +423,7 @@ def test_what_a_silent_path_has_swallowed_goes_again_when_its_lane_moves(
     """The second device hears nothing, and no timeout comes within the test: only the move can send anything again."""
     never = {"min_timeout_s": 1000.0, "retry_time_s": 10_000.0}
     service.answer = lambda message: [{**message, "type": "pong"}] if message["type"] == "ping" else []
-    pair = make(two={"faults": Faults(drop=1.0), **never}, **never)
+    pair = make(two={"faults": Faults(drop=1.0), **never}, flowlet_bytes=MIB, **never)
     pair.back.recv(bytearray(4 * MIB))
     pair.to.send(bytes(4 * MIB))
     eventually(lambda: all(lane["tx_packets"] for lane in pair.one.counters()["lanes"]), "some lane sends nothing")

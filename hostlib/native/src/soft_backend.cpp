@@ -422,8 +422,7 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
     const std::span header(end, packet->header.length);
     std::memcpy(header.data(), packet->header.bytes.data(), header.size());
     end += header.size();
-    const std::size_t kAhead = payload.size();
-    if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), kAhead);
+    if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), payload.size());  // what comes next
     const std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, payload, packet->pad);
     if (!payload.empty()) {
       batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
