@@ -339,11 +339,12 @@ bool SoftBackend::receive() {
   bool any = false;
   for (std::size_t i = 0; i < ReceiveSocket::kBatch; ++i) {
     const bool streaming = streaming_ > 0 && !faulty;
-    const auto target = streaming && writing_ != nullptr ? writing_->machine->landing() : std::span<std::byte>{};
-    if (!target.empty()) {
-      if (!land(*writing_, target)) break;
-      any = true;
-      continue;
+    if (streaming && writing_ != nullptr) {
+      if (const auto target = writing_->machine->landing(); !target.empty()) {
+        if (!land(*writing_, target)) break;
+        any = true;
+        continue;
+      }
     }
     const auto arrivals = receive_socket_.receive(streaming ? 1 : ReceiveSocket::kBatch);
     for (const Arrival& arrival : arrivals) {
