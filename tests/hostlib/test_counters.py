@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import PATIENCE_S, A, B, Pair
+from .conftest import PATIENCE_S, PATIENT, A, B, Pair
 
 
 def total(counters: dict[str, Any], name: str) -> int:
@@ -20,8 +20,7 @@ def total(counters: dict[str, Any], name: str) -> int:
 @pytest.mark.parametrize("size", [4097, 65_536, 1_000_003])
 @pytest.mark.parametrize("flowlet", [4096, 5000, 65_536])
 def test_flowlets_are_size_over_s(make_pair: Callable[..., Pair], size: int, flowlet: int) -> None:
-    # A timeout on a busy machine would count packets twice.
-    pair = make_pair(flowlet_bytes=flowlet, path_mtu=4096, min_timeout_s=20)
+    pair = make_pair(flowlet_bytes=flowlet, path_mtu=4096, **PATIENT)
     assert pair.exchange(bytes(size)) == bytes(size)
     sent, received = pair.one.counters(), pair.two.counters()
     in_packets = math.ceil(flowlet / 4096) * 4096
@@ -58,7 +57,7 @@ def test_pinned_lanes_use_their_ports(make_pair: Callable[..., Pair]) -> None:
 
 
 def test_a_small_path_mtu_makes_more_packets(make_pair: Callable[..., Pair]) -> None:
-    pair = make_pair(path_mtu=256, min_timeout_s=20)
+    pair = make_pair(path_mtu=256, **PATIENT)
     pair.exchange(bytes(10_000))
     assert total(pair.one.counters(), "tx_packets") == math.ceil(10_000 / 256)
 

@@ -21,7 +21,7 @@ from scapy.packet import Raw
 from hostlib import Device
 
 from . import hostile_peer as hp
-from .conftest import PATIENCE_S, A, B, Pair
+from .conftest import PATIENCE_S, PATIENT, A, B, Pair
 from .hostile_peer import RETH, Attacker, HostilePeer, ImmDt
 from .hostile_scene import until
 
@@ -142,7 +142,7 @@ def discarded(device: Device, packets: int) -> bool:
 
 def test_guesses_from_the_peers_address_change_nothing(make_pair: Callable[..., Pair]) -> None:
     # The attacker sends as the victim's own peer: all that it lacks is queue pair numbers, sequence numbers and keys.
-    pair = make_pair(lanes=8, min_timeout_s=20)  # no packet goes twice because the machine is slow
+    pair = make_pair(lanes=8, **PATIENT)
     draw = random.Random(GUESSES)
     used = {lane["qpn"] for lane in pair.two.counters()["lanes"]}
     memory = bytearray(1000)

@@ -10,7 +10,7 @@ import pytest
 
 from hostlib import Faults
 
-from .conftest import PATIENCE_S, Pair
+from .conftest import PATIENCE_S, PATIENT, Pair
 
 KINDS = ("drop", "duplicate", "reorder", "corrupt")
 CASES = [({kind: rate}, f"{kind}-{rate:.0%}") for kind in KINDS for rate in (0.01, 0.05)]
@@ -51,7 +51,7 @@ def test_every_message_arrives_whole(make_pair: Callable[..., Pair], rates: dict
 
 
 def test_the_same_messages_without_faults_retransmit_nothing(make_pair: Callable[..., Pair]) -> None:
-    pair = make_pair(flowlet_bytes=16_384, path_mtu=1024, min_timeout_s=20)
+    pair = make_pair(flowlet_bytes=16_384, path_mtu=1024, **PATIENT)
     for tag in range(30):
         message = random.Random(tag).randbytes(30_000)
         assert pair.exchange(message, tag) == message
