@@ -9,7 +9,7 @@ namespace paralet {
 std::span<iovec> Landing::prepare(std::span<std::byte> target, std::size_t payload_bytes) {
   target_ = target.data();
   payload_bytes_ = payload_bytes;
-  packets_ = std::min({target.size() / payload_bytes, kBytes / packet_bytes(), kMaxPackets});
+  packets_ = std::min({target.size() / payload_bytes, wire::kMaxDatagramBytes / packet_bytes(), kMaxPackets});
   std::byte* frame = frames_.data();
   std::size_t used = 0;
   pieces_[used++] = {.iov_base = frame, .iov_len = wire::kBthBytes};
@@ -20,7 +20,7 @@ std::span<iovec> Landing::prepare(std::span<std::byte> target, std::size_t paylo
     pieces_[used++] = {.iov_base = frame + wire::kBthBytes, .iov_len = between};
   }
   const std::size_t landed = packets_ * packet_bytes();
-  pieces_[used++] = {.iov_base = whole_.data() + landed, .iov_len = kBytes - landed};
+  pieces_[used++] = {.iov_base = whole_.data() + landed, .iov_len = wire::kMaxDatagramBytes - landed};
   return std::span(pieces_).first(used);
 }
 

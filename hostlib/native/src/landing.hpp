@@ -17,12 +17,11 @@ namespace paralet {
 
 class Landing {
  public:
-  static constexpr std::size_t kBytes = 65536;    ///< no datagram is longer
   static constexpr std::size_t kMaxPackets = 64;  ///< of a batch; the kernel joins no more
   /// BTH and ICRC: a packet from the middle of a WRITE without its payload.
   static constexpr std::size_t kFrameBytes = wire::kBthBytes + wire::kIcrcBytes;
 
-  /// Where to receive a datagram of up to kBytes: payloads of `payload_bytes` each one behind the other to `target`, as
+  /// Where to receive any datagram: payloads of `payload_bytes` each one behind the other to `target`, as
   /// many as there is room for, and what is left beside. `target` holds one payload at least.
   std::span<iovec> prepare(std::span<std::byte> target, std::size_t payload_bytes);
 
@@ -43,7 +42,7 @@ class Landing {
   std::size_t payload_bytes_ = 0;
   std::size_t packets_ = 0;
   std::array<std::byte, kMaxPackets * kFrameBytes> frames_{};
-  std::array<std::byte, kBytes> whole_{};  ///< what is left beside lies where it does in the datagram
+  std::array<std::byte, wire::kMaxDatagramBytes> whole_{};  ///< what is left beside lies where it does in the datagram
   std::array<iovec, 2 * kMaxPackets + 2> pieces_{};
 };
 

@@ -71,7 +71,8 @@ std::size_t granted_receive_buffer() {
   return static_cast<std::size_t>(granted) / 2;  // Linux counts its bookkeeping in
 }
 
-ReceiveSocket::ReceiveSocket(std::uint32_t address) : socket_(udp_socket()), buffers_(kBatch * kBufferBytes) {
+ReceiveSocket::ReceiveSocket(std::uint32_t address)
+    : socket_(udp_socket()), buffers_(kBatch * wire::kMaxDatagramBytes) {
   set_buffer(fd(), SO_RCVBUFFORCE, SO_RCVBUF);
   const int on = 1;
   setsockopt(fd(), IPPROTO_UDP, UDP_GRO, &on, sizeof on);  // an older kernel delivers packets one by one
@@ -83,7 +84,7 @@ ReceiveSocket::ReceiveSocket(std::uint32_t address) : socket_(udp_socket()), buf
   getsockname(fd(), reinterpret_cast<sockaddr*>(&local), &length);
   port_ = ntohs(local.sin_port);
   for (std::size_t i = 0; i < kBatch; ++i) {
-    pieces_[i] = {.iov_base = buffers_.data() + i * kBufferBytes, .iov_len = kBufferBytes};
+    pieces_[i] = {.iov_base = buffers_.data() + i * wire::kMaxDatagramBytes, .iov_len = wire::kMaxDatagramBytes};
     msghdr& header = messages_[i].msg_hdr;
     header.msg_name = &sources_[i];
     header.msg_iov = &pieces_[i];
@@ -106,7 +107,7 @@ std::span<const Arrival> ReceiveSocket::receive(std::size_t limit) {
   for (std::size_t i = 0; i < used_; ++i) {
     msghdr& header = messages_[i].msg_hdr;
     Arrival& arrival = arrivals_[i];
-    arrival.bytes = {buffers_.data() + i * kBufferBytes, messages_[i].msg_len};
+    arrival.bytes = {buffers_.data() + i * wire::kMaxDatagramBytes, messages_[i].msg_len};
     arrival.segment_bytes = messages_[i].msg_len;
     arrival.origin = {.address = ntohl(sources_[i].sin_addr.s_addr), .port = ntohs(sources_[i].sin_port)};
     if (const std::size_t size = gro_segment(header); size > 0) arrival.segment_bytes = size;

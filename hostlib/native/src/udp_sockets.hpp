@@ -50,9 +50,8 @@ class ReceiveSocket {
   /// Takes what has arrived, up to `limit` and kBatch runs; valid until the next call.
   std::span<const Arrival> receive(std::size_t limit = kBatch);
 
-  /// Takes the next arrival into `pieces`, which have room for kBufferBytes. Nothing when nothing has arrived.
+  /// Takes the next arrival into `pieces`, which have room for any datagram. Nothing when nothing has arrived.
   std::optional<Scattered> receive_into(std::span<iovec> pieces);
-  static constexpr std::size_t kBufferBytes = 65536;  ///< no datagram is longer
 
  private:
   struct alignas(cmsghdr) Control {

@@ -22,6 +22,7 @@ inline constexpr std::size_t kMaxHeaderBytes = kBthBytes + kRethBytes + kImmByte
 inline constexpr std::size_t kAethBytes = 4;
 inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kIpUdpBytes = 28;
+inline constexpr std::size_t kMaxDatagramBytes = 65536;  ///< room for any UDP datagram
 /// What a data packet adds to its payload on an IP link at most: IPv4, UDP, BTH, RETH, ImmDt, ICRC.
 inline constexpr std::size_t kMaxOverheadBytes = kIpUdpBytes + kBthBytes + kRethBytes + kImmBytes + kIcrcBytes;
 

@@ -63,12 +63,12 @@ TEST_CASE("payloads come to their place, frames and the rest beside") {
 TEST_CASE("the largest datagrams fit") {
   for (const std::size_t payload : {256, 1008, 4096}) {
     const std::size_t size = payload + Landing::kFrameBytes;
-    for (const std::size_t bytes : {std::size_t{65507}, Landing::kBytes}) {
+    for (const std::size_t bytes : {std::size_t{65507}, wire::kMaxDatagramBytes}) {
       const Bytes datagram = test::random_fill(payload, bytes);
       Bytes target(100 * payload);
       Landing landing;
       scatter(datagram, landing.prepare(target, payload));
-      CHECK(landing.packets() == std::min<std::size_t>(Landing::kMaxPackets, Landing::kBytes / size));
+      CHECK(landing.packets() == std::min<std::size_t>(Landing::kMaxPackets, wire::kMaxDatagramBytes / size));
       CHECK(std::ranges::equal(landing.gather(0, bytes), datagram));
     }
   }
