@@ -232,7 +232,9 @@ void Device::end_turn() {
       sleeping_until_ = 0;
       wake();
     }
+    const bool finished = std::exchange(finished_, false);
     turn_.unlock();
+    if (finished) completion_signal().notify();  // who is woken may find the turn free
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (submitted_.load(std::memory_order_relaxed) == nullptr || !turn_.try_lock()) return;
     start_submitted();

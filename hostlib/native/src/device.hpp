@@ -379,6 +379,7 @@ class Device {
   std::vector<Peer*> offering_;         ///< peers with offers not sent yet
   RequestList fences_;                  ///< under way
   std::vector<Completion> completions_;
+  bool finished_ = false;  ///< requests are: sleepers are woken when the turn is given back
   unsigned rounds_ = 0;
   Nanos next_housekeeping_ = 0;
   Nanos next_release_ = 0;

@@ -61,16 +61,15 @@ void Device::release_memory(Request& request) {
 
 void Device::finish(Request& request) {
   release_memory(request);
+  finished_ = true;
   if (request.kind == Request::Kind::kFence) {
     request.state.store(Request::State::kDone, std::memory_order_release);
-    completion_signal().notify();
     return;
   }
   const bool send = request.kind == Request::Kind::kSend;
   ++(send ? messages_.sends : messages_.receives);
   (send ? messages_.send_bytes : messages_.receive_bytes) += request.bytes;
   request.state.store(Request::State::kDone, std::memory_order_release);
-  completion_signal().notify();
 }
 
 void Device::fail(Request& request, Failure failure, const std::string& error) {
