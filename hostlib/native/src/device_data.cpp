@@ -457,11 +457,11 @@ bool Device::pump(Nanos t) {
 
 /// `unheard`: how often the peer seems not to have heard the lane's acknowledgements.
 void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
+  if (options_.policy.kind != PolicyKind::kAdaptive && controller_ == nullptr) return;
   Lane& lane = peer.lanes[index];
   const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
   const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen + unheard;
   lane.timeouts_seen = statistics.counters.timeouts;
-  if (options_.policy.kind != PolicyKind::kAdaptive && controller_ == nullptr) return;
   if (lane.moving_to) {  // decided, but what is in flight may have met a path that went silent meanwhile
     if (timeouts > 0) leave_dead_path(peer, index);
     return;

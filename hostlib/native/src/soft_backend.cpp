@@ -155,20 +155,22 @@ void SoftBackend::activate(Qp& qp) {
 
 void SoftBackend::rest(Qp& qp) {
   qp.active = false;
+  qp.rested_at = now_;
   if (qp.rested) return;
   qp.rested = true;
   rested_.push_back(&qp);
 }
 
-/// Of thousands of QPs few are busy at a time: the others keep no memory for their next requests. Now and then only, or
-/// each message would allocate anew.
+/// Of thousands of QPs few are busy at a time: the others keep no memory for their next requests. Those that have been
+/// at rest for a while only, or each message would allocate anew.
 void SoftBackend::release_spare() {
   next_release_ = now_ + kReleaseSpare;
-  for (Qp* qp : rested_) {
+  std::erase_if(rested_, [this](Qp* qp) {
+    if (now_ - qp->rested_at < kReleaseSpare) return false;
     qp->machine->release_spare();
     qp->rested = false;
-  }
-  rested_.clear();
+    return true;
+  });
 }
 
 void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {

@@ -80,6 +80,7 @@ class SoftBackend : public Backend {
     bool active = false;          ///< has work; listed in active_
     bool rested = false;          ///< listed in rested_
     bool acknowledge = false;     ///< listed in acknowledge_
+    Nanos rested_at = 0;
     Nanos acknowledge_by = 0;
     Nanos told_at = 0;  ///< when the newest packets were acknowledged for the first time
   };
@@ -130,7 +131,7 @@ class SoftBackend : public Backend {
   std::vector<Qp*> active_;
   std::size_t turn_ = 0;  ///< round robin over active_
   std::vector<Qp*> acknowledge_;
-  std::vector<Qp*> rested_;  ///< had work since spare memory was released last
+  std::vector<Qp*> rested_;  ///< keep memory for their next requests
   Nanos next_release_ = 0;
   Nanos now_ = 0;
   Nanos arrived_at_ = 0;
