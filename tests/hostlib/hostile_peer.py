@@ -117,6 +117,10 @@ def read_offer(payload: bytes) -> Offer:
     return Offer(connection, sequence, tag, slot, rkey, address, length)
 
 
+def flowlet_end_bytes(slot: int, count: int, length: int) -> bytes:
+    return struct.pack(">BBHHxxI", 2, 1, slot, count, length)
+
+
 @dataclass
 class Lane:
     """A QP of the hostile peer and the victim's QP that it is connected to."""

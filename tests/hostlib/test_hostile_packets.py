@@ -17,7 +17,7 @@ from hostlib import Device, Listener, TransportError
 
 from . import hostile_peer as hp
 from .hostile_peer import PATH_MTU, PATIENCE_S, RETH, AtomicETH, Attacker, ImmDt, body
-from .hostile_scene import HOSTILE, STRANGER, VICTIM, Beside, Scene, open_stage, other, until
+from .hostile_scene import HOSTILE, STRANGER, VICTIM, Beside, Scene, Target, open_stage, other, until
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +285,9 @@ def test_being_put_off_is_answered_by_trying_again(scene: Scene, syndrome: int) 
 # -- right packets that say what is not true ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("payload", [b"", b"x" * 39, b"x" * 40, b"\1\2" + bytes(38), b"x" * 400, b"\1\1" + bytes(77)])
+@pytest.mark.parametrize(
+    "payload", [b"", b"x" * 39, b"x" * 40, b"\1\2" + bytes(38), b"x" * 400, b"\1\1" + bytes(77), b"\2\2" + bytes(10)]
+)
 def test_an_offer_that_is_none_ends_only_who_sends_it(scene: Scene, payload: bytes) -> None:
     scene.peer.send(scene.peer.bth(hp.SEND_ONLY, payload) / body(payload))
     assert scene.dropped()
@@ -306,6 +308,47 @@ def test_more_bytes_than_the_receive_takes_end_only_who_sends_them(scene: Scene)
     for _ in range(2):  # both at the start: nothing lies outside, but 1600 bytes would be reported of 1000
         scene.peer.send(scene.peer.write(target.offer, b"x" * 800, imm=target.offer.slot << 16 | 2))
         scene.peer.lanes[0].psn += 1
+    with pytest.raises(TransportError, match="the peer sent more than the receive takes"):
+        target.request.wait(PATIENCE_S)
+    assert target.holds(b"x" * 800)
+    assert scene.dropped()
+
+
+def end_behind(scene: Scene, data: bytes, target: Target, slot: int, count: int, length: int) -> BTH:
+    """Sends a WRITE of `data` without immediate data. Returns the SEND to follow it, which says so much of it."""
+    reth = RETH(va=target.offer.address, rkey=target.offer.rkey, dmalen=len(data))
+    assert scene.peer.ask(scene.peer.bth(hp.WRITE_ONLY, data) / reth / body(data)) == (hp.ACK, 0)
+    return scene.peer.bth(hp.SEND_ONLY) / Raw(hp.flowlet_end_bytes(slot, count, length))
+
+
+def test_a_flowlet_may_end_in_a_send(scene: Scene) -> None:
+    target = scene.target(1000)
+    end = end_behind(scene, b"x" * 800, target, target.offer.slot, 1, 800)
+    assert not target.request.done
+    assert scene.peer.ask(end) == (hp.ACK, 0)
+    assert target.request.wait(PATIENCE_S) == 800
+    assert target.holds(b"x" * 800)
+    assert scene.unharmed(scene.target())
+
+
+@pytest.mark.parametrize("slots_off", [0, 1, 0xFFFF])
+def test_an_end_of_a_flowlet_for_a_receive_that_is_not_open_ends_only_who_sends_it(
+    scene: Scene, slots_off: int
+) -> None:
+    target = scene.target()
+    count = 0 if slots_off == 0 else 1  # to an open receive as one of no flowlets
+    scene.peer.send(end_behind(scene, b"x" * 100, target, (target.offer.slot + slots_off) % 2**16, count, 100))
+    with pytest.raises(TransportError, match="the peer sent a flowlet for a receive that is not open"):
+        target.request.wait(PATIENCE_S)
+    assert scene.dropped()
+
+
+@pytest.mark.parametrize("claimed", [1001, 2**31, 2**32 - 1])
+def test_an_end_of_a_flowlet_that_says_more_than_the_receive_takes_ends_only_who_sends_it(
+    scene: Scene, claimed: int
+) -> None:
+    target = scene.target(1000)
+    scene.peer.send(end_behind(scene, b"x" * 800, target, target.offer.slot, 1, claimed))
     with pytest.raises(TransportError, match="the peer sent more than the receive takes"):
         target.request.wait(PATIENCE_S)
     assert target.holds(b"x" * 800)

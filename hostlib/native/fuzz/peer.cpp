@@ -323,8 +323,14 @@ class Stage {
     const std::uint32_t count = (how & 4) != 0 ? script.u8() : 1;
     const std::uint64_t offset = (how & 8) != 0 ? script.u8() : 0;
     const std::span<const std::byte> payload(source_.data(), std::min({size, source_.size(), std::size_t{kPathMtu}}));
-    request(lane, (how & 16) != 0 ? Opcode::kWriteOnly : Opcode::kWriteOnlyImm, payload, offer.address + offset,
-            offer.rkey, handshake::immediate(offer.slot, count));
+    const bool apart = (how & 32) != 0;
+    request(lane, apart || (how & 16) != 0 ? Opcode::kWriteOnly : Opcode::kWriteOnlyImm, payload,
+            offer.address + offset, offer.rkey, handshake::immediate(offer.slot, count));
+    if (!apart) return;
+    const std::uint32_t claimed = (how & 64) != 0 ? script.u8() * 64U : static_cast<std::uint32_t>(payload.size());
+    const auto end = handshake::encode(
+        handshake::FlowletEnd{.slot = offer.slot, .count = static_cast<std::uint16_t>(count), .bytes = claimed});
+    request(lane, Opcode::kSendOnly, end);
   }
 
   void send_offers(Script& script) {

@@ -146,6 +146,11 @@ class Backend {
   /// Whether flowlets posted now would soon leave. While it is false, those that wait are better placed later, when
   /// more is known of the lanes, and leave in the order of their messages.
   [[nodiscard]] virtual bool wants_work(Nanos now) const = 0;
+  /// Whether a WRITE of so many bytes costs less with its end in a SEND behind it than with immediate data.
+  [[nodiscard]] virtual bool ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const {
+    static_cast<void>(bytes), static_cast<void>(path_mtu);
+    return false;
+  }
   /// Takes what arrived and serves timers; finished work is appended to `completions`. True when anything was done.
   virtual bool progress(Nanos now, std::vector<Completion>& completions) = 0;
   /// Sends what was posted, as far as it may leave now. True when anything left.

@@ -275,7 +275,7 @@ class Device {
   void add_offer(Peer& peer, const handshake::Offer& offer);
   void match(Connection& connection);
   void start_message(const std::shared_ptr<Request>& request, const handshake::Offer& offer);
-  void post_flowlet(Lane& lane, Request& request);
+  void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu);
   bool pump(Nanos now);
   void post(Lane& lane, const WorkRequest& work);
   [[nodiscard]] Lane* pick_lane(Peer& peer, bool any_depth);
@@ -288,7 +288,8 @@ class Device {
   void on_completion(const Completion& completion);
   void fail_lane(Peer& peer, unsigned lane, Status status);
   void on_sent(Peer& peer, unsigned lane, const Completion& completion);
-  void on_flowlet_arrived(Peer& peer, const Completion& completion);
+  void on_received_send(Peer& peer, std::span<const std::byte> bytes);
+  void on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes);
   void finish(Request& request);
   void fail(Request& request, Failure failure, const std::string& error);
   bool register_temporarily(Request& request);

@@ -20,12 +20,17 @@ constexpr std::uint64_t kUnpacedFlowlet = 2 * 1024 * 1024;
 constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 constexpr Nanos kLeastSilence = 5 * kMillisecond;  // less may be the scheduler's
 
-// Cookies of posted work are pointers to requests, or, with the lowest bit set, to batches of offers; 0 is a ping's.
+// Cookies of posted work are pointers to requests, or, with kOffers, to batches of offers. 0: nothing follows from it.
+constexpr std::uint64_t kOffers = 1;
+constexpr std::uint64_t kEnd = 2;      // the SEND that ends a flowlet
+constexpr std::uint64_t kLastEnd = 4;  // the same of the message's last flowlet
+constexpr std::uint64_t kMarks = kOffers | kEnd | kLastEnd;
+static_assert(alignof(Request) > kMarks && alignof(OfferBatch) > kMarks);
 // NOLINTBEGIN(performance-no-int-to-ptr): our own pointers come back
-Request* request_of(std::uint64_t cookie) { return reinterpret_cast<Request*>(cookie); }
-std::uint64_t cookie_of(const OfferBatch* batch) { return reinterpret_cast<std::uint64_t>(batch) | 1; }
+Request* request_of(std::uint64_t cookie) { return reinterpret_cast<Request*>(cookie & ~kMarks); }
+std::uint64_t cookie_of(const OfferBatch* batch) { return reinterpret_cast<std::uint64_t>(batch) | kOffers; }
 OfferBatch* offers_of(std::uint64_t cookie) {
-  return (cookie & 1) != 0 ? reinterpret_cast<OfferBatch*>(cookie - 1) : nullptr;
+  return (cookie & kOffers) != 0 ? reinterpret_cast<OfferBatch*>(cookie & ~kMarks) : nullptr;
 }
 // NOLINTEND(performance-no-int-to-ptr)
 
@@ -360,28 +365,39 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
   connection.in_flight.push_back(request);
   if (mouse) {
     // A mouse does not queue behind elephants' flowlets that no lane has taken yet.
-    post_flowlet(lane_for_small(peer), *request);
+    post_flowlet(lane_for_small(peer), *request, peer.path_mtu);
   } else {
     peer.sending.push_back(request.get());
     if (controller_ != nullptr) controller_->started(peer.name(), request->length, now());
   }
 }
 
-void Device::post_flowlet(Lane& lane, Request& request) {
+void Device::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) {
   const Flowlets& flowlets = *request.flowlets;
   const std::uint32_t index = request.next_flowlet++;
-  WorkRequest work{.kind = WorkKind::kWriteImm,
-                   .cookie = reinterpret_cast<std::uint64_t>(&request),
-                   .data = request.data + flowlets.offset(index),
-                   .length = static_cast<std::uint32_t>(flowlets.length(index)),
-                   .remote_address = request.offer.address + flowlets.offset(index),
-                   .rkey = request.offer.rkey,
-                   .imm = handshake::immediate(request.offer.slot, flowlets.count),
-                   .memory = request.registration()};
+  const auto cookie = reinterpret_cast<std::uint64_t>(&request);
+  const auto length = static_cast<std::uint32_t>(flowlets.length(index));
+  const bool apart = backend_->ends_apart(length, path_mtu);
   ++request.posted;
   ++lane.outstanding;
-  lane.outstanding_bytes += work.length;
-  post(lane, work);
+  lane.outstanding_bytes += length;
+  post(lane, {.kind = apart ? WorkKind::kWrite : WorkKind::kWriteImm,
+              .cookie = apart ? 0 : cookie,
+              .data = request.data + flowlets.offset(index),
+              .length = length,
+              .remote_address = request.offer.address + flowlets.offset(index),
+              .rkey = request.offer.rkey,
+              .imm = handshake::immediate(request.offer.slot, flowlets.count),
+              .memory = request.registration()});
+  if (!apart) return;
+  const bool last = index + 1 == flowlets.count;
+  auto& end = request.ends[last ? 1 : 0];
+  end = handshake::encode(handshake::FlowletEnd{
+      .slot = request.offer.slot, .count = static_cast<std::uint16_t>(flowlets.count), .bytes = length});
+  post(lane, {.kind = WorkKind::kSend,
+              .cookie = cookie | (last ? kLastEnd : kEnd),
+              .data = end.data(),
+              .length = static_cast<std::uint32_t>(end.size())});
 }
 
 void Device::post(Lane& lane, const WorkRequest& work) {
@@ -447,7 +463,7 @@ bool Device::pump(Nanos t) {
     if (controller_ != nullptr) {
       controller_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
     }
-    post_flowlet(*lane, request);
+    post_flowlet(*lane, request, peer.path_mtu);
     if (request.next_flowlet == request.flowlets->count) peer.sending.pop_front();
     any = true;
     passed = 0;
@@ -557,11 +573,11 @@ void Device::on_completion(const Completion& completion) {
         on_sent(peer, owner->second.lane, completion);
         break;
       case Completion::Kind::kReceivedWriteImm:
-        on_flowlet_arrived(peer, completion);
+        on_flowlet_arrived(peer, completion.imm >> 16, completion.imm & 0xFFFF, completion.byte_length);
         break;
       case Completion::Kind::kReceivedSend:
-        on_offers(peer,
-                  {receive_buffers_.data() + completion.cookie * sizeof(OfferBatch::bytes), completion.byte_length});
+        on_received_send(
+            peer, {receive_buffers_.data() + completion.cookie * sizeof(OfferBatch::bytes), completion.byte_length});
         break;
       case Completion::Kind::kAskedAgain:
         consult_policy(peer, owner->second.lane, 1);
@@ -602,10 +618,13 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   }
   if (completion.cookie == 0) return;
   Request& request = *request_of(completion.cookie);
+  std::uint64_t bytes = completion.byte_length;
+  if ((completion.cookie & kEnd) != 0) bytes = request.flowlets->length(0);
+  if ((completion.cookie & kLastEnd) != 0) bytes = request.flowlets->length(request.flowlets->count - 1);
   --lane.outstanding;
-  lane.outstanding_bytes -= completion.byte_length;
+  lane.outstanding_bytes -= bytes;
   ++lane.flowlets;
-  if (controller_ != nullptr) controller_->delivered(peer.name(), completion.byte_length, now());
+  if (controller_ != nullptr) controller_->delivered(peer.name(), bytes, now());
   --request.posted;
   ++request.finished;
   Connection& connection = *request.connection;
@@ -619,16 +638,22 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   if (connection.state == Connection::State::kClosing || connection.reply_closed) advance_close(connection);
 }
 
-void Device::on_flowlet_arrived(Peer& peer, const Completion& completion) {
-  const std::uint32_t slot = completion.imm >> 16;
-  const std::uint32_t count = completion.imm & 0xFFFF;
+void Device::on_received_send(Peer& peer, std::span<const std::byte> bytes) {
+  if (const auto end = handshake::decode_flowlet_end(bytes)) {
+    on_flowlet_arrived(peer, end->slot, end->count, end->bytes);
+  } else {
+    on_offers(peer, bytes);
+  }
+}
+
+void Device::on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes) {
   Request* request = slot < peer.slots.size() ? peer.slots[slot] : nullptr;
   if (request == nullptr || count == 0) {
     fail_peer(peer, Failure::kTransport, "the peer sent a flowlet for a receive that is not open");
     return;
   }
   ++request->arrived;
-  request->arrived_bytes += completion.byte_length;
+  request->arrived_bytes += bytes;
   if (request->arrived_bytes > request->length) {
     fail_peer(peer, Failure::kTransport, "the peer sent more than the receive takes");
     return;

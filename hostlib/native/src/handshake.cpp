@@ -12,6 +12,7 @@ namespace {
 constexpr std::uint32_t kHandleMagic = 0x504C4554;  // "PLET"
 constexpr std::uint32_t kHelloMagic = 0x504C4831;   // "PLH1"
 constexpr std::uint8_t kOfferType = 1;
+constexpr std::uint8_t kFlowletEndType = 2;
 constexpr std::size_t kMaxReasonBytes = 512;
 
 enum class Type : std::uint8_t {
@@ -376,6 +377,26 @@ std::optional<Offer> decode_offer(std::span<const std::byte> bytes) {
                .rkey = wire::get_u32(p + 16),
                .address = wire::get_u64(p + 24),
                .length = wire::get_u64(p + 32)};
+}
+
+std::array<std::byte, kFlowletEndBytes> encode(const FlowletEnd& end) {
+  std::array<std::byte, kFlowletEndBytes> out{};
+  std::byte* p = out.data();
+  p[0] = static_cast<std::byte>(kFlowletEndType);
+  p[1] = static_cast<std::byte>(kVersion);
+  wire::put_u16(p + 2, end.slot);
+  wire::put_u16(p + 4, end.count);
+  wire::put_u32(p + 8, end.bytes);
+  return out;
+}
+
+std::optional<FlowletEnd> decode_flowlet_end(std::span<const std::byte> bytes) {
+  if (bytes.size() != kFlowletEndBytes) return std::nullopt;
+  const std::byte* p = bytes.data();
+  if (std::to_integer<std::uint8_t>(p[0]) != kFlowletEndType || std::to_integer<std::uint8_t>(p[1]) != kVersion) {
+    return std::nullopt;
+  }
+  return FlowletEnd{.slot = wire::get_u16(p + 2), .count = wire::get_u16(p + 4), .bytes = wire::get_u32(p + 8)};
 }
 
 }  // namespace paralet::handshake

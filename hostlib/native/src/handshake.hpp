@@ -119,6 +119,16 @@ inline constexpr std::size_t kOfferBytes = 40;
 std::array<std::byte, kOfferBytes> encode(const Offer& offer);
 std::optional<Offer> decode_offer(std::span<const std::byte> bytes);
 
+/// A flowlet is whole, said in a SEND behind its WRITE on the same QP: instead of immediate data.
+struct FlowletEnd {
+  std::uint16_t slot = 0;   ///< of the receive
+  std::uint16_t count = 0;  ///< flowlets of the message
+  std::uint32_t bytes = 0;  ///< of this one
+};
+inline constexpr std::size_t kFlowletEndBytes = 12;
+std::array<std::byte, kFlowletEndBytes> encode(const FlowletEnd& end);
+std::optional<FlowletEnd> decode_flowlet_end(std::span<const std::byte> bytes);
+
 /// Immediate data of a flowlet: the receive's slot and the number of flowlets in the message.
 inline std::uint32_t immediate(std::uint16_t slot, std::uint32_t count) {
   return (static_cast<std::uint32_t>(slot) << 16) | count;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,7 @@ struct Request {
   std::uint32_t next_flowlet = 0;
   std::uint32_t posted = 0;  ///< flowlets given to a QP and not finished
   std::uint32_t finished = 0;
+  std::array<std::array<std::byte, handshake::kFlowletEndBytes>, 2> ends;  ///< payloads: all but the last, the last
 
   std::uint32_t temporary_rkey = 0;  ///< 0: the caller's region, or none is needed
   /// Names the memory that the back end reads, or that the sender was told to write to.

@@ -493,6 +493,13 @@ bool SoftBackend::wants_work(Nanos now) const {
   return true;
 }
 
+/// A last packet that immediate data makes longer than those of the middle cannot join their batch, and would be one by
+/// itself; a short SEND can, as the batch's last.
+bool SoftBackend::ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const {
+  if (!pacer_.unlimited() || bytes <= std::uint64_t{2} * path_mtu) return false;
+  return (bytes - 1) % path_mtu + 1 + wire::kImmBytes > path_mtu;
+}
+
 bool SoftBackend::progress(Nanos now, std::vector<Completion>& completions) {
   now_ = now;
   bool any = receive();

@@ -947,6 +947,46 @@ TEST_CASE("a lane moves between flowlets, not within one") {
   CHECK(a.counters().lanes[0].moves == 1);
 }
 
+// -- ends of flowlets --------------------------------------------------------------------------------------------
+
+TEST_CASE("a flowlet whose last packet immediate data would make longer ends in a SEND behind it, if nothing is paced") {
+  constexpr std::uint64_t kMtu = 4096;
+  for (const double line_rate_bps : {0.0, 1e9}) {
+    DeviceOptions of_a = options(kA, 1);
+    of_a.line_rate_bps = line_rate_bps;
+    of_a.flowlet_bytes = 16 * kMtu;
+    Device a(of_a);
+    Device b(options(kB, 1));
+    REQUIRE(a.path_mtu() == kMtu);
+    const Joined joined(a, b);
+    struct Case {
+      std::uint64_t bytes;
+      std::uint64_t packets;  ///< as short as they can be
+      std::uint64_t ends;     ///< flowlets that end apart
+    };
+    for (const Case& c : {Case{2 * kMtu, 2, 0}, Case{2 * kMtu + 1, 3, 0}, Case{3 * kMtu - 4, 3, 0},
+                          Case{3 * kMtu - 3, 3, 1}, Case{3 * kMtu, 3, 1}, Case{3 * kMtu + 1, 4, 0},
+                          Case{16 * kMtu, 16, 1}, Case{32 * kMtu, 32, 2}, Case{33 * kMtu + 5, 34, 2}}) {
+      CAPTURE(line_rate_bps);
+      CAPTURE(c.bytes);
+      Bytes out = test::random_fill(7, c.bytes);
+      Bytes in(c.bytes + 100);
+      const auto lane = [&a] { return a.counters().lanes[0]; };
+      const LaneCounters before = lane();
+      const auto received = joined.receive(in);
+      const auto sent = joined.send(out);
+      REQUIRE(wait(sent) == State::kDone);
+      REQUIRE(wait(received) == State::kDone);
+      CHECK(received->bytes == c.bytes);
+      CHECK(std::equal(out.begin(), out.end(), in.begin()));
+      const LaneCounters after = lane();
+      CHECK(after.flowlets - before.flowlets == (c.bytes + 16 * kMtu - 1) / (16 * kMtu));
+      const auto once = [](const LaneCounters& l) { return l.qp.counters.tx_packets - l.qp.counters.retransmits; };
+      CHECK(once(after) - once(before) == c.packets + (line_rate_bps > 0 ? 0 : c.ends));
+    }
+  }
+}
+
 // -- peers in turn -----------------------------------------------------------------------------------------------
 
 /// `soft`, but there is room for one flowlet at a time, on any lane, once a number of peers have offered receives.
@@ -970,7 +1010,7 @@ class OneAtATime final : public SoftBackend {
     return any;
   }
   void post(std::uint32_t qpn, const WorkRequest& request) override {
-    if (request.kind == WorkKind::kWriteImm) {
+    if (request.kind == WorkKind::kWrite || request.kind == WorkKind::kWriteImm) {
       log_.flowlets.push_back(address_[qpn]);
       full_ = true;
     }

@@ -314,6 +314,28 @@ TEST_CASE("offers are 40 bytes and read back") {
   CHECK_FALSE(decode_offer(other));
 }
 
+TEST_CASE("the end of a flowlet is 12 bytes and read back") {
+  const auto bytes = encode(FlowletEnd{.slot = 0x0D0E, .count = 0x0102, .bytes = 0x21222324});
+  CHECK(to_hex(bytes) ==
+        "0201"
+        "0d0e"
+        "0102"
+        "0000"
+        "21222324");
+  const auto decoded = decode_flowlet_end(bytes);
+  REQUIRE(decoded);
+  CHECK(to_hex(encode(*decoded)) == to_hex(bytes));
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CHECK_FALSE(decode_flowlet_end(std::span(bytes).first(length)));
+  }
+  auto other = bytes;
+  other[0] = std::byte{1};
+  CHECK_FALSE(decode_flowlet_end(other));
+  other = bytes;
+  other[1] = std::byte{2};
+  CHECK_FALSE(decode_flowlet_end(other));
+}
+
 TEST_CASE("immediate data holds slot and number of flowlets") {
   CHECK(immediate(0xABCD, 0x0102) == 0xABCD0102);
   CHECK(immediate(0, 65535) == 0x0000FFFF);
