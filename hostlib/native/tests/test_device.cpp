@@ -949,7 +949,8 @@ TEST_CASE("a lane moves between flowlets, not within one") {
 
 // -- ends of flowlets --------------------------------------------------------------------------------------------
 
-TEST_CASE("a flowlet whose last packet immediate data would make longer ends in a SEND behind it, if nothing is paced") {
+TEST_CASE(
+    "a flowlet whose last packet immediate data would make longer ends in a SEND behind it, if nothing is paced") {
   constexpr std::uint64_t kMtu = 4096;
   for (const double line_rate_bps : {0.0, 1e9}) {
     DeviceOptions of_a = options(kA, 1);
