@@ -383,11 +383,10 @@ void SoftBackend::acknowledge(Qp& qp) {
   if (qp.machine->has_news()) qp.told_at = now_;
   const auto header = qp.machine->take_acknowledgement();
   if (!header) return;
-  const std::span<const std::byte> bytes(header->bytes.data(), header->length);
-  std::array<std::byte, wire::kIcrcBytes> crc;
-  put_icrc(crc.data(), icrc(flow_of(qp), 0, bytes, {}));
-  std::array<iovec, 2> pieces{{{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()},
-                               {.iov_base = crc.data(), .iov_len = crc.size()}}};
+  std::array<std::byte, sizeof(header->bytes) + wire::kIcrcBytes> packet;
+  std::ranges::copy(header->bytes, packet.begin());
+  put_icrc(packet.data() + header->length, icrc(flow_of(qp), 0, std::span(packet).first(header->length), {}));
+  std::array<iovec, 1> pieces{{{.iov_base = packet.data(), .iov_len = header->length + wire::kIcrcBytes}}};
   // A lost acknowledgement is repaired by the requester's timer, so a full queue may drop it.
   if (send_batch(qp.socket, qp.remote.address, qp.remote.udp_port, pieces, 0) != SendResult::kSent) {
     ++discards_.send_errors;
@@ -427,10 +426,13 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
     end += header.size();
     if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), payload.size());  // what comes next
     const std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, payload, packet->pad);
-    if (!payload.empty()) {
+    if (payload.size() > Batch::kSmallPayload) {
       batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
       batch_.pieces[used++] = {.iov_base = const_cast<std::byte*>(payload.data()), .iov_len = payload.size()};
       piece = end;
+    } else if (!payload.empty()) {
+      std::memcpy(end, payload.data(), payload.size());
+      end += payload.size();
     }
     std::memset(end, 0, packet->pad);
     put_icrc(end + packet->pad, crc);

@@ -105,9 +105,10 @@ class SoftBackend : public Backend {
 
   static constexpr std::size_t kMaxSegments = 60;  ///< of a UDP_SEGMENT batch; the kernel takes 64
   /// What is sent as one batch: payloads where they lie, and between them what is ours: the end of one packet (padding
-  /// and ICRC) and the header of the next.
+  /// and ICRC) and the header of the next; small payloads too.
   struct Batch {
-    static constexpr std::size_t kBetweenBytes = 8 + sizeof(wire::Header);
+    static constexpr std::size_t kSmallPayload = 256;  ///< copied: a piece of its own costs more
+    static constexpr std::size_t kBetweenBytes = 8 + sizeof(wire::Header) + kSmallPayload;
     std::array<std::byte, (kMaxSegments + 1) * kBetweenBytes> between;
     std::array<iovec, 2 * kMaxSegments + 1> pieces;
   };

@@ -55,6 +55,11 @@ std::size_t gro_segment(msghdr& header) {
   return 0;
 }
 
+SendResult sent(long result) {
+  if (result >= 0) return SendResult::kSent;
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? SendResult::kBusy : SendResult::kFailed;
+}
+
 bool bind_to(int fd, std::uint32_t address, std::uint16_t port) {
   const sockaddr_in local = socket_address(address, port);
   return ::bind(fd, reinterpret_cast<const sockaddr*>(&local), sizeof local) == 0;
@@ -101,8 +106,14 @@ std::span<const Arrival> ReceiveSocket::receive(std::size_t limit) {
   // Asking for a second message when one comes at a time, or for leave to be cancelled as the C library's wrapper does,
   // would cost a pollster a tenth of its time.
   const std::size_t wanted = used_ > 1 || full_ ? std::min(limit, kBatch) : 1;
-  const long count = ::syscall(SYS_recvmmsg, fd(), messages_.data(), wanted, 0, nullptr);
-  used_ = count > 0 ? static_cast<std::size_t>(count) : 0;
+  if (wanted == 1) {
+    const long length = ::syscall(SYS_recvmsg, fd(), &messages_[0].msg_hdr, 0);
+    used_ = length >= 0 ? 1 : 0;
+    messages_[0].msg_len = static_cast<unsigned>(std::max(0L, length));
+  } else {
+    const long count = ::syscall(SYS_recvmmsg, fd(), messages_.data(), wanted, 0, nullptr);
+    used_ = count > 0 ? static_cast<std::size_t>(count) : 0;
+  }
   full_ = used_ == wanted;
   for (std::size_t i = 0; i < used_; ++i) {
     msghdr& header = messages_[i].msg_hdr;
@@ -164,6 +175,10 @@ void SendSockets::release(std::uint16_t port) {
 SendResult send_batch(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
                       std::uint16_t segment_bytes) {
   sockaddr_in target = socket_address(address, port);
+  if (pieces.size() == 1 && segment_bytes == 0) {  // the kernel has less to look at
+    const auto* name = reinterpret_cast<const sockaddr*>(&target);
+    return sent(::syscall(SYS_sendto, fd, pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL, name, sizeof target));
+  }
   msghdr message{};
   message.msg_name = &target;
   message.msg_namelen = sizeof target;
@@ -179,8 +194,7 @@ SendResult send_batch(int fd, std::uint32_t address, std::uint16_t port, std::sp
     header->cmsg_len = CMSG_LEN(sizeof segment_bytes);
     std::memcpy(CMSG_DATA(header), &segment_bytes, sizeof segment_bytes);
   }
-  if (::syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL) >= 0) return SendResult::kSent;
-  return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? SendResult::kBusy : SendResult::kFailed;
+  return sent(::syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL));
 }
 
 }  // namespace paralet
