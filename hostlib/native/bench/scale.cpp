@@ -169,6 +169,7 @@ ScaleFlow scale_flow(const ScaleCase& c) {
   ScaleFlow out;
   with_two_processes(
       [&](int link) {
+        const OnCores cores(OnCores::Share::kOthers);
         Receivers peers(link, c);
         const Nanos before = processor_time();
         run(peers.traffic, kRounds);
@@ -176,6 +177,7 @@ ScaleFlow scale_flow(const ScaleCase& c) {
         hear<char>(link);
       },
       [&](int link) {
+        const OnCores cores(OnCores::Share::kFirst);
         Device hub(options(kHub, c.lanes));
         const auto connections = connect_peers(hub, hear_handles(link, c));
         auto buffers = make_buffers();

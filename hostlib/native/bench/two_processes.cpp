@@ -78,4 +78,20 @@ void with_two_processes(const std::function<void(int link)>& child, const std::f
   if (status != 0) throw std::runtime_error("the receiving process failed");
 }
 
+OnCores::OnCores(Share share) : before_{} {
+  check(::sched_getaffinity(0, sizeof before_, &before_) == 0, "sched_getaffinity");
+  int first = 0;
+  while (!CPU_ISSET(first, &before_)) ++first;
+  cpu_set_t wanted = before_;
+  CPU_CLR(first, &wanted);
+  if (CPU_COUNT(&wanted) == 0) return;
+  if (share == Share::kFirst) {
+    CPU_ZERO(&wanted);
+    CPU_SET(first, &wanted);
+  }
+  check(::sched_setaffinity(0, sizeof wanted, &wanted) == 0, "sched_setaffinity");
+}
+
+OnCores::~OnCores() { ::sched_setaffinity(0, sizeof before_, &before_); }
+
 }  // namespace paralet::bench

@@ -2,7 +2,10 @@
 // Two processes that measure together: a pair of them, what they tell each other, and the processor time each spent.
 #pragma once
 
+#include <sched.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <type_traits>
 
@@ -34,5 +37,19 @@ Nanos processor_time();
 /// Runs `child` in a second process with one end of a socket pair and `parent` here with the other. Throws what
 /// `parent` throws, or std::runtime_error when the child fails.
 void with_two_processes(const std::function<void(int link)>& child, const std::function<void(int link)>& parent);
+
+/// While it lives the calling thread, and those that it starts, run on the first core that this process may use, or on
+/// all the others: two sides then have no core in common, as hosts have none. On a single core it changes nothing.
+class OnCores {
+ public:
+  enum class Share : std::uint8_t { kFirst, kOthers };
+  explicit OnCores(Share share);
+  OnCores(const OnCores&) = delete;
+  OnCores& operator=(const OnCores&) = delete;
+  ~OnCores();
+
+ private:
+  cpu_set_t before_;
+};
 
 }  // namespace paralet::bench
