@@ -40,8 +40,8 @@ Nanos target_queue(const DeviceOptions& options) {
   return options.target_queue.value_or(std::max(2 * kMillisecond, packets));
 }
 
-// Packets. Who receives one piece of a message after the other is woken for each.
-constexpr double kWholeMessage = 64;
+// Packets of 256 KiB and of its end. Who receives one piece of a message after the other is woken for each.
+constexpr double kWholeMessage = 65;
 
 /// Packets that a lane may have in flight: what the line holds with a standing queue, twice; without a line rate as
 /// much as two cores' caches hold, since what lies longer in a socket is fetched from memory again.
