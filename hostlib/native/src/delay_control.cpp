@@ -45,7 +45,11 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   starting = starting && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
   const double doubling = std::min<double>(packets, window);
   if (window < options_.delay_floor) {
-    if (limited) window += window < threshold ? doubling : packets * kAdditiveIncrease / window;
+    if (window < threshold) {
+      window += doubling;  // also where a message ends before the window is full: the next one may need all of it
+    } else if (limited) {
+      window += packets * kAdditiveIncrease / window;
+    }
   } else if (window < 1.0 && !starting) {
     const double room = (target - delay) / (target - static_cast<double>(base));  // 1 when there is no queue
     if (limited || room < 0) window *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);

@@ -390,6 +390,32 @@ TEST_CASE("where there is no line rate, delay alone takes the window to its floo
   CHECK(control.pacing_interval() == 0);
 }
 
+TEST_CASE("where there is no line rate, a window is large enough for a message that got through before") {
+  DelayControlOptions options;
+  options.initial_window = 1;
+  options.max_window = 128;
+  options.delay_floor = 65;
+  DelayControl control(options);
+  Nanos t = kSecond;
+  // A message of 65 packets; the last acknowledgements come when the window is no longer full.
+  const auto acknowledge = [&](unsigned packets, bool limited) {
+    control.on_ack(t += 20 * kMicrosecond, packets, 20 * kMicrosecond, 20 * kMicrosecond, limited);
+  };
+  for (const unsigned packets : {1U, 2U, 4U, 8U, 16U, 16U}) acknowledge(packets, true);
+  CHECK(control.window() == 48);
+  acknowledge(16, false);
+  acknowledge(2, false);
+  CHECK(control.window() >= 65);
+  // Above the floor only what is full grows.
+  acknowledge(64, false);
+  CHECK(control.window() <= 66);
+  // A loss ends the doubling.
+  control.on_loss(t += kSecond);
+  const double after = control.window();
+  acknowledge(16, false);
+  CHECK(control.window() == after);
+}
+
 TEST_CASE("a timeout that came too early leaves no trace") {
   DelayControl control({.initial_window = 40});
   control.on_timeout(kSecond, false);
