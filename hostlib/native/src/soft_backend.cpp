@@ -15,8 +15,8 @@ namespace paralet {
 namespace {
 
 constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
-// A message of 256 KiB leaves whole: its first packet is longer than those of its middle and so takes but one of them
-// along, its last one is too and leaves by itself.
+// A message of 256 KiB leaves whole: its first packet, longer than those of its middle, takes but one of them along, and
+// a last one that immediate data makes longer leaves by itself.
 constexpr int kBatchesPerTurn = 7;
 constexpr std::size_t kFlushBytes = 128 * 1024;  // then it is time to look at what has arrived
 constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
