@@ -122,7 +122,17 @@ def test_scapy_reads_what_was_meant(exchange: tuple[list[bytes], list[dict[str, 
         opcodes.add(bth.opcode)
         if bth.opcode != 0x11:
             psns[packet.src, bth.dqpn].append(bth.psn)
-    assert opcodes == {0x04, 0x06, 0x07, 0x09, 0x0B, 0x11}  # offers, flowlets of one and of several packets, answers
+    # Offers and ends of flowlets, flowlets of one and of several packets with immediate data and without, answers.
+    assert opcodes == {0x04, 0x06, 0x07, 0x08, 0x09, 0x0B, 0x11}
     for sequence in psns.values():
         first = sequence[0]
         assert [(psn - first) % 2**24 for psn in sequence] == list(range(len(sequence)))
+
+
+def test_flowlets_of_whole_packets_end_in_a_send(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
+    packets, _ = exchange
+    ends = [packet[40:-4] for packet in sent(packets) if packet[28] == 0x04]
+    assert len(ends) == sum(packet[28] == 0x08 for packet in sent(packets)) == 300_000 // 65_536
+    for end in ends:
+        kind, version, _slot, flowlets, length = struct.unpack(">BBHHxxI", end)
+        assert (kind, version, flowlets, length) == (2, 1, -(-300_000 // 65_536), 65_536)
