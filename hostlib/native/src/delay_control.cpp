@@ -21,6 +21,12 @@ constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra 
 }  // namespace
 
 void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited) {
+  auto& [window, starting, threshold] = size_;
+  const double doubling = std::min<double>(packets, window);
+  // Below the floor delay does not count, nor whether this measures it. A window doubles also where a message ends
+  // before it is full: the next message may need all of it.
+  const bool doubles = window < options_.delay_floor && window < threshold;
+  if (doubles) window = std::min(window + doubling, options_.max_window);
   if (rtt <= 0) return;
   sampled_at_ = now;
   if (srtt_ == 0) {
@@ -32,7 +38,6 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   }
   min_rtt_ = std::min(min_rtt_, rtt);
 
-  auto& [window, starting, threshold] = size_;
   const Nanos base = std::min({base_rtt, min_rtt_, options_.max_base});
   // Flow scaling (Swift, section 3.3): many flows on one link mean small windows; their queue varies with the square
   // root of their number, and a larger target for smaller windows also evens out shares.
@@ -43,13 +48,9 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   previous_rtt_ = rtt;
   // Half a target of queue says that the path is full: exponential growth ends before it overshoots.
   starting = starting && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
-  const double doubling = std::min<double>(packets, window);
+  if (doubles) return;
   if (window < options_.delay_floor) {
-    if (window < threshold) {
-      window += doubling;  // also where a message ends before the window is full: the next one may need all of it
-    } else if (limited) {
-      window += packets * kAdditiveIncrease / window;
-    }
+    if (limited) window += packets * kAdditiveIncrease / window;
   } else if (window < 1.0 && !starting) {
     const double room = (target - delay) / (target - static_cast<double>(base));  // 1 when there is no queue
     if (limited || room < 0) window *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);

@@ -205,7 +205,7 @@ class Device {
   /// busily calls it to save the hand-over to the progress thread.
   void poll() { poll(now()); }
   /// Polls for `busy_poll`, then sleeps, until `ready` holds or `timeout` has passed (nothing: for ever). Returns the
-  /// last value of `ready`, which must not poll itself: completions take the lock that sleepers hold while they look.
+  /// last value of `ready`.
   template <typename Predicate>
   bool wait(Predicate ready, std::optional<Nanos> timeout) {
     for (const Nanos start = now(); !ready();) {

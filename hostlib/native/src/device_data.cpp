@@ -426,6 +426,7 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
     if (best != nullptr && cost >= least) continue;
     best = &lane;
     least = cost;
+    if (least == std::pair<Nanos, std::uint64_t>()) break;  // at rest, and to be tried: none is better
   }
   if (best != nullptr) peer.next_lane = static_cast<std::size_t>(best - peer.lanes.data()) + 1;
   return best;

@@ -2,6 +2,7 @@
 #include "rc_qp.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -237,7 +238,9 @@ void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
 }
 
 void RcQp::grow_sent() {
-  std::vector<Sent> larger(std::max<std::size_t>(8, 2 * sent_.size()));
+  // Up to where it goes at once, or a QP that has rested would allocate four times for each message.
+  const auto soon = std::min<std::uint64_t>(posted_ - unacked_, static_cast<std::uint64_t>(control_.window()));
+  std::vector<Sent> larger(std::max<std::size_t>({8, 2 * sent_.size(), std::bit_ceil(soon)}));
   for (std::uint64_t position = unacked_; position < highest_sent_; ++position) {
     larger[position & (larger.size() - 1)] = sent_[position & (sent_.size() - 1)];
   }

@@ -15,8 +15,8 @@ namespace paralet {
 namespace {
 
 constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
-// A message of 256 KiB leaves whole: its first packet, longer than those of its middle, takes but one of them along, and
-// a last one that immediate data makes longer leaves by itself.
+// A message of 256 KiB leaves whole: its first packet, longer than those of its middle, takes but one of them along,
+// and a last one that immediate data makes longer leaves by itself.
 constexpr int kBatchesPerTurn = 7;
 constexpr std::size_t kFlushBytes = 128 * 1024;  // then it is time to look at what has arrived
 constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
@@ -82,13 +82,13 @@ QpIdentity SoftBackend::create_qp() {
     const std::uint32_t qpn = random_u32() & 0xFFFFFF;
     if (qpn < 2 || qps_.contains(qpn)) continue;  // 0 and 1 are the management QPs
     const QpIdentity identity{.qpn = qpn, .first_psn = random_u32() & wire::kPsnMask};
-    qps_.emplace(qpn, std::make_unique<Qp>(identity));
+    qps_.try_emplace(qpn, identity);
     return identity;
   }
 }
 
 bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
-  Qp& qp = *qps_.at(qpn);
+  Qp& qp = qps_.at(qpn);
   if (!bind_port(qp, source_port)) return false;
   qp.remote = remote;
   qp.path = &paths_.try_emplace(remote.address).first->second;
@@ -108,7 +108,7 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
 
 bool SoftBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
   try {
-    return bind_port(*qps_.at(qpn), source_port);
+    return bind_port(qps_.at(qpn), source_port);
   } catch (const DeviceError&) {
     return false;
   }
@@ -125,19 +125,19 @@ bool SoftBackend::bind_port(Qp& qp, std::uint16_t source_port) {
 }
 
 void SoftBackend::path_changed(std::uint32_t qpn, Nanos now) {
-  Qp& qp = *qps_.at(qpn);
+  Qp& qp = qps_.at(qpn);
   if (qp.machine) qp.machine->on_path_changed(now);
 }
 
 void SoftBackend::fail_qp(std::uint32_t qpn) {
-  Qp& qp = *qps_.at(qpn);
+  Qp& qp = qps_.at(qpn);
   if (qp.machine) qp.machine->fail(Status::kFlushed);
 }
 
 void SoftBackend::destroy_qp(std::uint32_t qpn) {
   const auto found = qps_.find(qpn);
   if (found == qps_.end()) return;
-  Qp* qp = found->second.get();
+  Qp* qp = &found->second;
   std::erase(active_, qp);
   std::erase(acknowledge_, qp);
   std::erase(rested_, qp);
@@ -174,13 +174,13 @@ void SoftBackend::release_spare() {
 }
 
 void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {
-  Qp& qp = *qps_.at(qpn);
+  Qp& qp = qps_.at(qpn);
   qp.machine->post(request);
   activate(qp);
 }
 
 PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
-  const Qp& qp = *qps_.at(qpn);
+  const Qp& qp = qps_.at(qpn);
   if (!qp.machine) return {};
   const DelayControl& control = qp.machine->control();
   // What was bad a while ago may be good by now: an idle lane without news counts as unknown and is tried again. One
@@ -193,7 +193,7 @@ PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
 }
 
 QpStatistics SoftBackend::statistics(std::uint32_t qpn) const {
-  const Qp& qp = *qps_.at(qpn);
+  const Qp& qp = qps_.at(qpn);
   QpStatistics out{.port = qp.port};
   if (qp.machine) {
     const DelayControl& control = qp.machine->control();
@@ -235,11 +235,11 @@ void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin
     return;
   }
   const auto found = qps_.find(packet.dest_qpn);
-  if (found == qps_.end() || !found->second->machine) {
+  if (found == qps_.end() || !found->second.machine) {
     ++discards_.unknown_qp;
     return;
   }
-  Qp& qp = *found->second;
+  Qp& qp = found->second;
   if (origin.address != qp.remote.address) {
     ++discards_.wrong_source;
     return;
@@ -296,8 +296,8 @@ bool SoftBackend::take_landed(std::size_t index, const PacketOrigin& origin) {
     return false;
   }
   const auto found = qps_.find(packet.dest_qpn);
-  if (found == qps_.end() || !found->second->machine) return false;
-  Qp& qp = *found->second;
+  if (found == qps_.end() || !found->second.machine) return false;
+  Qp& qp = found->second;
   packet.payload = landing_.payload(index);
   if (origin.address != qp.remote.address ||
       !verifier_.verify(flow_from(origin), frame.first(wire::kBthBytes), packet.payload, frame.last(wire::kIcrcBytes),

@@ -5,7 +5,6 @@
 #include <sys/uio.h>
 
 #include <array>
-#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -72,6 +71,8 @@ class SoftBackend : public Backend {
   };
   struct Qp {
     explicit Qp(const QpIdentity& id) : identity(id) {}
+    Qp(const Qp&) = delete;
+    Qp& operator=(const Qp&) = delete;
     QpIdentity identity;
     RemoteQp remote;
     std::uint16_t port = 0;
@@ -126,7 +127,7 @@ class SoftBackend : public Backend {
   unsigned streaming_ = 0;  ///< arrivals that are taken one by one: runs of packets have come of late
   Pacer pacer_;
   Discards discards_;
-  std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
+  std::unordered_map<std::uint32_t, Qp> qps_;         ///< by QPN; pointers stay
   std::unordered_map<std::uint32_t, PeerRtt> paths_;  ///< by peer address; node-based, so pointers stay
   std::vector<Completion> completions_;
   Batch batch_;

@@ -406,6 +406,10 @@ TEST_CASE("where there is no line rate, a window is large enough for a message t
   acknowledge(16, false);
   acknowledge(2, false);
   CHECK(control.window() >= 65);
+  // An acknowledgement that measures nothing, as of a packet that went twice, tells as well that so much got through.
+  DelayControl unmeasured(options);
+  for (unsigned packets = 1; packets < 64; packets *= 2) unmeasured.on_ack(t, packets, 0, kNever, true);
+  CHECK(unmeasured.window() == 64);
   // Above the floor only what is full grows.
   acknowledge(64, false);
   CHECK(control.window() <= 66);
