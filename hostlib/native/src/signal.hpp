@@ -30,7 +30,8 @@ class Signal {
   template <typename Predicate>
   bool wait(Predicate ready, std::optional<Nanos> timeout) {
     if (ready()) return true;
-    const Nanos until = timeout ? now() + *timeout : kNever;
+    const Nanos start = now();
+    const Nanos until = timeout && *timeout < kNever - start ? start + *timeout : kNever;
     waiters_.fetch_add(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     bool result = false;
@@ -40,7 +41,8 @@ class Signal {
       const Nanos rest = until - now();
       if (result || rest <= 0) break;
       const timespec limit{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
-      ::syscall(SYS_futex, &generation_, FUTEX_WAIT_PRIVATE, generation, timeout ? &limit : nullptr, nullptr, 0);
+      const timespec* const at_most = until == kNever ? nullptr : &limit;
+      ::syscall(SYS_futex, &generation_, FUTEX_WAIT_PRIVATE, generation, at_most, nullptr, 0);
     }
     waiters_.fetch_sub(1, std::memory_order_relaxed);
     return result;
