@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
-PACKAGES := netmodel hostlib nccl_net_plugin sdn emul testbed
+PACKAGES := netmodel hostlib nccl_net_plugin sdn sim emul testbed
 SCRIPTS := .ci/run $(wildcard scripts/*.sh)
 SPEC ?= experiments/nccl.yaml experiments/demo.yaml
 BENCH ?= transport

@@ -17,19 +17,19 @@ from typing import Any, Literal, Self, get_args
 
 from emul import management, packet_sockets, rxe, sandbox, shared_hosts
 from emul.capture import Capture
-from emul.controller import ControllerError, ControllerProcess
 from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, traced_output
 from emul.layout import INTERFACE_GROUP, Layout, switch_end
 from emul.mininet_net import OPENFLOW, Network
 from emul.netlink import InterfaceCounters, read_interface_counters, read_root_qdisc_drops
 from emul.ocs import RECONFIGURATION_S, OpticalSwitches
+from emul.openflow_app import ControllerError, ControllerProcess
 from emul.ovs import Datapath, PrivateOvs, load_kernel_datapath
 from emul.relays import Relays
 from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, forwarding, lit
-from sdn.hash_check import judge, questions
-from sdn.openflow import STRAY_COOKIE
-from sdn.source_rules import Pinning, ecmp_hash_of
-from sdn.steering import Steer, Steering
+from sdn.openflow.hash_check import judge, questions
+from sdn.openflow.messages import STRAY_COOKIE
+from sdn.openflow.source_rules import Pinning, ecmp_hash_of
+from sdn.openflow.steering import Steer, Steering
 from sdn.topoopt.relays import RelayPlan
 
 CONTROLLER_PORT = 6653  # its IANA number; free, for the network namespace is ours alone

@@ -25,8 +25,8 @@ tidy() {
     key=$(cat .clang-tidy CMakeLists.txt ./*/native/CMakeLists.txt nccl_net_plugin/driver/CMakeLists.txt "${native[@]}" | sha256sum)
     [[ "$(cat $clean 2>/dev/null)" != "$key" ]] || return 0
     cmake -S . -B build/cmake/test -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_TESTS=ON &&
-        run-clang-tidy-14 -quiet -p build/cmake/inplace "$PWD/(hostlib|nccl_net_plugin|sdn|emul)/.*" &&
-        run-clang-tidy-14 -quiet -p build/cmake/test "$PWD/((hostlib|nccl_net_plugin|emul)/native/(packet/)?tests|tests)/.*" &&
+        run-clang-tidy-14 -quiet -p build/cmake/inplace "$PWD/(hostlib|nccl_net_plugin|sdn|sim)/.*" &&
+        run-clang-tidy-14 -quiet -p build/cmake/test "$PWD/((hostlib|nccl_net_plugin|sim)/native/(packet/)?tests|tests)/.*" &&
         cmake -S hostlib/native -B build/cmake/fuzz -G Ninja -DPARALET_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 &&
         run-clang-tidy-14 -quiet -p build/cmake/fuzz "$PWD/hostlib/native/fuzz/.*" &&
         printf '%s' "$key" >$clean

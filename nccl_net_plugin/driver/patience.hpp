@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "clock.hpp"
+#include "base/clock.hpp"
 #include "net.hpp"
 
 namespace paralet::driver {

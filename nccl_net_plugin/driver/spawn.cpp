@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "file_descriptor.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace paralet::driver {
 namespace {

@@ -19,7 +19,7 @@
 #include <system_error>
 #include <vector>
 
-#include "file_descriptor.hpp"
+#include "base/file_descriptor.hpp"
 #include "net.hpp"
 
 namespace paralet::driver {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """OCS-vClos: where no links are left between the right switches, circuits are made between those that have free ports.
 
-Section 7 and appendix A.3 of the paper that `sdn.source_routing` names. Circuits of running jobs are never touched.
+Section 7 and appendix A.3 of the paper that `source_routing` names. Circuits of running jobs are never touched.
 
 Where the appendix contradicts the text, this follows the text: a spine may hold several virtual spines of a job (the
 printed (9), at most one link from a virtual leaf to a spine, would forbid it together with (10)), and a spine with just

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """vClos: every job gets a leaf-spine of its own within the cluster, on links that no other job uses. Pure.
 
-Section 6 and appendix A.2 of the paper that `sdn.source_routing` names. A virtual Clos has l virtual leaves, each on a
+Section 6 and appendix A.2 of the paper that `source_routing` names. A virtual Clos has l virtual leaves, each on a
 leaf of its own, and s virtual spines, each on a spine of its own, and one link between each two; a virtual leaf has s
 GPUs, on whole servers. With source routing inside it, no collective of the job meets any other's traffic.
 """

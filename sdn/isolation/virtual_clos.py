@@ -14,7 +14,7 @@ from typing import Literal
 from netmodel import Forwarding, Link, PortRef, Topology, forwarding
 from sdn.isolation import vclos
 from sdn.isolation.cluster import Allocation, Cluster, Gpu
-from sdn.source_routing import host_ports, uplink_ports
+from sdn.isolation.source_routing import host_ports, uplink_ports
 
 _Table = Mapping[IPv4Address, tuple[int, ...]]
 

@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from netmodel import ROCE_PORT, EcmpHash, Link, OvsHash, Topology
-from sdn.foresight import Announced, Failure, Forecast, Precomputed, failures, plan_after
+from sdn.failover import Failure, Precomputed, failures, plan_after
+from sdn.forecast import Announced, Forecast
 from sdn.path_service.messages import (
     Announce,
     Assign,

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from emul.fluid import Links, Messages, Paths, Simulation, hashed_paths
 from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash, leaf_spine
 from netmodel.flow import IPPROTO_UDP
 from sdn.planners import PLANNERS, Clos
+from sim.fluid import Messages, Simulation
+from sim.links import Links
+from sim.paths import Paths, hashed_paths
 from testbed.bench.frame import Measurement, Result, result
-from testbed.fluid.training import Planner, placed, train
-from testbed.models import BLOOM, GPT3, LLAMA2
 from testbed.progress import Steps
+from testbed.simulate.training import Planner, placed, train
+from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
 
 REPETITIONS = 3
 RATE_BPS = 100_000_000_000

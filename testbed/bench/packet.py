@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from emul.fluid import Links, hashed_paths
-from emul.packet import Options, Simulation
 from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash, leaf_spine
 from netmodel.flow import IPPROTO_UDP
+from sim.links import Links
+from sim.packet import Options, Simulation
+from sim.paths import hashed_paths
 from testbed.bench.frame import Measurement, Result, result
 from testbed.progress import Steps
 

@@ -10,8 +10,8 @@ import click
 
 import emul
 from emul import Finding
-from testbed import rdma_devices
-from testbed.rdma_devices import RdmaDevice, RdmaPort
+from testbed.cli import rdma_devices
+from testbed.cli.rdma_devices import RdmaDevice, RdmaPort
 
 
 @click.command(epilog="Example: paralet doctor")

@@ -9,7 +9,7 @@ import click
 from pydantic import ConfigDict, RootModel
 
 from netmodel import CrcHash, EcmpHash, LinuxL4Hash, OvsHash, Topology, XorHash, load_topology, load_yaml
-from sdn.source_rules import SourcePortRules
+from sdn.openflow.source_rules import SourcePortRules
 from testbed import spec
 from testbed.errors import InputError
 

@@ -10,7 +10,8 @@ import click
 
 import emul
 from emul import guest, rxe, sandbox
-from testbed import progress, results, spec
+from testbed import progress, spec
+from testbed.analysis import results
 from testbed.cli.options import seeds_and_policies
 from testbed.errors import InputError, TestbedError
 from testbed.spec import Experiment, FabricName
@@ -98,7 +99,7 @@ def _make(folder: Path) -> None:
 
 def _model(experiment: Experiment, folder: Path) -> None:
     """Run on a modelled fabric, in this process. Raises TestbedError."""
-    from testbed import fluid, packet  # with the planners, which take a moment to load
+    from testbed.simulate import fluid, packet
 
     observe = packet.observe if experiment.spec.fabric == "packet" else fluid.observe
     with progress.Steps(len(experiment.seeds) * len(experiment.spec.policies), every_s=2.0) as steps:
@@ -106,13 +107,13 @@ def _model(experiment: Experiment, folder: Path) -> None:
 
 
 def _runner_argv(folder: Path) -> list[str]:
-    argv = [sys.executable, "-m", "testbed.runner"]
+    argv = [sys.executable, "-m", "testbed.run.runner"]
     argv += ["--spec", str(folder / results.SPEC), "--out", str(folder / results.OBSERVATIONS)]
     return [*argv, "--log-dir", str(folder / results.LOGS)]
 
 
 def _run_in_sandbox(folder: Path) -> None:
-    """Run `testbed.runner`. Raises what its exit status means; it has told the reason itself."""
+    """Run `testbed.run.runner`. Raises what its exit status means; it has told the reason itself."""
     try:
         # Nothing of an interrupted run is kept, so it need not end in order.
         status = sandbox.run(_runner_argv(folder), grace_s=0.0)
@@ -147,9 +148,10 @@ def _check(status: int, folder: Path) -> None:
 
 def _judge(experiment: Experiment, folder: Path, as_json: bool) -> dict[str, Any]:
     """Compute and write everything that follows from the observations; print the outcome."""
-    from testbed import metrics, report  # matplotlib takes half a second, which errors should not wait for
+    from testbed import report
+    from testbed.analysis import metrics
+    from testbed.analysis.observations import Observations
     from testbed.cli.tables import print_outcome
-    from testbed.observations import Observations
 
     observations = Observations.load(folder / results.OBSERVATIONS)
     policy_results = metrics.by_policy(experiment, observations)

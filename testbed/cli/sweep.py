@@ -59,7 +59,7 @@ def sweep(
     there already is not computed again, so an interrupted sweep goes on when the command is given again. sweep.csv has
     a line for each policy of each point.
     """
-    from testbed import sweep as sweeps
+    from testbed.simulate import sweep as sweeps
 
     if jobs is not None and scheduler is not None:
         raise InputError("--jobs is for this machine's processes and --scheduler for others': give one of them")

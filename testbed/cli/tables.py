@@ -10,8 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from testbed import metrics
-from testbed.metrics import PolicyResult
+from testbed.analysis import metrics
+from testbed.analysis.metrics import PolicyResult
 from testbed.spec import MODELS, Experiment
 
 

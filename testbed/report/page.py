@@ -15,13 +15,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from netmodel import PortRef
-from testbed import metrics
-from testbed.jobs import bandwidth_taxes, fairness, speeds
-from testbed.metrics import FlowCheck, PolicyResult
-from testbed.networks import carried
-from testbed.recovery import paces_bps, recovery_s
+from testbed.analysis import metrics
+from testbed.analysis.jobs import bandwidth_taxes, fairness, speeds
+from testbed.analysis.link_sharing import sharing
+from testbed.analysis.metrics import FlowCheck, PolicyResult
+from testbed.analysis.networks import carried
+from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.report.plots import PLOTS, STYLE, Plot
-from testbed.sharing import sharing
 from testbed.spec import Experiment, dump, leaf_names
 
 _PNG_DPI = 144

@@ -8,7 +8,7 @@ from netmodel import (
     lit,
     load_topology,
 )
-from sdn.source_rules import source_rules
+from sdn.openflow.source_rules import source_rules
 from testbed.errors import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment

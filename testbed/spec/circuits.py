@@ -9,9 +9,9 @@ from netmodel import (
     Topology,
 )
 from sdn.topoopt import Demand, data_parallel
-from testbed.demands import bytes_by_pair
 from testbed.errors import Misfit
-from testbed.optical import found, rings
+from testbed.plan.demands import bytes_by_pair
+from testbed.plan.optical import found, rings
 from testbed.spec.experiment import Experiment
 from testbed.spec.placing import Job
 from testbed.spec.written import Spec

@@ -12,12 +12,12 @@ from netmodel import (
     forwarding,
 )
 from sdn.isolation.optical_clos import OpticalClos
+from sdn.isolation.source_routing import SourceRouting, in_order
 from sdn.isolation.virtual_clos import sub_clos
-from sdn.source_routing import SourceRouting, in_order
-from sdn.source_rules import ecmp_hash_of
-from sdn.steering import Steering
-from testbed.optical import Layout, Setting, setting
-from testbed.placement import leaf_of
+from sdn.openflow.source_rules import ecmp_hash_of
+from sdn.openflow.steering import Steering
+from testbed.plan.optical import Layout, Setting, setting
+from testbed.plan.placement import leaf_of
 from testbed.spec.placing import Job, hosts_of
 from testbed.spec.written import SOFTROCE_PATIENCE, Spec, Timeouts
 from testbed.workloads import Transfer
@@ -96,7 +96,7 @@ class Experiment:
 
     @property
     def setting(self) -> Setting | None:
-        """Circuits and relays of an optical fabric. Raises ValueError as `testbed.optical.setting` does."""
+        """Circuits and relays of an optical fabric. Raises ValueError as `testbed.plan.optical.setting` does."""
         if not self.layouts:
             return None
         shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)

@@ -10,7 +10,7 @@ from netmodel import (
 )
 from sdn.isolation.optical_clos import OpticalClos
 from testbed.errors import Misfit
-from testbed.placement import PlacementError, isolated, place
+from testbed.plan.placement import PlacementError, isolated, place
 from testbed.spec.written import Placement, Spec
 
 

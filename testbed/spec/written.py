@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from emul.packet import Congestion, Receiver
 from netmodel import (
     TopologySpec,
 )
-from sdn.source_rules import Pinning
+from sdn.openflow.source_rules import Pinning
+from sim.packet import Congestion, Receiver
 from testbed.errors import Misfit
-from testbed.placement import Rule
+from testbed.plan.placement import Rule
 from testbed.workloads import AnyWorkload
 
 PolicyName = Literal[

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a workload is: who sends which elements to whom at which step, as data, and what must come out of it.
 
-A workload says nothing about sockets or time. `testbed.movement` carries its transfers out over connections, the tests
-carry them out in plain memory, and `testbed.ideal` derives from them the shortest time that a fabric could need.
+A workload says nothing about sockets or time. `testbed.run.collective_executor` runs its transfers over connections,
+tests run them in plain memory, and `testbed.plan.demands` derives from them the shortest time that a fabric could need.
 
 Semantics of a schedule: at every step all sources read their elements, then all targets take them in. So a transfer of
 step s sees what the transfers of the steps before s left behind, and nothing of step s itself.

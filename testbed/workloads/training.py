@@ -26,8 +26,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from testbed.errors import Misfit
-from testbed.models import MODELS, Model, Parallelism, traffic
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.training_models import MODELS, Model, Parallelism, traffic
 
 _FORWARD = 1 / 3
 """Of the time that an iteration computes."""

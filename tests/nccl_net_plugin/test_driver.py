@@ -39,7 +39,7 @@ def plan(*options: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-# -- schedules: the testbed's, which tests/testbed/test_schedules.py carries out, are the driver's --------------------
+# -- schedules: the driver's are the testbed's, which tests/testbed/workloads/test_schedules.py runs ----------------
 
 
 @pytest.mark.parametrize("workload", [NcclRingAllreduce, NcclTreeAllreduce])

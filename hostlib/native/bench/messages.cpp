@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-#include "errors.hpp"
+#include "base/errors.hpp"
 
 namespace paralet::bench {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "device.hpp"
+#include "engine/device.hpp"
 
 namespace paralet::bench {
 

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "clock.hpp"
-#include "device.hpp"
+#include "base/clock.hpp"
+#include "base/signal.hpp"
+#include "engine/device.hpp"
 #include "messages.hpp"
-#include "signal.hpp"
 #include "two_processes.hpp"
 
 namespace paralet::bench {

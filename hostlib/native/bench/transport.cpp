@@ -13,9 +13,9 @@
 #include <memory>
 #include <vector>
 
-#include "clock.hpp"
-#include "device.hpp"
-#include "file_descriptor.hpp"
+#include "base/clock.hpp"
+#include "base/file_descriptor.hpp"
+#include "engine/device.hpp"
 #include "messages.hpp"
 #include "two_processes.hpp"
 

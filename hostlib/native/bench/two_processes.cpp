@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "file_descriptor.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace paralet::bench {
 

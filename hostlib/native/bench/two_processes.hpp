@@ -9,7 +9,7 @@
 #include <functional>
 #include <type_traits>
 
-#include "clock.hpp"
+#include "base/clock.hpp"
 
 namespace paralet::bench {
 

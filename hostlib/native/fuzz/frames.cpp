@@ -8,10 +8,10 @@
 #include <optional>
 #include <vector>
 
-#include "channel.hpp"
-#include "handshake.hpp"
+#include "engine/channel.hpp"
+#include "engine/handshake.hpp"
 #include "script.hpp"
-#include "wire.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet::fuzz {
 namespace {

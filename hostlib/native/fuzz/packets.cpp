@@ -18,9 +18,9 @@
 
 #include "guarded.hpp"
 #include "script.hpp"
-#include "soft_backend.hpp"
+#include "soft/soft_backend.hpp"
 #include "udp_endpoint.hpp"
-#include "wire.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet::fuzz {
 namespace {

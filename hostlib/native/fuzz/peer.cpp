@@ -17,12 +17,12 @@
 #include <thread>
 #include <vector>
 
-#include "channel.hpp"
-#include "device.hpp"
+#include "base/socket_address.hpp"
+#include "engine/channel.hpp"
+#include "engine/device.hpp"
+#include "engine/handshake.hpp"
 #include "guarded.hpp"
-#include "handshake.hpp"
 #include "script.hpp"
-#include "socket_address.hpp"
 #include "udp_endpoint.hpp"
 
 namespace paralet::fuzz {

@@ -12,11 +12,11 @@
 #include <system_error>
 #include <vector>
 
-#include "file_descriptor.hpp"
-#include "icrc.hpp"
-#include "socket_address.hpp"
-#include "udp_sockets.hpp"
-#include "wire.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/socket_address.hpp"
+#include "soft/udp_sockets.hpp"
+#include "wire/icrc.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet::fuzz {
 

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "device.hpp"
-#include "errors.hpp"
-#include "flowlet.hpp"
-#include "icrc.hpp"
-#include "interfaces.hpp"
-#include "signal.hpp"
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/signal.hpp"
+#include "engine/device.hpp"
+#include "engine/flowlet.hpp"
+#include "wire/icrc.hpp"
 
 namespace py = pybind11;
 using namespace paralet;  // NOLINT(google-build-using-namespace): this file is the engine's face

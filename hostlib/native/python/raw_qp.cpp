@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "backend.hpp"
-#include "errors.hpp"
-#include "interfaces.hpp"
-#include "soft_backend.hpp"
-#include "verbs_backend.hpp"
+#include "backend/backend.hpp"
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "soft/soft_backend.hpp"
+#include "verbs/verbs_backend.hpp"
 
 namespace py = pybind11;
 using namespace paralet;  // NOLINT(google-build-using-namespace): this file is the engine's face

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "random.hpp"
+#include "base/random.hpp"
 
 namespace paralet::test {
 

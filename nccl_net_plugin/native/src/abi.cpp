@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/errors.hpp"
 #include "comm.hpp"
 #include "core.hpp"
-#include "errors.hpp"
 #include "log.hpp"
 #include "plugin_error.hpp"
 

@@ -5,8 +5,8 @@
 #include <array>
 #include <string>
 
-#include "errors.hpp"
-#include "interfaces.hpp"
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
 #include "log.hpp"
 
 namespace paralet::plugin {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "device.hpp"
+#include "engine/device.hpp"
 #include "operation_pool.hpp"
 #include "paralet_nccl_net.h"
 

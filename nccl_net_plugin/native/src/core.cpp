@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <set>
 
-#include "errors.hpp"
-#include "interfaces.hpp"
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/random.hpp"
 #include "log.hpp"
 #include "plugin_error.hpp"
-#include "random.hpp"
-#include "udp_sockets.hpp"
-#include "verbs_backend.hpp"
-#include "wire.hpp"
+#include "soft/udp_sockets.hpp"
+#include "verbs/verbs_backend.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet::plugin {
 namespace {

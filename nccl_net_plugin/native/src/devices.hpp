@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "interfaces.hpp"
+#include "base/interfaces.hpp"
 
 namespace paralet::plugin {
 

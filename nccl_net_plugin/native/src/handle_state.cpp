@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "handshake.hpp"
+#include "engine/handshake.hpp"
 
 namespace paralet::plugin {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "request.hpp"
+#include "engine/request.hpp"
 
 namespace paralet::plugin {
 

@@ -5,12 +5,12 @@
 #include <set>
 #include <stdexcept>
 
-#include "controller_options.hpp"
-#include "errors.hpp"
-#include "interfaces.hpp"
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "path_client/options.hpp"
 #include "plugin_error.hpp"
 #include "values.hpp"
-#include "wire.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet::plugin {
 namespace {

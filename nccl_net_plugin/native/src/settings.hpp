@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "device.hpp"
 #include "devices.hpp"
+#include "engine/device.hpp"
 
 namespace paralet::plugin {
 

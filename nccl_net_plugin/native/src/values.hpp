@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "clock.hpp"
+#include "base/clock.hpp"
 
 namespace paralet::plugin {
 

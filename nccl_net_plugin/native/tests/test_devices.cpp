@@ -7,8 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/interfaces.hpp"
 #include "devices.hpp"
-#include "interfaces.hpp"
 
 namespace paralet::plugin {
 namespace {

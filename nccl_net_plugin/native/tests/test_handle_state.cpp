@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/handshake.hpp"
 #include "handle_state.hpp"
-#include "handshake.hpp"
 
 namespace paralet::plugin {
 namespace {

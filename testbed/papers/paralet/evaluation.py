@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from testbed import fluid, packet
-from testbed.observations import RunRecord
+from testbed.analysis.observations import RunRecord
+from testbed.analysis.results import ideal_of
 from testbed.progress import Silent, Steps
-from testbed.results import ideal_of
+from testbed.simulate import fluid, packet
 from testbed.spec import Spec, check
 
 RATE_BPS = 100e9

@@ -2,12 +2,12 @@
 """Bytes that one GPU sends in a training iteration, by kind of parallelism (section III-A, Figures 2 to 4).
 
 The paper gives the models and the parallelism of MegatronLM (Narayanan et al., SC '21, Table 1), and ring collectives;
-the accounting is that of `testbed.models.traffic`, with two-byte gradients.
+the accounting is that of `testbed.workloads.training_models.traffic`, with two-byte gradients.
 """
 
 from dataclasses import dataclass
 
-from testbed.models import Model, Parallelism, traffic
+from testbed.workloads.training_models import Model, Parallelism, traffic
 
 
 @dataclass(frozen=True, slots=True)

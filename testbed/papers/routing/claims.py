@@ -4,7 +4,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, median
 
-from testbed.models import BLOOM, GPT3, LLAMA2
 from testbed.papers.claim import Claim, Relation
 from testbed.papers.findings import Drawing, Findings
 from testbed.papers.routing import theory
@@ -23,6 +22,7 @@ from testbed.papers.routing.evaluation import (
     together,
 )
 from testbed.progress import Steps
+from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
 
 _Value = Callable[[Point], float]
 

@@ -16,8 +16,8 @@ from statistics import fmean
 import numpy as np
 
 from sdn.planners import Clos, Commodities, Plan, annealing, ecmp, greedy, ilp, optimal
-from testbed.fluid.training import Planner, TrainingJob, placed, placed_by_tor, train
-from testbed.models import BLOOM, GPT3, LLAMA2, Model
+from testbed.simulate.training import Planner, TrainingJob, placed, placed_by_tor, train
+from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2, Model
 
 RATE_BPS = 100e9
 TORS, SPINES = 64, 32

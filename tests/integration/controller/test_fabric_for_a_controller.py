@@ -14,7 +14,7 @@ import pytest
 from emul import MininetFabric
 from emul.management import MANAGEMENT_ADDRESS, host_address
 from netmodel import ENTROPY_PORTS, Flow, Link, PortRef, Topology, forwarding, leaf_spine, path_of
-from sdn.source_rules import SourcePortRules
+from sdn.openflow.source_rules import SourcePortRules
 from tests.integration.traffic import RawSender, address, in_host, receiver
 
 pytestmark = pytest.mark.sandboxed

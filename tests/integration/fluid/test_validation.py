@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from testbed.fluid.validation import Agreement, compare
+from testbed.simulate.validation import Agreement, compare
 
 SPECS = Path(__file__).parents[3] / "experiments" / "validation"
 WITHIN = {"pinned": 0.10, "paralet": 0.10, "ecmp": 0.15}

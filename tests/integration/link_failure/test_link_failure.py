@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emul import MininetFabric
-from emul.controller import ControllerError
+from emul.openflow_app import ControllerError
 from netmodel import Flow, Link, OvsHash, PortRef, forwarding, leaf_spine, path_of
 from tests.integration.traffic import RawSender, address, receiver
 
@@ -102,7 +102,7 @@ def test_the_fabric_forwards_on_without_its_controller_and_says_when_it_needs_it
     controller = next(
         int(entry.name)
         for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and b"sdn.app" in (entry / "cmdline").read_bytes().split(b"\0")
+        if entry.name.isdigit() and b"sdn.openflow.app" in (entry / "cmdline").read_bytes().split(b"\0")
     )
     os.kill(controller, signal.SIGKILL)
     check_paths(fabric, frozenset())

@@ -77,13 +77,13 @@ class Done:
 
 def document(name: str, **changes: Any) -> dict[str, Any]:
     """One of the experiments with half of the data and some keys replaced."""
-    made = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
+    made = yaml.safe_load((ROOT / "experiments" / "rail_only" / f"{name}.yaml").read_text())
     made["workload"]["bytes"] = BYTES
     return {**made, **changes}
 
 
 def test_a_hierarchical_allreduce_never_leaves_its_rail(tmp_path: Path) -> None:
-    done = Done(tmp_path, document("rail_only_allreduce", seeds=1))
+    done = Done(tmp_path, document("allreduce", seeds=1))
     assert done.summary["ideal_s"] == pytest.approx(times.all_reduce_s(times.Grid(4, 4, 10e6, 2.5e6), BYTES))
     spines = done.sent("spine1", "spine2")
     assert len(spines) == 2 * 4
@@ -99,7 +99,7 @@ def test_a_hierarchical_allreduce_never_leaves_its_rail(tmp_path: Path) -> None:
 
 
 def test_live_rails_carry_what_a_dead_rail_switch_cannot(tmp_path: Path) -> None:
-    done = Done(tmp_path, document("rail_only_failed_rail", seeds=1))
+    done = Done(tmp_path, document("failed_rail", seeds=1))
     assert done.best_s() > 0.99 * done.summary["ideal_s"]
     assert set(done.sent("rail2").values()) == {0}
     page = (done.folder / "report.html").read_text()
@@ -129,13 +129,13 @@ def test_rail_only_is_slower_by_what_the_bandwidth_ratio_says(tmp_path: Path) ->
     for ratio, name in ((4, "quarter"), (1, "equal")):
         grid = times.Grid(4, 2, ratio * rail, rail)
         expected = times.rail_only_alltoall_s(grid, pair) / times.rail_optimised_alltoall_s(grid, pair)
-        slowdowns.append(run(name, "rail_only_alltoall", hb_rate=ratio * rail) / reference)
+        slowdowns.append(run(name, "alltoall", hb_rate=ratio * rail) / reference)
         assert 0.75 * expected < slowdowns[-1] < 1.3 * expected
     assert slowdowns[1] > 1.3 * slowdowns[0]  # 2.5 and 1.375 by the equations
 
 
 def test_a_rail_that_dies_unannounced_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
-    made = document("rail_only_failed_rail", seeds=1)
+    made = document("failed_rail", seeds=1)
     del made["workload"]["failed_rails"]
     made["topology"]["rail_only"]["domains"] = 2
     made["events"] = [{"at_s": 0.3, "cut": port} for port in ("rail2:1", "rail2:2")]

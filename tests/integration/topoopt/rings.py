@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import hostlib
 from emul import MininetFabric
 from sdn.topoopt.permutations import ring
-from testbed.movement import Connections, RankRun
+from testbed.run.collective_executor import Connections, RankRun
 from testbed.workloads import Buffers
 from testbed.workloads.ring_allreduce import RingAllreduce
 from tests.integration.traffic import in_host

@@ -32,7 +32,7 @@ def run(tmp_path: Path, spec: Path) -> tuple[dict[str, Any], str]:
 
 
 def test_topology_finder_joins_those_who_exchange(tmp_path: Path) -> None:
-    summary, page = run(tmp_path, ROOT / "examples" / "topoopt_found.yaml")
+    summary, page = run(tmp_path, ROOT / "experiments" / "topoopt" / "found.yaml")
     (policy,) = summary["policies"]
     assert policy["verified"]
     # A matching beside the ring: nothing is relayed, where the ring alone would carry every byte twice.

@@ -117,7 +117,7 @@ def test_a_job_that_cables_have_no_room_for_runs_on_circuits(tmp_path: Path) -> 
     for finding in probe():
         if not finding.ok:
             pytest.skip(f"{finding.name}: {finding.detail}")
-    command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "examples/ocs_vclos.yaml"]
+    command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "experiments/vclos/ocs_vclos.yaml"]
     options = ["--policy", "vclos", "--seeds", "1", "--json", "--results", str(tmp_path)]
     done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr

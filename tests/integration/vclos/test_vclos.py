@@ -12,9 +12,9 @@ import pytest
 
 from emul import MininetFabric
 from netmodel import Flow, OvsHash, PortRef, leaf_spine, path_of
+from sdn.isolation.source_routing import SourceRouting
 from sdn.isolation.virtual_clos import VirtualClos, sub_clos
-from sdn.source_routing import SourceRouting
-from sdn.steering import Steering
+from sdn.openflow.steering import Steering
 from tests.integration.traffic import address
 from tests.integration.vclos.packets import arrives, is_lost
 

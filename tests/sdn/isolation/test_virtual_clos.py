@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from netmodel import Flow, NoRouteError, OvsHash, PortRef, Topology, check_circuits, leaf_spine, lit, path_of
 from sdn.isolation import optical_clos
 from sdn.isolation.virtual_clos import SubClos, VirtualClos, placed, sub_clos
-from sdn.program import programs
-from sdn.steering import Steer
-from tests.sdn.test_source_routing import forwarded
+from sdn.openflow.program import programs
+from sdn.openflow.steering import Steer
+from tests.sdn.isolation.test_source_routing import forwarded
 
 RATE = 10**6
 

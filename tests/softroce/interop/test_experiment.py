@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from emul import sandbox
-from testbed import metrics, spec
-from testbed.observations import Observations
+from testbed import spec
+from testbed.analysis import metrics
+from testbed.analysis.observations import Observations
 from tests.softroce.interop.conftest import PROPERTY
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +41,7 @@ def test_a_ring_over_verbs_on_rxe(tmp_path: Path, record_property: Callable[[str
     argv = [
         sys.executable,
         "-m",
-        "testbed.runner",
+        "testbed.run.runner",
         "--spec",
         specification,
         "--out",

@@ -17,7 +17,7 @@ import pytest
 
 from emul import rxe, sandbox
 from netmodel import Flow, OvsHash, PortRef, equal_cost_paths, leaf_spine, path_of, ports_for_path
-from testbed import rdma_devices
+from testbed.cli import rdma_devices
 from tests.softroce.interop.conftest import PROPERTY
 
 if TYPE_CHECKING:

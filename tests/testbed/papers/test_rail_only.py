@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.cli import main
-from testbed.models import Model
 from testbed.papers.rail_only import claims, cost, times, traffic
+from testbed.workloads.training_models import Model
 
 RATES = st.floats(1e6, 1e12)
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.cli import main
-from testbed.models import BLOOM, GPT3, LLAMA2
 from testbed.papers import PAPERS, Findings
 from testbed.papers.page import with_section, write
 from testbed.papers.routing import find, theory
 from testbed.papers.routing.evaluation import Case, cases, measure
+from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
 
 PAGE = "# Papers\n\nWords.\n\n## 002, Before\n\nold\n\n## 004, After\n\nstays\n"
 

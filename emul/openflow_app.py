@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller process of a fabric (`python -m sdn.openflow.app`): started, watched by its event lines, stopped."""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sdn.openflow.source_rules import Pinning
+from sdn.openflow.steering import Steer
+
+_STOP_TIMEOUT_S = 5.0
+
+
+class ControllerError(Exception):
+    """The controller ended, reported an error or said nothing in time; the text is one sentence for the user."""
+
+
+class ControllerProcess:
+    """`sdn.openflow.app` for one topology file. Its log is `log_file`; its events are read by a thread.
+
+    `on_event` hears every event in that thread, before anyone who waits for it; it must not raise or take long.
+    """
+
+    def __init__(
+        self,
+        topology_file: Path,
+        port: int,
+        log_file: Path,
+        pinning: Pinning = "hash",
+        on_event: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
+        self._log_file = log_file
+        self._on_event = on_event
+        self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        with log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "sdn.openflow.app", "--topology", str(topology_file)),
+                    *("--port", str(port), "--pinning", pinning),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                process_group=0,  # Ctrl-C is for the run, which then stops the controller in its own order
+            )
+        self._reader = threading.Thread(target=self._read, name="controller-events", daemon=True)
+        self._reader.start()
+
+    def wait_for(self, event: str, timeout_s: float, **fields: object) -> dict[str, Any]:
+        """The next event of that name with those fields; others are passed over. Raises ControllerError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                got = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise ControllerError(
+                    f"the controller did not report {event!r} in {timeout_s:.0f} s; see {self._log_file}"
+                ) from None
+            if got is None:
+                status = self._process.wait()
+                raise ControllerError(f"the controller ended with status {status}; see {self._log_file}")
+            if got.get("event") == "error":
+                raise ControllerError(f"the controller reports: {got.get('detail')}; see {self._log_file}")
+            if got.get("event") == event and all(got.get(name) == value for name, value in fields.items()):
+                return got
+
+    def steer(self, order: Steer, timeout_s: float) -> None:
+        """Have switches steered so; returns when they have confirmed. Raises ControllerError."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: the next line says with which status
+            self._process.stdin.write(order.model_dump_json() + "\n")
+            self._process.stdin.flush()
+        self.wait_for("steered", timeout_s)
+
+    def stop(self) -> None:
+        """Ask it to stop, and make it."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._reader.join(_STOP_TIMEOUT_S)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    event = {"event": "error", "detail": f"not an event: {line.strip()}"}
+                self._on_event(event)
+                self._events.put(event)
+        self._events.put(None)

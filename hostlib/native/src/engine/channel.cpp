@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/channel.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/socket_address.hpp"
+#include "wire/wire.hpp"
+
+namespace paralet {
+namespace {
+
+FileDescriptor tcp_socket() {
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) throw DeviceError(std::string("cannot open a TCP socket: ") + std::strerror(errno));
+  return fd;
+}
+
+}  // namespace
+
+Channel::Channel(FileDescriptor connected, Nanos dead_after) : socket_(std::move(connected)) { configure(dead_after); }
+
+Channel::Channel(std::uint32_t local, std::uint32_t address, std::uint16_t port, Nanos dead_after)
+    : socket_(tcp_socket()), connecting_(true) {
+  configure(dead_after);
+  // From the device's address, so that the connection takes the device's interface.
+  const sockaddr_in from = socket_address(local, 0);
+  const sockaddr_in to = socket_address(address, port);
+  const int on = 1;
+  setsockopt(fd(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  if (::bind(fd(), reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0 ||
+      (::connect(fd(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS)) {
+    throw TransportError("cannot connect to " + format_ipv4(address) + ": " + std::strerror(errno));
+  }
+}
+
+void Channel::configure(Nanos dead_after) {
+  const int on = 1;
+  setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  const auto dead_ms = static_cast<unsigned>(std::clamp<Nanos>(dead_after / kMillisecond, 1000, INT32_MAX));
+  setsockopt(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof dead_ms);
+  constexpr Nanos kLongestIdle = 32767;  // seconds that the kernel takes
+  const int idle_s = static_cast<int>(std::clamp<Nanos>(dead_after / kSecond / 2, 1, kLongestIdle));
+  setsockopt(fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+}
+
+void Channel::close(const std::string& reason) {
+  if (closed_) return;
+  closed_ = true;
+  reason_ = reason;
+}
+
+void Channel::send(const handshake::Frame& frame) {
+  const auto bytes = handshake::encode(frame);
+  out_.insert(out_.end(), bytes.begin(), bytes.end());
+  if (!connecting_) flush();
+  if (out_.size() > kMaxUnsent) close("the peer does not read what it is told");
+}
+
+void Channel::on_writable() {
+  if (connecting_) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) {
+      close(std::strerror(error));
+      return;
+    }
+    connecting_ = false;
+  }
+  flush();
+}
+
+void Channel::flush() {
+  while (!out_.empty() && !closed_) {
+    const ssize_t sent = ::send(fd(), out_.data(), out_.size(), MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) close(std::strerror(errno));
+      return;
+    }
+    out_.erase(out_.begin(), out_.begin() + sent);
+  }
+  out_.shrink_to_fit();  // a channel is silent most of its life
+}
+
+std::vector<handshake::Frame> Channel::on_readable() {
+  std::array<std::byte, 16384> chunk;
+  // Bounded, so that a peer that never stops talking cannot fill our memory.
+  for (int rounds = 0; rounds < 4 && !closed_; ++rounds) {
+    const ssize_t got = ::recv(fd(), chunk.data(), chunk.size(), 0);
+    if (got > 0) {
+      in_.insert(in_.end(), chunk.begin(), chunk.begin() + got);
+      continue;
+    }
+    if (got == 0) {
+      close("the peer closed the connection");
+    } else if (errno == EINTR) {
+      continue;
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      close(std::strerror(errno));
+    }
+    break;
+  }
+  std::vector<handshake::Frame> frames;
+  std::size_t offset = 0;
+  while (in_.size() - offset >= 4) {
+    const std::size_t length = wire::get_u32(in_.data() + offset);
+    if (length == 0 || length > handshake::kMaxFrameBytes) {
+      close("the peer sent a frame of " + std::to_string(length) + " bytes");
+      break;
+    }
+    if (in_.size() - offset - 4 < length) break;
+    auto frame = handshake::decode({in_.data() + offset + 4, length});
+    if (!frame) {
+      close("the peer sent a malformed frame or speaks another version");
+      break;
+    }
+    frames.push_back(std::move(*frame));
+    offset += 4 + length;
+  }
+  in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(offset));
+  in_.shrink_to_fit();
+  return frames;
+}
+
+FileDescriptor listen_tcp(std::uint32_t address, std::uint16_t& port) {
+  FileDescriptor fd = tcp_socket();
+  sockaddr_in local = socket_address(address, 0);
+  socklen_t length = sizeof local;
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0 || getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+    throw DeviceError("cannot listen on " + format_ipv4(address) + ": " + std::strerror(errno));
+  }
+  port = ntohs(local.sin_port);
+  return fd;
+}
+
+}  // namespace paralet

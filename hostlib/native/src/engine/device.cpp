@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/device.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/random.hpp"
+#include "base/signal.hpp"
+#include "engine/adaptive_spin.hpp"
+#include "soft/soft_backend.hpp"
+#include "verbs/verbs_backend.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr std::size_t kReceiveBuffers = 2048;
+constexpr Nanos kHousekeeping = 5 * kMillisecond;
+constexpr Nanos kMinTimeout = 67 * kMillisecond;  // what RNICs are usually set to (local ACK timeout 14)
+constexpr double kInitialPackets = 4;             // in flight before anything is known of a path, all lanes together
+constexpr Nanos kReleaseSpare = 1 * kSecond;
+constexpr Nanos kQuietShare = 4;                // of the retry time a peer may be quiet before it is asked
+constexpr unsigned kEventsEvery = 64;           // rounds between looks at channels
+constexpr Nanos kStandBack = 1 * kMillisecond;  // callers that stopped polling are noticed after at most twice this
+
+/// Queueing delay to aim at: a dozen packets at line rate, so that slow links keep enough in flight to stay busy, and
+/// more than a scheduler takes to run the peer's process.
+Nanos target_queue(const DeviceOptions& options) {
+  constexpr double kPacketBits = 8 * 4200;
+  const Nanos packets = options.line_rate_bps > 0 ? from_seconds(12 * kPacketBits / options.line_rate_bps) : 0;
+  return options.target_queue.value_or(std::max(2 * kMillisecond, packets));
+}
+
+// Packets of 256 KiB and of its end. Who receives one piece of a message after the other is woken for each.
+constexpr double kWholeMessage = 65;
+
+/// Packets that a lane may have in flight: what the line holds with a standing queue, twice; without a line rate as
+/// much as two cores' caches hold, since what lies longer in a socket is fetched from memory again.
+double max_window(const DeviceOptions& options, Nanos target) {
+  constexpr double kCachedPackets = 1024;
+  constexpr double kSlowestRtt = 1e-3;
+  constexpr double kPacketBits = 8 * 4200;
+  const double packets = options.line_rate_bps > 0
+                             ? 2 * options.line_rate_bps * (kSlowestRtt + 4 * to_seconds(target)) / kPacketBits
+                             : kCachedPackets / options.policy.lanes;
+  return std::clamp(packets, options.line_rate_bps > 0 ? 16.0 : kWholeMessage, 512.0);
+}
+
+SoftOptions soft_options(const DeviceOptions& options) {
+  const Nanos target = target_queue(options);
+  SoftOptions out;
+  out.address = options.address;
+  out.line_rate_bps = options.line_rate_bps;
+  out.min_timeout = options.min_timeout.value_or(std::max(kMinTimeout, 4 * target));
+  out.retry_time = options.retry_time;
+  out.control.target_queue = target;
+  out.control.max_window = max_window(options, target);
+  if (options.base_rtt) {
+    out.control.max_base = *options.base_rtt;
+  } else if (options.line_rate_bps > 0) {
+    // Who measured with a queue there aims so much higher: it has to be little beside what flow scaling takes from the
+    // larger of two windows. With an eighth two flows shared a link as one to two.
+    out.control.max_base = target / 32;
+  }
+  // Without a line rate to tell a queue from a scheduler's delay: what TCP, too, would have in flight.
+  if (options.line_rate_bps <= 0) out.control.delay_floor = std::max(kWholeMessage, out.control.max_window / 4);
+  // The lanes of a device start together: what they put on the wire at once should not grow with their number.
+  out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
+  out.faults = options.faults;
+  return out;
+}
+
+std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
+  if (options.backend == BackendKind::kSoft) return std::make_unique<SoftBackend>(soft_options(options));
+  VerbsOptions out;
+  out.address = options.address;
+  out.gid_index = options.rdma.gid_index;
+  out.traffic_class = options.rdma.traffic_class;
+  out.service_level = options.rdma.service_level;
+  out.min_timeout = options.min_timeout;
+  out.retry_time = options.retry_time;
+  return open_verbs(out);
+}
+
+std::atomic<unsigned> forks{0};  // that made this process, since the first device
+
+unsigned count_forks() {
+  static const int registered =
+      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+  return forks.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+const char* to_string(BackendKind kind) { return kind == BackendKind::kSoft ? "soft" : "verbs"; }
+
+Signal& completion_signal() {
+  // Never destroyed: progress threads of devices that nobody closed may outlive static destructors.
+  static auto& signal = *new Signal;  // NOLINT(cppcoreguidelines-owning-memory)
+  return signal;
+}
+
+Device::Device(const DeviceOptions& options) : Device(options, make_backend(options)) {}
+
+Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
+    : options_(options),
+      forks_(count_forks()),
+      backend_(std::move(backend)),
+      udp_port_(backend_->udp_port()),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      receive_buffers_(kReceiveBuffers * sizeof(OfferBatch::bytes)) {
+  if (!wake_.valid() || !epoll_.valid())
+    throw DeviceError(std::string("cannot watch sockets: ") + std::strerror(errno));
+  const std::uint32_t largest = backend_->max_path_mtu();
+  path_mtu_ = options.path_mtu.value_or(largest);
+  if (path_mtu_ > largest) {
+    throw DeviceError("path MTU " + std::to_string(path_mtu_) + " does not fit the link of " +
+                      format_ipv4(options.address) + ": the largest is " + std::to_string(largest));
+  }
+  random_bytes(guid_);
+  live_counters_ = LiveCounters({.guid = guid_,
+                                 .interface = interface_of(options.address).value_or(Interface{}).name,
+                                 .policy = to_string(options.policy.kind),
+                                 .address = options.address,
+                                 .udp_port = udp_port_,
+                                 .path_mtu = path_mtu_,
+                                 .lanes = options.policy.lanes,
+                                 .line_rate_bps = options.line_rate_bps});
+  for (std::size_t i = 0; i < kReceiveBuffers; ++i) post_receive_buffer(i);
+  watch(wake_.get(), false);
+  watch(backend_->event_fd(), false);
+  policy_ = make_policy(options.policy);
+  if (options.policy.kind == PolicyKind::kController) {
+    controller::Options controller = options.policy.controller;
+    if (!controller.thresholds.rtt_floor) controller.thresholds.rtt_floor = 4 * target_queue(options);
+    auto policy = std::make_unique<ControllerPolicy>(controller, PeerName(options.address, udp_port_),
+                                                     options.policy.lanes, std::move(policy_), [this] { wake(); });
+    controller_ = policy.get();
+    policy_ = std::move(policy);
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+Device::~Device() { close(0); }
+
+/// The turn to move packets and to touch what only its holder may touch.
+class Device::Turn {
+ public:
+  explicit Turn(Device& device) : device_(device) {
+    device_.waiting_.fetch_add(1, std::memory_order_relaxed);
+    device_.turn_.lock();
+    device_.waiting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  Turn(Device& device, std::adopt_lock_t /*taken*/) : device_(device) {}
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() { device_.end_turn(); }
+
+ private:
+  Device& device_;
+};
+
+void Device::close(Nanos linger) {
+  if (closed_.exchange(true)) return;
+  if (inherited()) {                      // the parent goes on with all of it; here only descriptors are closed
+    new std::thread(std::move(thread_));  // NOLINT(cppcoreguidelines-owning-memory): there is none to be joined
+    static_cast<void>(backend_.release());
+    static_cast<void>(policy_.release());
+    return;
+  }
+  if (controller_ != nullptr) controller_->stop();
+  execute([this] {
+    settle(now());  // peers must not wait for what we have taken
+    listeners_.clear();
+    listen_socket_.reset();
+    for (auto& [id, connection] : std::map(connections_.begin(), connections_.end())) begin_close(connection);
+  });
+  std::atomic<bool> quiet{false};
+  const Nanos until = now() + linger;
+  do {
+    execute([this, &quiet] { quiet = connections_.empty(); });
+    if (!quiet) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  } while (!quiet && now() < until);
+  execute([this] {
+    for (std::size_t i = 0; i < peers_.size(); ++i) fail_peer(*peers_[i], Failure::kClosed, "the device was closed");
+  });
+  stop_ = true;
+  wake();
+  thread_.join();
+  while (waking_ != 0) std::this_thread::yield();  // nobody may write to what becomes another's descriptor
+  {
+    // The caller may keep this object: its ports and descriptors are free again all the same.
+    const Turn turn(*this);
+    incoming_.clear();
+    while (Request* fence = fences_.front()) {
+      const auto keep = fences_.remove(*fence);
+      fail(*fence, Failure::kClosed, "the device was closed");
+    }
+    live_counters_ = {};
+    backend_.reset();
+    epoll_.reset();
+    wake_.reset();
+  }
+  completion_signal().notify();
+}
+
+bool Device::inherited() const { return forks.load(std::memory_order_relaxed) != forks_; }
+
+// -- turns -------------------------------------------------------------------------------------------------------
+
+void Device::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+/// Gives the turn back. What could only be left on the stack meanwhile is started first, and the progress thread does
+/// not sleep past what is due.
+void Device::end_turn() {
+  for (;;) {
+    if (backend_ && sleeping_until_ != 0 && next_deadline(now()) < sleeping_until_) {
+      sleeping_until_ = 0;
+      wake();
+    }
+    const bool finished = std::exchange(finished_, false);
+    turn_.unlock();
+    if (finished) completion_signal().notify();  // who is woken may find the turn free
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (submitted_.load(std::memory_order_relaxed) == nullptr || !turn_.try_lock()) return;
+    start_submitted();
+    if (backend_) flush(now());
+  }
+}
+
+void Device::submit(const std::shared_ptr<Request>& request) {
+  request->state.store(Request::State::kPending, std::memory_order_relaxed);
+  if (closed()) {
+    fail(*request, Failure::kDevice, "the device is closed");
+    return;
+  }
+  if (turn_.try_lock()) {
+    const Turn turn(*this, std::adopt_lock);
+    start_submitted();  // first come, first served
+    start(request);
+    if (backend_) flush(now());
+    return;
+  }
+  request->self = request;
+  Request* raw = request.get();
+  raw->next = submitted_.load(std::memory_order_relaxed);
+  while (!submitted_.compare_exchange_weak(raw->next, raw, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Whoever has the turn looks at the stack after giving it back; if nobody has it any more, it is ours to do so.
+  if (turn_.try_lock()) {
+    const Turn turn(*this, std::adopt_lock);
+    start_submitted();
+    if (backend_) flush(now());
+  }
+}
+
+void Device::start_submitted() {
+  if (submitted_.load(std::memory_order_relaxed) == nullptr) return;
+  Request* newest = submitted_.exchange(nullptr, std::memory_order_acquire);
+  Request* oldest = nullptr;
+  while (newest != nullptr) {
+    Request* next = newest->next;
+    newest->next = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  while (oldest != nullptr) {
+    Request* next = oldest->next;
+    start(std::move(oldest->self));
+    oldest = next;
+  }
+}
+
+/// Runs `task` with the turn.
+void Device::execute(const std::function<void()>& task) {
+  if (inherited()) throw DeviceError("the device is the parent process's: a forked child opens its own");
+  const Turn turn(*this);
+  if (!backend_) throw DeviceError("the device is closed");
+  start_submitted();  // what a caller submitted before its task comes before it
+  task();
+}
+
+void Device::poll(Nanos t) {
+  if (inherited()) return;
+  polled_at_.store(t, std::memory_order_relaxed);
+  if (waiting_.load(std::memory_order_relaxed) > 0) {
+    std::this_thread::yield();
+    return;
+  }
+  if (!turn_.try_lock()) return;
+  const Turn turn(*this, std::adopt_lock);
+  if (backend_) step(t);
+}
+
+void Device::stop_polling() {
+  polled_at_.store(0, std::memory_order_seq_cst);
+  if (!standing_back_.load(std::memory_order_seq_cst)) return;
+  ++waking_;
+  if (!stop_) wake();
+  --waking_;
+}
+
+/// One round of everything. True when anything was done.
+bool Device::step(Nanos t) {
+  if (rounds_++ % kEventsEvery == 0) look();
+  start_submitted();
+  if (controller_ != nullptr && controller_->news()) follow_controller();
+  bool any = backend_->progress(t, completions_);
+  for (std::size_t i = 0; i < completions_.size(); ++i) on_completion(completions_[i]);
+  completions_.clear();
+  any = flush(t) || any;
+  if (t >= next_housekeeping_) housekeeping(t);
+  return any;
+}
+
+/// Sends what was kept back to go together with more.
+void Device::settle(Nanos t) {
+  while (!offering_.empty()) send_offers(*offering_.back());
+  backend_->flush(t);
+  backend_->settle(t);
+}
+
+/// Serves the channels that have news.
+void Device::look() {
+  std::array<epoll_event, 32> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
+  for (int i = 0; i < count; ++i) {
+    const int fd = events[static_cast<std::size_t>(i)].data.fd;
+    if (fd == wake_.get()) {
+      std::uint64_t ignored = 0;
+      [[maybe_unused]] const ssize_t got = ::read(fd, &ignored, sizeof ignored);
+    } else if (fd == listen_socket_.get()) {
+      on_listen_readable();
+    } else if (fd != backend_->event_fd()) {
+      on_channel_event(fd, events[static_cast<std::size_t>(i)].events);
+    }
+  }
+}
+
+Nanos Device::next_deadline(Nanos t) const {
+  if (!offering_.empty()) return t;
+  const Nanos restrained = controller_ != nullptr ? controller_->deadline() : kNever;
+  return std::min({backend_->deadline(t), next_housekeeping_, restrained});
+}
+
+// -- the progress thread -----------------------------------------------------------------------------------------
+
+namespace {
+
+/// Sleeps until `fd` is readable, but not past `until`.
+void sleep_on(int fd, Nanos until) {
+  const Nanos rest = std::clamp<Nanos>(until - now(), 0, kSecond);
+  const timespec timeout{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
+  pollfd waited{.fd = fd, .events = POLLIN, .revents = 0};
+  ::ppoll(&waited, 1, &timeout, nullptr);
+}
+
+}  // namespace
+
+/// Callers that poll do the work: two threads at it would only take each other's turns and caches.
+bool Device::callers_poll() const { return now() - polled_at_.load(std::memory_order_seq_cst) < kStandBack; }
+
+void Device::run() {
+  Nanos last_work = now();
+  bool slept = true;
+  Lingering lingering;
+  while (!stop_) {
+    standing_back_.store(true, std::memory_order_seq_cst);
+    if (callers_poll()) {
+      sleep_on(wake_.get(), now() + kStandBack);
+      std::uint64_t ignored = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &ignored, sizeof ignored);
+      continue;
+    }
+    standing_back_.store(false, std::memory_order_relaxed);
+    Nanos until = 0;
+    bool lingers = false;
+    {
+      const Turn turn(*this);
+      const Nanos t = now();
+      if (slept) rounds_ = 0;  // there may be news on the channels
+      if (step(t)) {
+        lingering.worked();
+        last_work = now();
+      } else if (t - last_work >= options_.busy_poll) {
+        lingers = lingering.goes_on(t - last_work - options_.busy_poll);
+        if (!lingers) {
+          settle(t);
+          until = next_deadline(t);
+        }
+      }
+      sleeping_until_ = until;
+    }
+    slept = until > 0;
+    if (slept) {
+      sleep_on(epoll_.get(), until);
+    } else if (lingers || waiting_.load(std::memory_order_relaxed) > 0) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void Device::housekeeping(Nanos t) {
+  bool busy = false;
+  for (std::size_t p = 0; p < peers_.size(); ++p) {  // one that fails may bring another
+    Peer* const peer = peers_[p].get();
+    if (peer->dead) continue;
+    bool any_silent = false;
+    bool working = false;
+    for (unsigned i = 0; i < peer->lanes.size(); ++i) {
+      Lane& lane = peer->lanes[i];
+      if (lane.renewal) advance_renewal(*peer, i);
+      if (peer->dead) break;
+      if (lane.unfinished == 0) continue;
+      busy = working = true;
+      any_silent = any_silent || silent(lane);
+      // A lane that hears nothing finishes nothing, neither flowlets nor offers, so the policy would never be asked.
+      if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
+      if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
+    }
+    if (any_silent) repeat_offers(*peer);
+    // What is under way finds out by itself whether the peer is there.
+    if (std::exchange(peer->heard, false) || working) {
+      peer->quiet_since = t;
+    } else if (t - peer->quiet_since >= options_.retry_time / kQuietShare) {
+      peer->quiet_since = t;
+      if (peer->ready && awaits(*peer)) ping(*peer);
+    }
+  }
+  if (std::exchange(listening_paused_, false) && listen_socket_.valid()) watch(listen_socket_.get(), false);
+  std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
+  if (controller_ != nullptr) tell_controller(t);
+  reap_peers(t);
+  if (live_counters_.due(t)) live_counters_.publish(t, collect());
+  if (!busy && t >= next_release_) {
+    release_spare();
+    next_release_ = t + kReleaseSpare;
+  }
+  busy = busy || (controller_ != nullptr && controller_->busy());
+  next_housekeeping_ = t + (busy ? kHousekeeping : 20 * kHousekeeping);
+}
+
+/// Whether anybody here waits for the peer to do something.
+bool Device::awaits(const Peer& peer) const {
+  return std::ranges::any_of(connections_, [&peer](const auto& entry) {
+    const Connection& connection = *entry.second;
+    if (connection.peer != &peer) return false;
+    return connection.state != Connection::State::kOpen || !connection.sends.empty() || !connection.in_flight.empty() ||
+           !connection.receives.empty();
+  });
+}
+
+/// Of many peers few are busy at a time: the others keep no memory for their next messages. As the back end does with
+/// its QPs.
+void Device::release_spare() {
+  for (const auto& peer : peers_) peer->sending.release();
+  for (const auto& [id, connection] : connections_) connection->offers.release();
+}
+
+// -- calls from any thread ---------------------------------------------------------------------------------------
+
+std::uint32_t Device::register_memory(std::byte* base, std::uint64_t length) {
+  std::uint32_t rkey = 0;
+  execute([&] { rkey = backend_->register_memory(base, length); });
+  return rkey;
+}
+
+std::uint32_t Device::register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) {
+  std::uint32_t rkey = 0;
+  execute([&] { rkey = backend_->register_device_memory(base, length, dmabuf); });
+  return rkey;
+}
+
+void Device::deregister_memory(std::uint32_t rkey) {
+  if (closed()) return;
+  execute([&] {
+    if (awaited(rkey)) {
+      retire(rkey);
+    } else {
+      backend_->deregister_memory(rkey);
+    }
+  });
+}
+
+bool Device::set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t port) {
+  bool found = false;
+  execute([&] {
+    for (const auto& peer : peers_) {
+      if (peer->dead || peer->address != peer_address || lane >= peer->lanes.size()) continue;
+      found = true;
+      peer->lanes[lane].moving_to = port;
+      if (may_move(peer->lanes[lane])) move_lane(*peer, lane);
+    }
+  });
+  return found;
+}
+
+DeviceCounters Device::counters() {
+  DeviceCounters out;
+  if (!closed()) execute([&] { out = collect(); });
+  return out;
+}
+
+DeviceCounters Device::collect() const {
+  DeviceCounters out;
+  for (const auto& peer : peers_) {
+    if (peer->dead) continue;
+    for (unsigned i = 0; i < peer->lanes.size(); ++i) {
+      const Lane& lane = peer->lanes[i];
+      QpStatistics qp = backend_->statistics(lane.qp.qpn);
+      if (lane.former) qp.counters += *lane.former;
+      if (lane.renewal) qp.counters += backend_->statistics(lane.renewal->qp.qpn).counters;
+      out.lanes.push_back({.peer = peer->address,
+                           .lane = i,
+                           .qpn = lane.qp.qpn,
+                           .method = backend_->port_method(),
+                           .flowlets = lane.flowlets,
+                           .moves = lane.moves,
+                           .qp = qp});
+    }
+  }
+  out.messages = messages_;
+  out.messages.failed = failed_.load(std::memory_order_relaxed);
+  out.discards = backend_->discards();
+  out.connections = connections_.size();
+  out.peers = peers_.size();
+  if (controller_ != nullptr) out.controller = controller_->counters();
+  return out;
+}
+
+}  // namespace paralet

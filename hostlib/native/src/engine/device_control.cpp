@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers and connections: who may connect, how QPs are exchanged, how both sides let go. docs/protocol.md tells the same
+// as a protocol.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <stdexcept>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/random.hpp"
+#include "base/signal.hpp"
+#include "engine/device.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr std::size_t kMaxIncoming = 256;  // TCP connections that have not said who they are
+constexpr Nanos kHelloTime = 5 * kSecond;  // they have this long
+constexpr int kPortAttempts = 64;
+
+template <typename... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <typename... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+}  // namespace
+
+// -- sockets -----------------------------------------------------------------------------------------------------
+
+void Device::watch(int fd, bool write) {
+  epoll_event event{};
+  event.events = write ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+bool Device::ignore(int fd) {
+  epoll_event event{};
+  event.data.fd = fd;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0;
+}
+
+void Device::send_frame(Peer& peer, const handshake::Frame& frame) {
+  peer.channel->send(frame);
+  watch(peer.channel->fd(), peer.channel->wants_write());
+}
+
+void Device::on_listen_readable() {
+  for (;;) {
+    sockaddr_in from{};
+    socklen_t length = sizeof from;
+    FileDescriptor fd(
+        ::accept4(listen_socket_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid()) {
+      // Nobody leaves the queue, so the socket stays readable and would keep the thread awake: housekeeping looks
+      // again.
+      if (errno == EMFILE || errno == ENFILE) listening_paused_ = ignore(listen_socket_.get());
+      return;
+    }
+    // The oldest has had the most time to say who it is: strangers that stay silent keep nobody out.
+    if (incoming_.size() >= kMaxIncoming) incoming_.erase(incoming_.begin());
+    auto channel = std::make_unique<Channel>(std::move(fd), options_.retry_time);
+    watch(channel->fd(), false);
+    incoming_.push_back({std::move(channel), ntohl(from.sin_addr.s_addr), now() + kHelloTime});
+  }
+}
+
+void Device::on_channel_event(int fd, std::uint32_t events) {
+  const auto serve = [&](Channel& channel) {
+    if ((events & EPOLLOUT) != 0) channel.on_writable();
+    auto frames = channel.on_readable();
+    if (!channel.closed()) watch(fd, channel.wants_write());
+    return frames;
+  };
+  for (std::size_t i = 0; i < incoming_.size(); ++i) {
+    if (incoming_[i].channel->fd() != fd) continue;
+    const auto frames = serve(*incoming_[i].channel);
+    if (frames.empty() && !incoming_[i].channel->closed()) return;
+    Incoming incoming = std::move(incoming_[i]);
+    incoming_.erase(incoming_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (incoming.channel->closed()) return;
+    const auto* hello = std::get_if<handshake::Hello>(&frames.front());
+    if (hello == nullptr) return;
+    Peer* peer = welcome(incoming, *hello);
+    for (std::size_t f = 1; peer != nullptr && f < frames.size() && !peer->dead; ++f) on_frame(*peer, frames[f]);
+    return;
+  }
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = *peers_[i];
+    if (peer.dead || peer.channel->fd() != fd) continue;
+    const auto frames = serve(*peer.channel);
+    if (!frames.empty() || peer.channel->closed()) {
+      // A NIC acknowledges by itself: what the peer knows to have arrived may still wait in a completion queue.
+      std::vector<Completion> arrived;
+      backend_->progress(now(), arrived);
+      for (const Completion& completion : arrived) on_completion(completion);
+    }
+    for (const auto& frame : frames) {
+      peer.heard = true;
+      if (!peer.dead) on_frame(peer, frame);
+    }
+    if (!peer.dead && peer.channel->closed()) {
+      const std::string& reason = peer.channel->reason();
+      fail_peer(peer, peer.ready ? Failure::kClosed : Failure::kTransport,
+                peer.ready ? format_ipv4(peer.address) + " went away: " + reason
+                           : "cannot connect to " + format_ipv4(peer.address) + ": " + reason);
+    }
+    return;
+  }
+}
+
+// -- listeners ---------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Listener> Device::listen() {
+  auto listener = std::make_shared<Listener>();
+  execute([&] {
+    if (!listen_socket_.valid()) {
+      listen_socket_ = listen_tcp(options_.address, listen_port_);
+      watch(listen_socket_.get(), false);
+    }
+    handshake::Token token{};
+    random_bytes(token);
+    listener->id = next_id_++;
+    listener->handle = handshake::encode(handshake::Handle{.address = options_.address,
+                                                           .tcp_port = listen_port_,
+                                                           .device = guid_,
+                                                           .listener = listener->id,
+                                                           .token = token});
+    listeners_.emplace(listener->id, std::pair(listener, token));
+  });
+  return listener;
+}
+
+void Device::stop_listening(const std::shared_ptr<Listener>& listener) {
+  if (closed()) return;
+  execute([&] {
+    listeners_.erase(listener->id);
+    std::deque<std::shared_ptr<Connection>> unwanted;  // nobody will accept these any more
+    {
+      const std::lock_guard lock(listener->mutex);
+      unwanted.swap(listener->arrived);
+    }
+    for (const auto& connection : unwanted) begin_close(connection);
+    if (listeners_.empty()) listen_socket_.reset();  // nothing listens that need not
+  });
+}
+
+bool Device::token_matches(std::uint32_t listener, const handshake::Token& token) const {
+  const auto found = listeners_.find(listener);
+  if (found == listeners_.end()) return false;
+  std::byte difference{0};  // in constant time: how long it takes must not tell how much is right
+  for (std::size_t i = 0; i < token.size(); ++i) difference |= token[i] ^ found->second.second[i];
+  return difference == std::byte{0};
+}
+
+// -- peers -------------------------------------------------------------------------------------------------------
+
+Peer& Device::add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes) {
+  peers_.push_back(std::make_unique<Peer>());
+  Peer& peer = *peers_.back();
+  peer.address = address;
+  peer.device = device;
+  peer.lanes.resize(lanes);
+  try {
+    for (unsigned i = 0; i < lanes; ++i) {
+      peer.lanes[i].qp = backend_->create_qp();
+      qp_owners_.emplace(peer.lanes[i].qp.qpn, QpOwner{&peer, i});
+    }
+  } catch (const DeviceError&) {  // a NIC has only so many
+    drop_qps(peer);
+    peers_.pop_back();
+    throw;
+  }
+  return peer;
+}
+
+handshake::Endpoint Device::endpoint(const Peer& peer) const {
+  handshake::Endpoint out{.device = guid_,
+                          .address = options_.address,
+                          .udp_port = udp_port_,
+                          .path_mtu = path_mtu_,
+                          .qps = {},
+                          .max_ip_id = backend_->max_ip_id(),
+                          .ece = backend_->ece(peer.lanes.front().qp.qpn)};
+  for (const Lane& lane : peer.lanes) out.qps.push_back(lane.qp);
+  return out;
+}
+
+/// Connects the peer's QPs lane by lane. Throws DeviceError when a lane's source port cannot be had.
+void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
+  peer.path_mtu = std::min(path_mtu_, remote.path_mtu);
+  peer.udp_port = remote.udp_port;
+  peer.max_ip_id = remote.max_ip_id;
+  for (unsigned i = 0; i < peer.lanes.size(); ++i) {
+    Lane& lane = peer.lanes[i];
+    // The connecting side's m sets the number of lanes; a side with fewer uses its own in turn.
+    const unsigned own = i % options_.policy.lanes;
+    const RemoteQp qp{.address = remote.address,
+                      .udp_port = remote.udp_port,
+                      .qpn = remote.qps[i].qpn,
+                      .first_psn = remote.qps[i].first_psn,
+                      .path_mtu = peer.path_mtu,
+                      .max_ip_id = remote.max_ip_id,
+                      .ece = remote.ece};
+    lane.port = policy_->port(peer.name(), own);
+    for (int attempt = 0; !backend_->connect_qp(lane.qp.qpn, qp, lane.port); ++attempt) {
+      const auto other = attempt < kPortAttempts ? policy_->alternative(peer.name(), own) : std::nullopt;
+      if (!other) {
+        throw DeviceError("UDP source port " + std::to_string(lane.port) + " of " + format_ipv4(options_.address) +
+                          " is taken by another program");
+      }
+      lane.port = *other;
+    }
+  }
+  peer.ready = true;
+  peer.idle_since = now();
+}
+
+/// The peer behind a handle, new or known.
+Peer& Device::open_peer(const handshake::Handle& target) {
+  for (const auto& peer : peers_) {
+    // The address too: a peer says itself what its GUID is.
+    if (peer->dead || peer->device != target.device || peer->address != target.address) continue;
+    // A peer that the other side opened serves as well, unless it has fewer lanes than we want, or is our own
+    // accepting half (a device may connect to itself).
+    const bool serves = peer->lanes.size() >= options_.policy.lanes && target.device != guid_;
+    if (peer->initiator || serves) return *peer;
+  }
+  auto channel = std::make_unique<Channel>(options_.address, target.address, target.tcp_port, options_.retry_time);
+  Peer& peer = add_peer(target.address, target.device, options_.policy.lanes);
+  peer.initiator = true;
+  peer.channel = std::move(channel);
+  send_frame(peer, handshake::Hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(peer)});
+  return peer;
+}
+
+/// Takes a stranger in if it knows a listener's token. nullptr when it is refused.
+Peer* Device::welcome(Incoming& incoming, const handshake::Hello& hello) {
+  if (!token_matches(hello.listener, hello.token)) {
+    incoming.channel->send(handshake::Refuse{"nobody listens there any more, or the handle is wrong"});
+    return nullptr;
+  }
+  if (hello.endpoint.address != incoming.address) {
+    incoming.channel->send(handshake::Refuse{"the address in the hello is not the one it comes from"});
+    return nullptr;
+  }
+  Peer* peer = nullptr;
+  try {
+    peer = &add_peer(incoming.address, hello.endpoint.device, hello.endpoint.qps.size());
+    connect_lanes(*peer, hello.endpoint);
+  } catch (const DeviceError& error) {
+    incoming.channel->send(handshake::Refuse{error.what()});
+    if (peer != nullptr) fail_peer(*peer, Failure::kDevice, error.what());
+    return nullptr;
+  }
+  peer->channel = std::move(incoming.channel);
+  send_frame(*peer, handshake::Welcome{endpoint(*peer)});
+  return peer;
+}
+
+void Device::drop_qp(std::uint32_t qpn) {
+  qp_owners_.erase(qpn);
+  backend_->destroy_qp(qpn);
+}
+
+void Device::drop_qps(const Peer& peer) {
+  for (const Lane& lane : peer.lanes) {
+    if (lane.qp.qpn != 0) drop_qp(lane.qp.qpn);
+    if (lane.renewal) drop_qp(lane.renewal->qp.qpn);
+  }
+}
+
+void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
+  if (peer.dead) return;
+  peer.dead = true;
+  // So that its requests need not find out by themselves. If it cannot be told, they will.
+  if (peer.channel && failure != Failure::kClosed) peer.channel->send(handshake::Refuse{error});
+  peer.channel.reset();
+  peer.sending.clear();
+  std::erase(offering_, &peer);
+  // First the QPs, so that nothing moves any more, then the requests, whose memory is the caller's again.
+  drop_qps(peer);
+  for (const auto& batch : peer.batches) {
+    if (batch->memory != 0) backend_->deregister_memory(batch->memory);
+  }
+  std::vector<std::shared_ptr<Connection>> again;
+  for (const auto& [id, connection] : std::map(connections_.begin(), connections_.end())) {
+    if (connection->peer != &peer) continue;
+    const bool connecting = connection->state == Connection::State::kConnecting;
+    if (connecting && peer.ready && !connection->retried) {
+      // The peer dropped its idle QPs just as we asked: ask afresh, once.
+      connection->retried = true;
+      connection->peer = nullptr;
+      again.push_back(connection);
+      continue;
+    }
+    abandon(*connection, failure, error);
+  }
+  next_housekeeping_ = 0;
+  for (const auto& connection : again) start_connect(connection);
+}
+
+void Device::reap_peers(Nanos t) {
+  for (const auto& peer : peers_) {
+    if (!peer->dead && peer->connections == 0 && t - peer->idle_since > options_.idle_peer) {
+      fail_peer(*peer, Failure::kClosed, "idle");
+    }
+  }
+  std::erase_if(peers_, [](const auto& peer) { return peer->dead; });
+}
+
+// -- connections -------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle) {
+  const auto target = handshake::decode_handle(handle);
+  if (!target) throw std::invalid_argument("this is no paralet handle: pass the listener's 128 bytes unchanged");
+  auto connection = std::make_shared<Connection>();
+  connection->target = std::make_unique<handshake::Handle>(*target);
+  connection->peer_address = target->address;
+  execute([&] {
+    connection->id = next_id_++;
+    connections_.emplace(connection->id, connection);
+    start_connect(connection);
+  });
+  return connection;
+}
+
+void Device::start_connect(const std::shared_ptr<Connection>& connection) {
+  try {
+    Peer& peer = open_peer(*connection->target);
+    connection->peer = &peer;
+    ++peer.connections;
+    if (peer.ready) {
+      send_connect(peer, *connection);
+    } else {
+      peer.waiting.push_back(connection);
+    }
+  } catch (const TransportError& error) {
+    abandon(*connection, Failure::kTransport, error.what());
+  }
+}
+
+void Device::send_connect(Peer& peer, const Connection& connection) {
+  send_frame(peer, handshake::Connect{.connection = connection.id,
+                                      .listener = connection.target->listener,
+                                      .token = connection.target->token});
+}
+
+void Device::on_connect(Peer& peer, const handshake::Connect& frame) {
+  if (!token_matches(frame.listener, frame.token)) {
+    send_frame(peer, handshake::Reject{.connection = frame.connection, .reason = "nobody listens there any more"});
+    return;
+  }
+  auto connection = std::make_shared<Connection>();
+  connection->id = next_id_++;
+  connection->remote_id = frame.connection;
+  connection->peer = &peer;
+  connection->peer_address = peer.address;
+  connection->state = Connection::State::kOpen;
+  ++peer.connections;
+  connections_.emplace(connection->id, connection);
+  send_frame(peer, handshake::Accept{.connection = frame.connection, .peer_connection = connection->id});
+  Listener& listener = *listeners_.at(frame.listener).first;
+  {
+    const std::lock_guard lock(listener.mutex);
+    listener.arrived.push_back(connection);
+  }
+  completion_signal().notify();
+}
+
+void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
+  const auto find = [&](std::uint32_t id) -> std::shared_ptr<Connection> {
+    const auto found = connections_.find(id);
+    // Close and Closed may cross: a name that is no longer known is no error.
+    return found != connections_.end() && found->second->peer == &peer ? found->second : nullptr;
+  };
+  std::visit(Overloaded{
+                 [&](const handshake::Hello&) { fail_peer(peer, Failure::kTransport, "the peer said hello twice"); },
+                 [&](const handshake::Welcome& f) {
+                   if (!peer.initiator || peer.ready || f.endpoint.qps.size() != peer.lanes.size() ||
+                       f.endpoint.device != peer.device) {
+                     fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
+                     return;
+                   }
+                   try {
+                     handshake::Endpoint remote = f.endpoint;
+                     remote.address = peer.address;  // where the handle said, not where the answer says
+                     connect_lanes(peer, remote);
+                   } catch (const DeviceError& error) {
+                     fail_peer(peer, Failure::kDevice, error.what());
+                     return;
+                   }
+                   for (const auto& connection : peer.waiting) {
+                     if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
+                   }
+                   peer.waiting = std::vector<std::shared_ptr<Connection>>();  // clear() would keep the memory
+                 },
+                 [&](const handshake::Refuse& f) {
+                   peer.channel.reset();  // nobody listens there
+                   fail_peer(peer, peer.ready ? Failure::kClosed : Failure::kTransport,
+                             format_ipv4(peer.address) + (peer.ready ? " gave up: " : " refused: ") + f.reason);
+                 },
+                 [&](const handshake::Connect& f) {
+                   if (peer.ready) on_connect(peer, f);
+                 },
+                 [&](const handshake::Accept& f) {
+                   const auto connection = find(f.connection);
+                   if (!connection) {  // closed before the answer came: the peer's half must not live on alone
+                     send_frame(peer, handshake::Close{f.peer_connection});
+                     return;
+                   }
+                   if (connection->state != Connection::State::kConnecting) return;
+                   connection->remote_id = f.peer_connection;
+                   connection->state = Connection::State::kOpen;
+                   connection->target.reset();
+                   completion_signal().notify();
+                 },
+                 [&](const handshake::Reject& f) {
+                   const auto connection = find(f.connection);
+                   if (connection && connection->state == Connection::State::kConnecting) {
+                     abandon(*connection, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
+                   }
+                 },
+                 [&](const handshake::Close& f) {
+                   if (const auto connection = find(f.connection)) on_close(*connection);
+                 },
+                 [&](const handshake::Closed& f) {
+                   if (const auto connection = find(f.connection)) {
+                     connection->peer_quiet = true;
+                     advance_close(*connection);
+                   }
+                 },
+                 [&](const handshake::Overrun& f) {
+                   const auto connection = find(f.connection);
+                   Request* request = f.slot < peer.slots.size() ? peer.slots[f.slot] : nullptr;
+                   if (!connection || request == nullptr || request->connection != connection) return;
+                   const auto keep = connection->receives.remove(*request);
+                   release_receive(*request);
+                   fail(*request, Failure::kTransport,
+                        "a message of " + std::to_string(f.message_bytes) + " bytes met a receive of " +
+                            std::to_string(request->length) + ": receive at least as much as is sent");
+                 },
+                 [&](const handshake::NewQp& f) { on_new_qp(peer, f); },
+                 [&](const handshake::QpReady& f) { on_qp_ready(peer, f); },
+                 [&](const handshake::QpDrained& f) { on_qp_drained(peer, f); },
+             },
+             frame);
+}
+
+// -- closing -----------------------------------------------------------------------------------------------------
+//
+// A side that closes starts no more flowlets, waits for those it has posted, and says Close: from then on it is quiet.
+// The other side does the same and answers Closed. Only when the peer is quiet are receives taken back, so no flowlet
+// ever meets memory that is no longer registered.
+
+void Device::close_connection(const std::shared_ptr<Connection>& connection) {
+  if (closed()) return;
+  execute([&] {
+    settle(now());
+    begin_close(connection);
+  });
+}
+
+void Device::give_up(const std::shared_ptr<Connection>& connection) {
+  if (closed()) return;
+  execute([&] {
+    if (connection->peer == nullptr) return;
+    const std::string error = format_ipv4(connection->peer_address) + " does not answer";
+    stop_sending(*connection, error);
+    bool posted = false;
+    for (Request* send = connection->in_flight.front(); send != nullptr; send = send->next) {
+      posted = posted || send->posted > 0;
+    }
+    if (posted) {
+      fail_peer(*connection->peer, Failure::kTransport, error);
+      return;
+    }
+    for (Request* receive = connection->receives.front(); receive != nullptr; receive = receive->next) {
+      retire(receive->registration());
+    }
+  });
+}
+
+void Device::stop_sending(Connection& connection, const std::string& why) {
+  while (Request* send = connection.sends.front()) fail(*connection.sends.remove(*send), Failure::kClosed, why);
+  auto& sending = connection.peer->sending;
+  for (std::size_t i = sending.size(); i-- > 0;) {
+    if (sending[i]->connection.get() == &connection) sending.erase(i);
+  }
+}
+
+void Device::begin_close(const std::shared_ptr<Connection>& connection) {
+  if (connection->state == Connection::State::kConnecting) {
+    abandon(*connection, Failure::kClosed, "the connection was closed");
+  } else if (connection->state == Connection::State::kOpen) {
+    connection->state = Connection::State::kClosing;
+    stop_sending(*connection, "the connection was closed");
+    advance_close(*connection);
+  }
+}
+
+void Device::on_close(Connection& connection) {
+  connection.peer_quiet = true;
+  connection.reply_closed = true;
+  if (connection.failure == Failure::kNone) {
+    connection.error = format_ipv4(connection.peer_address) + " closed the connection";
+    connection.failure = Failure::kClosed;
+  }
+  stop_sending(connection, connection.error);
+  fail_receives(connection, connection.error);
+  advance_close(connection);
+}
+
+void Device::fail_receives(Connection& connection, const std::string& error) {
+  while (Request* receive = connection.receives.front()) {
+    release_receive(*receive);
+    fail(*connection.receives.remove(*receive), Failure::kClosed, error);
+  }
+}
+
+void Device::advance_close(Connection& connection) {
+  Request* next = nullptr;
+  for (Request* send = connection.in_flight.front(); send != nullptr; send = next) {
+    next = send->next;
+    if (send->posted > 0) return;  // still moving
+    fail(*connection.in_flight.remove(*send), Failure::kClosed,
+         "the connection was closed before the message was sent");
+  }
+  if (connection.reply_closed) {
+    connection.reply_closed = false;
+    send_frame(*connection.peer, handshake::Closed{connection.remote_id});
+  }
+  if (connection.state != Connection::State::kClosing) return;
+  if (connection.peer_quiet) {
+    finalize(connection);
+  } else if (!connection.close_sent) {
+    connection.close_sent = true;
+    send_frame(*connection.peer, handshake::Close{connection.remote_id});
+  }
+}
+
+/// Takes a connection out of all books; the peer moves nothing for it any more.
+void Device::finalize(Connection& connection) {
+  const auto keep = connections_.extract(connection.id);
+  fail_receives(connection, "the connection was closed");
+  if (connection.peer != nullptr && --connection.peer->connections == 0) connection.peer->idle_since = now();
+  connection.peer = nullptr;
+  connection.state = Connection::State::kClosed;
+  completion_signal().notify();
+}
+
+/// The connection is over without the peer's consent: its QPs are gone, or it never came to be.
+void Device::abandon(Connection& connection, Failure failure, const std::string& error) {
+  if (connection.failure == Failure::kNone) {
+    connection.error = error;
+    connection.failure = failure;
+  }
+  if (connection.peer != nullptr) stop_sending(connection, error);
+  while (Request* send = connection.in_flight.front()) fail(*connection.in_flight.remove(*send), failure, error);
+  while (Request* receive = connection.receives.front()) {
+    release_receive(*receive);
+    fail(*connection.receives.remove(*receive), failure, error);
+  }
+  finalize(connection);
+}
+
+}  // namespace paralet

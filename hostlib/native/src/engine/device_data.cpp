@@ -1,0 +1,674 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages: matching sends with receives, cutting them into flowlets, spreading those over lanes, counting them in.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/signal.hpp"
+#include "engine/device.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr std::size_t kMaxSlots = 65536;
+constexpr std::size_t kMaxOffers = 65536;  // that a peer may have open on one connection
+constexpr std::size_t kWellOffered = 4;    // receives that a sender has in hand: more need not hurry
+constexpr Nanos kOfferDelay = 100 * kMicrosecond;
+constexpr std::uint64_t kUnpacedFlowlet = 2 * 1024 * 1024;
+constexpr Nanos kAssumedRtt = 1 * kMillisecond;
+constexpr Nanos kLeastSilence = 5 * kMillisecond;  // less may be the scheduler's
+
+// Cookies of posted work are pointers to requests, or, with kOffers, to batches of offers. 0: nothing follows from it.
+constexpr std::uint64_t kOffers = 1;
+constexpr std::uint64_t kEnd = 2;      // the SEND that ends a flowlet
+constexpr std::uint64_t kLastEnd = 4;  // the same of the message's last flowlet
+constexpr std::uint64_t kMarks = kOffers | kEnd | kLastEnd;
+static_assert(alignof(Request) > kMarks && alignof(OfferBatch) > kMarks);
+// NOLINTBEGIN(performance-no-int-to-ptr): our own pointers come back
+Request* request_of(std::uint64_t cookie) { return reinterpret_cast<Request*>(cookie & ~kMarks); }
+std::uint64_t cookie_of(const OfferBatch* batch) { return reinterpret_cast<std::uint64_t>(batch) | kOffers; }
+OfferBatch* offers_of(std::uint64_t cookie) {
+  return (cookie & kOffers) != 0 ? reinterpret_cast<OfferBatch*>(cookie & ~kMarks) : nullptr;
+}
+// NOLINTEND(performance-no-int-to-ptr)
+
+}  // namespace
+
+void Device::post_receive_buffer(std::uint64_t index) {
+  constexpr std::size_t kBytes = sizeof(OfferBatch::bytes);
+  backend_->post_receive({.data = receive_buffers_.data() + index * kBytes,
+                          .length = static_cast<std::uint32_t>(kBytes),
+                          .cookie = index});
+}
+
+// -- results -----------------------------------------------------------------------------------------------------
+
+/// For this request alone. False when it cannot be had: the request has failed.
+bool Device::register_temporarily(Request& request) {
+  try {
+    request.temporary_rkey = request.kind == Request::Kind::kReceive
+                                 ? backend_->register_memory(request.data, request.length)
+                                 : backend_->register_source(request.data, request.length);
+    return true;
+  } catch (const DeviceError& error) {
+    fail(request, Failure::kDevice, error.what());
+    return false;
+  }
+}
+
+/// Of a send: no QP reads its memory any more.
+void Device::release_memory(Request& request) {
+  if (request.kind != Request::Kind::kSend || request.temporary_rkey == 0) return;
+  backend_->deregister_memory(std::exchange(request.temporary_rkey, 0));
+}
+
+void Device::finish(Request& request) {
+  release_memory(request);
+  finished_ = true;
+  if (request.kind == Request::Kind::kFence) {
+    request.state.store(Request::State::kDone, std::memory_order_release);
+    return;
+  }
+  const bool send = request.kind == Request::Kind::kSend;
+  ++(send ? messages_.sends : messages_.receives);
+  (send ? messages_.send_bytes : messages_.receive_bytes) += request.bytes;
+  request.state.store(Request::State::kDone, std::memory_order_release);
+}
+
+void Device::fail(Request& request, Failure failure, const std::string& error) {
+  release_memory(request);
+  failed_.fetch_add(1, std::memory_order_relaxed);
+  request.failure = failure;
+  request.error = error;
+  request.state.store(Request::State::kFailed, std::memory_order_release);
+  completion_signal().notify();
+}
+
+// -- starting ----------------------------------------------------------------------------------------------------
+
+void Device::start(std::shared_ptr<Request> request) {
+  if (request->kind == Request::Kind::kFence) {
+    start_fence(std::move(request));
+    return;
+  }
+  Connection& connection = *request->connection;
+  request->failure = Failure::kNone;
+  if (connection.state != Connection::State::kOpen || connection.peer == nullptr || connection.peer_quiet) {
+    if (connection.failure != Failure::kNone) {
+      fail(*request, connection.failure, connection.error);
+    } else {
+      fail(*request, Failure::kClosed, "the connection is not open");
+    }
+    return;
+  }
+  if (request->kind == Request::Kind::kReceive) {
+    start_receive(request);
+  } else {
+    connection.sends.push_back(std::move(request));
+    if (!connection.offers.empty()) match(connection);
+  }
+}
+
+void Device::start_fence(std::shared_ptr<Request> request) {
+  Request& fence = *request;
+  fence.failure = Failure::kNone;
+  if (!backend_) {
+    fail(fence, Failure::kClosed, "the device was closed");
+    return;
+  }
+  try {
+    backend_->post_fence(fence.rkey, fence.region_offset, reinterpret_cast<std::uint64_t>(&fence));
+    fences_.push_back(std::move(request));
+  } catch (const DeviceError& error) {
+    fail(fence, Failure::kDevice, error.what());
+  }
+}
+
+void Device::on_fenced(const Completion& completion) {
+  Request& fence = *request_of(completion.cookie);
+  const auto keep = fences_.remove(fence);
+  if (completion.status == Status::kSuccess) {
+    finish(fence);
+  } else {
+    fail(fence, Failure::kDevice,
+         std::string("what was received cannot be waited for: ") + to_string(completion.status));
+  }
+}
+
+void Device::start_receive(const std::shared_ptr<Request>& request) {
+  Connection& connection = *request->connection;
+  Peer& peer = *connection.peer;
+  if (peer.free_slots.empty()) {
+    if (peer.slots.size() == kMaxSlots) {
+      fail(*request, Failure::kDevice, "more than 65536 receives are open towards one peer");
+      return;
+    }
+    peer.free_slots.push_back(static_cast<std::uint16_t>(peer.slots.size()));
+    peer.slots.push_back(nullptr);
+  }
+  if (request->rkey == 0 && !register_temporarily(*request)) return;
+  request->slot = peer.free_slots.back();
+  peer.free_slots.pop_back();
+  peer.slots[request->slot] = request.get();
+  request->arrived = 0;
+  request->arrived_bytes = 0;
+
+  if (peer.gathering == nullptr) {
+    peer.gathering = &spare_batch(peer);
+    peer.gathering->count = 0;
+    peer.offers_urgent = false;
+    peer.offers_since = now();
+    offering_.push_back(&peer);
+  }
+  const auto offer = handshake::encode(handshake::Offer{
+      .connection = connection.remote_id,
+      .sequence = connection.next_sequence++,
+      .tag = request->tag,
+      .slot = request->slot,
+      .rkey = request->registration(),
+      .address = backend_->remote_address(request->registration()) + (request->rkey != 0 ? request->region_offset : 0),
+      .length = request->length});
+  std::memcpy(peer.gathering->bytes.data() + peer.gathering->count * offer.size(), offer.data(), offer.size());
+  ++peer.gathering->count;
+  connection.receives.push_back(request);
+  peer.offers_urgent = peer.offers_urgent || connection.receives.size() <= kWellOffered;
+  if (peer.gathering->count == OfferBatch::kMaxOffers) send_offers(peer);
+}
+
+/// Sends the offers that have gathered, in one message.
+void Device::send_offers(Peer& peer) {
+  std::erase(offering_, &peer);
+  OfferBatch* batch = std::exchange(peer.gathering, nullptr);  // comes back with the completion
+  post_offers(lane_for_small(peer), *batch);
+}
+
+void Device::post_offers(Lane& lane, OfferBatch& batch) {
+  batch.lane = &lane;
+  batch.repeated = false;
+  post(lane, {.kind = WorkKind::kSend,
+              .cookie = cookie_of(&batch),
+              .data = batch.bytes.data(),
+              .length = static_cast<std::uint32_t>(batch.count * handshake::kOfferBytes),
+              .memory = batch.memory});
+}
+
+/// Sends the offers on silent lanes again on lanes that are not: all later ones wait for them. The peer takes what
+/// comes first.
+void Device::repeat_offers(Peer& peer) {
+  for (std::size_t i = 0; i < peer.batches.size(); ++i) {
+    OfferBatch& batch = *peer.batches[i];
+    if (batch.lane == nullptr || batch.repeated || !silent(*batch.lane)) continue;
+    Lane& other = *pick_lane(peer, true);
+    if (silent(other)) return;
+    OfferBatch& copy = spare_batch(peer);
+    copy.bytes = batch.bytes;
+    copy.count = batch.count;
+    batch.repeated = true;
+    post_offers(other, copy);
+  }
+}
+
+/// Asks a peer from which nothing came for a while whether it is there: a WRITE of nothing needs no receive, its
+/// process has to acknowledge it all the same, and who does not is given up like one that leaves data unacknowledged.
+void Device::ping(Peer& peer) { post(*pick_lane(peer, true), {.kind = WorkKind::kWrite}); }
+
+OfferBatch& Device::spare_batch(Peer& peer) {
+  if (peer.spare_batches.empty()) {
+    OfferBatch& fresh = *peer.batches.emplace_back(std::make_unique<OfferBatch>());
+    try {
+      fresh.memory = backend_->register_source(fresh.bytes.data(), fresh.bytes.size());
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): each SEND tries again, and fails by itself
+    }
+    return fresh;
+  }
+  OfferBatch& batch = *peer.spare_batches.back();
+  peer.spare_batches.pop_back();
+  return batch;
+}
+
+/// Lets leave what may leave now. True when anything did.
+bool Device::flush(Nanos t) {
+  const bool pumped = pump(t);
+  for (std::size_t i = 0; i < offering_.size();) {
+    Peer& peer = *offering_[i];
+    if (peer.offers_urgent || t - peer.offers_since >= kOfferDelay) {
+      send_offers(peer);
+    } else {
+      ++i;
+    }
+  }
+  return backend_->flush(t) || pumped;
+}
+
+void Device::release_receive(Request& request) {
+  Peer& peer = *request.connection->peer;
+  peer.slots[request.slot] = nullptr;
+  peer.free_slots.push_back(request.slot);
+  const std::uint32_t rkey = request.registration();
+  const bool over = retired(rkey) && !awaited(rkey);
+  if (over) std::erase(retired_, rkey);
+  if (over || request.temporary_rkey != 0) backend_->deregister_memory(rkey);
+  request.temporary_rkey = 0;
+}
+
+/// Whether messages may still come for a region.
+bool Device::awaited(std::uint32_t rkey) const {
+  return std::ranges::any_of(peers_, [rkey](const auto& peer) {
+    return !peer->dead && std::ranges::any_of(peer->slots, [rkey](const Request* request) {
+      return request != nullptr && request->registration() == rkey;
+    });
+  });
+}
+
+/// Gives memory back to its owner while messages may still come for it: they will be taken and dropped.
+void Device::retire(std::uint32_t rkey) {
+  if (retired(rkey)) return;
+  backend_->retire_memory(rkey);
+  retired_.push_back(rkey);
+}
+
+bool Device::retired(std::uint32_t rkey) const { return std::ranges::find(retired_, rkey) != retired_.end(); }
+
+void Device::on_offers(Peer& peer, std::span<const std::byte> bytes) {
+  if (bytes.empty() || bytes.size() % handshake::kOfferBytes != 0) {
+    fail_peer(peer, Failure::kTransport, "the peer sent a message that is no offer");
+    return;
+  }
+  for (; !bytes.empty() && !peer.dead; bytes = bytes.subspan(handshake::kOfferBytes)) {
+    if (const auto offer = handshake::decode_offer(bytes.first(handshake::kOfferBytes))) {
+      add_offer(peer, *offer);
+    } else {
+      fail_peer(peer, Failure::kTransport, "the peer sent a message that is no offer");
+    }
+  }
+}
+
+void Device::add_offer(Peer& peer, const handshake::Offer& offer) {
+  const auto found = connections_.find(offer.connection);
+  // An offer may cross our close on the way.
+  if (found == connections_.end() || found->second->peer != &peer) return;
+  Connection& connection = *found->second;
+  if (connection.early_offers.size() + connection.offers.size() >= kMaxOffers) {
+    fail_peer(peer, Failure::kTransport, "the peer offers more receives than a connection may have");
+    return;
+  }
+  // Offers that were on a silent lane come twice.
+  if (static_cast<std::int32_t>(offer.sequence - connection.expected_sequence) < 0) return;
+  if (offer.sequence != connection.expected_sequence) {
+    connection.early_offers.emplace(offer.sequence, offer);
+    return;
+  }
+  connection.offers.push_back(offer);
+  ++connection.expected_sequence;
+  while (!connection.early_offers.empty()) {
+    const auto next = connection.early_offers.find(connection.expected_sequence);
+    if (next == connection.early_offers.end()) break;
+    connection.offers.push_back(next->second);
+    connection.early_offers.erase(next);
+    ++connection.expected_sequence;
+  }
+  if (!connection.sends.empty()) match(connection);
+}
+
+/// Pairs sends with offers: in order among those of one tag.
+void Device::match(Connection& connection) {
+  if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
+  Request* next = nullptr;
+  for (Request* send = connection.sends.front(); send != nullptr && !connection.offers.empty(); send = next) {
+    next = send->next;
+    std::size_t i = 0;
+    while (i < connection.offers.size() && connection.offers[i].tag != send->tag) ++i;
+    if (i == connection.offers.size()) continue;
+    const handshake::Offer target = connection.offers[i];
+    connection.offers.erase(i);
+    start_message(connection.sends.remove(*send), target);
+  }
+}
+
+// -- sending -----------------------------------------------------------------------------------------------------
+
+/// S (section 5.2): as set, else 4 BDP / m with the measured round trip where none is given.
+std::uint64_t Device::flowlet_size(const Peer& peer) const {
+  if (options_.flowlet_bytes) return std::max<std::uint64_t>(1, *options_.flowlet_bytes);
+  if (options_.line_rate_bps <= 0) return kUnpacedFlowlet;
+  Nanos rtt = options_.base_rtt.value_or(0);
+  if (rtt == 0) {
+    for (const Lane& lane : peer.lanes) {
+      const Nanos lane_rtt = backend_->statistics(lane.qp.qpn).min_rtt;
+      if (lane_rtt > 0 && (rtt == 0 || lane_rtt < rtt)) rtt = lane_rtt;
+    }
+    if (rtt == 0) rtt = kAssumedRtt;
+  }
+  const double bdp_bytes = options_.line_rate_bps / 8 * to_seconds(rtt);
+  return flowlet_bytes(bdp_bytes, static_cast<unsigned>(peer.lanes.size()), peer.path_mtu);
+}
+
+void Device::start_message(const std::shared_ptr<Request>& request, const handshake::Offer& offer) {
+  Connection& connection = *request->connection;
+  Peer& peer = *connection.peer;
+  if (request->length > offer.length) {
+    send_frame(peer, handshake::Overrun{
+                         .connection = connection.remote_id, .slot = offer.slot, .message_bytes = request->length});
+    fail(*request, Failure::kTransport,
+         "a message of " + std::to_string(request->length) + " bytes met a receive of " + std::to_string(offer.length) +
+             ": receive at least as much as is sent");
+    return;
+  }
+  if (request->rkey == 0 && !register_temporarily(*request)) return;
+  const bool mouse = request->length <= options_.mice_bytes.value_or(peer.path_mtu);
+  request->offer = offer;
+  request->next_flowlet = request->posted = request->finished = 0;
+  request->flowlets.emplace(request->length, mouse ? std::max<std::uint64_t>(1, request->length) : flowlet_size(peer),
+                            peer.path_mtu);
+  connection.in_flight.push_back(request);
+  if (mouse) {
+    // A mouse does not queue behind elephants' flowlets that no lane has taken yet.
+    post_flowlet(lane_for_small(peer), *request, peer.path_mtu);
+  } else {
+    peer.sending.push_back(request.get());
+    if (controller_ != nullptr) controller_->started(peer.name(), request->length, now());
+  }
+}
+
+void Device::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) {
+  const Flowlets& flowlets = *request.flowlets;
+  const std::uint32_t index = request.next_flowlet++;
+  const auto cookie = reinterpret_cast<std::uint64_t>(&request);
+  const auto length = static_cast<std::uint32_t>(flowlets.length(index));
+  const bool apart = backend_->ends_apart(length, path_mtu);
+  ++request.posted;
+  ++lane.outstanding;
+  lane.outstanding_bytes += length;
+  post(lane, {.kind = apart ? WorkKind::kWrite : WorkKind::kWriteImm,
+              .cookie = apart ? 0 : cookie,
+              .data = request.data + flowlets.offset(index),
+              .length = length,
+              .remote_address = request.offer.address + flowlets.offset(index),
+              .rkey = request.offer.rkey,
+              .imm = handshake::immediate(request.offer.slot, flowlets.count),
+              .memory = request.registration()});
+  if (!apart) return;
+  const bool last = index + 1 == flowlets.count;
+  auto& end = request.ends[last ? 1 : 0];
+  end = handshake::encode(handshake::FlowletEnd{
+      .slot = request.offer.slot, .count = static_cast<std::uint16_t>(flowlets.count), .bytes = length});
+  post(lane, {.kind = WorkKind::kSend,
+              .cookie = cookie | (last ? kLastEnd : kEnd),
+              .data = end.data(),
+              .length = static_cast<std::uint32_t>(end.size())});
+}
+
+void Device::post(Lane& lane, const WorkRequest& work) {
+  ++lane.unfinished;
+  backend_->post(lane.qp.qpn, work);
+}
+
+/// The lane that will be done first by its round trip and window, the one with fewer bytes outstanding or next in turn
+/// among equals. nullptr when all are as deep as they may be.
+Lane* Device::pick_lane(Peer& peer, bool any_depth) {
+  // Two flowlets keep a lane busy while the first one's acknowledgement travels, as S is four times its share of the
+  // BDP. Where the BDP was underestimated, a lane that has sent everything pulls more.
+  constexpr unsigned kDepth = 2;
+  const Nanos t = now();
+  Lane* best = nullptr;
+  std::pair<Nanos, std::uint64_t> least;
+  for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
+    Lane& lane = peer.lanes[(peer.next_lane + i) % peer.lanes.size()];
+    // Most lanes of many are at rest: their QPs, each in cache lines of its own, need not be asked.
+    PathEstimate path = lane.unfinished > 0 ? backend_->estimate(lane.qp.qpn) : lane.rested;
+    if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
+    if (!any_depth && (lane.moving_to || (lane.outstanding >= kDepth && !path.hungry))) continue;
+    const double packets = static_cast<double>(lane.outstanding_bytes) / peer.path_mtu + 1.0;
+    const double delay = static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window);
+    const std::pair cost(static_cast<Nanos>(delay), lane.outstanding_bytes);
+    if (best != nullptr && cost >= least) continue;
+    best = &lane;
+    least = cost;
+    if (least == std::pair<Nanos, std::uint64_t>()) break;  // at rest, and to be tried: none is better
+  }
+  if (best != nullptr) peer.next_lane = static_cast<std::size_t>(best - peer.lanes.data()) + 1;
+  return best;
+}
+
+/// Small messages stay on one lane while it does well, or each would be acknowledged for itself.
+Lane& Device::lane_for_small(Peer& peer) {
+  constexpr unsigned kStay = 32;
+  const bool stay = peer.small_left > 0 && !peer.small_lane->moving_to && peer.small_lane->outstanding < kStay &&
+                    backend_->estimate(peer.small_lane->qp.qpn).smoothed_rtt <= 2 * peer.small_rtt;
+  if (!stay) {
+    peer.small_lane = pick_lane(peer, true);
+    peer.small_left = kStay;
+    peer.small_rtt = std::max(backend_->estimate(peer.small_lane->qp.qpn).smoothed_rtt, kAssumedRtt);
+  }
+  --peer.small_left;
+  return *peer.small_lane;
+}
+
+/// Lets lanes pull waiting flowlets, oldest message first, peers in turn. True when any was taken.
+bool Device::pump(Nanos t) {
+  bool any = false;
+  if (controller_ != nullptr) controller_->begin_round();
+  // Until every peer in turn had nothing to give, or no lane to take it.
+  for (std::size_t passed = 0; passed < peers_.size(); ++pumped_) {
+    if (pumped_ >= peers_.size()) pumped_ = 0;
+    Peer& peer = *peers_[pumped_];
+    ++passed;
+    if (peer.sending.empty()) continue;
+    if (controller_ != nullptr && !controller_->may_send(peer.name(), t)) continue;
+    if (!backend_->wants_work(t)) return any;  // this peer is the next
+    Lane* lane = pick_lane(peer, false);
+    if (lane == nullptr) continue;
+    Request& request = *peer.sending.front();
+    if (controller_ != nullptr) {
+      controller_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
+    }
+    post_flowlet(*lane, request, peer.path_mtu);
+    if (request.next_flowlet == request.flowlets->count) peer.sending.pop_front();
+    any = true;
+    passed = 0;
+  }
+  return any;
+}
+
+/// `unheard`: how often the peer seems not to have heard the lane's acknowledgements.
+void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
+  if (options_.policy.kind != PolicyKind::kAdaptive && controller_ == nullptr) return;
+  Lane& lane = peer.lanes[index];
+  const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
+  const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen + unheard;
+  lane.timeouts_seen = statistics.counters.timeouts;
+  if (lane.moving_to) {  // decided, but what is in flight may have met a path that went silent meanwhile
+    if (timeouts > 0) leave_dead_path(peer, index);
+    return;
+  }
+  if (lane.renewal) return;  // on its way; what finishes may tell of the path that it leaves
+  Nanos best = statistics.smoothed_rtt;
+  for (const Lane& other : peer.lanes) {
+    const Nanos rtt = backend_->statistics(other.qp.qpn).smoothed_rtt;
+    if (rtt > 0) best = std::min(best, rtt);
+  }
+  const LaneView view{.peer = peer.name(),
+                      .lane = index,
+                      .port = lane.port,
+                      .smoothed_rtt = statistics.smoothed_rtt,
+                      .peer_rtt = best,
+                      .timeouts = timeouts,
+                      .retransmits = statistics.counters.retransmits,
+                      .packets = statistics.counters.tx_packets};
+  lane.moving_to = policy_->after_flowlet(view, now());
+  if (!lane.moving_to) return;
+  if (timeouts > 0) {
+    leave_dead_path(peer, index);
+  } else if (may_move(lane)) {
+    move_lane(peer, index);
+  }
+}
+
+/// Whether a lane that waits to be empty waits in vain: nothing comes back on its path, so nothing can be overtaken.
+bool Device::silent(const Lane& lane) const {
+  constexpr Nanos kRoundTrips = 4;
+  const Nanos usual = backend_->statistics(lane.qp.qpn).smoothed_rtt;
+  return backend_->estimate(lane.qp.qpn).smoothed_rtt > std::max(kRoundTrips * usual, kLeastSilence);
+}
+
+// -- the controller ----------------------------------------------------------------------------------------------
+
+/// Sends lanes to the ports that the path service has given: idle ones now, others between flowlets, but at once where
+/// the path is dead. What a dead path has swallowed goes again with the move.
+void Device::follow_controller() {
+  if (!controller_->take()) return;
+  for (const auto& peer : peers_) {
+    if (peer->dead || !peer->ready || !controller_->changed(peer->name())) continue;
+    const bool cut = controller_->cut(peer->name());
+    for (unsigned i = 0; i < peer->lanes.size(); ++i) {
+      Lane& lane = peer->lanes[i];
+      const std::uint16_t port = controller_->port(peer->name(), i);
+      lane.moving_to.reset();
+      const bool elsewhere = port != lane.heading();
+      const bool lost = lane.outstanding > 0 && (cut || (elsewhere && silent(lane)));
+      if (elsewhere) lane.moving_to = port;
+      if (lost) {
+        leave_dead_path(*peer, i);
+      } else if (lane.moving_to && may_move(lane)) {
+        move_lane(*peer, i);
+      }
+    }
+  }
+}
+
+/// Shows the policy how each peer's lanes do.
+void Device::tell_controller(Nanos t) {
+  for (const auto& peer : peers_) {
+    if (peer->dead) continue;
+    controller::PeerView view{.busy = !peer->sending.empty()};
+    Nanos sum = 0;
+    Nanos count = 0;
+    for (const Lane& lane : peer->lanes) {
+      const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
+      view.busy = view.busy || lane.outstanding > 0;
+      view.retransmits += statistics.counters.retransmits;
+      sum += statistics.smoothed_rtt;
+      count += statistics.smoothed_rtt > 0 ? 1 : 0;
+    }
+    view.rtt = count > 0 ? sum / count : 0;
+    controller_->observe(peer->name(), view);
+  }
+  controller_->tick(t);
+}
+
+// -- completions -------------------------------------------------------------------------------------------------
+
+void Device::on_completion(const Completion& completion) {
+  if (completion.kind == Completion::Kind::kFenced) {  // of a QP that no peer has
+    on_fenced(completion);
+    return;
+  }
+  const auto owner = qp_owners_.find(completion.qpn);
+  if (owner != qp_owners_.end()) {
+    Peer& peer = *owner->second.peer;
+    peer.heard = true;
+    switch (completion.kind) {
+      case Completion::Kind::kSent:
+        on_sent(peer, owner->second.lane, completion);
+        break;
+      case Completion::Kind::kReceivedWriteImm:
+        on_flowlet_arrived(peer, completion.imm >> 16, completion.imm & 0xFFFF, completion.byte_length);
+        break;
+      case Completion::Kind::kReceivedSend:
+        on_received_send(
+            peer, {receive_buffers_.data() + completion.cookie * sizeof(OfferBatch::bytes), completion.byte_length});
+        break;
+      case Completion::Kind::kAskedAgain:
+        consult_policy(peer, owner->second.lane, 1);
+        break;
+      case Completion::Kind::kQpFailed:
+        fail_lane(peer, owner->second.lane, completion.status);
+        break;
+      case Completion::Kind::kFenced:
+        break;
+    }
+  }
+  const bool received =
+      completion.kind == Completion::Kind::kReceivedWriteImm || completion.kind == Completion::Kind::kReceivedSend;
+  if (received) post_receive_buffer(completion.cookie);
+}
+
+void Device::fail_lane(Peer& peer, unsigned index, Status status) {
+  const bool own = status == Status::kPortDown || status == Status::kDeviceLost;
+  fail_peer(peer, own ? Failure::kDevice : Failure::kTransport,
+            "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) + ": " + to_string(status));
+}
+
+void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
+  if (completion.status != Status::kSuccess) {
+    if (completion.status != Status::kFlushed) fail_lane(peer, index, completion.status);
+    return;
+  }
+  Lane& lane = peer.lanes[index];
+  if (--lane.unfinished == 0) lane.rested = backend_->estimate(lane.qp.qpn);
+  if (lane.renewal && lane.renewal->taken && lane.renewal->qp.qpn == completion.qpn &&
+      --lane.renewal->unfinished == 0) {
+    next_housekeeping_ = 0;  // after all completions of this round: some may be of that QP
+  }
+  if (OfferBatch* batch = offers_of(completion.cookie)) {
+    batch->lane = nullptr;
+    peer.spare_batches.push_back(batch);
+    return;
+  }
+  if (completion.cookie == 0) return;
+  Request& request = *request_of(completion.cookie);
+  std::uint64_t bytes = completion.byte_length;
+  if ((completion.cookie & kEnd) != 0) bytes = request.flowlets->length(0);
+  if ((completion.cookie & kLastEnd) != 0) bytes = request.flowlets->length(request.flowlets->count - 1);
+  --lane.outstanding;
+  lane.outstanding_bytes -= bytes;
+  ++lane.flowlets;
+  if (controller_ != nullptr) controller_->delivered(peer.name(), bytes, now());
+  --request.posted;
+  ++request.finished;
+  Connection& connection = *request.connection;
+  if (request.finished == request.flowlets->count) {
+    const auto keep = connection.in_flight.remove(request);
+    request.bytes = request.length;
+    finish(request);
+  }
+  consult_policy(peer, index);
+  if (lane.moving_to && may_move(lane)) move_lane(peer, index);
+  if (connection.state == Connection::State::kClosing || connection.reply_closed) advance_close(connection);
+}
+
+void Device::on_received_send(Peer& peer, std::span<const std::byte> bytes) {
+  if (const auto end = handshake::decode_flowlet_end(bytes)) {
+    on_flowlet_arrived(peer, end->slot, end->count, end->bytes);
+  } else {
+    on_offers(peer, bytes);
+  }
+}
+
+void Device::on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes) {
+  Request* request = slot < peer.slots.size() ? peer.slots[slot] : nullptr;
+  if (request == nullptr || count == 0) {
+    fail_peer(peer, Failure::kTransport, "the peer sent a flowlet for a receive that is not open");
+    return;
+  }
+  ++request->arrived;
+  request->arrived_bytes += bytes;
+  if (request->arrived_bytes > request->length) {
+    fail_peer(peer, Failure::kTransport, "the peer sent more than the receive takes");
+    return;
+  }
+  if (request->arrived < count) return;
+  const auto keep = request->connection->receives.remove(*request);
+  const bool memory_gone = retired(request->registration());
+  release_receive(*request);
+  if (memory_gone) {
+    fail(*request, Failure::kClosed, "its memory was taken back before the message came");
+    return;
+  }
+  request->bytes = request->arrived_bytes;
+  finish(*request);
+}
+
+}  // namespace paralet

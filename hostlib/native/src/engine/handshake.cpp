@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/handshake.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "wire/wire.hpp"
+
+namespace paralet::handshake {
+namespace {
+
+constexpr std::uint32_t kHandleMagic = 0x504C4554;  // "PLET"
+constexpr std::uint32_t kHelloMagic = 0x504C4831;   // "PLH1"
+constexpr std::uint8_t kOfferType = 1;
+constexpr std::uint8_t kFlowletEndType = 2;
+constexpr std::size_t kMaxReasonBytes = 512;
+
+enum class Type : std::uint8_t {
+  kHello = 1,
+  kWelcome,
+  kRefuse,
+  kConnect,
+  kAccept,
+  kReject,
+  kClose,
+  kClosed,
+  kOverrun,
+  kNewQp,
+  kQpReady,
+  kQpDrained,
+};
+
+bool printable(char c) { return c >= ' ' && c <= '~'; }
+
+class Writer {
+ public:
+  explicit Writer(std::vector<std::byte>& out) : out_(out) {}
+  void u8(std::uint8_t v) { out_.push_back(static_cast<std::byte>(v)); }
+  void u16(std::uint16_t v) {
+    u8(static_cast<std::uint8_t>(v >> 8));
+    u8(static_cast<std::uint8_t>(v));
+  }
+  void u32(std::uint32_t v) {
+    u16(static_cast<std::uint16_t>(v >> 16));
+    u16(static_cast<std::uint16_t>(v));
+  }
+  void u64(std::uint64_t v) {
+    u32(static_cast<std::uint32_t>(v >> 32));
+    u32(static_cast<std::uint32_t>(v));
+  }
+  void bytes(std::span<const std::byte> b) { out_.insert(out_.end(), b.begin(), b.end()); }
+  void text(const std::string& s) {
+    const std::size_t n = std::min(s.size(), kMaxReasonBytes);
+    u16(static_cast<std::uint16_t>(n));
+    for (const char c : s.substr(0, n)) u8(static_cast<std::uint8_t>(printable(c) ? c : '?'));
+  }
+
+ private:
+  std::vector<std::byte>& out_;
+};
+
+/// Reads past the end yield zeros and spoil ok().
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> in) : in_(in) {}
+  std::uint8_t u8() {
+    const std::byte* p = take(1);
+    return p == nullptr ? 0 : std::to_integer<std::uint8_t>(*p);
+  }
+  std::uint16_t u16() {
+    const std::byte* p = take(2);
+    return p == nullptr ? 0 : wire::get_u16(p);
+  }
+  std::uint32_t u32() {
+    const std::byte* p = take(4);
+    return p == nullptr ? 0 : wire::get_u32(p);
+  }
+  std::uint64_t u64() {
+    const std::byte* p = take(8);
+    return p == nullptr ? 0 : wire::get_u64(p);
+  }
+  void bytes(std::span<std::byte> out) {
+    if (const std::byte* p = take(out.size())) std::memcpy(out.data(), p, out.size());
+  }
+  std::string text() {
+    const std::size_t n = u16();
+    if (n > kMaxReasonBytes) ok_ = false;
+    const std::byte* p = ok_ ? take(n) : nullptr;
+    std::string out(reinterpret_cast<const char*>(p), p == nullptr ? 0 : n);
+    if (!std::ranges::all_of(out, printable)) ok_ = false;  // it goes into logs and exceptions as it is
+    return out;
+  }
+  /// Everything read was there, and nothing is left.
+  [[nodiscard]] bool complete() const { return ok_ && in_.empty(); }
+  [[nodiscard]] bool ok() const { return ok_; }
+  void spoil() { ok_ = false; }
+
+ private:
+  const std::byte* take(std::size_t n) {
+    if (n > in_.size()) {
+      ok_ = false;
+      return nullptr;
+    }
+    const std::byte* p = in_.data();
+    in_ = in_.subspan(n);
+    return p;
+  }
+  std::span<const std::byte> in_;
+  bool ok_ = true;
+};
+
+void write(Writer& w, const Ece& ece) {
+  w.u32(ece.vendor_id);
+  w.u32(ece.options);
+  w.u32(ece.comp_mask);
+}
+
+Ece read_ece(Reader& r) {
+  Ece ece;
+  ece.vendor_id = r.u32();
+  ece.options = r.u32();
+  ece.comp_mask = r.u32();
+  return ece;
+}
+
+void write(Writer& w, const QpIdentity& qp) {
+  w.u32(qp.qpn);
+  w.u32(qp.first_psn);
+}
+
+QpIdentity read_qp(Reader& r) {
+  QpIdentity qp;
+  qp.qpn = r.u32();
+  qp.first_psn = r.u32();
+  if (qp.qpn > 0xFFFFFF || qp.first_psn > 0xFFFFFF) r.spoil();
+  return qp;
+}
+
+void write(Writer& w, const Endpoint& e) {
+  w.bytes(e.device);
+  w.u32(e.address);
+  w.u16(e.udp_port);
+  w.u32(e.path_mtu);
+  w.u16(static_cast<std::uint16_t>(e.qps.size()));
+  for (const QpIdentity& qp : e.qps) write(w, qp);
+  if (e.max_ip_id == kSoftMaxIpId && e.ece == Ece{}) return;
+  w.u16(e.max_ip_id);
+  write(w, e.ece);
+}
+
+Endpoint read_endpoint(Reader& r) {
+  Endpoint e;
+  r.bytes(e.device);
+  e.address = r.u32();
+  e.udp_port = r.u16();
+  e.path_mtu = r.u32();
+  const std::size_t count = r.u16();
+  const bool mtu_ok =
+      e.path_mtu == 256 || e.path_mtu == 512 || e.path_mtu == 1024 || e.path_mtu == 2048 || e.path_mtu == 4096;
+  if (count == 0 || count > kMaxQps || e.udp_port == 0 || !mtu_ok) {
+    r.spoil();
+    return e;
+  }
+  for (std::size_t i = 0; i < count && r.ok(); ++i) e.qps.push_back(read_qp(r));
+  if (r.complete()) return e;  // what follows is told where it is not the usual
+  e.max_ip_id = r.u16();
+  e.ece = read_ece(r);
+  return e;
+}
+
+struct BodyWriter {
+  Writer& w;
+  void operator()(const Hello& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kHello));
+    w.u32(kHelloMagic);
+    w.u16(kVersion);
+    w.u32(f.listener);
+    w.bytes(f.token);
+    write(w, f.endpoint);
+  }
+  void operator()(const Welcome& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kWelcome));
+    w.u16(kVersion);
+    write(w, f.endpoint);
+  }
+  void operator()(const Refuse& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kRefuse));
+    w.text(f.reason);
+  }
+  void operator()(const Connect& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kConnect));
+    w.u32(f.connection);
+    w.u32(f.listener);
+    w.bytes(f.token);
+  }
+  void operator()(const Accept& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kAccept));
+    w.u32(f.connection);
+    w.u32(f.peer_connection);
+  }
+  void operator()(const Reject& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kReject));
+    w.u32(f.connection);
+    w.text(f.reason);
+  }
+  void operator()(const Close& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kClose));
+    w.u32(f.connection);
+  }
+  void operator()(const Closed& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kClosed));
+    w.u32(f.connection);
+  }
+  void operator()(const Overrun& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kOverrun));
+    w.u32(f.connection);
+    w.u16(f.slot);
+    w.u64(f.message_bytes);
+  }
+  void operator()(const NewQp& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kNewQp));
+    w.u16(f.lane);
+    write(w, f.qp);
+    write(w, f.ece);
+  }
+  void operator()(const QpReady& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kQpReady));
+    w.u16(f.lane);
+  }
+  void operator()(const QpDrained& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kQpDrained));
+    w.u16(f.lane);
+  }
+};
+
+}  // namespace
+
+std::array<std::byte, kHandleBytes> encode(const Handle& handle) {
+  std::vector<std::byte> out;
+  out.reserve(kHandleBytes);
+  Writer w(out);
+  w.u32(kHandleMagic);
+  w.u16(kVersion);
+  w.u16(handle.tcp_port);
+  w.u32(handle.address);
+  w.bytes(handle.device);
+  w.u32(handle.listener);
+  w.bytes(handle.token);
+  std::array<std::byte, kHandleBytes> padded{};
+  std::copy(out.begin(), out.end(), padded.begin());
+  return padded;
+}
+
+std::optional<Handle> decode_handle(std::span<const std::byte> bytes) {
+  if (bytes.size() != kHandleBytes) return std::nullopt;
+  Reader r(bytes);
+  Handle handle;
+  if (r.u32() != kHandleMagic || r.u16() != kVersion) return std::nullopt;
+  handle.tcp_port = r.u16();
+  handle.address = r.u32();
+  r.bytes(handle.device);
+  handle.listener = r.u32();
+  r.bytes(handle.token);
+  return handle;
+}
+
+std::vector<std::byte> encode(const Frame& frame) {
+  std::vector<std::byte> out(4);
+  Writer w(out);
+  std::visit(BodyWriter{w}, frame);
+  wire::put_u32(out.data(), static_cast<std::uint32_t>(out.size() - 4));
+  return out;
+}
+
+std::optional<Frame> decode(std::span<const std::byte> body) {
+  Reader r(body);
+  std::optional<Frame> frame;
+  switch (static_cast<Type>(r.u8())) {
+    case Type::kHello: {
+      Hello f;
+      if (r.u32() != kHelloMagic || r.u16() != kVersion) return std::nullopt;
+      f.listener = r.u32();
+      r.bytes(f.token);
+      f.endpoint = read_endpoint(r);
+      frame = std::move(f);
+      break;
+    }
+    case Type::kWelcome: {
+      if (r.u16() != kVersion) return std::nullopt;
+      frame = Welcome{read_endpoint(r)};
+      break;
+    }
+    case Type::kRefuse:
+      frame = Refuse{r.text()};
+      break;
+    case Type::kConnect: {
+      Connect f;
+      f.connection = r.u32();
+      f.listener = r.u32();
+      r.bytes(f.token);
+      frame = f;
+      break;
+    }
+    case Type::kAccept: {
+      Accept f;
+      f.connection = r.u32();
+      f.peer_connection = r.u32();
+      frame = f;
+      break;
+    }
+    case Type::kReject: {
+      Reject f;
+      f.connection = r.u32();
+      f.reason = r.text();
+      frame = std::move(f);
+      break;
+    }
+    case Type::kClose:
+      frame = Close{r.u32()};
+      break;
+    case Type::kClosed:
+      frame = Closed{r.u32()};
+      break;
+    case Type::kOverrun: {
+      Overrun f;
+      f.connection = r.u32();
+      f.slot = r.u16();
+      f.message_bytes = r.u64();
+      frame = f;
+      break;
+    }
+    case Type::kNewQp: {
+      NewQp f;
+      f.lane = r.u16();
+      f.qp = read_qp(r);
+      f.ece = read_ece(r);
+      frame = f;
+      break;
+    }
+    case Type::kQpReady:
+      frame = QpReady{r.u16()};
+      break;
+    case Type::kQpDrained:
+      frame = QpDrained{r.u16()};
+      break;
+    default:
+      return std::nullopt;
+  }
+  return r.complete() ? frame : std::nullopt;
+}
+
+std::array<std::byte, kOfferBytes> encode(const Offer& offer) {
+  std::array<std::byte, kOfferBytes> out{};
+  std::byte* p = out.data();
+  p[0] = static_cast<std::byte>(kOfferType);
+  p[1] = static_cast<std::byte>(kVersion);
+  wire::put_u16(p + 2, offer.slot);
+  wire::put_u32(p + 4, offer.connection);
+  wire::put_u32(p + 8, offer.sequence);
+  wire::put_u32(p + 12, offer.tag);
+  wire::put_u32(p + 16, offer.rkey);
+  wire::put_u64(p + 24, offer.address);
+  wire::put_u64(p + 32, offer.length);
+  return out;
+}
+
+std::optional<Offer> decode_offer(std::span<const std::byte> bytes) {
+  if (bytes.size() != kOfferBytes) return std::nullopt;
+  const std::byte* p = bytes.data();
+  if (std::to_integer<std::uint8_t>(p[0]) != kOfferType || std::to_integer<std::uint8_t>(p[1]) != kVersion) {
+    return std::nullopt;
+  }
+  return Offer{.connection = wire::get_u32(p + 4),
+               .sequence = wire::get_u32(p + 8),
+               .tag = wire::get_u32(p + 12),
+               .slot = wire::get_u16(p + 2),
+               .rkey = wire::get_u32(p + 16),
+               .address = wire::get_u64(p + 24),
+               .length = wire::get_u64(p + 32)};
+}
+
+std::array<std::byte, kFlowletEndBytes> encode(const FlowletEnd& end) {
+  std::array<std::byte, kFlowletEndBytes> out{};
+  std::byte* p = out.data();
+  p[0] = static_cast<std::byte>(kFlowletEndType);
+  p[1] = static_cast<std::byte>(kVersion);
+  wire::put_u16(p + 2, end.slot);
+  wire::put_u16(p + 4, end.count);
+  wire::put_u32(p + 8, end.bytes);
+  return out;
+}
+
+std::optional<FlowletEnd> decode_flowlet_end(std::span<const std::byte> bytes) {
+  if (bytes.size() != kFlowletEndBytes) return std::nullopt;
+  const std::byte* p = bytes.data();
+  if (std::to_integer<std::uint8_t>(p[0]) != kFlowletEndType || std::to_integer<std::uint8_t>(p[1]) != kVersion) {
+    return std::nullopt;
+  }
+  return FlowletEnd{.slot = wire::get_u16(p + 2), .count = wire::get_u16(p + 4), .bytes = wire::get_u32(p + 8)};
+}
+
+}  // namespace paralet::handshake

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/live_counters.hpp"
+
+#include <fcntl.h>
+#include <isa-l/crc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "engine/device.hpp"
+
+namespace paralet {
+namespace {
+
+using Text = std::array<char, 16>;  // padded with zeros, the last byte is always zero
+
+struct Header {
+  std::array<char, 8> magic;
+  std::uint32_t version;
+  std::uint32_t crc;  // CRC-32 as zlib's, of everything behind it
+  std::uint64_t total_bytes;
+  std::uint64_t generation;
+  std::int64_t time_ns;
+  std::uint32_t pid;
+  std::uint32_t header_bytes;
+  std::uint32_t device_bytes;
+  std::uint32_t lane_bytes;
+  std::uint32_t lane_count;
+  std::uint32_t reserved;
+};
+
+struct DeviceRecord {
+  std::array<std::byte, 16> guid;
+  Text interface;
+  Text policy;
+  std::uint32_t address;
+  std::uint32_t udp_port;
+  std::uint32_t path_mtu;
+  std::uint32_t lanes;
+  std::uint64_t line_rate_bps;
+  std::uint64_t connections;
+  std::uint64_t peers;
+  std::uint64_t sends;
+  std::uint64_t send_bytes;
+  std::uint64_t receives;
+  std::uint64_t receive_bytes;
+  std::uint64_t failed;
+  std::uint64_t malformed;
+  std::uint64_t icrc;
+  std::uint64_t unknown_qp;
+  std::uint64_t wrong_source;
+  std::uint64_t send_errors;
+  std::uint64_t injected;
+  // Of policy `controller`, else zeros.
+  std::uint64_t connected;
+  std::uint64_t since_ns;
+  std::uint64_t service_connections;
+  std::uint64_t announced;
+  std::uint64_t assigned;
+  std::uint64_t ecmp_starts;
+  std::uint64_t released;
+  std::uint64_t announces;
+  std::uint64_t assigns;
+  std::uint64_t pushes;
+  std::uint64_t stale;
+  std::uint64_t nonsense;
+  std::uint64_t dropped;
+  std::uint64_t reverted;
+  std::uint64_t unbound;
+};
+
+struct LaneRecord {
+  std::uint32_t peer;
+  std::uint32_t lane;
+  std::uint32_t qpn;
+  std::uint32_t port;
+  Text port_method;
+  std::uint64_t window_millipackets;
+  std::uint64_t smoothed_rtt_ns;
+  std::uint64_t min_rtt_ns;
+  std::uint64_t flowlets;
+  std::uint64_t moves;
+  std::uint64_t tx_packets;
+  std::uint64_t tx_bytes;
+  std::uint64_t rx_packets;
+  std::uint64_t rx_bytes;
+  std::uint64_t retransmits;
+  std::uint64_t timeouts;
+  std::uint64_t naks;
+  std::uint64_t rnr;
+  std::uint64_t duplicates;
+  std::uint64_t out_of_order;
+  std::uint64_t stale_acks;
+};
+
+// The sizes that docs/live-counters.md promises, and no padding whose bytes would be left to chance.
+static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
+static_assert(sizeof(DeviceRecord) == 296 && std::has_unique_object_representations_v<DeviceRecord>);
+static_assert(sizeof(LaneRecord) == 160 && std::has_unique_object_representations_v<LaneRecord>);
+
+constexpr std::array<char, 8> kMagic{'p', 'a', 'r', 'a', 'l', 'e', 't', '\0'};
+constexpr std::size_t kBody = sizeof(Header);
+constexpr std::size_t kCrcFrom = offsetof(Header, crc) + sizeof(Header::crc);
+
+Text text(std::string_view words) {
+  Text out{};
+  std::copy_n(words.begin(), std::min(words.size(), out.size() - 1), out.begin());
+  return out;
+}
+
+std::uint64_t nanoseconds(Nanos t) { return t > 0 ? static_cast<std::uint64_t>(t) : 0; }
+
+std::uint64_t rounded(double value) { return value > 0 ? static_cast<std::uint64_t>(std::llround(value)) : 0; }
+
+LaneRecord record(const LaneCounters& lane) {
+  const RcQpCounters& qp = lane.qp.counters;
+  return {.peer = lane.peer,
+          .lane = lane.lane,
+          .qpn = lane.qpn,
+          .port = lane.qp.port,
+          .port_method = text(to_string(lane.method)),
+          .window_millipackets = rounded(1000 * lane.qp.window),
+          .smoothed_rtt_ns = nanoseconds(lane.qp.smoothed_rtt),
+          .min_rtt_ns = nanoseconds(lane.qp.min_rtt),
+          .flowlets = lane.flowlets,
+          .moves = lane.moves,
+          .tx_packets = qp.tx_packets,
+          .tx_bytes = qp.tx_bytes,
+          .rx_packets = qp.rx_packets,
+          .rx_bytes = qp.rx_bytes,
+          .retransmits = qp.retransmits,
+          .timeouts = qp.timeouts,
+          .naks = qp.naks_received,
+          .rnr = qp.rnr_received,
+          .duplicates = qp.duplicates,
+          .out_of_order = qp.out_of_order,
+          .stale_acks = qp.stale_acks};
+}
+
+DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters) {
+  const ControllerCounters controller = counters.controller.value_or(ControllerCounters{});
+  return {.guid = device.guid,
+          .interface = text(device.interface),
+          .policy = text(device.policy),
+          .address = device.address,
+          .udp_port = device.udp_port,
+          .path_mtu = device.path_mtu,
+          .lanes = device.lanes,
+          .line_rate_bps = rounded(device.line_rate_bps),
+          .connections = counters.connections,
+          .peers = counters.peers,
+          .sends = counters.messages.sends,
+          .send_bytes = counters.messages.send_bytes,
+          .receives = counters.messages.receives,
+          .receive_bytes = counters.messages.receive_bytes,
+          .failed = counters.messages.failed,
+          .malformed = counters.discards.malformed,
+          .icrc = counters.discards.icrc,
+          .unknown_qp = counters.discards.unknown_qp,
+          .wrong_source = counters.discards.wrong_source,
+          .send_errors = counters.discards.send_errors,
+          .injected = counters.discards.injected,
+          .connected = controller.connected ? 1U : 0U,
+          .since_ns = nanoseconds(controller.since),
+          .service_connections = controller.connections,
+          .announced = controller.announced,
+          .assigned = controller.assigned,
+          .ecmp_starts = controller.ecmp_starts,
+          .released = controller.released,
+          .announces = controller.announces,
+          .assigns = controller.assigns,
+          .pushes = controller.pushes,
+          .stale = controller.stale,
+          .nonsense = controller.nonsense,
+          .dropped = controller.dropped,
+          .reverted = controller.reverted,
+          .unbound = controller.unbound};
+}
+
+FileDescriptor open_file() {
+  constexpr unsigned kNoExecSeal = 8;  // MFD_NOEXEC_SEAL, since Linux 6.3; may be insisted on (vm.memfd_noexec)
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  FileDescriptor file(::memfd_create(LiveCounters::kName, kFlags | kNoExecSeal));
+  if (!file.valid()) file = FileDescriptor(::memfd_create(LiveCounters::kName, kFlags));
+  // Others of this user may read, and may map what they read: it does not shrink under them.
+  if (file.valid() && (::fchmod(file.get(), S_IRUSR) != 0 || ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0))
+    file.reset();
+  return file;
+}
+
+/// Of 64 bits: that a change shows as none, and waits for the next, is not to be expected.
+std::size_t hash_of(std::span<const std::byte> bytes) {
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+/// Whether a file may grow so far. Beyond its limit a process is not only refused but sent SIGXFSZ, which kills it.
+bool allowed(std::size_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes <= limit.rlim_cur;
+}
+
+}  // namespace
+
+LiveCounters::LiveCounters(DeviceIdentity identity) : file_(open_file()), identity_(std::move(identity)) {}
+
+std::vector<std::byte> LiveCounters::encode(const DeviceCounters& counters) const {
+  std::vector<std::byte> fresh(kBody + sizeof(DeviceRecord) + counters.lanes.size() * sizeof(LaneRecord));
+  std::byte* out = fresh.data() + kBody;
+  const DeviceRecord device = record(identity_, counters);
+  std::memcpy(out, &device, sizeof device);
+  out += sizeof device;
+  for (const LaneCounters& lane : counters.lanes) {
+    const LaneRecord row = record(lane);
+    std::memcpy(out, &row, sizeof row);
+    out += sizeof row;
+  }
+  return fresh;
+}
+
+void LiveCounters::publish(Nanos now, const DeviceCounters& counters) {
+  next_ = now + std::max(kEvery, static_cast<Nanos>(counters.lanes.size()) * kPerLane);
+  std::vector<std::byte> fresh = encode(counters);
+  const std::size_t content = hash_of(std::span(fresh).subspan(kBody));
+  if (content == published_) return;
+  if (!file_.valid() || !allowed(fresh.size())) return;
+  Header header{.magic = kMagic,
+                .version = kVersion,
+                .crc = 0,
+                .total_bytes = fresh.size(),
+                .generation = ++generation_,
+                .time_ns = now,
+                .pid = static_cast<std::uint32_t>(::getpid()),
+                .header_bytes = sizeof(Header),
+                .device_bytes = sizeof(DeviceRecord),
+                .lane_bytes = sizeof(LaneRecord),
+                .lane_count = static_cast<std::uint32_t>(counters.lanes.size()),
+                .reserved = 0};
+  std::memcpy(fresh.data(), &header, sizeof header);
+  header.crc =
+      crc32_gzip_refl(0, reinterpret_cast<const unsigned char*>(fresh.data()) + kCrcFrom, fresh.size() - kCrcFrom);
+  std::memcpy(fresh.data(), &header, sizeof header);
+  // One call: whoever reads meanwhile sees by the CRC that it got some of the old and some of the new, and reads again.
+  // A write that failed, for want of memory, leaves `published_` as it was, so that the next one tries again.
+  const ssize_t written = ::pwrite(file_.get(), fresh.data(), fresh.size(), 0);
+  if (written == static_cast<ssize_t>(fresh.size())) published_ = content;
+}
+
+}  // namespace paralet

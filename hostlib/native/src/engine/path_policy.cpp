@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/path_policy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/random.hpp"
+#include "wire/wire.hpp"
+
+namespace paralet {
+namespace {
+
+std::uint64_t entropy(const std::optional<std::uint64_t>& seed) {
+  return seed ? *seed : (static_cast<std::uint64_t>(random_u32()) << 32) | random_u32();
+}
+
+/// Random entropy: each lane draws one port and keeps it for all peers, as ECMP and ParaLet's static lanes do.
+class Ecmp : public PathPolicy {
+ public:
+  explicit Ecmp(const PolicyOptions& options) : random_(entropy(options.seed)) {
+    ports_.reserve(options.lanes);
+    for (unsigned lane = 0; lane < options.lanes; ++lane) ports_.push_back(draw());
+  }
+  std::uint16_t port(PeerName /*peer*/, unsigned lane) override { return ports_[lane]; }
+  std::optional<std::uint16_t> alternative(PeerName /*peer*/, unsigned lane) override { return ports_[lane] = draw(); }
+  std::optional<std::uint16_t> after_flowlet(const LaneView& /*lane*/, Nanos /*now*/) override { return std::nullopt; }
+
+ protected:
+  std::uint16_t draw() {
+    return static_cast<std::uint16_t>(wire::kFirstEntropyPort + random_.below(0x10000 - wire::kFirstEntropyPort));
+  }
+
+ private:
+  SplitMix64 random_;
+  std::vector<std::uint16_t> ports_;
+};
+
+/// Ports from a table. A peer that is not in it gets random entropy: acknowledgements and offers need no pinned path.
+class Pinned final : public Ecmp {
+ public:
+  explicit Pinned(const PolicyOptions& options) : Ecmp(options), ports_(options.ports) {}
+  std::uint16_t port(PeerName peer, unsigned lane) override {
+    const auto found = ports_.find(peer.address);
+    return found == ports_.end() ? Ecmp::port(peer, lane) : found->second[lane % found->second.size()];
+  }
+  std::optional<std::uint16_t> alternative(PeerName peer, unsigned lane) override {
+    return ports_.contains(peer.address) ? std::nullopt : Ecmp::alternative(peer, lane);
+  }
+
+ private:
+  std::map<std::uint32_t, std::vector<std::uint16_t>> ports_;
+};
+
+/// Random entropy that moves away from bad paths and comes back to good ones: a lane that times out, or whose round
+/// trip stays well above the best lane's, takes a port that did well before (as REPS recycles entropies), else a new
+/// random one.
+class Adaptive final : public Ecmp {
+ public:
+  explicit Adaptive(const PolicyOptions& options) : Ecmp(options) {}
+
+  std::optional<std::uint16_t> after_flowlet(const LaneView& lane, Nanos now) override {
+    State& state = states_[{lane.peer, lane.lane}];
+    const bool timed_out = lane.timeouts > 0;
+    const bool slow = lane.peer_rtt > 0 && lane.smoothed_rtt > kBadRatio * lane.peer_rtt;
+    if (!slow && !timed_out) {
+      state.bad_flowlets = 0;
+      if (std::ranges::find(state.recycled, lane.port) == state.recycled.end()) {
+        state.recycled[state.next_recycled++ % state.recycled.size()] = lane.port;
+      }
+      return std::nullopt;
+    }
+    // A port that timed out is retired, one that is merely congested now may do well again.
+    if (timed_out) std::ranges::replace(state.recycled, lane.port, std::uint16_t{0});
+    ++state.bad_flowlets;
+    if (!timed_out && (state.bad_flowlets < kPatience || now - state.moved_at < kSettle * lane.smoothed_rtt)) {
+      return std::nullopt;
+    }
+    state.bad_flowlets = 0;
+    state.moved_at = now;
+    for (std::uint16_t& good : state.recycled) {
+      if (good != 0 && good != lane.port) return std::exchange(good, 0);
+    }
+    return draw();
+  }
+
+ private:
+  static constexpr Nanos kBadRatio = 2;
+  static constexpr unsigned kPatience = 3;  // bad flowlets in a row
+  static constexpr Nanos kSettle = 8;       // round trips between moves
+  struct State {
+    unsigned bad_flowlets = 0;
+    Nanos moved_at = 0;
+    std::array<std::uint16_t, 4> recycled{};
+    std::size_t next_recycled = 0;
+  };
+  std::map<std::pair<PeerName, unsigned>, State> states_;
+};
+
+}  // namespace
+
+const char* to_string(PolicyKind kind) {
+  switch (kind) {
+    case PolicyKind::kEcmp:
+      return "ecmp";
+    case PolicyKind::kPinned:
+      return "pinned";
+    case PolicyKind::kAdaptive:
+      return "adaptive";
+    case PolicyKind::kController:
+      return "controller";
+  }
+  return "unknown";
+}
+
+std::unique_ptr<PathPolicy> make_policy(const PolicyOptions& options) {
+  if (options.lanes == 0 || options.lanes > 1024) throw DeviceError("lanes must be 1 to 1024");
+  for (const auto& [peer, ports] : options.ports) {
+    if (ports.empty()) throw DeviceError("the list of source ports for peer " + format_ipv4(peer) + " is empty");
+    for (const std::uint16_t port : ports) {
+      if (port < wire::kFirstEntropyPort) {
+        throw DeviceError("source port " + std::to_string(port) + " for peer " + format_ipv4(peer) +
+                          " is outside 49152..65535, the range RoCEv2 sources use");
+      }
+    }
+  }
+  switch (options.kind) {
+    case PolicyKind::kPinned:
+      return std::make_unique<Pinned>(options);
+    case PolicyKind::kAdaptive:
+      return std::make_unique<Adaptive>(options);
+    case PolicyKind::kEcmp:
+    case PolicyKind::kController:
+      break;
+  }
+  return std::make_unique<Ecmp>(options);
+}
+
+}  // namespace paralet

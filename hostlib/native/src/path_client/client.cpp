@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path_client/client.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/socket_address.hpp"
+
+namespace paralet::controller {
+namespace {
+
+void to_standard_error(const std::string& sentence) { std::fprintf(stderr, "paralet: %s\n", sentence.c_str()); }
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+}  // namespace
+
+Nanos Backoff::next() {
+  const Nanos most = std::exchange(next_, std::min(most_, 2 * next_));
+  return most / 2 + static_cast<Nanos>(random_.uniform() * static_cast<double>(most) / 2);
+}
+
+Client::Client(const Options& options, Hello hello, Link& link, std::function<void()> wake)
+    : options_(options),
+      service_(resolve(options.service)),
+      link_(link),
+      wake_(std::move(wake)),
+      session_(std::move(hello), options.job),
+      backoff_(options.reconnect_least, options.reconnect_most, random_u32()),
+      turned_at_(now()) {
+  if (!options_.log) options_.log = to_standard_error;
+  thread_ = std::thread([this] { run(); });
+}
+
+void Client::stop() {
+  stop_ = true;
+  link_.wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Client::run() {
+  while (!stop_) {
+    Nanos t = now();
+    for (Event event; link_.hear(event);) session_.on_event(event, out_);
+    check_time(t);
+    flush();
+    share();
+    std::array<pollfd, 2> waited{{{.fd = link_.wake_fd(), .events = POLLIN, .revents = 0},
+                                  {.fd = socket_.get(), .events = POLLIN, .revents = 0}}};
+    if (state_ == State::kConnecting) waited[1].events = POLLOUT;
+    if (state_ == State::kConnected && !out_.empty()) waited[1].events = POLLIN | POLLOUT;
+    if (!link_.fall_asleep()) continue;
+    const Nanos rest = std::clamp<Nanos>(deadline() - now(), 0, kSecond);
+    const timespec timeout{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
+    ::ppoll(waited.data(), waited.size(), &timeout, nullptr);
+    link_.wake_up();
+    if (waited[1].revents == 0) continue;
+    t = now();
+    if (state_ == State::kConnecting) {
+      on_connecting(t);
+    } else if (state_ == State::kConnected && (waited[1].revents & ~POLLOUT) != 0) {
+      on_readable(t);
+    }
+  }
+  socket_.reset();
+  set_connected(false, now());
+}
+
+// -- the connection -----------------------------------------------------------------------------------------------
+
+void Client::start_connecting(Nanos now) {
+  state_ = State::kConnecting;
+  since_ = now;
+  socket_ = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const sockaddr_in to = socket_address(service_.address, service_.port);
+  if (!socket_.valid() ||
+      (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS)) {
+    drop(std::strerror(errno), now);
+  }
+}
+
+void Client::on_connecting(Nanos now) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) {
+    drop(std::strerror(error), now);
+    return;
+  }
+  state_ = State::kConnected;
+  since_ = heard_at_ = said_at_ = asked_at_ = now;
+  session_.on_connected(out_);
+}
+
+void Client::on_readable(Nanos now) {
+  std::array<char, 65536> chunk;
+  const ssize_t got = ::recv(socket_.get(), chunk.data(), chunk.size(), 0);
+  if (got < 0 && would_block()) return;
+  if (got <= 0) {
+    drop(got == 0 ? "it closed the connection" : std::strerror(errno), now);
+    return;
+  }
+  heard_at_ = now;
+  const std::size_t searched = in_.size();
+  in_.append(chunk.data(), static_cast<std::size_t>(got));
+  std::size_t begin = 0;
+  for (std::size_t end = in_.find('\n', searched); end != std::string::npos; end = in_.find('\n', begin)) {
+    const std::string_view line(in_.data() + begin, end - begin);
+    const Session::Verdict verdict = session_.on_line(line, now, out_);
+    const std::string complaint = session_.take_complaint();
+    if (verdict == Session::Verdict::kDrop) {
+      drop(complaint, now);
+      return;
+    }
+    if (!complaint.empty()) complain(complaint);
+    if (session_.welcome() && !connected_) {
+      connections_.fetch_add(1, std::memory_order_relaxed);
+      set_connected(true, now);
+    }
+    begin = end + 1;
+  }
+  in_.erase(0, begin);
+  if (in_.size() > kMaxLine) drop("it sent a line of more than 1 MiB", now);
+}
+
+void Client::drop(const std::string& why, Nanos now) {
+  // Only a connection that held makes the next attempt an early one.
+  if (state_ == State::kConnected && now - since_ >= options_.reconnect_most) backoff_.reset();
+  state_ = State::kOff;
+  socket_.reset();
+  in_.clear();
+  out_.clear();
+  set_connected(false, now);
+  session_.on_disconnected();
+  attempt_at_ = now + backoff_.next();
+  if (!std::exchange(lost_told_, true)) {
+    options_.log("no path service at " + options_.service + ", lanes take ECMP until it answers: " + why);
+  }
+}
+
+void Client::set_connected(bool connected, Nanos now) {
+  if (connected_.exchange(connected) != connected) turned_at_.store(now, std::memory_order_relaxed);
+}
+
+void Client::flush() {
+  if (state_ != State::kConnected) {
+    out_.clear();  // said again when the connection stands
+    return;
+  }
+  while (!out_.empty()) {
+    const ssize_t sent = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (!would_block()) {
+        drop(std::strerror(errno), now());
+      } else if (out_.size() > kMaxUnsent) {
+        drop("it does not read what it is told", now());
+      }
+      return;
+    }
+    said_at_ = now();
+    out_.erase(0, static_cast<std::size_t>(sent));
+  }
+}
+
+// -- time ---------------------------------------------------------------------------------------------------------
+
+void Client::check_time(Nanos now) {
+  switch (state_) {
+    case State::kOff:
+      if (now >= attempt_at_) start_connecting(now);
+      break;
+    case State::kConnecting:
+      if (now >= since_ + kConnectTime) drop("it does not answer", now);
+      break;
+    case State::kConnected:
+      if (!session_.welcome() && now >= since_ + kWelcomeTime) {
+        drop("it does not say welcome", now);
+      } else if (now >= heard_at_ + options_.silence) {
+        drop("it has been silent for too long", now);
+      } else if (session_.welcome()) {
+        session_.on_time(now, out_);
+        if (now >= ping_at()) {
+          out_ += encode_ping(++nonce_);
+          asked_at_ = now;
+        }
+        // One that goes away again at once is not worth a line each time.
+        if (now >= since_ + options_.reconnect_most && std::exchange(lost_told_, false)) {
+          options_.log("the path service at " + options_.service + " is there");
+        }
+      }
+      break;
+  }
+}
+
+/// A ping keeps the service from thinking that we are gone, and asks whether it is there.
+Nanos Client::ping_at() const { return std::max(std::min(said_at_, heard_at_), asked_at_) + options_.ping_every; }
+
+Nanos Client::deadline() const {
+  switch (state_) {
+    case State::kOff:
+      return attempt_at_;
+    case State::kConnecting:
+      return since_ + kConnectTime;
+    case State::kConnected:
+      break;
+  }
+  if (!session_.welcome()) return since_ + kWelcomeTime;
+  return std::min({session_.deadline(), heard_at_ + options_.silence, ping_at()});
+}
+
+// -- to others ----------------------------------------------------------------------------------------------------
+
+/// Shows the data path and the counters what has changed.
+void Client::share() {
+  const SessionCounters& c = session_.counters();
+  announces_.store(c.announces, std::memory_order_relaxed);
+  assigns_.store(c.assigns, std::memory_order_relaxed);
+  pushes_.store(c.pushes, std::memory_order_relaxed);
+  assigned_.store(c.assigned, std::memory_order_relaxed);
+  stale_.store(c.stale, std::memory_order_relaxed);
+  nonsense_.store(c.nonsense, std::memory_order_relaxed);
+  if (auto changes = session_.take_changes()) {
+    link_.publish(std::move(changes));
+    wake_();
+  }
+}
+
+void Client::complain(const std::string& what) {
+  if (!std::exchange(nonsense_told_, true)) {
+    options_.log("the path service at " + options_.service +
+                 " is not understood, and more of this is only counted: " + what);
+  }
+}
+
+ClientCounters Client::counters() const {
+  return {.connected = connected_.load(),
+          .since = turned_at_.load(std::memory_order_relaxed),
+          .connections = connections_.load(std::memory_order_relaxed),
+          .announces = announces_.load(std::memory_order_relaxed),
+          .assigns = assigns_.load(std::memory_order_relaxed),
+          .pushes = pushes_.load(std::memory_order_relaxed),
+          .assigned = assigned_.load(std::memory_order_relaxed),
+          .stale = stale_.load(std::memory_order_relaxed),
+          .nonsense = nonsense_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace paralet::controller

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path_client/options.hpp"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "base/errors.hpp"
+#include "base/file_descriptor.hpp"
+
+namespace paralet::controller {
+namespace {
+
+constexpr std::size_t kMaxToken = 256;
+constexpr std::size_t kMaxJob = 64;
+
+bool printable(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+}
+
+}  // namespace
+
+Address resolve(const std::string& service) {
+  const std::size_t colon = service.rfind(':');
+  std::uint16_t port = 0;
+  if (colon != std::string::npos) {
+    const char* end = service.data() + service.size();
+    const auto [rest, error] = std::from_chars(service.data() + colon + 1, end, port);
+    if (error != std::errc() || rest != end) port = 0;
+  }
+  if (colon == 0 || port == 0) {
+    throw DeviceError("'" + service + "' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792");
+  }
+  const std::string host = service.substr(0, colon);
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* raw = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &raw);
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
+  if (error != 0 || !found) {
+    throw DeviceError("the path service's host '" + host + "' has no IPv4 address: " + ::gai_strerror(error));
+  }
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof address);
+  return {.address = ntohl(address.sin_addr.s_addr), .port = port};
+}
+
+std::string read_token(const std::string& path) {
+  const auto refuse = [&path](const std::string& why) { throw DeviceError("the token file " + path + " " + why); };
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!file.valid() || ::fstat(file.get(), &status) != 0)
+    refuse(std::string("cannot be read: ") + std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) refuse("is no regular file");
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) refuse("is open to others: make it your own with chmod 600");
+  std::array<char, kMaxToken + 2> bytes{};
+  const ssize_t got = ::read(file.get(), bytes.data(), bytes.size());
+  if (got < 0) refuse(std::string("cannot be read: ") + std::strerror(errno));
+  std::string token(bytes.data(), static_cast<std::size_t>(got));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
+  if (token.empty() || token.size() > kMaxToken || !printable(token)) {
+    refuse("holds no token: one line of 1 to 256 printable characters without blanks");
+  }
+  return token;
+}
+
+bool is_job(const std::string& text) { return text.size() <= kMaxJob && printable(text); }
+
+void check(const Options& options) {
+  if (options.token.empty() || options.token.size() > kMaxToken || !printable(options.token)) {
+    throw DeviceError("the path service's token must be 1 to 256 printable characters without blanks");
+  }
+  if (!is_job(options.job)) {
+    throw DeviceError("the job's name must be at most 64 printable ASCII characters without blanks");
+  }
+  if (options.elephant_bytes == 0) throw DeviceError("elephant_bytes must be at least 1");
+  if (!(options.thresholds.rtt_ratio >= 1)) throw DeviceError("the round trips' ratio must be at least 1");
+  if (!(options.thresholds.loss > 0)) throw DeviceError("the loss to leave a path at must be above 0");
+  if (options.reconnect_least <= 0 || options.reconnect_most < options.reconnect_least) {
+    throw DeviceError("the bounds of the reconnect delay must be positive and in order");
+  }
+}
+
+}  // namespace paralet::controller

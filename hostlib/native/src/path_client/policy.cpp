@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path_client/policy.hpp"
+
+#include <algorithm>
+
+#include "base/random.hpp"
+#include "wire/wire.hpp"
+
+namespace paralet {
+namespace {
+
+using controller::Assignments;
+using controller::PeerPaths;
+using controller::Reason;
+
+constexpr unsigned kPatience = 3;           // bad flowlets in a row: one may have met a burst
+constexpr std::uint64_t kDead = 2;          // timeouts without a flowlet's end between them
+constexpr std::uint64_t kLossSample = 128;  // packets to tell a share of losses by
+// A path may have been judged too early, and a lane that strays crosses what was planned for others. A dead path costs
+// a few timeouts at each try.
+constexpr Nanos kFirstAway = 200 * kMillisecond;
+constexpr Nanos kLongestAway = 10 * kSecond;
+constexpr Nanos kBurst = 4 * kMillisecond;      // of an elephant's rate may leave at once: what a late wake-up missed
+constexpr std::size_t kEthernetBytes = 14 + 4;  // header and FCS
+constexpr std::size_t kPacketBytes = wire::kIpUdpBytes + wire::kBthBytes + wire::kIcrcBytes + kEthernetBytes;
+
+controller::Hello hello(const controller::Options& options, PeerName device, unsigned lanes) {
+  return {.token = options.token,
+          .device = device,
+          .instance = (static_cast<std::uint64_t>(random_u32()) << 32) | random_u32(),
+          .lanes = lanes};
+}
+
+const controller::Options& checked(const controller::Options& options) {
+  controller::check(options);
+  return options;
+}
+
+}  // namespace
+
+ControllerPolicy::ControllerPolicy(const controller::Options& options, PeerName device, unsigned lanes,
+                                   std::unique_ptr<PathPolicy> fallback, std::function<void()> wake)
+    : options_(checked(options)),
+      lanes_(lanes),
+      fallback_(std::move(fallback)),
+      elephants_(options.elephant_bytes, [this](const controller::Event& event) { return link_.say(event); }),
+      assignments_(std::make_shared<const Assignments>()),
+      client_(options_, hello(options, device, lanes), link_, std::move(wake)) {}
+
+// -- ports --------------------------------------------------------------------------------------------------------
+
+const PeerPaths* ControllerPolicy::paths(PeerName peer) const {
+  const auto found = assignments_->peers.find(peer);
+  return found != assignments_->peers.end() && !found->second.ports.empty() ? &found->second : nullptr;
+}
+
+ControllerPolicy::LaneState& ControllerPolicy::lane_state(PeerName peer, unsigned lane) {
+  std::vector<LaneState>& lanes = peers_[peer].lanes;
+  if (lanes.size() <= lane) lanes.resize(lane + 1);
+  return lanes[lane];
+}
+
+bool ControllerPolicy::has_left(PeerName peer, unsigned lane, std::uint64_t serial) const {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end() || lane >= found->second.lanes.size()) return false;
+  const LaneState& state = found->second.lanes[lane];
+  return state.away && state.left_serial == serial;
+}
+
+std::uint16_t ControllerPolicy::port(PeerName peer, unsigned lane) {
+  const PeerPaths* assigned = paths(peer);
+  if (assigned == nullptr || has_left(peer, lane, assigned->serial)) return fallback_->port(peer, lane % lanes_);
+  return assigned->ports[lane % lanes_ % assigned->ports.size()];
+}
+
+std::optional<std::uint16_t> ControllerPolicy::alternative(PeerName peer, unsigned lane) {
+  return fallback_->alternative(peer, lane % lanes_);
+}
+
+/// What is wrong with the path of a lane, and how much.
+std::optional<std::pair<Reason, double>> ControllerPolicy::fault(const LaneView& view, LaneState& state) const {
+  const controller::Thresholds& limits = options_.thresholds;
+  // One alone may have come too early; a path that is dead lets nothing through before the next.
+  state.timeouts = view.timeouts > 0 ? state.timeouts + view.timeouts : 0;
+  if (state.timeouts >= kDead) return std::pair(Reason::kLoss, 1.0);
+  const std::uint64_t packets = view.packets - std::min(view.packets, state.packets);
+  if (packets >= kLossSample) {
+    const std::uint64_t again = view.retransmits - std::min(view.retransmits, state.retransmits);
+    const double loss = static_cast<double>(again) / static_cast<double>(packets);
+    state.packets = view.packets;
+    state.retransmits = view.retransmits;
+    if (loss > limits.loss) return std::pair(Reason::kLoss, loss);
+  }
+  const bool slow = view.peer_rtt > 0 && view.smoothed_rtt > limits.rtt_floor.value_or(0) &&
+                    static_cast<double>(view.smoothed_rtt) > limits.rtt_ratio * static_cast<double>(view.peer_rtt);
+  state.bad_flowlets = slow ? state.bad_flowlets + 1 : 0;
+  if (state.bad_flowlets < kPatience) return std::nullopt;
+  return std::pair(Reason::kRtt, to_seconds(view.smoothed_rtt));
+}
+
+std::optional<std::uint16_t> ControllerPolicy::after_flowlet(const LaneView& view, Nanos now) {
+  const PeerPaths* assigned = paths(view.peer);
+  if (assigned == nullptr) return std::nullopt;
+  const std::uint16_t port = assigned->ports[view.lane % lanes_ % assigned->ports.size()];
+  LaneState& state = lane_state(view.peer, view.lane);
+  const bool left = state.left_serial == assigned->serial;
+  if (left && state.away) {
+    if (now < state.back_at) return std::nullopt;
+    state = {.left_serial = assigned->serial,
+             .away_for = state.away_for,
+             .packets = view.packets,
+             .retransmits = view.retransmits};
+    return port;
+  }
+  if (view.port != port) return std::nullopt;
+  const auto found = fault(view, state);
+  if (!found) return std::nullopt;
+  const Nanos away_for = left ? std::min(2 * state.away_for, kLongestAway) : kFirstAway;
+  state = {.left_serial = assigned->serial,
+           .away = true,
+           .away_for = away_for,
+           .back_at = now + away_for,
+           .packets = view.packets,
+           .retransmits = view.retransmits};
+  ++reverted_;
+  if (const std::uint64_t id = elephants_.open(view.peer); id != 0) {
+    static_cast<void>(link_.say(controller::Report{
+        .id = id, .lane = view.lane, .port = view.port, .reason = found->first, .value = found->second}));
+  }
+  return alternative(view.peer, view.lane);
+}
+
+// -- what the service has said --------------------------------------------------------------------------------------
+
+bool ControllerPolicy::take() {
+  const auto fresh = link_.take();
+  if (!fresh) return false;
+  all_changed_ = fresh->connection != assignments_->connection;
+  changed_after_ = applied_serial_;
+  assignments_ = fresh;
+  if (all_changed_) {  // nothing of what was said holds any longer
+    for (auto& [peer, state] : peers_) {
+      end_wait(peer, state);
+      limit(state, 0);
+    }
+  }
+  for (const auto& [peer, given] : assignments_->peers) {
+    if (given.rate_serial <= changed_after_) continue;
+    applied_serial_ = std::max(applied_serial_, given.rate_serial);
+    const auto known = peers_.find(peer);
+    if (known == peers_.end() && given.rate_bps == 0) continue;
+    PeerState& state = peers_[peer];
+    end_wait(peer, state);
+    limit(state, given.rate_bps);
+  }
+  return true;
+}
+
+bool ControllerPolicy::changed(PeerName peer) const {
+  if (all_changed_) return true;
+  const auto found = assignments_->peers.find(peer);
+  return found != assignments_->peers.end() && found->second.serial > changed_after_;
+}
+
+bool ControllerPolicy::cut(PeerName peer) const {
+  const auto found = assignments_->peers.find(peer);
+  return found != assignments_->peers.end() && found->second.cut_serial > changed_after_;
+}
+
+// -- what leaves ----------------------------------------------------------------------------------------------------
+
+void ControllerPolicy::limit(PeerState& state, double rate_bps) {
+  if (state.rate_bps == rate_bps) return;
+  state.rate_bps = rate_bps;
+  state.pacer.reset();
+  if (rate_bps > 0) state.pacer.emplace(rate_bps / 8, std::max(1.0, rate_bps / 8 * to_seconds(kBurst)));
+}
+
+void ControllerPolicy::started(PeerName peer, std::uint64_t bytes, Nanos now) {
+  if (!elephants_.started(peer, bytes, now)) return;
+  if (options_.assign_wait > 0 && assignments_->connected) {
+    peers_[peer].hold_until = now + options_.assign_wait;
+  } else if (paths(peer) == nullptr) {
+    ++ecmp_starts_;
+  }
+}
+
+void ControllerPolicy::end_wait(PeerName peer, PeerState& state) {
+  if (std::exchange(state.hold_until, 0) != 0 && paths(peer) == nullptr) ++ecmp_starts_;
+}
+
+bool ControllerPolicy::may_send(PeerName peer, Nanos now) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return true;
+  PeerState& state = found->second;
+  if (now < state.hold_until) {
+    restrained_until_ = std::min(restrained_until_, state.hold_until);
+    return false;
+  }
+  end_wait(peer, state);
+  if (!state.pacer || state.pacer->ready(now)) return true;
+  restrained_until_ = std::min(restrained_until_, state.pacer->ready_at());
+  return false;
+}
+
+void ControllerPolicy::sent(PeerName peer, std::uint64_t bytes, std::uint32_t path_mtu) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end() || !found->second.pacer) return;
+  const std::uint64_t packets = std::max<std::uint64_t>(1, (bytes + path_mtu - 1) / path_mtu);
+  found->second.pacer->spend(bytes + packets * kPacketBytes);
+}
+
+// -- now and then ---------------------------------------------------------------------------------------------------
+
+void ControllerPolicy::tick(Nanos now) {
+  elephants_.tick(now);
+  // A limit ends with its elephant; one that was given without an elephant stays.
+  for (auto& [peer, state] : peers_) {
+    if (state.rate_bps == 0) continue;
+    const auto given = assignments_->peers.find(peer);
+    const std::uint64_t answered = given != assignments_->peers.end() ? given->second.answers : 0;
+    if (answered != 0 && answered != elephants_.open(peer)) limit(state, 0);
+  }
+}
+
+ControllerCounters ControllerPolicy::counters() const {
+  const controller::ClientCounters client = client_.counters();
+  return {.connected = client.connected,
+          .since = client.since,
+          .connections = client.connections,
+          .announced = elephants_.announced(),
+          .assigned = client.assigned,
+          .ecmp_starts = ecmp_starts_,
+          .released = elephants_.released(),
+          .announces = client.announces,
+          .assigns = client.assigns,
+          .pushes = client.pushes,
+          .stale = client.stale,
+          .nonsense = client.nonsense,
+          .dropped = elephants_.dropped(),
+          .reverted = reverted_,
+          .unbound = unbound_,
+          .elephants = elephants_.open()};
+}
+
+}  // namespace paralet

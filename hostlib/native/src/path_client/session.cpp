@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "path_client/session.hpp"
+
+#include <algorithm>
+
+namespace paralet::controller {
+namespace {
+
+template <typename... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <typename... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+}  // namespace
+
+// -- from the data path -------------------------------------------------------------------------------------------
+
+void Session::on_event(const Event& event, std::string& out) {
+  std::visit(Overloaded{
+                 [&](const Announce& a) {
+                   const auto [found, fresh] = open_.try_emplace(a.id);
+                   found->second.announce = a;
+                   found->second.answered = false;
+                   if (fresh) elephants_[a.peer] = a.id;
+                   announce(found->second, out);
+                 },
+                 [&](const Release& r) { release(r, out); },
+                 [&](const Measured& m) {
+                   if (!welcome_ || !open_.contains(m.id)) return;
+                   Measured& sum = measured_[m.id];
+                   sum.id = m.id;
+                   sum.bytes += m.bytes;
+                   sum.duration += m.duration;
+                   sum.retransmits += m.retransmits;
+                   sum.rtt = m.rtt;
+                 },
+                 [&](const Report& r) {
+                   if (welcome_ && open_.contains(r.id)) out += encode(r);
+                 },
+             },
+             event);
+}
+
+void Session::announce(const Elephant& elephant, std::string& out) {
+  if (!welcome_) return;
+  out += encode(elephant.announce, job_);
+  ++counters_.announces;
+}
+
+void Session::announce_all(bool again, std::string& out) {
+  for (const auto& [id, elephant] : open_) {
+    if (!again || !elephant.answered) announce(elephant, out);
+  }
+}
+
+void Session::release(const Release& r, std::string& out) {
+  const auto found = open_.find(r.id);
+  if (found == open_.end()) return;
+  const PeerName peer = found->second.announce.peer;
+  open_.erase(found);
+  measured_.erase(r.id);
+  if (const auto current = elephants_.find(peer); current != elephants_.end() && current->second == r.id) {
+    elephants_.erase(current);
+  }
+  if (welcome_) out += encode(r);
+  // What was given without an elephant holds again; else lanes stay where they are, so that what repeats starts on the
+  // paths it had, but nothing limits it any more.
+  if (const auto given = given_.find(peer); given != given_.end()) {
+    set(peer, {.ports = given->second.ports, .rate_bps = given->second.rate_bps});
+  } else if (const auto paths = now_.peers.find(peer); paths != now_.peers.end()) {
+    paths->second.rate_bps = 0;  // the data path knows by itself
+    paths->second.answers = 0;
+  }
+}
+
+// -- the connection -----------------------------------------------------------------------------------------------
+
+void Session::on_connected(std::string& out) { out += encode(hello_); }
+
+void Session::on_disconnected() {
+  changed_ = changed_ || welcome_;
+  welcome_ = false;
+  for (auto& [id, elephant] : open_) elephant.answered = false;
+  given_.clear();
+  measured_.clear();
+  again_at_ = kNever;
+  generation_ = 0;
+  now_.peers.clear();
+  now_.connected = false;
+  ++now_.connection;
+}
+
+Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string& out) {
+  return std::visit(Overloaded{
+                        [&](const Welcome&) {
+                          if (welcome_) return nonsense({.what = "a second welcome", .peer = {}});
+                          welcome_ = now_.connected = changed_ = true;
+                          announce_all(false, out);
+                          return Verdict::kGoOn;
+                        },
+                        [&](const Assign& a) {
+                          if (!welcome_)
+                            return nonsense({.what = "an assignment before the welcome", .peer = {}, .hopeless = true});
+                          const auto elephant = a.id ? open_.find(*a.id) : open_.end();
+                          if (a.generation < generation_ || (a.id && elephant == open_.end())) {
+                            ++counters_.stale;
+                            return Verdict::kGoOn;
+                          }
+                          if (a.id && elephant->second.announce.peer.address != a.peer.address) {
+                            return nonsense({.what = "an assignment whose peer is not its elephant's", .peer = a.peer});
+                          }
+                          if (!a.id && !now_.peers.contains(a.peer) && now_.peers.size() >= kMaxPeers) {
+                            return nonsense({.what = "assignments for more than 65536 peers", .peer = {}});
+                          }
+                          assign(a);
+                          return Verdict::kGoOn;
+                        },
+                        [&](const Refusal& r) {
+                          if (r.code == "busy") {
+                            again_at_ = std::min(again_at_, now + kBusyDelay);
+                            return Verdict::kGoOn;
+                          }
+                          complaint_ = "it says " + r.code + ": " + r.text;
+                          return Verdict::kDrop;
+                        },
+                        [&](const Ignored&) { return Verdict::kGoOn; },
+                        [&](const Nonsense& n) { return nonsense(n); },
+                    },
+                    decode(line));
+}
+
+void Session::assign(const Assign& a) {
+  generation_ = a.generation;
+  ++counters_.assigns;
+  if (a.id) {
+    Elephant& elephant = open_.at(*a.id);
+    if (std::exchange(elephant.answered, true)) ++counters_.pushes;
+    if (!a.ports.empty() && !std::exchange(elephant.assigned, true)) ++counters_.assigned;
+    set(elephant.announce.peer, {.ports = a.ports, .rate_bps = a.rate_bps, .answers = *a.id}, a.cut);
+    return;
+  }
+  ++counters_.pushes;
+  given_[a.peer] = {.ports = a.ports, .rate_bps = a.rate_bps};
+  if (a.ports.empty()) given_.erase(a.peer);
+  if (!elephants_.contains(a.peer)) set(a.peer, {.ports = a.ports, .rate_bps = a.rate_bps}, a.cut);
+}
+
+void Session::set(PeerName peer, PeerPaths paths, bool cut) {
+  PeerPaths& before = now_.peers[peer];
+  paths.rate_serial = ++serial_;
+  paths.cut_serial = cut ? serial_ : before.cut_serial;
+  const bool rate_alone = before.serial != 0 && before.ports == paths.ports && before.answers == paths.answers &&
+                          before.rate_bps != paths.rate_bps;
+  paths.serial = rate_alone ? before.serial : serial_;
+  before = std::move(paths);
+  changed_ = true;
+}
+
+Session::Verdict Session::nonsense(const Nonsense& n) {
+  ++counters_.nonsense;
+  complaint_ = "it sent " + n.what;
+  if (n.hopeless) return Verdict::kDrop;
+  if (n.peer && now_.peers.contains(*n.peer)) {
+    given_.erase(*n.peer);
+    set(*n.peer, {});
+  }
+  return Verdict::kGoOn;
+}
+
+// -- time ---------------------------------------------------------------------------------------------------------
+
+void Session::on_time(Nanos now, std::string& out) {
+  if (!welcome_) return;
+  if (now >= again_at_) {
+    again_at_ = kNever;
+    announce_all(true, out);
+  }
+  if (measured_.empty() || now < measured_at_ + kMeasureEvery) return;
+  measured_at_ = now;
+  std::vector<Measured> flows;
+  while (!measured_.empty() && flows.size() < kMaxMeasured)
+    flows.push_back(measured_.extract(measured_.begin()).mapped());
+  out += encode(flows);
+}
+
+Nanos Session::deadline() const {
+  if (!welcome_) return kNever;
+  return measured_.empty() ? again_at_ : std::min(again_at_, measured_at_ + kMeasureEvery);
+}
+
+std::shared_ptr<const Assignments> Session::take_changes() {
+  if (!std::exchange(changed_, false)) return nullptr;
+  return std::make_shared<const Assignments>(now_);
+}
+
+}  // namespace paralet::controller

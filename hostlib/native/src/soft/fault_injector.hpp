@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/random.hpp"
+
+namespace paralet {
+
+/// Probabilities per received packet, each in [0, 1].
+struct Faults {
+  double drop = 0;
+  double duplicate = 0;
+  double reorder = 0;  ///< held back until 1 to `reorder_packets` later packets have passed
+  double corrupt = 0;  ///< one bit flipped
+  unsigned reorder_packets = 8;
+  std::uint64_t seed = 0;
+
+  [[nodiscard]] bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || corrupt > 0; }
+};
+
+/// What a packet carried besides its bytes.
+struct PacketOrigin {
+  std::uint32_t address = 0;    ///< IPv4 source, host byte order
+  std::uint16_t port = 0;       ///< UDP source port
+  std::uint16_t likely_id = 0;  ///< IPv4 identification to expect
+};
+
+/// Stands between the socket and the transport and does what bad networks do. Reproducible by seed.
+class FaultInjector {
+ public:
+  using Deliver = std::function<void(std::span<std::byte>, const PacketOrigin&)>;
+
+  explicit FaultInjector(const Faults& faults) : faults_(faults), random_(faults.seed) {}
+
+  void receive(std::span<std::byte> packet, const PacketOrigin& origin, Nanos now, const Deliver& deliver);
+  /// Delivers packets held back for too long because nothing passed them.
+  void release(Nanos now, const Deliver& deliver);
+  [[nodiscard]] Nanos deadline() const;
+  [[nodiscard]] std::uint64_t injected() const { return injected_; }
+
+ private:
+  struct Held {
+    std::vector<std::byte> packet;
+    PacketOrigin origin;
+    std::uint64_t passes_left;
+    Nanos until;
+  };
+  Faults faults_;
+  SplitMix64 random_;
+  std::vector<Held> held_;
+  std::uint64_t injected_ = 0;
+};
+
+}  // namespace paralet

@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "soft/rc_qp.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/prefetch.hpp"
+
+namespace paralet {
+namespace {
+
+using wire::Opcode;
+using wire::Syndrome;
+
+// 0.64 ms: long enough for a receiver to repost, short beside any timeout (table 47).
+constexpr std::uint8_t kRnrTimerCode = 12;
+constexpr std::uint64_t kMaxAckInterval = 64;
+constexpr unsigned kMaxBackoff = 6;
+// Timeouts back off no further than this: a path that loses much is asked often enough within the retry time, and one
+// that was dead is soon found to have healed.
+constexpr Nanos kLongestBackoff = 1 * kSecond;
+constexpr Nanos kLeastTries = 16;
+
+/// Distance a - b of two PSNs as a signed 24-bit number (section 9.7.1).
+std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(((a - b) & wire::kPsnMask) << 8) >> 8;
+}
+
+Opcode opcode_for(WorkKind kind, bool first, bool last) {
+  if (kind == WorkKind::kSend) {
+    if (first) return last ? Opcode::kSendOnly : Opcode::kSendFirst;
+    return last ? Opcode::kSendLast : Opcode::kSendMiddle;
+  }
+  const bool imm = kind == WorkKind::kWriteImm;
+  if (first && last) return imm ? Opcode::kWriteOnlyImm : Opcode::kWriteOnly;
+  if (first) return Opcode::kWriteFirst;
+  if (last) return imm ? Opcode::kWriteLastImm : Opcode::kWriteLast;
+  return Opcode::kWriteMiddle;
+}
+
+/// QPs of one device draw different spacings.
+DelayControlOptions with_seed(DelayControlOptions options, std::uint32_t qpn) {
+  options.seed = qpn;
+  return options;
+}
+
+}  // namespace
+
+const char* to_string(Status status) {
+  switch (status) {
+    case Status::kSuccess:
+      return "success";
+    case Status::kRemoteAccess:
+      return "the peer refused access to its memory (rkey or range)";
+    case Status::kRemoteInvalid:
+      return "the peer found the request malformed";
+    case Status::kRemoteOperation:
+      return "the peer could not carry out the request";
+    case Status::kRetryExceeded:
+      return "the peer did not answer within the retry time";
+    case Status::kFlushed:
+      return "the queue pair was closed or failed before the request was done";
+    case Status::kPortDown:
+      return "the RDMA port went down";
+    case Status::kDeviceLost:
+      return "the RDMA device failed";
+    case Status::kLocal:
+      return "the RDMA device refused a request (is its memory registered, and `ulimit -l` large enough?)";
+  }
+  return "unknown status";
+}
+
+RcQp::RcQp(const RcQpOptions& options, const DelayControlOptions& control, const MemoryTable& memory,
+           ReceiveQueue& receive_queue, std::vector<Completion>& completions)
+    : options_(options),
+      memory_(memory),
+      receive_queue_(receive_queue),
+      completions_(completions),
+      control_(with_seed(control, options.qpn)),
+      expected_psn_(options.remote_first_psn) {}
+
+std::uint32_t RcQp::psn_of(std::uint64_t position) const {
+  return (options_.first_psn + static_cast<std::uint32_t>(position)) & wire::kPsnMask;
+}
+
+void RcQp::post(const WorkRequest& request) {
+  const std::uint64_t packets =
+      std::max<std::uint64_t>(1, (request.length + options_.path_mtu - 1) / options_.path_mtu);
+  const Work work{.request = request, .first = posted_, .end = posted_ + packets};
+  if (failed_) {
+    complete(work, Status::kFlushed);
+    return;
+  }
+  posted_ += packets;
+  work_.push_back(work);
+}
+
+bool RcQp::can_send(Nanos now) const {
+  if (failed_ || next_ == posted_ || now < rnr_until_) return false;
+  if (probing_ && in_flight() > 0) return false;
+  const double window = control_.window();
+  if (window >= 1.0) return static_cast<double>(in_flight()) + 1.0 <= window;
+  return in_flight() == 0 && now >= pace_until_;
+}
+
+bool RcQp::should_send(Nanos now) const {
+  if (!can_send(now)) return false;
+  if (in_flight() == 0) return true;
+  const double room = control_.window() - static_cast<double>(in_flight());
+  return room >= std::min(static_cast<double>(posted_ - next_), least_room());
+}
+
+/// Packets that the window must have room for before any leave.
+double RcQp::least_room() const {
+  return std::max(1.0, std::min(static_cast<double>(options_.burst), control_.window() / 2));
+}
+
+std::uint64_t RcQp::sendable(Nanos now) const {
+  if (!can_send(now)) return 0;
+  if (probing_) return 1;
+  const auto window = static_cast<std::uint64_t>(std::ceil(control_.window()));
+  return std::min(posted_ - next_, window - in_flight());
+}
+
+std::size_t RcQp::next_packet_bytes() const {
+  std::size_t index = cursor_;
+  while (next_ >= work_[index].end) ++index;
+  const Work& work = work_[index];
+  const bool last = next_ + 1 == work.end;
+  const std::uint64_t offset = (next_ - work.first) * options_.path_mtu;
+  const std::size_t payload = last ? work.request.length - offset : options_.path_mtu;
+  const std::size_t reth = work.request.kind != WorkKind::kSend && next_ == work.first ? wire::kRethBytes : 0;
+  const std::size_t imm = work.request.kind == WorkKind::kWriteImm && last ? wire::kImmBytes : 0;
+  return wire::kBthBytes + reth + imm + ((payload + 3) & ~std::size_t{3}) + wire::kIcrcBytes;
+}
+
+std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
+  if (!can_send(now)) return std::nullopt;
+  while (next_ >= work_[cursor_].end) ++cursor_;
+  const Work& work = work_[cursor_];
+  const WorkRequest& request = work.request;
+  const bool first = next_ == work.first;
+  const bool last = next_ + 1 == work.end;
+  const std::uint64_t offset = (next_ - work.first) * options_.path_mtu;
+  const std::uint32_t bytes = last ? static_cast<std::uint32_t>(request.length - offset) : options_.path_mtu;
+  const auto pad = static_cast<std::uint8_t>((4 - (bytes & 3)) & 3);
+
+  // Ask for an acknowledgement often enough that the window never stalls on one, and at the end of what can be sent.
+  const auto window = static_cast<std::uint64_t>(std::max(1.0, control_.window()));
+  ++since_ack_request_;
+  const bool ack_request = probing_ || next_ + 1 == posted_ || in_flight() + 1 >= window ||
+                           since_ack_request_ >= std::clamp<std::uint64_t>(window / 2, 1, kMaxAckInterval);
+  if (ack_request) since_ack_request_ = 0;
+  if (in_flight() >= sent_.size()) grow_sent();
+  sent_[next_ & (sent_.size() - 1)] = {.at = static_cast<std::uint64_t>(now) & (~std::uint64_t{0} >> 1),
+                                       .asked = ack_request};
+
+  OutgoingPacket out;
+  out.header = wire::data_header(opcode_for(request.kind, first, last), options_.remote_qpn, psn_of(next_), ack_request,
+                                 pad, request.remote_address, request.rkey, request.length, request.imm);
+  out.payload = {request.data + offset, bytes};
+  out.pad = pad;
+
+  ++counters_.tx_packets;
+  counters_.tx_bytes += bytes;
+  if (next_ < highest_sent_) ++counters_.retransmits;
+  ++next_;
+  highest_sent_ = std::max(highest_sent_, next_);
+  if (control_.window() < 1.0) pace_until_ = now + control_.draw_pacing_interval();
+  if (timer_ == kNever) {
+    last_progress_ = now;
+    arm_timer(now);
+  }
+  return out;
+}
+
+void RcQp::arm_timer(Nanos now) {
+  const Nanos patient = control_.timeout(asks_first() ? options_.ask_after : options_.min_timeout);
+  const Nanos most = std::max(patient, std::min(kLongestBackoff, options_.retry_time / kLeastTries));
+  const Nanos timeout = std::min(patient << std::min(consecutive_timeouts_, kMaxBackoff), most);
+  // Neither backing off nor a peer that answers with refusals only puts off the end of the retry time.
+  timer_ = std::min(now + timeout, last_progress_ + options_.retry_time);
+}
+
+/// Whether the timer, when it is armed now, is to ask, long before a timeout: what got lost may be an acknowledgement,
+/// a NAK or the end of all that there is to send, and then nothing else will tell.
+bool RcQp::asks_first() const {
+  return !asked_ && consecutive_timeouts_ == 0 &&
+         control_.timeout(options_.ask_after) < control_.timeout(options_.min_timeout);
+}
+
+void RcQp::complete(const Work& work, Status status) {
+  completions_.push_back({.kind = Completion::Kind::kSent,
+                          .status = status,
+                          .qpn = options_.qpn,
+                          .cookie = work.request.cookie,
+                          .byte_length = work.request.length,
+                          .imm = work.request.imm});
+}
+
+void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
+  if (acknowledged_end <= unacked_) return;
+  if (probing_ && asked_before(acknowledged_end)) {
+    if (consecutive_timeouts_ > 0) control_.undo_timeout();
+    // What answers at once answers the probe, because the answers before it were lost: no measure of the round trip.
+    const Nanos since_probe = now - static_cast<Nanos>(sent_[unacked_ & (sent_.size() - 1)].at);
+    if (since_probe > 2 * control_.smoothed_rtt()) sent_once_from_ = std::max(sent_once_before_, unacked_ + 1);
+    // What was sent and is not acknowledged yet is still on its way; a gap would be reported by what follows it.
+    if (highest_sent_ < posted_) next_ = highest_sent_;
+  } else if (probing_ && consecutive_timeouts_ == 0 && acknowledged_end < highest_sent_) {
+    control_.on_loss(now);
+  }
+  probing_ = false;
+  asked_ = false;
+  const std::uint64_t newest = acknowledged_end - 1;
+  const Nanos rtt = newest >= sent_once_from_ ? now - static_cast<Nanos>(sent_[newest & (sent_.size() - 1)].at) : 0;
+  const auto packets = static_cast<unsigned>(acknowledged_end - unacked_);
+  // The window held the sender back if it had no room for a burst before this acknowledgement.
+  const bool limited = static_cast<double>(in_flight()) + least_room() > control_.window();
+  control_.on_ack(now, packets, rtt, base_rtt, limited);
+
+  unacked_ = acknowledged_end;
+  next_ = std::max(next_, unacked_);
+  while (!work_.empty() && work_.front().end <= unacked_) {
+    complete(work_.front(), Status::kSuccess);
+    work_.pop_front();
+    if (cursor_ > 0) --cursor_;
+  }
+  consecutive_timeouts_ = 0;
+  last_progress_ = now;
+  if (unacked_ == highest_sent_) {
+    timer_ = kNever;
+  } else {
+    arm_timer(now);
+  }
+}
+
+void RcQp::grow_sent() {
+  // Up to where it goes at once, or a QP that has rested would allocate four times for each message.
+  const auto soon = std::min<std::uint64_t>(posted_ - unacked_, static_cast<std::uint64_t>(control_.window()));
+  std::vector<Sent> larger(std::max<std::size_t>({8, 2 * sent_.size(), std::bit_ceil(soon)}));
+  for (std::uint64_t position = unacked_; position < highest_sent_; ++position) {
+    larger[position & (larger.size() - 1)] = sent_[position & (sent_.size() - 1)];
+  }
+  sent_ = std::move(larger);
+}
+
+void RcQp::release_spare() {
+  if (!idle()) return;
+  work_.release();
+  sent_ = std::vector<Sent>();  // an empty list in braces would leave the capacity as it is
+}
+
+/// Whether any packet behind the oldest and before `end` asked for an acknowledgement.
+bool RcQp::asked_before(std::uint64_t end) const {
+  for (std::uint64_t position = unacked_ + 1; position < end; ++position) {
+    if (sent_[position & (sent_.size() - 1)].asked) return true;
+  }
+  return false;
+}
+
+void RcQp::go_back(Nanos now) {
+  next_ = unacked_;
+  cursor_ = 0;
+  since_ack_request_ = 0;
+  sent_once_from_ = highest_sent_;
+  probing_ = false;
+  arm_timer(now);
+}
+
+void RcQp::rewind(const Checkpoint& checkpoint) {
+  next_ = checkpoint.next;
+  highest_sent_ = checkpoint.highest_sent;
+  since_ack_request_ = checkpoint.since_ack_request;
+  counters_ = checkpoint.counters;
+  cursor_ = 0;
+  if (unacked_ == highest_sent_) timer_ = kNever;
+}
+
+void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt) {
+  if (failed_) return;
+  const std::uint32_t delta = (packet.psn - psn_of(unacked_)) & wire::kPsnMask;
+  const bool outstanding = delta < highest_sent_ - unacked_;
+  const auto kind = static_cast<std::uint8_t>(packet.syndrome & 0xE0);
+  if (kind == static_cast<std::uint8_t>(Syndrome::kAck)) {
+    if (!outstanding) {
+      ++counters_.stale_acks;
+      return;
+    }
+    advance(unacked_ + delta + 1, now, base_rtt);
+    return;
+  }
+  // A NAK names the packet it refuses and acknowledges all before it (section 9.7.5.2).
+  if (!outstanding) {
+    ++counters_.stale_acks;
+    return;
+  }
+  ++counters_.naks_received;
+  advance(unacked_ + delta, now, base_rtt);
+  if (kind == static_cast<std::uint8_t>(Syndrome::kRnrNak)) {
+    ++counters_.rnr_received;
+    last_progress_ = now;  // a receiver that is not ready is alive: no limit (RNR retry 7, section 9.7.5.2.8)
+    consecutive_timeouts_ = 0;
+    rnr_until_ = now + wire::rnr_delay_ns(packet.syndrome & 0x1F);
+    go_back(now);
+    timer_ = std::max(timer_, rnr_until_);
+    return;
+  }
+  switch (static_cast<Syndrome>(packet.syndrome)) {
+    case Syndrome::kNakSequence:
+      control_.on_loss(now);
+      go_back(now);
+      return;
+    case Syndrome::kNakInvalidRequest:
+      fail(Status::kRemoteInvalid);
+      return;
+    case Syndrome::kNakRemoteAccess:
+      fail(Status::kRemoteAccess);
+      return;
+    default:
+      fail(Status::kRemoteOperation);
+      return;
+  }
+}
+
+Nanos RcQp::deadline() const {
+  if (failed_) return kNever;
+  Nanos when = timer_;
+  if (next_ != posted_ && in_flight() == 0) {
+    when = std::min(when, std::max(rnr_until_, control_.window() < 1.0 ? pace_until_ : 0));
+  }
+  return when;
+}
+
+void RcQp::on_timer(Nanos now) {
+  if (failed_ || now < timer_) return;
+  if (now - last_progress_ >= options_.retry_time) {
+    fail(Status::kRetryExceeded);
+    return;
+  }
+  if (asks_first()) {
+    asked_ = true;
+  } else {
+    ++counters_.timeouts;
+    ++consecutive_timeouts_;
+    control_.on_timeout(now, consecutive_timeouts_ > 1);
+  }
+  probe(now);
+}
+
+/// Only the oldest packet goes again at first (F-RTO, RFC 5682). An answer that includes a later one which had asked
+/// for it proves that the peer had only been slow: the responder takes packets in order, so nothing before was lost.
+void RcQp::probe(Nanos now) {
+  pace_until_ = now;
+  const std::uint64_t sent_once = probing_ ? sent_once_before_ : sent_once_from_;
+  go_back(now);
+  probing_ = true;
+  sent_once_before_ = sent_once;
+}
+
+void RcQp::on_path_changed(Nanos now) {
+  if (failed_ || all_acknowledged()) return;
+  consecutive_timeouts_ = 0;  // they were the other path's
+  pace_until_ = now;
+  go_back(now);
+}
+
+void RcQp::fail(Status status) {
+  if (failed_) return;
+  failed_ = true;
+  timer_ = kNever;
+  bool first = true;
+  while (!work_.empty()) {
+    complete(work_.front(), first ? status : Status::kFlushed);
+    work_.pop_front();
+    first = false;
+  }
+  cursor_ = 0;
+  next_ = unacked_ = highest_sent_ = posted_;
+}
+
+// -- responder --------------------------------------------------------------------------------------------------
+
+void RcQp::respond_nak(std::uint8_t syndrome) {
+  if (gap_reported_) return;  // one NAK per gap; the requester's timer covers its loss (section 9.7.5.2.8)
+  gap_reported_ = true;
+  nak_due_ = syndrome;
+}
+
+std::span<std::byte> RcQp::landing() const {
+  if (failed_ || !in_message_ || !message_is_write_ || write_remaining_ <= options_.path_mtu) return {};
+  std::byte* const target = memory_.resolve(write_rkey_, write_address_, write_remaining_);
+  if (target == nullptr) return {};
+  return {target, (write_remaining_ - 1) / options_.path_mtu * options_.path_mtu};
+}
+
+void RcQp::on_request(const wire::Packet& packet) {
+  ++counters_.rx_packets;
+  const std::int32_t distance = psn_distance(packet.psn, expected_psn_);
+  if (distance < 0) {
+    ++counters_.duplicates;
+    ack_due_ = true;  // its acknowledgement was lost (section 9.7.5.1.3)
+    return;
+  }
+  if (distance > 0) {
+    ++counters_.out_of_order;
+    respond_nak(static_cast<std::uint8_t>(Syndrome::kNakSequence));
+    return;
+  }
+  if (const auto refusal = accept(packet)) {
+    // RNR and errors leave the expected PSN where it is; what was in flight behind is dropped as out of order.
+    gap_reported_ = false;
+    respond_nak(*refusal);
+    return;
+  }
+  counters_.rx_bytes += packet.payload.size();
+  expected_psn_ = (expected_psn_ + 1) & wire::kPsnMask;
+  gap_reported_ = false;
+  nak_due_.reset();
+  if (packet.kind.last) msn_ = (msn_ + 1) & wire::kPsnMask;
+  ack_due_ = ack_due_ || packet.ack_request;
+  // Who asks in the middle of a message has a window to fill; who asks at its end may have nothing more to send.
+  ++unacknowledged_;
+  if (packet.ack_request && (!packet.kind.last || unacknowledged_ >= kUrgentPackets)) ack_urgent_ = true;
+}
+
+std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
+  constexpr auto kInvalid = static_cast<std::uint8_t>(Syndrome::kNakInvalidRequest);
+  constexpr auto kAccess = static_cast<std::uint8_t>(Syndrome::kNakRemoteAccess);
+  constexpr auto kRnr = static_cast<std::uint8_t>(static_cast<std::uint8_t>(Syndrome::kRnrNak) | kRnrTimerCode);
+  const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
+  if (packet.kind.refused) return kInvalid;
+
+  // Order of packets within a message, and their sizes (sections 9.7.4.1.1 to 9.7.4.1.5).
+  if (packet.kind.first == in_message_) return kInvalid;
+  if (!packet.kind.first && packet.kind.write != message_is_write_) return kInvalid;
+  if (bytes > options_.path_mtu) return kInvalid;
+  if (!packet.kind.last && bytes != options_.path_mtu) return kInvalid;
+  if (!packet.kind.first && packet.kind.last && bytes == 0) return kInvalid;
+
+  const bool needs_buffer = packet.kind.write ? packet.kind.imm : packet.kind.first;
+  if (needs_buffer && receive_queue_.empty()) return kRnr;
+
+  if (packet.kind.write) {
+    const std::uint64_t address = packet.kind.first ? packet.remote_address : write_address_;
+    const std::uint32_t rkey = packet.kind.first ? packet.rkey : write_rkey_;
+    const std::uint32_t remaining = packet.kind.first ? packet.dma_length : write_remaining_;
+    if (packet.kind.last ? bytes != remaining : bytes >= remaining) return kInvalid;
+    // The first packet answers for the whole range; every packet asks again, since a region may go between packets.
+    if (remaining > 0) {
+      std::byte* target = memory_.resolve(rkey, address, remaining);
+      if (target != nullptr) {
+        if (target != packet.payload.data()) {
+          std::memmove(target, packet.payload.data(), bytes);  // it may lie where another WRITE goes: see landing.hpp
+          prefetch_to_write(target + bytes, std::min(remaining - bytes, options_.path_mtu));
+        }
+      } else if (!memory_.retired(rkey)) {
+        return kAccess;
+      }
+    }
+    message_length_ = (packet.kind.first ? 0 : message_length_) + bytes;
+    write_address_ = address + bytes;
+    write_rkey_ = rkey;
+    write_remaining_ = remaining - bytes;
+    if (packet.kind.imm) {
+      completions_.push_back({.kind = Completion::Kind::kReceivedWriteImm,
+                              .status = Status::kSuccess,
+                              .qpn = options_.qpn,
+                              .cookie = receive_queue_.front().cookie,
+                              .byte_length = message_length_,
+                              .imm = packet.imm});
+      receive_queue_.pop_front();
+    }
+  } else {
+    if (packet.kind.first) {
+      if (bytes > receive_queue_.front().length) return kInvalid;
+      send_buffer_ = receive_queue_.front();
+      receive_queue_.pop_front();
+      message_length_ = 0;
+    }
+    if (bytes > send_buffer_.length - message_length_) return kInvalid;
+    if (bytes > 0) std::memcpy(send_buffer_.data + message_length_, packet.payload.data(), bytes);
+    message_length_ += bytes;
+    if (packet.kind.last) {
+      completions_.push_back({.kind = Completion::Kind::kReceivedSend,
+                              .status = Status::kSuccess,
+                              .qpn = options_.qpn,
+                              .cookie = send_buffer_.cookie,
+                              .byte_length = message_length_,
+                              .imm = packet.imm});
+    }
+  }
+  in_message_ = !packet.kind.last;
+  message_is_write_ = packet.kind.write;
+  return std::nullopt;
+}
+
+std::optional<wire::Header> RcQp::take_acknowledgement() {
+  if (nak_due_ || ack_due_) {
+    unacknowledged_ = 0;
+    ack_urgent_ = false;
+  }
+  if (nak_due_) {
+    const std::uint8_t syndrome = *nak_due_;
+    nak_due_.reset();
+    ack_due_ = false;  // a NAK acknowledges everything before it
+    return wire::ack_header(options_.remote_qpn, expected_psn_, syndrome, msn_);
+  }
+  if (!ack_due_) return std::nullopt;
+  ack_due_ = false;
+  return wire::ack_header(options_.remote_qpn, (expected_psn_ - 1) & wire::kPsnMask,
+                          static_cast<std::uint8_t>(Syndrome::kAck) | wire::kAckNoCredits, msn_);
+}
+
+}  // namespace paralet

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// One reliable connection (RC) queue pair as a state machine without I/O: packets in, packets out, time as an argument.
+// IBTA specification volume 1, sections 9.7 (reliable service) and 9.9 (error detection). Loss is repaired by
+// go-back-N, as RoCE NICs do: the responder takes packets in order only and reports a gap once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/ring.hpp"
+#include "soft/delay_control.hpp"
+#include "soft/memory_table.hpp"
+#include "wire/wire.hpp"
+
+namespace paralet {
+
+enum class WorkKind : std::uint8_t { kWrite, kWriteImm, kSend, kRead };  // kRead: of a NIC's fence alone
+
+struct WorkRequest {
+  WorkKind kind = WorkKind::kWrite;
+  std::uint64_t cookie = 0;  ///< handed back in the completion
+  /// Payload; it must stay valid until completion.
+  const std::byte* data = nullptr;
+  std::uint32_t length = 0;
+  std::uint64_t remote_address = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t imm = 0;
+  std::uint32_t memory = 0;  ///< registration that holds `data`, 0: none
+};
+
+enum class Status : std::uint8_t {
+  kSuccess,
+  kRemoteAccess,     ///< the peer refused rkey or range
+  kRemoteInvalid,    ///< the peer found the request malformed
+  kRemoteOperation,  ///< the peer could not carry it out
+  kRetryExceeded,    ///< nothing came back within the retry time
+  kFlushed,          ///< the QP failed or closed before this request was done
+  kPortDown,         ///< the link is gone
+  kDeviceLost,       ///< the NIC has failed
+  kLocal,            ///< the NIC refused the request
+};
+const char* to_string(Status status);
+
+/// A finished send-side request, a received message, or news of a QP.
+struct Completion {
+  enum class Kind : std::uint8_t {
+    kSent,
+    kReceivedSend,
+    kReceivedWriteImm,
+    kAskedAgain,  ///< the peer asks again for what was acknowledged a timeout ago: it may not hear this QP
+    kQpFailed,    ///< the QP, not only a request: `status` says why
+    kFenced,      ///< Backend::post_fence
+  };
+  Kind kind = Kind::kSent;
+  Status status = Status::kSuccess;
+  std::uint32_t qpn = 0;
+  std::uint64_t cookie = 0;  ///< of the work request, or of the receive buffer consumed
+  std::uint32_t byte_length = 0;
+  std::uint32_t imm = 0;
+};
+
+/// Receive buffers shared by the QPs of a device (a shared receive queue, IBTA 10.2.9). Empty: senders are told RNR.
+struct ReceiveBuffer {
+  std::byte* data = nullptr;
+  std::uint32_t length = 0;
+  std::uint64_t cookie = 0;
+};
+using ReceiveQueue = Ring<ReceiveBuffer>;
+
+struct RcQpOptions {
+  std::uint32_t qpn = 0;
+  std::uint32_t first_psn = 0;
+  std::uint32_t remote_qpn = 0;
+  std::uint32_t remote_first_psn = 0;
+  std::uint32_t path_mtu = 1024;         ///< payload bytes: 256, 512, 1024, 2048 or 4096
+  Nanos min_timeout = 5 * kMillisecond;  ///< floor of the retransmission timeout
+  Nanos retry_time = 10 * kSecond;       ///< without any progress for this long, the QP fails
+  Nanos ask_after = kNever;              ///< of silence, at least, the oldest packet goes again once before the timeout
+  std::uint32_t burst = 1;               ///< packets that cost little more together than one does
+};
+
+/// One packet to put on the wire: header, then payload, then pad zero bytes, then the ICRC.
+struct OutgoingPacket {
+  wire::Header header;
+  std::span<const std::byte> payload;
+  std::uint8_t pad = 0;
+};
+
+struct RcQpCounters {
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;  ///< payload bytes, retransmissions included
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t retransmits = 0;  ///< packets sent again
+  std::uint64_t timeouts = 0;
+  std::uint64_t naks_received = 0;
+  std::uint64_t rnr_received = 0;
+  std::uint64_t duplicates = 0;
+  std::uint64_t out_of_order = 0;
+  std::uint64_t stale_acks = 0;
+
+  RcQpCounters& operator+=(const RcQpCounters& other) {
+    tx_packets += other.tx_packets;
+    tx_bytes += other.tx_bytes;
+    rx_packets += other.rx_packets;
+    rx_bytes += other.rx_bytes;
+    retransmits += other.retransmits;
+    timeouts += other.timeouts;
+    naks_received += other.naks_received;
+    rnr_received += other.rnr_received;
+    duplicates += other.duplicates;
+    out_of_order += other.out_of_order;
+    stale_acks += other.stale_acks;
+    return *this;
+  }
+};
+
+class RcQp {
+ public:
+  RcQp(const RcQpOptions& options, const DelayControlOptions& control, const MemoryTable& memory,
+       ReceiveQueue& receive_queue, std::vector<Completion>& completions);
+
+  // -- requester ------------------------------------------------------------------------------------------------
+  /// Queues a request. On a failed QP it completes at once as flushed.
+  void post(const WorkRequest& request);
+  /// The next data packet if the window and the timers allow one now. `base_rtt`: smallest round trip to the peer.
+  std::optional<OutgoingPacket> next_packet(Nanos now);
+  /// Bytes of the packet that next_packet would return, BTH to ICRC. Only when it would return one.
+  [[nodiscard]] std::size_t next_packet_bytes() const;
+  /// Whether next_packet would return a packet.
+  [[nodiscard]] bool can_send(Nanos now) const;
+  /// Whether enough of them may leave now: what the window holds back goes with the next acknowledgement, not one by
+  /// one. True whenever next_packet has something and nothing is in flight.
+  [[nodiscard]] bool should_send(Nanos now) const;
+  /// Sets RcQpOptions::ask_after anew, for timers that are armed from now on.
+  void ask_after(Nanos silence) { options_.ask_after = silence; }
+  /// Packets that next_packet would return in a row.
+  [[nodiscard]] std::uint64_t sendable(Nanos now) const;
+  /// An ACKNOWLEDGE packet for this QP.
+  void on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt);
+  /// When on_timer has something to do or can_send may turn true without a packet, kNever if neither.
+  [[nodiscard]] Nanos deadline() const;
+  void on_timer(Nanos now);
+  /// Packets take another path now, and what is in flight on the one before is lost: it goes again without waiting.
+  void on_path_changed(Nanos now);
+  /// Fails every queued request with `status`.
+  void fail(Status status);
+  /// Where sending stands, to return to when the packets made since could not be handed to the kernel.
+  struct Checkpoint {
+    std::uint64_t next;
+    std::uint64_t highest_sent;
+    std::uint64_t since_ack_request;
+    RcQpCounters counters;
+  };
+  [[nodiscard]] Checkpoint checkpoint() const { return {next_, highest_sent_, since_ack_request_, counters_}; }
+  void rewind(const Checkpoint& checkpoint);
+  /// Gives back what an idle QP keeps for its next requests.
+  void release_spare();
+
+  // -- responder ------------------------------------------------------------------------------------------------
+  /// Where the payloads of the WRITE in progress go that are yet to come, but for its last packet's. Empty when none is
+  /// in progress.
+  [[nodiscard]] std::span<std::byte> landing() const;
+  /// A request packet for this QP whose ICRC was verified. Its payload may lie where it belongs.
+  void on_request(const wire::Packet& packet);
+  /// Whether the sender waits for the acknowledgement that is due, or something went wrong: it should not coalesce.
+  [[nodiscard]] bool acknowledgement_urgent() const { return nak_due_ || ack_urgent_; }
+  /// The receive buffer of a SEND that is under way, nullptr when none is: whoever destroys the QP posts it again.
+  [[nodiscard]] const ReceiveBuffer* held_buffer() const {
+    return in_message_ && !message_is_write_ ? &send_buffer_ : nullptr;
+  }
+  /// Whether packets were taken that no acknowledgement has told of yet.
+  [[nodiscard]] bool has_news() const { return unacknowledged_ > 0; }
+  /// The acknowledgement that is due, if any; acknowledgements coalesce until taken.
+  std::optional<wire::Header> take_acknowledgement();
+
+  [[nodiscard]] bool failed() const { return failed_; }
+  /// Whether everything posted has been sent and the window has room for more.
+  [[nodiscard]] bool hungry() const {
+    return !failed_ && next_ == posted_ && static_cast<double>(in_flight()) < control_.window();
+  }
+  [[nodiscard]] bool idle() const { return work_.empty(); }
+  [[nodiscard]] bool all_acknowledged() const { return unacked_ == highest_sent_; }
+  /// How long packets in flight have waited without any acknowledgement.
+  [[nodiscard]] Nanos silence(Nanos now) const { return all_acknowledged() ? 0 : now - last_progress_; }
+  [[nodiscard]] std::uint32_t qpn() const { return options_.qpn; }
+  [[nodiscard]] const RcQpOptions& options() const { return options_; }
+  [[nodiscard]] const RcQpCounters& counters() const { return counters_; }
+  [[nodiscard]] const DelayControl& control() const { return control_; }
+
+ private:
+  // Requester positions count packets from 0; the PSN on the wire is the first PSN plus the position, modulo 2^24.
+  struct Work {
+    WorkRequest request;
+    std::uint64_t first = 0;  ///< position of its first packet
+    std::uint64_t end = 0;    ///< one past its last
+  };
+
+  [[nodiscard]] std::uint32_t psn_of(std::uint64_t position) const;
+  [[nodiscard]] std::uint64_t in_flight() const { return next_ - unacked_; }
+  [[nodiscard]] double least_room() const;
+  void advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt);
+  void go_back(Nanos now);
+  void probe(Nanos now);
+  [[nodiscard]] bool asks_first() const;
+  void grow_sent();
+  [[nodiscard]] bool asked_before(std::uint64_t end) const;
+  void complete(const Work& work, Status status);
+  void arm_timer(Nanos now);
+
+  void respond_nak(std::uint8_t syndrome);
+  std::optional<std::uint8_t> accept(const wire::Packet& packet);  ///< the NAK syndrome, or nothing when taken
+
+  RcQpOptions options_;
+  const MemoryTable& memory_;
+  ReceiveQueue& receive_queue_;
+  std::vector<Completion>& completions_;
+  DelayControl control_;
+  RcQpCounters counters_;
+
+  Ring<Work> work_;
+  std::size_t cursor_ = 0;          ///< index in work_ of the request that holds next_
+  std::uint64_t unacked_ = 0;       ///< oldest position not acknowledged
+  std::uint64_t next_ = 0;          ///< next position to send
+  std::uint64_t highest_sent_ = 0;  ///< one past the highest position ever sent
+  std::uint64_t posted_ = 0;        ///< one past the last queued position
+  std::uint64_t since_ack_request_ = 0;
+  struct Sent {
+    std::uint64_t at : 63;    ///< Nanos
+    std::uint64_t asked : 1;  ///< for an acknowledgement
+  };
+  std::vector<Sent> sent_;            ///< by position, modulo its size, a power of two that grows with the window
+  std::uint64_t sent_once_from_ = 0;  ///< Karn's rule: a packet sent twice times neither
+  Nanos pace_until_ = 0;
+  Nanos rnr_until_ = 0;
+  Nanos timer_ = kNever;
+  Nanos last_progress_ = 0;
+  unsigned consecutive_timeouts_ = 0;
+  bool asked_ = false;                  ///< since the last progress the oldest packet has gone again before the timeout
+  bool probing_ = false;                ///< it has, or after a timeout: until an answer tells whether anything was lost
+  std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before that
+  bool failed_ = false;
+
+  std::uint32_t expected_psn_;
+  std::uint32_t msn_ = 0;
+  bool gap_reported_ = false;
+  bool in_message_ = false;
+  bool message_is_write_ = false;
+  std::uint64_t write_address_ = 0;  ///< next byte of the WRITE in progress
+  std::uint32_t write_rkey_ = 0;
+  std::uint32_t write_remaining_ = 0;
+  std::uint32_t message_length_ = 0;  ///< bytes of the message so far
+  ReceiveBuffer send_buffer_;         ///< buffer of the SEND in progress
+  static constexpr unsigned kUrgentPackets = 16;
+  unsigned unacknowledged_ = 0;  ///< packets taken since the last acknowledgement
+  bool ack_due_ = false;
+  bool ack_urgent_ = false;
+  std::optional<std::uint8_t> nak_due_;
+};
+
+}  // namespace paralet

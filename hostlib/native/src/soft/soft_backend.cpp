@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "soft/soft_backend.hpp"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/prefetch.hpp"
+#include "base/random.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
+// A message of 256 KiB leaves whole: its first packet, longer than those of its middle, takes but one of them along,
+// and a last one that immediate data makes longer leaves by itself.
+constexpr int kBatchesPerTurn = 7;
+constexpr std::size_t kFlushBytes = 128 * 1024;  // then it is time to look at what has arrived
+constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
+// Packets that wait to be sent before lanes pull more: for the pacer as many as its bucket holds; without one what
+// leaves at once, so that messages leave one after the other and are found in caches.
+constexpr std::uint64_t kLookAhead = 1024;
+constexpr std::uint64_t kUnpacedLookAhead = 32;
+constexpr Nanos kBusyRetry = 100 * kMicrosecond;
+constexpr Nanos kFresh = 500 * kMillisecond;  // a path's round trip is believed for so long
+// While messages keep coming the last ones of them are acknowledged together: the sender does not wait for that, or it
+// would send nothing more.
+constexpr Nanos kQuiet = 15 * kMicrosecond;
+constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
+// Where nothing is paced a longer silence is a loss or a scheduler's, and asking costs one packet.
+constexpr Nanos kAskAfter = 2 * kMillisecond;
+constexpr Nanos kAskRoundTrips = 2;  // of what packets to the peer have lately taken, on whichever lane
+constexpr Nanos kReleaseSpare = 1 * kSecond;
+
+/// Packets worth of tokens that may be saved up, so that a sleep that ends late costs no rate.
+double burst_bytes(double line_rate_bps) { return std::max(4.0 * 4200, line_rate_bps / 8 * 4e-3); }
+
+}  // namespace
+
+const char* to_string(PortMethod method) {
+  switch (method) {
+    case PortMethod::kSocket:
+      return "socket";
+    case PortMethod::kFlowLabel:
+      return "flow_label";
+    case PortMethod::kModifyQp:
+      return "modify_qp";
+    case PortMethod::kNone:
+      return "none";
+  }
+  return "unknown";
+}
+
+namespace {
+Interface require_interface(std::uint32_t address) {
+  auto found = interface_of(address);
+  if (!found) {
+    throw DeviceError("no interface of this machine has the address " + format_ipv4(address) +
+                      " (list them with: ip -4 address)");
+  }
+  return *found;
+}
+}  // namespace
+
+SoftBackend::SoftBackend(const SoftOptions& options)
+    : options_(options),
+      interface_(require_interface(options.address)),
+      receive_socket_(options.address),
+      send_sockets_(options.address),
+      faults_(options.faults),
+      pacer_(options.line_rate_bps / 8, burst_bytes(options.line_rate_bps)) {}
+
+SoftBackend::~SoftBackend() = default;
+
+std::uint32_t SoftBackend::max_path_mtu() const { return wire::largest_path_mtu(interface_.mtu_bytes); }
+
+QpIdentity SoftBackend::create_qp() {
+  for (;;) {
+    const std::uint32_t qpn = random_u32() & 0xFFFFFF;
+    if (qpn < 2 || qps_.contains(qpn)) continue;  // 0 and 1 are the management QPs
+    const QpIdentity identity{.qpn = qpn, .first_psn = random_u32() & wire::kPsnMask};
+    qps_.try_emplace(qpn, identity);
+    return identity;
+  }
+}
+
+bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
+  Qp& qp = qps_.at(qpn);
+  if (!bind_port(qp, source_port)) return false;
+  qp.remote = remote;
+  qp.path = &paths_.try_emplace(remote.address).first->second;
+  const RcQpOptions options{
+      .qpn = qpn,
+      .first_psn = qp.identity.first_psn,
+      .remote_qpn = remote.qpn,
+      .remote_first_psn = remote.first_psn,
+      .path_mtu = remote.path_mtu,
+      .min_timeout = options_.min_timeout,
+      .retry_time = options_.retry_time,
+      .ask_after = pacer_.unlimited() ? kAskAfter : kNever,
+      .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(kMaxBatchBytes / remote.path_mtu) : 1};
+  qp.machine.emplace(options, options_.control, memory_, receive_queue_, completions_);
+  return true;
+}
+
+bool SoftBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
+  try {
+    return bind_port(qps_.at(qpn), source_port);
+  } catch (const DeviceError&) {
+    return false;
+  }
+}
+
+bool SoftBackend::bind_port(Qp& qp, std::uint16_t source_port) {
+  if (qp.socket >= 0 && qp.port == source_port) return true;
+  const int socket = send_sockets_.acquire(source_port);
+  if (socket < 0) return false;
+  if (qp.socket >= 0) send_sockets_.release(qp.port);
+  qp.socket = socket;
+  qp.port = source_port;
+  return true;
+}
+
+void SoftBackend::path_changed(std::uint32_t qpn, Nanos now) {
+  Qp& qp = qps_.at(qpn);
+  if (qp.machine) qp.machine->on_path_changed(now);
+}
+
+void SoftBackend::fail_qp(std::uint32_t qpn) {
+  Qp& qp = qps_.at(qpn);
+  if (qp.machine) qp.machine->fail(Status::kFlushed);
+}
+
+void SoftBackend::destroy_qp(std::uint32_t qpn) {
+  const auto found = qps_.find(qpn);
+  if (found == qps_.end()) return;
+  Qp* qp = &found->second;
+  std::erase(active_, qp);
+  std::erase(acknowledge_, qp);
+  std::erase(rested_, qp);
+  if (writing_ == qp) writing_ = nullptr;
+  if (qp->socket >= 0) send_sockets_.release(qp->port);
+  if (const ReceiveBuffer* held = qp->machine ? qp->machine->held_buffer() : nullptr) receive_queue_.push_back(*held);
+  qps_.erase(found);
+}
+
+void SoftBackend::activate(Qp& qp) {
+  if (qp.active) return;
+  qp.active = true;
+  active_.push_back(&qp);
+}
+
+void SoftBackend::rest(Qp& qp) {
+  qp.active = false;
+  qp.rested_at = now_;
+  if (qp.rested) return;
+  qp.rested = true;
+  rested_.push_back(&qp);
+}
+
+/// Of thousands of QPs few are busy at a time: the others keep no memory for their next requests. Those that have been
+/// at rest for a while only, or each message would allocate anew.
+void SoftBackend::release_spare() {
+  next_release_ = now_ + kReleaseSpare;
+  std::erase_if(rested_, [this](Qp* qp) {
+    if (now_ - qp->rested_at < kReleaseSpare) return false;
+    qp->machine->release_spare();
+    qp->rested = false;
+    return true;
+  });
+}
+
+void SoftBackend::post(std::uint32_t qpn, const WorkRequest& request) {
+  Qp& qp = qps_.at(qpn);
+  qp.machine->post(request);
+  activate(qp);
+}
+
+PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
+  const Qp& qp = qps_.at(qpn);
+  if (!qp.machine) return {};
+  const DelayControl& control = qp.machine->control();
+  // What was bad a while ago may be good by now: an idle lane without news counts as unknown and is tried again. One
+  // that waits for an answer is at least as slow as it has waited.
+  const bool unknown = qp.machine->all_acknowledged() && now_ - control.sampled_at() > kFresh;
+  return {.smoothed_rtt = unknown ? 0 : std::max(control.smoothed_rtt(), qp.machine->silence(now_)),
+          .fresh_until = control.sampled_at() + kFresh,
+          .window = control.window(),
+          .hungry = qp.machine->hungry()};
+}
+
+QpStatistics SoftBackend::statistics(std::uint32_t qpn) const {
+  const Qp& qp = qps_.at(qpn);
+  QpStatistics out{.port = qp.port};
+  if (qp.machine) {
+    const DelayControl& control = qp.machine->control();
+    out.counters = qp.machine->counters();
+    out.smoothed_rtt = control.smoothed_rtt();
+    out.min_rtt = control.min_rtt() == kNever ? 0 : control.min_rtt();
+    out.window = control.window();
+    out.all_acknowledged = qp.machine->all_acknowledged();
+  }
+  return out;
+}
+
+Discards SoftBackend::discards() const {
+  Discards out = discards_;
+  out.injected = faults_.injected();
+  return out;
+}
+
+UdpFlow SoftBackend::flow_of(const Qp& qp) const {
+  return {.src_address = options_.address,
+          .dst_address = qp.remote.address,
+          .src_port = qp.port,
+          .dst_port = qp.remote.udp_port};
+}
+
+UdpFlow SoftBackend::flow_from(const PacketOrigin& origin) const {
+  return {.src_address = origin.address,
+          .dst_address = options_.address,
+          .src_port = origin.port,
+          .dst_port = receive_socket_.port()};
+}
+
+// -- receiving --------------------------------------------------------------------------------------------------
+
+void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin& origin) {
+  wire::Packet packet;
+  if (wire::parse(datagram, packet) != wire::ParseError::kNone) {
+    ++discards_.malformed;
+    return;
+  }
+  const auto found = qps_.find(packet.dest_qpn);
+  if (found == qps_.end() || !found->second.machine) {
+    ++discards_.unknown_qp;
+    return;
+  }
+  Qp& qp = found->second;
+  if (origin.address != qp.remote.address) {
+    ++discards_.wrong_source;
+    return;
+  }
+  if (!verifier_.verify(flow_from(origin), datagram, origin.likely_id, qp.remote.max_ip_id)) {
+    ++discards_.icrc;
+    return;
+  }
+  if (static_cast<wire::Opcode>(packet.opcode) == wire::Opcode::kAcknowledge) {
+    qp.machine->on_acknowledge(packet, now_, qp.path->base_rtt);
+    const DelayControl& control = qp.machine->control();
+    if (control.sampled_at() == now_) qp.path->sample(control.last_rtt());
+    return;
+  }
+  take_request(qp, packet);
+}
+
+void SoftBackend::take_request(Qp& qp, const wire::Packet& packet) {
+  const std::uint64_t duplicates = qp.machine->counters().duplicates;
+  qp.machine->on_request(packet);
+  writing_ = &qp;
+  if (qp.acknowledge) return;
+  if (qp.machine->counters().duplicates > duplicates && now_ - qp.told_at >= options_.min_timeout) {
+    completions_.push_back({.kind = Completion::Kind::kAskedAgain, .qpn = qp.machine->qpn()});
+  }
+  qp.acknowledge = true;
+  qp.acknowledge_by = now_ + kAcknowledgeDelay;
+  acknowledge_.push_back(&qp);
+}
+
+/// Hands the packets of a run to their QPs, through the faults if there are any.
+void SoftBackend::take(const Arrival& arrival, const FaultInjector::Deliver& deliver) {
+  if (arrival.bytes.empty()) ++discards_.malformed;
+  PacketOrigin origin = arrival.origin;
+  for (std::span<std::byte> rest = arrival.bytes; !rest.empty();) {
+    const std::size_t bytes = std::min(arrival.segment_bytes, rest.size());
+    if (rest.size() > bytes) __builtin_prefetch(rest.data() + bytes);
+    if (deliver) {
+      faults_.receive(rest.first(bytes), origin, now_, deliver);
+    } else {
+      handle(rest.first(bytes), origin);
+    }
+    rest = rest.subspan(bytes);
+    ++origin.likely_id;  // segment i of a batch carries identification i
+  }
+}
+
+/// Takes a packet of `landing_` that is from the middle of a WRITE. False when it is not, or is not as it should be.
+bool SoftBackend::take_landed(std::size_t index, const PacketOrigin& origin) {
+  const auto frame = landing_.frame(index);
+  wire::Packet packet;
+  if (wire::parse(frame, packet) != wire::ParseError::kNone ||
+      static_cast<wire::Opcode>(packet.opcode) != wire::Opcode::kWriteMiddle) {
+    return false;
+  }
+  const auto found = qps_.find(packet.dest_qpn);
+  if (found == qps_.end() || !found->second.machine) return false;
+  Qp& qp = found->second;
+  packet.payload = landing_.payload(index);
+  if (origin.address != qp.remote.address ||
+      !verifier_.verify(flow_from(origin), frame.first(wire::kBthBytes), packet.payload, frame.last(wire::kIcrcBytes),
+                        origin.likely_id, qp.remote.max_ip_id)) {
+    return false;
+  }
+  take_request(qp, packet);
+  return true;
+}
+
+/// Receives what is next as if it went on with the WRITE of `expected` whose payloads go to `target`. False when
+/// nothing has arrived.
+bool SoftBackend::land(const Qp& expected, std::span<std::byte> target) {
+  const auto arrival = receive_socket_.receive_into(landing_.prepare(target, expected.remote.path_mtu));
+  if (!arrival) return false;
+  streams(arrival->bytes > arrival->segment_bytes);
+  PacketOrigin origin = arrival->origin;
+  std::size_t taken = 0;
+  if (arrival->segment_bytes == landing_.packet_bytes()) {
+    const std::size_t landed = std::min(landing_.packets(), arrival->bytes / arrival->segment_bytes);
+    for (; taken < landed && take_landed(taken, origin); ++taken) ++origin.likely_id;
+  }
+  // The others as if they had been received like everything else.
+  const std::span<std::byte> others = landing_.gather(taken, arrival->bytes);
+  if (taken == 0 || !others.empty()) {
+    take({.bytes = others, .segment_bytes = arrival->segment_bytes, .origin = origin}, {});
+  }
+  // What one host sent is not for the eyes of another, which may end its message without ending this WRITE.
+  if (origin.address != expected.remote.address) {
+    std::ranges::fill(target.first(std::min(target.size(), arrival->bytes)), std::byte{0});
+  }
+  return true;
+}
+
+bool SoftBackend::receive() {
+  const bool faulty = options_.faults.any();
+  FaultInjector::Deliver deliver;
+  if (faulty) {
+    deliver = [this](std::span<std::byte> packet, const PacketOrigin& origin) { handle(packet, origin); };
+  }
+  bool any = false;
+  for (std::size_t i = 0; i < ReceiveSocket::kBatch; ++i) {
+    const bool streaming = streaming_ > 0 && !faulty;
+    if (streaming && writing_ != nullptr) {
+      if (const auto target = writing_->machine->landing(); !target.empty()) {
+        if (!land(*writing_, target)) break;
+        any = true;
+        continue;
+      }
+    }
+    const auto arrivals = receive_socket_.receive(streaming ? 1 : ReceiveSocket::kBatch);
+    for (const Arrival& arrival : arrivals) {
+      streams(arrival.bytes.size() > arrival.segment_bytes);
+      take(arrival, deliver);
+    }
+    any = any || !arrivals.empty();
+    if (!streaming || arrivals.empty()) break;
+  }
+  if (any) arrived_at_ = now_;
+  if (faulty) faults_.release(now_, deliver);
+  if (!acknowledge_.empty()) send_acknowledgements(false);
+  return any;
+}
+
+/// Where packets come one by one, many of them are received together; where they come in runs, each run for itself.
+void SoftBackend::streams(bool run) {
+  constexpr unsigned kPatience = 16;  // arrivals of single packets in between
+  streaming_ = run ? kPatience : std::max(streaming_, 1U) - 1;
+}
+
+/// Sends the acknowledgements that must not wait, or all.
+void SoftBackend::send_acknowledgements(bool all) {
+  all = all || now_ - arrived_at_ >= kQuiet;
+  std::erase_if(acknowledge_, [&](Qp* qp) {
+    if (!all && now_ < qp->acknowledge_by && !qp->machine->acknowledgement_urgent()) return false;
+    acknowledge(*qp);
+    return true;
+  });
+}
+
+void SoftBackend::acknowledge(Qp& qp) {
+  qp.acknowledge = false;
+  if (qp.machine->has_news()) qp.told_at = now_;
+  const auto header = qp.machine->take_acknowledgement();
+  if (!header) return;
+  std::array<std::byte, sizeof(header->bytes) + wire::kIcrcBytes> packet;
+  std::ranges::copy(header->bytes, packet.begin());
+  put_icrc(packet.data() + header->length, icrc(flow_of(qp), 0, std::span(packet).first(header->length), {}));
+  std::array<iovec, 1> pieces{{{.iov_base = packet.data(), .iov_len = header->length + wire::kIcrcBytes}}};
+  // A lost acknowledgement is repaired by the requester's timer, so a full queue may drop it.
+  if (send_batch(qp.socket, qp.remote.address, qp.remote.udp_port, pieces, 0) != SendResult::kSent) {
+    ++discards_.send_errors;
+  }
+}
+
+void SoftBackend::settle(Nanos now) {
+  now_ = now;
+  send_acknowledgements(true);
+}
+
+// -- sending ----------------------------------------------------------------------------------------------------
+
+/// Sends one batch of packets. Its bytes, 0 when there is nothing to send.
+std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
+  if (!qp.machine->should_send(now)) return 0;
+  const UdpFlow flow = flow_of(qp);
+  const std::size_t limit = pacer_.unlimited() ? kMaxSegments : 1;  // paced lanes take turns packet by packet
+
+  if (pacer_.unlimited()) qp.machine->ask_after(std::max(kAskAfter, kAskRoundTrips * qp.path->recent_rtt));
+  const RcQp::Checkpoint before = qp.machine->checkpoint();
+  std::size_t count = 0;
+  std::size_t used = 0;
+  std::size_t segment = 0;
+  std::size_t total = 0;
+  std::byte* piece = batch_.between.data();  // the one that is being written
+  std::byte* end = piece;
+  while (count < limit) {
+    if (!qp.machine->can_send(now)) break;
+    const std::size_t size = qp.machine->next_packet_bytes();
+    // All segments of a batch but the last have one size; an odd one out starts the next batch.
+    if (count > 0 && (size > segment || total + size > kMaxBatchBytes)) break;
+    const auto packet = qp.machine->next_packet(now);
+    const std::span<const std::byte> payload = packet->payload;
+    const std::span header(end, packet->header.length);
+    std::memcpy(header.data(), packet->header.bytes.data(), header.size());
+    end += header.size();
+    if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), payload.size());  // what comes next
+    const std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, payload, packet->pad);
+    if (payload.size() > Batch::kSmallPayload) {
+      batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
+      batch_.pieces[used++] = {.iov_base = const_cast<std::byte*>(payload.data()), .iov_len = payload.size()};
+      piece = end;
+    } else if (!payload.empty()) {
+      std::memcpy(end, payload.data(), payload.size());
+      end += payload.size();
+    }
+    std::memset(end, 0, packet->pad);
+    put_icrc(end + packet->pad, crc);
+    end += packet->pad + wire::kIcrcBytes;
+    if (count == 0) segment = size;
+    total += size;
+    ++count;
+    if (size < segment) break;
+  }
+  if (count == 0) return 0;
+  batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
+
+  const auto segment_bytes = static_cast<std::uint16_t>(count > 1 ? segment : 0);
+  const std::span<iovec> all(batch_.pieces.data(), used);
+  switch (send_batch(qp.socket, qp.remote.address, qp.remote.udp_port, all, segment_bytes)) {
+    case SendResult::kSent:
+      break;
+    case SendResult::kBusy:
+      qp.machine->rewind(before);
+      busy_until_ = now + kBusyRetry;
+      return 0;
+    case SendResult::kFailed:
+      ++discards_.send_errors;  // as good as lost on the way: the timer repairs it or gives up
+      break;
+  }
+  pacer_.spend(total + count * (wire::kIpUdpBytes + kEthernetBytes));
+  return total;
+}
+
+bool SoftBackend::flush(Nanos now) {
+  if (now < busy_until_) return false;
+  bool any = false;
+  std::size_t idle_turns = 0;
+  std::size_t budget = pacer_.unlimited() ? kFlushBytes : SIZE_MAX;
+  // Until every active QP in turn could not send.
+  while (!active_.empty() && idle_turns < active_.size() && budget > 0 && pacer_.ready(now) && now >= busy_until_) {
+    if (turn_ >= active_.size()) turn_ = 0;
+    Qp& qp = *active_[turn_++];
+    std::size_t sent = transmit_one(qp, now);
+    // Batches that arrive together are acknowledged together.
+    for (int more = 1; more < kBatchesPerTurn && sent > 0 && pacer_.unlimited(); ++more) {
+      const std::size_t next = transmit_one(qp, now);
+      if (next == 0) break;
+      sent += next;
+    }
+    idle_turns = sent > 0 ? 0 : idle_turns + 1;
+    budget -= std::min(budget, sent);
+    any = any || sent > 0;
+  }
+  return any;
+}
+
+bool SoftBackend::wants_work(Nanos now) const {
+  const std::uint64_t enough = pacer_.unlimited() ? kUnpacedLookAhead : kLookAhead;
+  std::uint64_t sendable = 0;
+  for (const Qp* qp : active_) {
+    sendable += qp->machine->sendable(now);
+    if (sendable >= enough) return false;
+  }
+  return true;
+}
+
+/// A last packet that immediate data makes longer than those of the middle cannot join their batch, and would be one by
+/// itself; a short SEND can, as the batch's last.
+bool SoftBackend::ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const {
+  if (!pacer_.unlimited() || bytes <= std::uint64_t{2} * path_mtu) return false;
+  return (bytes - 1) % path_mtu + 1 + wire::kImmBytes > path_mtu;
+}
+
+bool SoftBackend::progress(Nanos now, std::vector<Completion>& completions) {
+  now_ = now;
+  bool any = receive();
+  for (Qp* qp : active_) qp->machine->on_timer(now);
+  std::erase_if(active_, [this](Qp* qp) {
+    if (!qp->machine->idle()) return false;
+    rest(*qp);
+    return true;
+  });
+  if (now >= next_release_) release_spare();
+  if (!completions_.empty()) {
+    completions.insert(completions.end(), completions_.begin(), completions_.end());
+    completions_.clear();
+    any = true;
+  }
+  return any;
+}
+
+Nanos SoftBackend::deadline(Nanos now) const {
+  if (!acknowledge_.empty()) return now;
+  Nanos when = options_.faults.any() ? faults_.deadline() : kNever;
+  for (const Qp* qp : active_) {
+    if (qp->machine->should_send(now)) {
+      when = std::min(when, std::max(busy_until_, pacer_.ready_at()));
+    }
+    const Nanos timer = qp->machine->deadline();
+    if (timer > now || !qp->machine->should_send(now)) when = std::min(when, timer);
+  }
+  return when;
+}
+
+}  // namespace paralet

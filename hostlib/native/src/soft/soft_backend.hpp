@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `soft` back end: RoCEv2 RC in user space over UDP sockets.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "base/interfaces.hpp"
+#include "base/pacer.hpp"
+#include "soft/direct_placement.hpp"
+#include "soft/fault_injector.hpp"
+#include "soft/udp_sockets.hpp"
+#include "wire/icrc.hpp"
+
+namespace paralet {
+
+struct SoftOptions {
+  std::uint32_t address = 0;  ///< IPv4, host byte order
+  double line_rate_bps = 0;   ///< paces all lanes together; 0: not paced
+  Nanos min_timeout = 5 * kMillisecond;
+  Nanos retry_time = 10 * kSecond;
+  DelayControlOptions control;
+  Faults faults;
+};
+
+class SoftBackend : public Backend {
+ public:
+  /// Throws DeviceError when no interface has the address or the receiving port cannot be had.
+  explicit SoftBackend(const SoftOptions& options);
+  ~SoftBackend() override;
+
+  [[nodiscard]] std::uint16_t udp_port() const override { return receive_socket_.port(); }
+  [[nodiscard]] std::uint32_t max_path_mtu() const override;
+  std::uint32_t register_memory(std::byte* base, std::uint64_t length) override { return memory_.add(base, length); }
+  void deregister_memory(std::uint32_t rkey) override { memory_.remove(rkey); }
+  void retire_memory(std::uint32_t rkey) override { memory_.retire(rkey); }
+  QpIdentity create_qp() override;
+  bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) override;
+  bool set_port(std::uint32_t qpn, std::uint16_t source_port) override;
+  [[nodiscard]] PortMethod port_method() const override { return PortMethod::kSocket; }
+  void path_changed(std::uint32_t qpn, Nanos now) override;
+  void fail_qp(std::uint32_t qpn) override;
+  void destroy_qp(std::uint32_t qpn) override;
+  void post(std::uint32_t qpn, const WorkRequest& request) override;
+  void post_receive(const ReceiveBuffer& buffer) override { receive_queue_.push_back(buffer); }
+  [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override;
+  [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
+  [[nodiscard]] Discards discards() const override;
+  [[nodiscard]] bool wants_work(Nanos now) const override;
+  [[nodiscard]] bool ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const override;
+  bool progress(Nanos now, std::vector<Completion>& completions) override;
+  bool flush(Nanos now) override;
+  void settle(Nanos now) override;
+  [[nodiscard]] Nanos deadline(Nanos now) const override;
+  [[nodiscard]] int event_fd() const override { return receive_socket_.fd(); }
+
+ private:
+  /// Round trips to one address, on any lane.
+  struct PeerRtt {
+    Nanos base_rtt = kNever;  ///< the smallest
+    Nanos recent_rtt = 0;     ///< the largest of late: a lane that was at rest has not seen the queue of today
+    void sample(Nanos rtt) {
+      base_rtt = std::min(base_rtt, rtt);
+      recent_rtt = std::max(rtt, recent_rtt - recent_rtt / 16);
+    }
+  };
+  struct Qp {
+    explicit Qp(const QpIdentity& id) : identity(id) {}
+    Qp(const Qp&) = delete;
+    Qp& operator=(const Qp&) = delete;
+    QpIdentity identity;
+    RemoteQp remote;
+    std::uint16_t port = 0;
+    int socket = -1;
+    PeerRtt* path = nullptr;      ///< shared by the QPs to one address
+    std::optional<RcQp> machine;  ///< once connected
+    bool active = false;          ///< has work; listed in active_
+    bool rested = false;          ///< listed in rested_
+    bool acknowledge = false;     ///< listed in acknowledge_
+    Nanos rested_at = 0;
+    Nanos acknowledge_by = 0;
+    Nanos told_at = 0;  ///< when the newest packets were acknowledged for the first time
+  };
+
+  bool bind_port(Qp& qp, std::uint16_t source_port);
+  void handle(std::span<const std::byte> datagram, const PacketOrigin& origin);
+  void take_request(Qp& qp, const wire::Packet& packet);
+  void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);
+  bool receive();
+  void streams(bool run);
+  bool take_landed(std::size_t index, const PacketOrigin& origin);
+  bool land(const Qp& expected, std::span<std::byte> target);
+  [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
+  void send_acknowledgements(bool all);
+  void acknowledge(Qp& qp);
+  std::size_t transmit_one(Qp& qp, Nanos now);
+  void activate(Qp& qp);
+  void rest(Qp& qp);
+  void release_spare();
+  [[nodiscard]] UdpFlow flow_of(const Qp& qp) const;
+
+  static constexpr std::size_t kMaxSegments = 60;  ///< of a UDP_SEGMENT batch; the kernel takes 64
+  /// What is sent as one batch: payloads where they lie, and between them what is ours: the end of one packet (padding
+  /// and ICRC) and the header of the next; small payloads too.
+  struct Batch {
+    static constexpr std::size_t kSmallPayload = 256;  ///< copied: a piece of its own costs more
+    static constexpr std::size_t kBetweenBytes = 8 + sizeof(wire::Header) + kSmallPayload;
+    std::array<std::byte, (kMaxSegments + 1) * kBetweenBytes> between;
+    std::array<iovec, 2 * kMaxSegments + 1> pieces;
+  };
+
+  SoftOptions options_;
+  Interface interface_;
+  ReceiveSocket receive_socket_;
+  SendSockets send_sockets_;
+  FaultInjector faults_;
+  MemoryTable memory_;
+  ReceiveQueue receive_queue_;
+  IcrcVerifier verifier_;
+  Landing landing_;
+  Qp* writing_ = nullptr;   ///< took the last request: if it is in the middle of a WRITE, more is to come
+  unsigned streaming_ = 0;  ///< arrivals that are taken one by one: runs of packets have come of late
+  Pacer pacer_;
+  Discards discards_;
+  std::unordered_map<std::uint32_t, Qp> qps_;         ///< by QPN; pointers stay
+  std::unordered_map<std::uint32_t, PeerRtt> paths_;  ///< by peer address; node-based, so pointers stay
+  std::vector<Completion> completions_;
+  Batch batch_;
+  std::vector<Qp*> active_;
+  std::size_t turn_ = 0;  ///< round robin over active_
+  std::vector<Qp*> acknowledge_;
+  std::vector<Qp*> rested_;  ///< keep memory for their next requests
+  Nanos next_release_ = 0;
+  Nanos now_ = 0;
+  Nanos arrived_at_ = 0;
+  Nanos busy_until_ = 0;  ///< the kernel's send queue was full
+};
+
+}  // namespace paralet

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "soft/udp_sockets.hpp"
+
+#include <arpa/inet.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "base/socket_address.hpp"
+#include "wire/wire.hpp"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+namespace paralet {
+namespace {
+
+FileDescriptor udp_socket() {
+  FileDescriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) throw DeviceError(std::string("cannot open a UDP socket: ") + std::strerror(errno));
+  return fd;
+}
+
+void set_buffer(int fd, int forced, int ordinary) {
+  const int bytes = static_cast<int>(kSocketBufferBytes);
+  // The forced form needs CAP_NET_ADMIN; the ordinary one is cut to net.core.[rw]mem_max.
+  if (setsockopt(fd, SOL_SOCKET, forced, &bytes, sizeof bytes) != 0) {
+    setsockopt(fd, SOL_SOCKET, ordinary, &bytes, sizeof bytes);
+  }
+}
+
+/// Bytes of each packet but the last of a run, 0 for a single packet.
+std::size_t gro_segment(msghdr& header) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != IPPROTO_UDP || c->cmsg_type != UDP_GRO) continue;
+    int size = 0;
+    std::memcpy(&size, CMSG_DATA(c), sizeof size);
+    return size > 0 ? static_cast<std::size_t>(size) : 0;
+  }
+  return 0;
+}
+
+SendResult sent(long result) {
+  if (result >= 0) return SendResult::kSent;
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? SendResult::kBusy : SendResult::kFailed;
+}
+
+bool bind_to(int fd, std::uint32_t address, std::uint16_t port) {
+  const sockaddr_in local = socket_address(address, port);
+  return ::bind(fd, reinterpret_cast<const sockaddr*>(&local), sizeof local) == 0;
+}
+
+}  // namespace
+
+std::size_t granted_receive_buffer() {
+  const FileDescriptor fd = udp_socket();
+  set_buffer(fd.get(), SO_RCVBUFFORCE, SO_RCVBUF);
+  int granted = 0;
+  socklen_t length = sizeof granted;
+  ::getsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &granted, &length);
+  return static_cast<std::size_t>(granted) / 2;  // Linux counts its bookkeeping in
+}
+
+ReceiveSocket::ReceiveSocket(std::uint32_t address)
+    : socket_(udp_socket()), buffers_(kBatch * wire::kMaxDatagramBytes) {
+  set_buffer(fd(), SO_RCVBUFFORCE, SO_RCVBUF);
+  const int on = 1;
+  setsockopt(fd(), IPPROTO_UDP, UDP_GRO, &on, sizeof on);  // an older kernel delivers packets one by one
+  if (!bind_to(fd(), address, wire::kRocePort) && !(errno == EADDRINUSE && bind_to(fd(), address, 0))) {
+    throw DeviceError("cannot receive on " + format_ipv4(address) + ": " + std::strerror(errno));
+  }
+  sockaddr_in local{};
+  socklen_t length = sizeof local;
+  getsockname(fd(), reinterpret_cast<sockaddr*>(&local), &length);
+  port_ = ntohs(local.sin_port);
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    pieces_[i] = {.iov_base = buffers_.data() + i * wire::kMaxDatagramBytes, .iov_len = wire::kMaxDatagramBytes};
+    msghdr& header = messages_[i].msg_hdr;
+    header.msg_name = &sources_[i];
+    header.msg_iov = &pieces_[i];
+    header.msg_iovlen = 1;
+    header.msg_control = controls_[i].bytes.data();
+  }
+}
+
+std::span<const Arrival> ReceiveSocket::receive(std::size_t limit) {
+  for (std::size_t i = 0; i < used_; ++i) {
+    messages_[i].msg_hdr.msg_namelen = sizeof sources_[i];
+    messages_[i].msg_hdr.msg_controllen = controls_[i].bytes.size();
+  }
+  // Asking for a second message when one comes at a time, or for leave to be cancelled as the C library's wrapper does,
+  // would cost a pollster a tenth of its time.
+  const std::size_t wanted = used_ > 1 || full_ ? std::min(limit, kBatch) : 1;
+  if (wanted == 1) {
+    const long length = ::syscall(SYS_recvmsg, fd(), &messages_[0].msg_hdr, 0);
+    used_ = length >= 0 ? 1 : 0;
+    messages_[0].msg_len = static_cast<unsigned>(std::max(0L, length));
+  } else {
+    const long count = ::syscall(SYS_recvmmsg, fd(), messages_.data(), wanted, 0, nullptr);
+    used_ = count > 0 ? static_cast<std::size_t>(count) : 0;
+  }
+  full_ = used_ == wanted;
+  for (std::size_t i = 0; i < used_; ++i) {
+    msghdr& header = messages_[i].msg_hdr;
+    Arrival& arrival = arrivals_[i];
+    arrival.bytes = {buffers_.data() + i * wire::kMaxDatagramBytes, messages_[i].msg_len};
+    arrival.segment_bytes = messages_[i].msg_len;
+    arrival.origin = {.address = ntohl(sources_[i].sin_addr.s_addr), .port = ntohs(sources_[i].sin_port)};
+    if (const std::size_t size = gro_segment(header); size > 0) arrival.segment_bytes = size;
+  }
+  return {arrivals_.data(), used_};
+}
+
+std::optional<Scattered> ReceiveSocket::receive_into(std::span<iovec> pieces) {
+  sockaddr_in source;
+  Control control;
+  msghdr header{.msg_name = &source,
+                .msg_namelen = sizeof source,
+                .msg_iov = pieces.data(),
+                .msg_iovlen = pieces.size(),
+                .msg_control = control.bytes.data(),
+                .msg_controllen = control.bytes.size(),
+                .msg_flags = 0};
+  const long length = ::syscall(SYS_recvmsg, fd(), &header, 0);
+  if (length < 0) return std::nullopt;
+  const auto bytes = static_cast<std::size_t>(length);
+  const std::size_t segment = gro_segment(header);
+  return Scattered{.bytes = bytes,
+                   .segment_bytes = segment > 0 ? segment : bytes,
+                   .origin = {.address = ntohl(source.sin_addr.s_addr), .port = ntohs(source.sin_port)}};
+}
+
+int SendSockets::acquire(std::uint16_t port) {
+  if (const auto found = entries_.find(port); found != entries_.end()) {
+    ++found->second.users;
+    return found->second.socket.get();
+  }
+  FileDescriptor fd = udp_socket();
+  set_buffer(fd.get(), SO_SNDBUFFORCE, SO_SNDBUF);
+  // DF, and with it an IPv4 identification that the ICRC can know (ip_select_ident_segs in the kernel's net/ip.h).
+  const int discover = IP_PMTUDISC_DO;
+  setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
+  // Lanes of several processes may use the same source port of one address: nothing is received here.
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sock_filter drop_all[] = {{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0}};
+  const sock_fprog program{.len = 1, .filter = drop_all};
+  setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+  if (!bind_to(fd.get(), address_, port)) return -1;
+  const int raw = fd.get();
+  entries_.emplace(port, Entry{std::move(fd), 1});
+  return raw;
+}
+
+void SendSockets::release(std::uint16_t port) {
+  const auto found = entries_.find(port);
+  if (found != entries_.end() && --found->second.users == 0) entries_.erase(found);
+}
+
+SendResult send_batch(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+                      std::uint16_t segment_bytes) {
+  sockaddr_in target = socket_address(address, port);
+  if (pieces.size() == 1 && segment_bytes == 0) {  // the kernel has less to look at
+    const auto* name = reinterpret_cast<const sockaddr*>(&target);
+    return sent(::syscall(SYS_sendto, fd, pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL, name, sizeof target));
+  }
+  msghdr message{};
+  message.msg_name = &target;
+  message.msg_namelen = sizeof target;
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(std::uint16_t))> control{};
+  if (segment_bytes != 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = IPPROTO_UDP;
+    header->cmsg_type = UDP_SEGMENT;
+    header->cmsg_len = CMSG_LEN(sizeof segment_bytes);
+    std::memcpy(CMSG_DATA(header), &segment_bytes, sizeof segment_bytes);
+  }
+  return sent(::syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL));
+}
+
+}  // namespace paralet

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The UDP sockets of the soft back end. One receives on port 4791; one per UDP source port sends and never receives.
+// No privilege is needed.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/file_descriptor.hpp"
+#include "soft/fault_injector.hpp"
+
+namespace paralet {
+
+/// Asked for, to send and to receive; without CAP_NET_ADMIN the kernel grants up to net.core.[rw]mem_max.
+inline constexpr std::size_t kSocketBufferBytes = 8 << 20;
+/// Bytes of receive buffer that the kernel grants this process. Throws DeviceError when it grants no socket.
+std::size_t granted_receive_buffer();
+
+/// A run of packets from one source that arrived together, all but the last of one size.
+struct Arrival {
+  std::span<std::byte> bytes;
+  std::size_t segment_bytes = 0;
+  PacketOrigin origin;
+};
+
+/// An arrival whose bytes are where the caller wanted them.
+struct Scattered {
+  std::size_t bytes = 0;
+  std::size_t segment_bytes = 0;
+  PacketOrigin origin;
+};
+
+class ReceiveSocket {
+ public:
+  /// Binds `address`:4791, or a port of the kernel's choice when another process has it. Throws DeviceError.
+  explicit ReceiveSocket(std::uint32_t address);
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  static constexpr std::size_t kBatch = 8;
+  /// Takes what has arrived, up to `limit` and kBatch runs; valid until the next call.
+  std::span<const Arrival> receive(std::size_t limit = kBatch);
+
+  /// Takes the next arrival into `pieces`, which have room for any datagram. Nothing when nothing has arrived.
+  std::optional<Scattered> receive_into(std::span<iovec> pieces);
+
+ private:
+  struct alignas(cmsghdr) Control {
+    std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+  };
+  FileDescriptor socket_;
+  std::uint16_t port_ = 0;
+  std::vector<std::byte> buffers_;
+  std::array<mmsghdr, kBatch> messages_{};
+  std::array<iovec, kBatch> pieces_{};
+  std::array<sockaddr_in, kBatch> sources_{};
+  std::array<Control, kBatch> controls_{};
+  std::array<Arrival, kBatch> arrivals_{};
+  std::size_t used_ = kBatch;  ///< messages whose headers the kernel has written to
+  bool full_ = true;           ///< there may be more
+};
+
+/// Sockets by UDP source port, shared and counted.
+class SendSockets {
+ public:
+  explicit SendSockets(std::uint32_t address) : address_(address) {}
+  /// The socket of `port`, opened on first use. -1 when another program holds the port. Each success needs a release.
+  /// Throws DeviceError when the process may open no more.
+  int acquire(std::uint16_t port);
+  void release(std::uint16_t port);
+
+ private:
+  struct Entry {
+    FileDescriptor socket;
+    unsigned users = 0;
+  };
+  std::uint32_t address_;
+  std::map<std::uint16_t, Entry> entries_;
+};
+
+enum class SendResult : std::uint8_t { kSent, kBusy, kFailed };
+
+/// Sends one batch: `segment_bytes` is the size of each packet but the last, 0 for a single packet.
+SendResult send_batch(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+                      std::uint16_t segment_bytes);
+
+}  // namespace paralet

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `verbs` back end: RoCEv2 RC by a NIC or by the kernel's rxe, through libibverbs. This header needs no verbs
+// headers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.hpp"
+
+namespace paralet {
+
+struct VerbsOptions {
+  std::uint32_t address = 0;               ///< IPv4, host byte order: that of the RoCEv2 GID to use
+  std::string device;                      ///< empty: whichever has such a GID
+  std::optional<std::uint32_t> gid_index;  ///< another GID of the same port
+  std::uint8_t traffic_class = 0;          ///< DSCP and ECN bits
+  std::uint8_t service_level = 0;
+  /// Local ACK timeout, rounded up to 4.096 us times a power of two (IBTA 9.9.2.1.1). Nothing: as long as retries at
+  /// that pace take up the retry time.
+  std::optional<Nanos> min_timeout;
+  Nanos retry_time = 10 * kSecond;  ///< a peer silent for so long is given up
+};
+
+/// A GID of a port of a device, as `paralet doctor` lists them.
+struct VerbsPort {
+  std::string device;
+  std::uint32_t port = 0;
+  bool active = false;
+  std::uint32_t path_mtu = 0;  ///< payload bytes
+  std::uint32_t gid_index = 0;
+  std::uint32_t address = 0;  ///< IPv4, host byte order
+  bool dmabuf = false;        ///< its driver and the library register dma-bufs
+};
+
+/// The RoCEv2 ports that have an IPv4 GID. Throws DeviceError where libibverbs is absent.
+std::vector<VerbsPort> verbs_ports();
+
+/// Throws DeviceError with one sentence: no libibverbs, no device with that address, or no permission.
+std::unique_ptr<Backend> open_verbs(const VerbsOptions& options);
+
+}  // namespace paralet

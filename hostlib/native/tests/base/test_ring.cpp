@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <memory>
+
+#include "base/random.hpp"
+#include "base/ring.hpp"
+
+namespace paralet {
+namespace {
+
+TEST_CASE("a ring is a queue, through any mixture of pushes and pops") {
+  SplitMix64 random(2);
+  Ring<int> ring;
+  std::deque<int> truth;
+  for (int i = 0; i < 20'000; ++i) {
+    // Phases of growth and of decline, so that it wraps around at many sizes.
+    const bool growing = (i / 500) % 2 == 0;
+    if (truth.empty() || random.uniform() < (growing ? 0.6 : 0.4)) {
+      ring.push_back(i);
+      truth.push_back(i);
+    } else {
+      ring.pop_front();
+      truth.pop_front();
+    }
+    REQUIRE(ring.size() == truth.size());
+    REQUIRE(ring.empty() == truth.empty());
+    if (truth.empty()) continue;
+    REQUIRE(ring.front() == truth.front());
+    REQUIRE(ring.back() == truth.back());
+    const std::size_t index = random.below(truth.size());
+    REQUIRE(ring[index] == truth[index]);
+  }
+  ring.clear();
+  CHECK(ring.empty());
+}
+
+TEST_CASE("a popped element is let go at once") {
+  Ring<std::shared_ptr<int>> ring;
+  const auto value = std::make_shared<int>(1);
+  ring.push_back(value);
+  CHECK(value.use_count() == 2);
+  ring.pop_front();
+  CHECK(value.use_count() == 1);
+}
+
+TEST_CASE("a ring that is told to lets its memory go when it is empty, and only then") {
+  Ring<int> ring;
+  for (int i = 0; i < 10; ++i) ring.push_back(i);
+  ring.release();
+  REQUIRE(ring.size() == 10);
+  CHECK(ring.back() == 9);
+  ring.clear();
+  ring.release();
+  CHECK(ring.empty());
+  for (int i = 0; i < 10; ++i) ring.push_back(i);
+  CHECK(ring.front() == 0);
+  CHECK(ring.back() == 9);
+}
+
+}  // namespace
+}  // namespace paralet

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <array>
+
+#include "engine/channel.hpp"
+
+namespace paralet {
+namespace {
+
+TEST_CASE("a peer that does not read what it is told fills no memory without end") {
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  const FileDescriptor far(ends[1]);
+  Channel channel(FileDescriptor(ends[0]), kSecond);
+  for (int i = 0; i < 100'000 && !channel.closed(); ++i)
+    channel.send(handshake::Reject{.reason = std::string(100, 'x')});
+  CHECK(channel.closed());
+  CHECK(channel.reason() == "the peer does not read what it is told");
+}
+
+}  // namespace
+}  // namespace paralet

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "bytes.hpp"
+#include "engine/handshake.hpp"
+#include "wire/wire.hpp"
+
+namespace paralet::handshake {
+namespace {
+
+using test::Bytes;
+using test::to_hex;
+
+template <std::size_t N>
+std::array<std::byte, N> counting(std::uint8_t first) {
+  std::array<std::byte, N> out{};
+  for (std::byte& b : out) b = static_cast<std::byte>(first++);
+  return out;
+}
+
+Endpoint endpoint(std::size_t qps) {
+  Endpoint out{.device = counting<16>(0x10), .address = 0x0A000102, .udp_port = 4791, .path_mtu = 4096, .qps = {}};
+  for (std::uint32_t i = 0; i < qps; ++i) out.qps.push_back({.qpn = 0x100 + i, .first_psn = 0xFFFFFF - i});
+  return out;
+}
+
+std::vector<Frame> frames() {
+  return {Hello{.listener = 7, .token = counting<16>(0x80), .endpoint = endpoint(3)},
+          Welcome{endpoint(3)},
+          Refuse{"no such listener"},
+          Connect{.connection = 1, .listener = 2, .token = counting<16>(0x40)},
+          Accept{.connection = 0x01020304, .peer_connection = 0x05060708},
+          Reject{.connection = 9, .reason = "gone"},
+          Close{0xFFFFFFFF},
+          Closed{3},
+          Overrun{.connection = 4, .slot = 0xFFFE, .message_bytes = 0x0102030405060708},
+          NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}},
+          QpReady{6},
+          QpDrained{0xFFFF}};
+}
+
+Bytes body_of(const Frame& frame) {
+  const auto bytes = encode(frame);
+  return {bytes.begin() + 4, bytes.end()};
+}
+
+TEST_CASE("frames have the bytes that docs/protocol.md describes") {
+  CHECK(to_hex(encode(Accept{.connection = 0x01020304, .peer_connection = 0x05060708})) ==
+        "00000009"
+        "05"
+        "01020304"
+        "05060708");
+  CHECK(to_hex(encode(Close{0xFFFFFFFF})) ==
+        "00000005"
+        "07"
+        "ffffffff");
+  CHECK(to_hex(encode(Overrun{.connection = 4, .slot = 0xFFFE, .message_bytes = 0x0102030405060708})) ==
+        "0000000f"
+        "09"
+        "00000004"
+        "fffe"
+        "0102030405060708");
+  CHECK(to_hex(encode(NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}})) ==
+        "00000017"
+        "0a"
+        "0005"
+        "00123456"
+        "00abcdef"
+        "00000001"
+        "00000002"
+        "00000003");
+  CHECK(to_hex(encode(QpReady{6})) ==
+        "00000003"
+        "0b"
+        "0006");
+  CHECK(to_hex(encode(QpDrained{7})) ==
+        "00000003"
+        "0c"
+        "0007");
+  CHECK(to_hex(encode(Reject{.connection = 9, .reason = "gone"})) ==
+        "0000000b"
+        "06"
+        "00000009"
+        "0004"
+        "676f6e65");
+  CHECK(to_hex(encode(Hello{.listener = 7, .token = counting<16>(0x80), .endpoint = endpoint(1)})) ==
+        "0000003f"
+        "01"
+        "504c4831"
+        "0001"
+        "00000007"
+        "808182838485868788898a8b8c8d8e8f"
+        "101112131415161718191a1b1c1d1e1f"
+        "0a000102"
+        "12b7"
+        "00001000"
+        "0001"
+        "00000100"
+        "00ffffff");
+}
+
+TEST_CASE("every frame is read back as it was written") {
+  for (const Frame& frame : frames()) {
+    CAPTURE(frame.index());
+    const Bytes body = body_of(frame);
+    CHECK(wire::get_u32(encode(frame).data()) == body.size());
+    const auto decoded = decode(body);
+    REQUIRE(decoded);
+    CHECK(decoded->index() == frame.index());
+    CHECK(to_hex(encode(*decoded)) == to_hex(encode(frame)));
+  }
+}
+
+TEST_CASE("a frame that ends early or late is refused") {
+  for (const Frame& frame : frames()) {
+    CAPTURE(frame.index());
+    const Bytes body = body_of(frame);
+    for (std::size_t length = 0; length < body.size(); ++length) {
+      const Bytes cut(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(length));
+      CHECK_FALSE(decode(cut));
+    }
+    Bytes longer = body;
+    longer.push_back(std::byte{0});
+    CHECK_FALSE(decode(longer));
+  }
+}
+
+TEST_CASE("an endpoint whose back end is not soft says more, and all of it or nothing") {
+  Endpoint nic = endpoint(2);
+  nic.max_ip_id = 65535;
+  nic.ece = {.vendor_id = 0x15B3, .options = 0x10000000, .comp_mask = 1};
+  const Bytes body = body_of(Welcome{nic});
+  CHECK(body.size() == body_of(Welcome{endpoint(2)}).size() + 14);
+  const auto decoded = decode(body);
+  REQUIRE(decoded);
+  const Endpoint& got = std::get<Welcome>(*decoded).endpoint;
+  CHECK(got.max_ip_id == 65535);
+  CHECK(got.ece == nic.ece);
+  CHECK(got.qps.size() == 2);
+  for (std::size_t missing = 1; missing < 14; ++missing) {
+    CHECK_FALSE(decode(std::span(body).first(body.size() - missing)));
+  }
+  CHECK(std::get<Welcome>(*decode(body_of(Welcome{endpoint(2)}))).endpoint.max_ip_id == kSoftMaxIpId);
+}
+
+TEST_CASE("unknown types, other versions and a stranger's greeting are refused") {
+  for (unsigned type = 0; type < 256; ++type) {
+    if (type >= 1 && type <= 9) continue;
+    CHECK_FALSE(decode(Bytes(32, static_cast<std::byte>(type))));
+  }
+  Bytes hello = body_of(Hello{.listener = 7, .token = {}, .endpoint = endpoint(1)});
+  hello[6] = std::byte{2};  // version
+  CHECK_FALSE(decode(hello));
+  hello[6] = std::byte{1};
+  CHECK(decode(hello));
+  hello[1] = std::byte{'G'};
+  CHECK_FALSE(decode(hello));
+  Bytes welcome = body_of(Welcome{endpoint(1)});
+  welcome[2] = std::byte{9};
+  CHECK_FALSE(decode(welcome));
+  CHECK_FALSE(decode({}));
+}
+
+TEST_CASE("endpoints that make no sense are refused") {
+  const auto accepted = [](const Endpoint& e) { return decode(body_of(Welcome{e})).has_value(); };
+  CHECK(accepted(endpoint(1)));
+  CHECK(accepted(endpoint(kMaxQps)));
+  CHECK_FALSE(accepted(endpoint(0)));
+  CHECK_FALSE(accepted(endpoint(kMaxQps + 1)));
+  CHECK(encode(Welcome{endpoint(kMaxQps)}).size() <= kMaxFrameBytes);
+  CHECK(encode(Hello{.listener = 1, .token = {}, .endpoint = endpoint(kMaxQps)}).size() <= kMaxFrameBytes);
+  for (const std::uint32_t mtu : {0U, 255U, 257U, 3000U, 8192U, 0xFFFFFFFFU}) {
+    Endpoint e = endpoint(1);
+    e.path_mtu = mtu;
+    CHECK_FALSE(accepted(e));
+  }
+  for (const std::uint32_t mtu : {256U, 512U, 1024U, 2048U, 4096U}) {
+    Endpoint e = endpoint(1);
+    e.path_mtu = mtu;
+    CHECK(accepted(e));
+  }
+  Endpoint no_port = endpoint(1);
+  no_port.udp_port = 0;
+  CHECK_FALSE(accepted(no_port));
+  Endpoint wide_qpn = endpoint(2);
+  wide_qpn.qps[1].qpn = 0x1000000;
+  CHECK_FALSE(accepted(wide_qpn));
+  Endpoint wide_psn = endpoint(2);
+  wide_psn.qps[0].first_psn = 0x1000000;
+  CHECK_FALSE(accepted(wide_psn));
+}
+
+TEST_CASE("a count that promises more QPs than there are bytes allocates nothing and is refused") {
+  Bytes welcome = body_of(Welcome{endpoint(1)});
+  const std::size_t count_at = 1 + 2 + 16 + 4 + 2 + 4;
+  wire::put_u16(welcome.data() + count_at, 1000);
+  CHECK_FALSE(decode(welcome));
+  wire::put_u16(welcome.data() + count_at, 0xFFFF);
+  CHECK_FALSE(decode(welcome));
+}
+
+TEST_CASE("reasons are cut to 512 bytes, longer ones refused") {
+  const auto frame = decode(body_of(Refuse{std::string(2000, 'x')}));
+  REQUIRE(frame);
+  CHECK(std::get<Refuse>(*frame).reason == std::string(512, 'x'));
+  Bytes body = body_of(Refuse{std::string(512, 'x')});
+  wire::put_u16(body.data() + 1, 513);
+  body.push_back(std::byte{'x'});
+  CHECK_FALSE(decode(body));
+}
+
+TEST_CASE("reasons are printable, whoever wrote them: they end in logs and exceptions") {
+  const auto frame = decode(body_of(Refuse{"no\n\x1b[31m \xC3\xA9"}));
+  REQUIRE(frame);
+  CHECK(std::get<Refuse>(*frame).reason == "no??[31m ??");
+  for (const char bad : {'\n', '\x1b', '\x7f', '\x80', '\0'}) {
+    Bytes body = body_of(Refuse{"x"});
+    body.back() = static_cast<std::byte>(bad);
+    CHECK_FALSE(decode(body));
+  }
+}
+
+TEST_CASE("random frames are refused or make sense") {
+  SplitMix64 random(5);
+  const std::vector<Frame> good = frames();
+  unsigned accepted = 0;
+  for (int i = 0; i < 50'000; ++i) {
+    Bytes body;
+    if (i % 2 == 0) {
+      body = test::random_fill(random, random.below(120));
+      if (!body.empty()) body[0] = static_cast<std::byte>(random.below(11));
+    } else {
+      body = body_of(good[random.below(good.size())]);
+      body[random.below(body.size())] ^= static_cast<std::byte>(1U << random.below(8));
+    }
+    const auto frame = decode(body);
+    if (!frame) continue;
+    ++accepted;
+    REQUIRE(to_hex(body_of(*frame)) == to_hex(body));  // one encoding for each meaning
+  }
+  CHECK(accepted > 1000);
+}
+
+TEST_CASE("handles are 128 bytes and read back") {
+  const Handle handle{
+      .address = 0x7F000001, .tcp_port = 40000, .device = counting<16>(1), .listener = 5, .token = counting<16>(0x90)};
+  const auto bytes = encode(handle);
+  CHECK(to_hex(std::span(bytes).first(48)) ==
+        "504c4554"
+        "0001"
+        "9c40"
+        "7f000001"
+        "0102030405060708090a0b0c0d0e0f10"
+        "00000005"
+        "909192939495969798999a9b9c9d9e9f");
+  CHECK(std::ranges::all_of(std::span(bytes).subspan(48), [](std::byte b) { return b == std::byte{0}; }));
+  const auto decoded = decode_handle(bytes);
+  REQUIRE(decoded);
+  CHECK(decoded->address == handle.address);
+  CHECK(decoded->tcp_port == handle.tcp_port);
+  CHECK(decoded->device == handle.device);
+  CHECK(decoded->listener == handle.listener);
+  CHECK(decoded->token == handle.token);
+}
+
+TEST_CASE("what is no handle is refused") {
+  const auto bytes = encode(Handle{});
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CHECK_FALSE(decode_handle(std::span(bytes).first(length)));
+  }
+  Bytes longer(bytes.begin(), bytes.end());
+  longer.push_back(std::byte{0});
+  CHECK_FALSE(decode_handle(longer));
+  for (std::size_t i = 0; i < 6; ++i) {  // magic and version
+    auto changed = bytes;
+    changed[i] ^= std::byte{1};
+    CHECK_FALSE(decode_handle(changed));
+  }
+}
+
+TEST_CASE("offers are 40 bytes and read back") {
+  const Offer offer{.connection = 0x01020304,
+                    .sequence = 0x05060708,
+                    .tag = 0x090A0B0C,
+                    .slot = 0x0D0E,
+                    .rkey = 0x0F101112,
+                    .address = 0x1314151617181920,
+                    .length = 0x2122232425262728};
+  const auto bytes = encode(offer);
+  CHECK(to_hex(bytes) ==
+        "0101"
+        "0d0e"
+        "01020304"
+        "05060708"
+        "090a0b0c"
+        "0f101112"
+        "00000000"
+        "1314151617181920"
+        "2122232425262728");
+  const auto decoded = decode_offer(bytes);
+  REQUIRE(decoded);
+  CHECK(to_hex(encode(*decoded)) == to_hex(bytes));
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CHECK_FALSE(decode_offer(std::span(bytes).first(length)));
+  }
+  auto other = bytes;
+  other[0] = std::byte{2};
+  CHECK_FALSE(decode_offer(other));
+  other = bytes;
+  other[1] = std::byte{2};
+  CHECK_FALSE(decode_offer(other));
+}
+
+TEST_CASE("the end of a flowlet is 12 bytes and read back") {
+  const auto bytes = encode(FlowletEnd{.slot = 0x0D0E, .count = 0x0102, .bytes = 0x21222324});
+  CHECK(to_hex(bytes) ==
+        "0201"
+        "0d0e"
+        "0102"
+        "0000"
+        "21222324");
+  const auto decoded = decode_flowlet_end(bytes);
+  REQUIRE(decoded);
+  CHECK(to_hex(encode(*decoded)) == to_hex(bytes));
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CHECK_FALSE(decode_flowlet_end(std::span(bytes).first(length)));
+  }
+  auto other = bytes;
+  other[0] = std::byte{1};
+  CHECK_FALSE(decode_flowlet_end(other));
+  other = bytes;
+  other[1] = std::byte{2};
+  CHECK_FALSE(decode_flowlet_end(other));
+}
+
+TEST_CASE("immediate data holds slot and number of flowlets") {
+  CHECK(immediate(0xABCD, 0x0102) == 0xABCD0102);
+  CHECK(immediate(0, 65535) == 0x0000FFFF);
+}
+
+}  // namespace
+}  // namespace paralet::handshake

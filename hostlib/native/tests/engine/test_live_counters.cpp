@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads what is published as another process would: through /proc, at the offsets that docs/live-counters.md tells.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "bytes.hpp"
+#include "engine/device.hpp"
+#include "engine/live_counters.hpp"
+
+namespace paralet {
+namespace {
+
+using test::Bytes;
+
+constexpr std::size_t kHeader = 64;
+constexpr std::size_t kDevice = 296;
+constexpr std::size_t kLane = 160;
+
+template <typename Number>
+Number at(const Bytes& bytes, std::size_t offset) {
+  Number number{};
+  REQUIRE(offset + sizeof number <= bytes.size());
+  std::memcpy(&number, bytes.data() + offset, sizeof number);
+  return number;
+}
+
+std::string text_at(const Bytes& bytes, std::size_t offset) {
+  REQUIRE(offset + 16 <= bytes.size());
+  return {reinterpret_cast<const char*>(bytes.data()) + offset};
+}
+
+/// CRC-32 of IEEE 802.3, bit by bit: a second opinion.
+std::uint32_t crc32(std::span<const std::byte> bytes) {
+  std::uint32_t state = 0xFFFFFFFF;
+  for (const std::byte b : bytes) {
+    state ^= std::to_integer<std::uint32_t>(b);
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? 0xEDB88320 : 0);
+  }
+  return ~state;
+}
+
+FileDescriptor open_by_name(const LiveCounters& live) {
+  return FileDescriptor(::open(("/proc/self/fd/" + std::to_string(live.fd())).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+Bytes everything(const FileDescriptor& file) {
+  Bytes bytes(1 << 16);
+  const ssize_t got = ::pread(file.get(), bytes.data(), bytes.size(), 0);
+  REQUIRE(got >= 0);
+  bytes.resize(static_cast<std::size_t>(got));
+  return bytes;
+}
+
+/// A snapshot whose CRC is right; nothing when it was read while it changed.
+std::optional<Bytes> whole(const FileDescriptor& file) {
+  Bytes bytes = everything(file);
+  REQUIRE(bytes.size() >= kHeader);
+  const auto total = at<std::uint64_t>(bytes, 16);
+  if (total > bytes.size()) return std::nullopt;
+  bytes.resize(total);
+  if (at<std::uint32_t>(bytes, 12) != crc32(std::span(bytes).subspan(16))) return std::nullopt;
+  return bytes;
+}
+
+DeviceIdentity identity() {
+  DeviceIdentity out;
+  out.guid.fill(std::byte{0xAB});
+  out.interface = "a-name-of-sixteen";
+  out.policy = "adaptive";
+  out.address = 0x7F000001;
+  out.udp_port = 4791;
+  out.path_mtu = 4096;
+  out.lanes = 8;
+  out.line_rate_bps = 25e9;
+  return out;
+}
+
+/// Every number of lane i is i + 1000 times its place in the record.
+LaneCounters lane(unsigned i) {
+  const auto place = [i](unsigned n) { return i + std::uint64_t{1000} * n; };
+  LaneCounters out;
+  out.peer = 0x7F000002;
+  out.lane = i;
+  out.qpn = 0x123456 + i;
+  out.method = PortMethod::kModifyQp;
+  out.qp.port = static_cast<std::uint16_t>(50000 + i);
+  out.qp.window = static_cast<double>(place(0)) / 1000;
+  out.qp.smoothed_rtt = static_cast<Nanos>(place(1));
+  out.qp.min_rtt = static_cast<Nanos>(place(2));
+  out.flowlets = place(3);
+  out.moves = place(4);
+  out.qp.counters = {.tx_packets = place(5),
+                     .tx_bytes = place(6),
+                     .rx_packets = place(7),
+                     .rx_bytes = place(8),
+                     .retransmits = place(9),
+                     .timeouts = place(10),
+                     .naks_received = place(11),
+                     .rnr_received = place(12),
+                     .duplicates = place(13),
+                     .out_of_order = place(14),
+                     .stale_acks = place(15)};
+  return out;
+}
+
+DeviceCounters counters(unsigned lanes) {
+  DeviceCounters out;
+  for (unsigned i = 0; i < lanes; ++i) out.lanes.push_back(lane(i));
+  out.connections = 1;
+  out.peers = 2;
+  out.messages = {.sends = 3, .send_bytes = 4, .receives = 5, .receive_bytes = 6, .failed = 7};
+  out.discards = {.malformed = 8, .icrc = 9, .unknown_qp = 10, .wrong_source = 11, .send_errors = 12, .injected = 13};
+  return out;
+}
+
+TEST_CASE("a snapshot has every counter where the documentation says") {
+  LiveCounters live(identity());
+  live.publish(kSecond, counters(3));
+  const auto snapshot = whole(open_by_name(live));
+  REQUIRE(snapshot);
+  const Bytes& bytes = *snapshot;
+  CHECK(std::memcmp(bytes.data(), "paralet\0", 8) == 0);
+  CHECK(at<std::uint32_t>(bytes, 8) == 1);
+  CHECK(bytes.size() == kHeader + kDevice + 3 * kLane);
+  CHECK(at<std::uint64_t>(bytes, 24) == 1);
+  CHECK(at<std::int64_t>(bytes, 32) == kSecond);
+  CHECK(at<std::uint32_t>(bytes, 40) == static_cast<std::uint32_t>(::getpid()));
+  CHECK(at<std::uint32_t>(bytes, 44) == kHeader);
+  CHECK(at<std::uint32_t>(bytes, 48) == kDevice);
+  CHECK(at<std::uint32_t>(bytes, 52) == kLane);
+  CHECK(at<std::uint32_t>(bytes, 56) == 3);
+
+  CHECK(at<std::uint64_t>(bytes, kHeader) == 0xABABABABABABABABULL);
+  CHECK(text_at(bytes, kHeader + 16) == "a-name-of-sixte");
+  CHECK(text_at(bytes, kHeader + 32) == "adaptive");
+  CHECK(at<std::uint32_t>(bytes, kHeader + 48) == 0x7F000001);
+  CHECK(at<std::uint32_t>(bytes, kHeader + 52) == 4791);
+  CHECK(at<std::uint32_t>(bytes, kHeader + 56) == 4096);
+  CHECK(at<std::uint32_t>(bytes, kHeader + 60) == 8);
+  CHECK(at<std::uint64_t>(bytes, kHeader + 64) == 25'000'000'000);
+  for (unsigned n = 1; n <= 13; ++n) CHECK(at<std::uint64_t>(bytes, kHeader + 64 + std::size_t{8} * n) == n);
+
+  for (unsigned i = 0; i < 3; ++i) {
+    const std::size_t row = kHeader + kDevice + i * kLane;
+    CHECK(at<std::uint32_t>(bytes, row) == 0x7F000002);
+    CHECK(at<std::uint32_t>(bytes, row + 4) == i);
+    CHECK(at<std::uint32_t>(bytes, row + 8) == 0x123456 + i);
+    CHECK(at<std::uint32_t>(bytes, row + 12) == 50000 + i);
+    CHECK(text_at(bytes, row + 16) == "modify_qp");
+    for (unsigned n = 0; n < 16; ++n) CHECK(at<std::uint64_t>(bytes, row + 32 + std::size_t{8} * n) == i + 1000 * n);
+  }
+}
+
+TEST_CASE("the controller's counters follow the device's, zeros with another policy") {
+  constexpr std::size_t kController = kHeader + 176;
+  LiveCounters live(identity());
+  DeviceCounters with = counters(1);
+  live.publish(kSecond, with);
+  const auto none = whole(open_by_name(live));
+  REQUIRE(none);
+  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*none, kController + std::size_t{8} * n) == 0);
+  with.controller = {.connected = true,
+                     .since = 2,
+                     .connections = 3,
+                     .announced = 4,
+                     .assigned = 5,
+                     .ecmp_starts = 6,
+                     .released = 7,
+                     .announces = 8,
+                     .assigns = 9,
+                     .pushes = 10,
+                     .stale = 11,
+                     .nonsense = 12,
+                     .dropped = 13,
+                     .reverted = 14,
+                     .unbound = 15};
+  live.publish(2 * kSecond, with);
+  const auto all = whole(open_by_name(live));
+  REQUIRE(all);
+  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*all, kController + std::size_t{8} * n) == n + 1);
+}
+
+TEST_CASE("only what changed is written") {
+  LiveCounters live(identity());
+  const FileDescriptor file = open_by_name(live);
+  CHECK(everything(file).empty());
+  live.publish(kSecond, counters(2));
+  const Bytes first = everything(file);
+  live.publish(2 * kSecond, counters(2));
+  CHECK(everything(file) == first);
+  DeviceCounters changed = counters(2);
+  ++changed.lanes[1].qp.counters.stale_acks;
+  live.publish(3 * kSecond, changed);
+  const Bytes second = everything(file);
+  CHECK(at<std::uint64_t>(second, 24) == 2);
+  CHECK(at<std::int64_t>(second, 32) == 3 * kSecond);
+}
+
+TEST_CASE("it grows and shrinks with the lanes") {
+  LiveCounters live(identity());
+  const FileDescriptor file = open_by_name(live);
+  std::uint64_t generation = 0;
+  for (const unsigned lanes : {0, 300, 2, 301}) {
+    live.publish(kSecond, counters(lanes));
+    const auto snapshot = whole(file);
+    REQUIRE(snapshot);
+    CHECK(snapshot->size() == kHeader + kDevice + lanes * kLane);
+    CHECK(at<std::uint64_t>(*snapshot, 24) == ++generation);
+  }
+}
+
+TEST_CASE("it is due ten times a second, less often with thousands of lanes") {
+  LiveCounters live(identity());
+  CHECK(live.due(0));
+  live.publish(kSecond, counters(8));
+  CHECK_FALSE(live.due(kSecond + LiveCounters::kEvery - 1));
+  CHECK(live.due(kSecond + LiveCounters::kEvery));
+  live.publish(kSecond, counters(20'000));
+  CHECK_FALSE(live.due(kSecond + 20'000 * LiveCounters::kPerLane - 1));
+  CHECK(live.due(kSecond + 20'000 * LiveCounters::kPerLane));
+}
+
+TEST_CASE("the file is only read by others, and does not shrink under them") {
+  LiveCounters live(identity());
+  live.publish(kSecond, counters(1));
+  struct stat status {};
+  REQUIRE(::fstat(live.fd(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0400);
+  CHECK(status.st_nlink == 0);
+  CHECK((::fcntl(live.fd(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(::ftruncate(live.fd(), 0) == -1);
+}
+
+TEST_CASE("one that publishes nothing is never due") {
+  const LiveCounters none;
+  CHECK_FALSE(none.due(kSecond));
+  LiveCounters gone(identity());
+  const int fd = gone.fd();
+  gone = {};
+  CHECK_FALSE(gone.due(kSecond));
+  CHECK(::fcntl(fd, F_GETFD) == -1);
+}
+
+TEST_CASE("a limit on the size of files costs the snapshot, not the process") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  LiveCounters live(identity());
+  const FileDescriptor file = open_by_name(live);
+  const rlimit small{.rlim_cur = 300, .rlim_max = before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  live.publish(kSecond, counters(2));
+  const bool empty = everything(file).empty();
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  CHECK(empty);
+  live.publish(kSecond, counters(2));
+  CHECK(whole(file));
+}
+
+TEST_CASE("a reader at any time gets a snapshot of one moment") {
+  LiveCounters live(identity());
+  live.publish(kSecond, counters(0));
+  const FileDescriptor file = open_by_name(live);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (unsigned turn = 1; !stop; ++turn) {
+      DeviceCounters same = counters(64 + turn % 2);
+      for (LaneCounters& each : same.lanes) each.flowlets = turn;
+      live.publish(kSecond, same);
+    }
+  });
+  bool consistent = true;
+  for (unsigned seen = 0; seen < 200;) {
+    const auto snapshot = whole(file);
+    if (!snapshot) continue;
+    ++seen;
+    const std::size_t lanes = (snapshot->size() - kHeader - kDevice) / kLane;
+    for (std::size_t i = 1; i < lanes; ++i) {
+      const auto flowlets = [&](std::size_t n) {
+        return at<std::uint64_t>(*snapshot, kHeader + kDevice + n * kLane + 56);
+      };
+      consistent = consistent && flowlets(i) == flowlets(0);
+    }
+  }
+  stop = true;
+  writer.join();
+  CHECK(consistent);
+}
+
+}  // namespace
+}  // namespace paralet

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "base/errors.hpp"
+#include "engine/path_policy.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr std::uint32_t kPeer = 0x0A000002;
+constexpr std::uint32_t kStranger = 0x0A000003;
+
+std::vector<std::uint16_t> ports_of(PathPolicy& policy, std::uint32_t peer, unsigned lanes) {
+  std::vector<std::uint16_t> out;
+  for (unsigned lane = 0; lane < lanes; ++lane) out.push_back(policy.port(peer, lane));
+  return out;
+}
+
+PolicyOptions ecmp(std::optional<std::uint64_t> seed, unsigned lanes = 64) {
+  return {.kind = PolicyKind::kEcmp, .lanes = lanes, .seed = seed, .ports = {}};
+}
+
+PolicyOptions pinned(std::vector<std::uint16_t> ports) {
+  return {.kind = PolicyKind::kPinned, .lanes = 4, .seed = 1, .ports = {{kPeer, std::move(ports)}}};
+}
+
+std::string refusal(const PolicyOptions& options) {
+  try {
+    make_policy(options);
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("ecmp: ports are in the entropy range, the same for every peer, reproducible by seed") {
+  const auto one = make_policy(ecmp(1));
+  const auto ports = ports_of(*one, kPeer, 64);
+  CHECK(std::ranges::all_of(ports, [](std::uint16_t p) { return p >= 0xC000; }));
+  CHECK(std::set(ports.begin(), ports.end()).size() > 60);
+  CHECK(ports_of(*one, kStranger, 64) == ports);
+  CHECK(ports_of(*make_policy(ecmp(1)), kPeer, 64) == ports);
+  CHECK(ports_of(*make_policy(ecmp(2)), kPeer, 64) != ports);
+  CHECK(ports_of(*make_policy(ecmp(std::nullopt)), kPeer, 64) != ports_of(*make_policy(ecmp(std::nullopt)), kPeer, 64));
+}
+
+TEST_CASE("ecmp: the whole entropy range is drawn from") {
+  const auto ports = ports_of(*make_policy(ecmp(1, 1024)), kPeer, 1024);
+  CHECK(std::ranges::min(ports) < 0xC000 + 200);
+  CHECK(std::ranges::max(ports) > 0xFFFF - 200);
+}
+
+TEST_CASE("ecmp: another port when one is taken, and no move ever") {
+  const auto policy = make_policy(ecmp(1));
+  const std::uint16_t taken = policy->port(kPeer, 3);
+  const auto other = policy->alternative(kPeer, 3);
+  REQUIRE(other);
+  CHECK(*other != taken);
+  CHECK(policy->port(kStranger, 3) == *other);  // and later peers are spared the attempt
+  CHECK_FALSE(policy->after_flowlet({.peer = kPeer, .lane = 3, .port = *other, .timeouts = 5}, kSecond));
+}
+
+TEST_CASE("pinned: the table's ports, repeated; strangers get random ones") {
+  const auto policy = make_policy(pinned({0xC001, 0xFFFF}));
+  CHECK(ports_of(*policy, kPeer, 4) == std::vector<std::uint16_t>{0xC001, 0xFFFF, 0xC001, 0xFFFF});
+  CHECK_FALSE(policy->alternative(kPeer, 0));
+  const auto strange = ports_of(*policy, kStranger, 4);
+  CHECK(std::ranges::all_of(strange, [](std::uint16_t p) { return p >= 0xC000; }));
+  CHECK(strange == ports_of(*make_policy(ecmp(1, 4)), kStranger, 4));
+  CHECK(policy->alternative(kStranger, 0));
+  CHECK_FALSE(policy->after_flowlet({.peer = kPeer, .lane = 0, .port = 0xC001, .timeouts = 5}, kSecond));
+}
+
+TEST_CASE("options that cannot work are refused with a sentence") {
+  CHECK(refusal(ecmp(1, 0)) == "lanes must be 1 to 1024");
+  CHECK(refusal(ecmp(1, 1025)) == "lanes must be 1 to 1024");
+  CHECK(refusal(pinned({})) == "the list of source ports for peer 10.0.0.2 is empty");
+  CHECK(refusal(pinned({0xC000, 4791})) ==
+        "source port 4791 for peer 10.0.0.2 is outside 49152..65535, the range RoCEv2 sources use");
+  CHECK(refusal(pinned({0xC000})).empty());
+}
+
+// -- adaptive ----------------------------------------------------------------------------------------------------
+
+constexpr Nanos kGood = 1 * kMillisecond;
+constexpr Nanos kBad = 5 * kMillisecond;
+
+class AdaptiveLane {
+ public:
+  AdaptiveLane() { port_ = policy_->port(kPeer, 0); }
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+  /// A flowlet finishes one second later; whether the lane moved.
+  bool flowlet(Nanos rtt, std::uint64_t timeouts = 0, Nanos peer_rtt = kGood, Nanos after = kSecond) {
+    now_ += after;
+    const auto to = policy_->after_flowlet({.peer = kPeer,
+                                            .lane = 0,
+                                            .port = port_,
+                                            .smoothed_rtt = rtt,
+                                            .peer_rtt = peer_rtt,
+                                            .timeouts = timeouts,
+                                            .retransmits = 0},
+                                           now_);
+    if (to) port_ = *to;
+    return to.has_value();
+  }
+
+ private:
+  std::unique_ptr<PathPolicy> policy_ =
+      make_policy({.kind = PolicyKind::kAdaptive, .lanes = 1, .seed = 1, .ports = {}});
+  std::uint16_t port_;
+  Nanos now_ = 0;
+};
+
+TEST_CASE("adaptive: a lane that does well stays") {
+  AdaptiveLane lane;
+  for (int i = 0; i < 100; ++i) CHECK_FALSE(lane.flowlet(kGood));
+  for (int i = 0; i < 100; ++i) CHECK_FALSE(lane.flowlet(2 * kGood));  // not yet bad
+}
+
+TEST_CASE("adaptive: a timeout moves a lane at once, to a port of the range") {
+  AdaptiveLane lane;
+  const std::uint16_t before = lane.port();
+  CHECK(lane.flowlet(kGood, 1));
+  CHECK(lane.port() != before);
+  CHECK(lane.port() >= 0xC000);
+}
+
+TEST_CASE("adaptive: a slow lane moves after three bad flowlets in a row, not after two and a good one") {
+  AdaptiveLane lane;
+  CHECK_FALSE(lane.flowlet(kBad));
+  CHECK_FALSE(lane.flowlet(kBad));
+  CHECK_FALSE(lane.flowlet(kGood));
+  CHECK_FALSE(lane.flowlet(kBad));
+  CHECK_FALSE(lane.flowlet(kBad));
+  CHECK(lane.flowlet(kBad));
+}
+
+TEST_CASE("adaptive: after a move the smoothed round trip gets time to follow") {
+  AdaptiveLane lane;
+  while (!lane.flowlet(kBad)) {
+  }
+  int flowlets = 0;
+  while (!lane.flowlet(kBad, 0, kGood, kMillisecond)) ++flowlets;
+  CHECK(flowlets >= 30);  // 8 round trips of 5 ms, a flowlet each millisecond
+  CHECK(flowlets <= 50);
+}
+
+TEST_CASE("adaptive: without a round trip to compare with, only timeouts move") {
+  AdaptiveLane lane;
+  for (int i = 0; i < 20; ++i) CHECK_FALSE(lane.flowlet(kBad, 0, 0));
+  CHECK(lane.flowlet(0, 1, 0));
+}
+
+TEST_CASE("adaptive: ports that did well are used again, a dead one is not") {
+  AdaptiveLane lane;
+  const std::uint16_t first = lane.port();
+  for (int i = 0; i < 10; ++i) CHECK_FALSE(lane.flowlet(kGood));
+  for (int i = 0; i < 3; ++i) lane.flowlet(kBad);  // congested, not dead
+  const std::uint16_t second = lane.port();
+  CHECK(second != first);
+  CHECK(lane.flowlet(kGood, 1));
+  CHECK(lane.port() == first);  // it had done well
+  // Now the first one dies: nothing may lead back to it.
+  std::set<std::uint16_t> visited;
+  for (int i = 0; i < 50; ++i) {
+    CHECK(lane.flowlet(kGood, 1));
+    CHECK(visited.insert(lane.port()).second);
+  }
+  CHECK_FALSE(visited.contains(first));
+}
+
+TEST_CASE("adaptive: lanes and peers are judged apart") {
+  const auto policy = make_policy({.kind = PolicyKind::kAdaptive, .lanes = 2, .seed = 1, .ports = {}});
+  LaneView view{.peer = kPeer, .lane = 0, .port = 0xC000, .smoothed_rtt = kBad, .peer_rtt = kGood};
+  CHECK_FALSE(policy->after_flowlet(view, kSecond));
+  CHECK_FALSE(policy->after_flowlet(view, 2 * kSecond));
+  view.lane = 1;
+  CHECK_FALSE(policy->after_flowlet(view, 3 * kSecond));
+  view.lane = 0;
+  view.peer = kStranger;
+  CHECK_FALSE(policy->after_flowlet(view, 4 * kSecond));
+  view.peer = kPeer;
+  CHECK(policy->after_flowlet(view, 5 * kSecond));
+}
+
+}  // namespace
+}  // namespace paralet

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A path service on a port of 127.0.0.1, driven by the test: it accepts, reads and writes when it is told to.
+#pragma once
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.hpp"
+#include "base/interfaces.hpp"
+#include "base/peer_name.hpp"
+#include "engine/channel.hpp"
+
+namespace paralet::test {
+
+class FakePathService {
+ public:
+  FakePathService() : listener_(listen_tcp(kLocalhost, port_)) {}
+
+  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  /// Takes the next connection; the one before, if any, is closed.
+  void accept() {
+    REQUIRE(readable(listener_.get()));
+    connection_ = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    REQUIRE(connection_.valid());
+    in_.clear();
+  }
+  void welcome() {
+    accept();
+    CHECK(hear()["type"] == "hello");
+    say({{"type", "welcome"}, {"version", 1}, {"session", "1"}});
+  }
+  void hang_up() { connection_.reset(); }
+  /// The next message.
+  nlohmann::json hear() {
+    std::size_t end = 0;
+    while ((end = in_.find('\n')) == std::string::npos) {
+      REQUIRE(readable(connection_.get()));
+      std::array<char, 4096> chunk;
+      const ssize_t got = ::recv(connection_.get(), chunk.data(), chunk.size(), 0);
+      REQUIRE(got > 0);
+      in_.append(chunk.data(), static_cast<std::size_t>(got));
+    }
+    auto message = nlohmann::json::parse(in_.substr(0, end));
+    in_.erase(0, end + 1);
+    return message;
+  }
+  void say_raw(const std::string& bytes) const {
+    REQUIRE(::send(connection_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  }
+  void say(const nlohmann::json& message) const { say_raw(message.dump() + '\n'); }
+  void assign(PeerName peer, const std::vector<std::uint16_t>& ports, const nlohmann::json& more = {}) {
+    nlohmann::json message{
+        {"type", "assign"}, {"peer", format_ipv4(peer.address)}, {"ports", ports}, {"generation", ++generation_}};
+    if (!more.is_null()) message.update(more);
+    say(message);
+  }
+
+ private:
+  static constexpr std::uint32_t kLocalhost = 0x7F000001;
+  static constexpr int kPatienceMs = 20'000;
+  static bool readable(int fd) {
+    pollfd waited{.fd = fd, .events = POLLIN, .revents = 0};
+    return ::poll(&waited, 1, kPatienceMs) == 1;
+  }
+
+  std::uint16_t port_ = 0;
+  FileDescriptor listener_;
+  FileDescriptor connection_;
+  std::string in_;
+  std::uint64_t generation_ = 0;
+};
+
+}  // namespace paralet::test

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two devices over real sockets, the first with policy `controller`, against a path service in the test.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "bytes.hpp"
+#include "engine/device.hpp"
+#include "fake_path_service.hpp"
+
+namespace paralet {
+namespace {
+
+using Ports = std::vector<std::uint16_t>;
+constexpr std::uint32_t kA = 0x7F000001;  // 127.0.0.1
+constexpr std::uint32_t kB = 0x7F000002;
+const Ports kPorts{50001, 50002};
+const Ports kMore{51001, 51002};
+
+template <typename Condition>
+void until(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    REQUIRE(std::chrono::steady_clock::now() < end);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+DeviceOptions options(std::uint32_t address) {
+  DeviceOptions out;
+  out.address = address;
+  out.policy.lanes = 2;
+  out.flowlet_bytes = 16384;
+  return out;
+}
+
+DeviceOptions controlled(const test::FakePathService& service) {
+  DeviceOptions out = options(kA);
+  out.policy.kind = PolicyKind::kController;
+  out.policy.controller = {.service = service.address(),
+                           .token = "t",
+                           .elephant_bytes = 65536,
+                           .reconnect_least = kMillisecond,
+                           .reconnect_most = kMillisecond,
+                           .log = [](const std::string&) {}};
+  return out;
+}
+
+Ports ports(Device& device) {
+  Ports out;
+  for (const LaneCounters& lane : device.counters().lanes) out.push_back(lane.qp.port);
+  return out;
+}
+
+std::shared_ptr<Request> submit(Device& device, const std::shared_ptr<Connection>& connection, Request::Kind kind,
+                                std::span<std::byte> memory) {
+  auto request = std::make_shared<Request>();
+  request->kind = kind;
+  request->connection = connection;
+  request->data = memory.data();
+  request->length = memory.size();
+  device.submit(request);
+  return request;
+}
+
+TEST_CASE("controller: messages arrive while ports are pushed, and while the service comes and goes") {
+  test::FakePathService service;
+  Device one(controlled(service));
+  Device two(options(kB));
+  const auto listener = two.listen();
+  const auto to = one.connect(listener->handle);
+  until([&] { return to->state == Connection::State::kOpen; });
+  std::shared_ptr<Connection> from;
+  until([&] {
+    const std::lock_guard lock(listener->mutex);
+    if (!listener->arrived.empty()) from = listener->arrived.front();
+    return from != nullptr;
+  });
+  service.welcome();
+
+  std::atomic<bool> stop{false};
+  std::atomic<int> messages{0};
+  std::thread traffic([&] {
+    test::Bytes out = test::random_fill(1 << 20, 1);
+    test::Bytes in(out.size());
+    while (!stop) {
+      std::ranges::fill(in, std::byte{0});
+      const auto receiving = submit(two, from, Request::Kind::kReceive, in);
+      const auto sending = submit(one, to, Request::Kind::kSend, out);
+      until([&] { return sending->state != Request::State::kPending && receiving->state != Request::State::kPending; });
+      CHECK(sending->state == Request::State::kDone);
+      CHECK(receiving->state == Request::State::kDone);
+      CHECK(in == out);
+      ++messages;
+    }
+  });
+
+  const nlohmann::json peer_port{{"peer_port", two.udp_port()}};
+  for (int round = 0; round < 5; ++round) {
+    for (const Ports& pushed : {kPorts, kMore, kPorts}) {
+      service.assign(kB, pushed, peer_port);
+      until([&] { return ports(one) == pushed; });
+    }
+    service.hang_up();
+    until([&] { return ports(one) != kPorts; });
+    service.welcome();
+    const int before = messages;
+    until([&] { return messages > before; });
+  }
+  stop = true;
+  traffic.join();
+  const auto counters = one.counters();
+  REQUIRE(counters.controller);
+  CHECK(counters.controller->connections == 6);
+  CHECK(counters.controller->assigns == 15);
+  CHECK(counters.controller->nonsense == 0);
+  CHECK(counters.messages.failed == 0);
+  one.close();
+  two.close();
+}
+
+}  // namespace
+}  // namespace paralet

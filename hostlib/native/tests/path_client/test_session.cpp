@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/interfaces.hpp"
+#include "path_client/session.hpp"
+
+namespace paralet::controller {
+namespace {
+
+using nlohmann::json;
+using Verdict = Session::Verdict;
+using Ports = std::vector<std::uint16_t>;
+
+constexpr PeerName kPeer = 0x0A000002;
+constexpr PeerName kOther = 0x0A000003;
+const Ports kPorts{50001, 50002};
+const Ports kMore{51001, 51002};
+
+/// A session with what it says and publishes.
+struct Talk {
+  Session session{Hello{.token = "t", .device = 0x0A000001, .instance = 1, .lanes = 2}, "job"};
+  std::string out;
+  std::shared_ptr<const Assignments> table = std::make_shared<const Assignments>();
+  std::uint64_t generation = 0;
+  Nanos now = kSecond;
+
+  std::vector<json> said() {
+    std::vector<json> messages;
+    for (std::size_t begin = 0; begin < out.size();) {
+      const std::size_t end = out.find('\n', begin);
+      messages.push_back(json::parse(out.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+    out.clear();
+    return messages;
+  }
+  std::vector<std::string> types() {
+    std::vector<std::string> names;
+    for (const json& message : said()) names.push_back(message["type"]);
+    return names;
+  }
+  void event(const Event& e) { session.on_event(e, out); }
+  Verdict hear(const json& message) {
+    const Verdict verdict = session.on_line(message.dump(), now, out);
+    update();
+    return verdict;
+  }
+  bool update() {
+    auto changes = session.take_changes();
+    if (changes) table = std::move(changes);
+    return changes != nullptr || table.use_count() > 0;
+  }
+  void welcome() {
+    session.on_connected(out);
+    REQUIRE(hear({{"type", "welcome"}, {"version", 1}}) == Verdict::kGoOn);
+  }
+  void lose() {
+    session.on_disconnected();
+    generation = 0;
+    update();
+  }
+  json assignment(PeerName peer, const Ports& ports, std::optional<std::uint64_t> id = {}) {
+    json message{
+        {"type", "assign"}, {"peer", format_ipv4(peer.address)}, {"ports", ports}, {"generation", ++generation}};
+    if (id) message["id"] = *id;
+    return message;
+  }
+  Verdict assign(PeerName peer, const Ports& ports, std::optional<std::uint64_t> id = {}) {
+    return hear(assignment(peer, ports, id));
+  }
+  [[nodiscard]] Ports ports(PeerName peer) const {
+    const auto found = table->peers.find(peer);
+    return found == table->peers.end() ? Ports{} : found->second.ports;
+  }
+  [[nodiscard]] std::uint64_t serial(PeerName peer) const { return table->peers.at(peer).serial; }
+};
+
+TEST_CASE("nothing but hello is said before the welcome, then every open elephant") {
+  Talk talk;
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  CHECK(talk.said().empty());
+  talk.session.on_connected(talk.out);
+  CHECK(talk.types() == std::vector<std::string>{"hello"});
+  talk.event(Announce{.id = 2, .peer = kOther, .bytes = 20});
+  talk.event(Announce{.id = 3, .peer = PeerName(kOther.address + 1), .bytes = 20});
+  talk.event(Release{.id = 3});
+  talk.event(Report{.id = 1});
+  CHECK(talk.said().empty());
+  CHECK(talk.hear({{"type", "welcome"}, {"version", 1}}) == Verdict::kGoOn);
+  CHECK(talk.table->connected);
+  const auto said = talk.said();
+  REQUIRE(said.size() == 2);
+  CHECK(said[0]["id"] == 1);
+  CHECK(said[1]["id"] == 2);
+  CHECK(said[0]["job"] == "job");
+  talk.event(Release{.id = 1});
+  CHECK(talk.types() == std::vector<std::string>{"release"});
+  CHECK(talk.hear({{"type", "welcome"}, {"version", 1}}) == Verdict::kGoOn);
+  CHECK(talk.session.counters().nonsense == 1);
+}
+
+TEST_CASE("an elephant's own assignment, one without an elephant, and who wins") {
+  Talk talk;
+  talk.welcome();
+  CHECK(talk.assign(kPeer, kMore) == Verdict::kGoOn);
+  CHECK(talk.ports(kPeer) == kMore);
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  CHECK(talk.ports(kPeer) == kMore);  // until it is answered
+  talk.assign(kPeer, kPorts, 1);
+  CHECK(talk.ports(kPeer) == kPorts);
+  CHECK(talk.table->peers.at(kPeer).answers == 1);
+  talk.assign(kPeer, kMore);
+  CHECK(talk.ports(kPeer) == kPorts);
+  talk.event(Release{.id = 1});
+  talk.update();
+  CHECK(talk.ports(kPeer) == kMore);
+  talk.assign(kPeer, {});
+  CHECK(talk.ports(kPeer).empty());
+}
+
+TEST_CASE("elephants with ports are counted once each, and pushes are what answers nothing") {
+  Talk talk;
+  talk.welcome();
+  const auto counted = [&](std::uint64_t assigned, std::uint64_t pushes) {
+    CHECK(talk.session.counters().assigned == assigned);
+    CHECK(talk.session.counters().pushes == pushes);
+  };
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  talk.assign(kPeer, {}, 1);  // no path for it
+  counted(0, 0);
+  talk.assign(kPeer, kPorts, 1);
+  counted(1, 1);
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 20});
+  talk.assign(kPeer, kPorts, 1);  // answers that it has grown
+  counted(1, 1);
+  talk.assign(kOther, kMore);
+  counted(1, 2);
+  talk.lose();
+  talk.welcome();
+  talk.assign(kPeer, kPorts, 1);  // the same elephant, of another connection
+  counted(1, 2);
+  CHECK(talk.session.counters().assigns == 5);
+}
+
+TEST_CASE("a path that was cut is known as such, until the next word of a cut") {
+  Talk talk;
+  talk.welcome();
+  talk.assign(kPeer, kPorts);
+  CHECK(talk.table->peers.at(kPeer).cut_serial == 0);
+  json cut = talk.assignment(kPeer, kMore);
+  cut["cut"] = true;
+  CHECK(talk.hear(cut) == Verdict::kGoOn);
+  const auto serial = talk.serial(kPeer);
+  CHECK(talk.table->peers.at(kPeer).cut_serial == serial);
+  talk.assign(kPeer, kPorts);
+  CHECK(talk.serial(kPeer) > serial);
+  CHECK(talk.table->peers.at(kPeer).cut_serial == serial);
+}
+
+TEST_CASE("after its elephant a peer keeps its ports, without a new serial number and without an answer") {
+  Talk talk;
+  talk.welcome();
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  json limited = talk.assignment(kPeer, kPorts, 1);
+  limited["rate_bps"] = 1e6;
+  talk.hear(limited);
+  CHECK(talk.table->peers.at(kPeer).rate_bps == 1e6);
+  const std::uint64_t before = talk.serial(kPeer);
+  talk.event(Release{.id = 1});
+  talk.assign(kOther, kMore);
+  CHECK(talk.ports(kPeer) == kPorts);
+  CHECK(talk.serial(kPeer) == before);
+  CHECK(talk.table->peers.at(kPeer).rate_bps == 0);
+  CHECK(talk.table->peers.at(kPeer).answers == 0);
+  // The same ports given again are a newer word.
+  talk.event(Announce{.id = 2, .peer = kPeer, .bytes = 10});
+  talk.assign(kPeer, kPorts, 2);
+  CHECK(talk.serial(kPeer) > before);
+}
+
+TEST_CASE("a new rate for the same ports is no new word about the ports") {
+  Talk talk;
+  talk.welcome();
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  talk.assign(kPeer, kPorts, 1);
+  const PeerPaths first = talk.table->peers.at(kPeer);
+  for (const double rate : {1e6, 2e6}) {
+    json limited = talk.assignment(kPeer, kPorts, 1);
+    limited["rate_bps"] = rate;
+    talk.hear(limited);
+    CHECK(talk.table->peers.at(kPeer).rate_bps == rate);
+    CHECK(talk.serial(kPeer) == first.serial);
+    CHECK(talk.table->peers.at(kPeer).rate_serial > first.rate_serial);
+  }
+  json again = talk.assignment(kPeer, kPorts, 1);
+  again["rate_bps"] = 2e6;
+  talk.hear(again);  // nothing is new: it is meant for the ports
+  CHECK(talk.serial(kPeer) > first.serial);
+}
+
+TEST_CASE("old generations and answers for what is over are stale") {
+  Talk talk;
+  talk.welcome();
+  talk.generation = 9;
+  talk.assign(kPeer, kPorts);
+  talk.generation = 5;
+  talk.assign(kPeer, kMore);
+  CHECK(talk.ports(kPeer) == kPorts);
+  talk.generation = 9;  // equal is not older
+  CHECK(talk.assign(kPeer, kMore, 77) == Verdict::kGoOn);
+  CHECK(talk.ports(kPeer) == kPorts);
+  CHECK(talk.session.counters().stale == 2);
+  talk.generation = 9;
+  talk.assign(kPeer, kMore);
+  CHECK(talk.ports(kPeer) == kMore);
+  CHECK(talk.session.counters().nonsense == 0);
+}
+
+TEST_CASE("nonsense puts its peer on ECMP, and what is hopeless ends the connection") {
+  Talk talk;
+  talk.welcome();
+  talk.assign(kPeer, kPorts);
+  talk.assign(kOther, kPorts);
+  json wrong = talk.assignment(kPeer, kPorts);
+  wrong["ports"] = {1};
+  CHECK(talk.hear(wrong) == Verdict::kGoOn);
+  CHECK(talk.ports(kPeer).empty());
+  CHECK(talk.ports(kOther) == kPorts);
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  CHECK(talk.assign(kOther, kMore, 1) == Verdict::kGoOn);  // an elephant to another peer
+  CHECK(talk.ports(kOther).empty());
+  CHECK(talk.session.counters().nonsense == 2);
+  CHECK(!talk.session.take_complaint().empty());
+  CHECK(talk.session.on_line("?", talk.now, talk.out) == Verdict::kDrop);
+  CHECK(talk.session.take_complaint() == "it sent a line that is no JSON object");
+}
+
+TEST_CASE("a service cannot name peers without end, not even to give them nothing") {
+  Talk talk;
+  talk.welcome();
+  const auto assign = [&talk](std::uint32_t peer) {
+    const PeerName name(0x0B000000 + peer);
+    return talk.session.on_line(talk.assignment(name, {}).dump(), talk.now, talk.out);
+  };
+  for (std::uint32_t peer = 0; peer < 65536; ++peer) REQUIRE(assign(peer) == Verdict::kGoOn);
+  CHECK(talk.session.counters().nonsense == 0);
+  CHECK(assign(65536) == Verdict::kGoOn);
+  CHECK(talk.session.take_complaint() == "it sent assignments for more than 65536 peers");
+  talk.update();
+  CHECK(talk.table->peers.size() == 65536);
+}
+
+TEST_CASE("an assignment before the welcome is hopeless") {
+  Talk talk;
+  talk.session.on_connected(talk.out);
+  CHECK(talk.assign(kPeer, kPorts) == Verdict::kDrop);
+  CHECK(talk.ports(kPeer).empty());
+}
+
+TEST_CASE("with the connection goes all that was given, and open elephants are announced to the next") {
+  Talk talk;
+  talk.welcome();
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  talk.assign(kPeer, kPorts, 1);
+  talk.assign(kOther, kMore);
+  const std::uint64_t serial = talk.serial(kPeer);
+  const std::uint64_t connection = talk.table->connection;
+  talk.lose();
+  CHECK(!talk.table->connected);
+  CHECK(talk.table->peers.empty());
+  CHECK(talk.table->connection > connection);
+  talk.said();
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 20});  // grows meanwhile
+  talk.welcome();
+  const auto said = talk.said();
+  REQUIRE(said.size() == 2);
+  CHECK(said[1]["bytes"] == 20);
+  talk.assign(kPeer, kPorts, 1);  // generations begin anew, serial numbers do not
+  CHECK(talk.ports(kPeer) == kPorts);
+  CHECK(talk.serial(kPeer) > serial);
+}
+
+TEST_CASE("measurements go out at most once a second, many in several lines") {
+  Talk talk;
+  talk.welcome();
+  for (std::uint64_t id = 1; id <= 300; ++id) {
+    talk.event(Announce{.id = id, .peer = PeerName(kPeer.address + static_cast<std::uint32_t>(id)), .bytes = 10});
+    talk.event(Measured{.id = id, .bytes = id, .duration = kSecond});
+  }
+  talk.event(Measured{.id = 7, .bytes = 1, .duration = kSecond});
+  talk.event(Measured{.id = 999, .bytes = 1});  // not open
+  talk.said();
+  talk.now = 10 * kSecond;
+  CHECK(talk.session.deadline() <= talk.now);
+  talk.session.on_time(talk.now, talk.out);
+  auto said = talk.said();
+  REQUIRE(said.size() == 1);
+  CHECK(said[0]["flows"].size() == 256);
+  CHECK(said[0]["flows"][6]["bytes"] == 8);
+  CHECK(said[0]["flows"][6]["seconds"] == 2.0);
+  talk.session.on_time(talk.now + kSecond / 2, talk.out);
+  CHECK(talk.said().empty());
+  CHECK(talk.session.deadline() == talk.now + kSecond);
+  talk.session.on_time(talk.now + kSecond, talk.out);
+  said = talk.said();
+  REQUIRE(said.size() == 1);
+  CHECK(said[0]["flows"].size() == 44);
+  CHECK(talk.session.deadline() == kNever);
+}
+
+TEST_CASE("a busy service is asked again for what it did not answer, another refusal ends the connection") {
+  Talk talk;
+  talk.welcome();
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  talk.event(Announce{.id = 2, .peer = kOther, .bytes = 10});
+  talk.assign(kPeer, kPorts, 1);
+  talk.said();
+  CHECK(talk.hear({{"type", "error"}, {"code", "busy"}, {"text", "later"}}) == Verdict::kGoOn);
+  CHECK(talk.session.take_complaint().empty());  // it was understood
+  talk.session.on_time(talk.session.deadline() - 1, talk.out);
+  CHECK(talk.said().empty());
+  talk.session.on_time(talk.session.deadline(), talk.out);
+  const auto said = talk.said();
+  REQUIRE(said.size() == 1);
+  CHECK(said[0]["id"] == 2);
+  CHECK(talk.hear({{"type", "error"}, {"code", "token"}, {"text", "wrong"}}) == Verdict::kDrop);
+  CHECK(talk.session.take_complaint() == "it says token: wrong");
+}
+
+}  // namespace
+}  // namespace paralet::controller

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+// Congestion control against a bottleneck simulated packet by packet: one first-in-first-out link, acknowledgements
+// that take the rest of the round trip, no loss, no clock but the simulation's.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <queue>
+#include <vector>
+
+#include "soft/delay_control.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr double kPacketBytes = 4200;
+
+struct Bottleneck {
+  double rate_bps;
+  Nanos base_rtt;  ///< without queue and serialization
+  Nanos target_queue;
+  unsigned flows;
+  Nanos apart = 0;          ///< time from one flow's start to the next one's
+  Nanos max_base = kNever;  ///< where set, every flow has only its own measurement of the base round trip
+};
+
+struct Outcome {
+  double utilization;    ///< of the second half of the time
+  double fairness;       ///< Jain's index of the flows' shares in that half
+  double queue_seconds;  ///< largest queueing delay in that half
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const Bottleneck& link)
+      : link_(link), packet_time_(from_seconds(8 * kPacketBytes / link.rate_bps)) {
+    DelayControlOptions options;
+    options.target_queue = link.target_queue;
+    options.max_base = link.max_base;
+    flows_.reserve(link.flows);
+    for (unsigned i = 0; i < link.flows; ++i) {
+      options.seed = i;
+      flows_.emplace_back(options);
+    }
+  }
+
+  Outcome run(Nanos duration) {
+    const Nanos half = duration / 2;
+    for (std::size_t i = 0; i < flows_.size(); ++i) {
+      events_.push({static_cast<Nanos>(i) * link_.apart, i, 0, false});
+    }
+    while (!events_.empty() && events_.top().when < duration) {
+      const Event event = events_.top();
+      events_.pop();
+      now_ = event.when;
+      if (event.acknowledged) acknowledge(event);
+      try_send(event.flow);
+    }
+    double total = 0;
+    double squares = 0;
+    for (const Flow& flow : flows_) {
+      total += flow.delivered;
+      squares += flow.delivered * flow.delivered;
+    }
+    return {.utilization = total * 8 * kPacketBytes / (link_.rate_bps * to_seconds(duration - half)),
+            .fairness = total * total / (static_cast<double>(flows_.size()) * squares),
+            .queue_seconds = to_seconds(worst_queue_)};
+  }
+
+  void measure_from(Nanos when) { measure_from_ = when; }
+
+ private:
+  struct Flow {
+    explicit Flow(const DelayControlOptions& options) : control(options) {}
+    DelayControl control;
+    unsigned in_flight = 0;
+    Nanos pace_until = 0;
+    double delivered = 0;
+  };
+  struct Event {
+    Nanos when;
+    std::size_t flow;
+    Nanos sent;
+    bool acknowledged;
+    bool operator>(const Event& other) const { return when > other.when; }
+  };
+
+  // As RcQp::can_send and next_packet do it.
+  void try_send(std::size_t index) {
+    Flow& flow = flows_[index];
+    for (;;) {
+      const double window = flow.control.window();
+      if (window >= 1.0 ? flow.in_flight + 1 > window : flow.in_flight > 0) return;
+      if (window < 1.0) {
+        if (now_ < flow.pace_until) {
+          events_.push({flow.pace_until, index, 0, false});
+          return;
+        }
+        flow.pace_until = now_ + flow.control.draw_pacing_interval();
+      }
+      ++flow.in_flight;
+      const Nanos starts = std::max(now_, busy_until_);
+      if (now_ >= measure_from_) worst_queue_ = std::max(worst_queue_, starts - now_);
+      busy_until_ = starts + packet_time_;
+      events_.push({busy_until_ + link_.base_rtt, index, now_, true});
+    }
+  }
+
+  void acknowledge(const Event& event) {
+    Flow& flow = flows_[event.flow];
+    const bool limited = flow.in_flight + 1.0 > flow.control.window();
+    const Nanos rtt = now_ - event.sent;
+    flow.control.on_ack(now_, 1, rtt, link_.max_base == kNever ? base_rtt_ : kNever, limited);
+    base_rtt_ = std::min(base_rtt_, rtt);
+    --flow.in_flight;
+    if (now_ >= measure_from_) ++flow.delivered;
+  }
+
+  Bottleneck link_;
+  Nanos packet_time_;
+  std::vector<Flow> flows_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  Nanos now_ = 0;
+  Nanos busy_until_ = 0;
+  Nanos base_rtt_ = kNever;
+  Nanos measure_from_ = 0;
+  Nanos worst_queue_ = 0;
+};
+
+Outcome simulate(const Bottleneck& link, Nanos duration = 8 * kSecond) {
+  Simulation simulation(link);
+  simulation.measure_from(duration / 2);
+  return simulation.run(duration);
+}
+
+TEST_CASE("with no queue to aim at the window stays a number") {
+  DelayControlOptions options;
+  options.target_queue = 0;
+  options.initial_window = 0.5;
+  DelayControl control(options);
+  constexpr Nanos kRtt = 100 * kMicrosecond;
+  control.on_loss(0);
+  for (Nanos t = kRtt; t < 100 * kRtt; t += kRtt) {
+    control.on_ack(t, 1, kRtt, kRtt, true);
+    REQUIRE(control.window() >= DelayControl::kMinWindow);
+    REQUIRE(control.pacing_interval() >= 0);
+  }
+}
+
+TEST_CASE("a bottleneck is filled by one flow and by many, from 10 Mbit/s to 1 Gbit/s, at several round trips") {
+  for (const double rate : {10e6, 100e6, 1000e6}) {
+    for (const Nanos base_rtt : {50 * kMicrosecond, 1 * kMillisecond, 10 * kMillisecond}) {
+      for (const unsigned flows : {1U, 2U, 8U, 64U}) {
+        CAPTURE(rate);
+        CAPTURE(to_seconds(base_rtt));
+        CAPTURE(flows);
+        // As a device chooses it: a dozen packets at line rate, 2 ms at least.
+        const Nanos target = std::max(2 * kMillisecond, from_seconds(12 * 8 * kPacketBytes / rate));
+        const Outcome outcome =
+            simulate({.rate_bps = rate, .base_rtt = base_rtt, .target_queue = target, .flows = flows});
+        CHECK(outcome.utilization >= 0.9);
+        CHECK(outcome.utilization <= 1.001);
+        CHECK(outcome.fairness >= 0.6);
+        // What flow scaling adds to the target of small windows, and a packet of every flow at once.
+        const double packets = flows * 8 * kPacketBytes / rate;
+        CHECK(outcome.queue_seconds <= 3 * to_seconds(target) + to_seconds(base_rtt) + packets);
+      }
+    }
+  }
+}
+
+TEST_CASE("more flows than packets fit pace themselves and still fill the link") {
+  // 8 devices of 8 lanes whose lines are unknown, so that they aim at 2 ms of queue: 6 packets at 100 Mbit/s.
+  for (const unsigned flows : {16U, 64U, 256U}) {
+    CAPTURE(flows);
+    const Outcome outcome =
+        simulate({.rate_bps = 100e6, .base_rtt = 200 * kMicrosecond, .target_queue = 2 * kMillisecond, .flows = flows});
+    CHECK(outcome.utilization >= 0.9);
+  }
+}
+
+TEST_CASE("who comes later gets as much as who was there") {
+  for (const unsigned flows : {2U, 8U, 16U, 32U, 64U}) {
+    for (const Nanos apart : {Nanos{0}, 10 * kMillisecond, 100 * kMillisecond}) {
+      CAPTURE(flows);
+      CAPTURE(to_seconds(apart));
+      const Nanos target = from_seconds(12 * 8 * kPacketBytes / 100e6);
+      const Outcome outcome = simulate({.rate_bps = 100e6,
+                                        .base_rtt = 300 * kMicrosecond,
+                                        .target_queue = target,
+                                        .flows = flows,
+                                        .apart = apart,
+                                        .max_base = target / 32},
+                                       20 * kSecond);
+      CHECK(outcome.utilization >= 0.97);
+      CHECK(outcome.fairness >= 0.95);
+    }
+  }
+}
+
+// -- rules one by one --------------------------------------------------------------------------------------------
+
+constexpr Nanos kBase = 1 * kMillisecond;
+constexpr Nanos kTarget = 1 * kMillisecond;
+
+DelayControl control(double initial_window = 4, double max_window = 512) {
+  return DelayControl({.target_queue = kTarget, .initial_window = initial_window, .max_window = max_window});
+}
+
+/// A control that has left its start, with the window it stands at.
+DelayControl settled(double window) {
+  DelayControl out = control(2 * window);
+  out.on_ack(kSecond, 1, kBase, kBase, false);
+  out.on_loss(2 * kSecond);
+  CHECK(out.window() == doctest::Approx(window));
+  return out;
+}
+
+TEST_CASE("the window doubles per round trip until there is a queue") {
+  DelayControl c = control(4);
+  Nanos now = 0;
+  for (double expected = 8; expected <= 64; expected *= 2) {
+    now += kBase;
+    c.on_ack(now, static_cast<unsigned>(c.window()), kBase, kBase, true);
+    CHECK(c.window() == doctest::Approx(expected));
+  }
+  // Three quarters of a target: no longer empty.
+  for (int i = 0; i < 2; ++i) c.on_ack(now += kBase, 1, kBase + kTarget * 3 / 4, kBase, false);
+  const double before = c.window();
+  c.on_ack(now + kBase, 8, kBase, kBase, true);
+  CHECK(c.window() == doctest::Approx(before + 8 / before));  // additive from now on
+}
+
+TEST_CASE("one packet more per round trip below the target") {
+  DelayControl c = settled(10);
+  const double before = c.window();
+  for (int i = 0; i < 10; ++i) c.on_ack(3 * kSecond + i, 1, kBase, kBase, true);
+  CHECK(c.window() == doctest::Approx(before + 1).epsilon(0.01));
+}
+
+TEST_CASE("a sender that the window did not hold back does not grow") {
+  DelayControl c = settled(10);
+  for (int i = 0; i < 100; ++i) c.on_ack(3 * kSecond + i, 1, kBase, kBase, false);
+  CHECK(c.window() == doctest::Approx(10));
+}
+
+TEST_CASE("acknowledgements without a sample change nothing") {
+  DelayControl c = settled(10);
+  c.on_ack(3 * kSecond, 100, 0, kBase, true);
+  CHECK(c.window() == doctest::Approx(10));
+  CHECK(c.smoothed_rtt() == kBase);
+}
+
+TEST_CASE("the window shrinks at most once per round trip, whatever the reasons") {
+  DelayControl c = settled(64);
+  Nanos now = 3 * kSecond;
+  c.on_loss(now);
+  CHECK(c.window() == doctest::Approx(32));
+  for (int i = 1; i < 20; ++i) {
+    c.on_loss(now + i);
+    c.on_ack(now + i, 1, 10 * kBase, kBase, false);
+    c.on_timeout(now + i, false);
+  }
+  CHECK(c.window() == doctest::Approx(32));
+  now += 2 * c.smoothed_rtt();
+  c.on_loss(now);
+  CHECK(c.window() == doctest::Approx(16));
+}
+
+TEST_CASE("the decrease follows the excess delay, and is a half at most") {
+  DelayControl slightly = settled(16);
+  slightly.on_ack(3 * kSecond - 1, 1, 2'500'000, kBase, false);  // one sample alone could be a hiccup
+  // The target of a window of 16 is 1 + 1/4 target queues above the base: 2.25 ms.
+  slightly.on_ack(3 * kSecond, 1, 2'500'000, kBase, true);
+  CHECK(slightly.window() == doctest::Approx(16 * (1 - 0.8 * 0.25 / 2.5)));
+  DelayControl badly = settled(16);
+  badly.on_ack(3 * kSecond - 1, 1, 1000 * kBase, kBase, false);
+  badly.on_ack(3 * kSecond, 1, 1000 * kBase, kBase, true);
+  CHECK(badly.window() == doctest::Approx(8));
+}
+
+TEST_CASE("a single late sample is a hiccup, two are a queue") {
+  DelayControl c = settled(16);
+  for (int i = 0; i < 10; ++i) {
+    c.on_ack(3 * kSecond + i * kSecond, 1, i % 2 == 0 ? 10 * kBase : kBase, kBase, false);
+    CHECK(c.window() == doctest::Approx(16));
+  }
+  for (int i = 0; i < 2; ++i) c.on_ack(20 * kSecond, 1, 10 * kBase, kBase, false);
+  CHECK(c.window() < 16);
+}
+
+TEST_CASE("the window keeps within its limits") {
+  DelayControl up = control(4, 100);
+  for (int i = 1; i < 100; ++i) up.on_ack(i * kBase, 50, kBase, kBase, true);
+  CHECK(up.window() == doctest::Approx(100));
+  DelayControl down = settled(4);
+  for (int i = 1; i < 100; ++i) down.on_timeout(3 * kSecond + i * kSecond, i > 1);
+  CHECK(down.window() == doctest::Approx(DelayControl::kMinWindow));
+}
+
+TEST_CASE("below one packet, packets are spaced by the round trip at the target, more or less half of it") {
+  DelayControl c = settled(1);
+  CHECK(c.pacing_interval() == 0);
+  CHECK(c.draw_pacing_interval() == 0);
+  c.on_loss(4 * kSecond);
+  CHECK(c.window() == doctest::Approx(0.5));
+  const Nanos mean = c.pacing_interval();
+  CHECK(mean == 2 * (kBase + 2 * kTarget));
+  double sum = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const Nanos drawn = c.draw_pacing_interval();
+    CHECK(drawn >= mean / 2);
+    CHECK(drawn <= mean * 3 / 2);
+    sum += static_cast<double>(drawn);
+  }
+  CHECK(sum / 1000 == doctest::Approx(mean).epsilon(0.05));
+}
+
+TEST_CASE("below one packet, the window follows the distance to the target in steps of a tenth at most") {
+  const auto step = [](Nanos rtt) {
+    DelayControl c = settled(0.5);
+    c.on_ack(3 * kSecond, 1, rtt, kBase, true);
+    return c.window() / 0.5;
+  };
+  const auto target = static_cast<Nanos>(static_cast<double>(kTarget) * (1 + 1 / std::sqrt(0.5)));
+  CHECK(step(kBase) == doctest::Approx(1.1));
+  CHECK(step(kBase + target / 2) == doctest::Approx(1.05));
+  CHECK(step(kBase + target) == doctest::Approx(1.0));
+  CHECK(step(kBase + target * 3 / 2) == doctest::Approx(0.95));
+  CHECK(step(100 * kBase) == doctest::Approx(0.9));
+}
+
+TEST_CASE("after timeouts in a row the window grows from next to nothing by doubling") {
+  DelayControl c = settled(64);
+  for (int i = 0; i < 10; ++i) c.on_timeout(3 * kSecond + i * kSecond, i > 0);
+  CHECK(c.window() == doctest::Approx(DelayControl::kMinWindow));
+  CHECK(c.pacing_interval() == doctest::Approx(c.smoothed_rtt() / DelayControl::kMinWindow));
+  for (int i = 0; i < 5; ++i) c.on_ack(20 * kSecond + i, 1, kBase, kBase, true);
+  CHECK(c.window() == doctest::Approx(32 * DelayControl::kMinWindow));
+}
+
+TEST_CASE("a second timeout in a row leaves at most half a packet, as nothing is known any more") {
+  DelayControl c = settled(64);
+  c.on_timeout(3 * kSecond, false);
+  CHECK(c.window() == doctest::Approx(32));
+  c.on_timeout(4 * kSecond, true);
+  CHECK(c.window() == doctest::Approx(0.5));
+}
+
+TEST_CASE("the retransmission timeout follows the round trip and its variation") {
+  DelayControl c = control();
+  const Nanos floor = 5 * kMillisecond;
+  const Nanos unknown = c.timeout(floor);
+  CHECK(unknown >= 100 * kMillisecond);
+  CHECK(c.timeout(2 * unknown) == 2 * unknown);
+  c.on_ack(0, 1, 8 * kMillisecond, kBase, false);
+  CHECK(c.timeout(floor) == 8 * kMillisecond + 4 * 4 * kMillisecond);  // RFC 6298: R + 4 R/2 at first
+  for (int i = 0; i < 200; ++i) c.on_ack(i, 1, 8 * kMillisecond, kBase, false);
+  CHECK(c.timeout(floor) == doctest::Approx(8 * kMillisecond).epsilon(0.01));
+  CHECK(c.timeout(50 * kMillisecond) == 50 * kMillisecond);
+  CHECK(c.min_rtt() == 8 * kMillisecond);
+}
+
+// -- a machine whose processes wait for their turn ----------------------------------------------------------------
+
+TEST_CASE("where there is no line rate, delay alone takes the window to its floor and no further") {
+  DelayControlOptions options;
+  options.target_queue = 2 * kMillisecond;
+  options.max_window = 128;
+  options.delay_floor = 32;
+  DelayControl control(options);
+  Nanos t = kSecond;
+  const auto round = [&](Nanos rtt) {
+    const double before = control.window();
+    control.on_ack(t += rtt, static_cast<unsigned>(std::max(1.0, before)), rtt, 20 * kMicrosecond, true);
+  };
+  for (int i = 0; i < 100; ++i) round(20 * kMicrosecond);
+  CHECK(control.window() == 128);
+  for (int i = 0; i < 100; ++i) round(60 * kMillisecond);
+  CHECK(control.window() == 32);
+  // Loss does, and growth afterwards does not mind the delay.
+  for (int i = 0; i < 4; ++i) control.on_loss(t += kSecond);
+  CHECK(control.window() == 2);
+  for (int i = 0; i < 60; ++i) round(60 * kMillisecond);
+  CHECK(control.window() >= 32);
+  // Packets are not spaced: how far apart, only a line rate could tell.
+  for (int i = 0; i < 10; ++i) control.on_timeout(t += kSecond, i > 0);
+  CHECK(control.window() == 1);
+  CHECK(control.pacing_interval() == 0);
+}
+
+TEST_CASE("where there is no line rate, a window is large enough for a message that got through before") {
+  DelayControlOptions options;
+  options.initial_window = 1;
+  options.max_window = 128;
+  options.delay_floor = 65;
+  DelayControl control(options);
+  Nanos t = kSecond;
+  // A message of 65 packets; the last acknowledgements come when the window is no longer full.
+  const auto acknowledge = [&](unsigned packets, bool limited) {
+    control.on_ack(t += 20 * kMicrosecond, packets, 20 * kMicrosecond, 20 * kMicrosecond, limited);
+  };
+  for (const unsigned packets : {1U, 2U, 4U, 8U, 16U, 16U}) acknowledge(packets, true);
+  CHECK(control.window() == 48);
+  acknowledge(16, false);
+  acknowledge(2, false);
+  CHECK(control.window() >= 65);
+  // An acknowledgement that measures nothing, as of a packet that went twice, tells as well that so much got through.
+  DelayControl unmeasured(options);
+  for (unsigned packets = 1; packets < 64; packets *= 2) unmeasured.on_ack(t, packets, 0, kNever, true);
+  CHECK(unmeasured.window() == 64);
+  // Above the floor only what is full grows.
+  acknowledge(64, false);
+  CHECK(control.window() <= 66);
+  // A loss ends the doubling.
+  control.on_loss(t += kSecond);
+  const double after = control.window();
+  acknowledge(16, false);
+  CHECK(control.window() == after);
+}
+
+TEST_CASE("a timeout that came too early leaves no trace") {
+  DelayControl control({.initial_window = 40});
+  control.on_timeout(kSecond, false);
+  CHECK(control.window() == 20);
+  control.on_timeout(2 * kSecond, true);
+  control.on_timeout(3 * kSecond, true);
+  CHECK(control.window() < 1);
+  control.undo_timeout();
+  CHECK(control.window() == 40);
+}
+
+}  // namespace
+}  // namespace paralet

@@ -1,0 +1,661 @@
+// SPDX-License-Identifier: Apache-2.0
+// The soft back end by itself, over loopback sockets, driven by the test's thread.
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "bytes.hpp"
+#include "soft/soft_backend.hpp"
+#include "udp_endpoint.hpp"
+
+namespace paralet {
+namespace {
+
+using test::Bytes;
+
+constexpr std::uint32_t kA = 0x7F000001;
+constexpr std::uint32_t kB = 0x7F000002;
+constexpr std::uint32_t kStranger = 0x7F000003;
+constexpr std::uint32_t kPathMtu = 256;
+
+SoftOptions options(std::uint32_t address) {
+  SoftOptions out;
+  out.address = address;
+  out.control.initial_window = 1;  // the second packet waits for an answer to the first
+  return out;
+}
+
+struct Two {
+  explicit Two(SoftOptions of_a = options(kA), std::uint32_t path_mtu = kPathMtu) : a(of_a), mtu(path_mtu) {}
+  SoftBackend a;
+  SoftBackend b{options(kB)};
+  std::uint32_t mtu;
+  std::vector<Completion> at_a;
+  std::vector<Completion> at_b;
+
+  struct Pair {
+    std::uint32_t at_a;
+    std::uint32_t at_b;
+  };
+  Pair connect(std::uint16_t port) {
+    const QpIdentity one = a.create_qp();
+    const QpIdentity other = b.create_qp();
+    const auto remote = [this](std::uint32_t address, const SoftBackend& there, const QpIdentity& qp) {
+      return RemoteQp{.address = address,
+                      .udp_port = there.udp_port(),
+                      .qpn = qp.qpn,
+                      .first_psn = qp.first_psn,
+                      .path_mtu = mtu,
+                      .ece = {}};
+    };
+    REQUIRE(a.connect_qp(one.qpn, remote(kB, b, other), port));
+    REQUIRE(b.connect_qp(other.qpn, remote(kA, a, one), port));
+    return {one.qpn, other.qpn};
+  }
+  void send(std::uint32_t qpn, const Bytes& data) {
+    a.post(qpn, {.kind = WorkKind::kSend, .data = data.data(), .length = static_cast<std::uint32_t>(data.size())});
+    a.flush(now());
+  }
+  template <typename Condition>
+  bool eventually(Condition condition, bool both) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      b.progress(now(), at_b);
+      b.settle(now());
+      if (!both) continue;
+      a.progress(now(), at_a);
+      a.flush(now());
+    }
+    return true;
+  }
+};
+
+TEST_CASE("a QP that goes in the middle of a SEND gives its receive buffer back") {
+  Two two;
+  Bytes memory(480);
+  two.b.post_receive({.data = memory.data(), .length = 480, .cookie = 7});
+  const Two::Pair broken = two.connect(0xD001);
+  const Bytes half = test::random_fill(1, 400);
+  two.send(broken.at_a, half);
+  REQUIRE(two.eventually([&] { return two.b.statistics(broken.at_b).counters.rx_packets == 1; }, false));
+  CHECK(two.at_b.empty());
+  two.b.destroy_qp(broken.at_b);
+
+  const Two::Pair whole = two.connect(0xD002);
+  const Bytes message = test::random_fill(2, 400);
+  two.send(whole.at_a, message);
+  REQUIRE(two.eventually([&] { return !two.at_b.empty(); }, true));
+  CHECK(two.at_b[0].kind == Completion::Kind::kReceivedSend);
+  CHECK(two.at_b[0].cookie == 7);
+  CHECK(Bytes(memory.begin(), memory.begin() + 400) == message);
+}
+
+TEST_CASE("a message of 256 KiB leaves whole before another QP has its turn") {
+  constexpr std::uint32_t kBytes = 256 * 1024;
+  SoftOptions of_a = options(kA);
+  of_a.control.initial_window = 64;
+  Two two(of_a, 4096);
+  Bytes memory(2 * std::size_t{kBytes});
+  const std::uint32_t rkey = two.b.register_memory(memory.data(), memory.size());
+  const Bytes message = test::random_fill(3, kBytes);
+  const std::array<Two::Pair, 2> pairs{two.connect(0xD003), two.connect(0xD004)};
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    two.a.post(pairs[i].at_a,
+               {.data = message.data(), .length = kBytes, .remote_address = i * std::uint64_t{kBytes}, .rkey = rkey});
+  }
+  two.a.flush(now());
+  two.b.progress(now(), two.at_b);  // what has come first
+  CHECK(two.b.statistics(pairs[0].at_b).counters.rx_packets == 64);
+  CHECK(Bytes(memory.begin(), memory.begin() + kBytes) == message);
+}
+
+TEST_CASE("a QP asks no sooner than answers on others of the same peer have lately taken") {
+  SoftOptions of_a = options(kA);
+  of_a.min_timeout = 200 * kMillisecond;
+  Two two(of_a);
+  const Bytes data = test::random_fill(4, 100);
+  const auto write = [&](const Two::Pair& pair, Nanos at) {
+    two.a.post(pair.at_a, {.data = data.data(), .rkey = 0});  // of nothing: needs no memory
+    two.a.flush(at);
+  };
+  const auto answer = [&](Nanos at) {
+    two.b.progress(at, two.at_b);
+    two.b.settle(at);
+    two.a.progress(at, two.at_a);
+  };
+  const auto asked = [&](const Two::Pair& pair, Nanos at) {
+    two.a.progress(at, two.at_a);
+    two.a.flush(at);
+    return two.a.statistics(pair.at_a).counters.retransmits;
+  };
+  const Two::Pair quick = two.connect(0xD005);
+  const Two::Pair slow = two.connect(0xD006);
+  Nanos t = kSecond;
+  write(quick, t);
+  answer(t += 100 * kMicrosecond);
+  SUBCASE("all quick") {
+    write(quick, t);
+    CHECK(asked(quick, t + 1 * kMillisecond) == 0);
+    CHECK(asked(quick, t + 3 * kMillisecond) == 1);
+  }
+  SUBCASE("one slow") {
+    write(slow, t);
+    answer(t += 10 * kMillisecond);
+    write(quick, t);
+    CHECK(asked(quick, t + 15 * kMillisecond) == 0);
+    CHECK(asked(quick, t + 25 * kMillisecond) == 1);
+  }
+}
+
+// -- what arrives in the middle of a WRITE -----------------------------------------------------------------------
+
+using wire::Opcode;
+
+/// A back end that is sent packets made by hand, from where its QPs expect them.
+struct Stage {
+  explicit Stage(std::uint32_t path_mtu) : mtu(path_mtu) {}
+  SoftBackend b{options(kB)};
+  fuzz::UdpEndpoint peer{kA};
+  fuzz::UdpEndpoint stranger{kStranger};
+  std::uint32_t mtu;
+  std::uint16_t port = 0xD010;
+  std::vector<Completion> done;
+
+  QpIdentity connect(std::uint32_t first_psn) {
+    const QpIdentity qp = b.create_qp();
+    const RemoteQp remote{
+        .address = kA, .udp_port = peer.port(), .qpn = 0x100, .first_psn = first_psn, .path_mtu = mtu, .ece = {}};
+    REQUIRE(b.connect_qp(qp.qpn, remote, port++));
+    return qp;
+  }
+
+  /// A packet without its ICRC.
+  static Bytes packet(const wire::Header& header, std::span<const std::byte> payload = {}, std::uint8_t pad = 0) {
+    Bytes out(header.bytes.begin(), header.bytes.begin() + header.length);
+    out.insert(out.end(), payload.begin(), payload.end());
+    out.resize(out.size() + pad + wire::kIcrcBytes);
+    return out;
+  }
+
+  /// Sends packets as one batch, with right ICRCs but for the one at `broken`, and has them taken. All are of one size,
+  /// the last may be shorter.
+  void send(const std::vector<Bytes>& packets, std::optional<std::size_t> broken = {}) { send(packets, broken, peer); }
+  void send(std::vector<Bytes> packets, std::optional<std::size_t> broken, const fuzz::UdpEndpoint& from) {
+    Bytes batch;
+    for (std::size_t i = 0; i < packets.size(); ++i) {
+      REQUIRE((packets[i].size() == packets[0].size() || i + 1 == packets.size()));
+      from.seal(packets[i], kB, b.udp_port(), static_cast<std::uint16_t>(i));
+      if (i == broken) packets[i].back() ^= std::byte{1};
+      batch.insert(batch.end(), packets[i].begin(), packets[i].end());
+    }
+    from.send(kB, b.udp_port(), batch, packets.size() > 1 ? packets[0].size() : 0);
+    take();
+  }
+
+  /// Takes what has been sent.
+  void take() {
+    pollfd arrived{.fd = b.event_fd(), .events = POLLIN, .revents = 0};
+    REQUIRE(::poll(&arrived, 1, 20'000) == 1);
+    do b.progress(now(), done);
+    while (::poll(&arrived, 1, 0) == 1);
+    b.settle(now());
+  }
+
+  [[nodiscard]] std::size_t largest_batch() const {
+    return std::min<std::size_t>(Landing::kMaxPackets, 65507 / (mtu + Landing::kFrameBytes));
+  }
+};
+
+/// A WRITE with immediate data to memory of its own, packet by packet, on a QP of its own.
+struct Write {
+  static constexpr std::size_t kAround = 70'000;  ///< bytes on both sides of what may be written: more than a batch has
+  static constexpr std::byte kUntouched{0x5A};
+
+  Write(Stage& on, std::uint32_t middle_packets, std::uint32_t last_bytes = 101)
+      : stage(on),
+        packets(middle_packets + 2),
+        data(test::random_fill(on.port, std::size_t{packets - 1} * on.mtu + last_bytes)),
+        memory(data.size() + 2 * kAround, kUntouched),
+        rkey(on.b.register_memory(memory.data() + kAround, data.size())),
+        first_psn(0xFFFFF8),  // PSNs wrap soon
+        qp(on.connect(first_psn)) {
+    on.b.post_receive({});
+  }
+  Write(const Write&) = delete;
+  ~Write() {
+    stage.b.destroy_qp(qp.qpn);
+    stage.b.deregister_memory(rkey);
+  }
+
+  Stage& stage;
+  std::uint32_t packets;
+  Bytes data;
+  Bytes memory;
+  std::uint32_t rkey;
+  std::uint32_t first_psn;
+  QpIdentity qp;
+  std::uint32_t next = 0;  ///< index of the packet that comes next
+
+  [[nodiscard]] std::span<const std::byte> window() const { return std::span(memory).subspan(kAround, data.size()); }
+  [[nodiscard]] std::size_t last_place() const { return std::size_t{packets - 1} * stage.mtu; }
+  [[nodiscard]] RcQpCounters counters() const { return stage.b.statistics(qp.qpn).counters; }
+
+  [[nodiscard]] Bytes packet(std::uint32_t index) const {
+    Opcode opcode = Opcode::kWriteMiddle;
+    if (index == 0) opcode = Opcode::kWriteFirst;
+    if (index + 1 == packets) opcode = Opcode::kWriteLastImm;
+    const std::size_t offset = std::size_t{index} * stage.mtu;
+    const auto payload = std::span(data).subspan(offset, std::min<std::size_t>(stage.mtu, data.size() - offset));
+    const auto pad = static_cast<std::uint8_t>((4 - payload.size() % 4) % 4);
+    const auto length = static_cast<std::uint32_t>(data.size());
+    return Stage::packet(
+        wire::data_header(opcode, qp.qpn, (first_psn + index) & wire::kPsnMask, false, pad, 0, rkey, length, 7),
+        payload, pad);
+  }
+  /// The next packets from its middle, `most` at most.
+  [[nodiscard]] std::vector<Bytes> middle(std::size_t most) const {
+    std::vector<Bytes> out;
+    for (std::uint32_t i = next; i + 1 < packets && out.size() < most; ++i) out.push_back(packet(i));
+    return out;
+  }
+
+  void begin() { go_on(1); }
+  /// Sends that many packets: the first and the last by themselves, the others in batches of up to `batch`.
+  void go_on(std::size_t count, std::size_t batch = SIZE_MAX) {
+    batch = std::min(batch, stage.largest_batch());
+    for (const std::size_t end = next + count; next < end;) {
+      const bool alone = next == 0 || next + 1 == packets;
+      const std::vector<Bytes> sent = alone ? std::vector<Bytes>{packet(next)} : middle(std::min(batch, end - next));
+      stage.send(sent);
+      next += static_cast<std::uint32_t>(sent.size());
+      check();
+    }
+  }
+  void finish() {
+    go_on(packets - next);
+    const auto is_ours = [this](const Completion& c) {
+      return c.kind == Completion::Kind::kReceivedWriteImm && c.qpn == qp.qpn;
+    };
+    REQUIRE(std::ranges::count_if(stage.done, is_ours) == 1);
+    CHECK(std::ranges::find_if(stage.done, is_ours)->byte_length == data.size());
+  }
+
+  /// What has come is where it belongs; the place of the last packet, and what is behind and before, is as it was.
+  void check() const {
+    const auto untouched = [](std::span<const std::byte> bytes) {
+      return std::ranges::all_of(bytes, [](std::byte b) { return b == kUntouched; });
+    };
+    const std::size_t come = std::min(std::size_t{next} * stage.mtu, data.size());
+    CHECK(std::ranges::equal(window().first(come), std::span(data).first(come)));
+    if (next < packets) CHECK(untouched(window().subspan(last_place())));
+    CHECK(untouched(std::span(memory).first(kAround)));
+    CHECK(untouched(std::span(memory).last(kAround)));
+  }
+};
+
+TEST_CASE("WRITEs of two QPs in turn, in batches, are both whole") {
+  for (const std::uint32_t mtu : {256U, 1024U, 4096U}) {
+    // As many packets as a batch may have; then the other WRITE has room for more of them, as many, fewer, one, none.
+    const auto batch = static_cast<std::uint32_t>(Stage(mtu).largest_batch());
+    for (const std::uint32_t room : {2 * batch, batch, batch / 2, 1U, 0U}) {
+      CAPTURE(mtu);
+      CAPTURE(room);
+      Stage stage(mtu);
+      Write a(stage, batch + room);
+      Write b(stage, 3 * batch);
+      b.begin();
+      a.begin();
+      a.go_on(batch);  // `room` packets and the last one are yet to come
+      b.go_on(batch);
+      a.check();
+      if (room > 1) a.go_on(room / 2);
+      b.check();
+      b.go_on(1);
+      b.go_on(batch / 2);
+      a.check();
+      a.finish();
+      b.check();
+      b.finish();
+      a.check();
+      CHECK(a.counters().rx_packets == a.packets);
+      CHECK(b.counters().rx_packets == b.packets);
+    }
+  }
+}
+
+TEST_CASE("WRITEs of several QPs arrive whole whatever runs they come in") {
+  for (const std::uint32_t mtu : {256U, 1024U}) {
+    CAPTURE(mtu);
+    Stage stage(mtu);
+    SplitMix64 random(mtu);
+    Write one(stage, 700, mtu);  // the last one is as long as those of the middle
+    Write two(stage, 900, mtu - 4);
+    Write three(stage, 500, 1);
+    const std::array<Write*, 3> writes{&one, &two, &three};
+    for (Write* write : writes) write->begin();
+    for (unsigned step = 0; step < 200; ++step) {
+      CAPTURE(step);
+      Write& write = *writes[random.next() % writes.size()];
+      const std::vector<Bytes> run = write.middle(1 + random.next() % stage.largest_batch());
+      if (run.empty()) continue;
+      std::optional<std::size_t> broken;
+      if (random.next() % 4 == 0) broken = random.next() % run.size();
+      stage.send(run, broken);
+      write.next += static_cast<std::uint32_t>(broken.value_or(run.size()));
+      for (const Write* each : writes) each->check();
+    }
+    for (Write* write : writes) write->finish();
+    for (const Write* write : writes) write->check();
+  }
+}
+
+TEST_CASE("a SEND and an acknowledgement in the middle of a WRITE are what they are") {
+  constexpr std::uint32_t kMtu = 1024;
+  for (const std::uint32_t room : {1U, 3U, 30U}) {
+    CAPTURE(room);
+    Stage stage(kMtu);
+    const Bytes message = test::random_fill(5, 4 * std::size_t{kMtu} + 100);
+    Bytes received(message.size());
+    stage.b.post_receive({.data = received.data(), .length = static_cast<std::uint32_t>(received.size()), .cookie = 9});
+    const std::uint32_t psn = 0x1234;
+    const QpIdentity other = stage.connect(psn);
+    const Bytes asked = test::random_fill(6, 100);
+    stage.b.post(other.qpn, {.kind = WorkKind::kSend, .cookie = 3, .data = asked.data(), .length = 100});
+    stage.b.flush(now());
+    Write write(stage, 5 + room);
+    write.begin();
+    write.go_on(5);
+
+    stage.send({Stage::packet(
+        wire::ack_header(other.qpn, other.first_psn, static_cast<std::uint8_t>(wire::Syndrome::kAck), 1))});
+    REQUIRE(stage.done.size() == 1);
+    CHECK(stage.done[0].kind == Completion::Kind::kSent);
+    CHECK(stage.done[0].status == Status::kSuccess);
+    CHECK(stage.done[0].cookie == 3);
+    write.check();
+
+    // All but its last packet are as long as those from the middle of a WRITE.
+    constexpr std::array kOpcodes{Opcode::kSendFirst, Opcode::kSendMiddle, Opcode::kSendMiddle, Opcode::kSendMiddle,
+                                  Opcode::kSendLast};
+    std::vector<Bytes> packets;
+    for (std::size_t i = 0; i < kOpcodes.size(); ++i) {
+      const auto payload = std::span(message).subspan(i * kMtu).first(i < 4 ? kMtu : 100);
+      packets.push_back(Stage::packet(
+          wire::data_header(kOpcodes[i], other.qpn, psn + static_cast<std::uint32_t>(i), false, 0, 0, 0, 0, 0),
+          payload));
+    }
+    stage.send(packets);
+    REQUIRE(stage.done.size() == 2);
+    CHECK(stage.done[1].kind == Completion::Kind::kReceivedSend);
+    CHECK(stage.done[1].cookie == 9);
+    CHECK(received == message);
+    write.check();
+    write.finish();
+  }
+}
+
+/// What becomes of a batch from the middle of a WRITE.
+struct Outcome {
+  std::size_t taken = 0;    ///< packets that were right
+  std::size_t refused = 0;  ///< by the QP, in their turn
+  std::size_t late = 0;     ///< behind what is missing
+  std::size_t duplicates = 0;
+  Discards discards;
+};
+
+/// How a batch is spoiled, at its packet k, and what becomes of it then.
+struct Spoiling {
+  const char* what;
+  std::function<Outcome(std::vector<Bytes>& packets, std::size_t k, const Write& write)> spoil;
+  bool broken = false;   ///< the ICRC of packet k
+  bool strange = false;  ///< another host sends it
+};
+
+Outcome discarded_at(std::size_t k, const std::vector<Bytes>& packets, const Discards& discards) {
+  return {.taken = k, .late = packets.size() - k - 1, .discards = discards};
+}
+
+Outcome refused_at(std::size_t k, const std::vector<Bytes>& packets) {
+  return {.taken = k, .refused = 1, .late = packets.size() - k - 1};
+}
+
+/// Payloads of `bytes`; no more packets than make a datagram.
+Outcome resize(std::vector<Bytes>& packets, std::size_t bytes) {
+  const std::size_t size = bytes + Landing::kFrameBytes;
+  packets.resize(std::min(packets.size(), 65507 / size));
+  for (Bytes& packet : packets) packet.resize(size);
+  return refused_at(0, packets);
+}
+
+const std::vector<Spoiling> kSpoilings{
+    {"not at all", [](auto& packets, auto, auto&) { return Outcome{.taken = packets.size()}; }},
+    {"a wrong ICRC", [](auto& packets, auto k, auto&) { return discarded_at(k, packets, {.icrc = 1}); }, true},
+    {"one is missing",
+     [](auto& packets, auto k, auto&) {
+       packets.erase(packets.begin() + static_cast<std::ptrdiff_t>(k));
+       return Outcome{.taken = k, .late = packets.size() - k};
+     }},
+    {"a copy of an earlier one comes in between",
+     [](auto& packets, auto k, auto& write) {
+       packets.pop_back();
+       packets.insert(packets.begin() + static_cast<std::ptrdiff_t>(k), write.packet(write.next - 1));
+       return Outcome{.taken = packets.size() - 1, .duplicates = 1};
+     }},
+    {"one for no QP",
+     [](auto& packets, auto k, auto&) {
+       wire::put_u32(packets[k].data() + 4, 0);
+       return discarded_at(k, packets, {.unknown_qp = 1});
+     }},
+    {"one of another version",
+     [](auto& packets, auto k, auto&) {
+       packets[k][1] |= std::byte{1};
+       return discarded_at(k, packets, {.malformed = 1});
+     }},
+    {"one from a SEND",
+     [](auto& packets, auto k, auto&) {
+       packets[k][0] = static_cast<std::byte>(Opcode::kSendMiddle);
+       return refused_at(k, packets);
+     }},
+    {"one asks for what is not offered",
+     [](auto& packets, auto k, auto&) {
+       packets[k][0] = std::byte{0x0C};  // READ
+       return refused_at(k, packets);
+     }},
+    {"one is padded",
+     [](auto& packets, auto k, auto&) {
+       packets[k][1] |= std::byte{0x10};
+       return refused_at(k, packets);
+     }},
+    {"the last is short",
+     [](auto& packets, auto, auto&) {
+       packets.back().resize(packets.back().size() - 4);
+       return refused_at(packets.size() - 1, packets);
+     }},
+    {"the last ends within its header",
+     [](auto& packets, auto, auto&) {
+       packets.back().resize(Landing::kFrameBytes - 1);
+       return discarded_at(packets.size() - 1, packets, {.malformed = 1});
+     }},
+    {"all are short", [](auto& packets, auto, auto& write) { return resize(packets, write.stage.mtu / 2); }},
+    {"all are a word too long", [](auto& packets, auto, auto& write) { return resize(packets, write.stage.mtu + 4); }},
+    {"all are twice as long", [](auto& packets, auto, auto& write) { return resize(packets, 2 * write.stage.mtu); }},
+    {"another host sends it",
+     [](auto& packets, auto, auto&) { return Outcome{.discards = {.wrong_source = packets.size()}}; }, false, true},
+};
+
+/// Sends the next `n` packets of `write` spoiled at the k-th.
+void check_spoiled(Write& write, const Spoiling& spoiling, std::size_t n, std::size_t k) {
+  Stage& stage = write.stage;
+  const RcQpCounters before = write.counters();
+  const Discards discards_before = stage.b.discards();
+  std::vector<Bytes> packets = write.middle(n);
+  REQUIRE(packets.size() == n);
+  const Outcome outcome = spoiling.spoil(packets, k, write);
+  stage.send(packets, spoiling.broken ? std::optional(k) : std::nullopt,
+             spoiling.strange ? stage.stranger : stage.peer);
+  write.next += static_cast<std::uint32_t>(outcome.taken);
+  write.check();
+  const RcQpCounters after = write.counters();
+  const Discards discards = stage.b.discards();
+  CHECK(after.rx_packets - before.rx_packets == outcome.taken + outcome.refused + outcome.late + outcome.duplicates);
+  CHECK(after.rx_bytes - before.rx_bytes == outcome.taken * stage.mtu);
+  CHECK(after.out_of_order - before.out_of_order == outcome.late);
+  CHECK(after.duplicates - before.duplicates == outcome.duplicates);
+  CHECK(discards.icrc - discards_before.icrc == outcome.discards.icrc);
+  CHECK(discards.malformed - discards_before.malformed == outcome.discards.malformed);
+  CHECK(discards.unknown_qp - discards_before.unknown_qp == outcome.discards.unknown_qp);
+  CHECK(discards.wrong_source - discards_before.wrong_source == outcome.discards.wrong_source);
+}
+
+TEST_CASE("a batch in the middle of a WRITE is taken up to where it is wrong, and counted") {
+  for (const std::uint32_t mtu : {256U, 1024U}) {
+    Stage stage(mtu);
+    for (const Spoiling& spoiling : kSpoilings) {
+      for (const std::size_t n : {std::size_t{2}, std::size_t{7}, stage.largest_batch()}) {
+        for (const std::size_t k : {std::size_t{0}, n / 2, n - 1}) {
+          CAPTURE(mtu);
+          CAPTURE(spoiling.what);
+          CAPTURE(n);
+          CAPTURE(k);
+          Write write(stage, static_cast<std::uint32_t>(n) + 4);
+          write.begin();
+          write.go_on(4);
+          check_spoiled(write, spoiling, n, k);
+          write.finish();
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what another host sends in the middle of a WRITE does not stay in its memory") {
+  constexpr std::byte kSecret{0xEE};
+  for (const std::uint32_t mtu : {256U, 4096U}) {
+    Stage stage(mtu);
+    for (const std::size_t bytes : {std::size_t{40}, std::size_t{mtu}, std::size_t{mtu} + 100}) {
+      CAPTURE(mtu);
+      CAPTURE(bytes);
+      Write write(stage, 12);
+      write.begin();
+      write.go_on(2);
+      std::vector<Bytes> packets(5, write.packet(write.next));
+      for (Bytes& packet : packets) {
+        packet.resize(bytes + Landing::kFrameBytes);
+        std::ranges::fill(std::span(packet).subspan(wire::kBthBytes), kSecret);
+      }
+      stage.send(packets, std::nullopt, stage.stranger);
+      CHECK(std::ranges::count(write.window().subspan(write.next * std::size_t{mtu}), kSecret) == 0);
+      write.check();
+      write.finish();
+    }
+  }
+}
+
+TEST_CASE("nor does such a batch harm another WRITE in whose middle it comes") {
+  constexpr std::uint32_t kMtu = 1024;
+  Stage stage(kMtu);
+  for (const Spoiling& spoiling : kSpoilings) {
+    for (const std::uint32_t room : {1U, 4U, 40U}) {
+      for (const std::size_t k : {0, 3, 6}) {
+        CAPTURE(spoiling.what);
+        CAPTURE(room);
+        CAPTURE(k);
+        Write spoiled(stage, 20);
+        Write other(stage, room + 3);
+        spoiled.begin();
+        spoiled.go_on(2);
+        other.begin();
+        other.go_on(3);
+        check_spoiled(spoiled, spoiling, 7, k);
+        other.check();
+        other.finish();
+        spoiled.finish();
+      }
+    }
+  }
+}
+
+TEST_CASE("memory that is the caller's again in the middle of a WRITE is left alone") {
+  constexpr std::byte kCallers{0x77};
+  const std::array<std::function<void(Write&)>, 3> ends{
+      [](Write& write) { write.stage.b.destroy_qp(write.qp.qpn); },
+      [](Write& write) { write.stage.b.deregister_memory(write.rkey); },
+      [](Write& write) { write.stage.b.retire_memory(write.rkey); },
+  };
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    for (const bool another_first : {false, true}) {
+      CAPTURE(i);
+      CAPTURE(another_first);
+      Stage stage(1024);
+      Write ended(stage, 100);
+      Write other(stage, 100);
+      other.begin();
+      ended.begin();
+      ended.go_on(10);
+      ends[i](ended);
+      std::ranges::fill(ended.memory, kCallers);
+      if (another_first) other.go_on(20);
+      stage.send(ended.middle(20));
+      other.go_on(30);
+      stage.send(ended.middle(1));
+      other.finish();
+      CHECK(std::ranges::all_of(ended.memory, [](std::byte b) { return b == kCallers; }));
+    }
+  }
+}
+
+TEST_CASE("datagrams that are empty or too short are counted as malformed, in the middle of a WRITE too") {
+  Stage stage(256);
+  Write write(stage, 20);
+  std::uint64_t count = 0;
+  for (const bool within : {false, true}) {
+    CAPTURE(within);
+    if (within) {
+      write.begin();
+      write.go_on(3);
+    }
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, Landing::kFrameBytes - 1}) {
+      CAPTURE(bytes);
+      stage.send({Bytes(bytes, std::byte{0x22})});
+      CHECK(stage.b.discards().malformed == ++count);
+      if (within) write.check();
+    }
+  }
+  write.finish();
+}
+
+TEST_CASE("long messages on several QPs, for every path MTU") {
+  constexpr std::uint32_t kBytes = 1'000'001;
+  for (const std::uint32_t mtu : {256U, 512U, 1024U, 2048U, 4096U}) {
+    CAPTURE(mtu);
+    SoftOptions of_a = options(kA);
+    of_a.control.initial_window = 128;
+    Two two(of_a, mtu);
+    const std::array<Bytes, 3> messages{test::random_fill(7, kBytes), test::random_fill(8, kBytes),
+                                        test::random_fill(9, kBytes)};
+    std::array<Bytes, 3> received;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      received[i].resize(kBytes);
+      const std::uint32_t rkey = two.b.register_memory(received[i].data(), kBytes);
+      const Two::Pair pair = two.connect(static_cast<std::uint16_t>(0xD100 + i));
+      two.a.post(pair.at_a, {.data = messages[i].data(), .length = kBytes, .rkey = rkey});
+    }
+    two.a.flush(now());
+    REQUIRE(two.eventually([&] { return two.at_a.size() == messages.size(); }, true));
+    for (const Completion& done : two.at_a) CHECK(done.status == Status::kSuccess);
+    CHECK(received == messages);
+    CHECK(two.b.discards().icrc == 0);
+    CHECK(two.b.discards().malformed == 0);
+    CHECK(two.b.discards().unknown_qp == 0);
+  }
+}
+
+}  // namespace
+}  // namespace paralet

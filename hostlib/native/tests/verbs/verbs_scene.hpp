@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two devices over the same fake NIC, and messages between them. Times bound how long a test may hang.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bytes.hpp"
+#include "engine/device.hpp"
+#include "fake_verbs.hpp"
+
+namespace paralet::test {
+
+template <typename Condition>
+bool eventually(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+inline DeviceOptions verbs_options(unsigned lanes) {
+  DeviceOptions out;
+  out.address = fake_verbs::kAddress;
+  out.backend = BackendKind::kVerbs;
+  out.policy.lanes = lanes;
+  return out;
+}
+
+/// Where a message is, or goes: host memory that is registered for it alone, or a place in a region.
+struct Place {
+  std::span<std::byte> bytes;
+  std::uint32_t rkey = 0;
+  std::uint64_t offset = 0;
+};
+
+struct VerbsPair {
+  explicit VerbsPair(unsigned lanes = 2)
+      : one(verbs_options(lanes)),
+        two(verbs_options(lanes)),
+        listener(two.listen()),
+        to(one.connect(listener->handle)) {
+    REQUIRE(eventually([&] { return to->state != Connection::State::kConnecting; }));
+    REQUIRE_MESSAGE(to->state == Connection::State::kOpen, to->error);
+    REQUIRE(eventually([&] {
+      const std::lock_guard lock(listener->mutex);
+      if (!listener->arrived.empty()) from = listener->arrived.front();
+      return from != nullptr;
+    }));
+  }
+
+  static std::shared_ptr<Request> submit(Device& device, const std::shared_ptr<Connection>& connection,
+                                         Request::Kind kind, const Place& place) {
+    auto request = std::make_shared<Request>();
+    request->kind = kind;
+    request->connection = connection;
+    request->data = place.bytes.data();
+    request->length = place.bytes.size();
+    request->rkey = place.rkey;
+    request->region_offset = place.offset;
+    device.submit(request);
+    return request;
+  }
+  static Request::State end(const std::shared_ptr<Request>& request) {
+    static_cast<void>(eventually([&] { return request->state != Request::State::kPending; }));
+    return request->state;
+  }
+  /// A message from `one` to `two`.
+  void check(const Place& out, const Place& in) {
+    const auto received = submit(two, from, Request::Kind::kReceive, in);
+    const auto sent = submit(one, to, Request::Kind::kSend, out);
+    REQUIRE(end(sent) == Request::State::kDone);
+    REQUIRE(end(received) == Request::State::kDone);
+    CHECK(std::equal(in.bytes.begin(), in.bytes.end(), out.bytes.begin(), out.bytes.end()));
+  }
+  void check(std::size_t length) {
+    Bytes out = random_fill(length, length);
+    Bytes in(length);
+    check({.bytes = out}, {.bytes = in});
+  }
+
+  Device one;
+  Device two;
+  std::shared_ptr<Listener> listener;
+  std::shared_ptr<Connection> to;
+  std::shared_ptr<Connection> from;
+};
+
+}  // namespace paralet::test

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failover plans: the plan after every single failure, computed before it happens.
+
+Pure: no clock, no thread, no socket. A caller with time to spare calls `Precomputed.step`.
+"""
+
+from sdn.failover.failures import Failure, failures, plan_after
+from sdn.failover.precomputed import Precomputed
+
+__all__ = ["Failure", "Precomputed", "failures", "plan_after"]

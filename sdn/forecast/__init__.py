@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forecasts: the next phase of a job, and when its elephants end.
+
+Pure: no clock, no thread, no socket. Times come with the events. docs/path-service.md says how
+the path service uses this.
+"""
+
+from sdn.forecast.ends import ends_s
+from sdn.forecast.phases import Announced, Expected, Forecast, HitRate, phases
+
+__all__ = ["Announced", "Expected", "Forecast", "HitRate", "ends_s", "phases"]

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// sim._packet: the packet simulation as Python sees it. Arrays are checked here, once; the simulation trusts them.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "simulation.hpp"
+
+namespace py = pybind11;
+using namespace paralet::packet;  // NOLINT(google-build-using-namespace): this file is the simulation's face
+
+namespace {
+
+template <typename T>
+using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
+
+constexpr std::int64_t kMost = std::int64_t{1} << 31;  // numbers of links, queue pairs, messages and waits fit 32 bits
+constexpr double kLongest = 1e6;                       // seconds
+
+template <typename T>
+std::span<const T> view(const Array<T>& array) {
+  return {array.data(), static_cast<std::size_t>(array.size())};
+}
+
+void check(bool right, const char* otherwise) {
+  if (!right) throw py::value_error(otherwise);
+}
+
+Time time_of(double seconds) {
+  check(seconds >= 0 && seconds <= kLongest, "a time is negative or longer than a million seconds");
+  return static_cast<Time>(std::llround(seconds * static_cast<double>(kSecond)));
+}
+
+double seconds_of(Time time) { return static_cast<double>(time) / static_cast<double>(kSecond); }
+
+Scheme scheme_of(const std::string& name) {
+  constexpr std::array names{"hashed", "oblivious", "recycled", "plb", "conweave", "spraying", "drill", "letflow"};
+  const auto* const found = std::ranges::find(names, name);
+  check(found != names.end(), "the scheme is not known");
+  return static_cast<Scheme>(found - names.begin());
+}
+
+std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Array<std::int32_t>& head,
+                                 const Array<bool>& is_switch, double propagation_s, std::int64_t switch_bytes,
+                                 std::int64_t port_bytes, std::int64_t mark_bytes, bool pause,
+                                 std::int64_t payload_bytes, std::int64_t header_bytes, std::int64_t ack_bytes,
+                                 const std::string& receiver, bool reacts, double window_bdp, double timeout_rtts,
+                                 double reorder_rtts, const std::string& scheme, double flowlet_gap_s, double hold_s,
+                                 double reroute_rtts, std::uint64_t seed) {
+  check(rate_bps.size() == head.size() && rate_bps.size() % 2 == 0 && rate_bps.size() < kMost,
+        "there must be a rate and a head for each direction of each link");
+  check(std::ranges::all_of(view(rate_bps), [](auto rate) { return rate >= 1000 && rate <= 100'000'000'000'000; }),
+        "a rate lies outside 1 kbit/s .. 100 Tbit/s");
+  check(std::ranges::all_of(view(head), [&](auto node) { return node >= 0 && node < is_switch.size(); }),
+        "a link leads to a node that does not exist");
+  check(payload_bytes > 0 && header_bytes > 0 && ack_bytes > 0 && payload_bytes + header_bytes <= 65535 &&
+            ack_bytes <= 65535,
+        "the sizes of packets must lie in 1 .. 65535 bytes");
+  check(switch_bytes >= payload_bytes + header_bytes && port_bytes >= payload_bytes + header_bytes,
+        "a buffer cannot hold a packet");
+  check(mark_bytes >= 0, "mark_bytes is negative");
+  check(receiver == "go_back_n" || receiver == "selective_repeat", "receiver is go_back_n or selective_repeat");
+  check(window_bdp > 0 && window_bdp < 1e6 && timeout_rtts >= 1 && timeout_rtts < 1e6 && reorder_rtts >= 0 &&
+            reorder_rtts < 1e6 && reroute_rtts >= 1 && reroute_rtts < 1e6,
+        "window_bdp or a number of round trips is out of range");
+  const NetworkOptions network{.propagation = time_of(propagation_s),
+                               .switch_bytes = switch_bytes,
+                               .port_bytes = port_bytes,
+                               .mark_bytes = mark_bytes,
+                               .pause = pause,
+                               .largest_bytes = std::max(payload_bytes + header_bytes, ack_bytes),
+                               .scheme = scheme_of(scheme),
+                               .flowlet_gap = time_of(flowlet_gap_s),
+                               .hold = time_of(hold_s)};
+  const TransportOptions transport{
+      .payload_bytes = payload_bytes,
+      .header_bytes = header_bytes,
+      .ack_bytes = ack_bytes,
+      .receiver = receiver == "go_back_n" ? Receiver::kGoBackN : Receiver::kSelectiveRepeat,
+      .reacts = reacts,
+      .window_bdp = window_bdp,
+      .timeout_rtts = timeout_rtts,
+      .reorder_rtts = reorder_rtts,
+      .scheme = network.scheme,
+      .reroute_rtts = reroute_rtts};
+  const std::vector<NodeId> heads(view(head).begin(), view(head).end());
+  return std::make_unique<Simulation>(view(rate_bps), heads, view(is_switch), network, transport, seed);
+}
+
+/// A route per row, -1 after its end, as numbers. Raises ValueError unless it leads from a host over switches to one.
+std::vector<std::uint32_t> add_routes(Simulation& simulation, const Array<std::int32_t>& rows) {
+  const auto& network = simulation.network();
+  const auto hops = static_cast<std::size_t>(rows.shape(rows.ndim() - 1));
+  const auto all = view(rows);
+  std::vector<std::vector<LinkId>> found;
+  for (std::size_t begin = 0; begin < all.size(); begin += hops) {
+    std::vector<LinkId> links;
+    links.reserve(hops);
+    for (const auto link : all.subspan(begin, hops)) {
+      if (link < 0) break;
+      check(static_cast<std::size_t>(link) < network.links(), "a route crosses a link that does not exist");
+      links.push_back(static_cast<LinkId>(link));
+      const bool joined = links.size() == 1 ? !network.from_switch(links[0])
+                                            : network.head(links.end()[-2]) == network.head(links.back() ^ 1U) &&
+                                                  network.from_switch(links.back());
+      check(joined, "a route does not lead from a host from switch to switch");
+    }
+    check(!links.empty() && links.size() < 256 && !network.to_switch(links.back()), "a route does not end at a host");
+    found.push_back(std::move(links));
+  }
+  std::vector<std::uint32_t> numbers;
+  numbers.reserve(found.size());
+  for (const auto& links : found) numbers.push_back(simulation.routes().add(links.data(), links.size()));
+  return numbers;
+}
+
+void add_channels(Simulation& simulation, const Array<std::int32_t>& rows, const Array<std::int64_t>& flowlet_bytes) {
+  check(rows.ndim() == 3 && rows.shape(0) == flowlet_bytes.size() && rows.shape(1) > 0 && rows.shape(2) > 0,
+        "rows have dimensions for channels, lanes and links, and flowlet_bytes is one per channel");
+  check(std::ranges::all_of(view(flowlet_bytes), [](auto bytes) { return bytes > 0 && bytes < kMost; }),
+        "flowlet_bytes is out of range");
+  check(static_cast<std::int64_t>(simulation.routes().size()) + rows.shape(0) * rows.shape(1) < kMost,
+        "there are too many lanes");
+  const auto routes = add_routes(simulation, rows);
+  const auto lanes = static_cast<std::size_t>(rows.shape(1));
+  for (std::size_t first = 0; first < routes.size(); first += lanes) {
+    for (std::size_t lane = 1; lane < lanes; ++lane) {
+      check(simulation.routes().link(routes[first], 0) == simulation.routes().link(routes[first + lane], 0),
+            "the lanes of a channel must leave by one NIC");
+    }
+  }
+  for (std::size_t channel = 0; channel * lanes < routes.size(); ++channel) {
+    simulation.transport().add_channel(std::span(routes).subspan(channel * lanes, lanes), view(flowlet_bytes)[channel]);
+  }
+}
+
+/// `of` by switch and link, `begins` and `links` the groups one after the other.
+void set_groups(Simulation& simulation, const Array<std::int32_t>& of, const Array<std::int64_t>& begins,
+                const Array<std::int32_t>& links) {
+  const auto known = static_cast<std::int64_t>(simulation.network().links());
+  check(of.ndim() == 2 && of.shape(1) == known && of.shape(0) < static_cast<py::ssize_t>(simulation.network().nodes()),
+        "of has dimensions for switches and links");
+  const auto bounds = view(begins);
+  check(!bounds.empty() && bounds.front() == 0 && bounds.back() == links.size() &&
+            std::ranges::adjacent_find(bounds, std::ranges::greater_equal{}) == bounds.end(),
+        "the groups do not part the links");
+  const auto count = static_cast<std::int64_t>(bounds.size()) - 1;
+  check(std::ranges::all_of(view(of), [&](auto group) { return group >= -1 && group < count; }),
+        "a group does not exist");
+  check(std::ranges::all_of(view(links), [&](auto link) { return link >= 0 && link < known; }),
+        "a group has a link that does not exist");
+  Network::Groups groups{.first_switch = simulation.network().nodes() - static_cast<std::size_t>(of.shape(0)),
+                         .of = {view(of).begin(), view(of).end()}};
+  for (std::size_t g = 0; g + 1 < bounds.size(); ++g) {
+    groups.links.emplace_back(view(links).begin() + bounds[g], view(links).begin() + bounds[g + 1]);
+  }
+  simulation.network().set_groups(std::move(groups));
+}
+
+std::size_t add_messages(Simulation& simulation, const Array<std::int64_t>& channel, const Array<std::int64_t>& bytes,
+                         const Array<double>& release_s, const Array<double>& pause_s) {
+  check(channel.size() == bytes.size() && bytes.size() == release_s.size() && bytes.size() == pause_s.size(),
+        "the columns of messages differ in length");
+  auto& transport = simulation.transport();
+  const auto first = transport.messages();
+  check(static_cast<std::int64_t>(first) + channel.size() < kMost, "there are too many messages");
+  const auto known = static_cast<std::int64_t>(transport.channels());
+  check(std::ranges::all_of(view(channel), [&](auto c) { return c >= -1 && c < known; }),
+        "a message goes over a channel that does not exist");
+  check(std::ranges::all_of(view(bytes), [](auto size) { return size >= 0 && size < kMost * 64; }),
+        "the size of a message is out of range");
+  for (const auto& times : {view(release_s), view(pause_s)}) {
+    for (const double time : times) time_of(time);
+  }
+  for (std::size_t i = 0; i < view(channel).size(); ++i) {
+    check(view(channel)[i] >= 0 || view(bytes)[i] == 0, "a message that goes over no channel has bytes");
+  }
+  for (std::size_t i = 0; i < view(channel).size(); ++i) {
+    transport.add_message(static_cast<std::uint32_t>(view(channel)[i]), view(bytes)[i], time_of(view(release_s)[i]),
+                          time_of(view(pause_s)[i]));
+  }
+  return first;
+}
+
+void add_waits(Simulation& simulation, const Array<std::int64_t>& earlier, const Array<std::int64_t>& later) {
+  check(earlier.size() == later.size(), "earlier and later differ in length");
+  auto& transport = simulation.transport();
+  const auto known = static_cast<std::int64_t>(transport.messages());
+  for (const auto& ends : {view(earlier), view(later)}) {
+    check(std::ranges::all_of(ends, [&](auto m) { return m >= 0 && m < known; }),
+          "a wait names a message that does not exist");
+  }
+  check(std::ranges::none_of(view(later), [&](auto m) { return transport.considered(static_cast<MessageId>(m)); }),
+        "a message that has been considered cannot wait for another");
+  for (std::size_t i = 0; i < view(later).size(); ++i) {
+    transport.add_wait(static_cast<MessageId>(view(earlier)[i]), static_cast<MessageId>(view(later)[i]));
+  }
+}
+
+void advance(Simulation& simulation, double until_s) {
+  check(simulation.network().knows_ways(), "switches choose, but have no groups");
+  const Time until = std::isinf(until_s) && until_s > 0 ? Simulation::kForever : time_of(until_s);
+  const py::gil_scoped_release unlocked;
+  simulation.advance(until);
+}
+
+template <typename T, typename Get>
+Array<T> column(std::size_t count, Get get) {
+  Array<T> out(static_cast<py::ssize_t>(count));
+  for (std::size_t i = 0; i < count; ++i) out.mutable_data()[i] = get(static_cast<std::uint32_t>(i));
+  return out;
+}
+
+Array<double> delivered_s(Simulation& simulation) {
+  const auto& transport = simulation.transport();
+  return column<double>(transport.messages(), [&](MessageId m) {
+    return transport.delivered(m) < 0 ? std::nan("") : seconds_of(transport.delivered(m));
+  });
+}
+
+py::dict link_counters(Simulation& simulation) {
+  const auto& network = simulation.network();
+  const auto of = [&](auto member) {
+    return column<std::int64_t>(network.links(),
+                                [&](LinkId l) { return static_cast<std::int64_t>(network.counters(l).*member); });
+  };
+  using C = Network::Counters;
+  py::dict found;
+  found["bytes"] = of(&C::bytes);
+  found["packets"] = of(&C::packets);
+  found["dropped"] = of(&C::dropped);
+  found["marked"] = of(&C::marked);
+  found["pauses"] = of(&C::pauses);
+  found["longest_bytes"] = of(&C::longest);
+  return found;
+}
+
+py::dict route_counters(Simulation& simulation) {
+  const auto& transport = simulation.transport();
+  const auto of = [&](auto member) {
+    return column<std::int64_t>(simulation.routes().size(), [&](std::uint32_t route) {
+      return static_cast<std::int64_t>(transport.counters(route).*member);
+    });
+  };
+  using C = Transport::Counters;
+  py::dict found;
+  found["bytes"] = of(&C::bytes);
+  found["packets"] = of(&C::packets);
+  found["flowlets"] = of(&C::flowlets);
+  found["retransmits"] = of(&C::again);
+  found["timeouts"] = of(&C::timeouts);
+  return found;
+}
+
+py::dict totals(Simulation& simulation) {
+  const auto& counted = simulation.transport().totals();
+  py::dict found;
+  found["sent"] = counted.sent;
+  found["arrived"] = counted.arrived;
+  found["dropped"] = counted.dropped;
+  found["out_of_order"] = counted.out_of_order;
+  found["in_flight"] = simulation.network().in_flight();
+  return found;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_packet, module) {
+  module.doc() = "The native core of sim.packet.";
+  py::class_<Simulation>(module, "Simulation")
+      .def(py::init(&make), py::kw_only(), py::arg("rate_bps"), py::arg("head"), py::arg("is_switch"),
+           py::arg("propagation_s"), py::arg("switch_bytes"), py::arg("port_bytes"), py::arg("mark_bytes"),
+           py::arg("pause"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("ack_bytes"),
+           py::arg("receiver"), py::arg("reacts"), py::arg("window_bdp"), py::arg("timeout_rtts"),
+           py::arg("reorder_rtts"), py::arg("scheme"), py::arg("flowlet_gap_s"), py::arg("hold_s"),
+           py::arg("reroute_rtts"), py::arg("seed"))
+      .def("set_groups", &set_groups, py::arg("of"), py::arg("begins"), py::arg("links"))
+      .def("add_channels", &add_channels, py::arg("rows"), py::arg("flowlet_bytes"))
+      .def("add_messages", &add_messages, py::arg("channel"), py::arg("bytes"), py::arg("release_s"),
+           py::arg("pause_s"))
+      .def("add_waits", &add_waits, py::arg("earlier"), py::arg("later"))
+      .def("advance", &advance, py::arg("until_s"))
+      .def("delivered_s", &delivered_s)
+      .def("link_counters", &link_counters)
+      .def("route_counters", &route_counters)
+      .def("totals", &totals)
+      .def_property_readonly("now_s", [](const Simulation& s) { return seconds_of(s.now()); })
+      .def_property_readonly("undelivered", [](Simulation& s) { return s.transport().undelivered(); })
+      .def_property_readonly("events", &Simulation::events);
+}

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths as rows of link numbers: where switches send many flows at once, and how flows of a channel use links."""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel import EcmpHash, FlowFields, Forwarding, NoRouteError, PortRef, forwarding
+from sim.links import Floats, Ints, Links
+
+_HOST = -1
+
+_Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """The flows of some channels, as ragged arrays.
+
+    Channel c has the flows `flows[c]` to `flows[c + 1]` - 1. Flow f uses the links `links[uses[f]:uses[f + 1]]`, each
+    with `shares` of its rate; -1 is no link. Flows share links in proportion to their `weight`.
+    """
+
+    flows: _Index
+    uses: _Index
+    links: Ints
+    shares: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, rows: npt.ArrayLike) -> "Paths":
+        """Lanes that pull: `rows[c, lane]` are the links that a lane of channel c crosses, -1 for none."""
+        links = np.asarray(rows, dtype=np.int32)
+        if links.ndim != 3:
+            raise ValueError(f"paths have dimensions for channels, lanes and links, not {links.ndim}")
+        channels, lanes, hops = links.shape
+        return cls(
+            flows=np.arange(channels + 1, dtype=np.int64) * lanes,
+            uses=np.arange(channels * lanes + 1, dtype=np.int64) * hops,
+            links=links.ravel(),
+            shares=np.ones(links.size),
+            weight=np.ones(channels * lanes),
+        )
+
+    @classmethod
+    def sprayed(cls, rows: npt.ArrayLike) -> "Paths":
+        """Packets spread evenly: each channel sends at one rate, an equal part of it over each `rows[c, path]`.
+
+        The fullest of its paths then holds all of it back. A path may be named more than once. `spread_paths` has
+        every equal-cost path.
+        """
+        paths = np.asarray(rows, dtype=np.int32)
+        if paths.ndim != 3:
+            raise ValueError(f"paths have dimensions for channels, paths and links, not {paths.ndim}")
+        links, shares, ends = [], [], [0]
+        for channel in paths:
+            crossed, count = np.unique(channel[channel >= 0], return_counts=True)
+            links.append(crossed)
+            shares.append(count / paths.shape[1])
+            ends.append(ends[-1] + crossed.size)
+        return cls(
+            flows=np.arange(len(paths) + 1, dtype=np.int64),
+            uses=np.array(ends, dtype=np.int64),
+            links=np.concatenate(links) if links else np.empty(0, dtype=np.int32),
+            shares=np.concatenate(shares) if shares else np.empty(0),
+            weight=np.ones(len(paths)),
+        )
+
+
+def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: Forwarding | None = None) -> Ints:
+    """The links that each flow crosses: a row per flow, -1 after its end.
+
+    `routes` are those of the whole topology unless given, and go by destination alone. Raises KeyError for an address
+    that no host owns, NoRouteError when there is no path.
+    """
+    topology = links.topology
+    routes = forwarding(topology) if routes is None else routes
+    names = [switch.name for switch in topology.switches]
+    number = {name: n for n, name in enumerate(names)}
+    heads = np.array([number.get(topology.peer(port).node, _HOST) for port in links.ports], dtype=np.int64)
+    owner = np.broadcast_to(flows.dst, len(flows))
+    first = _nic_links(links, np.broadcast_to(flows.src, len(flows)), routes)
+    nic = _nic_links(links, owner, routes)
+    last = Links.back(nic)  # towards the host
+    home = heads[nic]
+    columns = [first]
+    while True:
+        here = columns[-1]
+        under_way = np.flatnonzero((here >= 0) & (here != last))
+        if not under_way.size:
+            return np.stack(columns, axis=1).astype(np.int32)
+        if len(columns) > len(names) + 1:
+            raise NoRouteError(f"the routes of topology {topology.name!r} loop")
+        step = np.full(len(flows), -1, dtype=np.int64)
+        at, goal = heads[here[under_way]], home[under_way]
+        arrived = at == goal
+        step[under_way[arrived]] = last[under_way[arrived]]
+        for members, switch, group in _groups(under_way[~arrived], at[~arrived], goal[~arrived], owner, names, routes):
+            ways = np.array([links.number(PortRef(names[switch], port)) for port in group], dtype=np.int64)
+            chosen = np.zeros(members.size, dtype=np.int64)
+            if ways.size > 1:
+                chosen = ecmp_hash.select(flows.take(members), topology.switch(names[switch]).hash_seed, ways.size)
+            step[members] = ways[chosen]
+        columns.append(step)
+
+
+def spread_paths(links: Links, src: npt.ArrayLike, dst: npt.ArrayLike, routes: Forwarding | None = None) -> Paths:
+    """Channels, one per pair of addresses, whose packets switches spread evenly over all equal-cost ports.
+
+    The ideal of per-packet spraying: every switch passes the same part of what it gets to each of its ports, whatever
+    these carry already or can carry. Raises as `hashed_paths` does.
+    """
+    topology = links.topology
+    routes = forwarding(topology) if routes is None else routes
+    pairs = np.stack(np.broadcast_arrays(np.asarray(src, dtype=np.uint32), np.asarray(dst, dtype=np.uint32)), axis=-1)
+    firsts, lasts = (_nic_links(links, column, routes).tolist() for column in pairs.reshape(-1, 2).T)
+    flows = [
+        _spread(links, first, links.back(last), IPv4Address(dst), routes)
+        for first, last, dst in zip(firsts, lasts, pairs.reshape(-1, 2)[:, 1].tolist(), strict=True)
+    ]
+    return Paths(
+        flows=np.arange(len(flows) + 1, dtype=np.int64),
+        uses=np.cumsum([0, *(len(flow) for flow in flows)], dtype=np.int64),
+        links=np.array([link for flow in flows for link in flow], dtype=np.int32),
+        shares=np.array([share for flow in flows for share in flow.values()], dtype=np.float64),
+        weight=np.ones(len(flows)),
+    )
+
+
+def _spread(links: Links, first: int, last: int, dst: IPv4Address, routes: Forwarding) -> dict[int, float]:
+    """The part of a flow from the NIC link `first` to the NIC link `last` that crosses each link."""
+    topology = links.topology
+    home = links.ports[last].node
+    shares = {first: 1.0, last: 1.0}
+    here = {topology.peer(links.ports[first]).node: 1.0}
+    for _ in range(len(topology.switches) + 1):
+        here.pop(home, None)  # from there on all is on the last link
+        if not here:
+            return shares
+        following: dict[str, float] = {}
+        for switch, part in here.items():
+            ports = routes.groups[switch].get(dst)
+            if ports is None:
+                raise NoRouteError(f"no path: {switch} has none to {dst}")
+            for port in ports:
+                way = PortRef(switch, port)
+                number = links.number(way)
+                shares[number] = shares.get(number, 0.0) + part / len(ports)
+                node = topology.peer(way).node
+                following[node] = following.get(node, 0.0) + part / len(ports)
+        here = following
+    raise NoRouteError(f"the routes of topology {topology.name!r} loop")
+
+
+def _nic_links(links: Links, addresses: npt.NDArray[np.uint32], routes: Forwarding) -> _Index:
+    """The link out of the NIC with each address."""
+    distinct, which = np.unique(addresses, return_inverse=True)
+    numbers = []
+    for address in distinct.tolist():
+        port = links.topology.port_of(IPv4Address(address))
+        if links.topology.link_at(port) in routes.dead_links:
+            raise NoRouteError(f"no path from or to {IPv4Address(address)}: the link at {port} is dead")
+        numbers.append(links.number(port))
+    return np.array(numbers, dtype=np.int64)[which.ravel()]
+
+
+def _groups(
+    flows: _Index,
+    at: _Index,
+    goal: _Index,
+    owner: npt.NDArray[np.uint32],
+    names: list[str],
+    routes: Forwarding,
+) -> list[tuple[_Index, int, tuple[int, ...]]]:
+    """(flows, switch, its ports): flows that are at one switch and may leave it by the same ports.
+
+    All addresses behind one switch have the same routes elsewhere, so one stands for them.
+    """
+    if not flows.size:
+        return []
+    pairs, representative, which = np.unique(at * len(names) + goal, return_index=True, return_inverse=True)
+    keys: dict[tuple[int, tuple[int, ...]], int] = {}
+    key_of_pair = np.empty(len(pairs), dtype=np.int64)
+    for n, (pair, flow) in enumerate(zip(pairs.tolist(), flows[representative].tolist(), strict=True)):
+        switch = pair // len(names)
+        try:
+            group = routes.groups[names[switch]][IPv4Address(int(owner[flow]))]
+        except KeyError as error:
+            raise NoRouteError(f"no path: {error.args[0]}") from None
+        key_of_pair[n] = keys.setdefault((switch, group), len(keys))
+    key = key_of_pair[which.ravel()]
+    order = np.argsort(key, kind="stable")
+    parts = np.split(flows[order], np.cumsum(np.bincount(key, minlength=len(keys)))[:-1])
+    return [(part, switch, group) for part, (switch, group) in zip(parts, keys, strict=True)]

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that share a fabric: how long each took beside what it could have taken, and how fairly they shared. Pure."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from netmodel import PortRef
+from testbed.analysis.metrics import balance, uplinks
+from testbed.analysis.observations import RunRecord
+from testbed.plan.demands import bytes_by_pair, ideal_s
+from testbed.spec import Experiment, Job
+from testbed.workloads import Transfer
+
+
+def ideal_at(experiment: Experiment, seed: int, job: Job | None = None) -> float:
+    """The ideal completion time with that seed in seconds, of all jobs together or of one that has all for itself."""
+    if job is None and experiment.spec.workload.job_sizes is not None:  # each with phases of its own
+        return max(ideal_at(experiment, seed, one) for one in experiment.jobs)
+    number = 0 if job is None else experiment.jobs.index(job)
+    placed, workload = experiment.at(seed), experiment.spec.workload.of_job(number)
+    moved = [transfer for transfer in placed.transfers(seed) if job is None or transfer.src in job.ranks]
+    sizes = {other.size for other in experiment.jobs} if job is None else {job.size}
+    # Phases that ranks keep apart add up; jobs whose phases differ may be in several at once.
+    starts = workload.phase_starts(min(sizes)) if len(sizes) == 1 else ()
+    return sum(workload.pauses(min(sizes)).values()) + sum(
+        _over_circuits_s(placed, phase)
+        if placed.setting is not None
+        else max(
+            ideal_s(experiment.topology, placed.hosts, bytes_by_pair(carried, workload.item_bytes), nic)
+            for nic, carried in _by_nic(placed, phase).items()
+        )
+        for phase in _phases(moved, starts)
+    )
+
+
+def _over_circuits_s(placed: Experiment, transfers: Sequence[Transfer]) -> float:
+    """The shortest time over circuits and relays that are set: the bits of the most loaded link over its rate."""
+    topology, setting = placed.topology, placed.setting
+    assert setting is not None
+    bits: Counter[PortRef] = Counter()
+    for (src, dst), count in bytes_by_pair(transfers, placed.spec.workload.item_bytes).items():
+        for port in setting.plan.connections[placed.hosts[src], placed.hosts[dst]].there.ports:
+            bits[port] += 8 * count
+    return max((count / topology.link_at(port).rate_bps for port, count in bits.items()), default=0.0)
+
+
+def bandwidth_taxes(experiment: Experiment, run: RunRecord) -> tuple[float, float]:
+    """Bytes that circuits carry over bytes that ranks send to others: predicted for payload, and as counted.
+
+    What was counted has headers and acknowledgements, which are relayed too; it is divided by the payload alone.
+    Raises ValueError where there are no circuits.
+    """
+    placed = experiment.at(run.seed)
+    setting = placed.setting
+    if setting is None:
+        raise ValueError("only what is relayed over circuits has a bandwidth tax")
+    wanted = sum(flow.bytes for flow in run.flows)
+    predicted = sum(
+        flow.bytes * setting.plan.connections[placed.hosts[flow.src], placed.hosts[flow.dst]].there.hops
+        for flow in run.flows
+    )
+    circuits = {str(link.port) for link in uplinks(experiment.topology)}
+    counted = sum(load.tx_bytes for load in run.links if load.port in circuits)
+    return predicted / wanted, counted / wanted
+
+
+def _phases(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[list[Transfer]]:
+    """The transfers of each phase; none is empty."""
+    phases: dict[int, list[Transfer]] = {}
+    for transfer in transfers:
+        phases.setdefault(bisect_right(starts, transfer.step), []).append(transfer)
+    return list(phases.values())
+
+
+def _by_nic(placed: Experiment, transfers: Sequence[Transfer]) -> dict[int, list[Transfer]]:
+    """The transfers by the index of the NICs that carry them: networks of their own, which are busy side by side."""
+    carried: dict[int, list[Transfer]] = {}
+    for transfer in transfers:
+        carried.setdefault(placed.nic_between(transfer.src, transfer.dst), []).append(transfer)
+    return carried
+
+
+def speeds(experiment: Experiment, run: RunRecord) -> list[float]:
+    """For each job, the ideal time that it would take alone over the time that it took: 1 is as fast as can be."""
+    return [
+        ideal_at(experiment, run.seed, job) / record.completion_s
+        for job, record in zip(experiment.jobs, run.jobs, strict=True)
+    ]
+
+
+def fairness(experiment: Experiment, run: RunRecord) -> float:
+    """Jain's index of the jobs' speeds: 1 when all jobs are slowed down alike, 1 / n when one of n gets everything."""
+    return balance(speeds(experiment, run)).jain
+
+
+def slowdowns(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> list[float]:
+    """Each run's completion over that of the same seed in `reference`, where that has one: 1 is as fast as those."""
+    times = {run.seed: run.completion_s for run in reference}
+    return [run.completion_s / times[run.seed] for run in runs if run.seed in times]
+
+
+def mean_fairness(experiment: Experiment, runs: Sequence[RunRecord]) -> float:
+    """The mean of `fairness` over runs."""
+    return fmean(fairness(experiment, run) for run in runs)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who went where: which job's data cross which links and spines, and where jobs meet. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from netmodel import PortRef
+from testbed.analysis import metrics
+from testbed.analysis.observations import RunRecord
+from testbed.spec import Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """One flow's payload on its way from switch to switch."""
+
+    job: str
+    ports: Sequence[PortRef]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """One run. `by_spine`: payload bytes of each job; `shared_links`: links, each way on its own, that jobs share."""
+
+    by_spine: Mapping[str, Mapping[str, int]]
+    links: int
+    shared_links: int
+    most_flows: int
+    strays: int
+
+
+def crossings(experiment: Experiment, run: RunRecord) -> list[Crossing]:
+    """The way of everything that left its leaf, as predicted; the report tells how far predictions were seen true."""
+    placed = experiment.at(run.seed)
+    routes = placed.routes(run.policy)
+    rank_of = {placed.address(rank): rank for rank in range(placed.ranks)}
+    return [
+        Crossing(placed.job_of(rank_of[str(flow.src)]).name, ports, count)
+        for flow, count in metrics.carried(experiment, run).items()
+        if str(flow.src) in rank_of and (ports := metrics.predicted_path(experiment, flow, routes)[1:-1])
+    ]
+
+
+def sharing(experiment: Experiment, run: RunRecord) -> Sharing:
+    """What one run's jobs did to one another."""
+    role = {switch.name: switch.role for switch in experiment.topology.switches}
+    by_spine: dict[str, Counter[str]] = {name: Counter() for name, what in role.items() if what == "spine"}
+    jobs: defaultdict[PortRef, set[str]] = defaultdict(set)
+    flows: Counter[PortRef] = Counter()
+    for crossing in crossings(experiment, run):
+        for port in crossing.ports:
+            jobs[port].add(crossing.job)
+            flows[port] += 1
+            if port.node in by_spine:
+                by_spine[port.node][crossing.job] += crossing.bytes
+    return Sharing(
+        by_spine=by_spine,
+        links=len(jobs),
+        shared_links=sum(len(there) > 1 for there in jobs.values()),
+        most_flows=max(flows.values(), default=0),
+        strays=sum(run.strays.values()),
+    )

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers computed from observations: pure functions, no files."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from itertools import zip_longest
+from statistics import fmean
+
+from netmodel import ROCE_PORT, Flow, Forwarding, Path, PortRef, Topology, forwarding, path_of
+from sdn.openflow.steering import Steering
+from testbed.analysis.observations import Observations, RunRecord
+from testbed.spec import Experiment
+
+_SHORTEST_INTERVAL_S = 0.05
+"""Over which a throughput is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """A leaf-to-spine link, named by the leaf's port."""
+
+    port: PortRef
+    spine: str
+    rate_bps: int
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.port.node} to {self.spine}"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How even a set of loads is. Both are 1 when all loads are equal, or all zero.
+
+    `max_over_mean`: the most loaded over the average, which is how much longer the most loaded link takes.
+    `jain`: (sum x)**2 / (n sum x**2), between 1 / n and 1 (Jain, Chiu and Hawe, DEC-TR-301, 1984).
+    """
+
+    max_over_mean: float
+    jain: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """All runs of one policy, in the order of their seeds."""
+
+    name: str
+    policy: str
+    m: int
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def completions_s(self) -> list[float]:
+        """Completion time of each run."""
+        return [run.completion_s for run in self.runs]
+
+    @property
+    def mean_s(self) -> float:
+        """Mean completion time."""
+        return fmean(self.completions_s)
+
+    @property
+    def worst_s(self) -> float:
+        """Longest completion time."""
+        return max(self.completions_s)
+
+    @property
+    def verified(self) -> bool:
+        """Whether every byte of every run was right."""
+        return all(run.wrong_bytes == 0 for run in self.runs)
+
+    @property
+    def retransmits(self) -> int:
+        """Packets sent again, over all runs, ranks and lanes."""
+        return sum(entry.lane.retransmits for run in self.runs for entry in run.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCheck:
+    """One flow of one run: the ports that it was predicted to take, and was seen to take, where switches choose."""
+
+    policy: str
+    seed: int
+    flow: Flow
+    tx_bytes: int
+    predicted: tuple[str, ...]
+    observed: tuple[str, ...]
+
+    @property
+    def checked(self) -> bool:
+        """Whether there is an observation to compare with."""
+        return bool(self.observed)
+
+    @property
+    def matched(self) -> bool:
+        """Whether the flow went exactly as predicted, at every switch."""
+        return set(self.predicted) == set(self.observed)
+
+
+def by_policy(experiment: Experiment, observations: Observations) -> list[PolicyResult]:
+    """The runs, sorted by policy as the spec lists them."""
+    return [
+        PolicyResult(
+            policy.name, policy.policy, policy.m, tuple(r for r in observations.runs if r.policy == policy.name)
+        )
+        for policy in experiment.spec.policies
+    ]
+
+
+def uplinks(topology: Topology) -> list[Uplink]:
+    """All leaf-to-spine links, by leaf, then by port; in a fabric without any, the links to hosts' first NICs.
+
+    Leaves that circuits join directly have such links to each other.
+
+    On a direct-connect fabric they are the links by which circuits end at hosts, of all NICs.
+    """
+    roles = {switch.name: switch.role for switch in topology.switches}
+    found = []
+    for link in topology.links:
+        for near, far in ((link.a, link.b), (link.b, link.a)):
+            if roles.get(near.node) == "leaf" and roles.get(far.node) in ("leaf", "spine"):
+                found.append(Uplink(near, far.node, link.rate_bps))
+    if not found:
+        optical = all(switch.role == "ocs" for switch in topology.switches)
+        ends = [PortRef(host.name, n + 1) for host in topology.hosts for n in range(len(host.nics) if optical else 1)]
+        found = [Uplink(topology.peer(end), end.node, topology.link_at(end).rate_bps) for end in ends]
+    order = {switch.name: index for index, switch in enumerate(topology.switches)}
+    return sorted(found, key=lambda uplink: (order[uplink.port.node], uplink.port.port))
+
+
+def loads(run: RunRecord, links: Sequence[Uplink]) -> list[int]:
+    """Bytes that left by each of `links` during the run, headers included."""
+    sent = {load.port: load.tx_bytes for load in run.links}
+    return [sent.get(str(link.port), 0) for link in links]
+
+
+def balance(values: Sequence[float]) -> Balance:
+    """How even `values` are."""
+    total = sum(values)
+    if not total:
+        return Balance(1.0, 1.0)
+    return Balance(max(values) * len(values) / total, total**2 / (len(values) * sum(value**2 for value in values)))
+
+
+def step_durations_s(run: RunRecord) -> list[float]:
+    """Time between the ends of successive steps, where a step ends when its last transfer anywhere does."""
+    ends = [max(moments) for moments in zip_longest(*run.step_finished_s, fillvalue=0.0)]  # jobs differ in steps
+    return [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
+
+
+def goodput_bps(run: RunRecord) -> list[tuple[float, float]]:
+    """Bits per second that reached hosts, all together and with headers: (middle of the interval, rate).
+
+    Samples that follow the one before closely are left out: over a few milliseconds a rate tells of bursts only.
+    """
+    points = []
+    at_s, count = 0.0, 0
+    for sample in run.samples:
+        total = sum(sample.tx_bytes.values())
+        if sample.at_s >= at_s + _SHORTEST_INTERVAL_S:
+            points.append(((at_s + sample.at_s) / 2, 8 * (total - count) / (sample.at_s - at_s)))
+            at_s, count = sample.at_s, total
+    return points
+
+
+def carried(experiment: Experiment, run: RunRecord) -> dict[Flow, int]:
+    """Payload bytes that each flow carried in a run, by the lanes' counters."""
+    flows: dict[Flow, int] = {}
+    placed = experiment.at(run.seed)
+    for entry in run.lanes:
+        if entry.lane.tx_bytes:
+            peer = IPv4Address(entry.lane.peer)
+            nic = placed.topology.port_of(peer).port - 1  # flows join NICs of the same index, unless they are relayed
+            local = entry.lane.local or placed.address(entry.rank, nic)
+            flow = Flow(IPv4Address(local), peer, entry.lane.port)
+            flows[flow] = flows.get(flow, 0) + entry.lane.tx_bytes
+    return flows
+
+
+def check_flows(experiment: Experiment, observations: Observations) -> list[FlowCheck]:
+    """Every RoCEv2 flow, run by run, with its predicted and its observed way.
+
+    Those are the flows that carried payload, by the lanes' counters, and whatever else the datapath saw for the first
+    time in the run: acknowledgements, and ports that a lane of policy `adaptive` has left again. With events that cut
+    links nothing is compared.
+    """
+    ways: dict[Flow, list[str]] = {}
+    steering: Steering | None = None
+    checks = []
+    links_died = any(event.cut for event in experiment.spec.events)  # flows went otherwise meanwhile
+    for run in observations.runs:
+        placed = experiment.at(run.seed)
+        if (steered := placed.steering(run.policy)) is not None or steering is not None:
+            ways = {}  # the datapath's table has been emptied
+        steering, routes = steered, placed.routes(run.policy)
+        flows = carried(experiment, run)
+        for seen in () if links_died else run.seen:
+            flow = Flow(IPv4Address(seen.src), IPv4Address(seen.dst), seen.src_port, seen.dst_port)
+            ways.setdefault(flow, []).extend(seen.ports)
+            if flow.dst_port == ROCE_PORT:
+                flows.setdefault(flow, 0)
+        checks += [
+            FlowCheck(
+                policy=run.policy,
+                seed=run.seed,
+                flow=flow,
+                tx_bytes=count,
+                predicted=predicted_choices(experiment, flow, routes),
+                observed=tuple(ways.get(flow, ())),
+            )
+            for flow, count in flows.items()
+        ]
+    return checks
+
+
+def predicted_loads(experiment: Experiment, run: RunRecord, links: Sequence[Uplink]) -> list[int]:
+    """Payload bytes that should leave by each of `links`: the flows' bytes, each along its predicted path."""
+    sums: Counter[PortRef] = Counter()
+    placed = experiment.at(run.seed)
+    routes = placed.routes(run.policy)
+    for flow, count in carried(experiment, run).items():
+        for port in predicted_path(placed, flow, routes):
+            sums[port] += count
+    return [sums[link.port] for link in links]
+
+
+def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
+    """The ports of the predicted path at switches that have a choice: what an observation can confirm or refute."""
+    if experiment.setting is not None:
+        return ()
+    groups = forwarding(experiment.topology).groups
+    switches = predicted_path(experiment, flow, routes)[1:]
+    return tuple(str(port) for port in switches if len(groups[port.node][flow.dst]) > 1)
+
+
+def predicted_path(experiment: Experiment, flow: Flow, routes: Forwarding) -> Path:
+    """The path from the source host on that the emulated switches will choose, by their `routes` and their hash.
+
+    On an optical fabric: by the circuits and relays of the experiment's placement.
+    """
+    if (setting := experiment.setting) is not None:
+        source, destination = (experiment.topology.port_of(address) for address in (flow.src, flow.dst))
+        return setting.path(experiment.topology, source, destination)
+    return path_of(experiment.topology, flow, experiment.ecmp_hash, routes=routes)

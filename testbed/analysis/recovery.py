@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a cut link was felt: when data reached every host again, read off the samples around the cut. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+
+from testbed.analysis.observations import HappenedEvent, RunRecord, Sample
+
+WINDOW_S = 0.02
+"""Over which a rate is taken: six packets of 4 KiB at 10 Mbit/s."""
+
+_BEFORE_S = 0.3  # whose mean rate is the usual one
+_SOON_S = 0.06  # a stall that begins later is not the cut's: it takes some packets until windows are full
+_QUIET = 0.25  # of the usual rate: two flows that now share one link still have half each
+
+
+def stalls_s(run: RunRecord, event: HappenedEvent) -> dict[str, float]:
+    """For each port of a host that the cut concerned: how long after it data came again.
+
+    A port is quiet while less than a quarter of its usual rate comes in `WINDOW_S`. One that falls quiet at the cut or
+    within 60 ms has recovered when the first window that is not begins; one that does not was not held up: 0. Those
+    that get nothing any more are left out. Resolution: the samples' distance.
+    """
+    if not run.samples:
+        return {}
+    at_s = event.at_s
+    samples = [Sample(at_s=0.0, tx_bytes=dict.fromkeys(run.samples[0].tx_bytes, 0)), *run.samples]
+    times = [sample.at_s for sample in samples]
+    here, start = bisect_left(times, at_s), bisect_left(times, at_s - _BEFORE_S)
+    if not start < here < len(samples):
+        return {}
+
+    def rate_bps(port: str, first: int, last: int) -> float:
+        return (samples[last].tx_bytes[port] - samples[first].tx_bytes[port]) / (times[last] - times[first])
+
+    found = {}
+    for port in event.concerned:
+        usual_bps = rate_bps(port, start, here)
+        stalled = False
+        for index in range(here, len(samples)):
+            later = bisect_left(times, times[index] + WINDOW_S)
+            if later >= len(samples):
+                break
+            quiet = rate_bps(port, index, later) < _QUIET * usual_bps
+            if stalled and not quiet:
+                found[port] = times[index] - at_s
+                break
+            stalled = stalled or quiet
+            if not stalled and times[index] > at_s + _SOON_S:
+                found[port] = 0.0
+                break
+    return found
+
+
+def recovery_s(run: RunRecord) -> list[float]:
+    """For every cut of the run: until the last host concerned had data again, in seconds from the cut's beginning."""
+    return [max(stalls_s(run, event).values(), default=0.0) for event in run.events if event.what.startswith("cut ")]
+
+
+def paces_bps(run: RunRecord) -> list[float]:
+    """Bits per second that reached hosts, all together, before the first event, between events, and after the last.
+
+    An event counts from when it had been carried out; the last figure reaches until the first job had finished.
+    """
+    end_s = min((job.completion_s for job in run.jobs), default=run.completion_s)
+    edges = [0.0, *(event.done_s for event in run.events if event.done_s < end_s), end_s]
+    return [_mean_bps(run.samples, first, last) for first, last in pairwise(edges)]
+
+
+def _mean_bps(samples: Sequence[Sample], from_s: float, to_s: float) -> float:
+    """Over the samples between the two; 0 where there are not two."""
+    inside = [sample for sample in samples if from_s <= sample.at_s <= to_s]
+    if len(inside) < 2:
+        return 0.0
+    moved = sum(inside[-1].tx_bytes.values()) - sum(inside[0].tx_bytes.values())
+    return 8 * moved / (inside[-1].at_s - inside[0].at_s)

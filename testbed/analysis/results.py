@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A result folder: `summary.json` for programs, CSV files for whoever wants to look closer."""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.analysis import metrics
+from testbed.analysis.jobs import bandwidth_taxes, fairness, ideal_at
+from testbed.analysis.metrics import FlowCheck, PolicyResult, Uplink
+from testbed.analysis.observations import RunRecord
+from testbed.analysis.recovery import paces_bps, recovery_s
+from testbed.spec import Experiment
+
+OBSERVATIONS = "observations.json"
+SUMMARY = "summary.json"
+SPEC = "spec.yaml"
+LOGS = "logs"
+
+
+def ideal_of(experiment: Experiment) -> float:
+    """The ideal completion time in seconds. Where partners differ by seed the least counts: no run can beat it."""
+    return min(ideal_at(experiment, seed) for seed in experiment.seeds)
+
+
+def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]) -> dict[str, Any]:
+    """The contents of `summary.json`. Its keys are a promise to other programs; detail belongs into other files."""
+    checked = [check for check in checks if check.checked]
+    return {
+        "spec": experiment.spec.model_dump(mode="json", exclude_unset=True),
+        "fabric": experiment.spec.fabric,
+        "placement": list(experiment.hosts),
+        "seeds": list(experiment.seeds),
+        "ideal_s": ideal_of(experiment),
+        "policies": [
+            {
+                "name": result.name,
+                "m": result.m,
+                "completions_s": result.completions_s,
+                "mean_s": result.mean_s,
+                "worst_s": result.worst_s,
+                "verified": result.verified,
+                "retransmits": result.retransmits,
+                **_of_jobs(experiment, result),
+                **_of_events(experiment, result),
+                **_of_service(result),
+                **_of_relays(experiment, result),
+            }
+            for result in results
+        ],
+        "predictions": {"checked": len(checked), "matched": sum(check.matched for check in checked)},
+    }
+
+
+def _of_jobs(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    """What only an experiment of several jobs has."""
+    if len(experiment.jobs) < 2:
+        return {}
+    times = {job.name: [run.jobs[n].completion_s for run in result.runs] for n, job in enumerate(experiment.jobs)}
+    return {"jobs": times, "fairness": [fairness(experiment, run) for run in result.runs]}
+
+
+def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    """What only an experiment with events has."""
+    if not experiment.spec.events:
+        return {}
+    return {
+        "events": [[event.model_dump() for event in run.events] for run in result.runs],
+        "recovery_s": [recovery_s(run) for run in result.runs],
+        "paces_bps": [paces_bps(run) for run in result.runs],
+    }
+
+
+def _of_service(result: PolicyResult) -> dict[str, Any]:
+    """What only policy `controller` has: what the path service and the hosts' clients of it counted, by run."""
+    if result.policy != "controller":
+        return {}
+    return {
+        "forecasts": [run.service.get("forecast") for run in result.runs],
+        "service": [run.service.get("counts", {}) for run in result.runs],
+        "clients": [run.controller for run in result.runs],
+    }
+
+
+def _of_relays(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
+    """What only a direct-connect fabric has, by run: the bandwidth tax as predicted for payload, and as counted."""
+    if experiment.setting is None:
+        return {}
+    taxes = [bandwidth_taxes(experiment, run) for run in result.runs]
+    return {"bandwidth_tax": {"predicted": [tax for tax, _ in taxes], "counted": [tax for _, tax in taxes]}}
+
+
+def write_tables(
+    folder: Path, experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]
+) -> None:
+    """Write the CSV files: steps, jobs, pairs, lanes, links, throughput and predictions."""
+    runs = [run for result in results for run in result.runs]
+    links = metrics.uplinks(experiment.topology)
+    _table(
+        folder / "steps.csv",
+        ["policy", "seed", "step", "duration_s"],
+        (
+            (run.policy, run.seed, step, f"{duration:.6f}")
+            for run in runs
+            for step, duration in enumerate(metrics.step_durations_s(run))
+        ),
+    )
+    _table(
+        folder / "jobs.csv",
+        ["policy", "seed", "job", "ranks", "hosts", "completion_s", "ideal_alone_s", "fairness"],
+        (
+            (
+                run.policy,
+                run.seed,
+                job.name,
+                job.size,
+                " ".join(experiment.at(run.seed).hosts[job.first : job.first + job.size]),
+                f"{record.completion_s:.6f}",
+                f"{ideal_at(experiment, run.seed, job):.6f}",
+                f"{fairness(experiment, run):.4f}",
+            )
+            for run in runs
+            for job, record in zip(experiment.jobs, run.jobs, strict=True)
+        ),
+    )
+    _table(
+        folder / "flows.csv",
+        ["policy", "seed", "src_rank", "dst_rank", "src_host", "dst_host", "bytes", "completion_s"],
+        (
+            (
+                run.policy,
+                run.seed,
+                flow.src,
+                flow.dst,
+                experiment.at(run.seed).hosts[flow.src],
+                experiment.at(run.seed).hosts[flow.dst],
+                flow.bytes,
+                f"{flow.completion_s:.6f}",
+            )
+            for run in runs
+            for flow in run.flows
+        ),
+    )
+    lane_fields = ["peer", "lane", "port", "port_method", "tx_bytes", "tx_packets", "flowlets", "retransmits"]
+    _table(
+        folder / "lanes.csv",
+        ["policy", "seed", "rank", "host", *lane_fields, "timeouts", "rtt_s"],
+        (
+            (
+                run.policy,
+                run.seed,
+                entry.rank,
+                experiment.at(run.seed).hosts[entry.rank],
+                *(getattr(entry.lane, name) for name in lane_fields),
+                entry.lane.timeouts,
+                entry.lane.rtt_s,
+            )
+            for run in runs
+            for entry in run.lanes
+        ),
+    )
+    _table(
+        folder / "links.csv",
+        ["policy", "seed", "port", "uplink_to", "tx_bytes", "tx_packets", "dropped", "predicted_payload_bytes"],
+        (row for run in runs for row in _link_rows(experiment, run, links)),
+    )
+    _table(
+        folder / "throughput.csv",
+        ["policy", "seed", "at_s", "to_hosts_bps"],
+        ((run.policy, run.seed, f"{at_s:.3f}", round(rate)) for run in runs for at_s, rate in metrics.goodput_bps(run)),
+    )
+    _table(
+        folder / "predictions.csv",
+        ["policy", "seed", "src", "dst", "src_port", "tx_bytes", "predicted", "observed", "matched"],
+        (
+            (
+                check.policy,
+                check.seed,
+                check.flow.src,
+                check.flow.dst,
+                check.flow.src_port,
+                check.tx_bytes,
+                " ".join(check.predicted),
+                " ".join(check.observed),
+                check.matched if check.checked else "not observed",
+            )
+            for check in checks
+        ),
+    )
+
+
+def write_summary(folder: Path, contents: dict[str, Any]) -> None:
+    """Write `summary.json`."""
+    (folder / SUMMARY).write_text(json.dumps(contents, indent=2) + "\n")
+
+
+def prepare(folder: Path) -> None:
+    """Make the result folder, without what an earlier run of the same name has left there."""
+    logs = folder / LOGS
+    logs.mkdir(parents=True, exist_ok=True)
+    for pattern in ("*.csv", "*.png", "*.json", "report.html", SPEC, f"{LOGS}/*"):
+        for old in folder.glob(pattern):
+            if not old.is_dir():
+                old.unlink()
+
+
+def point_latest(folder: Path) -> None:
+    """Let `latest`, beside `folder`, point at it. The link changes in one step: readers see the old or the new."""
+    fresh = folder.parent / f".latest-{os.getpid()}"
+    fresh.symlink_to(folder.name)
+    fresh.replace(folder.parent / "latest")
+
+
+def _link_rows(experiment: Experiment, run: RunRecord, links: Sequence[Uplink]) -> Iterable[tuple[object, ...]]:
+    predicted = {
+        str(link.port): (link.spine, load)
+        for link, load in zip(links, metrics.predicted_loads(experiment, run, links), strict=True)
+    }
+    for load in run.links:
+        spine, payload = predicted.get(load.port, ("", ""))
+        yield run.policy, run.seed, load.port, spine, load.tx_bytes, load.tx_packets, load.dropped, payload
+
+
+def _table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a schedule asks of a fabric: bytes per pair, and the shortest time in which any routing could carry them."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from netmodel import Path, PortRef, Topology
+from sdn.planners.disjoint import assign
+from testbed.plan.placement import leaf_of
+from testbed.workloads import Transfer
+
+Pair = tuple[int, int]
+"""Source rank and destination rank."""
+
+
+def bytes_by_pair(transfers: Iterable[Transfer], item_bytes: int) -> dict[Pair, int]:
+    """Payload bytes that each ordered pair of ranks exchanges, in the order of first use."""
+    demands: dict[Pair, int] = {}
+    for transfer in transfers:
+        pair = (transfer.src, transfer.dst)
+        demands[pair] = demands.get(pair, 0) + transfer.count * item_bytes
+    return demands
+
+
+def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], nic: int = 0) -> float:
+    """The shortest completion time in seconds: payload only, no latency, no headers, perfect balance.
+
+    The maximum, over every host link and direction and over every leaf's uplinks taken together and direction, of the
+    bits that must cross divided by the rate. For a ring all-reduce of B bytes on n hosts with equal links of rate R and
+    a fabric without oversubscription that is 2 (n - 1) / n * 8 B / R. Nothing faster exists; a schedule that waits
+    between steps may not be able to reach it.
+    """
+    bits: Counter[tuple[str, str]] = Counter()
+    leaves = [topology.peer(PortRef(host, nic + 1)).node for host in hosts]
+    for (src, dst), count in demands.items():
+        bits[hosts[src], "out"] += 8 * count
+        bits[hosts[dst], "in"] += 8 * count
+        if leaves[src] != leaves[dst]:
+            bits[leaves[src], "out"] += 8 * count
+            bits[leaves[dst], "in"] += 8 * count
+    rates = {host: topology.link_at(PortRef(host, nic + 1)).rate_bps for host in hosts}
+    rates |= {leaf: _uplink_rate_bps(topology, leaf) for leaf in leaves}
+    return float(max((Fraction(amount, rates[node]) for (node, _), amount in bits.items()), default=Fraction(0)))
+
+
+def disjoint_paths(topology: Topology, hosts: Sequence[str], transfers: Iterable[Transfer]) -> dict[Pair, Path]:
+    """A path for every pair of ranks: pairs that are active in the same step share no uplink where that is possible.
+
+    Pairs are planned step by step, so that an all-to-all, whose steps are permutations, is as free of conflicts as a
+    ring. A pair keeps the path of the first step it takes part in. Pairs on one leaf have one path and are left out.
+    Acknowledgements return over the links of their data, backwards: left to chance, several streams of them would meet
+    on one uplink that data already fill.
+    """
+    steps: dict[int, dict[Pair, None]] = {}
+    for transfer in transfers:
+        steps.setdefault(transfer.step, {})[transfer.src, transfer.dst] = None
+    paths: dict[Pair, Path] = {}
+    for _, pairs in sorted(steps.items()):
+        fresh = {
+            (hosts[src], hosts[dst]): (src, dst)
+            for src, dst in pairs
+            if (src, dst) not in paths and leaf_of(topology, hosts[src]) != leaf_of(topology, hosts[dst])
+        }
+        for names, path in (assign(topology, list(fresh)) if fresh else {}).items():
+            paths[fresh[names]] = path
+    backwards = {(dst, src): _reversed(topology, path) for (src, dst), path in paths.items()}
+    return backwards | paths
+
+
+def _reversed(topology: Topology, path: Path) -> Path:
+    """The same links in the other direction."""
+    return tuple(topology.peer(port) for port in reversed(path))
+
+
+def _uplink_rate_bps(topology: Topology, leaf: str) -> int:
+    """The rates of all links between `leaf` and other switches, added up."""
+    switches = {switch.name for switch in topology.switches}
+    return sum(
+        link.rate_bps
+        for link in topology.links
+        if leaf in (link.a.node, link.b.node) and link.a.node in switches and link.b.node in switches
+    )

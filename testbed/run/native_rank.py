@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that is a native program: `paralet-nccl-driver` over the NCCL net plugin, started and relayed by an agent.
+
+The driver speaks the agents' own protocol but for the counters, which the plugin publishes (`hostlib.stats`), and the
+device's configuration, which the plugin takes from its environment as in any job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hostlib.stats import DeviceSnapshot, survey
+from testbed.errors import TestbedError
+from testbed.run import agent_messages as messages
+from testbed.workloads import NcclAllreduce
+from testbed.workloads.nccl import STEPS
+
+_COUNTERS_TIMEOUT_S = 2.0
+_COUNTERS_PAUSE_S = 0.02
+_END_TIMEOUT_S = 5.0
+
+
+def plugin_environment(device: messages.DeviceConfig) -> dict[str, str]:
+    """The variables by which the plugin opens that device. What the spec leaves out is the engine's to choose."""
+    ports = ";".join(f"{peer}={','.join(map(str, ports))}" for peer, ports in (device.ports or {}).items())
+    values = {
+        "PARALET_ADDRESSES": device.address,
+        "PARALET_BACKEND": device.backend,
+        "PARALET_LANES": device.lanes,
+        "PARALET_POLICY": device.policy,
+        "PARALET_PORTS": ports or None,
+        "PARALET_SEED": device.seed,
+        "PARALET_PATH_MTU": device.path_mtu,
+        "PARALET_LINE_RATE": f"{device.line_rate_bps}bit/s",
+        "PARALET_FLOWLET_BYTES": device.flowlet_bytes,
+        "PARALET_MICE_BYTES": device.mice_bytes,
+        "PARALET_CONTROLLER": device.controller,
+        "PARALET_CONTROLLER_TOKEN_FILE": device.token_file,
+        "PARALET_JOB": device.job,
+        "PARALET_ELEPHANT_BYTES": device.elephant_bytes,
+        "PARALET_ASSIGN_WAIT": None if device.assign_wait_s is None else f"{round(device.assign_wait_s * 1e6)}us",
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def driver_arguments(order: messages.Prepare, workload: NcclAllreduce, plugin: Path) -> list[str]:
+    """The driver's options for that rank."""
+    options: dict[str, object] = {
+        "--collective": workload.collective,
+        "--transport": plugin,
+        "--ranks": order.ranks,
+        "--rank": order.rank,
+        "--bytes": workload.bytes,
+        "--slice-bytes": workload.slice_elements(order.ranks) * workload.item_bytes,
+        "--steps": STEPS,
+        "--warm-up-bytes": order.device.warm_up_bytes,
+        "--seed": order.seed,
+        "--idle": "nap",  # the other ranks and the fabric need the processors
+    }
+    return [str(word) for option in options.items() for word in option]
+
+
+class NativeRun:
+    """One policy and seed of one rank."""
+
+    def __init__(self, order: messages.Prepare, workload: NcclAllreduce) -> None:
+        import nccl_net_plugin
+        from nccl_net_plugin.programs import driver_program
+
+        argv = [str(driver_program()), *driver_arguments(order, workload, nccl_net_plugin.path())]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PARALET_")}
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**inherited, **plugin_environment(order.device)},
+        )
+        self._before: dict[tuple[str, int], messages.Lane] = {}
+        with ExitStack() as undo:
+            undo.callback(self._end)
+            handles = self._hear("prepared")["handles"]
+            undo.pop_all()
+        self._handles: dict[int, str] = {int(peer): handle for peer, handle in handles.items()}
+
+    def prepared(self) -> messages.Prepared:
+        """What the ranks that will connect here need."""
+        return messages.Prepared(handles=self._handles)
+
+    def connect(self, order: messages.Connect) -> messages.Connected:
+        """Connect and warm up."""
+        self._tell(order)
+        snapshot = self._snapshot(self._hear("connected")["messages_sent"])
+        self._before = {(lane.peer, lane.lane): lane for lane in _lanes(snapshot)}
+        return messages.Connected()
+
+    def start(self, order: messages.Start) -> messages.Finished:
+        """Run the collective."""
+        self._tell(order)
+        report = self._hear("finished")
+        snapshot = self._snapshot(report["messages_sent"])
+        return messages.Finished(
+            finished_s=report["finished_s"],
+            step_finished_s=report["step_finished_s"],
+            last_arrival_s=report["last_arrival_s"],
+            wrong_bytes=report["wrong_bytes"],
+            lanes=[lane.since(self._before.get((lane.peer, lane.lane))) for lane in _lanes(snapshot)],
+            discards=asdict(snapshot.discards),
+            controller=_controller(snapshot),
+        )
+
+    def close(self) -> None:
+        """Let it end in order; kill it if it does not."""
+        try:
+            if self._process.poll() is None:
+                self._tell(messages.Close())
+                self._hear("closed")
+                self._process.wait(_END_TIMEOUT_S)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _tell(self, order: messages.Order) -> None:
+        assert self._process.stdin is not None  # it is a pipe
+        with suppress(BrokenPipeError):  # what it has said before it ended is heard next
+            print(order.model_dump_json(), file=self._process.stdin, flush=True)
+
+    def _hear(self, event: str) -> dict[str, Any]:
+        """Its next report, which must be that one. It keeps its orders' time limits itself."""
+        assert self._process.stdout is not None  # it is a pipe
+        line = self._process.stdout.readline()
+        if not line:
+            raise TestbedError(f"paralet-nccl-driver ended before it was {event}")
+        report: dict[str, Any] = json.loads(line)
+        if report["event"] == "failed":
+            raise TestbedError(str(report["error"]))
+        if report["event"] != event:
+            raise TestbedError(f"paralet-nccl-driver said '{report['event']}' where '{event}' was due")
+        return report
+
+    def _snapshot(self, messages_sent: int) -> DeviceSnapshot:
+        """The device's counters once all those messages are in them. They are published every tenth of a second."""
+        deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
+        while True:
+            for process in survey([self._process.pid]).processes:
+                (device,) = process.devices
+                if device.messages.sends >= messages_sent:
+                    return device
+            if time.monotonic() > deadline:
+                raise TestbedError("the plugin has not published the counters of this run")
+            time.sleep(_COUNTERS_PAUSE_S)
+
+
+def _controller(snapshot: DeviceSnapshot) -> dict[str, int]:
+    counted = {} if snapshot.controller is None else asdict(snapshot.controller)
+    return {name: int(count) for name, count in counted.items() if name != "since_s"}
+
+
+def _lanes(snapshot: DeviceSnapshot) -> list[messages.Lane]:
+    fields = [name for name in messages.Lane.model_fields if name not in ("rtt_s", "local")]
+    return [
+        messages.Lane(**{name: getattr(lane, name) for name in fields}, rtt_s=lane.rtt_s or None)
+        for lane in snapshot.lanes
+    ]

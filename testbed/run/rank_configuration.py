@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every rank's agent is told to do in a run of an experiment. Pure: nothing is started here."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from testbed.plan.demands import disjoint_paths
+from testbed.plan.ports import port_tables
+from testbed.run import agent_messages as messages
+from testbed.run.path_service import PathService
+from testbed.spec import Experiment, Policy
+
+
+def prepare_orders(
+    experiment: Experiment, policy: Policy, seed: int, service: PathService | None
+) -> dict[int, messages.Prepare]:
+    """By rank: which devices to open, with which ports, and which part of the workload is the rank's."""
+    tables: dict[int, dict[int, list[int]]] = {}
+    if policy.policy == "pinned":
+        moved = [
+            transfer
+            for transfer in experiment.transfers(seed)
+            if experiment.nic_between(transfer.src, transfer.dst) == experiment.nic
+        ]
+        paths = disjoint_paths(experiment.topology, experiment.hosts, moved)
+        tables = port_tables(
+            experiment.topology, experiment.hosts, paths, policy.m, seed, ecmp_hash=experiment.ecmp_hash
+        )
+    return {
+        rank: messages.Prepare(
+            rank=rank - job.first,
+            ranks=job.size,
+            seed=seed,
+            workload=experiment.spec.workload,
+            job=number,
+            others=_other_devices(experiment, policy, rank, seed, service),
+            device=_device(experiment, policy, rank, tables.get(rank, {}), seed, service),
+        )
+        for number, job in enumerate(experiment.jobs)
+        for rank in job.ranks
+    }
+
+
+def _other_devices(
+    experiment: Experiment, policy: Policy, rank: int, seed: int, service: PathService | None
+) -> list[messages.OtherDevice]:
+    """The devices for what has a network of its own: nothing to pin there, and nothing to ask a controller for."""
+    job = experiment.job_of(rank)
+    peers = [peer for peer in job.ranks if peer != rank]
+    sending = {peer: experiment.nics_between(rank, peer)[0] for peer in peers}
+    taking = {peer: experiment.nics_between(peer, rank)[1] for peer in peers}
+    plain = _device(experiment, policy, rank, {}, seed, service)
+    return [
+        messages.OtherDevice(
+            device=plain.model_copy(
+                update={
+                    "address": experiment.address(rank, nic),
+                    "line_rate_bps": experiment.line_rate_bps(rank, nic),
+                    "policy": "ecmp",
+                    **dict.fromkeys(("controller", "token_file", "job", "elephant_bytes", "assign_wait_s")),
+                }
+            ),
+            targets=[peer - job.first for peer in peers if sending[peer] == nic],
+            sources=[peer - job.first for peer in peers if taking[peer] == nic],
+        )
+        for nic in sorted({*sending.values(), *taking.values()} - {experiment.nic})
+    ]
+
+
+def _device(
+    experiment: Experiment,
+    policy: Policy,
+    rank: int,
+    table: Mapping[int, list[int]],
+    seed: int,
+    service: PathService | None,
+) -> messages.DeviceConfig:
+    return messages.DeviceConfig(
+        address=experiment.address(rank),
+        backend="verbs" if experiment.spec.fabric == "softroce" else None,
+        lanes=policy.m,
+        policy=_port_policy(policy, table),
+        ports={experiment.address(peer): ports for peer, ports in table.items()} or None,
+        seed=int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]),
+        path_mtu=experiment.spec.path_mtu,
+        line_rate_bps=experiment.line_rate_bps(rank),
+        flowlet_bytes=policy.flowlet_bytes,
+        mice_bytes=policy.mice_bytes,
+        controller=None if service is None else service.address,
+        token_file=None if service is None else str(service.token_file),
+        job=None if service is None else experiment.job_of(rank).name,
+        elephant_bytes=policy.elephant_bytes,
+        assign_wait_s=policy.assign_wait_s,
+    )
+
+
+def connect_orders(experiment: Experiment, prepared: Mapping[int, messages.Prepared]) -> dict[int, messages.Connect]:
+    """Every rank gets the handles that its destinations made for it; handles go by ranks within a job."""
+    handles: dict[int, dict[int, str]] = {rank: {} for rank in prepared}
+    for destination, report in prepared.items():
+        first = experiment.job_of(destination).first
+        for source, handle in report.handles.items():
+            handles[first + source][destination - first] = handle
+    timeout_s = experiment.spec.timeouts.connect_s
+    return {rank: messages.Connect(handles=own, timeout_s=timeout_s) for rank, own in handles.items()}
+
+
+def _port_policy(policy: Policy, table: Mapping[int, list[int]]) -> messages.PortPolicy:
+    """How a rank's device chooses ports: at random where there is nothing to pin, and where switches steer anyway."""
+    if policy.policy == "adaptive" or policy.policy == "controller":
+        return policy.policy
+    return "pinned" if policy.policy == "pinned" and table else "ecmp"

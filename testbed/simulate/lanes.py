@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ports and the paths of every pair's lanes, as the engine and the switches choose them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields, Forwarding, Path, path_of
+from netmodel.flow import IPPROTO_UDP
+from sdn.planners import PLANNERS, Commodities, cabling
+from sim.links import Links
+from sim.paths import hashed_paths
+from testbed.plan.demands import Pair, disjoint_paths
+from testbed.plan.ports import port_tables
+from testbed.spec import STEERED, Experiment, Policy
+
+_U64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """By pair and lane: the UDP source port, and the links crossed while all links live, -1 after the end."""
+
+    ports: npt.NDArray[np.uint16]
+    rows: npt.NDArray[np.int32]
+
+
+def lanes_of(experiment: Experiment, policy: Policy, seed: int, pairs: Sequence[Pair], links: Links) -> Lanes:
+    """Where the lanes of `pairs` go with a seed, `experiment` being the one of that seed. Raises InputError."""
+    ports = _ports(experiment, policy, seed, pairs)
+    if policy.policy == "controller":
+        return Lanes(ports, _rows(_planned(experiment, policy, pairs), policy.m, links))
+    if policy.policy in STEERED:  # by the port that a packet came in by: not by destination alone
+        routes = experiment.routes(policy.name)
+        return Lanes(ports, _rows([_walked(experiment, pair, routes) for pair in pairs], policy.m, links))
+    return Lanes(ports, paths_of_ports(experiment, pairs, ports, links))
+
+
+def paths_of_ports(
+    experiment: Experiment,
+    pairs: Sequence[Pair],
+    ports: npt.NDArray[np.uint16],
+    links: Links,
+    routes: Forwarding | None = None,
+) -> npt.NDArray[np.int32]:
+    """The links that `ports`, by pair and lane, are sent over. Raises NoRouteError."""
+    lanes = ports.shape[1]
+    addresses = np.array([int(IPv4Address(experiment.address(rank))) for rank in range(experiment.ranks)], np.uint32)
+    ends = np.array(pairs).reshape(-1, 2)
+    fields = FlowFields(
+        src=np.repeat(addresses[ends[:, 0]], lanes),
+        dst=np.repeat(addresses[ends[:, 1]], lanes),
+        sport=ports.ravel(),
+        dport=np.array([ROCE_PORT], dtype=np.uint16),
+        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+    )
+    return hashed_paths(links, fields, experiment.ecmp_hash, routes).reshape(len(pairs), lanes, -1)
+
+
+def device_seed(seed: int, rank: int) -> int:
+    """What the runner gives a rank's device to draw by."""
+    return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
+
+
+def drawn_ports(seed: int, lanes: int) -> list[int]:
+    """The ports that the engine's policy `ecmp` draws (hostlib/native/src/engine/path_policy.cpp): SplitMix64, uniform."""
+    ports, state = [], seed
+    for _ in range(lanes):
+        state = (state + 0x9E3779B97F4A7C15) & _U64
+        mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _U64
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _U64
+        mixed ^= mixed >> 31
+        ports.append(ENTROPY_PORTS.start + int((mixed >> 11) * 2.0**-53 * len(ENTROPY_PORTS)))
+    return ports
+
+
+def _ports(experiment: Experiment, policy: Policy, seed: int, pairs: Sequence[Pair]) -> npt.NDArray[np.uint16]:
+    drawn = {rank: drawn_ports(device_seed(seed, rank), policy.m) for rank in {src for src, _ in pairs}}
+    tables: dict[int, dict[int, list[int]]] = {}
+    if policy.policy == "pinned":
+        paths = disjoint_paths(experiment.topology, experiment.hosts, experiment.transfers(seed))
+        tables = port_tables(
+            experiment.topology, experiment.hosts, paths, policy.m, seed, ecmp_hash=experiment.ecmp_hash
+        )
+    return np.array([tables.get(src, {}).get(dst, drawn[src]) for src, dst in pairs], dtype=np.uint16)
+
+
+def _planned(experiment: Experiment, policy: Policy, pairs: Sequence[Pair]) -> list[Path]:
+    """The paths that the planner gives to all pairs at once, as if all were known before the first one starts."""
+    cables = cabling(experiment.topology)
+    ends = np.array([[cables.nic(experiment.hosts[rank], experiment.nic) for rank in pair] for pair in pairs])
+    jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in pairs]
+    plan = PLANNERS[policy.planner or "optimal"](cables.fabric, Commodities.of(ends[:, 0], ends[:, 1], job=jobs))
+    paths = [cables.path(plan, commodity) for commodity in range(len(pairs))]
+    return [path for path in paths if path is not None]  # all links live, so all have one
+
+
+def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:
+    src, dst = (IPv4Address(experiment.address(rank)) for rank in pair)
+    return path_of(experiment.topology, Flow(src, dst, ENTROPY_PORTS.start), experiment.ecmp_hash, routes=routes)
+
+
+def _rows(paths: Sequence[Path], lanes: int, links: Links) -> npt.NDArray[np.int32]:
+    """Every lane of a pair on the pair's path."""
+    longest = max(len(path) for path in paths)
+    rows = [links.row(path) + [-1] * (longest - len(path)) for path in paths]
+    return np.repeat(np.array(rows, dtype=np.int32)[:, None, :], lanes, axis=1)

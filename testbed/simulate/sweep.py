@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One spec with many values of its parameters and many seeds, on every core or on a Dask cluster, resumable.
+
+A point is one combination of values with one seed, under all policies of the spec, on a modelled fabric. What came of
+it is a file of its own, named by a digest of all that it depends on and written in one step: a sweep that was
+interrupted goes on where it was, and one with more values computes only what is new.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import yaml
+from pydantic import ValidationError
+
+from testbed.analysis.results import ideal_of
+from testbed.errors import InputError, Misfit, TestbedError
+from testbed.progress import Silent, Steps
+from testbed.spec import Experiment, Spec, TopologyFile, check
+
+_FORMAT = 1
+"""Of result files; another makes old ones unknown."""
+
+_PATIENCE_S = 10
+"""For a Dask scheduler, and for its first worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of all policies: `parameters` as asked for, and the whole spec as a document."""
+
+    parameters: dict[str, Any]
+    seed: int
+    document: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of its file: a digest of the spec and the seed."""
+        text = json.dumps([_FORMAT, self.document, self.seed], sort_keys=True)
+        return f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+
+    def __str__(self) -> str:
+        said = [f"{key}={value}" for key, value in self.parameters.items()]
+        return ", ".join([*said, f"seed {self.seed}"])
+
+
+_Found = tuple[Point, dict[str, Any]]
+
+
+def points(experiment: Experiment, values: Mapping[str, Sequence[Any]]) -> list[Point]:
+    """Every combination of `values` with every seed of the experiment, all checked. Raises InputError.
+
+    A key is a path into the spec, such as `workload.bytes`; entries of a list are known by their number or their name:
+    `policies.paralet.m`.
+    """
+    document = experiment.spec.model_dump(mode="json", exclude_unset=True)
+    if isinstance(experiment.spec.topology, TopologyFile):  # which other machines need not have
+        document["topology"] = yaml.safe_load(Path(experiment.spec.topology.file).read_text())
+    found = []
+    for chosen in product(*values.values()):
+        parameters = dict(zip(values, chosen, strict=True))
+        changed = json.loads(json.dumps(document))
+        for key, value in parameters.items():
+            _put(changed, key, value)
+        found += [Point(parameters, seed, {**changed, "seeds": [seed]}) for seed in _checked(changed, parameters).seeds]
+    return found
+
+
+def _put(document: Any, key: str, value: Any) -> None:
+    """Set what the path `key` leads to."""
+    *way, last = key.split(".")
+    here = document
+    for step in way:
+        here = here[_place(here, step, key)]
+    if not isinstance(here, dict):
+        raise InputError(f"{key}: {way[-1] if way else 'the spec'} is not a section with keys")
+    here[last] = value
+
+
+def _place(here: Any, step: str, key: str) -> str | int:
+    """Where `step` is in a section or a list."""
+    if isinstance(here, dict) and step in here:
+        return step
+    if isinstance(here, list):
+        for number, entry in enumerate(here):
+            if step == str(number) or (isinstance(entry, dict) and entry.get("name") == step):
+                return number
+    known = here if isinstance(here, dict) else [entry["name"] for entry in here or () if "name" in entry]
+    raise InputError(f"{key}: the spec has no {step!r} there; it has {', '.join(map(str, known))}")
+
+
+def _checked(document: dict[str, Any], parameters: Mapping[str, Any]) -> Experiment:
+    said = ", ".join(f"{key}={value}" for key, value in parameters.items()) or "the spec"
+    try:
+        return check(Spec.model_validate(document))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+        raise InputError(f"{said}: {where + ': ' if where else ''}{what}") from error
+    except Misfit as misfit:
+        raise InputError(f"{said}: {misfit}") from misfit
+
+
+def measure(point: Point) -> dict[str, Any]:
+    """Run a point; its result, as JSON has it. Times in seconds. Raises TestbedError."""
+    from testbed.simulate import fluid, packet
+
+    experiment = check(Spec.model_validate(point.document))
+    observe = packet.observe if experiment.spec.fabric == "packet" else fluid.observe
+    try:
+        observations = observe(experiment, Silent())
+    except TestbedError as error:
+        raise TestbedError(f"{point}: {error}") from error
+    return {
+        "parameters": point.parameters,
+        "seed": point.seed,
+        "ideal_s": ideal_of(experiment),
+        "policies": [
+            {
+                "name": run.policy,
+                "m": run.m,
+                "completion_s": run.completion_s,
+                "fct_mean_s": fmean(flow.completion_s for flow in run.flows),
+                "fct_p99_s": float(np.quantile([flow.completion_s for flow in run.flows], 0.99)),
+                "fct_max_s": max(flow.completion_s for flow in run.flows),
+            }
+            for run in observations.runs
+        ],
+    }
+
+
+def sweep(
+    asked: Sequence[Point], folder: Path, *, jobs: int | None = None, scheduler: str | None = None
+) -> list[dict[str, Any]]:
+    """The results of all points, in their order; those that `folder` has already are not computed again.
+
+    `jobs`: processes on this machine, as many as it has cores unless given; `scheduler`: the address of a Dask
+    scheduler, whose workers have this package, instead. Raises InputError, and TestbedError for a point that fails;
+    the others that are done by then are kept.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write results to {folder}: {error.strerror}") from error
+    missing = [point for point in {point.name: point for point in asked}.values() if _load(folder, point) is None]
+    with Steps(len(asked), every_s=2.0) as steps, ExitStack() as until_done:
+        done = _by_processes(missing, jobs) if scheduler is None else _by_cluster(missing, scheduler, until_done)
+        steps.now(f"{len(asked) - len(missing)} of {len(asked)} points are there already")
+        for _ in range(len(asked) - len(missing)):
+            steps.advance()
+        for point, found in done:
+            _save(folder / point.name, found)
+            steps.now(str(point))
+            steps.advance()
+    return [result for point in asked if (result := _load(folder, point)) is not None]
+
+
+def _measured(point: Point) -> _Found:
+    return point, measure(point)
+
+
+def _by_processes(missing: Sequence[Point], jobs: int | None) -> Iterator[_Found]:
+    """Points as they are done, by processes of this machine."""
+    from joblib import Parallel, delayed
+
+    workers = Parallel(n_jobs=jobs or -1, return_as="generator_unordered")
+    found: Iterator[_Found] = workers(delayed(_measured)(point) for point in missing)
+    return found
+
+
+def _by_cluster(missing: Sequence[Point], address: str, until_done: ExitStack) -> Iterator[_Found]:
+    """Points as they are done, by the workers of a Dask scheduler. Raises InputError.
+
+    Not by joblib's back end for Dask: where the workers have one thread together, it runs everything here instead.
+    """
+    try:
+        from distributed import Client, as_completed
+    except ImportError as error:
+        raise InputError(
+            "--scheduler needs the package distributed, which is not installed; pip install 'paralet[dask]' brings it"
+        ) from error
+    try:
+        client = until_done.enter_context(Client(address, timeout=_PATIENCE_S))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"no Dask scheduler answers at {address}") from error
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE_S)
+    except TimeoutError as error:
+        raise InputError(
+            f"the Dask scheduler at {address} has no workers; start some: dask worker {address}"
+        ) from error
+    for worker, paralet in client.run(find_spec, "testbed").items():
+        if paralet is None:  # it would be sent points again and again
+            raise InputError(f"the Dask worker {worker} has no paralet; install it there")
+    futures = client.map(_measured, missing, pure=False)
+    return (found for _, found in as_completed(futures, with_results=True))
+
+
+def _load(folder: Path, point: Point) -> dict[str, Any] | None:
+    """What an earlier sweep found; a file that cannot be read counts as none."""
+    try:
+        found: dict[str, Any] = json.loads((folder / point.name).read_text())
+    except (OSError, ValueError):
+        return None
+    return {**found, "parameters": point.parameters}
+
+
+def _save(path: Path, result: dict[str, Any]) -> None:
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps(result) + "\n")
+    fresh.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A policy with one combination of values, over all seeds."""
+
+    parameters: dict[str, Any]
+    policy: str
+    m: int
+    seeds: int
+    mean_s: float
+    worst_s: float
+    fct_mean_s: float
+    ideal_s: float
+
+
+def rows(results: Sequence[dict[str, Any]]) -> list[Row]:
+    """Means over seeds, in the order of first use."""
+    return list(_rows(results))
+
+
+def _rows(results: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    groups: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for result in results:
+        for policy in result["policies"]:
+            key = json.dumps([result["parameters"], policy["name"]])
+            groups.setdefault(key, []).append((result, policy))
+    for group in groups.values():
+        result, policy = group[0]
+        times = [own["completion_s"] for _, own in group]
+        yield Row(
+            parameters=result["parameters"],
+            policy=policy["name"],
+            m=policy["m"],
+            seeds=len(group),
+            mean_s=fmean(times),
+            worst_s=max(times),
+            fct_mean_s=fmean(own["fct_mean_s"] for _, own in group),
+            ideal_s=min(whole["ideal_s"] for whole, _ in group),
+        )

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training jobs on a two-level Clos, iteration after iteration, planned anew whenever a job begins or ends to talk.
+
+After O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324), section 5: every job computes, then its rings
+all-reduce in 2 (p - 1) steps of which each waits for the whole ring, and so on; one ring for every part of the model.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from sdn.planners import Clos, Commodities, Plan
+from sdn.planners.model import links_of
+from sim.fluid import Messages, Simulation
+from sim.paths import Paths
+from testbed.workloads.training_models import Model
+
+Planner = Callable[[Clos, Commodities], Plan]
+
+_NO_CHANNEL = -1
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingJob:
+    """A model with `copies` copies, which arrives at `arrival_s`."""
+
+    model: Model
+    copies: int
+    arrival_s: float
+    nics: npt.NDArray[np.int64]
+    """[part, copy]: each row is a ring."""
+
+    @property
+    def ideal_s(self) -> float:
+        """The shortest all-reduce at 100 Gbit/s."""
+        return self.allreduce_s(100e9)
+
+    def allreduce_s(self, rate_bps: float) -> float:
+        """The shortest all-reduce over NICs of that rate."""
+        return 2 * (self.copies - 1) / self.copies * 8 * self.model.part_bytes / rate_bps
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came of a run."""
+
+    allreduce_s: list[npt.NDArray[np.float64]]
+    """By job: the time of each iteration's all-reduce."""
+    flow_s: list[npt.NDArray[np.float64]]
+    """[iteration, step, flow], by job: from a flow's first bit until it is there."""
+    plans: int
+    """How often paths were planned."""
+    simulation: Simulation
+
+
+def placed(models: Sequence[tuple[Model, int]], nics: int, period_s: float, seed: int) -> list[TrainingJob]:
+    """Jobs of so many copies on NICs drawn at random, arriving at random within a period.
+
+    Raises ValueError when they do not fit.
+    """
+    _check_room(models, nics)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(nics)
+    bounds = np.cumsum([0, *(model.parts * copies for model, copies in models)])
+    return [
+        TrainingJob(model, copies, float(rng.uniform(0, period_s)), order[start:stop].reshape(model.parts, copies))
+        for (model, copies), (start, stop) in zip(models, pairwise(bounds.tolist()), strict=True)
+    ]
+
+
+def placed_by_tor(models: Sequence[tuple[Model, int]], fabric: Clos, period_s: float, seed: int) -> list[TrainingJob]:
+    """The same, but each copy takes all free NICs of ToRs drawn at random, and of the last as many as it still needs.
+
+    So the code released with the paper places jobs: a ring's flows then leave a ToR side by side for another.
+    """
+    _check_room(models, fabric.nics)
+    rng = np.random.default_rng(seed)
+    free = [np.flatnonzero(fabric.nic_tor == tor).tolist() for tor in range(fabric.tors)]
+    jobs = []
+    for model, copies in models:
+        nics = np.empty((model.parts, copies), dtype=np.int64)
+        for copy in range(copies):
+            taken: list[int] = []
+            while len(taken) < model.parts:
+                own = free[int(rng.choice([tor for tor, left in enumerate(free) if left]))]
+                missing = model.parts - len(taken)
+                taken += own[:missing]
+                del own[:missing]
+            nics[:, copy] = taken
+        jobs.append(TrainingJob(model, copies, float(rng.uniform(0, period_s)), nics))
+    return jobs
+
+
+def _check_room(models: Sequence[tuple[Model, int]], nics: int) -> None:
+    needed = sum(model.parts * copies for model, copies in models)
+    if needed > nics:
+        raise ValueError(f"the jobs need {needed} NICs, and there are {nics}")
+
+
+def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: Planner) -> Trained:
+    """Run every job for so many iterations."""
+    asked = [
+        Commodities.of(job.nics.ravel(), np.roll(job.nics, -1, axis=1).ravel(), job=number)
+        for number, job in enumerate(jobs)
+    ]
+    first = np.cumsum([0, *(len(own) for own in asked)])  # a job's first channel
+    nowhere = Commodities.of(
+        np.concatenate([own.src for own in asked]), np.concatenate([own.dst for own in asked]), 1.0
+    )
+    capacity, rows = links_of(planner(fabric, nowhere))
+    simulation = Simulation(capacity)
+    simulation.add_channels(Paths.of(rows[:, None, :]))
+    begins: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    sent = [
+        _add_iterations(simulation, job, int(first[number]), iterations, number, begins, ends)
+        for number, job in enumerate(jobs)
+    ]
+    talking: set[int] = set()
+    plans = 0
+    while reached := simulation.advance():
+        before = set(talking)
+        for message in reached:
+            talking |= {begins[message]} if message in begins else set()
+            talking -= {ends[message]} if message in ends else set()
+        if talking and talking != before:
+            plans += 1
+            active = sorted(talking)
+            flows = np.concatenate([np.arange(first[job], first[job + 1]) for job in active])
+            commodities = Commodities.of(
+                nowhere.src[flows], nowhere.dst[flows], job=np.repeat(active, [len(asked[job]) for job in active])
+            )
+            simulation.set_paths(flows, Paths.of(links_of(planner(fabric, commodities))[1][:, None, :]))
+    delivered = simulation.delivered_s()
+    spans = []
+    for number in range(len(jobs)):
+        starts, stops = (
+            delivered[[message for message, job in marks.items() if job == number]] for marks in (begins, ends)
+        )
+        spans.append(stops - starts)
+    took_s = delivered - simulation.begun_s()
+    return Trained(spans, [took_s[messages] for messages in sent], plans, simulation)
+
+
+def _add_iterations(
+    simulation: Simulation,
+    job: TrainingJob,
+    first: int,
+    iterations: int,
+    number: int,
+    begins: dict[int, int],
+    ends: dict[int, int],
+) -> npt.NDArray[np.int64]:
+    """All messages of a job: [iteration, step, flow]. A pause stands for computing; its end is a milestone, and so is
+    that of each all-reduce."""
+    rings, copies = job.nics.shape
+    channels = first + np.arange(rings * copies)
+    bits = 8 * job.model.part_bytes / copies
+    ring = np.repeat(np.arange(rings), copies)
+    last: int | None = None
+    flows: list[npt.NDArray[np.int64]] = []
+    for _ in range(iterations):
+        pause = simulation.add_messages(
+            Messages(_NO_CHANNEL, delay_s=job.model.compute_s, release_s=job.arrival_s, milestone=True)
+        )
+        begins[pause] = number
+        if last is not None:
+            simulation.add_waits([last], [pause])
+        gate = np.full(rings, pause)
+        for _ in range(2 * (copies - 1)):
+            sent = simulation.add_messages(Messages(channels, bits)) + np.arange(channels.size)
+            simulation.add_waits(gate[ring], sent)
+            flows.append(sent)
+            gate = simulation.add_messages(Messages(np.full(rings, _NO_CHANNEL))) + np.arange(rings)
+            simulation.add_waits(sent, gate[ring])
+        last = simulation.add_messages(Messages(_NO_CHANNEL, milestone=True))
+        simulation.add_waits(gate, np.full(rings, last))
+        ends[last] = number
+    return np.concatenate(flows).reshape(iterations, -1, channels.size)

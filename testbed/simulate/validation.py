@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m testbed.simulate.validation`: specs on the emulated fabric and on the model, in one table and one plot.
+
+Needs root, as `paralet run` does, which it starts for every spec. With `--calibrate` it tells the overhead of a message
+that explains most of the difference, for `fluid.message_delay_s` of specs like these, and what it leaves of it.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from pathlib import Path
+from statistics import fmean
+
+from matplotlib.figure import Figure
+
+from testbed.errors import TestbedError
+from testbed.progress import Silent, Steps
+from testbed.simulate.fluid import observe
+from testbed.spec import Experiment, load
+
+_ROUNDS = 8
+"""Of Newton's method; where it is not hindered by slices two are enough."""
+
+_PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """One policy with one seed of a spec: when it was over on either fabric, in seconds."""
+
+    spec: str
+    policy: str
+    kind: str
+    """As the spec calls the policy's kind, or `paralet` for `ecmp` with several lanes."""
+    seed: int
+    mininet_s: float
+    fluid_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Model over emulation: below 1 the model is too fast."""
+        return self.fluid_s / self.mininet_s
+
+
+def compare(spec: Path, folder: Path) -> list[Agreement]:
+    """Run `spec` on both fabrics, with results in `folder`. Raises TestbedError when the emulation fails."""
+    argv = [*_PARALET, "run", str(spec), "--fabric", "mininet", "--results", str(folder), "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode:
+        raise TestbedError(f"{spec}: paralet run ended with status {done.returncode}: {done.stderr.strip()}")
+    experiment = load(spec, fabric="fluid")
+    with Steps(None, every_s=5.0) as steps:
+        modelled = {(run.policy, run.seed): run.completion_s for run in observe(experiment, steps).runs}
+    kinds = {
+        policy.name: "paralet" if policy.policy == "ecmp" and policy.m > 1 else policy.policy
+        for policy in experiment.spec.policies
+    }
+    return [
+        Agreement(
+            experiment.spec.name,
+            policy["name"],
+            kinds[policy["name"]],
+            seed,
+            emulated_s,
+            modelled[policy["name"], seed],
+        )
+        for policy in json.loads(done.stdout)["policies"]
+        for seed, emulated_s in zip(experiment.seeds, policy["completions_s"], strict=True)
+    ]
+
+
+def message_delay_s(experiment: Experiment, emulated_s: Mapping[tuple[str, int], float]) -> float:
+    """The `fluid.message_delay_s` with which the model comes closest to emulated completion times (by policy and seed).
+
+    Least squares of relative deviations, by Gauss and Newton's method: while some slices wait others are sent, so that
+    the first of a delay costs less than the rest. 0 where the model is too slow as it is.
+    """
+    probe_s = 0.01 * min(emulated_s.values())
+    delay_s = 0.0
+    for _ in range(_ROUNDS):
+        now, probed = (_completions(experiment, delay) for delay in (delay_s, delay_s + probe_s))
+        slope = {run: (probed[run] - now[run]) / probe_s / emulated_s[run] for run in emulated_s}
+        missing = {run: (emulated_s[run] - now[run]) / emulated_s[run] for run in emulated_s}
+        squares = sum(each**2 for each in slope.values())
+        delay_s = max(0.0, delay_s + sum(slope[run] * missing[run] for run in slope) / squares) if squares else delay_s
+    return delay_s
+
+
+def deviation(experiment: Experiment, emulated_s: Mapping[tuple[str, int], float], delay_s: float) -> float:
+    """The mean over all runs of how far the model with that delay is from the emulated time, as a part of it."""
+    modelled = _completions(experiment, delay_s)
+    return fmean(abs(modelled[run] / took_s - 1) for run, took_s in emulated_s.items())
+
+
+def _completions(experiment: Experiment, delay_s: float) -> dict[tuple[str, int], float]:
+    settings = experiment.spec.fluid.model_copy(update={"message_delay_s": delay_s})
+    changed = replace(experiment, spec=experiment.spec.model_copy(update={"fluid": settings}))
+    return {(run.policy, run.seed): run.completion_s for run in observe(changed, Silent()).runs}
+
+
+def plot(found: Sequence[Agreement]) -> Figure:
+    """Every run as a dot: the model's completion time over the emulated one's."""
+    from testbed.report.plots import PALETTE
+
+    figure = Figure(figsize=(7.2, 5.4))
+    axes = figure.subplots()
+    longest = 1.1 * max(max(one.mininet_s, one.fluid_s) for one in found)
+    ends = [0.8 * min(min(one.mininet_s, one.fluid_s) for one in found), longest]
+    axes.plot(ends, ends, color="#333333", lw=1.2, label="equal")
+    axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="#DDDDDD", label="10 %")
+    for part, style in ((0.85, ":"), (1.15, ":")):
+        axes.plot(ends, [part * end for end in ends], color="#999999", lw=1, ls=style)
+    specs = list(dict.fromkeys(one.spec for one in found))
+    marks = {"ecmp": "o", "paralet": "s", "pinned": "^", "controller": "v", "source_routing": "D"}
+    for spec, colour in zip(specs, cycle((*PALETTE, "#333333")), strict=False):
+        for kind, mark in marks.items():
+            own = [one for one in found if one.spec == spec and one.kind == kind]
+            xs, ys = [one.mininet_s for one in own], [one.fluid_s for one in own]
+            axes.plot(xs, ys, mark, color=colour, mec="white", ms=7, ls="none")
+        axes.plot([], [], "s", color=colour, label=spec.removeprefix("validation_"))
+    for kind in dict.fromkeys(one.kind for one in found):
+        axes.plot([], [], marks[kind], color="#666666", label=kind)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("completion on the emulated fabric (s)")
+    axes.set_ylabel("completion in the model (s)")
+    axes.set_title("One dot per run; dotted: 15 %")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    return figure
+
+
+def table(found: Iterable[Agreement]) -> str:
+    """A line for every run."""
+    lines = [f"{'spec':28} {'policy':12} {'seed':>4} {'mininet s':>10} {'fluid s':>8} {'ratio':>6}"]
+    lines += [
+        f"{one.spec:28} {one.policy:12} {one.seed:4} {one.mininet_s:10.3f} {one.fluid_s:8.3f} {one.ratio:6.3f}"
+        for one in found
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.simulate.validation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: python -m testbed.simulate.validation experiments/validation/*.yaml --plot validation.png",
+    )
+    parser.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder for the emulated runs' results")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="a PNG file for the plot")
+    parser.add_argument("--calibrate", action="store_true", help="tell each spec's best fluid.message_delay_s")
+    arguments = parser.parse_args(argv)
+    try:
+        found = [one for spec in arguments.specs for one in compare(spec, arguments.results)]
+        for spec in arguments.specs if arguments.calibrate else ():
+            experiment = load(spec, fabric="fluid")
+            emulated = {(one.policy, one.seed): one.mininet_s for one in found if one.spec == experiment.spec.name}
+            delay_s = message_delay_s(experiment, emulated)
+            before, after = (deviation(experiment, emulated, each_s) for each_s in (0.0, delay_s))
+            print(f"{spec}: message_delay_s: {delay_s:.3g}; mean deviation {before:.1%}, with it {after:.1%}")
+    except (TestbedError, ValueError) as error:
+        print(f"paralet: {error}", file=sys.stderr)
+        return 1
+    print(table(found))
+    if arguments.plot is not None:
+        plot(found).savefig(arguments.plot, dpi=110, bbox_inches="tight")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans for every single failure: complete, valid, as good as planning afresh, and ready in time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdn.failover import Failure, Precomputed, failures, plan_after
+from sdn.planners import UNREACHABLE, Clos, Commodities, Plan, optimal
+from tests.sdn.planners.sample import check_routes, commodities, fabrics
+
+
+@settings(derandomize=True, max_examples=60)
+@given(st.data())
+def test_after_every_failure_everything_that_can_go_goes_by_live_links(data: st.DataObject) -> None:
+    fabric = data.draw(fabrics(tors=3, spines=3, nics=4))
+    plan = optimal(fabric, data.draw(commodities(fabric, most=12)))
+    for failure in failures(fabric, plan):
+        after = plan_after(plan, failure)
+        check_routes(after)  # live links only, unreachable only where no spine joins the two
+        assert after.fabric.link_rate_bps.sum() < fabric.link_rate_bps.sum()
+        afresh = optimal(after.fabric, plan.commodities)
+        assert after.congestion <= afresh.congestion * (1 + 1e-9)
+
+
+@settings(derandomize=True, max_examples=60)
+@given(st.data())
+def test_every_failure_is_listed_once_the_most_loaded_first(data: st.DataObject) -> None:
+    fabric = data.draw(fabrics(tors=3, spines=3, nics=4))
+    plan = optimal(fabric, data.draw(commodities(fabric, most=12)))
+    listed = failures(fabric, plan)
+    assert len(set(listed)) == len(listed)
+    live = fabric.link_rate_bps > 0
+    assert sum(failure.tor is not None for failure in listed) == live.sum()
+    assert sum(failure.tor is None for failure in listed) == live.any(axis=(0, 2)).sum()
+    assert set(failures(fabric)) == set(listed)
+    through = plan.loads.sum(axis=0)
+    hurt = [
+        through[:, f.spine].sum() if f.tor is None else through[f.tor, f.spine, f.link]  # type: ignore[index]
+        for f in listed
+    ]
+    assert hurt == sorted(hurt, reverse=True)
+
+
+def test_only_what_crossed_a_dead_link_moves_where_there_is_room() -> None:
+    fabric = Clos.of(tors=4, spines=4, nics_per_tor=2, nic_rate_bps=1e9)
+    plan = optimal(fabric, Commodities.of([0, 1, 2, 3], [2, 3, 4, 5]))
+    link = int(plan.spine[0])
+    after = plan_after(plan, Failure(link, 0, 0))
+    moved = np.flatnonzero((after.spine != plan.spine) | (after.up != plan.up))
+    assert 0 in moved
+    assert len(moved) <= 2
+    assert after.proved
+
+
+def test_a_failed_spine_is_left_by_all() -> None:
+    fabric = Clos.of(tors=2, spines=2, nics_per_tor=2, nic_rate_bps=1e9)
+    plan = optimal(fabric, Commodities.of([0, 1], [2, 3]))
+    assert set(plan_after(plan, Failure(0)).spine.tolist()) == {1}
+    lost = plan_after(plan_after(plan, Failure(0)), Failure(1))
+    assert set(lost.spine.tolist()) == {UNREACHABLE}
+
+
+@pytest.mark.parametrize("failure", [(0, 1, None), (0, None, 1)])
+def test_half_a_link_is_refused(failure: tuple[int, int | None, int | None]) -> None:
+    with pytest.raises(ValueError, match="a failed link has a ToR and a number"):
+        Failure(*failure)
+
+
+def test_a_failure_of_what_is_not_there_is_refused() -> None:
+    plan = optimal(Clos.of(2, 2, 2, 1e9), Commodities.of([0], [2]))
+    with pytest.raises(IndexError):
+        plan_after(plan, Failure(2))
+
+
+class Maker:
+    """Answers with the plan's version and the case, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.asked: list[str] = []
+
+    def cases(self) -> list[str]:
+        return ["worst", "bad", "mild"]
+
+    def make(self, case: str) -> tuple[int, str]:
+        self.asked.append(case)
+        return self.version, case
+
+
+def test_answers_are_made_one_by_one_in_order_and_only_when_there_is_time() -> None:
+    maker = Maker()
+    ready: Precomputed[str, tuple[int, str]] = Precomputed(maker.cases, maker.make)
+    assert maker.asked == []
+    assert not ready.done
+    assert ready.for_failure("worst") is None
+    assert [ready.step() for _ in range(5)] == [True, True, True, False, False]
+    assert ready.done
+    assert maker.asked == ["worst", "bad", "mild"]
+    assert ready.for_failure("bad") == (0, "bad")
+    assert ready.for_failure("unheard of") is None
+
+
+@settings(derandomize=True)
+@given(st.lists(st.sampled_from(["step", "restart"]), max_size=40))
+def test_no_answer_outlives_a_change(calls: list[str]) -> None:
+    maker = Maker()
+    ready: Precomputed[str, tuple[int, str]] = Precomputed(maker.cases, maker.make)
+    since = 0
+    for call in calls:
+        if call == "step":
+            since += ready.step()
+        else:
+            maker.version += 1
+            ready.restart()
+            since = 0
+        answers = [ready.for_failure(case) for case in maker.cases()]
+        assert answers == [(maker.version, case) if i < since else None for i, case in enumerate(maker.cases())]
+        assert len(ready) == since
+        assert ready.done == (since == 3)
+
+
+def test_real_plans_fit_in() -> None:
+    fabric = Clos.of(tors=3, spines=2, nics_per_tor=2, nic_rate_bps=1e9)
+    plan = optimal(fabric, Commodities.of([0, 2, 4], [2, 4, 0]))
+    ready: Precomputed[Failure, Plan] = Precomputed(lambda: failures(fabric, plan), lambda case: plan_after(plan, case))
+    while ready.step():
+        pass
+    assert len(ready) == 2 + 6
+    for case in failures(fabric):
+        prepared = ready.for_failure(case)
+        assert prepared is not None
+        assert np.array_equal(prepared.spine, plan_after(plan, case).spine)

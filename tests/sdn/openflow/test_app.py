@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller as a process: arguments, signals, events; and its handlers' guard."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netmodel import dump_topology, leaf_spine
+
+pytest.importorskip("os_ken")
+
+from sdn.openflow import app
+
+START_TIMEOUT_S = 30
+
+
+@pytest.fixture
+def topology_file(tmp_path: Path) -> Path:
+    file = tmp_path / "topology.yaml"
+    file.write_text(dump_topology(leaf_spine(2, 2, 1, 1_000_000)))
+    return file
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def controller(topology: Path | str, port: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sdn.openflow.app", "--topology", str(topology), "--port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_listens_says_so_and_stops_on_a_signal(number: int, topology_file: Path) -> None:
+    port = free_port()
+    with controller(topology_file, port) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == {"event": "listening", "port": port}
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as switch:
+            assert switch.recv(1) == b"\x06"  # OpenFlow 1.5 hello
+            process.send_signal(number)
+            assert process.wait(START_TIMEOUT_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("topology", "port", "sentence"),
+    [("missing.yaml", 6653, "missing.yaml"), (None, 0, "port 0 is not in 1..65535")],
+)
+def test_wrong_arguments_are_one_sentence_and_status_2(
+    topology: str | None, port: int, sentence: str, topology_file: Path
+) -> None:
+    process = controller(topology or topology_file, port)
+    _, errors = process.communicate(timeout=START_TIMEOUT_S)
+    assert process.returncode == 2
+    assert errors.startswith("sdn.openflow.app: ")
+    assert sentence in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_said_at_once(topology_file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = controller(topology_file, taken.getsockname()[1])
+        _, errors = process.communicate(timeout=START_TIMEOUT_S)
+    assert process.returncode == 2
+    assert "Address already in use" in errors
+
+
+def test_a_failing_handler_is_announced_and_does_not_raise(capsys: pytest.CaptureFixture[str]) -> None:
+    @app.guarded
+    def on_trouble(_app: Any, _event: Any) -> None:
+        raise RuntimeError("boom")
+
+    on_trouble(None, None)  # type: ignore[arg-type]
+    event = json.loads(capsys.readouterr().out)
+    assert event["event"] == "error"
+    assert "on_trouble" in event["detail"]
+    assert "boom" in event["detail"]

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets over queues: closed forms, bounds, and what may never happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netmodel import Path, equal_cost_paths, leaf_spine
+from sim.links import Links
+from sim.packet import Options, Scheme, Simulation
+
+RATE_BPS = 10_000_000_000
+OPTIONS = Options(link_delay_s=1e-6)
+PACKET_S = 8 * (OPTIONS.payload_bytes + OPTIONS.header_bytes) / RATE_BPS
+LINKS = Links(leaf_spine(2, 2, 3, RATE_BPS, fabric_rate_bps=RATE_BPS))
+"""Leaf 1 has h1 to h3, leaf 2 has h4 to h6."""
+
+
+def path(src: str, dst: str, spine: int = 0) -> Path:
+    return equal_cost_paths(LINKS.topology, src, dst)[spine]
+
+
+def row(src: str, dst: str, spine: int = 0) -> list[int]:
+    return LINKS.row(path(src, dst, spine))
+
+
+def simulation_of(rows: list[list[list[int]]], options: Options = OPTIONS, links: Links = LINKS) -> Simulation:
+    """A channel per entry of `rows`, each a list of lanes' links."""
+    simulation = Simulation(links, options)
+    longest = max(len(lane) for lanes in rows for lane in lanes)
+    padded = [[lane + [-1] * (longest - len(lane)) for lane in lanes] for lanes in rows]
+    simulation.add_channels(padded, 8 * options.payload_bytes)
+    return simulation
+
+
+def all_accounted_for(simulation: Simulation) -> bool:
+    totals = simulation.totals()
+    return totals["sent"] == totals["arrived"] + totals["dropped"] + totals["in_flight"]
+
+
+@pytest.mark.parametrize("packets", [1, 2, 100])
+def test_a_flow_alone_takes_its_bits_and_the_last_packet_its_hops(packets: int) -> None:
+    simulation = simulation_of([[row("h1", "h4")]])
+    simulation.add_messages(0, packets * OPTIONS.payload_bytes)
+    simulation.advance()
+    assert simulation.delivered_s()[0] == pytest.approx((packets + 3) * PACKET_S + 4 * 1e-6, rel=1e-12)
+    assert simulation.totals()["dropped"] == simulation.route_counters()["retransmits"].sum() == 0
+
+
+def test_a_short_last_packet_takes_less_at_every_hop() -> None:
+    simulation = simulation_of([[row("h1", "h4")]])
+    simulation.add_messages(0, 100)
+    simulation.advance()
+    assert simulation.delivered_s()[0] == pytest.approx(4 * (8 * 158 / RATE_BPS + 1e-6), rel=1e-12)
+
+
+@pytest.mark.parametrize(("spine", "slower"), [(0, 2), (1, 1)])
+def test_two_flows_take_twice_as_long_where_they_collide_and_only_there(spine: int, slower: int) -> None:
+    packets = 200
+    simulation = simulation_of([[row("h1", "h4")], [row("h2", "h5", spine)]])
+    simulation.add_messages([0, 1], packets * OPTIONS.payload_bytes)
+    simulation.advance()
+    expected = (slower * packets + 3) * PACKET_S + 4e-6
+    assert max(simulation.delivered_s()) == pytest.approx(expected, rel=1e-9)
+    assert min(simulation.delivered_s()) >= expected - PACKET_S * 1.001  # one of them is last
+
+
+def test_lanes_that_pull_use_both_spines() -> None:
+    """Two flows of two lanes each, one lane of each on either spine: nearly as fast together as apart."""
+    packets = 200
+    simulation = simulation_of(
+        [[row(src, dst, spine) for spine in (0, 1)] for src, dst in (("h1", "h4"), ("h2", "h5"))]
+    )
+    simulation.add_messages([0, 1], packets * OPTIONS.payload_bytes)
+    simulation.advance()
+    ideal = (packets + 3) * PACKET_S + 4e-6
+    assert ideal <= min(simulation.delivered_s())
+    assert max(simulation.delivered_s()) < 1.1 * ideal
+    assert simulation.route_counters()["bytes"] == pytest.approx(packets / 2 * OPTIONS.payload_bytes, rel=0.2)
+
+
+def test_messages_wait_for_their_release_and_for_others() -> None:
+    simulation = simulation_of([[row("h1", "h4")]])
+    first = simulation.add_messages(0, [4096, 4096, 0], [1e-3, 0, 0])
+    simulation.add_waits([first, first + 1], [first + 1, first + 2])
+    simulation.advance()
+    once = 4 * (PACKET_S + 1e-6)
+    assert simulation.delivered_s() == pytest.approx([1e-3 + once, 1e-3 + 2 * once, 1e-3 + 2 * once], rel=1e-12)
+    with pytest.raises(ValueError, match="considered"):
+        simulation.add_waits([0], [1])
+
+
+def test_a_pause_passes_after_the_last_wait_and_needs_no_channel() -> None:
+    """A millisecond of computing follows a message; the next is sent two later, and one two after its late release."""
+    simulation = simulation_of([[row("h1", "h4")]])
+    simulation.add_messages(0, 4096)
+    simulation.add_messages(-1, 0, pause_s=1e-3)
+    simulation.add_messages(0, 4096, [0.0, 0.1], pause_s=2e-3)
+    simulation.add_waits([0, 1, 2], [1, 2, 3])
+    simulation.advance()
+    once = 4 * (PACKET_S + 1e-6)
+    expected = [once, once + 1e-3, 2 * once + 3e-3, once + 0.102]
+    assert simulation.delivered_s() == pytest.approx(expected, rel=1e-12)
+    assert simulation.link_counters()["packets"].max() == 3
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    simulation = Simulation(LINKS, OPTIONS)
+    ways: list[tuple[Any, str]] = [
+        ([[[0]]], "end at a host"),
+        ([[[10_000]]], "does not exist"),
+        ([[row("h1", "h4")[::-1]]], "from a host"),
+        ([[row("h1", "h4"), row("h2", "h4")]], "one NIC"),
+    ]
+    for rows, message in ways:
+        with pytest.raises(ValueError, match=message):
+            simulation.add_channels(rows, 4096)
+    with pytest.raises(ValueError, match="too small to pause"):
+        Simulation(LINKS, replace(OPTIONS, pfc=True, switch_buffer_bytes=50_000))
+    for channel in (0, -2):
+        with pytest.raises(ValueError, match="channel that does not exist"):
+            simulation.add_messages(channel, 1)
+    with pytest.raises(ValueError, match="goes over no channel has bytes"):
+        simulation.add_messages(-1, 1)
+    with pytest.raises(ValueError, match="a time is negative"):
+        simulation.add_messages(-1, 0, pause_s=-1.0)
+
+
+def incast(options: Options, packets: int = 300) -> Simulation:
+    """Five hosts send to one."""
+    simulation = simulation_of([[row(f"h{n}", "h6", n % 2 if n < 4 else 0)] for n in range(1, 6)], options)
+    simulation.add_messages(np.arange(5), packets * options.payload_bytes)
+    simulation.advance()
+    assert simulation.undelivered == 0
+    assert all_accounted_for(simulation)
+    return simulation
+
+
+SHALLOW = replace(OPTIONS, switch_buffer_bytes=200_000, window_bdp=20.0)
+
+
+@pytest.mark.parametrize("receiver", ["go_back_n", "selective_repeat"])
+def test_a_full_buffer_drops_and_what_it_dropped_is_sent_again(receiver: Any) -> None:
+    simulation = incast(replace(SHALLOW, receiver=receiver))
+    dropped = simulation.link_counters()["dropped"].sum()
+    assert dropped > 0
+    assert simulation.route_counters()["retransmits"].sum() > 0
+    assert simulation.link_counters()["longest_bytes"].max() <= 200_000
+    assert max(simulation.delivered_s()) >= 5 * 300 * PACKET_S
+
+
+def test_a_port_may_have_a_smaller_part_of_the_buffer() -> None:
+    simulation = incast(replace(SHALLOW, port_buffer_bytes=50_000))
+    assert 0 < simulation.link_counters()["longest_bytes"].max() <= 50_000
+
+
+def test_pfc_pauses_and_never_drops() -> None:
+    simulation = incast(replace(SHALLOW, pfc=True))
+    assert simulation.link_counters()["dropped"].sum() == 0
+    assert simulation.link_counters()["pauses"].sum() > 0
+    assert simulation.route_counters()["retransmits"].sum() == 0
+    # Nothing lost, nothing idle: the last link is busy from the first packet on.
+    assert max(simulation.delivered_s()) == pytest.approx(5 * 300 * PACKET_S, rel=0.01)
+
+
+def test_switches_mark_above_the_threshold_and_dctcp_keeps_queues_there() -> None:
+    marking = replace(OPTIONS, window_bdp=20.0, ecn_bytes=40_000)
+    unheeded, heeded = incast(marking), incast(replace(marking, congestion="dctcp"))
+    assert incast(replace(marking, ecn_bytes=9_000_000)).link_counters()["marked"].sum() == 0
+    assert heeded.link_counters()["marked"].sum() > 0
+    longest = [simulation.link_counters()["longest_bytes"].max() for simulation in (unheeded, heeded)]
+    assert longest[1] <= longest[0]
+    mean_delay = [np.mean(simulation.delivered_s()) for simulation in (unheeded, heeded)]
+    assert mean_delay[1] < 1.1 * mean_delay[0]
+
+
+def test_a_seed_gives_the_same_again() -> None:
+    one, other = incast(SHALLOW), incast(SHALLOW)
+    assert one.delivered_s().tolist() == other.delivered_s().tolist()
+    assert one.events == other.events
+    for counters in ("link_counters", "route_counters"):
+        for name, values in getattr(one, counters)().items():
+            assert values.tolist() == getattr(other, counters)()[name].tolist()
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Links, list[list[list[int]]], list[int], Options]:
+    """A small fabric, channels between its hosts over any of their paths, sizes, and any options."""
+    links = Links(
+        leaf_spine(draw(st.integers(2, 3)), draw(st.integers(1, 3)), 2, draw(st.sampled_from([10**8, 10**10])))
+    )
+    hosts = [host.name for host in links.topology.hosts]
+    rows, lanes = [], draw(st.integers(1, 3))
+    for _ in range(draw(st.integers(1, 6))):
+        src, dst = draw(st.permutations(hosts))[:2]
+        ways = equal_cost_paths(links.topology, src, dst)
+        rows.append([links.row(draw(st.sampled_from(ways))) for _ in range(lanes)])
+    sizes = draw(st.lists(st.integers(0, 300_000), min_size=len(rows), max_size=len(rows)))
+    options = Options(
+        link_delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-4])),
+        switch_buffer_bytes=draw(st.sampled_from([30_000, 200_000, 9_000_000])),
+        ecn_bytes=20_000,
+        receiver=draw(st.sampled_from(["go_back_n", "selective_repeat"])),
+        congestion=draw(st.sampled_from(["fixed", "dctcp"])),
+        window_bdp=draw(st.sampled_from([0.5, 2.0, 30.0])),
+        scheme=draw(st.sampled_from(get_args(Scheme))),
+    )
+    return links, rows, sizes, options
+
+
+def least_s(links: Links, rows: list[list[list[int]]], sizes: list[int], options: Options) -> list[float]:
+    """By channel: its payload over its NIC's link, and a delay at each hop."""
+    return [
+        8 * size / links.rate_bps[lanes[0][0]] + min(len(lane) for lane in lanes) * options.link_delay_s
+        if size
+        else 0.0
+        for lanes, size in zip(rows, sizes, strict=True)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_nothing_is_lost_for_good_and_nothing_is_too_fast(
+    case: tuple[Links, list[list[list[int]]], list[int], Options],
+) -> None:
+    links, rows, sizes, options = case
+    simulation = simulation_of(rows, options, links)
+    simulation.add_messages(np.arange(len(rows)), sizes)
+    for part in range(1, 4):
+        simulation.advance(part * 1e-5)
+        assert all_accounted_for(simulation)
+    simulation.advance()
+    assert simulation.undelivered == 0
+    assert all_accounted_for(simulation)
+    for delivered, least in zip(simulation.delivered_s(), least_s(links, rows, sizes, options), strict=True):
+        assert delivered >= least * (1 - 1e-9)
+    assert simulation.route_counters()["bytes"].sum() == sum(sizes)
+    for number, port in enumerate(links.ports):
+        busy_s = 8 * simulation.link_counters()["bytes"][number] / links.rate_bps[number]
+        assert busy_s <= simulation.now_s * (1 + 1e-9), port
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases())
+def test_pfc_never_drops(case: tuple[Links, list[list[list[int]]], list[int], Options]) -> None:
+    links, rows, sizes, options = case
+    simulation = simulation_of(rows, replace(options, pfc=True, switch_buffer_bytes=9_000_000), links)
+    simulation.add_messages(np.arange(len(rows)), sizes)
+    simulation.advance()
+    assert simulation.undelivered == 0
+    assert simulation.totals()["dropped"] == 0

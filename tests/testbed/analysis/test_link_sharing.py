@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who went where: jobs by spine, and the links that they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.analysis.link_sharing import sharing
+from tests.testbed.experiments import experiment
+from tests.testbed.run.fake_fabric import made_up
+
+TOPOLOGY = {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "100 Mbit/s"}}
+
+
+@pytest.mark.parametrize(("policy", "jobs_by_spine"), [("vclos", [1, 1]), ("source_routing", [2, 2])])
+def test_jobs_of_a_virtual_clos_share_no_spine(tmp_path: Path, policy: str, jobs_by_spine: list[int]) -> None:
+    """h1 and h4 are one job, h2 and h3 the other: by ingress port h1 and h3 both go by spine1, h2 and h4 by spine2."""
+    made = experiment(
+        tmp_path,
+        topology=TOPOLOGY,
+        placement={"hosts": ["h1", "h4", "h2", "h3"]},
+        jobs=2,
+        policies=[{"name": "ecmp", "policy": "ecmp"}],
+        seeds=1,
+    )
+    (run,) = made_up(made).runs
+    steered = experiment(
+        tmp_path,
+        topology=TOPOLOGY,
+        placement={"hosts": ["h1", "h4", "h2", "h3"]},
+        jobs=2,
+        policies=[{"name": "it", "policy": policy}],
+        seeds=1,
+    )
+    lanes = [
+        entry.model_copy(update={"lane": entry.lane.model_copy(update={"peer": made.address(entry.rank ^ 1)})})
+        for entry in run.lanes
+    ]
+    told = sharing(steered, run.model_copy(update={"policy": "it", "lanes": lanes, "strays": {"leaf1:1": 2}}))
+    assert [len(jobs) for jobs in told.by_spine.values()] == jobs_by_spine
+    assert (told.links, told.most_flows, told.shared_links, told.strays) == (8, 1, 0, 2)

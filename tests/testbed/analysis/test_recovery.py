@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a cut is felt, read off samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.analysis.observations import HappenedEvent, JobRecord, RunRecord, Sample
+from testbed.analysis.recovery import WINDOW_S, paces_bps, recovery_s, stalls_s
+from tests.testbed.experiments import experiment
+from tests.testbed.run.fake_fabric import made_up
+
+CUT_S = 1.0
+STEP_S = 0.005
+
+
+@pytest.fixture(scope="module")
+def some_run(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+    return made_up(experiment(tmp_path_factory.mktemp("run"))).runs[0]
+
+
+def sampled(run: RunRecord, *sent: Callable[[float], float]) -> RunRecord:
+    """A run in which each port's bytes are a function of time."""
+    times = [STEP_S * n for n in range(1, int(3.5 / STEP_S))]
+    samples = [Sample(at_s=t, tx_bytes={f"p{n}": int(f(t)) for n, f in enumerate(sent)}) for t in times]
+    concerned = [f"p{n}" for n in range(len(sent))]
+    event = HappenedEvent(what="cut leaf1:3", at_s=CUT_S, done_s=CUT_S + 0.01, concerned=concerned)
+    return run.model_copy(update={"samples": samples, "events": [event]})
+
+
+def stalls_of(run: RunRecord) -> dict[str, float]:
+    return stalls_s(run, run.events[0])
+
+
+def halting(stall_s: float, after: float = 1.0) -> Callable[[float], float]:
+    """A megabyte a second, none for a while after the cut, and then so much of it."""
+    return lambda t: 1e6 * (min(t, CUT_S) + after * max(0.0, t - CUT_S - stall_s))
+
+
+@settings(derandomize=True, max_examples=25)
+@given(st.floats(0.03, 0.8), st.floats(0.5, 1.0))
+def test_a_stall_is_found_to_the_distance_of_samples(some_run: RunRecord, stall_s: float, after: float) -> None:
+    (found,) = stalls_of(sampled(some_run, halting(stall_s, after))).values()
+    assert abs(found - stall_s) <= WINDOW_S + STEP_S
+
+
+def test_the_last_host_counts_and_idle_ones_do_not(some_run: RunRecord) -> None:
+    run = sampled(some_run, halting(0.1), halting(0.3), lambda t: 0, halting(0.0))
+    assert {port for port, stall_s in stalls_of(run).items() if stall_s} == {"p0", "p1"}
+    assert recovery_s(run) == [pytest.approx(0.3, abs=WINDOW_S + STEP_S)]
+
+
+def test_what_goes_on_without_a_halt_was_not_felt(some_run: RunRecord) -> None:
+    assert recovery_s(sampled(some_run, halting(0.0), halting(0.0, 0.5))) == [0.0]
+
+
+def test_without_events_or_samples_there_is_nothing_to_find(some_run: RunRecord, tmp_path: Path) -> None:
+    assert recovery_s(some_run) == []
+    run = sampled(some_run, halting(0.1))
+    (event,) = run.events
+    assert stalls_s(run.model_copy(update={"samples": []}), event) == {}
+    assert stalls_s(run, event.model_copy(update={"at_s": 99.0})) == {}
+
+
+def test_a_port_that_stays_silent_is_not_called_recovered(some_run: RunRecord) -> None:
+    assert stalls_of(sampled(some_run, halting(5.0))) == {}
+
+
+def test_paces_are_means_between_events(some_run: RunRecord) -> None:
+    run = sampled(some_run, lambda t: 1e6 * min(t, 1.01) + 2.5e5 * max(0.0, t - 1.01))
+    run = run.model_copy(update={"jobs": [JobRecord(name="job1", ranks=4, completion_s=3.0)]})
+    assert paces_bps(run) == [pytest.approx(8e6, rel=0.02), pytest.approx(2e6, rel=0.02)]
+    assert paces_bps(run.model_copy(update={"samples": []})) == [0.0, 0.0]

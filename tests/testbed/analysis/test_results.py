@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result folders: the promised shape of the summary, tables, the report."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from testbed import report
+from testbed.analysis import metrics, results
+from testbed.analysis.jobs import fairness
+from testbed.analysis.observations import HappenedEvent, Observations
+from testbed.spec import Experiment
+from tests.testbed.experiments import experiment
+from tests.testbed.run.fake_fabric import made_up
+
+
+def judged(made: Experiment, seen: Observations, folder: Path) -> dict[str, object]:
+    policies = metrics.by_policy(made, seen)
+    checks = metrics.check_flows(made, seen)
+    summary = results.summary(made, policies, checks)
+    results.write_tables(folder, made, policies, checks)
+    results.write_summary(folder, summary)
+    report.write(folder, made, policies, checks, results.ideal_of(made))
+    return summary
+
+
+def test_summary_has_exactly_the_promised_shape(tmp_path: Path) -> None:
+    made = experiment(tmp_path)
+    judged(made, made_up(made), tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert list(summary) == ["spec", "fabric", "placement", "seeds", "ideal_s", "policies", "predictions"]
+    assert summary["spec"]["name"] == "small"
+    assert summary["fabric"] == "mininet"
+    assert summary["placement"] == ["h1", "h3", "h2", "h4"]
+    assert summary["seeds"] == [1, 2]
+    assert summary["ideal_s"] == pytest.approx(2 * 3 / 4 * 80_000 * 8 / 100e6)
+    assert summary["predictions"] == {"checked": 16, "matched": 16}
+    assert [policy["name"] for policy in summary["policies"]] == ["ecmp", "pinned"]
+    assert summary["policies"][0] == {
+        "name": "ecmp",
+        "m": 1,
+        "completions_s": [pytest.approx(1.1), pytest.approx(1.2)],
+        "mean_s": pytest.approx(1.15),
+        "worst_s": pytest.approx(1.2),
+        "verified": True,
+        "retransmits": 8,
+    }
+
+
+def test_wrong_bytes_are_not_verified(tmp_path: Path) -> None:
+    made = experiment(tmp_path)
+    summary = results.summary(made, metrics.by_policy(made, made_up(made, wrong_bytes=3)), [])
+    assert [policy["verified"] for policy in summary["policies"]] == [False, False]
+
+
+def test_tables_are_complete(tmp_path: Path) -> None:
+    made = experiment(tmp_path)
+    judged(made, made_up(made), tmp_path)
+    rows = {}
+    for path in tmp_path.glob("*.csv"):
+        with path.open(newline="") as file:
+            rows[path.name] = list(csv.DictReader(file))
+    assert {name: len(table) for name, table in rows.items()} == {
+        "steps.csv": 4 * 6,
+        "jobs.csv": 4,
+        "flows.csv": 4 * 4,
+        "lanes.csv": 4 * 4,
+        "links.csv": 4 * 16,  # eight links, both ends
+        "throughput.csv": 4 * 3,
+        "predictions.csv": 4 * 4,
+    }
+    uplinks = [row for row in rows["links.csv"] if row["uplink_to"]]
+    assert all(int(row["tx_bytes"]) >= int(row["predicted_payload_bytes"]) for row in uplinks)
+    assert {row["matched"] for row in rows["predictions.csv"]} == {"True"}
+
+
+class _References(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+@pytest.mark.parametrize("policies", [1, 2, 5])
+def test_report_is_self_contained_and_has_every_plot(tmp_path: Path, policies: int) -> None:
+    made = experiment(tmp_path, policies=[{"name": f"p{n}", "policy": "ecmp", "m": n + 1} for n in range(policies)])
+    judged(made, made_up(made), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    references = _References()
+    references.feed(page)
+    assert len(references.found) == len(list(tmp_path.glob("*.png"))) == 8
+    assert all(reference.startswith("data:image/svg+xml;base64,") for reference in references.found)
+    text = re.sub(r"<[^>]+>", " ", page)
+    for expected in ("cross_leaf", "rank k is on leaf k mod 2", "all verified", "p0", "0.010"):
+        assert expected in text
+
+
+def test_jobs_events_and_controllers_are_told_where_there_are_any(tmp_path: Path) -> None:
+    policies = [{"name": "optimal", "policy": "controller"}, {"name": "ecmp", "policy": "ecmp"}]
+    made = experiment(tmp_path, policies=policies, jobs=2, events=[{"at_s": 0.5, "cut": "leaf1:3"}], seeds=1)
+    first, second = made_up(made).runs
+    cut = HappenedEvent(what="cut leaf1:3", at_s=0.5, done_s=0.52, sent_s=0.507, concerned=["leaf1:1"])
+    forecast = {"hits": 3, "misses": 1, "unforeseen": 4, "rate": 0.75}
+    first = first.model_copy(
+        update={
+            "events": [cut],
+            "controller": {"announced": 4321, "assigned": 4, "ecmp_starts": 3, "assigns": 5, "reverted": 6},
+            "service": {"forecast": forecast, "counts": {"prepared plans used": 1}},
+        }
+    )
+    second = second.model_copy(update={"events": [cut.model_copy(update={"sent_s": None})]})
+    summary = judged(made, Observations(runs=[first, second]), tmp_path)
+    planned, ecmp = summary["policies"]  # type: ignore[misc]
+    assert planned["jobs"] == {
+        job.name: [record.completion_s] for job, record in zip(made.jobs, first.jobs, strict=True)
+    }
+    assert planned["fairness"] == [pytest.approx(fairness(made, first))]
+    assert planned["events"] == [[cut.model_dump()]]
+    assert planned["forecasts"] == [forecast]
+    assert planned["service"] == [{"prepared plans used": 1}]
+    assert planned["clients"] == [first.controller]
+    assert not {"forecasts", "service", "clients"} & ecmp.keys()
+    assert summary["predictions"] == {"checked": 0, "matched": 0}  # flows went round the cut link
+    text = re.sub(r"<[^>]+>", " ", (tmp_path / "report.html").read_text())
+    for expected in (
+        "Who had to wait",
+        "What happened meanwhile",
+        "What the controller did",
+        "4321",
+        "75%",
+        "cut leaf1:3",
+    ):
+        assert expected in text
+
+
+def test_report_tells_wrong_bytes_and_wrong_predictions(tmp_path: Path) -> None:
+    made = experiment(tmp_path, seeds=1)
+    first, *others = made_up(made, wrong_bytes=8).runs
+    moved = first.seen[0].model_copy(update={"ports": ["leaf2:4"]})
+    judged(made, Observations(runs=[first.model_copy(update={"seen": [moved, *first.seen[1:]]}), *others]), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "WRONG" in page
+    assert "observed leaf2:4" in page
+
+
+def test_report_of_a_run_without_uplinks(tmp_path: Path) -> None:
+    """All hosts on one leaf: nothing to balance, and nothing to predict."""
+    topology = {"leaf_spine": {"leaves": 1, "spines": 1, "hosts_per_leaf": 3, "host_rate": "10M"}}
+    made = experiment(tmp_path, topology=topology, placement={"rule": "packed"}, seeds=1)
+    summary = judged(made, made_up(made), tmp_path)
+    assert summary["predictions"] == {"checked": 0, "matched": 0}
+
+
+def test_observations_survive_their_file(tmp_path: Path) -> None:
+    seen = made_up(experiment(tmp_path))
+    seen.save(tmp_path / "observations.json")
+    assert Observations.load(tmp_path / "observations.json") == seen
+
+
+def test_an_old_result_does_not_outlive_a_new_run(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    (folder / "logs" / "pcap").mkdir(parents=True)
+    for name in ("summary.json", "report.html", "links.csv", "completion.png", "logs/agent-h1.log", "notes.txt"):
+        (folder / name).write_text("old")
+    results.prepare(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["logs", "notes.txt"]  # only what a run had made goes
+    assert [path.name for path in (folder / "logs").iterdir()] == ["pcap"]
+
+
+def test_latest_points_at_the_newest(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        results.point_latest(tmp_path / name)
+        assert (tmp_path / "latest").resolve() == tmp_path / name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "latest"]

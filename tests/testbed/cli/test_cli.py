@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: what it prints, and how it ends when it cannot do what it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+import emul
+from emul import Finding, guest, rxe, sandbox
+from netmodel import dump_topology
+from testbed import bench
+from testbed.bench.frame import Measurement, result
+from testbed.cli import main
+from testbed.errors import TestbedError
+from tests.testbed.experiments import experiment, write_spec
+from tests.testbed.run.fake_fabric import made_up
+
+ROOT = Path(__file__).parents[3]
+READY = [Finding("root", True, "running as root", ""), Finding("Open vSwitch", True, "3.1", "")]
+
+
+def paralet(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def assert_refused(done: Result, sentence: str, status: int = 2) -> None:
+    """Nothing on standard output, one line on standard error."""
+    assert done.exit_code == status, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith("paralet: ")
+    assert done.stderr.count("\n") == 1
+    assert sentence in done.stderr
+
+
+@pytest.fixture
+def ready_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emul, "probe", lambda: READY)
+
+
+@pytest.fixture
+def sandboxed(monkeypatch: pytest.MonkeyPatch, ready_machine: None) -> list[int]:
+    """The runner in the sandbox writes made-up observations and ends with the status in the list."""
+    ends = [0]
+
+    def run(argv: Sequence[str], **_: Any) -> int:
+        options = dict(zip(argv[3::2], argv[4::2], strict=True))
+        from testbed.spec import load
+
+        made_up(load(Path(options["--spec"]))).save(Path(options["--out"]))
+        return ends[0]
+
+    monkeypatch.setattr(sandbox, "run", run)
+    return ends
+
+
+def commands(group: click.Command = main) -> list[list[str]]:
+    return [[], *([name] for name in group.commands)] if isinstance(group, click.Group) else [[]]
+
+
+@pytest.mark.parametrize("words", commands(), ids=lambda words: " ".join(words) or "paralet")
+def test_help_ends_with_an_example(words: list[str]) -> None:
+    done = paralet(*words, "--help")
+    assert done.exit_code == 0
+    assert "Example" in done.stdout.strip().rpartition("\n\n")[2]
+
+
+def test_without_arguments_it_helps() -> None:
+    assert "Commands:" in paralet().stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fly"], "No such command 'fly'"),
+        (["run"], "Missing argument 'SPEC'"),
+        (["run", "x.yaml", "--sead", 3], "No such option '--sead'"),
+        (["run", "x.yaml", "--seeds", 0], "Invalid value for '--seeds'"),
+        (["run", "none.yaml"], "none.yaml: cannot be read"),
+        (["predict", "h1"], "Missing argument 'DST'"),
+        (["predict", "h1", "h5", 70000, "--topology", "x"], "Invalid value for '[PORT]'"),
+        (["stat", "--interval", "nan"], "--interval nan is no number of seconds"),
+        (["run", "x.yaml", "--seeds", 10**12], "Invalid value for '--seeds'"),
+        (["bench", "everything"], "Invalid value for 'NAME'"),
+    ],
+)
+def test_usage_errors_are_one_sentence(arguments: list[object], sentence: str) -> None:
+    assert_refused(paralet(*arguments), sentence)
+
+
+# run
+
+
+def test_run_writes_results_and_prints_a_table(tmp_path: Path, sandboxed: list[int]) -> None:
+    spec = write_spec(tmp_path)
+    done = paralet("run", spec, "--results", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "ecmp" in done.stdout
+    assert "16 of 16 flows went as predicted" in done.stdout
+    folder = tmp_path / "out" / "latest"
+    assert {"summary.json", "report.html", "spec.yaml", "links.csv", "completion.png", "logs"} <= {
+        path.name for path in folder.iterdir()
+    }
+
+
+def test_run_takes_only_the_policies_and_seeds_asked_for(tmp_path: Path, sandboxed: list[int]) -> None:
+    spec = write_spec(tmp_path)
+    done = paralet("run", spec, "--results", tmp_path, "--policy", "pinned", "--seeds", 3, "--json")
+    summary = json.loads(done.stdout)
+    assert [(policy["name"], len(policy["completions_s"])) for policy in summary["policies"]] == [("pinned", 3)]
+    assert summary == json.loads((tmp_path / "latest" / "summary.json").read_text())
+
+
+def test_run_refuses_a_wrong_spec_before_it_looks_at_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emul, "probe", lambda: pytest.fail("nothing may be tried for a wrong spec"))
+    assert_refused(paralet("run", write_spec(tmp_path, sedes=3), "--results", tmp_path / "out"), "did you mean 'seeds'")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("finding", "sentence"),
+    [
+        (Finding("root", False, "not running as root", "sudo"), "root: not running as root; try: sudo"),
+        (
+            Finding("Open vSwitch", False, "missing: ovs-vsctl", "apt install openvswitch-switch"),
+            "Open vSwitch: missing: ovs-vsctl; try: apt install openvswitch-switch",
+        ),
+    ],
+)
+def test_run_refuses_a_machine_that_lacks_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Finding, sentence: str
+) -> None:
+    monkeypatch.setattr(emul, "probe", lambda: [READY[0], finding])
+    assert_refused(paralet("run", write_spec(tmp_path), "--results", tmp_path / "out"), sentence)
+    assert not (tmp_path / "out").exists()
+
+
+def test_run_as_nobody_is_refused(tmp_path: Path) -> None:
+    """As a real process: without root it must not get as far as making anything."""
+    spec = write_spec(tmp_path)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+        if folder.name.startswith("pytest-of"):
+            break
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*as_nobody, sys.executable, "-B", "-c", "from testbed.cli import main; main()", "run", spec],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "HOME": "/nonexistent"},
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("paralet: root: not running as root")
+    assert done.stderr.count("\n") == 1
+
+
+def test_run_refuses_a_folder_it_cannot_make(tmp_path: Path, ready_machine: None) -> None:
+    (tmp_path / "file").write_text("")
+    assert_refused(paralet("run", write_spec(tmp_path), "--results", tmp_path / "file" / "x"), "cannot write results")
+
+
+@pytest.mark.parametrize("taken", ["small/spec.yaml", "small/summary.json", "latest"])
+def test_a_folder_in_the_place_of_a_result_is_one_sentence(tmp_path: Path, taken: str) -> None:
+    (tmp_path / taken).mkdir(parents=True)
+    done = paralet("run", write_spec(tmp_path), "--fabric", "fluid", "--results", tmp_path)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"paralet: {tmp_path / taken} cannot be used: Is a directory"
+
+
+@pytest.mark.parametrize(("status", "expected"), [(1, 1), (2, 2)])
+def test_the_runner_has_told_its_own_errors(tmp_path: Path, sandboxed: list[int], status: int, expected: int) -> None:
+    sandboxed[0] = status
+    done = paralet("run", write_spec(tmp_path), "--results", tmp_path / "out")
+    assert (done.exit_code, done.output) == (expected, "")
+    assert not (tmp_path / "out" / "latest").exists()
+
+
+def test_a_runner_that_dies_is_told_with_its_logs(tmp_path: Path, sandboxed: list[int]) -> None:
+    sandboxed[0] = 137
+    done = paralet("run", write_spec(tmp_path), "--results", tmp_path / "out")
+    assert_refused(done, f"status 137; its logs are in {tmp_path}/out/small/logs", status=1)
+
+
+def test_ctrl_c_ends_with_130_and_one_line(tmp_path: Path, sandboxed: list[int]) -> None:
+    sandboxed[0] = 130
+    done = paralet("run", write_spec(tmp_path), "--results", tmp_path / "out")
+    assert_refused(done, "paralet: interrupted", status=130)
+
+
+def test_wrong_bytes_fail_the_run(tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = experiment(tmp_path)
+
+    def run(argv: Sequence[str], **_: Any) -> int:
+        made_up(made, wrong_bytes=1).save(Path(argv[argv.index("--out") + 1]))
+        return 0
+
+    monkeypatch.setattr(sandbox, "run", run)
+    done = paralet("run", tmp_path / "spec.yaml", "--results", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "WRONG" in done.stdout
+
+
+def test_fabric_softroce_runs_in_a_guest_where_the_kernel_is_no_help(
+    tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted: list[tuple[Path, guest.GuestOptions]] = []
+
+    def run(argv: Sequence[str], *, log: Path, options: guest.GuestOptions, **_: Any) -> int:
+        from testbed.spec import load
+
+        words = dict(zip(argv[3::2], argv[4::2], strict=True))
+        made_up(load(Path(words["--spec"]))).save(Path(words["--out"]))
+        booted.append((log, options))
+        return 0
+
+    monkeypatch.setattr(rxe, "per_namespace", lambda: False)
+    monkeypatch.setattr(guest, "run", run)
+    done = paralet(
+        *("run", write_spec(tmp_path), "--results", tmp_path / "out", "--fabric", "softroce"),
+        *("--time-limit", 77, "--json"),
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["fabric"] == "softroce"
+    ((log, options),) = booted
+    folder = tmp_path / "out" / "small"
+    assert (log, options.writable, options.time_limit_s) == (folder / "logs" / "guest.log", [folder], 77)
+
+
+def test_fabric_softroce_needs_no_guest_where_the_kernel_has_rxe_in_namespaces(
+    tmp_path: Path, sandboxed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rxe, "per_namespace", lambda: True)
+    monkeypatch.setattr(guest, "run", lambda *_, **__: pytest.fail("no guest is needed"))
+    done = paralet("run", write_spec(tmp_path), "--results", tmp_path / "out", "--fabric", "softroce")
+    assert done.exit_code == 0, done.output
+
+
+def test_a_guest_that_cannot_be_had_is_one_sentence(
+    tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> int:
+        raise guest.GuestError("the guest needs qemu-system-x86_64 (qemu-system-x86, from Debian); install it")
+
+    monkeypatch.setattr(rxe, "per_namespace", lambda: False)
+    monkeypatch.setattr(guest, "run", run)
+    done = paralet("run", write_spec(tmp_path, fabric="softroce"), "--results", tmp_path / "out")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("paralet: the guest needs qemu-system-x86_64")
+
+
+# doctor
+
+
+def test_doctor_tells_what_is_missing_and_what_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Finding("Open vSwitch", False, "missing: ovs-vsctl", "apt install openvswitch-switch")
+    monkeypatch.setattr(emul, "probe", lambda: [READY[0], missing])
+    done = paralet("doctor")
+    assert done.exit_code == 1
+    assert "apt install openvswitch-switch" in done.stdout
+    answer = json.loads(paralet("doctor", "--json").stdout)
+    assert answer["ready"] is False
+    assert answer["findings"][1] == {
+        "name": "Open vSwitch",
+        "ok": False,
+        "detail": "missing: ovs-vsctl",
+        "remedy": "apt install openvswitch-switch",
+    }
+
+
+# predict
+
+
+@pytest.fixture
+def fabric_file(tmp_path: Path) -> Path:
+    path = tmp_path / "fabric.yaml"
+    path.write_text(dump_topology(experiment(tmp_path).topology))
+    return path
+
+
+@pytest.mark.parametrize("hash_name", ["ovs", "linux", "crc16", "crc32", "xor", "rules"])
+def test_predictions_of_flows_and_of_ports_agree(fabric_file: Path, hash_name: str) -> None:
+    options = ("--topology", fabric_file, "--hash", hash_name, "--json")
+    every = json.loads(paralet("predict", "h1", "h3", *options).stdout)["paths"]
+    assert sorted(port for path in every for port in path["ports"]) == list(range(0xC000, 0x10000))
+    for path in every:
+        if path["ports"]:
+            one = json.loads(paralet("predict", "h1", "h3", path["ports"][0], *options).stdout)["paths"]
+            assert one == [{**path, "ports": path["ports"][:1]}]
+
+
+def test_predict_takes_a_spec_and_a_switch(tmp_path: Path) -> None:
+    done = paralet("predict", "h1", "h3", "--via", "spine2", "--topology", write_spec(tmp_path))
+    assert done.exit_code == 0
+    assert done.stdout.startswith("h1:1 -> leaf1:4 -> spine2:2 -> leaf2:1 -> h3  ")
+
+
+def test_predict_goes_by_the_rules_of_a_spec_that_pins_by_rules(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, pinning="rules")
+    said = [
+        json.loads(paralet("predict", "h1", "h3", "--topology", spec, "--json", *options).stdout)
+        for options in ((), ("--hash", "rules"), ("--hash", "ovs"))
+    ]
+    assert said[0] == said[1]
+    assert said[0]["paths"] != said[2]["paths"]
+    assert [answer["hash"] for answer in said] == ["rules", "rules", "ovs"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["h1", "h9", 50000], "has no host 'h9'"),
+        (["h9", "h1", 50000], "has no host 'h9'"),
+        (["h1", "h1", 50000], "both source and destination"),
+        (["h1", "h3", "--via", "spine7"], "has no switch 'spine7'"),
+        (["h1", "h2", "--via", "spine1"], "no shortest path crosses spine1"),
+        (["h1", "h3", 50000, "--via", "spine1"], "give either PORT or --via"),
+    ],
+)
+def test_predict_refuses_what_does_not_exist(fabric_file: Path, arguments: list[object], sentence: str) -> None:
+    assert_refused(paralet("predict", *arguments, "--topology", fabric_file), sentence)
+
+
+# bench
+
+
+def test_bench_prints_medians_and_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = [Measurement("throughput", "1 MiB", "Gbit/s", ours, 10.0, "tcp") for ours in (9.0, 1.0, 8.0)]
+    monkeypatch.setitem(bench.BENCHES, "transport", lambda: result("transport", rounds))
+    answer = json.loads(paralet("bench", "transport", "--json").stdout)
+    assert list(answer) == ["bench", "when", "machine", "rows"]
+    assert answer["bench"] == "transport"
+    assert answer["rows"] == [
+        {
+            "metric": "throughput",
+            "case": "1 MiB",
+            "unit": "Gbit/s",
+            "ours": 8.0,
+            "peer": 10.0,
+            "peer_name": "tcp",
+            "ratio": 0.8,
+        }
+    ]
+    assert "0.80" in paralet("bench", "transport").stdout
+
+
+def test_a_failing_bench_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> bench.Result:
+        raise TestbedError("the program ended with status 3")
+
+    monkeypatch.setitem(bench.BENCHES, "transport", fail)
+    assert_refused(paralet("bench", "transport"), "ended with status 3", status=1)

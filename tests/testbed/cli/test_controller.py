@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet controller`: a running service, looked into, and every mistake told in one sentence."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from testbed.cli import main
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 60
+TOPOLOGY = "leaf_spine: {leaves: 2, spines: 2, hosts_per_leaf: 2, host_rate: 20 Mbit/s}\n"
+
+
+def paralet(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["controller", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    file = tmp_path / "fabric.yaml"
+    file.write_text(TOPOLOGY)
+    return file
+
+
+@pytest.fixture
+def running(tmp_path: Path, topology: Path) -> Iterator[tuple[Path, str, int]]:
+    """The token file, address and port of a controller in a process of its own, which ends well."""
+    token = tmp_path / "token"
+    argv = [sys.executable, "-c", "from testbed.cli import main; main()", "controller", "run"]
+    argv += ["--topology", str(topology), "--token-file", str(token), "--listen", "127.0.0.1:0", "--json"]
+    argv += ["--event-log", str(tmp_path / "events.jsonl")]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["event"] == "ready"
+        address, _, port = ready["listen"].partition(":")
+        yield token, address, int(port)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    assert not Path(ready["admin"]).exists()
+
+
+def test_a_running_one_is_looked_into(running: tuple[Path, str, int], topology: Path) -> None:
+    token_file, *at = running
+    token = token_file.read_text().strip()
+    assert token_file.stat().st_mode & 0o777 == 0o600
+    with socket.create_connection((at[0], at[1]), timeout=PATIENCE_S) as host, host.makefile("rb") as said:
+        hello = {"version": 1, "token": token, "device": "10.0.0.1", "instance": "0" * 16, "lanes": 4}
+        for message in ({"type": "hello", **hello}, {"type": "announce", "id": 1, "peer": "10.0.1.1", "bytes": 9}):
+            host.sendall(json.dumps(message).encode() + b"\n")
+        assert json.loads(said.readline())["type"] == "welcome"
+        ports = json.loads(said.readline())["ports"]
+        assert len(ports) == 4
+
+        status = json.loads(paralet("status", "--token-file", token_file, "--json").stdout)
+        assert (status["hosts"], status["elephants"], status["gap"]) == (1, 1, 0)
+        assert "1 hosts, 1 elephants" in paralet("status", "--token-file", token_file).stdout
+        (flow,) = json.loads(paralet("flows", "--token-file", token_file, "--json").stdout)["flows"]
+        assert flow["ports"] == ports
+        assert "10.0.1.1" in paralet("flows", "--token-file", token_file).stdout
+        links = json.loads(paralet("paths", "--token-file", token_file, "--json").stdout)["links"]
+        assert [link["up"] for link in links if link["leaf"] == flow["path"][1]] == [1]
+
+        done = paralet("fail-link", flow["path"][1], "--token-file", token_file)
+        assert (done.exit_code, done.stdout.endswith(" is down\n")) == (0, True)
+        moved = json.loads(said.readline())
+        assert moved["id"] == 1
+        assert "dead: " + flow["path"][1] in paralet("status", "--token-file", token_file).stdout
+        assert "dead" in paralet("paths", "--token-file", token_file).stdout
+        assert paralet("fail-link", flow["path"][1], "--up", "--token-file", token_file).exit_code == 0
+        wrong = paralet("fail-link", "leaf9", "--token-file", token_file)
+        assert (wrong.exit_code, wrong.stderr.count("\n")) == (1, 1)
+        assert "'leaf9' is no link between a leaf and a spine" in wrong.stderr
+
+        second = paralet("run", "--topology", topology, "--token-file", token_file, "--listen", "127.0.0.1:0")
+        assert second.exit_code == 1
+        assert "another controller listens" in second.stderr
+
+
+def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("x" * 32)
+    token.chmod(0o644)
+    three = tmp_path / "rails.yaml"
+    three.write_text("name: pair\nhosts: [{name: h1, nics: [{address: 10.0.0.1}]}]\nswitches: []\nlinks: []\n")
+    good = ("run", "--topology", topology, "--token-file", tmp_path / "new")
+    for arguments, status, sentence in (
+        (("status", "--token-file", tmp_path / "none"), 2, "there is no token file"),
+        (("status", "--token-file", token), 2, f"may be read or written by others: chmod 600 {token}"),
+        (("run", "--topology", topology, "--token-file", token), 2, "chmod 600"),
+        (("run", "--topology", tmp_path / "none.yaml", "--token-file", token), 2, "none.yaml"),
+        (("run", "--topology", topology, "--token-file", tmp_path / "new", "--listen", "4792"), 2, "10.0.0.1:4792"),
+        (("run", "--topology", topology, "--token-file", tmp_path / "new", "--listen", "a:99999"), 2, "10.0.0.1:4792"),
+        (("run", "--topology", three, "--token-file", tmp_path / "made"), 2, "not a two-level leaf-spine"),
+        (("run", "--topology", topology, "--token-file", tmp_path / "no" / "token"), 2, "cannot be made: No such file"),
+        (("run", "--topology", topology), 2, "Missing option '--token-file'"),
+        ((*good, "--event-log", tmp_path / "no" / "log"), 2, f"{tmp_path}/no/log cannot be written: No such file"),
+        ((*good, "--listen", "192.0.2.99:0"), 1, "--listen 192.0.2.99:0: "),
+    ):
+        done = paralet(*arguments)
+        assert (done.exit_code, done.stdout) == (status, ""), arguments
+        assert sentence in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "made").exists(), "nothing is left of a controller that could not begin"
+    token.chmod(0o600)
+    done = paralet("status", "--token-file", token)
+    assert done.exit_code == 1
+    assert "no controller listens" in done.stderr
+    token.write_text("short")
+    assert "16 to 256" in paralet("status", "--token-file", token).stderr
+    token.write_bytes(b"\xff" * 32)
+    assert "holds other characters than ASCII's" in paralet("status", "--token-file", token).stderr
+
+
+@pytest.mark.parametrize("command", ["run", "status", "flows", "paths", "fail-link"])
+def test_help_has_an_example(command: str) -> None:
+    done = paralet(command, "--help")
+    assert done.exit_code == 0
+    assert f"Example: paralet controller {command}" in " ".join(done.stdout.split()).replace("Examples", "Example")

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet stat`: tables, JSON and Prometheus text of live counters, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from hostlib import Device, stats
+from hostlib.stats import Controller, DeviceSnapshot, Discards, LaneSnapshot, Messages, Process, Survey
+from testbed.cli import main
+from testbed.cli.stat_prometheus import exposition
+from testbed.cli.stat_tables import Picture
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 30.0
+
+
+def lane(number: int, tx_bytes: int = 0, peer: str = "10.0.0.2", **changes: Any) -> LaneSnapshot:
+    zeros = dict.fromkeys(LaneSnapshot.__slots__, 0)
+    return LaneSnapshot(
+        **{
+            **zeros,
+            "peer": peer,
+            "lane": number,
+            "qpn": 100 + number,
+            "port": 50_000 + number,
+            "port_method": "socket",
+            "window": 2.5,
+            "rtt_s": 123e-6,
+            "tx_bytes": tx_bytes,
+            **changes,
+        }
+    )
+
+
+def device(*lanes: LaneSnapshot, time_s: float = 0.0, address: str = "10.0.0.1", **changes: Any) -> DeviceSnapshot:
+    plain: dict[str, Any] = {
+        "generation": 1,
+        "owner_pid": 42,
+        "interface": "eth0",
+        "udp_port": 4791,
+        "policy": "ecmp",
+        "m": 4,
+        "path_mtu": 4096,
+        "line_rate_bps": None,
+        "connections": 3,
+        "peers": 1,
+        "messages": Messages(1, 2, 3, 4, 5),
+        "discards": Discards(1, 2, 3, 4, 5, 6),
+        "controller": None,
+    }
+    known = {"time_s": time_s, "guid": address, "address": address, "lanes": lanes}
+    return DeviceSnapshot(**{**plain, **known, **changes})
+
+
+CONTROLLER = Controller(True, 97.5, *range(2, 15))
+
+
+def look(*devices: DeviceSnapshot) -> Survey:
+    return Survey((Process(42, "/usr/bin/python train.py", devices),), (), (), ())
+
+
+def drawn(*looks: tuple[Survey, float], width: int = 200, height: int | None = None) -> list[str]:
+    """The lines of the picture after looks at these times."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height, force_terminal=height is not None, color_system=None)
+    picture = Picture(console)
+    for survey, now_s in looks:
+        picture.take(survey, now_s)
+    console.print(picture.draw())
+    return out.getvalue().splitlines()
+
+
+def rows(lines: list[str], heading: str) -> list[dict[str, str]]:
+    """The rows of the table that has this column, by column."""
+    tables = [[cell for cell in re.split(r"\s{2,}", line.strip()) if cell] for line in lines]
+    start = next(index for index, cells in enumerate(tables) if heading in cells)
+    end = tables.index([], start)
+    return [dict(zip(tables[start], cells, strict=True)) for cells in tables[start + 2 : end]]
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+
+def test_rates_are_what_happened_between_two_looks() -> None:
+    before = look(device(lane(0, 1_000), lane(1, 500), time_s=10.0))
+    after = look(device(lane(0, 1_000 + 250_000_000), lane(1, 500), lane(2, 125_000_000), time_s=12.0))
+    shown = rows(drawn((before, 0.0), (after, 2.0)), "set by")
+    assert [row["tx Gbit/s"] for row in shown] == ["1.000", "0.000", "0.500"]  # lane 2 is new
+    assert {row["rx Gbit/s"] for row in shown} == {"0.000"}
+    assert [row["port"] for row in shown] == ["50000", "50001", "50002"]
+    assert {row["RTT us"] for row in shown} == {"123"}
+    (total,) = rows(drawn((before, 0.0), (after, 2.0)), "policy")
+    assert total["tx Gbit/s"] == "1.500"
+    assert total["process"] == "python train.py"
+
+
+def test_what_was_idle_before_is_not_averaged_over_its_sleep() -> None:
+    before, after = look(device(lane(0), time_s=10.0)), look(device(lane(0, 137_500_000), time_s=5000.0))
+    (shown,) = rows(drawn((before, 0.0), (after, 1.0)), "set by")
+    assert shown["tx Gbit/s"] == "1.000"
+
+
+def test_an_idle_device_has_no_rate_and_a_first_look_none_yet() -> None:
+    idle = look(device(lane(0, 5_000), time_s=10.0))
+    assert rows(drawn((idle, 0.0)), "set by")[0]["tx Gbit/s"] == "-"
+    assert rows(drawn((idle, 0.0), (idle, 1.0)), "set by")[0]["tx Gbit/s"] == "0.000"
+
+
+def test_devices_and_lanes_are_in_order() -> None:
+    lanes = [lane(1, peer="10.0.0.10"), lane(0, peer="10.0.0.10"), lane(1, peer="10.0.0.9"), lane(0, peer="10.0.0.9")]
+    lines = drawn((look(device(*lanes), device(lane(0), address="10.0.0.3", udp_port=40_000)), 0.0))
+    shown = rows(lines, "set by")
+    assert [(row["#"], row["peer"], row["lane"]) for row in shown] == [
+        ("1", "10.0.0.9", "0"),
+        ("1", "10.0.0.9", "1"),
+        ("1", "10.0.0.10", "0"),
+        ("1", "10.0.0.10", "1"),
+        ("2", "10.0.0.2", "0"),
+    ]
+    assert [row["device"] for row in rows(lines, "policy")] == ["eth0 10.0.0.1", "eth0 10.0.0.3:40000"]
+
+
+def test_devices_that_follow_a_controller_say_how_they_get_on_with_it() -> None:
+    away = replace(CONTROLLER, connected=False, since_s=99.0, connections=0)
+    plain, one, other = (
+        device(lane(0), address=f"10.0.0.{number}", controller=controller)
+        for number, controller in ((1, None), (2, CONTROLLER), (3, away))
+    )
+    shown = rows(drawn((look(plain, one, other), 100.0)), "path service")
+    assert [(row["#"], row["path service"], row["for"], row["reconnects"]) for row in shown] == [
+        ("2", "connected", "2.5 s", "1"),
+        ("3", "away", "1.0 s", "0"),
+    ]
+    counted = ("elephants", "assigned", "on ECMP first", "over", "pushes", "stale", "refused", "reverted")
+    assert [shown[0][column] for column in counted] == ["3", "4", "5", "6", "9", "10", "11", "13"]
+    assert "path service" not in "\n".join(drawn((look(plain), 100.0)))
+
+
+@pytest.mark.parametrize("controller", [None, CONTROLLER])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 18), (120, 60), (250, 19)])
+def test_it_fits_the_terminal_and_keeps_the_busiest(width: int, height: int, controller: Controller | None) -> None:
+    def at(turn: int) -> Survey:
+        lanes = [lane(number, turn * number * 1_000_000) for number in range(64)]
+        one = device(*lanes, time_s=turn, controller=controller)
+        return look(one, device(lane(0), address="10.0.0.7", time_s=turn))
+
+    lines = drawn((at(0), 0.0), (at(1), 1.0), width=width, height=height)
+    assert len(lines) <= height
+    assert max(len(line) for line in lines) <= width
+    shown = rows(lines, "set by")
+    assert int(shown[-1]["lane"]) == 63
+    assert [int(row["lane"]) for row in shown] == sorted(int(row["lane"]) for row in shown)
+    assert {"RTT us", "resent", "port"} <= shown[0].keys()
+    assert f"and {65 - len(shown)} quieter lanes" in lines[-1]
+
+
+# -- Prometheus ----------------------------------------------------------------------------------------------------
+
+
+def test_the_exposition_has_every_counter_of_every_lane() -> None:
+    busy = lane(3, 2**40 + 1, rtt_s=0.25, moves=7)
+    survey = look(
+        device(lane(0), busy, line_rate_bps=25 * 10**9),
+        device(lane(0), replace(lane(0), qpn=7), address="10.0.0.1", udp_port=40_000, guid="b"),
+    )
+    text = exposition(survey.processes)
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    assert max(Counter((sample.name, *sorted(sample.labels.items())) for sample in samples).values()) == 1
+    labels = {
+        "pid": "42",
+        "device": "10.0.0.1:4791",
+        "peer": "10.0.0.2",
+        "lane": "3",
+        "qpn": "103",
+        "port": "50003",
+        "method": "socket",
+    }
+    values = {sample.name: sample.value for sample in samples if sample.labels == labels}
+    counts = {name for name in LaneSnapshot.__slots__ if isinstance(getattr(busy, name), int)}
+    counts -= {"lane", "qpn", "port"}
+    assert {f"paralet_lane_{name}_total" for name in counts - {"min_rtt_s"}} <= values.keys()
+    assert values["paralet_lane_tx_bytes_total"] == 2**40 + 1
+    assert values["paralet_lane_moves_total"] == 7
+    assert values["paralet_lane_rtt_seconds"] == 0.25
+    assert values["paralet_lane_window_packets"] == 2.5
+    of_device = [sample for sample in samples if sample.labels.get("device") == "10.0.0.1:4791"]
+    assert {s.labels["reason"]: s.value for s in of_device if s.name == "paralet_device_discards_total"} == asdict(
+        device().discards
+    )
+    assert [s.value for s in of_device if s.name == "paralet_device_line_rate_bps"] == [25e9]
+    assert [s.value for s in of_device if s.name == "paralet_messages_send_bytes_total"] == [2]
+
+
+def test_the_exposition_has_every_counter_of_the_controller() -> None:
+    text = exposition(look(device(controller=CONTROLLER), device(address="10.0.0.2")).processes)
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for field in Controller.__slots__[2:]:
+        (sample,) = families[f"paralet_controller_{field}"].samples
+        assert (sample.labels["device"], sample.value) == ("10.0.0.1:4791", getattr(CONTROLLER, field))
+    assert [sample.value for sample in families["paralet_controller_connected"].samples] == [1]
+    (age,) = families["paralet_controller_state_age_seconds"].samples
+    assert 0 <= age.value <= time.monotonic()
+
+
+def test_every_family_says_what_it_is() -> None:
+    text = exposition(look(device(lane(0), controller=CONTROLLER)).processes)
+    told = Counter(tuple(line.split()[1:3]) for line in text.splitlines() if line.startswith("#"))
+    names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert names
+    for name in names:
+        assert told["HELP", name] == told["TYPE", name] == 1
+    types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
+    assert all(kind == ("counter" if name.endswith("_total") else "gauge") for name, kind in types.items())
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def paralet(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["stat", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture
+def own_device() -> Iterator[int]:
+    """This process, with one device that is seen."""
+    with Device("127.0.0.1", lanes=3):
+        deadline = time.monotonic() + PATIENCE_S
+        while not stats.survey([os.getpid()]).processes:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield os.getpid()
+
+
+@pytest.fixture
+def shows(monkeypatch: pytest.MonkeyPatch) -> list[Survey]:
+    """What looks find, one after another; the last for ever."""
+    surveys: list[Survey] = []
+    monkeypatch.setattr(stats, "survey", lambda pids: surveys.pop(0) if len(surveys) > 1 else surveys[0])
+    return surveys
+
+
+NOTHING = Survey((), (), (), ())
+
+
+def test_json_is_one_object(own_device: int) -> None:
+    done = paralet(own_device, "--json")
+    assert done.exit_code == 0, done.output
+    (process,) = json.loads(done.stdout)["processes"]
+    assert process["pid"] == own_device
+    (seen,) = stats.survey([own_device]).processes
+    assert process["devices"] == json.loads(json.dumps([asdict(device) for device in seen.devices]))
+    assert process["devices"][0]["m"] == 3
+
+
+def test_json_by_interval_is_one_line_each(own_device: int) -> None:
+    done = paralet(own_device, "--json", "--interval", 0.1, "--count", 3)
+    times = [json.loads(line)["time"] for line in done.stdout.splitlines()]
+    assert len(times) == 3
+    assert times == sorted(times)
+
+
+def test_prometheus_text_parses(own_device: int) -> None:
+    done = paralet(own_device, "--prometheus")
+    assert done.exit_code == 0, done.output
+    families = {family.name: family for family in text_string_to_metric_families(done.stdout)}
+    (sample,) = families["paralet_device_info"].samples
+    assert sample.labels["pid"] == str(own_device)
+    assert sample.labels["interface"] == "lo"
+
+
+@pytest.mark.parametrize("count", [None, 1, 3])
+def test_elsewhere_than_on_a_terminal_tables_follow_one_another(own_device: int, count: int | None) -> None:
+    done = paralet(own_device, "--interval", 0.1, *(() if count is None else ("--count", count)))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("1 device, 0 lanes") == (count or 1)
+
+
+def test_it_ends_when_all_processes_have_ended(shows: list[Survey]) -> None:
+    shows += [look(device(lane(0))), look(device(lane(0))), NOTHING]
+    done = paralet("--json", "--interval", 0.1)
+    assert done.exit_code == 0
+    assert len(done.stdout.splitlines()) == 2
+    shows[:] = [look(device(lane(0))), NOTHING]
+    done = paralet("--interval", 0.1)
+    assert done.exit_code == 0
+    assert "1 device, 1 lane," in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found", "sentence"),
+    [
+        ((), NOTHING, "runs paralet: start a program that opens a hostlib.Device"),
+        ((), replace(NOTHING, unreadable=("process 7: the snapshot has version 2",)), "has version 2"),
+        ((7,), NOTHING, "process 7 has no paralet device open"),
+        ((7,), replace(NOTHING, missing=(7,)), "process 7 does not exist"),
+        ((7,), replace(NOTHING, forbidden=(7,)), "sudo paralet stat 7"),
+        ((42, 7), replace(look(device()), missing=(7,)), "process 7 does not exist"),
+    ],
+)
+def test_nothing_to_show_is_a_failure_in_one_sentence(
+    shows: list[Survey], arguments: tuple[int, ...], found: Survey, sentence: str
+) -> None:
+    shows.append(found)
+    done = paralet(*arguments)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--json", "--prometheus"), "either --json or --prometheus"),
+        (("--prometheus", "--interval", 1), "--prometheus prints once"),
+        (("--interval", 0), "Invalid value for '--interval'"),
+        (("--count", 0), "Invalid value for '--count'"),
+        (("someone",), "'someone' is not a valid integer"),
+    ],
+)
+def test_usage_errors(arguments: tuple[object, ...], sentence: str) -> None:
+    done = paralet(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+ARGV = (sys.executable, "-c", "from testbed.cli import main; main()", "stat")
+
+
+def test_a_terminal_is_kept_up_to_date_until_ctrl_c(own_device: int) -> None:
+    terminal, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*ARGV, str(own_device), "--interval", "0.1"],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm-256color"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.close(theirs)
+        output = b""
+        while output.count(b"1 device, 0 lanes") < 4:
+            output += os.read(terminal, 65536)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    output += drain(terminal)
+    assert process.returncode == 130
+    assert errors.strip() == b"paralet: interrupted"
+    assert output.count(b"\x1b[?1049h") == output.count(b"\x1b[?1049l") == 1  # its own screen, and back
+    assert b"1 device, 0 lanes" in output.rpartition(b"\x1b[?1049l")[2]  # the last picture stays
+
+
+def drain(terminal: int) -> bytes:
+    output = b""
+    try:
+        while chunk := os.read(terminal, 65536):
+            output += chunk
+    except OSError:  # what a pseudoterminal says at its end
+        pass
+    os.close(terminal)
+    return output
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(own_device: int) -> None:
+    with subprocess.Popen(
+        [*ARGV, str(own_device), "--json", "--interval", "0.1"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["processes"]
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stderr.read() == b""

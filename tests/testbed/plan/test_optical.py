@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experiments on direct-connect fabrics: rings per job, who sends by which NIC, the ideal, and what is told before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netmodel import PortRef, SpecError
+from testbed.analysis.jobs import ideal_at
+from testbed.spec import Experiment
+from testbed.workloads import KINDS
+from tests.testbed.experiments import experiment
+from tests.testbed.workloads.test_schedules import simulate
+
+RATE = 10_000_000
+
+
+def direct(folder: Path, **changes: Any) -> Experiment:
+    common: dict[str, Any] = {
+        "topology": {"direct_connect": {"hosts": 8, "degree": 2, "rate": RATE}},
+        "optical": {"strides": [1, 3]},
+        "workload": {"kind": "ring_allreduce", "strides": [1, 3], "bytes": 8 * 8 * 2 * 10},
+        "placement": {"rule": "in_order"},
+        "policies": [{"name": "direct", "policy": "ecmp"}],
+        "seeds": 1,
+    }
+    return experiment(folder, **{**common, **changes})
+
+
+@pytest.mark.parametrize("strides", [[1], [3, 1], [1, 3, 5, 7]])
+def test_several_rings_sum_what_one_sums(strides: list[int]) -> None:
+    workload = KINDS["ring_allreduce"].model_validate(
+        {"kind": "ring_allreduce", "bytes": 8 * 83, "slices": 3, "strides": strides}
+    )
+    workload.check_ranks(8)
+    for rank, output in enumerate(simulate(workload, 8, 5)):
+        assert output.tobytes() == workload.expected(rank, 8, 5).tobytes()
+    moved = {((transfer.dst - transfer.src) % 8) for transfer in workload.schedule(8, 5)}
+    assert moved == set(strides)
+
+
+def test_each_ring_goes_by_the_nic_of_its_number_and_halves_the_time(tmp_path: Path) -> None:
+    both = direct(tmp_path)
+    assert both.nics_between(0, 1) == (0, 0)
+    assert both.nics_between(0, 3) == (1, 1)
+    size = both.spec.workload.bytes
+    assert ideal_at(both, 1) == pytest.approx(2 * 7 / 8 * size / 2 * 8 / RATE)
+    one = direct(tmp_path, optical={"strides": [1]}, workload={"kind": "ring_allreduce", "bytes": size})
+    assert ideal_at(one, 1) == pytest.approx(2 * ideal_at(both, 1))
+
+
+def test_two_jobs_have_rings_of_their_own(tmp_path: Path) -> None:
+    both = direct(tmp_path, jobs=2, placement={"hosts": ["h1", "h3", "h5", "h7", "h2", "h4", "h6", "h8"]})
+    setting = both.setting
+    assert setting is not None
+    assert len(setting.plan.connections) == 2 * 4 * 3
+    odd = {"h1", "h3", "h5", "h7"}
+    for (source, destination), connection in setting.plan.connections.items():
+        hosts = {source, destination, *connection.there.relays, *connection.back.relays}
+        assert hosts <= odd or hosts.isdisjoint(odd)
+
+
+def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> None:
+    setting = direct(tmp_path).setting
+    assert setting is not None
+    connection = setting.plan.connections["h1", "h3"]
+    assert connection.there.relays == ("h2",)
+    path = setting.path(direct(tmp_path).topology, connection.local, connection.remote)
+    assert path == (PortRef("h1", 1), PortRef("ocs1", 2), PortRef("h2", 1), PortRef("ocs1", 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"optical": None}, "topology: topology direct-connect-8x2 has optical switches only: say under optical"),
+        ({"optical": {"strides": [1, 3, 5]}}, "optical.strides: a degree of 3 is impossible: host 'h1' has 2 NICs"),
+        ({"optical": {"strides": [2]}}, "optical.strides: +2 is no ring of 8 servers"),
+        ({"policies": [{"name": "p", "policy": "pinned"}]}, "policies[0].policy: on circuits a connection has one way"),
+        ({"fabric": "fluid"}, "fabric: fabric fluid has no optical switches"),
+        (
+            {"workload": {"kind": "ring_allreduce", "strides": [1, 4], "bytes": 800}},
+            "workload.strides[1]: +4 is no ring of 8 ranks",
+        ),
+        (
+            {"topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4, "host_rate": RATE}}},
+            "optical: topology leaf-spine-2x2x4 has no optical switches; leave it out",
+        ),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_starts(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        direct(tmp_path, **changes)
+    assert told in str(refusal.value)
+
+
+def test_topology_finder_joins_hosts_by_what_the_workload_sends(tmp_path: Path) -> None:
+    ring = {"kind": "ring_allreduce", "strides": [1, 3], "bytes": 8000}
+    found = direct(tmp_path, optical={"find": True}, workload=ring)
+    assert found.setting is not None
+    assert found.setting.circuits == direct(tmp_path, workload=ring).setting.circuits  # type: ignore[union-attr]
+    shift = {"kind": "permutation", "bytes": 8000, "shift": 4}
+    matched = direct(tmp_path, optical={"find": True}, workload=shift)
+    assert matched.setting is not None
+    for rank in range(8):  # a ring of all keeps everybody in reach, the other NIC is for who exchanges most
+        there = matched.setting.plan.connections[matched.hosts[rank], matched.hosts[(rank + 4) % 8]].there
+        assert there.hops == 1
+    assert matched.setting.circuits["ocs2"] == {host: (host + 3) % 8 + 1 for host in range(1, 9)}
+
+
+def test_jobs_share_one_fabric_by_what_each_sends(tmp_path: Path) -> None:
+    shift = {"kind": "permutation", "bytes": 8000, "shift": 2}
+    made = direct(tmp_path, optical={"find": True}, workload=shift, jobs=2)
+    assert made.setting is not None
+    for pair, connection in made.setting.plan.connections.items():
+        jobs = {job for job in made.jobs for rank in job.ranks if made.hosts[rank] in (*pair, *connection.there.relays)}
+        assert len(jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"optical": {"find": True, "strides": [1]}}, "optical: give either strides or find"),
+        (
+            {"optical": {"find": True}, "workload": {"kind": "ring_allreduce", "strides": [1], "bytes": 800}},
+            "workload.strides: TopologyFinder joins job1 by rings, so share it out: take [1, 3]",
+        ),
+        (
+            {"optical": {"find": True}, "jobs": [6, 2], "workload": {"kind": "pairwise_alltoall", "bytes": 800}},
+            "optical.find: degree 2 is impossible for 2 servers",
+        ),
+    ],
+)
+def test_what_cannot_be_found_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        direct(tmp_path, **changes)
+    assert told in str(refusal.value)

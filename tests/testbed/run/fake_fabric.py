@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fabrics and observations without a network: processes of this machine, and flows that go where they should."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Any
+
+import numpy as np
+
+from emul.flow_dump import ObservedFlow
+from netmodel import Flow, Link, PortRef
+from sdn.openflow.steering import Steering
+from testbed.analysis import metrics
+from testbed.analysis.observations import (
+    JobRecord,
+    LinkLoad,
+    Observations,
+    PairFlow,
+    RankLane,
+    RunRecord,
+    Sample,
+    SeenFlow,
+)
+from testbed.run.agent_messages import Lane
+from testbed.run.runner import host_ports
+from testbed.spec import Experiment
+
+
+@dataclass(frozen=True)
+class FakeCounters:
+    tx_bytes: int
+    tx_packets: int
+    dropped: int
+
+
+class FakeFabric:
+    """Runs every host's programs on this machine; its counters grow with every reading."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._topology = experiment.topology
+        self._readings = 0
+        self.told: list[tuple[Link, bool]] = []
+        self.steered: list[Steering | None] = []
+
+    def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
+        self._topology.host(host_name)
+        return subprocess.Popen(argv, **popen_kwargs)
+
+    def link_counters(self) -> Mapping[PortRef, FakeCounters]:
+        self._readings += 1
+        switches = {switch.name for switch in self._topology.switches}
+        counters = FakeCounters(1000 * self._readings, self._readings, 0)
+        return {port: counters for port in self._topology.linked_ports() if port.node in switches}
+
+    def observed_ports(self, switch_name: str) -> Mapping[Flow, int]:
+        return {Flow(IPv4Address("127.1.0.1"), IPv4Address("127.1.1.1"), 50_000): 3} if switch_name == "leaf1" else {}
+
+    def overruns(self) -> Mapping[PortRef, int]:
+        return {}
+
+    def crossing(self, link: Link, within_s: float) -> Sequence[ObservedFlow]:
+        return [ObservedFlow(Flow(IPv4Address("127.1.0.1"), IPv4Address("127.1.1.1"), 50_000), "", "", 2, 4000, 0.1)]
+
+    def steer(self, steering: Steering | None) -> None:
+        self.steered.append(steering)
+
+    def strays(self) -> Mapping[PortRef, int]:
+        return {PortRef("leaf1", 1): 0, PortRef("leaf1", 2): 7}
+
+    def set_link(self, link: Link, up: bool) -> None:
+        self.told.append((link, up))
+
+
+def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
+    """Observations of runs in which every flow goes as predicted and times grow with the seed."""
+    runs = []
+    for seed in experiment.seeds:
+        for place, policy in enumerate(experiment.spec.policies):
+            total_s = 1.0 + 0.1 * seed + 0.5 * place
+            pairs = [(rank, (rank + 1) % experiment.ranks) for rank in range(experiment.ranks)]
+            generator = np.random.default_rng([seed, place])
+            lanes, seen, sent = [], [], dict.fromkeys(map(str, experiment.topology.linked_ports()), 0)
+            for src, dst in pairs:
+                for number in range(policy.m):
+                    flow = Flow(
+                        IPv4Address(experiment.address(src)),
+                        IPv4Address(experiment.address(dst)),
+                        int(generator.integers(0xC000, 0x10000)),
+                    )
+                    lanes.append(
+                        RankLane(
+                            rank=src,
+                            lane=Lane(
+                                peer=str(flow.dst),
+                                lane=number,
+                                port=flow.src_port,
+                                port_method="soft",
+                                tx_bytes=10_000,
+                                tx_packets=10,
+                                flowlets=2,
+                                retransmits=1,
+                                timeouts=0,
+                                rtt_s=0.001,
+                            ),
+                        )
+                    )
+                    routes = experiment.routes(policy.name)
+                    ports = metrics.predicted_choices(experiment, flow, routes)
+                    for port in metrics.predicted_path(experiment, flow, routes):
+                        sent[str(port)] += 10_100
+                    seen.append(
+                        SeenFlow(
+                            src=str(flow.src), dst=str(flow.dst), src_port=flow.src_port, dst_port=4791, ports=[*ports]
+                        )
+                    )
+            watched = [str(port) for port in host_ports(experiment.topology)]
+            runs.append(
+                RunRecord(
+                    policy=policy.name,
+                    m=policy.m,
+                    seed=seed,
+                    completion_s=total_s,
+                    wrong_bytes=wrong_bytes,
+                    step_finished_s=[[total_s * (step + 1) / 6 for step in range(6)] for _ in range(experiment.ranks)],
+                    flows=[PairFlow(src=src, dst=dst, bytes=10_000, completion_s=total_s) for src, dst in pairs],
+                    lanes=lanes,
+                    discards={},
+                    overruns=0,
+                    links=[
+                        LinkLoad(port=port, tx_bytes=n, tx_packets=n // 1000, dropped=0) for port, n in sent.items()
+                    ],
+                    samples=[
+                        Sample(at_s=total_s * part, tx_bytes={port: int(1e5 * part) for port in watched})
+                        for part in (0.25, 0.5, 1.0)
+                    ],
+                    seen=seen,
+                    jobs=[
+                        JobRecord(name=job.name, ranks=job.size, completion_s=total_s * (n + 1) / len(experiment.jobs))
+                        for n, job in enumerate(experiment.jobs)
+                    ],
+                )
+            )
+    return Observations(runs=runs)

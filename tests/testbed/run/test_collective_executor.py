@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules over real connections, one thread per rank; the order of what happens is left to the machine."""
+
+from __future__ import annotations
+
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from testbed.errors import TestbedError
+from testbed.run.collective_executor import Connections, RankRun, Timings, TransferTimeout
+from testbed.workloads import KINDS, Buffers, Transfer, Workload
+from tests.testbed.run.tcp_transport import TcpConnection, TcpTransport
+from tests.testbed.workloads.test_schedules import DTYPES, FLAT
+
+
+class Mesh:
+    """A connection for every ordered pair of ranks."""
+
+    def __init__(self, ranks: int) -> None:
+        self.out: dict[tuple[int, int], TcpConnection] = {}
+        self.into: dict[tuple[int, int], TcpConnection] = {}
+        for src in range(ranks):
+            for dst in range(ranks):
+                if src != dst:
+                    near, far = socket.socketpair()
+                    self.out[src, dst], self.into[src, dst] = TcpConnection(near), TcpConnection(far)
+
+    def of(self, rank: int) -> Connections:
+        outgoing = {dst: connection for (src, dst), connection in self.out.items() if src == rank}
+        return Connections(outgoing, {src: end for (src, dst), end in self.into.items() if dst == rank})
+
+
+def run_all(workload: Workload, ranks: int, seed: int, **options: int) -> tuple[list[Buffers], list[Timings]]:
+    buffers = [workload.buffers(rank, ranks, seed) for rank in range(ranks)]
+    mesh = Mesh(ranks)
+    transfers = workload.schedule(ranks, seed)
+    runs = [
+        RankRun(
+            rank,
+            transfers,
+            buffers[rank],
+            sends_in_flight=workload.sends_in_flight,
+            phase_starts=workload.phase_starts(ranks),
+            pauses=workload.pauses(ranks),
+            **options,
+        )
+        for rank in range(ranks)
+    ]
+    with ThreadPoolExecutor(ranks) as pool:
+        jobs = [pool.submit(run.run, mesh.of(rank), TcpTransport().wait_any, 20.0) for rank, run in enumerate(runs)]
+        return buffers, [job.result() for job in jobs]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(kind, dtype) for kind in FLAT for dtype in DTYPES[kind]])
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_every_rank_ends_with_the_truth(kind: str, dtype: str, ranks: int) -> None:
+    workload = KINDS[kind].model_validate({"kind": kind, "bytes": 40_000, "slices": 3, "dtype": dtype})
+    buffers, timings = run_all(workload, ranks, seed=7)
+    for rank, own in enumerate(buffers):
+        assert own.output.tobytes() == workload.expected(rank, ranks, 7).tobytes()
+    assert all(list(t.step_finished_s) == sorted(t.step_finished_s) for t in timings)
+
+
+def test_one_receive_at_a_time_is_enough() -> None:
+    workload = KINDS["ring_allreduce"].model_validate({"bytes": 8000, "slices": 4})
+    buffers, _ = run_all(workload, 3, seed=1, receives_ahead=1)
+    assert buffers[0].output.tobytes() == workload.expected(0, 3, 1).tobytes()
+
+
+def test_a_slice_waits_for_the_same_slice_of_the_step_before() -> None:
+    """Rank 1 passes on what comes from rank 0, part by part, and not before it has come."""
+    transfers = [Transfer(0, part, 0, 1, part, part, 1) for part in (0, 1)]
+    transfers += [Transfer(1, part, 1, 2, part, part, 1) for part in (0, 1)]
+    data = np.zeros(2, dtype=np.int64)
+    relay = RankRun(1, transfers, Buffers(data, data))
+    waits = {(task.transfer.step, task.transfer.part): task.waits_for for task in relay._tasks}
+    assert waits == {(0, 0): 0, (0, 1): 0, (1, 0): 1, (1, 1): 1}
+
+
+TRAINED = {"model": "bloom", "tensor": 1, "pipeline": 2, "data": 2, "part_bytes": 8000, "activation_bytes": 800}
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_ranks_compute_before_they_send(zero: int) -> None:
+    """Forward, and backward twice as long: no copy may be faster, and sums are what they are without computing."""
+    model = {**TRAINED, "microbatches": 2, "compute_s": 0.3, "zero": zero}
+    training = KINDS["training"].model_validate({"models": [model], "iterations": 2}).of_job(0)
+    begin = time.monotonic()
+    buffers, timings = run_all(training, 4, seed=3)
+    for rank, own in enumerate(buffers):
+        assert np.array_equal(own.output[training.result(rank, 4)], training.expected(rank, 4, 3))
+    assert min(timing.finished_s for timing in timings) - begin >= 2 * 0.3
+
+
+def test_computing_counts_for_the_timeout() -> None:
+    training = KINDS["training"].model_validate({"models": [{**TRAINED, "compute_s": 60.0}]}).of_job(0)
+    run = RankRun(0, training.schedule(4, 0), training.buffers(0, 4, 0), pauses=training.pauses(4))
+    with pytest.raises(TransferTimeout, match=r"rank 0 still (computed|waited for slice 0 .*) after 0\.1 s"):
+        run.run(Mesh(4).of(0), TcpTransport().wait_any, 0.1)
+
+
+def test_timeout_names_what_was_awaited() -> None:
+    workload = KINDS["ring_allreduce"].model_validate({"bytes": 800, "slices": 1})
+    run = RankRun(0, workload.schedule(2, 0), workload.buffers(0, 2, 0))
+    begin = time.monotonic()
+    with pytest.raises(TransferTimeout, match=r"rank 0 still waited for slice 0 of step 0 from rank 1 after 0\.2 s"):
+        run.run(Mesh(2).of(0), TcpTransport().wait_any, 0.2)
+    assert time.monotonic() - begin < 5
+
+
+def test_a_short_message_is_an_error() -> None:
+    class Short:
+        def wait(self, timeout_s: float | None = None) -> int:
+            return 3
+
+    class Liar:
+        def send(self, buffer: object, tag: int = 0) -> Short:
+            return Short()
+
+        recv = send
+
+    workload = KINDS["permutation"].model_validate({"bytes": 800, "slices": 1})
+    run = RankRun(0, workload.schedule(2, 0), workload.buffers(0, 2, 0))
+    with pytest.raises(TestbedError, match="got 3 bytes"):
+        run.run(Connections({1: Liar()}, {1: Liar()}), lambda requests, timeout_s: 0, 1.0)

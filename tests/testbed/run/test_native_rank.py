@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that are the driver over the NCCL net plugin: what it is told, and how its failures are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nccl_net_plugin
+from testbed.errors import TestbedError
+from testbed.progress import Steps
+from testbed.run import agent_messages as messages
+from testbed.run.agents import AgentError
+from testbed.run.native_rank import NativeRun, driver_arguments, plugin_environment
+from testbed.run.runner import Runner
+from testbed.workloads.nccl import NcclRingAllreduce
+from tests.testbed.experiments import experiment, on_loopback
+from tests.testbed.run.fake_fabric import FakeFabric
+
+WORKLOAD = NcclRingAllreduce(bytes=4000, slices=3)
+
+
+def device(**changes: object) -> messages.DeviceConfig:
+    config = {"address": "127.0.0.1", "lanes": 2, "policy": "ecmp", "seed": 7, "line_rate_bps": 10_000_000, **changes}
+    return messages.DeviceConfig.model_validate(config)
+
+
+def prepare(**changes: object) -> messages.Prepare:
+    return messages.Prepare(rank=1, ranks=4, seed=3, device=device(**changes), workload=WORKLOAD)
+
+
+def test_every_variable_is_one_of_the_plugin() -> None:
+    full = device(
+        policy="pinned",
+        ports={"10.0.0.2": [50_000, 50_001], "10.0.0.3": [50_002]},
+        path_mtu=4096,
+        flowlet_bytes=8192,
+        mice_bytes=0,
+    )
+    environment = plugin_environment(full)
+    assert environment.keys() <= {parameter.name for parameter in nccl_net_plugin.parameters()}
+    assert environment["PARALET_PORTS"] == "10.0.0.2=50000,50001;10.0.0.3=50002"
+    assert (environment["PARALET_LINE_RATE"], environment["PARALET_MICE_BYTES"]) == ("10000000bit/s", "0")
+
+
+def test_the_variables_of_a_path_service_are_the_plugins_too() -> None:
+    told = device(
+        policy="controller",
+        controller="169.254.0.1:4792",
+        token_file="/run/token",
+        job="job1",
+        elephant_bytes=65536,
+        assign_wait_s=0.0025,
+    )
+    environment = plugin_environment(told)
+    assert environment.keys() <= {parameter.name for parameter in nccl_net_plugin.parameters()}
+    assert environment["PARALET_CONTROLLER"] == "169.254.0.1:4792"
+    assert environment["PARALET_ASSIGN_WAIT"] == "2500us"
+
+
+def test_what_the_spec_leaves_out_is_left_to_the_engine() -> None:
+    left_out = {"PARALET_PORTS", "PARALET_PATH_MTU", "PARALET_FLOWLET_BYTES", "PARALET_MICE_BYTES"}
+    assert not plugin_environment(device()).keys() & left_out
+
+
+def test_the_driver_is_told_the_size_of_messages() -> None:
+    words = driver_arguments(prepare(path_mtu=1024), WORKLOAD, Path("plugin.so"))
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert options["--slice-bytes"] == str(4 * 84)  # 1000 floats, 4 chunks, 3 messages each, rounded up
+    assert options["--warm-up-bytes"] == "2048"
+    assert (options["--rank"], options["--ranks"], options["--transport"]) == ("1", "4", "plugin.so")
+
+
+def test_a_driver_that_cannot_start_says_why() -> None:
+    with pytest.raises(TestbedError, match=r"the plugin's init failed with .*192\.0\.2\.1"):
+        NativeRun(prepare(address="192.0.2.1"), WORKLOAD)  # an address that no machine has (RFC 5737)
+
+
+def test_a_failing_driver_gives_its_sentence_and_the_log_the_plugins(tmp_path: Path) -> None:
+    # Without the loopback addresses no device can be opened.
+    made = experiment(tmp_path, workload={"kind": "nccl_ring_allreduce", "bytes": 80_000})
+    runner = Runner(made, FakeFabric(made), tmp_path / "logs")
+    with Steps(1) as steps, pytest.raises(AgentError, match=r"the agent on h\d failed: the plugin's init failed"):
+        list(runner.runs(steps))
+    logs = "".join(log.read_text() for log in (tmp_path / "logs").glob("agent-*.log"))
+    assert "NET/paralet" in logs
+
+
+def test_a_run_that_takes_too_long_names_what_was_awaited(tmp_path: Path) -> None:
+    made = on_loopback(
+        experiment(
+            tmp_path,
+            workload={"kind": "nccl_ring_allreduce", "bytes": 40_000_000},
+            timeouts={"run_s": 0.01},
+        )
+    )
+    runner = Runner(made, FakeFabric(made), tmp_path / "logs")
+    with Steps(1) as steps, pytest.raises(AgentError, match="still waited for message"):
+        list(runner.runs(steps))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path service as a run keeps it: it answers, is told of links, can be killed, and comes back knowing them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netmodel import Link, PortRef, Topology, dump_topology, leaf_spine
+from testbed.errors import TestbedError
+from testbed.run.path_service import PathService, no_services
+from testbed.spec import Policy
+
+TOPOLOGY = leaf_spine(2, 2, 1, 10**7)
+PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def made(folder: Path, topology: Topology = TOPOLOGY) -> PathService:
+    (folder / "topology.yaml").write_text(dump_topology(topology))
+    argv = [*PARALET, "controller", "run", "--topology", str(folder / "topology.yaml")]
+    scratch = folder / ("long" * 30)  # its socket's path is longer than a socket's name may be
+    return PathService(argv, folder / "log", scratch, free_address())
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[PathService]:
+    with made(tmp_path) as running:
+        yield running
+
+
+def link(leaf: str, port: int) -> Link:
+    return TOPOLOGY.link_at(PortRef(leaf, port))
+
+
+def connect(service: PathService) -> dict[str, Any]:
+    """Say hello as a host does; the answer."""
+    host, _, port = service.address.rpartition(":")
+    hello = {"type": "hello", "version": 1, "token": service.token_file.read_text().strip(), "device": "10.0.0.1"}
+    with socket.create_connection((host, int(port)), 10) as door, door.makefile("rb") as answers:
+        door.sendall(json.dumps({**hello, "instance": "0123456789abcdef", "lanes": 1}).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(answers.readline())
+        return answer
+
+
+def test_hosts_are_answered_and_dead_links_are_told_once(service: PathService) -> None:
+    assert connect(service)["type"] == "welcome"
+    assert service.told_s is None
+    first, second = link("leaf1", 2), link("leaf2", 3)
+    service.dead_links([first])
+    told_s = service.told_s
+    assert told_s is not None
+    assert service.status()["dead_links"] == ["leaf1:2 spine1:1"]
+    service.dead_links([first])
+    assert service.told_s == told_s  # nothing is new
+    service.dead_links([second])
+    assert service.status()["dead_links"] == ["leaf2:3 spine2:2"]
+
+
+def test_one_that_was_killed_says_nothing_and_comes_back_knowing_what_is_dead(service: PathService) -> None:
+    service.dead_links([link("leaf1", 2)])
+    service.kill()
+    service.kill()
+    assert service.status() == {}
+    service.dead_links([link("leaf1", 2), link("leaf1", 3)])
+    service.start()
+    service.start()
+    assert service.status()["dead_links"] == ["leaf1:2 spine1:1", "leaf1:3 spine2:1"]
+    assert connect(service)["type"] == "welcome"
+
+
+def test_one_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
+    service = PathService([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log", tmp_path, free_address())
+    with pytest.raises(TestbedError, match=r"the path service ended with status 3; see .*log"):
+        service.start()
+
+
+def test_other_policies_need_none() -> None:
+    with no_services(Policy(name="a", policy="ecmp"), "a-1") as service:
+        assert service is None

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner and its agents on this machine, without a fabric: what goes well, and every way to end badly."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from netmodel import Link, PortRef
+from sdn.isolation.source_routing import in_order
+from testbed.analysis.observations import Observations, RunRecord
+from testbed.errors import TestbedError
+from testbed.progress import Steps
+from testbed.run import agent_messages as messages
+from testbed.run import runner
+from testbed.run.agents import AgentError, Agents
+from testbed.run.runner import Runner
+from tests.testbed.experiments import experiment, on_loopback, write_spec
+from tests.testbed.run.fake_fabric import FakeFabric
+
+TCP_AGENT = [sys.executable, "-m", "tests.testbed.run.tcp_transport"]
+
+
+def run(folder: Path, **changes: object) -> list[RunRecord]:
+    made = on_loopback(experiment(folder, **changes))
+    with Steps(1) as steps:
+        return list(Runner(made, FakeFabric(made), folder / "logs", TCP_AGENT).runs(steps))
+
+
+def scripted(folder: Path, program: str) -> Agents:
+    """An agent that runs a Python program instead of obeying."""
+    made = experiment(folder)
+    return Agents(FakeFabric(made).popen, made.hosts[:1], folder / "logs", [sys.executable, "-c", program])
+
+
+@pytest.mark.parametrize(
+    "kind", ["ring_allreduce", "permutation", "pairwise_alltoall", "nccl_ring_allreduce", "nccl_tree_allreduce"]
+)
+def test_runs_every_policy_with_every_seed(tmp_path: Path, kind: str) -> None:
+    records = run(tmp_path, workload={"kind": kind, "bytes": 80_000, "slices": 2})
+    assert [(record.policy, record.seed) for record in records] == [
+        ("ecmp", 1),
+        ("pinned", 1),
+        ("ecmp", 2),
+        ("pinned", 2),
+    ]
+    for record in records:
+        assert record.wrong_bytes == 0
+        assert 0 < max(flow.completion_s for flow in record.flows) <= record.completion_s < 20
+        assert len(record.step_finished_s) == 4
+        assert record.samples[-1].at_s >= record.completion_s
+        assert all(load.tx_bytes > 0 for load in record.links)
+    assert [len(record.seen) for record in records] == [1, 0, 0, 0]  # each flow is told when it is first seen
+    assert {log.name for log in (tmp_path / "logs").iterdir()} == {f"agent-h{n}.log" for n in range(1, 5)}
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_jobs_run_side_by_side_or_one_after_the_other(tmp_path: Path, alone: bool) -> None:
+    policies = [{"name": "ecmp", "policy": "ecmp", "alone": alone}]
+    (record,) = run(tmp_path, jobs=2, policies=policies, seeds=1)
+    assert record.wrong_bytes == 0
+    assert [(job.name, job.ranks) for job in record.jobs] == [("job1", 2), ("job2", 2)]
+    assert record.completion_s == max(job.completion_s for job in record.jobs)
+    assert {(flow.src, flow.dst) for flow in record.flows} == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    assert all(0 < flow.completion_s <= record.completion_s for flow in record.flows)
+
+
+def test_every_seed_places_the_ranks_anew(tmp_path: Path) -> None:
+    records = run(tmp_path, placement={"rule": "random", "ranks": 3, "redraw": True}, seeds=4)
+    assert len(records) == 8
+    assert all(record.wrong_bytes == 0 for record in records)
+
+
+def test_switches_are_steered_for_the_runs_that_want_it_and_only_for_these(tmp_path: Path) -> None:
+    policies = [{"name": "ecmp", "policy": "ecmp"}, {"name": "sr", "policy": "source_routing"}]
+    made = on_loopback(experiment(tmp_path, policies=policies))
+    fabric = FakeFabric(made)
+    with Steps(1) as steps:
+        records = list(Runner(made, fabric, tmp_path / "logs", TCP_AGENT).runs(steps))
+    steering = in_order(made.topology)
+    assert fabric.steered == [steering, None, steering]
+    assert [record.strays for record in records] == [{}, {"leaf1:2": 7}] * 2
+    assert [len(record.seen) for record in records] == [1, 1, 1, 1]  # the datapath's table was emptied each time
+
+
+def test_events_happen_in_their_time_and_links_are_mended_in_the_end(tmp_path: Path) -> None:
+    events = [{"at_s": 0.02, "mend": "leaf1:4"}, {"at_s": 0.0, "cut": "leaf1:3"}]
+    workload = {"kind": "ring_allreduce", "bytes": 40_000_000}
+    made = on_loopback(experiment(tmp_path, events=events, workload=workload, seeds=1))
+    fabric = FakeFabric(made)
+    with Steps(1) as steps:
+        records = list(Runner(made, fabric, tmp_path / "logs", TCP_AGENT).runs(steps))
+    first, second = (made.topology.link_at(PortRef("leaf1", port)) for port in (3, 4))
+    assert fabric.told == [(first, False), (second, True), (first, True)] * 2
+    for record in records:
+        assert [event.what for event in record.events] == ["cut leaf1:3", "mend leaf1:4"]
+        assert [event.concerned for event in record.events] == [["leaf2:1"], []]
+        assert 0 <= record.events[0].at_s <= record.events[0].done_s <= record.events[1].done_s
+
+
+def test_an_event_that_fails_ends_the_run(tmp_path: Path) -> None:
+    made = on_loopback(experiment(tmp_path, events=[{"at_s": 0.0, "cut": "leaf1:3"}], seeds=1))
+
+    class Stuck(FakeFabric):
+        def set_link(self, link: Link, up: bool) -> None:
+            raise TestbedError("the link is stuck")
+
+    with Steps(1) as steps, pytest.raises(TestbedError, match="the link is stuck"):
+        list(Runner(made, Stuck(made), tmp_path / "logs", TCP_AGENT).runs(steps))
+
+
+def test_a_failing_agent_gives_its_sentence_and_its_log(tmp_path: Path) -> None:
+    # Without the loopback addresses no device can be opened.
+    made = experiment(tmp_path)
+    runner = Runner(made, FakeFabric(made), tmp_path / "logs", TCP_AGENT)
+    with Steps(1) as steps, pytest.raises(AgentError, match=r"the agent on h\d failed: .*agent-h\d\.log"):
+        list(runner.runs(steps))
+
+
+def test_a_dead_agent_is_told(tmp_path: Path) -> None:
+    with scripted(tmp_path, "import os; os.kill(os.getpid(), 9)") as agents:
+        with pytest.raises(AgentError, match=r"the agent on h1 ended by signal 9; its log is .*agent-h1\.log"):
+            agents.hear(messages.Closed, 10.0)
+        with pytest.raises(AgentError, match="has ended"):
+            agents.tell({0: messages.Close()})
+
+
+def test_a_hanging_agent_is_told_and_killed(tmp_path: Path) -> None:
+    agents = scripted(tmp_path, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: 0); time.sleep(600)")
+    begin = time.monotonic()
+    with pytest.raises(AgentError, match=r"on h1 did not say 'closed' within 0\.3 s"), agents:
+        agents.hear(messages.Closed, 0.3)
+    assert time.monotonic() - begin < 15
+    assert all(agent.process.returncode == -9 for agent in agents._agents)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("hello", "said something that is no report"),
+        ('{"event": "closed", "more": 1}', "said something that is no report"),
+        ('{"event": "connected"}', "said 'connected' where 'closed' was due"),
+        ('{"event": "failed", "error": "out of luck."}', "failed: out of luck; its log"),
+    ],
+)
+def test_only_the_due_report_will_do(tmp_path: Path, line: str, what: str) -> None:
+    talker = f"print({line!r}, flush=True); input()"
+    with scripted(tmp_path, talker) as agents, pytest.raises(AgentError, match=what):
+        agents.hear(messages.Closed, 10.0)
+
+
+def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
+    made = experiment(tmp_path)
+    with Agents(FakeFabric(made).popen, made.hosts[:1], tmp_path / "logs", TCP_AGENT) as agents:
+        agents.tell({0: messages.Close()})
+        with pytest.raises(AgentError, match="close came before prepare"):
+            agents.hear(messages.Closed, 10.0)
+    assert "Traceback" in (tmp_path / "logs" / f"agent-{made.hosts[0]}.log").read_text()
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "run_in_sandbox", lambda *_: Observations(runs=[]))
+    arguments = ["--spec", str(write_spec(tmp_path)), "--out", str(tmp_path), "--log-dir", str(tmp_path)]
+    assert runner.main(arguments) == 1
+    assert capsys.readouterr().err == f"paralet: {tmp_path} cannot be used: Is a directory\n"
+
+
+def test_nothing_runs_on_after_a_failed_start(tmp_path: Path) -> None:
+    started = []
+
+    def popen(host_name: str, argv: object, **options: object) -> object:
+        if started:
+            raise OSError("no more processes")
+        started.append(FakeFabric(experiment(tmp_path)).popen("h1", [sys.executable, "-c", "input()"], **options))
+        return started[0]
+
+    with pytest.raises(OSError, match="no more processes"):
+        Agents(popen, ["h1", "h2"], tmp_path / "logs")
+    assert started[0].returncode == -9

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs on the fluid fabric: closed forms, what the engine and switches would do, events, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hostlib import Device
+from netmodel import Flow, path_of
+from sim.links import Links
+from testbed.analysis.observations import Observations
+from testbed.analysis.results import ideal_of
+from testbed.cli import main
+from testbed.errors import TestbedError
+from testbed.progress import Steps
+from testbed.simulate import fluid
+from testbed.simulate.lanes import device_seed, drawn_ports, lanes_of
+from testbed.simulate.observed import ACK_BYTES, HEADER_BYTES
+from testbed.spec import Experiment, Spec, check
+from testbed.workloads import KINDS, GridWorkload, Training
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "fabric": "fluid",
+    "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}},
+    "workload": {"kind": "permutation", "bytes": 409600, "shift": 1, "slices": 1},
+    "placement": {"rule": "cross_leaf"},
+    "policies": [{"name": "pinned", "policy": "pinned"}, {"name": "ecmp", "policy": "ecmp"}],
+    "path_mtu": 4096,
+    "fluid": {"link_delay_s": 0},
+}
+
+
+def made(**changes: Any) -> Experiment:
+    return check(Spec.model_validate(SMALL | changes))
+
+
+def observe(experiment: Experiment) -> Observations:
+    with Steps(None) as steps:
+        return fluid.observe(experiment, steps)
+
+
+PACKET_S = 8 * (4096 + HEADER_BYTES) / 10e6
+WIRE_BYTES = 100 * (4096 + HEADER_BYTES + ACK_BYTES)
+WIRE_S = 8 * WIRE_BYTES / 10e6
+"""What 100 packets of 4096 bytes take at 10 Mbit/s."""
+LAST_S = 3 * PACKET_S
+"""What three switches need to receive and pass on the last of them."""
+
+
+def test_paths_of_their_own_take_what_the_bits_take() -> None:
+    run = observe(made(policies=[{"name": "pinned", "policy": "pinned"}])).runs[0]
+    assert run.completion_s == pytest.approx(WIRE_S + LAST_S)
+    assert all(flow.completion_s == pytest.approx(WIRE_S + LAST_S) for flow in run.flows)
+
+
+def test_delays_count_for_every_message() -> None:
+    settings = {"link_delay_s": 0.001, "message_delay_s": 0.01}
+    run = observe(made(policies=[{"name": "pinned", "policy": "pinned"}], fluid=settings)).runs[0]
+    assert run.completion_s == pytest.approx(WIRE_S + LAST_S + 4 * 0.001 + 0.01)
+
+
+def test_the_last_packets_of_several_lanes_take_longer() -> None:
+    run = observe(made(policies=[{"name": "pinned", "policy": "pinned", "m": 5}])).runs[0]
+    assert run.completion_s == pytest.approx(WIRE_S + 4 * PACKET_S + LAST_S)
+
+
+def test_ecmp_takes_the_time_of_the_fullest_link_of_its_own_paths() -> None:
+    for run in observe(made(seeds=8)).runs:
+        if run.policy == "ecmp":
+            flows_on = max(load.tx_bytes for load in run.links) / WIRE_BYTES
+            assert run.completion_s == pytest.approx(round(flows_on) * WIRE_S + LAST_S)
+
+
+def test_ports_are_those_that_the_engine_draws() -> None:
+    with Device("127.0.0.1", lanes=5, policy="ecmp", seed=device_seed(3, 1)) as device:
+        listener = device.listen()
+        outgoing = device.connect(listener.handle)
+        incoming = listener.accept(10)
+        data, place = np.zeros(1 << 20, dtype=np.uint8), np.empty(1 << 20, dtype=np.uint8)
+        request = incoming.recv(place)
+        outgoing.send(data).wait(10)
+        request.wait(10)
+        used = {lane["lane"]: lane["port"] for lane in device.counters()["lanes"]}
+    drawn = drawn_ports(device_seed(3, 1), 5)
+    assert used
+    assert used == {lane: drawn[lane] for lane in used}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"policy": "ecmp", "m": 4},
+        {"policy": "pinned", "m": 2},
+        {"policy": "source_routing"},
+        {"policy": "controller", "planner": "optimal"},
+    ],
+    ids=lambda policy: policy["policy"],
+)
+def test_lanes_go_where_the_spec_says(policy: dict[str, Any]) -> None:
+    experiment = made(policies=[{"name": "it", **policy}])
+    links = Links(experiment.topology)
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 0)]
+    found = lanes_of(experiment, experiment.spec.policies[0], 1, pairs, links)
+    assert found.ports.shape == found.rows.shape[:2] == (4, policy.get("m", 1))
+    for (src, dst), ports, rows in zip(pairs, found.ports, found.rows, strict=True):
+        hosts = experiment.topology.host(experiment.hosts[src]), experiment.topology.host(experiment.hosts[dst])
+        for port, row in zip(ports.tolist(), rows.tolist(), strict=True):
+            if policy["policy"] != "controller":  # whose ports are found when the flow is announced
+                flow = Flow(hosts[0].nics[0].address, hosts[1].nics[0].address, port)
+                path = path_of(experiment.topology, flow, experiment.ecmp_hash, routes=experiment.routes("it"))
+                assert row == links.row(path)
+    if policy["policy"] != "ecmp":
+        crossed = found.rows[:, 0, 1:3].ravel()
+        assert len(set(crossed.tolist())) == crossed.size  # no two pairs on one uplink or downlink
+
+
+def test_jobs_that_run_alone_have_the_fabric_for_themselves() -> None:
+    both, alone = (
+        observe(made(jobs=2, policies=[{"name": "it", "policy": "ecmp", "alone": alone}], seeds=4)).runs
+        for alone in (False, True)
+    )
+    for one, other in zip(both, alone, strict=True):
+        assert other.completion_s <= one.completion_s * (1 + 1e-9)
+        assert sum(load.tx_bytes for load in one.links) == pytest.approx(sum(load.tx_bytes for load in other.links))
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Training)))
+def test_the_ideal_is_never_beaten(kind: str) -> None:
+    policies = [{"name": f"ecmp-{m}", "policy": "ecmp", "m": m} for m in (1, 4)]
+    experiment = made(workload={"kind": kind, "bytes": 65536}, policies=policies, seeds=3, placement={"rule": "packed"})
+    for run in observe(experiment).runs:
+        assert run.completion_s > ideal_of(experiment)
+        assert run.step_finished_s[0] == sorted(run.step_finished_s[0])
+
+
+@pytest.mark.parametrize("phase", ["incast", "broadcast"])
+def test_a_parameter_server_takes_what_its_own_link_needs(phase: str) -> None:
+    workload = {"kind": "parameter_server", "bytes": 409600, "slices": 1, "phase": phase}
+    run = observe(made(workload=workload, policies=[{"name": "pinned", "policy": "pinned"}])).runs[0]
+    assert run.completion_s == pytest.approx(3 * WIRE_S + LAST_S)
+
+
+def test_a_cut_link_halves_the_rate_until_it_is_mended() -> None:
+    """With one of two spines' links gone, the two flows of the leaf share what is left; nothing is lost."""
+    events = [{"at_s": 0.1, "cut": "leaf1:3"}, {"at_s": 0.2, "mend": "leaf1:3"}]
+    experiment = made(events=events, policies=[{"name": "pinned", "policy": "pinned"}])
+    run = observe(experiment).runs[0]
+    assert run.completion_s == pytest.approx(WIRE_S + 0.05 + LAST_S)
+    assert [event.what for event in run.events] == ["cut leaf1:3", "mend leaf1:3"]
+    assert run.events[0].concerned
+
+
+def test_a_host_that_is_cut_off_is_told() -> None:
+    experiment = made(events=[{"at_s": 0.1, "cut": "leaf1:1"}])
+    with pytest.raises(TestbedError, match="h1:1 is dead"):
+        observe(experiment)
+
+
+def test_the_command_needs_no_root_and_writes_a_report(tmp_path: Path) -> None:
+    spec = tmp_path / "small.yaml"
+    spec.write_text(yaml.safe_dump({**SMALL, "fabric": "mininet"}))
+    arguments = ["run", str(spec), "--fabric", "fluid", "--results", str(tmp_path / "results"), "--json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "results/small/summary.json").read_text())
+    assert summary["fabric"] == "fluid"
+    assert [policy["name"] for policy in summary["policies"]] == ["pinned", "ecmp"]
+    assert summary["policies"][0]["mean_s"] == pytest.approx(WIRE_S + LAST_S)
+    report = (tmp_path / "results/small/report.html").read_text()
+    assert "This is a model" in report
+    assert "all verified" not in report

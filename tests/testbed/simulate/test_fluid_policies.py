@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies that only a model has, lanes that move and links that get slow: closed forms, and what must always hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.analysis.observations import RunRecord
+from testbed.analysis.results import ideal_of
+from testbed.progress import Steps
+from testbed.simulate import fluid
+from testbed.simulate.fluid import ACK_BYTES, HEADER_BYTES
+from testbed.spec import IN_QUEUES, MODELLED, Experiment, Spec, check
+
+RATE_BPS = 10e6
+PACKETS = 100
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "fabric": "fluid",
+    "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}},
+    "workload": {"kind": "permutation", "bytes": 4096 * PACKETS, "shift": 1, "slices": 1},
+    "placement": {"rule": "cross_leaf"},
+    "policies": [{"name": "ecmp", "policy": "ecmp"}],
+    "path_mtu": 4096,
+    "fluid": {"link_delay_s": 0},
+}
+PACKET_S = 8 * (4096 + HEADER_BYTES) / RATE_BPS
+WIRE_S = 8 * PACKETS * (4096 + HEADER_BYTES + ACK_BYTES) / RATE_BPS
+LAST_S = 3 * PACKET_S
+
+
+def made(*policies: dict[str, Any], **changes: Any) -> Experiment:
+    named = [{"name": f"p{number}", **policy} for number, policy in enumerate(policies)]
+    return check(Spec.model_validate(SMALL | {"policies": named} | changes))
+
+
+def runs(experiment: Experiment) -> list[RunRecord]:
+    with Steps(None, every_s=1e9) as steps:
+        return list(fluid.observe(experiment, steps).runs)
+
+
+def completion_s(policy: str, m: int = 1, **changes: Any) -> float:
+    return runs(made({"policy": policy, "m": m}, **changes))[0].completion_s
+
+
+def test_spraying_over_all_paths_is_as_fast_as_the_hosts_links() -> None:
+    assert completion_s("spraying") == pytest.approx(WIRE_S + LAST_S)
+
+
+def test_spraying_goes_at_the_pace_of_its_slowest_path() -> None:
+    """Half of what two hosts send goes over either spine, so together they get twice what the slow uplink takes."""
+    slow = [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.25}]
+    assert completion_s("spraying", events=slow) == pytest.approx(WIRE_S / 0.25 + LAST_S)
+
+
+def test_a_link_is_slow_until_it_is_mended() -> None:
+    events = [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.5}, {"at_s": WIRE_S / 2, "mend": "leaf1:3"}]
+    topology = {"leaf_spine": {"leaves": 2, "spines": 1, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
+    events = [{**event, **{key: "leaf1:2" for key in ("degrade", "mend") if key in event}} for event in events]
+    took = completion_s("ecmp", topology=topology, events=events)
+    assert took == pytest.approx(1.25 * WIRE_S + LAST_S)
+
+
+@pytest.mark.parametrize("policy", ["oblivious", "qp_scaling"])
+def test_one_entropy_is_flow_level_ecmp(policy: str) -> None:
+    flow, same = made({"policy": "ecmp"}, seeds=5), made({"policy": policy}, seeds=5)
+    assert [run.completion_s for run in runs(same)] == pytest.approx([run.completion_s for run in runs(flow)])
+
+
+def test_a_paced_lane_leaves_the_rate_that_others_do_not_take() -> None:
+    """Alone on a link pace makes no difference; beside a slow path lanes that are not paced take what it leaves."""
+    topology = {"leaf_spine": {"leaves": 2, "spines": 1, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
+    slow = [{"at_s": 0.0, "degrade": "leaf1:2", "part": 0.25}]
+    for paced, events, rate in ((True, [], 1.0), (False, slow, 0.25), (True, slow, 0.25)):
+        policy = {"policy": "ecmp", "m": 4, "paced": paced}
+        took = runs(made(policy, topology=topology, events=events))[0].completion_s
+        assert took == pytest.approx(WIRE_S / rate + 3 * PACKET_S + LAST_S)
+    spread = {"leaf_spine": {"leaves": 2, "spines": 4, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
+    slow = [{"at_s": 0.0, "degrade": port, "part": 0.1} for port in ("leaf1:2", "leaf2:2")]
+    free, held = (
+        runs(made({"policy": "ecmp", "m": 8, "paced": paced}, topology=spread, events=slow)) for paced in (False, True)
+    )
+    assert free[0].completion_s == pytest.approx(WIRE_S + 7 * PACKET_S + LAST_S)
+    assert held[0].completion_s > 1.02 * free[0].completion_s
+
+
+def test_queue_pairs_of_one_connection_share_its_hosts_link() -> None:
+    took = completion_s("qp_scaling", 2, placement={"rule": "cross_leaf", "ranks": 2})
+    assert took == pytest.approx(WIRE_S + PACKET_S + LAST_S)
+
+
+def test_a_queue_pair_waits_with_its_part_where_lanes_pull_what_is_left() -> None:
+    """Two equal parts over paths of which one has a quarter of the rate, or lanes that share all of the message."""
+    topology = {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
+    slow = [{"at_s": 0.0, "degrade": "leaf1:2", "part": 0.25}]
+    for seed in range(20):  # until lanes of both hosts take different spines
+        both = made(
+            {"policy": "ecmp", "m": 2}, {"policy": "qp_scaling", "m": 2}, topology=topology, events=slow, seeds=[seed]
+        )
+        pulled, parts = runs(both)
+        spines = {load.port: load.tx_bytes for load in parts.links}
+        if len({spines[port] for port in ("leaf1:2", "leaf1:3", "leaf2:2", "leaf2:3")}) == 1:
+            break
+    else:
+        pytest.fail("no seed has disjoint lanes")
+    last_s = PACKET_S + LAST_S
+    assert pulled.completion_s == pytest.approx(WIRE_S + last_s)  # a quarter and three quarters
+    assert parts.completion_s == pytest.approx(WIRE_S / 2 / 0.25 + last_s)
+
+
+@pytest.mark.parametrize(("policy", "m"), [("adaptive", 4), ("recycled", 4), ("plb", 1)])
+def test_lanes_that_move_leave_full_and_slow_paths(policy: str, m: int) -> None:
+    """Messages take many round trips, so lanes have time to find what the others leave."""
+    experiment = made(
+        {"policy": "ecmp", "m": m},
+        {"policy": policy, "m": m},
+        topology={"leaf_spine": {"leaves": 4, "spines": 4, "hosts_per_leaf": 4, "host_rate": "10 Mbit/s"}},
+        workload={**SMALL["workload"], "bytes": 4096 * 2000},
+        events=[{"at_s": 0.0, "degrade": "leaf1:5", "part": 0.5}],
+        seeds=4,
+    )
+    found = runs(experiment)
+    stays, moves = ([run.completion_s for run in found if run.policy == name] for name in ("p0", "p1"))
+    assert sum(moves) < 0.9 * sum(stays)
+
+
+@given(
+    policy=st.sampled_from([*(name for name in MODELLED if name not in IN_QUEUES), "adaptive", "ecmp"]),
+    m=st.integers(1, 6),
+    seed=st.integers(0, 1000),
+    part=st.floats(0.05, 0.95),
+    collective=st.sampled_from(["ring", "tree"]),
+    cut=st.booleans(),
+)
+def test_no_link_carries_more_than_it_can_and_nothing_is_lost(
+    policy: str, m: int, seed: int, part: float, collective: str, cut: bool
+) -> None:
+    event = {"cut": "leaf1:3"} if cut else {"degrade": "leaf1:3", "part": part}
+    experiment = made(
+        {"policy": policy, "m": m},
+        workload={"kind": "snapshot", "collective": collective, "bytes": 4096 * 40, "slices": 1},
+        events=[{"at_s": 0.01, **event}],
+        seeds=[seed],
+    )
+    run = runs(experiment)[0]
+    assert run.completion_s >= ideal_of(experiment)
+    for load in run.links:
+        assert 8 * load.tx_bytes <= RATE_BPS * run.completion_s * (1 + 1e-6) + 8
+    sent = sum(entry.lane.tx_bytes for entry in run.lanes)
+    assert sent == pytest.approx(sum(flow.bytes for flow in run.flows), rel=1e-6, abs=len(run.lanes))

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs on the packet fabric: closed forms, agreement with the fluid one, refusals, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from testbed.analysis.observations import Observations
+from testbed.analysis.results import ideal_of
+from testbed.bench import packet as bench
+from testbed.cli import main
+from testbed.errors import Misfit
+from testbed.progress import Steps
+from testbed.simulate import fluid, packet
+from testbed.simulate.observed import HEADER_BYTES
+from testbed.spec import Experiment, Spec, check
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "fabric": "packet",
+    "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}},
+    "workload": {"kind": "permutation", "bytes": 409600, "shift": 1, "slices": 1},
+    "placement": {"rule": "cross_leaf"},
+    "policies": [{"name": "pinned", "policy": "pinned"}, {"name": "ecmp", "policy": "ecmp"}],
+    "path_mtu": 4096,
+    "packet": {"link_delay_s": 0},
+}
+
+
+def made(**changes: Any) -> Experiment:
+    return check(Spec.model_validate(SMALL | changes))
+
+
+def observe(experiment: Experiment, model: Any = packet) -> Observations:
+    with Steps(None) as steps:
+        return model.observe(experiment, steps)
+
+
+PACKET_S = 8 * (4096 + HEADER_BYTES) / 10e6
+
+
+def test_paths_of_their_own_take_what_the_bits_take() -> None:
+    """In a ring the way of data is the way of others' acknowledgements, one for each packet and 1.5 % of its size."""
+    run = observe(made()).runs[0]
+    assert 103 * PACKET_S <= run.completion_s <= 1.02 * 103 * PACKET_S
+    assert all(load.dropped == 0 for load in run.links)
+    assert sum(entry.lane.tx_bytes for entry in run.lanes) == 4 * 409600
+
+
+def test_ecmp_takes_as_many_times_as_long_as_flows_share_its_fullest_link() -> None:
+    for run in observe(made(seeds=8)).runs:
+        data_bytes = 100 * (4096 + HEADER_BYTES)
+        flows_on = round(max(load.tx_bytes for load in run.links) / (data_bytes * 1.02))
+        assert run.completion_s == pytest.approx((100 * flows_on + 3) * PACKET_S, rel=0.03)
+
+
+@pytest.mark.parametrize("kind", ["ring_allreduce", "nccl_tree_allreduce", "pairwise_alltoall", "permutation"])
+def test_the_ideal_is_never_beaten_and_the_fluid_is_near(kind: str) -> None:
+    policies = [{"name": "pinned", "policy": "pinned"}, {"name": "paralet", "policy": "ecmp", "m": 4}]
+    experiment = made(workload={"kind": kind, "bytes": 2_000_000}, policies=policies, seeds=2)
+    for run, flowing in zip(observe(experiment).runs, observe(experiment, fluid).runs, strict=True):
+        assert run.completion_s > ideal_of(experiment)
+        assert run.completion_s == pytest.approx(flowing.completion_s, rel=0.15)
+        assert [lane.lane.port for lane in run.lanes] == [lane.lane.port for lane in flowing.lanes]
+
+
+def test_schemes_run_under_their_names_and_a_policy_may_have_its_own_receiver() -> None:
+    names = ["drill", "letflow", "conweave", "spraying", "oblivious", "recycled", "plb"]
+    policies: list[dict[str, Any]] = [{"name": name, "policy": name, "m": 4} for name in names]
+    policies += [{"name": "kept", "policy": "spraying", "receiver": "selective_repeat"}]
+    runs = observe(made(policies=policies, packet={"link_delay_s": 0, "ecn_bytes": 20000})).runs
+    assert [run.policy for run in runs] == [*names, "kept"]
+    for run in runs:
+        assert run.completion_s > 100 * PACKET_S
+        assert sum(entry.lane.tx_bytes for entry in run.lanes) == 4 * 409600
+    again = {run.policy: sum(entry.lane.retransmits for entry in run.lanes) for run in runs}
+    assert again["kept"] == 0 < again["spraying"]
+
+
+def test_jobs_that_run_alone_do_not_collide() -> None:
+    both, alone = (
+        observe(made(jobs=2, policies=[{"name": "it", "policy": "ecmp", "alone": alone}], seeds=4)).runs
+        for alone in (False, True)
+    )
+    for one, other in zip(both, alone, strict=True):
+        assert other.completion_s <= one.completion_s * 1.001
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"events": [{"at_s": 1.0, "cut": "leaf1:3"}]}, "nothing happens to links"),
+        ({"policies": [{"name": "a", "policy": "adaptive"}]}, "fabric packet has no policy adaptive"),
+        ({"packet": {"congestion": "dctcp"}}, "give ecn_bytes"),
+        ({"policies": [{"name": "a", "policy": "plb"}]}, "give ecn_bytes"),
+        ({"policies": [{"name": "a", "policy": "drill"}], "fabric": "fluid"}, "fluid has no policy drill; use packet"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((Misfit, ValueError), match=message):
+        made(**changes)
+
+
+def test_the_command_needs_no_root_and_writes_a_report(tmp_path: Path) -> None:
+    spec = tmp_path / "small.yaml"
+    spec.write_text(yaml.safe_dump({**SMALL, "fabric": "mininet"}))
+    arguments = ["run", str(spec), "--fabric", "packet", "--results", str(tmp_path / "results"), "--json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "results/small/summary.json").read_text())
+    assert summary["fabric"] == "packet"
+    assert [policy["name"] for policy in summary["policies"]] == ["pinned", "ecmp"]
+    report = (tmp_path / "results/small/report.html").read_text()
+    assert "a simulation of packets" in report
+    assert "all verified" not in report
+
+
+def test_a_buffer_too_small_for_pfc_is_told(tmp_path: Path) -> None:
+    spec = tmp_path / "small.yaml"
+    spec.write_text(yaml.safe_dump({**SMALL, "packet": {"pfc": True, "switch_buffer_bytes": 20000}}))
+    result = CliRunner().invoke(main, ["run", str(spec), "--results", str(tmp_path / "results")])
+    assert result.exit_code != 0
+    assert "too small to pause its links" in str(result.output) + str(result.exception)
+
+
+def test_the_benchmark_counts_events_of_a_run_that_ends() -> None:
+    one, other = bench.ring(2, 2, 2, 1, 100_000, 0), bench.ring(2, 2, 2, 4, 100_000, 0)
+    for simulation in (one, other):
+        simulation.advance()
+        assert simulation.undelivered == 0
+        packets = simulation.link_counters()["packets"].sum()
+        assert 1.8 * packets <= simulation.events <= 2.2 * packets + 100

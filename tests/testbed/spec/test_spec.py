@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs: what they stand for, and the sentence for everything that can be wrong with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from netmodel import PortRef, SpecError, dump_topology
+from testbed.errors import InputError
+from testbed.spec import dump, leaf_names, load
+from testbed.spec.written import LACKING, FabricName, PolicyName
+from tests.testbed.experiments import SMALL, experiment, write_spec
+
+ROOT = Path(__file__).parents[3]
+TOPOLOGY = SMALL["topology"]["leaf_spine"]
+UNCABLED = {
+    "name": "pair",
+    "hosts": [{"name": f"h{n}", "nics": [{"address": f"10.0.0.{n}"}]} for n in (1, 2)],
+    "switches": [{"name": "leaf1", "role": "leaf"}],
+    "links": [{"a": "h1:1", "b": "leaf1:1", "rate": "1G"}],
+}
+
+
+def test_a_spec_says_who_runs_where(tmp_path: Path) -> None:
+    made = experiment(tmp_path, pcap=["leaf1:3"], seeds=[7, 3])
+    assert made.hosts == ("h1", "h3", "h2", "h4")
+    assert leaf_names(made) == ("leaf1", "leaf2", "leaf1", "leaf2")
+    assert made.address(1) == "10.0.1.1"
+    assert made.line_rate_bps(0) == 100_000_000
+    assert made.pcap == (PortRef("leaf1", 3),)
+    assert made.seeds == (7, 3)
+
+
+def test_jobs_part_the_ranks_and_number_their_own_from_zero(tmp_path: Path) -> None:
+    made = experiment(tmp_path, jobs=2)
+    assert [(job.name, list(job.ranks)) for job in made.jobs] == [("job1", [0, 1]), ("job2", [2, 3])]
+    assert [made.job_of(rank).name for rank in range(4)] == ["job1", "job1", "job2", "job2"]
+    pairs = {(transfer.src, transfer.dst) for transfer in made.transfers(1)}
+    assert pairs == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    steps = [transfer.step for transfer in made.transfers(1)]
+    assert steps == sorted(steps)
+    assert experiment(tmp_path).transfers(1) == made.spec.workload.schedule(4, 1)
+    assert [job.size for job in experiment(tmp_path, jobs=[2, 2]).jobs] == [2, 2]
+
+
+def test_every_seed_may_draw_a_placement_of_its_own(tmp_path: Path) -> None:
+    drawn = experiment(tmp_path, placement={"rule": "random", "ranks": 2, "redraw": True}, seeds=8)
+    placements = [drawn.at(seed).hosts for seed in drawn.seeds]
+    assert drawn.hosts == placements[0]
+    assert placements == [drawn.at(seed).hosts for seed in drawn.seeds]
+    assert len(set(placements)) > 2
+    assert set(drawn.all_hosts) == {host for hosts in placements for host in hosts}
+    assert drawn.at(3).address(1) == str(drawn.topology.host(placements[2][1]).nics[0].address)
+    fixed = experiment(tmp_path, placement={"rule": "random"}, seeds=8)
+    assert {fixed.at(seed).hosts for seed in fixed.seeds} == {fixed.hosts}
+
+
+def test_a_number_of_seeds_counts_from_one(tmp_path: Path) -> None:
+    assert experiment(tmp_path, seeds=3).seeds == (1, 2, 3)
+
+
+def test_a_topology_may_lie_in_a_file_beside_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text(dump_topology(experiment(tmp_path).topology))
+    made = experiment(tmp_path, topology={"file": "fabric.yaml"})
+    assert len(made.topology.hosts) == 4
+    assert str(tmp_path) in dump(made.spec)  # the copy in the results must find it from elsewhere
+
+
+def test_a_dumped_spec_is_the_same_experiment(tmp_path: Path) -> None:
+    made = experiment(tmp_path, path_mtu=1024)
+    again = tmp_path / "again.yaml"
+    again.write_text(dump(made.spec))
+    assert load(again) == made
+
+
+OWN = sorted(set((ROOT / "experiments").rglob("*.yaml")) - set((ROOT / "experiments" / "validation").rglob("*.yaml")))
+
+
+@pytest.mark.parametrize("spec", OWN, ids=lambda path: path.name)
+def test_experiments_of_the_project_are_valid(spec: Path) -> None:
+    assert load(spec).spec.name in (spec.stem, f"{spec.parent.name}_{spec.stem}")
+
+
+def test_options_choose_policies_and_seeds(tmp_path: Path) -> None:
+    made = load(write_spec(tmp_path), policies=["pinned"], seeds=4)
+    assert [policy.name for policy in made.spec.policies] == ["pinned"]
+    assert made.seeds == (1, 2, 3, 4)
+    with pytest.raises(InputError, match="no policy 'spray'; it has ecmp, pinned"):
+        load(write_spec(tmp_path), policies=["spray"])
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"sedes": 3}, "sedes: unknown key; did you mean 'seeds'"),
+    ({"workload": {**SMALL["workload"], "slics": 3}}, "workload.slics: unknown key; did you mean 'slices'"),
+    ({"policies": [{"name": "a", "policy": "ecmp", "lanes": 8}]}, r"policies\[0\].lanes: unknown key"),
+    ({"name": None}, "name: is missing"),
+    ({"name": "../up"}, "name: "),
+    ({"name": "latest"}, "name: 'latest' is the name of the link"),
+    ({"fabric": "fluid", "pcap": ["leaf1:1"]}, "pcap: fabric fluid has no real packets to capture"),
+    ({"fabric": "fluid", "local_nic": "nic0"}, "local_nic: fabric fluid models one NIC of each host"),
+    (
+        {"policies": [{"name": "a", "policy": "recycled"}]},
+        r"policies\[0\].policy: fabric mininet has no policy recycled; use fluid or packet",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "paced": True}]},
+        r"policies\[0\].paced: only fabric fluid models it",
+    ),
+    (
+        {"fabric": "fluid", "policies": [{"name": "a", "policy": "spraying", "paced": True}]},
+        r"policies\[0\].paced: is for lanes that pull",
+    ),
+    ({"events": [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.5}]}, "cuts links but does not degrade them"),
+    ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade goes with part"),
+    ({"topology": {"leaf_spine": {**TOPOLOGY, "host_rate": 0}}}, "topology.leaf_spine.host_rate: rate 0 must lie"),
+    ({"topology": {"leaf_spine": {**TOPOLOGY, "spines": 0}}}, "topology.leaf_spine"),
+    ({"topology": UNCABLED}, "topology: no link of topology 'pair' is plugged into port h2:1; add one"),
+    ({"topology": {"file": "none.yaml"}}, "none.yaml: cannot be read"),
+    ({"topology": {"file": "none.yaml", "rate": 3}}, "topology.rate: unknown key"),
+    ({"placement": {"hosts": ["h1", "h9"]}}, r"placement.hosts\[1\]: topology .* has no host 'h9'"),
+    ({"placement": {"hosts": ["h1", "h1"]}}, r"placement.hosts\[1\]: host h1 has a rank already"),
+    ({"placement": {"rule": "packed", "ranks": 5}}, "placement: 5 ranks need 5 hosts, .* has 4"),
+    ({"placement": {"rule": "cross_leaf", "ranks": 3}}, "placement: .* cannot close a ring of 3"),
+    ({"placement": {"rule": "packed", "hosts": ["h1", "h2"]}}, "placement: give either hosts or rule"),
+    ({"placement": {"hosts": ["h1", "h2"], "ranks": 2}}, "placement.ranks: goes with rule"),
+    ({"nic": "eth7"}, "nic: host h1 has no device 'eth7'; let nic be one that it has: nic0"),
+    ({"pcap": ["leaf1:77"]}, r"pcap\[0\]: 'leaf1:77' is no connected switch port"),
+    ({"pcap": ["h1:1"]}, r"pcap\[0\]: 'h1:1' is no connected switch port"),
+    ({"pcap": ["leaf1"]}, r"pcap\[0\]: 'leaf1' is no connected switch port"),
+    ({"policies": []}, "policies: "),
+    (
+        {"policies": [{"name": "a", "policy": "spray"}]},
+        r"policies\[0\].policy: must be 'ecmp', 'pinned', 'adaptive'",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "planner": "greedy"}]},
+        r"policies\[0\].planner: is for policy controller",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "controller", "planner": "magic"}]},
+        r"policies\[0\].planner: must be 'optimal', ",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "uplinks": {"leaf1": {1: 3}}}]},
+        r"policies\[0\].uplinks: is for policy source_routing only",
+    ),
+    (
+        {"policies": [{"name": "a", "policy": "source_routing", "uplinks": {"leaf1": {1: 3, 2: 3}}}]},
+        r"policies\[0\]: source routing: two host ports of leaf1 share a spine port",
+    ),
+    (
+        {
+            "topology": {"leaf_spine": {**TOPOLOGY, "spines": 1}},
+            "policies": [{"name": "a", "policy": "source_routing"}],
+        },
+        r"policies\[0\]: source routing gives every host an uplink of its own, and leaf1 has 2 hosts and 1 uplinks",
+    ),
+    ({"jobs": 3}, "jobs: 3 jobs of two ranks or more do not fit 4 ranks"),
+    ({"jobs": 0}, "jobs: 0 jobs"),
+    ({"jobs": [2, 3]}, "jobs: the sizes of the jobs must be 2 or more and add up to the 4 ranks placed"),
+    ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
+    ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
+    ({"pinning": "luck"}, "pinning: must be 'hash' or 'rules'"),
+    ({"events": [{"at_s": 1}]}, r"events\[0\]: give one of cut, degrade, mend and controller"),
+    ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give one of"),
+    ({"events": [{"at_s": 1.0, "cut": "leaf1:33"}]}, r"events\[0\].cut: 'leaf1:33' is no connected switch port"),
+    ({"events": [{"at_s": 1.0, "controller": "kill"}]}, r"events\[0\].controller: the spec has no policy controller"),
+    ({"policies": [{"name": "a", "policy": "ecmp"}] * 2}, r"policies\[1\].name: another policy is called 'a'"),
+    ({"policies": [{"name": "a", "policy": "ecmp", "m": 0}]}, r"policies\[0\].m: "),
+    ({"seeds": 0}, "seeds: "),
+    ({"seeds": 10**12}, "seeds: give the number of seeds, 1 to 100000, or list them"),
+    ({"seeds": []}, "seeds: "),
+    ({"seeds": [1, 1]}, "seeds: "),
+    ({"seeds": [-1]}, "seeds: "),
+    (
+        {"path_mtu": 4096, "topology": {"leaf_spine": {**TOPOLOGY, "mtu_bytes": 1500}}},
+        "path_mtu: 4096 bytes of payload and 64 of headers do not fit the topology's MTU of 1500",
+    ),
+    ({"path_mtu": 9000}, "path_mtu: must be 256, 512, 1024, 2048 or 4096, not 9000"),
+    ({"timeouts": {"run_s": 0}}, "timeouts.run_s: "),
+    ({"timeouts": {"run_s": float("inf")}}, "timeouts.run_s: must be a finite number, not inf"),
+    ({"events": [{"at_s": float("inf"), "cut": "leaf1:3"}]}, r"events\[0\].at_s: must be a finite number, not inf"),
+    ({"workload": {"kind": "gossip", "bytes": 8}}, "workload.kind: must be one of"),
+    ({"workload": {"kind": "training", "models": 5}}, "workload.models: must be a valid list"),
+    (
+        {"workload": {"kind": "training", "models": [{"model": "bloom", "data": 2}]}},
+        "workload.models: the sizes of the jobs must be 2 or more and add up to the 4 ranks placed",
+    ),
+    ({"workload": {"kind": "ring_allreduce", "bytes": 81}}, "workload.bytes: 81 bytes are not a whole number of int64"),
+    ({"workload": {"kind": "ring_allreduce", "bytes": 8}}, "workload.bytes: 8 bytes are less than one element"),
+    ({"workload": {"kind": "ring_allreduce", "bytes": "80 kB"}}, "workload.bytes: "),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), WRONG, ids=[sentence for _, sentence in WRONG])
+def test_what_is_wrong_is_told_in_one_sentence_with_its_line(
+    tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SpecError, match=sentence) as caught:
+        experiment(tmp_path, **changes)
+    assert "\n" not in str(caught.value)
+    assert caught.value.line is not None or "none.yaml" in str(caught.value)
+
+
+def test_a_partner_that_is_oneself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"workload.shift: "):
+        experiment(tmp_path, workload={"kind": "permutation", "bytes": 800, "shift": 4})
+
+
+@pytest.mark.parametrize("fabric", LACKING)
+def test_the_table_of_policies_and_fabrics_is_true(fabric: FabricName) -> None:
+    """Column by column of the one in docs/extending.md."""
+    page = (ROOT / "docs" / "extending.md").read_text()
+    head, _, *rows = page[page.index("| `policy` | `mininet`, `softroce` |") :].split("\n\n", 1)[0].splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    column = next(n for n, title in enumerate(head.strip("|").split("|")) if f"`{fabric}`" in title)
+    said = {name.strip("` "): row[column] == "yes" for row in cells for name in row[0].split(",")}
+    assert said == {name: name not in LACKING[fabric] for name in get_args(PolicyName)}

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs from models: bytes by formula, sums in every copy, phases in turn, and runs of them on the fluid fabric."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.analysis.results import ideal_of
+from testbed.errors import Misfit
+from testbed.progress import Steps
+from testbed.simulate import fluid
+from testbed.spec import Experiment, Spec, check
+from testbed.workloads import Training
+from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2, Model, Parallelism, traffic
+from tests.testbed.workloads.test_schedules import simulate
+
+
+def training(*models: dict[str, Any], iterations: int = 1, slices: int = 1) -> Training:
+    return Training.model_validate({"models": list(models), "iterations": iterations, "slices": slices})
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    return {"model": "bloom", "tensor": 2, "pipeline": 1, "data": 3, "part_bytes": 720, **changes}
+
+
+def made(*models: dict[str, Any], iterations: int = 1, **changes: Any) -> Experiment:
+    spec = {
+        "name": "small",
+        "fabric": "fluid",
+        "topology": {"leaf_spine": {"leaves": 2, "spines": 8, "hosts_per_leaf": 8, "host_rate": "10 Gbit/s"}},
+        "workload": {"kind": "training", "models": list(models), "iterations": iterations},
+        "placement": {
+            "rule": "packed",
+            "ranks": training(*models).job_sizes and sum(training(*models).job_sizes or []),
+        },
+        "policies": [{"name": "optimal", "policy": "controller"}],
+        **changes,
+    }
+    return check(Spec.model_validate(spec))
+
+
+def completion_s(experiment: Experiment) -> float:
+    with Steps(None) as steps:
+        return fluid.observe(experiment, steps).runs[0].completion_s
+
+
+@pytest.mark.parametrize(("model", "billions"), [(BLOOM, 176), (GPT3, 175), (LLAMA2, 70)], ids=lambda value: str(value))
+def test_shapes_have_the_parameters_that_the_models_say(model: Model, billions: int) -> None:
+    """12 h^2 in a layer of a GPT; LLaMA's is narrower in attention and wider after it, to about the same."""
+    assert 12 * model.layers * model.hidden**2 == pytest.approx(billions * 1e9, rel=0.1)
+    assert model.parameters == billions * 1e9
+
+
+def test_bytes_are_those_of_the_formulas() -> None:
+    sent = traffic(GPT3, Parallelism(data=8, microbatches=4, microbatch=2))
+    activations = 2 * 2048 * 12288 * 2
+    assert sent.data == pytest.approx(2 * 7 / 8 * 4 * 175e9 / 64)
+    assert sent.pipeline == 2 * 4 * activations / 8
+    # 8 b s h (t - 1) / t elements in each layer of a stage (Narayanan et al., section 3.2), for each microbatch.
+    assert sent.tensor == pytest.approx(4 * 96 / 8 * 8 * 7 / 8 * activations)
+    assert traffic(GPT3, Parallelism(8, zero=3)).data == pytest.approx(1.5 * sent.data)
+
+
+@given(
+    tensor=st.integers(1, 2),
+    data=st.integers(1, 4),
+    pipeline=st.integers(1, 3),
+    zero=st.integers(0, 3),
+    iterations=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_copies_end_with_sums(tensor: int, data: int, pipeline: int, zero: int, iterations: int, seed: int) -> None:
+    if data == pipeline == 1:
+        return
+    job = small(tensor=tensor, data=data, pipeline=pipeline, zero=zero, microbatches=2, activation_bytes=96)
+    one = training(job, iterations=iterations).of_job(0)
+    ranks = tensor * data * pipeline
+    one.check_ranks(ranks)
+    for rank, output in enumerate(simulate(one, ranks, seed)):
+        assert np.array_equal(output, one.expected(rank, ranks, seed))
+
+
+@pytest.mark.parametrize(("zero", "rounds"), [(0, 2), (1, 2), (2, 2), (3, 3)])
+def test_a_rank_sends_what_the_stage_of_zero_takes(zero: int, rounds: int) -> None:
+    one = training(small(zero=zero, part_bytes=None), iterations=2).of_job(0)
+    sent = Counter[int]()
+    for transfer in one.schedule(6, 0):
+        sent[transfer.src] += transfer.count * one.item_bytes
+    split = small_model()
+    expected = 2 * traffic(split, Parallelism(3, zero)).data
+    assert expected == pytest.approx(2 * rounds * 2 / 3 * split.part_bytes)
+    assert set(sent) == set(range(6))
+    assert all(count == pytest.approx(expected, rel=1e-6) for count in sent.values())
+
+
+def test_inner_stages_pass_on_all_microbatches_both_ways() -> None:
+    one = training(small(data=1, pipeline=3, microbatches=5), iterations=1).of_job(0)
+    sent = Counter[int]()
+    for transfer in one.schedule(6, 0):
+        assert abs(transfer.src - transfer.dst) == 2  # the tensor parallel neighbour is the next rank
+        sent[transfer.src] += transfer.count * one.item_bytes
+    share = 5 * 2048 * 14336 * 2 // 2
+    assert [sent[rank] for rank in range(6)] == [share, share, 2 * share, 2 * share, share, share]
+
+
+def test_an_iteration_takes_computing_and_sending_one_after_the_other() -> None:
+    job = small(compute_s=0.3, part_bytes=3_000_000)
+    experiment = made(job, iterations=4)
+    sending_s = 2 * 2 / 3 * 8 * 3e6 / 10e9
+    assert ideal_of(experiment) == pytest.approx(4 * (0.3 + sending_s))
+    # Packets have headers, and the last of each message waits for switches.
+    assert 4 * (0.3 + sending_s) < completion_s(experiment) < 4 * (0.3 + 1.1 * sending_s)
+
+
+def test_every_policy_runs_models_of_different_sizes() -> None:
+    policies = [
+        {"name": "ecmp", "policy": "ecmp"},
+        {"name": "paralet", "policy": "ecmp", "m": 4},
+        {"name": "qp", "policy": "qp_scaling", "m": 4},
+        {"name": "pinned", "policy": "pinned"},
+    ]
+    jobs = [
+        small(compute_s=0.01, part_bytes=720_000),
+        small(
+            model="gpt3",
+            data=2,
+            pipeline=2,
+            tensor=1,
+            zero=3,
+            microbatches=2,
+            part_bytes=720_000,
+            activation_bytes=80_000,
+            compute_s=0.02,
+        ),
+    ]
+    experiment = made(*jobs, policies=policies, iterations=2)
+    assert [job.size for job in experiment.jobs] == [6, 4]
+    with Steps(None) as steps:
+        runs = fluid.observe(experiment, steps).runs
+    for run in runs:
+        assert run.completion_s >= ideal_of(experiment) * (1 - 1e-9)
+        assert [job.ranks for job in run.jobs] == [6, 4]
+
+
+def test_phases_of_rings_take_the_time_of_their_links() -> None:
+    """Within leaves and across them in turn: 2 (x - 1) / x of the input, then 2 (y - 1) / (x y) of it."""
+    spec = {
+        "name": "grid",
+        "fabric": "fluid",
+        "topology": {"leaf_spine": {"leaves": 2, "spines": 4, "hosts_per_leaf": 4, "host_rate": "1 Gbit/s"}},
+        "workload": {"kind": "hierarchical_allreduce", "bytes": 8_000_000, "gpus_per_domain": 4, "slices": 1},
+        "placement": {"rule": "packed"},
+        "policies": [{"name": "pinned", "policy": "pinned"}],
+    }
+    experiment = check(Spec.model_validate(spec))
+    ideal_s = (2 * 3 / 4 + 2 / 8) * 8 * 8e6 / 1e9
+    assert ideal_of(experiment) == pytest.approx(ideal_s)
+    assert ideal_s < completion_s(experiment) < 1.1 * ideal_s
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"jobs": 2}, "the models of workload training are the jobs"),
+        ({"placement": {"rule": "packed", "ranks": 8}}, "must be 2 or more and add up to the 8 ranks placed"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Misfit, match=sentence):
+        made(small(), **changes)
+
+
+def test_a_model_that_sends_nothing_is_refused() -> None:
+    with pytest.raises(Misfit, match="one copy without a pipeline sends nothing"):
+        made(small(data=1))
+
+
+def small_model() -> Model:
+    return training(small(part_bytes=None)).models[0].split
