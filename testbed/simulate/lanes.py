@@ -66,7 +66,7 @@ def device_seed(seed: int, rank: int) -> int:
 
 
 def drawn_ports(seed: int, lanes: int) -> list[int]:
-    """The ports that the engine's policy `ecmp` draws (hostlib/native/src/engine/path_policy.cpp): SplitMix64, uniform."""
+    """The ports that the engine's policy `ecmp` draws, by SplitMix64 (hostlib/native/src/engine/path_policy.cpp)."""
     ports, state = [], seed
     for _ in range(lanes):
         state = (state + 0x9E3779B97F4A7C15) & _U64

@@ -37,8 +37,8 @@ class Rule:
 
 
 RULES: dict[PolicyName, Rule] = {
-    # hostlib/native/src/engine/path_policy.cpp: three bad flowlets in a row, of four round trips each (4 BDP / m at 1 / m of
-    # the line rate), compared with the peer's best lane; four recycled ports.
+    # hostlib/native/src/engine/path_policy.cpp: three bad flowlets in a row, of four round trips each (4 BDP / m at
+    # 1 / m of the line rate), compared with the peer's best lane; four recycled ports.
     "adaptive": Rule(round_trips=12, alone=False, memory=4),
     # REPS (Bonato et al., arXiv 2407.21625): every acknowledgement without a mark has its entropy used again, every
     # other one has it replaced.
