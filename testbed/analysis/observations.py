@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.run.agent_messages import Lane
+_GROWING = ("tx_bytes", "tx_packets", "flowlets", "retransmits", "timeouts")
+"""Fields of `LaneCounters` that never decrease."""
 
 
 class _Record(BaseModel):
@@ -25,11 +26,36 @@ class PairFlow(_Record):
     completion_s: float
 
 
+class LaneCounters(_Record):
+    """Counters of one lane towards one peer address.
+
+    `local` is the address of the rank's own device, where a rank has several.
+    """
+
+    peer: str
+    lane: int
+    port: int
+    port_method: str
+    tx_bytes: int
+    tx_packets: int
+    flowlets: int
+    retransmits: int
+    timeouts: int
+    rtt_s: float | None
+    local: str | None = None
+
+    def since(self, before: "LaneCounters | None") -> "LaneCounters":
+        """The same lane with only what it has counted since `before`, an earlier reading of it."""
+        if before is None:
+            return self
+        return self.model_copy(update={name: getattr(self, name) - getattr(before, name) for name in _GROWING})
+
+
 class RankLane(_Record):
     """The counters of one lane of one rank."""
 
     rank: int
-    lane: Lane
+    lane: LaneCounters
 
 
 class LinkLoad(_Record):

@@ -18,6 +18,7 @@ from typing import IO, Any, Protocol, cast
 
 import numpy as np
 
+from testbed.analysis.observations import LaneCounters
 from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request
 from testbed.run.native_rank import NativeRun
@@ -103,7 +104,7 @@ class _Run:
             pauses=workload.pauses(ranks),
         )
         self._connections = Connections({}, {})
-        self._idle_lanes: dict[tuple[str, str, int], messages.Lane] = {}
+        self._idle_lanes: dict[tuple[str, str, int], LaneCounters] = {}
         self._devices = [transport.open(order.device)]
         self._device_to: dict[int, Device] = {}
         self._device_from: dict[int, Device] = {}
@@ -167,11 +168,11 @@ class _Run:
         for request in requests:
             request.wait(_left_s(deadline))
 
-    def _lanes(self) -> dict[tuple[str, str, int], messages.Lane]:
-        fields = [name for name in messages.Lane.model_fields if name != "local"]
+    def _lanes(self) -> dict[tuple[str, str, int], LaneCounters]:
+        fields = [name for name in LaneCounters.model_fields if name != "local"]
         addresses = [self._order.device.address, *(other.device.address for other in self._order.others)]
         return {
-            (local, row["peer"], row["lane"]): messages.Lane(local=local, **{name: row[name] for name in fields})
+            (local, row["peer"], row["lane"]): LaneCounters(local=local, **{name: row[name] for name in fields})
             for local, device in zip(addresses, self._devices, strict=True)
             for row in device.counters()["lanes"]
         }

@@ -9,15 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from testbed.analysis.observations import LaneCounters
 from testbed.workloads import AnyWorkload
 
 PortPolicy = Literal["ecmp", "pinned", "adaptive", "controller"]
 """How a device chooses source ports."""
 
 _LARGEST_PATH_MTU = 4096
-
-_COUNTED = ("tx_bytes", "tx_packets", "flowlets", "retransmits", "timeouts")
-"""Fields of `Lane` that only ever grow."""
 
 
 class _Message(BaseModel):
@@ -109,28 +107,6 @@ class Connected(_Message):
     event: Literal["connected"] = "connected"
 
 
-class Lane(_Message):
-    """Counters of one lane towards one peer address; `local` is the device's own, where a rank has several."""
-
-    peer: str
-    lane: int
-    port: int
-    port_method: str
-    tx_bytes: int
-    tx_packets: int
-    flowlets: int
-    retransmits: int
-    timeouts: int
-    rtt_s: float | None
-    local: str | None = None
-
-    def since(self, before: "Lane | None") -> "Lane":
-        """The same with what is counted up less what it was `before`."""
-        if before is None:
-            return self
-        return self.model_copy(update={name: getattr(self, name) - getattr(before, name) for name in _COUNTED})
-
-
 class Finished(_Message):
     """The rank's share is done and its output compared with the truth. Times are of the monotonic clock."""
 
@@ -139,7 +115,7 @@ class Finished(_Message):
     step_finished_s: list[float]
     last_arrival_s: dict[int, float]
     wrong_bytes: int
-    lanes: list[Lane]
+    lanes: list[LaneCounters]
     discards: dict[str, int]
     controller: dict[str, int] = {}
     """What the device's client of the path service has counted, with policy `controller`."""

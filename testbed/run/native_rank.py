@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hostlib.stats import DeviceSnapshot, survey
+from testbed.analysis.observations import LaneCounters
 from testbed.errors import TestbedError
 from testbed.run import agent_messages as messages
 from testbed.workloads import NcclAllreduce
@@ -83,7 +84,7 @@ class NativeRun:
             text=True,
             env={**inherited, **plugin_environment(order.device)},
         )
-        self._before: dict[tuple[str, int], messages.Lane] = {}
+        self._before: dict[tuple[str, int], LaneCounters] = {}
         with ExitStack() as undo:
             undo.callback(self._end)
             handles = self._hear("prepared")["handles"]
@@ -166,9 +167,9 @@ def _controller(snapshot: DeviceSnapshot) -> dict[str, int]:
     return {name: int(count) for name, count in counted.items() if name != "since_s"}
 
 
-def _lanes(snapshot: DeviceSnapshot) -> list[messages.Lane]:
-    fields = [name for name in messages.Lane.model_fields if name not in ("rtt_s", "local")]
+def _lanes(snapshot: DeviceSnapshot) -> list[LaneCounters]:
+    fields = [name for name in LaneCounters.model_fields if name not in ("rtt_s", "local")]
     return [
-        messages.Lane(**{name: getattr(lane, name) for name in fields}, rtt_s=lane.rtt_s or None)
+        LaneCounters(**{name: getattr(lane, name) for name in fields}, rtt_s=lane.rtt_s or None)
         for lane in snapshot.lanes
     ]

@@ -13,11 +13,10 @@ from sim.fluid import Messages, Simulation
 from sim.links import Links
 from sim.paths import Paths, spread_paths
 from testbed.analysis.jobs import ideal_at
-from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RankLane, RunRecord
+from testbed.analysis.observations import HappenedEvent, LaneCounters, LinkLoad, Observations, RankLane, RunRecord
 from testbed.errors import TestbedError
 from testbed.plan.demands import Pair, bytes_by_pair
 from testbed.progress import Steps
-from testbed.run.agent_messages import Lane
 from testbed.simulate.dependencies import Order, order_of
 from testbed.simulate.lanes import Lanes, lanes_of, paths_of_ports
 from testbed.simulate.moving_lanes import RULES, Mover
@@ -307,7 +306,7 @@ def _lanes(experiment: Experiment, policy: Policy, outcome: _Outcome) -> list[Ra
     return [
         RankLane(
             rank=src,
-            lane=Lane(
+            lane=LaneCounters(
                 peer=experiment.address(dst),
                 lane=lane,
                 port=int(outcome.lanes.ports[channel, lane]),

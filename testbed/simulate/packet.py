@@ -10,11 +10,10 @@ import numpy.typing as npt
 from sim.links import Links
 from sim.packet import Options, Scheme, Simulation
 from testbed.analysis.jobs import ideal_at
-from testbed.analysis.observations import LinkLoad, Observations, RankLane, RunRecord
+from testbed.analysis.observations import LaneCounters, LinkLoad, Observations, RankLane, RunRecord
 from testbed.errors import InputError
 from testbed.plan.demands import Pair, bytes_by_pair
 from testbed.progress import Steps
-from testbed.run.agent_messages import Lane
 from testbed.simulate.dependencies import order_of
 from testbed.simulate.lanes import Lanes, lanes_of
 from testbed.simulate.observed import ACK_BYTES, HEADER_BYTES, SAMPLES, Course, packet_bytes, record
@@ -161,7 +160,7 @@ def _lanes(
     return [
         RankLane(
             rank=src,
-            lane=Lane(
+            lane=LaneCounters(
                 peer=experiment.address(dst),
                 lane=lane,
                 port=int(lanes.ports[channel, lane]),

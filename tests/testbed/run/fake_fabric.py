@@ -17,6 +17,7 @@ from sdn.openflow.steering import Steering
 from testbed.analysis import metrics
 from testbed.analysis.observations import (
     JobRecord,
+    LaneCounters,
     LinkLoad,
     Observations,
     PairFlow,
@@ -25,7 +26,6 @@ from testbed.analysis.observations import (
     Sample,
     SeenFlow,
 )
-from testbed.run.agent_messages import Lane
 from testbed.run.runner import host_ports
 from testbed.spec import Experiment
 
@@ -94,7 +94,7 @@ def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
                     lanes.append(
                         RankLane(
                             rank=src,
-                            lane=Lane(
+                            lane=LaneCounters(
                                 peer=str(flow.dst),
                                 lane=number,
                                 port=flow.src_port,
