@@ -2,7 +2,7 @@
 """The goodput that is left when the network drops, repeats, reorders or damages packets, beside that of a good one.
 
 Two devices of this process on loopback; faults are injected on reception, in both directions, so a message, its
-acknowledgements and its offers all meet them. Every byte that arrives is compared with what was sent.
+acknowledgements and its advertisements all meet them. Every byte that arrives is compared with what was sent.
 """
 
 import random

@@ -97,7 +97,7 @@ class Attacker:
 
 
 @dataclass
-class Offer:
+class Advertisement:
     connection: int
     sequence: int
     tag: int
@@ -107,14 +107,23 @@ class Offer:
     length: int
 
 
-def offer_bytes(offer: Offer) -> bytes:
-    head = struct.pack(">BBHIIII4x", 1, 1, offer.slot, offer.connection, offer.sequence, offer.tag, offer.rkey)
-    return head + struct.pack(">QQ", offer.address, offer.length)
+def advertisement_bytes(advertisement: Advertisement) -> bytes:
+    head = struct.pack(
+        ">BBHIIII4x",
+        1,
+        1,
+        advertisement.slot,
+        advertisement.connection,
+        advertisement.sequence,
+        advertisement.tag,
+        advertisement.rkey,
+    )
+    return head + struct.pack(">QQ", advertisement.address, advertisement.length)
 
 
-def read_offer(payload: bytes) -> Offer:
+def read_advertisement(payload: bytes) -> Advertisement:
     _, _, slot, connection, sequence, tag, rkey, address, length = struct.unpack(">BBHIIII4xQQ", payload)
-    return Offer(connection, sequence, tag, slot, rkey, address, length)
+    return Advertisement(connection, sequence, tag, slot, rkey, address, length)
 
 
 def flowlet_end_bytes(slot: int, count: int, length: int) -> bytes:
@@ -151,8 +160,8 @@ class HostilePeer(Attacker):
             Lane(0x700 + lane, *self._swapped(struct.unpack_from(">II", qps, 8 * lane), psns[lane]))
             for lane in range(lanes)
         ]
-        self._offers: list[Offer] = []
-        self._offered: set[int] = set()  # sequence numbers
+        self._advertisements: list[Advertisement] = []
+        self._advertised: set[int] = set()  # sequence numbers
         self.connection = 0x51
         self.send_frame(b"\4" + struct.pack(">II16s", self.connection, self._listener, self._token))
         accept = self.receive_frame()
@@ -189,11 +198,13 @@ class HostilePeer(Attacker):
         base = {"dqpn": to.victim_qpn, "psn": psn, "ackreq": 1, "padcount": pad(payload), "icrc": None}
         return BTH(opcode=opcode, **{**base, **fields})
 
-    def write(self, offer: Offer, payload: bytes, *, imm: int | None = None, offset: int = 0, **fields: Any) -> BTH:
-        """A whole flowlet for an offer: the only one of its message unless `imm` says otherwise."""
-        reth = {"va": offer.address + offset, "rkey": offer.rkey, "dmalen": len(payload)}
+    def write(
+        self, advertisement: Advertisement, payload: bytes, *, imm: int | None = None, offset: int = 0, **fields: Any
+    ) -> BTH:
+        """A whole flowlet for an advertisement: the only one of its message unless `imm` says otherwise."""
+        reth = {"va": advertisement.address + offset, "rkey": advertisement.rkey, "dmalen": len(payload)}
         reth |= {name: fields.pop(name) for name in list(fields) if name in reth}
-        imm = offer.slot << 16 | 1 if imm is None else imm
+        imm = advertisement.slot << 16 | 1 if imm is None else imm
         return self.bth(WRITE_ONLY_IMM, payload, **fields) / RETH(**reth) / ImmDt(imm=imm) / body(payload)
 
     def ask(self, request: BTH, lane: int = 0) -> tuple[int, int]:
@@ -217,20 +228,20 @@ class HostilePeer(Attacker):
         )
 
     def acknowledgement(self) -> BTH:
-        """The next one, of any lane. Offers that come before it are kept for `offers`."""
+        """The next one, of any lane. Advertisements that come before it are kept for `advertisements`."""
         while (packet := self.receive()).opcode != ACKNOWLEDGE:
-            self._take_offers(packet)
+            self._take_advertisements(packet)
         return packet
 
-    def offers(self) -> list[Offer]:
-        """The next message of offers from the victim."""
-        while not self._offers:
-            self._take_offers(self.receive())
-        offers, self._offers = self._offers, []
-        return offers
+    def advertisements(self) -> list[Advertisement]:
+        """The next message of advertisements from the victim."""
+        while not self._advertisements:
+            self._take_advertisements(self.receive())
+        advertisements, self._advertisements = self._advertisements, []
+        return advertisements
 
-    def _take_offers(self, request: BTH) -> None:
-        """Acknowledges offers. To a slow machine they come again, on the same lane or on another."""
+    def _take_advertisements(self, request: BTH) -> None:
+        """Acknowledges advertisements. To a slow machine they come again, on the same lane or on another."""
         assert request.opcode == SEND_ONLY, request.opcode
         number, lane = next((i, lane) for i, lane in enumerate(self.lanes) if lane.qpn == request.dqpn)
         self.answer(request.psn, lane=number)
@@ -238,9 +249,11 @@ class HostilePeer(Attacker):
             return
         lane.victim_psn = (lane.victim_psn + 1) % 2**24
         payload = bytes(request.payload)
-        offers = [read_offer(payload[i : i + 40]) for i in range(0, len(payload), 40)]
-        self._offers += [offer for offer in offers if offer.sequence not in self._offered]
-        self._offered |= {offer.sequence for offer in offers}
+        advertisements = [read_advertisement(payload[i : i + 40]) for i in range(0, len(payload), 40)]
+        self._advertisements += [
+            advertisement for advertisement in advertisements if advertisement.sequence not in self._advertised
+        ]
+        self._advertised |= {advertisement.sequence for advertisement in advertisements}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -17,7 +17,7 @@ import pytest
 from hostlib import Connection, Device, Listener, Request, TransportError
 
 from .conftest import join
-from .hostile_peer import PATIENCE_S, HostilePeer, Offer
+from .hostile_peer import PATIENCE_S, Advertisement, HostilePeer
 
 VICTIM, HONEST, HOSTILE, STRANGER = "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"
 
@@ -87,7 +87,7 @@ def open_stage() -> Iterator[tuple[Device, Device, Listener, Beside]]:
 
 
 class Target:
-    """A receive of `size` bytes in the middle of memory that nobody may write, and the offer of it."""
+    """A receive of `size` bytes in the middle of memory that nobody may write, and the advertisement of it."""
 
     GUARD = 2000
 
@@ -96,7 +96,7 @@ class Target:
         self._memory = bytearray(b"\xee" * (size + 2 * self.GUARD))
         window = memoryview(self._memory)[self.GUARD : self.GUARD + size]
         self.request: Request = scene.connection.recv(window, 0)
-        (self.offer,) = scene.peer.offers()
+        (self.advertisement,) = scene.peer.advertisements()
 
     def holds(self, data: bytes = b"", at: int = 0) -> bool:
         """Whether `data` at `at` in the window is all that was ever written."""
@@ -136,7 +136,7 @@ class Scene:
     def unharmed(self, target: Target) -> bool:
         """The hostile peer's own QP still does what it should, and so do the others'."""
         data = b"as it should be"
-        answer = self.peer.ask(self.peer.write(target.offer, data))
+        answer = self.peer.ask(self.peer.write(target.advertisement, data))
         assert answer == (0x1F, 0), answer
         assert target.request.wait(PATIENCE_S) == len(data)
         assert target.holds(data)
@@ -158,5 +158,5 @@ class Scene:
         self.peer.__exit__(kind, error, trace)
 
 
-def other(offer: Offer, **changes: int) -> Offer:
-    return Offer(**{**vars(offer), **changes})
+def other(advertisement: Advertisement, **changes: int) -> Advertisement:
+    return Advertisement(**{**vars(advertisement), **changes})

@@ -30,7 +30,7 @@ def test_flowlets_are_size_over_s(make_pair: Callable[..., Pair], size: int, flo
     assert total(received, "rx_bytes") == size
     assert total(received, "rx_packets") == math.ceil(size / 4096)
     assert total(received, "flowlets") == 0
-    assert total(received, "tx_packets") == total(sent, "rx_packets") == 1  # the offer of the receive
+    assert total(received, "tx_packets") == total(sent, "rx_packets") == 1  # the advertisement of the receive
     for name in ("retransmits", "timeouts", "naks", "rnr", "duplicates", "out_of_order", "moves"):
         assert total(sent, name) == total(received, name) == 0, name
     assert set(sent["discards"].values()) == set(received["discards"].values()) == {0}

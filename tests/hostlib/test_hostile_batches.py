@@ -45,11 +45,13 @@ def packet(scene: Scene, target: Target, index: int) -> bytes:
     """Packet `index` of a message of DATA; nothing of it may have been acknowledged by `ask`."""
     data = payload(index)
     if index == 0:
-        first = scene.peer.bth(hp.WRITE_FIRST) / RETH(va=target.offer.address, rkey=target.offer.rkey, dmalen=len(DATA))
+        first = scene.peer.bth(hp.WRITE_FIRST) / RETH(
+            va=target.advertisement.address, rkey=target.advertisement.rkey, dmalen=len(DATA)
+        )
         return scene.peer.packet(first / Raw(data))
     if index == PACKETS - 1:
         last = scene.peer.bth(hp.WRITE_LAST_IMM, data, ahead=index)
-        return scene.peer.packet(last / ImmDt(imm=target.offer.slot << 16 | 1) / body(data))
+        return scene.peer.packet(last / ImmDt(imm=target.advertisement.slot << 16 | 1) / body(data))
     return scene.peer.packet(scene.peer.bth(hp.WRITE_MIDDLE, ahead=index, ackreq=0) / Raw(data))
 
 
@@ -159,7 +161,7 @@ def test_one_of_a_batch_is_not_what_it_seemed(
 def test_one_of_a_batch_is_for_another_queue_pair(scene: Scene, place: int) -> None:
     target, beside = scene.target(len(DATA)), scene.target(2000)
     small = random.Random(place).randbytes(PATH_MTU - 16 - 4)  # RETH and immediate: all together as long as the others
-    foreign = scene.peer.packet(scene.peer.write(beside.offer, small, lane=1))
+    foreign = scene.peer.packet(scene.peer.write(beside.advertisement, small, lane=1))
     send_together(scene, [packet(scene, target, 0), packet(scene, target, 1)])
     send_together(scene, [packet(scene, target, i) for i in range(2, BATCH[0])])
     together = [packet(scene, target, i) for i in BATCH]
@@ -182,7 +184,7 @@ def test_a_batch_ends_in_something_short(scene: Scene, tail: int) -> None:
 
 def test_a_batch_for_more_than_the_write_has_left(scene: Scene) -> None:
     target = scene.target(len(DATA))
-    short = RETH(va=target.offer.address, rkey=target.offer.rkey, dmalen=4 * PATH_MTU)
+    short = RETH(va=target.advertisement.address, rkey=target.advertisement.rkey, dmalen=4 * PATH_MTU)
     first = scene.peer.packet(scene.peer.bth(hp.WRITE_FIRST) / short / Raw(payload(0)))
     send_together(scene, [first, packet(scene, target, 1)])
     send_together(scene, [packet(scene, target, i) for i in range(2, 12)])

@@ -71,7 +71,7 @@ def numbers() -> dict[str, list[int]]:
                 receives = [connection.recv(bytearray(8)) for _ in range(LANES)]
                 rkeys: list[int] = []
                 while len(rkeys) < len(receives):
-                    rkeys += [offer.rkey for offer in peer.offers()]
+                    rkeys += [advertisement.rkey for advertisement in peer.advertisements()]
                 out["rkey"] += rkeys
     return out
 

@@ -43,7 +43,7 @@ def test_a_wrong_queue_pair(scene: Scene) -> None:
     assert not known & set(qpns)
     with scene.discards("unknown_qp", len(qpns)):
         for qpn in qpns:
-            scene.peer.send(scene.peer.write(target.offer, b"x" * 100, dqpn=qpn))
+            scene.peer.send(scene.peer.write(target.advertisement, b"x" * 100, dqpn=qpn))
     assert target.holds()
     assert scene.unharmed(target)
 
@@ -55,7 +55,7 @@ def test_everything_right_but_the_source(scene: Scene) -> None:
         scene.discards("wrong_source", 20),
     ):
         for _ in range(10):
-            stranger.send(scene.peer.write(target.offer, b"x" * 100))
+            stranger.send(scene.peer.write(target.advertisement, b"x" * 100))
             stranger.send(scene.peer.bth(hp.ACKNOWLEDGE) / AETH(syndrome=hp.NAK_ACCESS, msn=0))
     assert target.holds()
     assert scene.unharmed(target)
@@ -63,7 +63,7 @@ def test_everything_right_but_the_source(scene: Scene) -> None:
 
 def test_every_bit_of_the_checksum(scene: Scene) -> None:
     target = scene.target()
-    right = scene.peer.packet(scene.peer.write(target.offer, b"x" * 100))
+    right = scene.peer.packet(scene.peer.write(target.advertisement, b"x" * 100))
     with scene.discards("icrc", 32):
         for bit in range(32):
             spoiled = int.from_bytes(right[-4:], "big") ^ 1 << bit
@@ -74,7 +74,7 @@ def test_every_bit_of_the_checksum(scene: Scene) -> None:
 
 def test_every_bit_of_a_packet_that_the_checksum_covers(scene: Scene) -> None:
     target = scene.target()
-    right = scene.peer.packet(scene.peer.write(target.offer, b"x" * 8))
+    right = scene.peer.packet(scene.peer.write(target.advertisement, b"x" * 8))
     resv8a = range(32, 40)  # FECN, BECN and reserved: switches may change them
     bits = [bit for bit in range(len(right) * 8) if bit not in resv8a]
     before = sum(scene.victim.counters()["discards"].values())
@@ -91,7 +91,7 @@ def test_every_bit_of_a_packet_that_the_checksum_covers(scene: Scene) -> None:
 
 def test_cut_at_every_byte(scene: Scene) -> None:
     target = scene.target()
-    right = scene.peer.packet(scene.peer.write(target.offer, b"x" * 8))
+    right = scene.peer.packet(scene.peer.write(target.advertisement, b"x" * 8))
     before = sum(scene.victim.counters()["discards"].values())
     for length in range(1, len(right)):
         scene.peer.send(right[:length])  # its end is no checksum
@@ -103,7 +103,7 @@ def test_cut_at_every_byte(scene: Scene) -> None:
 
 def test_cut_at_every_byte_with_a_right_checksum(scene: Scene) -> None:
     target = scene.target()
-    transport = scene.peer.packet(scene.peer.write(target.offer, b"x" * 8))[:-4]
+    transport = scene.peer.packet(scene.peer.write(target.advertisement, b"x" * 8))[:-4]
     headers = 12 + 16 + 4
     with scene.discards("malformed", headers - 12):
         for length in range(12, headers):
@@ -119,7 +119,7 @@ def test_cut_at_every_byte_with_a_right_checksum(scene: Scene) -> None:
 def test_another_partition(scene: Scene, pkey: int) -> None:
     target = scene.target()
     with scene.discards("malformed", 1):
-        scene.peer.send(scene.peer.write(target.offer, b"x" * 100, pkey=pkey))
+        scene.peer.send(scene.peer.write(target.advertisement, b"x" * 100, pkey=pkey))
     assert target.holds()
     assert scene.unharmed(target)
 
@@ -128,7 +128,7 @@ def test_another_version(scene: Scene) -> None:
     target = scene.target()
     with scene.discards("malformed", 15):
         for version in range(1, 16):
-            scene.peer.send(scene.peer.write(target.offer, b"x" * 100, version=version))
+            scene.peer.send(scene.peer.write(target.advertisement, b"x" * 100, version=version))
     assert scene.unharmed(target)
 
 
@@ -138,7 +138,7 @@ def test_opcodes_of_other_services_and_of_responses(scene: Scene) -> None:
     opcodes = responses + [opcode for opcode in range(256) if opcode & 0xE0]
     with scene.discards("malformed", len(opcodes)):
         for opcode in opcodes:
-            packet = scene.peer.write(target.offer, b"x" * 100)
+            packet = scene.peer.write(target.advertisement, b"x" * 100)
             packet.opcode = opcode
             scene.peer.send(packet)
     assert target.holds()
@@ -151,9 +151,9 @@ def test_opcodes_of_other_services_and_of_responses(scene: Scene) -> None:
 @pytest.mark.parametrize("opcode", [hp.READ_REQUEST, hp.COMPARE_SWAP, hp.FETCH_ADD, 0x15, 0x16, 0x17, 0x18, 0x1F])
 def test_what_is_not_offered(scene: Scene, opcode: int) -> None:
     target = scene.target()
-    headers = RETH(va=0, rkey=target.offer.rkey, dmalen=8)
+    headers = RETH(va=0, rkey=target.advertisement.rkey, dmalen=8)
     if opcode in (hp.COMPARE_SWAP, hp.FETCH_ADD):
-        headers = AtomicETH(va=0, rkey=target.offer.rkey, swap=1, compare=0xEEEEEEEEEEEEEEEE)
+        headers = AtomicETH(va=0, rkey=target.advertisement.rkey, swap=1, compare=0xEEEEEEEEEEEEEEEE)
     assert scene.peer.ask(scene.peer.bth(opcode) / headers) == (hp.NAK_INVALID, 0)
     assert target.holds()
     assert scene.unharmed(target)
@@ -161,14 +161,14 @@ def test_what_is_not_offered(scene: Scene, opcode: int) -> None:
 
 def test_keys_and_ranges(scene: Scene) -> None:
     target = scene.target(1000)
-    right = target.offer
+    right = target.advertisement
     wrong = [other(right, rkey=right.rkey ^ 1 << bit) for bit in range(32)]
     wrong += [other(right, rkey=rkey) for rkey in (0, 2**32 - 1)]
     wrong += [
         other(right, address=address) for address in (901, 1000, 1001, 2**31, 2**32, 2**63, 2**64 - 1, 2**64 - 100)
     ]
-    for offer in wrong:
-        assert scene.peer.ask(scene.peer.write(offer, b"x" * 100)) == (hp.NAK_ACCESS, 0), offer
+    for advertisement in wrong:
+        assert scene.peer.ask(scene.peer.write(advertisement, b"x" * 100)) == (hp.NAK_ACCESS, 0), advertisement
     for length in (1001, 2**31, 2**32 - 1):  # the first packet of a message answers for all of it
         first = scene.peer.bth(hp.WRITE_FIRST) / RETH(va=0, rkey=right.rkey, dmalen=max(length, PATH_MTU + 1))
         assert scene.peer.ask(first / Raw(bytes(PATH_MTU))) == (hp.NAK_ACCESS, 0), length
@@ -179,9 +179,11 @@ def test_keys_and_ranges(scene: Scene) -> None:
 def test_lengths_that_disagree(scene: Scene) -> None:
     target = scene.target(3000)
     for said in (0, 99, 101, PATH_MTU, 2**32 - 1):
-        assert scene.peer.ask(scene.peer.write(target.offer, b"x" * 100, dmalen=said)) == (hp.NAK_INVALID, 0), said
-    assert scene.peer.ask(scene.peer.write(target.offer, b"x" * (PATH_MTU + 1))) == (hp.NAK_INVALID, 0)
-    reth = RETH(va=0, rkey=target.offer.rkey, dmalen=2 * PATH_MTU)
+        assert scene.peer.ask(scene.peer.write(target.advertisement, b"x" * 100, dmalen=said)) == (hp.NAK_INVALID, 0), (
+            said
+        )
+    assert scene.peer.ask(scene.peer.write(target.advertisement, b"x" * (PATH_MTU + 1))) == (hp.NAK_INVALID, 0)
+    reth = RETH(va=0, rkey=target.advertisement.rkey, dmalen=2 * PATH_MTU)
     for payload in (PATH_MTU - 1, PATH_MTU + 1):
         first = scene.peer.bth(hp.WRITE_FIRST, bytes(payload)) / reth / body(bytes(payload))
         assert scene.peer.ask(first) == (hp.NAK_INVALID, 0)
@@ -200,7 +202,7 @@ def test_lengths_that_disagree(scene: Scene) -> None:
         packet = scene.peer.bth(opcode, payload) / (reth if opcode in (hp.WRITE_FIRST, hp.WRITE_ONLY) else Raw(b""))
         assert scene.peer.ask(packet / body(payload)) == (hp.NAK_INVALID, 0), opcode
     assert target.holds(half)
-    last = scene.peer.bth(hp.WRITE_LAST_IMM) / ImmDt(imm=target.offer.slot << 16 | 1) / Raw(half)
+    last = scene.peer.bth(hp.WRITE_LAST_IMM) / ImmDt(imm=target.advertisement.slot << 16 | 1) / Raw(half)
     assert scene.peer.ask(last) == (hp.ACK, 0)
     assert target.request.wait(PATIENCE_S) == 2 * PATH_MTU
     assert target.holds(half + half)
@@ -209,7 +211,7 @@ def test_lengths_that_disagree(scene: Scene) -> None:
 
 def test_a_message_that_no_buffer_holds(scene: Scene) -> None:
     target = scene.target()
-    long = bytes(PATH_MTU)  # offers come in buffers of 480 bytes
+    long = bytes(PATH_MTU)  # advertisements come in buffers of 480 bytes
     assert scene.peer.ask(scene.peer.bth(hp.SEND_FIRST) / Raw(long)) == (hp.NAK_INVALID, 0)
     assert scene.peer.ask(scene.peer.bth(hp.SEND_ONLY) / Raw(long[:484])) == (hp.NAK_INVALID, 0)
     assert scene.unharmed(target)
@@ -223,7 +225,7 @@ def test_sequence_numbers_of_the_past(scene: Scene, behind: int) -> None:
     target = scene.target()
     for payload in (b"x" * 100, b"y" * 100):
         # Acknowledged as one that was taken before, and not taken.
-        assert scene.peer.ask(scene.peer.write(target.offer, payload, ahead=-behind)) == (hp.ACK, -1)
+        assert scene.peer.ask(scene.peer.write(target.advertisement, payload, ahead=-behind)) == (hp.ACK, -1)
     assert scene.lane()["duplicates"] == 2
     assert target.holds()
     assert scene.unharmed(target)
@@ -232,7 +234,7 @@ def test_sequence_numbers_of_the_past(scene: Scene, behind: int) -> None:
 @pytest.mark.parametrize("ahead", [1, 2, 1000, 2**22, 2**23 - 1])
 def test_sequence_numbers_of_the_future(scene: Scene, ahead: int) -> None:
     target = scene.target()
-    packet = scene.peer.packet(scene.peer.write(target.offer, b"x" * 100, ahead=ahead))
+    packet = scene.peer.packet(scene.peer.write(target.advertisement, b"x" * 100, ahead=ahead))
     assert scene.peer.ask(BTH(packet)) == (hp.NAK_SEQUENCE, 0)
     for _ in range(5):
         scene.peer.send(packet)  # one gap, one answer
@@ -250,7 +252,7 @@ def test_answers_of_every_kind_to_what_was_not_sent(scene: Scene) -> None:
     kinds = (hp.ACK, 0, 0x2C, hp.NAK_SEQUENCE, hp.NAK_INVALID, hp.NAK_ACCESS, hp.NAK_OPERATION, 0x40, 0xFF)
     answers = [(0, syndrome) for syndrome in range(256)]  # to the very next packet
     answers += itertools.product((1, 1000, 2**22, 2**23 - 1, 2**23, -1, -2, -1000), kinds)
-    before = scene.lane()["stale_acks"]  # on a slow machine an offer goes twice and is acknowledged twice
+    before = scene.lane()["stale_acks"]  # on a slow machine an advertisement goes twice and is acknowledged twice
     for distance, syndrome in answers:
         scene.peer.answer(next_psn + distance, syndrome)
     until(lambda: scene.lane()["stale_acks"] >= before + len(answers), "all counted")
@@ -276,8 +278,8 @@ def test_being_put_off_is_answered_by_trying_again(scene: Scene, syndrome: int) 
     receiving = scene.connection.recv(bytearray(100))
     for _ in range(20):
         scene.peer.answer(scene.peer.receive().psn, syndrome)
-    (offer,) = scene.peer.offers()
-    assert scene.peer.ask(scene.peer.write(offer, b"at last")) == (hp.ACK, 0)
+    (advertisement,) = scene.peer.advertisements()
+    assert scene.peer.ask(scene.peer.write(advertisement, b"at last")) == (hp.ACK, 0)
     assert receiving.wait(PATIENCE_S) == 7
     assert scene.beside.goes_on()
 
@@ -288,7 +290,7 @@ def test_being_put_off_is_answered_by_trying_again(scene: Scene, syndrome: int) 
 @pytest.mark.parametrize(
     "payload", [b"", b"x" * 39, b"x" * 40, b"\1\2" + bytes(38), b"x" * 400, b"\1\1" + bytes(77), b"\2\2" + bytes(10)]
 )
-def test_an_offer_that_is_none_ends_only_who_sends_it(scene: Scene, payload: bytes) -> None:
+def test_an_invalid_advertisement_ends_only_its_sender(scene: Scene, payload: bytes) -> None:
     scene.peer.send(scene.peer.bth(hp.SEND_ONLY, payload) / body(payload))
     assert scene.dropped()
 
@@ -296,7 +298,7 @@ def test_an_offer_that_is_none_ends_only_who_sends_it(scene: Scene, payload: byt
 @pytest.mark.parametrize("imm", [0x00000000, 0x00010001, 0xFFFF0001], ids=["none", "next-slot", "last-slot"])
 def test_a_flowlet_for_a_receive_that_is_not_open_ends_only_who_sends_it(scene: Scene, imm: int) -> None:
     target = scene.target()
-    scene.peer.send(scene.peer.write(target.offer, b"x" * 100, imm=imm))
+    scene.peer.send(scene.peer.write(target.advertisement, b"x" * 100, imm=imm))
     with pytest.raises(TransportError, match="the peer sent a flowlet for a receive that is not open"):
         target.request.wait(PATIENCE_S)
     assert target.holds(b"x" * 100)  # it had the key
@@ -306,7 +308,7 @@ def test_a_flowlet_for_a_receive_that_is_not_open_ends_only_who_sends_it(scene: 
 def test_more_bytes_than_the_receive_takes_end_only_who_sends_them(scene: Scene) -> None:
     target = scene.target(1000)
     for _ in range(2):  # both at the start: nothing lies outside, but 1600 bytes would be reported of 1000
-        scene.peer.send(scene.peer.write(target.offer, b"x" * 800, imm=target.offer.slot << 16 | 2))
+        scene.peer.send(scene.peer.write(target.advertisement, b"x" * 800, imm=target.advertisement.slot << 16 | 2))
         scene.peer.lanes[0].psn += 1
     with pytest.raises(TransportError, match="the peer sent more than the receive takes"):
         target.request.wait(PATIENCE_S)
@@ -316,14 +318,14 @@ def test_more_bytes_than_the_receive_takes_end_only_who_sends_them(scene: Scene)
 
 def end_behind(scene: Scene, data: bytes, target: Target, slot: int, count: int, length: int) -> BTH:
     """Sends a WRITE of `data` without immediate data. Returns the SEND to follow it, which says so much of it."""
-    reth = RETH(va=target.offer.address, rkey=target.offer.rkey, dmalen=len(data))
+    reth = RETH(va=target.advertisement.address, rkey=target.advertisement.rkey, dmalen=len(data))
     assert scene.peer.ask(scene.peer.bth(hp.WRITE_ONLY, data) / reth / body(data)) == (hp.ACK, 0)
     return scene.peer.bth(hp.SEND_ONLY) / Raw(hp.flowlet_end_bytes(slot, count, length))
 
 
 def test_a_flowlet_may_end_in_a_send(scene: Scene) -> None:
     target = scene.target(1000)
-    end = end_behind(scene, b"x" * 800, target, target.offer.slot, 1, 800)
+    end = end_behind(scene, b"x" * 800, target, target.advertisement.slot, 1, 800)
     assert not target.request.done
     assert scene.peer.ask(end) == (hp.ACK, 0)
     assert target.request.wait(PATIENCE_S) == 800
@@ -337,7 +339,7 @@ def test_an_end_of_a_flowlet_for_a_receive_that_is_not_open_ends_only_who_sends_
 ) -> None:
     target = scene.target()
     count = 0 if slots_off == 0 else 1  # to an open receive as one of no flowlets
-    scene.peer.send(end_behind(scene, b"x" * 100, target, (target.offer.slot + slots_off) % 2**16, count, 100))
+    scene.peer.send(end_behind(scene, b"x" * 100, target, (target.advertisement.slot + slots_off) % 2**16, count, 100))
     with pytest.raises(TransportError, match="the peer sent a flowlet for a receive that is not open"):
         target.request.wait(PATIENCE_S)
     assert scene.dropped()
@@ -348,26 +350,26 @@ def test_an_end_of_a_flowlet_that_says_more_than_the_receive_takes_ends_only_who
     scene: Scene, claimed: int
 ) -> None:
     target = scene.target(1000)
-    scene.peer.send(end_behind(scene, b"x" * 800, target, target.offer.slot, 1, claimed))
+    scene.peer.send(end_behind(scene, b"x" * 800, target, target.advertisement.slot, 1, claimed))
     with pytest.raises(TransportError, match="the peer sent more than the receive takes"):
         target.request.wait(PATIENCE_S)
     assert target.holds(b"x" * 800)
     assert scene.dropped()
 
 
-def test_offers_for_connections_that_it_has_not(scene: Scene) -> None:
+def test_advertisements_for_connections_that_it_has_not(scene: Scene) -> None:
     target = scene.target()
-    wrong = other(target.offer, connection=scene.peer.victim_connection - 1)
+    wrong = other(target.advertisement, connection=scene.peer.victim_connection - 1)
     for connection in (0, 2**32 - 1, wrong.connection):
-        payload = hp.offer_bytes(other(wrong, connection=connection))
+        payload = hp.advertisement_bytes(other(wrong, connection=connection))
         assert scene.peer.ask(scene.peer.bth(hp.SEND_ONLY) / Raw(payload)) == (hp.ACK, 0)
     assert scene.unharmed(target)
 
 
-def test_offers_out_of_sequence_wait_and_do_not_fill_the_memory(scene: Scene) -> None:
-    offer = hp.Offer(scene.peer.victim_connection, 0, 0, 0, 1, 0, 100)
+def test_advertisements_out_of_sequence_wait_and_do_not_fill_the_memory(scene: Scene) -> None:
+    advertisement = hp.Advertisement(scene.peer.victim_connection, 0, 0, 0, 1, 0, 100)
     for sequence in range(12, 60 * 12, 12):  # never the first
-        payload = b"".join(hp.offer_bytes(other(offer, sequence=sequence + i)) for i in range(12))
+        payload = b"".join(hp.advertisement_bytes(other(advertisement, sequence=sequence + i)) for i in range(12))
         assert scene.peer.ask(scene.peer.bth(hp.SEND_ONLY) / Raw(payload)) == (hp.ACK, 0)
     sending = scene.connection.send(bytes(100))
     assert scene.beside.goes_on()
@@ -382,7 +384,7 @@ def test_offers_out_of_sequence_wait_and_do_not_fill_the_memory(scene: Scene) ->
 def test_ip_options_change_nothing(scene: Scene, options: bytes) -> None:
     target = scene.target()
     scene.peer.socket.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, options)
-    wrong = other(target.offer, rkey=target.offer.rkey ^ 1)
+    wrong = other(target.advertisement, rkey=target.advertisement.rkey ^ 1)
     assert scene.peer.ask(scene.peer.write(wrong, b"x" * 100)) == (hp.NAK_ACCESS, 0)
     assert target.holds()
     assert scene.unharmed(target)

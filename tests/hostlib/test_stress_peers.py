@@ -152,7 +152,7 @@ def test_a_peer_that_stops_answering_is_given_up_in_the_time_that_was_set(
     assert victim.says(b"hello")
     with talking(bystander) as failures:
         waiting = victim.connection.recv(bytearray(10), tag=7)
-        time.sleep(0.5)  # for the offer of the echo's next receive to come
+        time.sleep(0.5)  # for the advertisement of the echo's next receive to come
         victim.process.send_signal(signal.SIGSTOP)
         # The echo has a receive open, so this one leaves, and nobody acknowledges it.
         begin = time.monotonic()
@@ -174,7 +174,7 @@ def test_a_peer_that_stops_is_given_up_with_nothing_under_way_and_one_that_is_on
     assert bystander.says(b"hello")
     unmet = [victim.connection.send(bytes(100), tag=7), victim.connection.recv(bytearray(10), tag=7)]
     quiet = [bystander.connection.send(bytes(100), tag=7), bystander.connection.recv(bytearray(10), tag=7)]
-    time.sleep(0.5)  # for the offers to be acknowledged
+    time.sleep(0.5)  # for the advertisements to be acknowledged
     victim.process.send_signal(signal.SIGSTOP)
     begin = time.monotonic()
     said = [fails(request) for request in unmet]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what comes over TCP and in offers: listener handles, frames, a channel that gets its stream in pieces, offers.
-// Whatever is read must be written again as it came (padding aside), so nothing is read that was not there.
+// Fuzzes what comes over TCP and in advertisements: listener handles, frames, a channel that gets its stream in pieces,
+// advertisements. Whatever is read must be written again as it came (padding aside), so nothing is read that was not
+// there.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 using handshake::Frame;
 using Bytes = std::vector<std::byte>;
 
-constexpr std::size_t kReservedAt = 20;  // four bytes of an offer that nobody looks at
+constexpr std::size_t kReservedAt = 20;  // four bytes of an advertisement that nobody looks at
 
 /// A copy of exactly its size, so that AddressSanitizer sees a step beyond.
 Bytes exact(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
@@ -40,11 +41,11 @@ void try_frame(std::span<const std::byte> body) {
   require(std::equal(body.begin(), body.end(), again.begin() + 4));
 }
 
-void try_offer(std::span<const std::byte> bytes) {
+void try_advertisement(std::span<const std::byte> bytes) {
   Bytes copy = exact(bytes);
-  const auto offer = handshake::decode_offer(copy);
-  if (!offer) return;
-  const auto again = handshake::encode(*offer);
+  const auto advertisement = handshake::decode_advertisement(copy);
+  if (!advertisement) return;
+  const auto again = handshake::encode(*advertisement);
   wire::put_u32(copy.data() + kReservedAt, 0);
   require(std::equal(again.begin(), again.end(), copy.begin()));
 }
@@ -101,7 +102,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       paralet::fuzz::try_handle(script.bytes(size));
       break;
     case 1:
-      paralet::fuzz::try_offer(script.bytes(size));
+      paralet::fuzz::try_advertisement(script.bytes(size));
       break;
     case 2:
       paralet::fuzz::try_frame(script.bytes(size));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes a whole device by a peer that has a handle, or whose handle the device was given: it knows every number, and
-// says over TCP and in right packets what it likes: frames, offers, flowlets, answers. The application receives, sends
-// and closes meanwhile.
+// says over TCP and in right packets what it likes: frames, advertisements, flowlets, answers. The application
+// receives, sends and closes meanwhile.
 //
 // What must hold whatever comes:
 // - memory is written only while a receive into it is open (the rest is poisoned, AddressSanitizer)
@@ -121,7 +121,7 @@ class Stage {
       if (condition()) return true;
       victim_.poll();
       honest_.poll();
-      std::this_thread::yield();  // a progress thread may have the turn
+      std::this_thread::yield();  // a progress thread may hold the progress lock
     }
     return false;
   }
@@ -278,11 +278,11 @@ class Stage {
     last_request_ = packet.psn;
     if (answers_) answer(*lane, packet.psn, wire::kAckNoCredits);
     if (packet.kind.write) return;
-    for (auto rest = packet.payload; rest.size() >= handshake::kOfferBytes;
-         rest = rest.subspan(handshake::kOfferBytes)) {
-      const auto offer = handshake::decode_offer(rest.first(handshake::kOfferBytes));
-      require(offer.has_value());
-      offers_.push_back(*offer);
+    for (auto rest = packet.payload; rest.size() >= handshake::kAdvertisementBytes;
+         rest = rest.subspan(handshake::kAdvertisementBytes)) {
+      const auto advertisement = handshake::decode_advertisement(rest.first(handshake::kAdvertisementBytes));
+      require(advertisement.has_value());
+      advertisements_.push_back(*advertisement);
     }
   }
 
@@ -317,37 +317,37 @@ class Stage {
     const std::uint8_t how = script.u8();
     const std::size_t size = script.u8() * std::size_t{4};
     Lane& lane = lanes_[how & 1];
-    handshake::Offer offer{.slot = script.u8()};
-    if (!offers_.empty()) offer = offers_[offer.slot % offers_.size()];
-    if ((how & 2) != 0) offer.slot = script.u8();
+    handshake::Advertisement advertisement{.slot = script.u8()};
+    if (!advertisements_.empty()) advertisement = advertisements_[advertisement.slot % advertisements_.size()];
+    if ((how & 2) != 0) advertisement.slot = script.u8();
     const std::uint32_t count = (how & 4) != 0 ? script.u8() : 1;
     const std::uint64_t offset = (how & 8) != 0 ? script.u8() : 0;
     const std::span<const std::byte> payload(source_.data(), std::min({size, source_.size(), std::size_t{kPathMtu}}));
     const bool apart = (how & 32) != 0;
     request(lane, apart || (how & 16) != 0 ? Opcode::kWriteOnly : Opcode::kWriteOnlyImm, payload,
-            offer.address + offset, offer.rkey, handshake::immediate(offer.slot, count));
+            advertisement.address + offset, advertisement.rkey, handshake::immediate(advertisement.slot, count));
     if (!apart) return;
     const std::uint32_t claimed = (how & 64) != 0 ? script.u8() * 64U : static_cast<std::uint32_t>(payload.size());
-    const auto end = handshake::encode(
-        handshake::FlowletEnd{.slot = offer.slot, .count = static_cast<std::uint16_t>(count), .bytes = claimed});
+    const auto end = handshake::encode(handshake::FlowletEnd{
+        .slot = advertisement.slot, .count = static_cast<std::uint16_t>(count), .bytes = claimed});
     request(lane, Opcode::kSendOnly, end);
   }
 
-  void send_offers(Script& script) {
+  void send_advertisements(Script& script) {
     const std::uint8_t how = script.u8();
     std::vector<std::byte> payload;
     const std::uint32_t connection = name(script);
     for (unsigned i = 0; i <= (how >> 1) % 14U; ++i) {
       const std::uint8_t sequence = script.u8();
-      const auto offer =
-          handshake::encode(handshake::Offer{.connection = connection,
-                                             .sequence = (how & 0x40) != 0 ? sequence : sequence_++,
-                                             .tag = sequence % 3U,
-                                             .slot = sequence,
-                                             .rkey = 1,
-                                             .address = script.u8(),
-                                             .length = (how & 0x80) != 0 ? script.u64() : source_.size()});
-      payload.insert(payload.end(), offer.begin(), offer.end());
+      const auto advertisement =
+          handshake::encode(handshake::Advertisement{.connection = connection,
+                                                     .sequence = (how & 0x40) != 0 ? sequence : sequence_++,
+                                                     .tag = sequence % 3U,
+                                                     .slot = sequence,
+                                                     .rkey = 1,
+                                                     .address = script.u8(),
+                                                     .length = (how & 0x80) != 0 ? script.u64() : source_.size()});
+      payload.insert(payload.end(), advertisement.begin(), advertisement.end());
     }
     request(lanes_[how & 1], Opcode::kSendOnly, payload);
   }
@@ -401,7 +401,7 @@ class Stage {
         send_flowlet(script);
         break;
       case 4:
-        send_offers(script);
+        send_advertisements(script);
         break;
       case 5:
         start_receive(script);
@@ -444,7 +444,7 @@ class Stage {
     require(receives_.empty());
     connections_.clear();
     sends_.clear();
-    offers_.clear();
+    advertisements_.clear();
     names_known_.clear();
     sequence_ = 0;
     victim_port_ = 0;
@@ -477,7 +477,7 @@ class Stage {
   std::uint16_t victim_port_ = 0;
   std::uint32_t last_request_ = 0;
   std::uint32_t sequence_ = 0;
-  std::vector<handshake::Offer> offers_;
+  std::vector<handshake::Advertisement> advertisements_;
   std::vector<std::uint32_t> names_known_;
   std::vector<std::byte> packet_;
 

@@ -54,8 +54,8 @@ def ip(scene: Scene, request: BTH, *, udp: dict[str, Any] | None = None, **field
     return header / UDP(**{**ports, **(udp or {})}) / Raw(scene.peer.packet(request))
 
 
-def wrong(target: Target) -> hp.Offer:
-    return other(target.offer, rkey=target.offer.rkey ^ 1)
+def wrong(target: Target) -> hp.Advertisement:
+    return other(target.advertisement, rkey=target.advertisement.rkey ^ 1)
 
 
 def answer(scene: Scene) -> tuple[int, int]:
@@ -68,7 +68,7 @@ def test_a_forged_source_is_not_the_peer(scene: Scene, raw: socket.socket) -> No
     sources = [HONEST, STRANGER, VICTIM, "127.255.255.254"]
     with scene.discards("wrong_source", len(sources)):
         for source in sources:
-            packet = ip(scene, scene.peer.write(target.offer, DATA), src=source)
+            packet = ip(scene, scene.peer.write(target.advertisement, DATA), src=source)
             inject(raw, packet)
     assert target.holds()
     assert scene.unharmed(target)
@@ -81,7 +81,7 @@ def test_fragments_are_one_packet_or_none(scene: Scene, raw: socket.socket, size
     parts = fragment(whole, fragsize=size)
     assert len(parts) > 1
     inject(raw, *parts[:-1])  # never whole
-    lone = ip(scene, scene.peer.write(target.offer, DATA), id=8, flags=0)
+    lone = ip(scene, scene.peer.write(target.advertisement, DATA), id=8, flags=0)
     inject(raw, *fragment(lone, fragsize=size)[1:])  # no first one, so no ports
     assert scene.lane()["rx_packets"] == 0
     inject(raw, *parts[::-1])  # in any order
@@ -93,7 +93,7 @@ def test_fragments_are_one_packet_or_none(scene: Scene, raw: socket.socket, size
 
 def test_fragments_that_overlap(scene: Scene, raw: socket.socket) -> None:
     target = scene.target()
-    first, *rest = fragment(ip(scene, scene.peer.write(target.offer, DATA), id=9, flags=0), fragsize=400)
+    first, *rest = fragment(ip(scene, scene.peer.write(target.advertisement, DATA), id=9, flags=0), fragsize=400)
     again = rest[0].copy()
     again.frag -= 10
     inject(raw, first, again, *rest)
@@ -126,7 +126,7 @@ def test_fields_that_switches_may_change_do_not_count(scene: Scene, raw: socket.
 
 def test_lengths_and_checksums_of_udp(scene: Scene, raw: socket.socket) -> None:
     target = scene.target()
-    packet = scene.peer.write(target.offer, DATA)
+    packet = scene.peer.write(target.advertisement, DATA)
     length = len(scene.peer.packet(packet)) + 8
     inject(raw, ip(scene, packet, udp={"chksum": 0x1234}))  # the kernel drops these
     for wrong_length in (0, 7, length + 1, 0xFFFF):

@@ -122,7 +122,7 @@ def test_scapy_reads_what_was_meant(exchange: tuple[list[bytes], list[dict[str, 
         opcodes.add(bth.opcode)
         if bth.opcode != 0x11:
             psns[packet.src, bth.dqpn].append(bth.psn)
-    # Offers and ends of flowlets, flowlets of one and of several packets with immediate data and without, answers.
+    # Advertisements and flowlet ends; flowlets of one and of several packets, with immediate data and without; ACKs.
     assert opcodes == {0x04, 0x06, 0x07, 0x08, 0x09, 0x0B, 0x11}
     for sequence in psns.values():
         first = sequence[0]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam below the engine: what a device must be able to do. `soft` speaks RoCEv2 over UDP sockets; a back end over
-// libibverbs fits behind the same calls. One call at a time, from whichever thread has the device's turn.
+// libibverbs fits behind the same calls. One call at a time, from the thread that holds the device's progress lock.
 #pragma once
 
 #include <cstdint>

@@ -119,7 +119,7 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
       udp_port_(backend_->udp_port()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      receive_buffers_(kReceiveBuffers * sizeof(OfferBatch::bytes)) {
+      receive_buffers_(kReceiveBuffers * sizeof(AdvertisementBatch::bytes)) {
   if (!wake_.valid() || !epoll_.valid())
     throw DeviceError(std::string("cannot watch sockets: ") + std::strerror(errno));
   const std::uint32_t largest = backend_->max_path_mtu();
@@ -154,24 +154,24 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
 
 Device::~Device() { close(0); }
 
-/// The turn to move packets and to touch what only its holder may touch.
-class Device::Turn {
+/// Holds the progress lock.
+class Device::ProgressLockGuard {
  public:
-  explicit Turn(Device& device) : device_(device) {
+  explicit ProgressLockGuard(Device& device) : device_(device) {
     device_.waiting_.fetch_add(1, std::memory_order_relaxed);
-    device_.turn_.lock();
+    device_.progress_lock_.lock();
     device_.waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
-  Turn(Device& device, std::adopt_lock_t /*taken*/) : device_(device) {}
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  ~Turn() { device_.end_turn(); }
+  ProgressLockGuard(Device& device, std::adopt_lock_t /*locked*/) : device_(device) {}
+  ProgressLockGuard(const ProgressLockGuard&) = delete;
+  ProgressLockGuard& operator=(const ProgressLockGuard&) = delete;
+  ~ProgressLockGuard() { device_.release_progress_lock(); }
 
  private:
   Device& device_;
 };
 
-void Device::close(Nanos linger) {
+void Device::close(Nanos timeout) {
   if (closed_.exchange(true)) return;
   if (inherited()) {                      // the parent goes on with all of it; here only descriptors are closed
     new std::thread(std::move(thread_));  // NOLINT(cppcoreguidelines-owning-memory): there is none to be joined
@@ -187,7 +187,7 @@ void Device::close(Nanos linger) {
     for (auto& [id, connection] : std::map(connections_.begin(), connections_.end())) begin_close(connection);
   });
   std::atomic<bool> quiet{false};
-  const Nanos until = now() + linger;
+  const Nanos until = now() + timeout;
   do {
     execute([this, &quiet] { quiet = connections_.empty(); });
     if (!quiet) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -201,7 +201,7 @@ void Device::close(Nanos linger) {
   while (waking_ != 0) std::this_thread::yield();  // nobody may write to what becomes another's descriptor
   {
     // The caller may keep this object: its ports and descriptors are free again all the same.
-    const Turn turn(*this);
+    const ProgressLockGuard guard(*this);
     incoming_.clear();
     while (Request* fence = fences_.front()) {
       const auto keep = fences_.remove(*fence);
@@ -217,26 +217,26 @@ void Device::close(Nanos linger) {
 
 bool Device::inherited() const { return forks.load(std::memory_order_relaxed) != forks_; }
 
-// -- turns -------------------------------------------------------------------------------------------------------
+// -- the progress lock --------------------------------------------------------------------------------------------
 
 void Device::wake() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
-/// Gives the turn back. What could only be left on the stack meanwhile is started first, and the progress thread does
-/// not sleep past what is due.
-void Device::end_turn() {
+/// Releases the progress lock. What could only be left on the stack meanwhile is started first, and the progress thread
+/// does not sleep past what is due.
+void Device::release_progress_lock() {
   for (;;) {
     if (backend_ && sleeping_until_ != 0 && next_deadline(now()) < sleeping_until_) {
       sleeping_until_ = 0;
       wake();
     }
     const bool finished = std::exchange(finished_, false);
-    turn_.unlock();
-    if (finished) completion_signal().notify();  // who is woken may find the turn free
+    progress_lock_.unlock();
+    if (finished) completion_signal().notify();  // who is woken may find the lock free
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (submitted_.load(std::memory_order_relaxed) == nullptr || !turn_.try_lock()) return;
+    if (submitted_.load(std::memory_order_relaxed) == nullptr || !progress_lock_.try_lock()) return;
     start_submitted();
     if (backend_) flush(now());
   }
@@ -248,8 +248,8 @@ void Device::submit(const std::shared_ptr<Request>& request) {
     fail(*request, Failure::kDevice, "the device is closed");
     return;
   }
-  if (turn_.try_lock()) {
-    const Turn turn(*this, std::adopt_lock);
+  if (progress_lock_.try_lock()) {
+    const ProgressLockGuard guard(*this, std::adopt_lock);
     start_submitted();  // first come, first served
     start(request);
     if (backend_) flush(now());
@@ -261,9 +261,9 @@ void Device::submit(const std::shared_ptr<Request>& request) {
   while (!submitted_.compare_exchange_weak(raw->next, raw, std::memory_order_release, std::memory_order_relaxed)) {
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Whoever has the turn looks at the stack after giving it back; if nobody has it any more, it is ours to do so.
-  if (turn_.try_lock()) {
-    const Turn turn(*this, std::adopt_lock);
+  // The holder looks at the stack after releasing the lock; if nobody holds it any more, that is for us to do.
+  if (progress_lock_.try_lock()) {
+    const ProgressLockGuard guard(*this, std::adopt_lock);
     start_submitted();
     if (backend_) flush(now());
   }
@@ -286,10 +286,10 @@ void Device::start_submitted() {
   }
 }
 
-/// Runs `task` with the turn.
+/// Runs `task` with the progress lock held.
 void Device::execute(const std::function<void()>& task) {
   if (inherited()) throw DeviceError("the device is the parent process's: a forked child opens its own");
-  const Turn turn(*this);
+  const ProgressLockGuard guard(*this);
   if (!backend_) throw DeviceError("the device is closed");
   start_submitted();  // what a caller submitted before its task comes before it
   task();
@@ -302,8 +302,8 @@ void Device::poll(Nanos t) {
     std::this_thread::yield();
     return;
   }
-  if (!turn_.try_lock()) return;
-  const Turn turn(*this, std::adopt_lock);
+  if (!progress_lock_.try_lock()) return;
+  const ProgressLockGuard guard(*this, std::adopt_lock);
   if (backend_) step(t);
 }
 
@@ -330,7 +330,7 @@ bool Device::step(Nanos t) {
 
 /// Sends what was kept back to go together with more.
 void Device::settle(Nanos t) {
-  while (!offering_.empty()) send_offers(*offering_.back());
+  while (!advertising_.empty()) send_advertisements(*advertising_.back());
   backend_->flush(t);
   backend_->settle(t);
 }
@@ -353,7 +353,7 @@ void Device::look() {
 }
 
 Nanos Device::next_deadline(Nanos t) const {
-  if (!offering_.empty()) return t;
+  if (!advertising_.empty()) return t;
   const Nanos restrained = controller_ != nullptr ? controller_->deadline() : kNever;
   return std::min({backend_->deadline(t), next_housekeeping_, restrained});
 }
@@ -372,13 +372,13 @@ void sleep_on(int fd, Nanos until) {
 
 }  // namespace
 
-/// Callers that poll do the work: two threads at it would only take each other's turns and caches.
+/// Callers that poll do the work: two threads at it would only contend for the lock and for caches.
 bool Device::callers_poll() const { return now() - polled_at_.load(std::memory_order_seq_cst) < kStandBack; }
 
 void Device::run() {
   Nanos last_work = now();
   bool slept = true;
-  Lingering lingering;
+  AdaptiveSpin spin;
   while (!stop_) {
     standing_back_.store(true, std::memory_order_seq_cst);
     if (callers_poll()) {
@@ -389,17 +389,17 @@ void Device::run() {
     }
     standing_back_.store(false, std::memory_order_relaxed);
     Nanos until = 0;
-    bool lingers = false;
+    bool spins = false;
     {
-      const Turn turn(*this);
+      const ProgressLockGuard guard(*this);
       const Nanos t = now();
       if (slept) rounds_ = 0;  // there may be news on the channels
       if (step(t)) {
-        lingering.worked();
+        spin.worked();
         last_work = now();
       } else if (t - last_work >= options_.busy_poll) {
-        lingers = lingering.goes_on(t - last_work - options_.busy_poll);
-        if (!lingers) {
+        spins = spin.keeps_spinning(t - last_work - options_.busy_poll);
+        if (!spins) {
           settle(t);
           until = next_deadline(t);
         }
@@ -409,7 +409,7 @@ void Device::run() {
     slept = until > 0;
     if (slept) {
       sleep_on(epoll_.get(), until);
-    } else if (lingers || waiting_.load(std::memory_order_relaxed) > 0) {
+    } else if (spins || waiting_.load(std::memory_order_relaxed) > 0) {
       std::this_thread::yield();
     }
   }
@@ -429,11 +429,12 @@ void Device::housekeeping(Nanos t) {
       if (lane.unfinished == 0) continue;
       busy = working = true;
       any_silent = any_silent || silent(lane);
-      // A lane that hears nothing finishes nothing, neither flowlets nor offers, so the policy would never be asked.
+      // A lane that hears nothing finishes nothing, neither flowlets nor advertisements, so the policy would never be
+      // asked.
       if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
       if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }
-    if (any_silent) repeat_offers(*peer);
+    if (any_silent) repeat_advertisements(*peer);
     // What is under way finds out by itself whether the peer is there.
     if (std::exchange(peer->heard, false) || working) {
       peer->quiet_since = t;
@@ -469,7 +470,7 @@ bool Device::awaits(const Peer& peer) const {
 /// its QPs.
 void Device::release_spare() {
   for (const auto& peer : peers_) peer->sending.release();
-  for (const auto& [id, connection] : connections_) connection->offers.release();
+  for (const auto& [id, connection] : connections_) connection->advertisements.release();
 }
 
 // -- calls from any thread ---------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device: one NIC address, its lanes, peers and connections. One thread at a time has the turn to move packets: a
+// A device: one NIC address, its lanes, peers and connections. One thread at a time holds the progress lock: a
 // caller that submits or polls, or else the device's own progress thread, which stands back while callers poll.
 #pragma once
 
@@ -101,7 +101,7 @@ struct Renewal {
 struct alignas(64) Lane {
   std::optional<std::uint16_t> moving_to;  ///< takes no flowlet until it is empty and has moved
   unsigned outstanding = 0;                ///< flowlets posted and not finished
-  unsigned unfinished = 0;                 ///< the same with offers
+  unsigned unfinished = 0;                 ///< the same with advertisements
   std::uint64_t outstanding_bytes = 0;
   std::unique_ptr<Renewal> renewal;  ///< of few lanes, and an idle lane is to be small: like `former`
   PathEstimate rested;               ///< when its last work was finished: holds until it gets more
@@ -116,10 +116,10 @@ struct alignas(64) Lane {
   [[nodiscard]] std::uint16_t heading() const { return renewal && !renewal->taken ? renewal->port : port; }
 };
 
-/// Offers on their way to a peer in one SEND; the memory of its payload.
-struct OfferBatch {
-  static constexpr std::size_t kMaxOffers = 12;
-  std::array<std::byte, kMaxOffers * handshake::kOfferBytes> bytes;
+/// Advertisements on their way to a peer in one SEND; the memory of its payload.
+struct AdvertisementBatch {
+  static constexpr std::size_t kMaxAdvertisements = 12;
+  std::array<std::byte, kMaxAdvertisements * handshake::kAdvertisementBytes> bytes;
   std::size_t count = 0;
   Lane* lane = nullptr;      ///< that carries it
   bool repeated = false;     ///< on another lane, since this one is silent
@@ -130,24 +130,24 @@ struct OfferBatch {
 struct Peer {
   handshake::Guid device{};
   std::uint32_t address = 0;
-  std::uint16_t udp_port = 0;  ///< where it receives packets; known when it is ready
-  bool initiator = false;      ///< we connected to it
-  bool ready = false;          ///< QPs are connected on both sides
-  bool dead = false;           ///< nothing may use it; removed by the next housekeeping
-  bool heard = false;          ///< since the last housekeeping
-  bool offers_urgent = false;  ///< the sender may be waiting for them
+  std::uint16_t udp_port = 0;          ///< where it receives packets; known when it is ready
+  bool initiator = false;              ///< we connected to it
+  bool ready = false;                  ///< QPs are connected on both sides
+  bool dead = false;                   ///< nothing may use it; removed by the next housekeeping
+  bool heard = false;                  ///< since the last housekeeping
+  bool advertisements_urgent = false;  ///< the sender may be waiting for them
   std::unique_ptr<Channel> channel;
   std::uint32_t path_mtu = 0;
   std::uint16_t max_ip_id = kSoftMaxIpId;  ///< of its packets
   std::vector<Lane> lanes;
   std::size_t next_lane = 0;
-  Lane* small_lane = nullptr;       ///< of small messages for a while, so that their acknowledgements go together
-  unsigned small_left = 0;          ///< messages until another lane is looked for
-  Nanos small_rtt = 0;              ///< when it was chosen
-  OfferBatch* gathering = nullptr;  ///< offers not sent yet: they go together
-  Nanos offers_since = 0;
-  std::vector<std::unique_ptr<OfferBatch>> batches;
-  std::vector<OfferBatch*> spare_batches;
+  Lane* small_lane = nullptr;  ///< of small messages for a while, so that their acknowledgements go together
+  unsigned small_left = 0;     ///< messages until another lane is looked for
+  Nanos small_rtt = 0;         ///< when it was chosen
+  AdvertisementBatch* gathering = nullptr;  ///< advertisements not sent yet: they go together
+  Nanos advertisements_since = 0;
+  std::vector<std::unique_ptr<AdvertisementBatch>> batches;
+  std::vector<AdvertisementBatch*> spare_batches;
   Ring<Request*> sending;       ///< messages with flowlets to post, oldest first
   std::vector<Request*> slots;  ///< receives by slot
   std::vector<std::uint16_t> free_slots;
@@ -177,8 +177,8 @@ class Device {
   Device& operator=(const Device&) = delete;
   /// Closes.
   ~Device();
-  /// Closes every connection, waiting for peers up to `linger`, then stops. Requests still pending fail.
-  void close(Nanos linger = 2 * kSecond);
+  /// Closes every connection, waiting for peers up to `timeout`, then stops. Requests still pending fail.
+  void close(Nanos timeout = 2 * kSecond);
   /// Also in a forked child, which has neither the device's thread nor a share in its QPs: there it does nothing.
   [[nodiscard]] bool closed() const { return closed_.load() || inherited(); }
 
@@ -191,7 +191,7 @@ class Device {
   void close_connection(const std::shared_ptr<Connection>& connection);
   /// For a peer that does not answer a close: all memory of the connection's requests is the caller's again. Flowlets
   /// that QPs hold can only be taken back with the QPs, so where there are any the whole peer is given up. Memory that
-  /// was offered is retired, also for other connections that use the same registration.
+  /// was advertised is retired, also for other connections that use the same registration.
   void give_up(const std::shared_ptr<Connection>& connection);
 
   /// Registers memory for receives; returns the rkey.
@@ -241,15 +241,15 @@ class Device {
     Nanos until;
   };
 
-  // device.cpp: turns and the thread
-  class Turn;
+  // device.cpp: the progress lock and the thread
+  class ProgressLockGuard;
   [[nodiscard]] bool inherited() const;
   void poll(Nanos now);
   void run();
   bool step(Nanos now);
   void look();
   void settle(Nanos now);
-  void end_turn();
+  void release_progress_lock();
   void wake();
   void start_submitted();
   void execute(const std::function<void()>& task);
@@ -265,16 +265,16 @@ class Device {
   void start_receive(const std::shared_ptr<Request>& request);
   void start_fence(std::shared_ptr<Request> request);
   void on_fenced(const Completion& completion);
-  void send_offers(Peer& peer);
-  void post_offers(Lane& lane, OfferBatch& batch);
-  void repeat_offers(Peer& peer);
+  void send_advertisements(Peer& peer);
+  void post_advertisements(Lane& lane, AdvertisementBatch& batch);
+  void repeat_advertisements(Peer& peer);
   void ping(Peer& peer);
-  OfferBatch& spare_batch(Peer& peer);
+  AdvertisementBatch& spare_batch(Peer& peer);
   bool flush(Nanos now);
-  void on_offers(Peer& peer, std::span<const std::byte> bytes);
-  void add_offer(Peer& peer, const handshake::Offer& offer);
+  void on_advertisements(Peer& peer, std::span<const std::byte> bytes);
+  void add_advertisement(Peer& peer, const handshake::Advertisement& advertisement);
   void match(Connection& connection);
-  void start_message(const std::shared_ptr<Request>& request, const handshake::Offer& offer);
+  void start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement);
   void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu);
   bool pump(Nanos now);
   void post(Lane& lane, const WorkRequest& work);
@@ -345,13 +345,13 @@ class Device {
   std::uint16_t udp_port_ = 0;
   handshake::Guid guid_{};
 
-  // Any thread. A request that finds the turn taken waits on a lock-free stack for whoever has it.
-  std::mutex turn_;
-  std::atomic<unsigned> waiting_{0};  ///< threads that wait for the turn: others let them
+  // Any thread. A request that finds the progress lock held waits on a lock-free stack for the holder.
+  std::mutex progress_lock_;
+  std::atomic<unsigned> waiting_{0};  ///< threads that wait for the progress lock: others let them
   std::atomic<Request*> submitted_{nullptr};
   std::atomic<Nanos> polled_at_{0};
   std::atomic<bool> standing_back_{false};
-  std::atomic<unsigned> waking_{0};  ///< threads without the turn that write to wake_
+  std::atomic<unsigned> waking_{0};  ///< threads without the progress lock that write to wake_
   std::atomic<bool> stop_{false};
   std::atomic<bool> closed_{false};
   FileDescriptor wake_;
@@ -360,7 +360,7 @@ class Device {
   std::unique_ptr<PathPolicy> policy_;
   ControllerPolicy* controller_ = nullptr;  ///< the policy, if it is this one
 
-  // Only with the turn.
+  // Only with the progress lock held.
   struct QpOwner {
     Peer* peer;
     unsigned lane;
@@ -377,10 +377,10 @@ class Device {
   std::uint32_t next_id_ = 1;
   std::vector<std::byte> receive_buffers_;
   std::vector<std::uint32_t> retired_;  ///< rkeys deregistered while receives into them were open
-  std::vector<Peer*> offering_;         ///< peers with offers not sent yet
+  std::vector<Peer*> advertising_;      ///< peers with advertisements not sent yet
   RequestList fences_;                  ///< under way
   std::vector<Completion> completions_;
-  bool finished_ = false;  ///< requests are: sleepers are woken when the turn is given back
+  bool finished_ = false;  ///< requests are: sleepers are woken when the progress lock is released
   unsigned rounds_ = 0;
   Nanos next_housekeeping_ = 0;
   Nanos next_release_ = 0;

@@ -284,7 +284,7 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   if (peer.channel && failure != Failure::kClosed) peer.channel->send(handshake::Refuse{error});
   peer.channel.reset();
   peer.sending.clear();
-  std::erase(offering_, &peer);
+  std::erase(advertising_, &peer);
   // First the QPs, so that nothing moves any more, then the requests, whose memory is the caller's again.
   drop_qps(peer);
   for (const auto& batch : peer.batches) {

@@ -13,31 +13,32 @@ namespace paralet {
 namespace {
 
 constexpr std::size_t kMaxSlots = 65536;
-constexpr std::size_t kMaxOffers = 65536;  // that a peer may have open on one connection
-constexpr std::size_t kWellOffered = 4;    // receives that a sender has in hand: more need not hurry
-constexpr Nanos kOfferDelay = 100 * kMicrosecond;
+constexpr std::size_t kMaxOpenAdvertisements = 65536;  // that a peer may have open on one connection
+constexpr std::size_t kEnoughAdvertised = 4;           // receives that a sender has in hand: more need not hurry
+constexpr Nanos kAdvertisementDelay = 100 * kMicrosecond;
 constexpr std::uint64_t kUnpacedFlowlet = 2 * 1024 * 1024;
 constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 constexpr Nanos kLeastSilence = 5 * kMillisecond;  // less may be the scheduler's
 
-// Cookies of posted work are pointers to requests, or, with kOffers, to batches of offers. 0: nothing follows from it.
-constexpr std::uint64_t kOffers = 1;
+// Cookies of posted work are pointers to requests, or, with kBatch, to batches of advertisements. 0: nothing follows
+// from it.
+constexpr std::uint64_t kBatch = 1;
 constexpr std::uint64_t kEnd = 2;      // the SEND that ends a flowlet
 constexpr std::uint64_t kLastEnd = 4;  // the same of the message's last flowlet
-constexpr std::uint64_t kMarks = kOffers | kEnd | kLastEnd;
-static_assert(alignof(Request) > kMarks && alignof(OfferBatch) > kMarks);
+constexpr std::uint64_t kMarks = kBatch | kEnd | kLastEnd;
+static_assert(alignof(Request) > kMarks && alignof(AdvertisementBatch) > kMarks);
 // NOLINTBEGIN(performance-no-int-to-ptr): our own pointers come back
 Request* request_of(std::uint64_t cookie) { return reinterpret_cast<Request*>(cookie & ~kMarks); }
-std::uint64_t cookie_of(const OfferBatch* batch) { return reinterpret_cast<std::uint64_t>(batch) | kOffers; }
-OfferBatch* offers_of(std::uint64_t cookie) {
-  return (cookie & kOffers) != 0 ? reinterpret_cast<OfferBatch*>(cookie & ~kMarks) : nullptr;
+std::uint64_t cookie_of(const AdvertisementBatch* batch) { return reinterpret_cast<std::uint64_t>(batch) | kBatch; }
+AdvertisementBatch* batch_of(std::uint64_t cookie) {
+  return (cookie & kBatch) != 0 ? reinterpret_cast<AdvertisementBatch*>(cookie & ~kMarks) : nullptr;
 }
 // NOLINTEND(performance-no-int-to-ptr)
 
 }  // namespace
 
 void Device::post_receive_buffer(std::uint64_t index) {
-  constexpr std::size_t kBytes = sizeof(OfferBatch::bytes);
+  constexpr std::size_t kBytes = sizeof(AdvertisementBatch::bytes);
   backend_->post_receive({.data = receive_buffers_.data() + index * kBytes,
                           .length = static_cast<std::uint32_t>(kBytes),
                           .cookie = index});
@@ -107,7 +108,7 @@ void Device::start(std::shared_ptr<Request> request) {
     start_receive(request);
   } else {
     connection.sends.push_back(std::move(request));
-    if (!connection.offers.empty()) match(connection);
+    if (!connection.advertisements.empty()) match(connection);
   }
 }
 
@@ -158,11 +159,11 @@ void Device::start_receive(const std::shared_ptr<Request>& request) {
   if (peer.gathering == nullptr) {
     peer.gathering = &spare_batch(peer);
     peer.gathering->count = 0;
-    peer.offers_urgent = false;
-    peer.offers_since = now();
-    offering_.push_back(&peer);
+    peer.advertisements_urgent = false;
+    peer.advertisements_since = now();
+    advertising_.push_back(&peer);
   }
-  const auto offer = handshake::encode(handshake::Offer{
+  const auto advertisement = handshake::encode(handshake::Advertisement{
       .connection = connection.remote_id,
       .sequence = connection.next_sequence++,
       .tag = request->tag,
@@ -170,43 +171,44 @@ void Device::start_receive(const std::shared_ptr<Request>& request) {
       .rkey = request->registration(),
       .address = backend_->remote_address(request->registration()) + (request->rkey != 0 ? request->region_offset : 0),
       .length = request->length});
-  std::memcpy(peer.gathering->bytes.data() + peer.gathering->count * offer.size(), offer.data(), offer.size());
+  std::memcpy(peer.gathering->bytes.data() + peer.gathering->count * advertisement.size(), advertisement.data(),
+              advertisement.size());
   ++peer.gathering->count;
   connection.receives.push_back(request);
-  peer.offers_urgent = peer.offers_urgent || connection.receives.size() <= kWellOffered;
-  if (peer.gathering->count == OfferBatch::kMaxOffers) send_offers(peer);
+  peer.advertisements_urgent = peer.advertisements_urgent || connection.receives.size() <= kEnoughAdvertised;
+  if (peer.gathering->count == AdvertisementBatch::kMaxAdvertisements) send_advertisements(peer);
 }
 
-/// Sends the offers that have gathered, in one message.
-void Device::send_offers(Peer& peer) {
-  std::erase(offering_, &peer);
-  OfferBatch* batch = std::exchange(peer.gathering, nullptr);  // comes back with the completion
-  post_offers(lane_for_small(peer), *batch);
+/// Sends the advertisements that have gathered, in one message.
+void Device::send_advertisements(Peer& peer) {
+  std::erase(advertising_, &peer);
+  AdvertisementBatch* batch = std::exchange(peer.gathering, nullptr);  // comes back with the completion
+  post_advertisements(lane_for_small(peer), *batch);
 }
 
-void Device::post_offers(Lane& lane, OfferBatch& batch) {
+void Device::post_advertisements(Lane& lane, AdvertisementBatch& batch) {
   batch.lane = &lane;
   batch.repeated = false;
   post(lane, {.kind = WorkKind::kSend,
               .cookie = cookie_of(&batch),
               .data = batch.bytes.data(),
-              .length = static_cast<std::uint32_t>(batch.count * handshake::kOfferBytes),
+              .length = static_cast<std::uint32_t>(batch.count * handshake::kAdvertisementBytes),
               .memory = batch.memory});
 }
 
-/// Sends the offers on silent lanes again on lanes that are not: all later ones wait for them. The peer takes what
-/// comes first.
-void Device::repeat_offers(Peer& peer) {
+/// Sends the advertisements on silent lanes again on lanes that are not: all later ones wait for them. The peer takes
+/// what comes first.
+void Device::repeat_advertisements(Peer& peer) {
   for (std::size_t i = 0; i < peer.batches.size(); ++i) {
-    OfferBatch& batch = *peer.batches[i];
+    AdvertisementBatch& batch = *peer.batches[i];
     if (batch.lane == nullptr || batch.repeated || !silent(*batch.lane)) continue;
     Lane& other = *pick_lane(peer, true);
     if (silent(other)) return;
-    OfferBatch& copy = spare_batch(peer);
+    AdvertisementBatch& copy = spare_batch(peer);
     copy.bytes = batch.bytes;
     copy.count = batch.count;
     batch.repeated = true;
-    post_offers(other, copy);
+    post_advertisements(other, copy);
   }
 }
 
@@ -214,16 +216,16 @@ void Device::repeat_offers(Peer& peer) {
 /// process has to acknowledge it all the same, and who does not is given up like one that leaves data unacknowledged.
 void Device::ping(Peer& peer) { post(*pick_lane(peer, true), {.kind = WorkKind::kWrite}); }
 
-OfferBatch& Device::spare_batch(Peer& peer) {
+AdvertisementBatch& Device::spare_batch(Peer& peer) {
   if (peer.spare_batches.empty()) {
-    OfferBatch& fresh = *peer.batches.emplace_back(std::make_unique<OfferBatch>());
+    AdvertisementBatch& fresh = *peer.batches.emplace_back(std::make_unique<AdvertisementBatch>());
     try {
       fresh.memory = backend_->register_source(fresh.bytes.data(), fresh.bytes.size());
     } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): each SEND tries again, and fails by itself
     }
     return fresh;
   }
-  OfferBatch& batch = *peer.spare_batches.back();
+  AdvertisementBatch& batch = *peer.spare_batches.back();
   peer.spare_batches.pop_back();
   return batch;
 }
@@ -231,10 +233,10 @@ OfferBatch& Device::spare_batch(Peer& peer) {
 /// Lets leave what may leave now. True when anything did.
 bool Device::flush(Nanos t) {
   const bool pumped = pump(t);
-  for (std::size_t i = 0; i < offering_.size();) {
-    Peer& peer = *offering_[i];
-    if (peer.offers_urgent || t - peer.offers_since >= kOfferDelay) {
-      send_offers(peer);
+  for (std::size_t i = 0; i < advertising_.size();) {
+    Peer& peer = *advertising_[i];
+    if (peer.advertisements_urgent || t - peer.advertisements_since >= kAdvertisementDelay) {
+      send_advertisements(peer);
     } else {
       ++i;
     }
@@ -271,58 +273,60 @@ void Device::retire(std::uint32_t rkey) {
 
 bool Device::retired(std::uint32_t rkey) const { return std::ranges::find(retired_, rkey) != retired_.end(); }
 
-void Device::on_offers(Peer& peer, std::span<const std::byte> bytes) {
-  if (bytes.empty() || bytes.size() % handshake::kOfferBytes != 0) {
-    fail_peer(peer, Failure::kTransport, "the peer sent a message that is no offer");
+void Device::on_advertisements(Peer& peer, std::span<const std::byte> bytes) {
+  if (bytes.empty() || bytes.size() % handshake::kAdvertisementBytes != 0) {
+    fail_peer(peer, Failure::kTransport,
+              "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
     return;
   }
-  for (; !bytes.empty() && !peer.dead; bytes = bytes.subspan(handshake::kOfferBytes)) {
-    if (const auto offer = handshake::decode_offer(bytes.first(handshake::kOfferBytes))) {
-      add_offer(peer, *offer);
+  for (; !bytes.empty() && !peer.dead; bytes = bytes.subspan(handshake::kAdvertisementBytes)) {
+    if (const auto advertisement = handshake::decode_advertisement(bytes.first(handshake::kAdvertisementBytes))) {
+      add_advertisement(peer, *advertisement);
     } else {
-      fail_peer(peer, Failure::kTransport, "the peer sent a message that is no offer");
+      fail_peer(peer, Failure::kTransport,
+                "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
     }
   }
 }
 
-void Device::add_offer(Peer& peer, const handshake::Offer& offer) {
-  const auto found = connections_.find(offer.connection);
-  // An offer may cross our close on the way.
+void Device::add_advertisement(Peer& peer, const handshake::Advertisement& advertisement) {
+  const auto found = connections_.find(advertisement.connection);
+  // An advertisement may cross our close on the way.
   if (found == connections_.end() || found->second->peer != &peer) return;
   Connection& connection = *found->second;
-  if (connection.early_offers.size() + connection.offers.size() >= kMaxOffers) {
-    fail_peer(peer, Failure::kTransport, "the peer offers more receives than a connection may have");
+  if (connection.early_advertisements.size() + connection.advertisements.size() >= kMaxOpenAdvertisements) {
+    fail_peer(peer, Failure::kTransport, "the peer advertised more than 65536 receives on one connection");
     return;
   }
-  // Offers that were on a silent lane come twice.
-  if (static_cast<std::int32_t>(offer.sequence - connection.expected_sequence) < 0) return;
-  if (offer.sequence != connection.expected_sequence) {
-    connection.early_offers.emplace(offer.sequence, offer);
+  // Advertisements that were on a silent lane come twice.
+  if (static_cast<std::int32_t>(advertisement.sequence - connection.expected_sequence) < 0) return;
+  if (advertisement.sequence != connection.expected_sequence) {
+    connection.early_advertisements.emplace(advertisement.sequence, advertisement);
     return;
   }
-  connection.offers.push_back(offer);
+  connection.advertisements.push_back(advertisement);
   ++connection.expected_sequence;
-  while (!connection.early_offers.empty()) {
-    const auto next = connection.early_offers.find(connection.expected_sequence);
-    if (next == connection.early_offers.end()) break;
-    connection.offers.push_back(next->second);
-    connection.early_offers.erase(next);
+  while (!connection.early_advertisements.empty()) {
+    const auto next = connection.early_advertisements.find(connection.expected_sequence);
+    if (next == connection.early_advertisements.end()) break;
+    connection.advertisements.push_back(next->second);
+    connection.early_advertisements.erase(next);
     ++connection.expected_sequence;
   }
   if (!connection.sends.empty()) match(connection);
 }
 
-/// Pairs sends with offers: in order among those of one tag.
+/// Pairs sends with advertisements: in order among those of one tag.
 void Device::match(Connection& connection) {
   if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
   Request* next = nullptr;
-  for (Request* send = connection.sends.front(); send != nullptr && !connection.offers.empty(); send = next) {
+  for (Request* send = connection.sends.front(); send != nullptr && !connection.advertisements.empty(); send = next) {
     next = send->next;
     std::size_t i = 0;
-    while (i < connection.offers.size() && connection.offers[i].tag != send->tag) ++i;
-    if (i == connection.offers.size()) continue;
-    const handshake::Offer target = connection.offers[i];
-    connection.offers.erase(i);
+    while (i < connection.advertisements.size() && connection.advertisements[i].tag != send->tag) ++i;
+    if (i == connection.advertisements.size()) continue;
+    const handshake::Advertisement target = connection.advertisements[i];
+    connection.advertisements.erase(i);
     start_message(connection.sends.remove(*send), target);
   }
 }
@@ -345,20 +349,21 @@ std::uint64_t Device::flowlet_size(const Peer& peer) const {
   return flowlet_bytes(bdp_bytes, static_cast<unsigned>(peer.lanes.size()), peer.path_mtu);
 }
 
-void Device::start_message(const std::shared_ptr<Request>& request, const handshake::Offer& offer) {
+void Device::start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement) {
   Connection& connection = *request->connection;
   Peer& peer = *connection.peer;
-  if (request->length > offer.length) {
-    send_frame(peer, handshake::Overrun{
-                         .connection = connection.remote_id, .slot = offer.slot, .message_bytes = request->length});
+  if (request->length > advertisement.length) {
+    send_frame(peer,
+               handshake::Overrun{
+                   .connection = connection.remote_id, .slot = advertisement.slot, .message_bytes = request->length});
     fail(*request, Failure::kTransport,
-         "a message of " + std::to_string(request->length) + " bytes met a receive of " + std::to_string(offer.length) +
-             ": receive at least as much as is sent");
+         "a message of " + std::to_string(request->length) + " bytes met a receive of " +
+             std::to_string(advertisement.length) + ": receive at least as much as is sent");
     return;
   }
   if (request->rkey == 0 && !register_temporarily(*request)) return;
   const bool mouse = request->length <= options_.mice_bytes.value_or(peer.path_mtu);
-  request->offer = offer;
+  request->advertisement = advertisement;
   request->next_flowlet = request->posted = request->finished = 0;
   request->flowlets.emplace(request->length, mouse ? std::max<std::uint64_t>(1, request->length) : flowlet_size(peer),
                             peer.path_mtu);
@@ -385,15 +390,15 @@ void Device::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) 
               .cookie = apart ? 0 : cookie,
               .data = request.data + flowlets.offset(index),
               .length = length,
-              .remote_address = request.offer.address + flowlets.offset(index),
-              .rkey = request.offer.rkey,
-              .imm = handshake::immediate(request.offer.slot, flowlets.count),
+              .remote_address = request.advertisement.address + flowlets.offset(index),
+              .rkey = request.advertisement.rkey,
+              .imm = handshake::immediate(request.advertisement.slot, flowlets.count),
               .memory = request.registration()});
   if (!apart) return;
   const bool last = index + 1 == flowlets.count;
   auto& end = request.ends[last ? 1 : 0];
   end = handshake::encode(handshake::FlowletEnd{
-      .slot = request.offer.slot, .count = static_cast<std::uint16_t>(flowlets.count), .bytes = length});
+      .slot = request.advertisement.slot, .count = static_cast<std::uint16_t>(flowlets.count), .bytes = length});
   post(lane, {.kind = WorkKind::kSend,
               .cookie = cookie | (last ? kLastEnd : kEnd),
               .data = end.data(),
@@ -577,8 +582,8 @@ void Device::on_completion(const Completion& completion) {
         on_flowlet_arrived(peer, completion.imm >> 16, completion.imm & 0xFFFF, completion.byte_length);
         break;
       case Completion::Kind::kReceivedSend:
-        on_received_send(
-            peer, {receive_buffers_.data() + completion.cookie * sizeof(OfferBatch::bytes), completion.byte_length});
+        on_received_send(peer, {receive_buffers_.data() + completion.cookie * sizeof(AdvertisementBatch::bytes),
+                                completion.byte_length});
         break;
       case Completion::Kind::kAskedAgain:
         consult_policy(peer, owner->second.lane, 1);
@@ -612,7 +617,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
       --lane.renewal->unfinished == 0) {
     next_housekeeping_ = 0;  // after all completions of this round: some may be of that QP
   }
-  if (OfferBatch* batch = offers_of(completion.cookie)) {
+  if (AdvertisementBatch* batch = batch_of(completion.cookie)) {
     batch->lane = nullptr;
     peer.spare_batches.push_back(batch);
     return;
@@ -643,7 +648,7 @@ void Device::on_received_send(Peer& peer, std::span<const std::byte> bytes) {
   if (const auto end = handshake::decode_flowlet_end(bytes)) {
     on_flowlet_arrived(peer, end->slot, end->count, end->bytes);
   } else {
-    on_offers(peer, bytes);
+    on_advertisements(peer, bytes);
   }
 }
 

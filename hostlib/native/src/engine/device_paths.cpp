@@ -12,7 +12,7 @@
 namespace paralet {
 namespace {
 
-constexpr const char* kOutOfTurn = "the peer renews a queue pair out of turn";
+constexpr const char* kOutOfSequence = "the peer sent a queue pair renewal message out of sequence";
 
 }  // namespace
 
@@ -72,7 +72,7 @@ void Device::on_new_qp(Peer& peer, const handshake::NewQp& frame) {
   const bool asked = lane != nullptr && lane->renewal;
   const bool refused = frame.qp.qpn == 0;
   if (lane == nullptr || (asked && lane->renewal->connected) || (refused && !asked)) {
-    fail_peer(peer, Failure::kTransport, kOutOfTurn);
+    fail_peer(peer, Failure::kTransport, kOutOfSequence);
     return;
   }
   if (refused) {
@@ -112,7 +112,7 @@ void Device::on_new_qp(Peer& peer, const handshake::NewQp& frame) {
 void Device::on_qp_ready(Peer& peer, const handshake::QpReady& frame) {
   Lane* lane = frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
   if (lane == nullptr || !lane->renewal || !lane->renewal->connected || lane->renewal->taken) {
-    fail_peer(peer, Failure::kTransport, kOutOfTurn);
+    fail_peer(peer, Failure::kTransport, kOutOfSequence);
     return;
   }
   Renewal& renewal = *lane->renewal;
@@ -128,7 +128,7 @@ void Device::on_qp_ready(Peer& peer, const handshake::QpReady& frame) {
 void Device::on_qp_drained(Peer& peer, const handshake::QpDrained& frame) {
   Lane* lane = frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
   if (lane == nullptr || !lane->renewal || !lane->renewal->taken || lane->renewal->peer_drained) {
-    fail_peer(peer, Failure::kTransport, kOutOfTurn);
+    fail_peer(peer, Failure::kTransport, kOutOfSequence);
     return;
   }
   lane->renewal->peer_drained = true;

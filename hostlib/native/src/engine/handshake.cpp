@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kHandleMagic = 0x504C4554;  // "PLET"
 constexpr std::uint32_t kHelloMagic = 0x504C4831;   // "PLH1"
-constexpr std::uint8_t kOfferType = 1;
+constexpr std::uint8_t kAdvertisementType = 1;
 constexpr std::uint8_t kFlowletEndType = 2;
 constexpr std::size_t kMaxReasonBytes = 512;
 
@@ -349,34 +349,34 @@ std::optional<Frame> decode(std::span<const std::byte> body) {
   return r.complete() ? frame : std::nullopt;
 }
 
-std::array<std::byte, kOfferBytes> encode(const Offer& offer) {
-  std::array<std::byte, kOfferBytes> out{};
+std::array<std::byte, kAdvertisementBytes> encode(const Advertisement& advertisement) {
+  std::array<std::byte, kAdvertisementBytes> out{};
   std::byte* p = out.data();
-  p[0] = static_cast<std::byte>(kOfferType);
+  p[0] = static_cast<std::byte>(kAdvertisementType);
   p[1] = static_cast<std::byte>(kVersion);
-  wire::put_u16(p + 2, offer.slot);
-  wire::put_u32(p + 4, offer.connection);
-  wire::put_u32(p + 8, offer.sequence);
-  wire::put_u32(p + 12, offer.tag);
-  wire::put_u32(p + 16, offer.rkey);
-  wire::put_u64(p + 24, offer.address);
-  wire::put_u64(p + 32, offer.length);
+  wire::put_u16(p + 2, advertisement.slot);
+  wire::put_u32(p + 4, advertisement.connection);
+  wire::put_u32(p + 8, advertisement.sequence);
+  wire::put_u32(p + 12, advertisement.tag);
+  wire::put_u32(p + 16, advertisement.rkey);
+  wire::put_u64(p + 24, advertisement.address);
+  wire::put_u64(p + 32, advertisement.length);
   return out;
 }
 
-std::optional<Offer> decode_offer(std::span<const std::byte> bytes) {
-  if (bytes.size() != kOfferBytes) return std::nullopt;
+std::optional<Advertisement> decode_advertisement(std::span<const std::byte> bytes) {
+  if (bytes.size() != kAdvertisementBytes) return std::nullopt;
   const std::byte* p = bytes.data();
-  if (std::to_integer<std::uint8_t>(p[0]) != kOfferType || std::to_integer<std::uint8_t>(p[1]) != kVersion) {
+  if (std::to_integer<std::uint8_t>(p[0]) != kAdvertisementType || std::to_integer<std::uint8_t>(p[1]) != kVersion) {
     return std::nullopt;
   }
-  return Offer{.connection = wire::get_u32(p + 4),
-               .sequence = wire::get_u32(p + 8),
-               .tag = wire::get_u32(p + 12),
-               .slot = wire::get_u16(p + 2),
-               .rkey = wire::get_u32(p + 16),
-               .address = wire::get_u64(p + 24),
-               .length = wire::get_u64(p + 32)};
+  return Advertisement{.connection = wire::get_u32(p + 4),
+                       .sequence = wire::get_u32(p + 8),
+                       .tag = wire::get_u32(p + 12),
+                       .slot = wire::get_u16(p + 2),
+                       .rkey = wire::get_u32(p + 16),
+                       .address = wire::get_u64(p + 24),
+                       .length = wire::get_u64(p + 32)};
 }
 
 std::array<std::byte, kFlowletEndBytes> encode(const FlowletEnd& end) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages that set up peers and connections (over TCP) and offer receive buffers (over the QPs). docs/protocol.md
-// describes them for other implementations. All numbers are big-endian.
+// The messages that set up peers and connections (over TCP) and advertise receive buffers (over the QPs).
+// docs/protocol.md describes them for other implementations. All numbers are big-endian.
 #pragma once
 
 #include <array>
@@ -105,19 +105,19 @@ std::vector<std::byte> encode(const Frame& frame);
 /// `body` is one frame without its length prefix. Nothing when it is malformed.
 std::optional<Frame> decode(std::span<const std::byte> body);
 
-/// A receive buffer offered to the sender ("clear to send"), the payload of a SEND on any QP to the peer.
-struct Offer {
+/// A receive buffer advertised to the sender ("clear to send"), the payload of a SEND on any QP to the peer.
+struct Advertisement {
   std::uint32_t connection = 0;  ///< the sender-side name of the connection
-  std::uint32_t sequence = 0;    ///< offers of one connection may overtake each other
+  std::uint32_t sequence = 0;    ///< advertisements of one connection may overtake each other
   std::uint32_t tag = 0;
   std::uint16_t slot = 0;  ///< comes back in the immediate data of the flowlets
   std::uint32_t rkey = 0;
   std::uint64_t address = 0;
   std::uint64_t length = 0;
 };
-inline constexpr std::size_t kOfferBytes = 40;
-std::array<std::byte, kOfferBytes> encode(const Offer& offer);
-std::optional<Offer> decode_offer(std::span<const std::byte> bytes);
+inline constexpr std::size_t kAdvertisementBytes = 40;
+std::array<std::byte, kAdvertisementBytes> encode(const Advertisement& advertisement);
+std::optional<Advertisement> decode_advertisement(std::span<const std::byte> bytes);
 
 /// A flowlet is whole, said in a SEND behind its WRITE on the same QP: instead of immediate data.
 struct FlowletEnd {

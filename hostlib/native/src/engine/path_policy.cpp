@@ -38,7 +38,8 @@ class Ecmp : public PathPolicy {
   std::vector<std::uint16_t> ports_;
 };
 
-/// Ports from a table. A peer that is not in it gets random entropy: acknowledgements and offers need no pinned path.
+/// Ports from a table. A peer that is not in it gets random entropy: acknowledgements and advertisements need no pinned
+/// path.
 class Pinned final : public Ecmp {
  public:
   explicit Pinned(const PolicyOptions& options) : Ecmp(options), ports_(options.ports) {}

@@ -49,7 +49,7 @@ struct Request {
   Request* next = nullptr;
 
   // Send side.
-  handshake::Offer offer;
+  handshake::Advertisement advertisement;
   std::optional<Flowlets> flowlets;
   std::uint32_t next_flowlet = 0;
   std::uint32_t posted = 0;  ///< flowlets given to a QP and not finished
@@ -106,7 +106,7 @@ struct Connection {
   std::string error;
   std::uint32_t peer_address = 0;
 
-  // Whoever has the device's turn.
+  // Only with the device's progress lock held.
   std::uint32_t id = 0;
   std::uint32_t remote_id = 0;
   Peer* peer = nullptr;
@@ -115,12 +115,12 @@ struct Connection {
   bool peer_quiet = false;  ///< the peer starts no more flowlets on this connection
   bool close_sent = false;
   bool reply_closed = false;            ///< the peer waits for our Closed
-  std::uint32_t next_sequence = 0;      ///< of our offers
-  std::uint32_t expected_sequence = 0;  ///< of the peer's offers
-  std::map<std::uint32_t, handshake::Offer> early_offers;
-  Ring<handshake::Offer> offers;  ///< receives of the peer that no send has met yet
-  RequestList sends;              ///< that have met no receive yet
-  RequestList in_flight;          ///< sends with flowlets posted or to post
+  std::uint32_t next_sequence = 0;      ///< of our advertisements
+  std::uint32_t expected_sequence = 0;  ///< of the peer's advertisements
+  std::map<std::uint32_t, handshake::Advertisement> early_advertisements;
+  Ring<handshake::Advertisement> advertisements;  ///< receives of the peer that no send has met yet
+  RequestList sends;                              ///< that have met no receive yet
+  RequestList in_flight;                          ///< sends with flowlets posted or to post
   RequestList receives;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which peers are being sent an elephant: found by what is started towards them, told to the client, over when they
-// have been idle for a while. Pure but for the events it says; for whoever has the device's turn.
+// have been idle for a while. Pure but for the events it says; only with the device's progress lock held.
 #pragma once
 
 #include <array>

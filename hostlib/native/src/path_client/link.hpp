@@ -75,7 +75,7 @@ class Link {
  public:
   Link() : wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-  // -- the data path: whoever has the device's turn ---------------------------------------------------------------
+  // -- the data path, with the device's progress lock held ---------------------------------------------------------
 
   /// Tells the client. False when the queue is full.
   bool say(const Event& event) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `controller` policy: elephants are announced to the path service, lanes take the ports that it assigns, and
-// everything that it does not speak of, or not in time, takes what the policy behind it says: ECMP. For whoever has the
-// device's turn; a thread of its own talks to the service.
+// everything that it does not speak of, or not in time, takes what the policy behind it says: ECMP. Called only with
+// the device's progress lock held; a thread of its own talks to the service.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 namespace paralet {
 
-std::span<iovec> Landing::prepare(std::span<std::byte> target, std::size_t payload_bytes) {
+std::span<iovec> DirectPlacement::prepare(std::span<std::byte> target, std::size_t payload_bytes) {
   target_ = target.data();
   payload_bytes_ = payload_bytes;
   packets_ = std::min({target.size() / payload_bytes, wire::kMaxDatagramBytes / packet_bytes(), kMaxPackets});
@@ -19,12 +19,12 @@ std::span<iovec> Landing::prepare(std::span<std::byte> target, std::size_t paylo
     const std::size_t between = i + 1 < packets_ ? kFrameBytes : wire::kIcrcBytes;
     pieces_[used++] = {.iov_base = frame + wire::kBthBytes, .iov_len = between};
   }
-  const std::size_t landed = packets_ * packet_bytes();
-  pieces_[used++] = {.iov_base = whole_.data() + landed, .iov_len = wire::kMaxDatagramBytes - landed};
+  const std::size_t placed = packets_ * packet_bytes();
+  pieces_[used++] = {.iov_base = whole_.data() + placed, .iov_len = wire::kMaxDatagramBytes - placed};
   return std::span(pieces_).first(used);
 }
 
-std::span<std::byte> Landing::gather(std::size_t first, std::size_t bytes) {
+std::span<std::byte> DirectPlacement::gather(std::size_t first, std::size_t bytes) {
   std::size_t position = first * packet_bytes();
   std::byte* end = whole_.data();
   const auto append = [&](std::span<const std::byte> piece) {

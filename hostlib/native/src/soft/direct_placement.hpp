@@ -15,7 +15,7 @@
 
 namespace paralet {
 
-class Landing {
+class DirectPlacement {
  public:
   static constexpr std::size_t kMaxPackets = 64;  ///< of a batch; the kernel joins no more
   /// BTH and ICRC: a packet from the middle of a WRITE without its payload.

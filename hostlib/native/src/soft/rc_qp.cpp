@@ -389,7 +389,7 @@ void RcQp::respond_nak(std::uint8_t syndrome) {
   nak_due_ = syndrome;
 }
 
-std::span<std::byte> RcQp::landing() const {
+std::span<std::byte> RcQp::placement_target() const {
   if (failed_ || !in_message_ || !message_is_write_ || write_remaining_ <= options_.path_mtu) return {};
   std::byte* const target = memory_.resolve(write_rkey_, write_address_, write_remaining_);
   if (target == nullptr) return {};
@@ -453,7 +453,8 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
       std::byte* target = memory_.resolve(rkey, address, remaining);
       if (target != nullptr) {
         if (target != packet.payload.data()) {
-          std::memmove(target, packet.payload.data(), bytes);  // it may lie where another WRITE goes: see landing.hpp
+          std::memmove(target, packet.payload.data(),
+                       bytes);  // it may lie where another WRITE goes: see direct_placement.hpp
           prefetch_to_write(target + bytes, std::min(remaining - bytes, options_.path_mtu));
         }
       } else if (!memory_.retired(rkey)) {

@@ -164,7 +164,7 @@ class RcQp {
   // -- responder ------------------------------------------------------------------------------------------------
   /// Where the payloads of the WRITE in progress go that are yet to come, but for its last packet's. Empty when none is
   /// in progress.
-  [[nodiscard]] std::span<std::byte> landing() const;
+  [[nodiscard]] std::span<std::byte> placement_target() const;
   /// A request packet for this QP whose ICRC was verified. Its payload may lie where it belongs.
   void on_request(const wire::Packet& packet);
   /// Whether the sender waits for the acknowledgement that is due, or something went wrong: it should not coalesce.

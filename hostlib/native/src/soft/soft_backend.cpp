@@ -287,9 +287,9 @@ void SoftBackend::take(const Arrival& arrival, const FaultInjector::Deliver& del
   }
 }
 
-/// Takes a packet of `landing_` that is from the middle of a WRITE. False when it is not, or is not as it should be.
-bool SoftBackend::take_landed(std::size_t index, const PacketOrigin& origin) {
-  const auto frame = landing_.frame(index);
+/// Takes a packet of `placement_` that is from the middle of a WRITE. False when it is not, or is not as it should be.
+bool SoftBackend::take_placed(std::size_t index, const PacketOrigin& origin) {
+  const auto frame = placement_.frame(index);
   wire::Packet packet;
   if (wire::parse(frame, packet) != wire::ParseError::kNone ||
       static_cast<wire::Opcode>(packet.opcode) != wire::Opcode::kWriteMiddle) {
@@ -298,7 +298,7 @@ bool SoftBackend::take_landed(std::size_t index, const PacketOrigin& origin) {
   const auto found = qps_.find(packet.dest_qpn);
   if (found == qps_.end() || !found->second.machine) return false;
   Qp& qp = found->second;
-  packet.payload = landing_.payload(index);
+  packet.payload = placement_.payload(index);
   if (origin.address != qp.remote.address ||
       !verifier_.verify(flow_from(origin), frame.first(wire::kBthBytes), packet.payload, frame.last(wire::kIcrcBytes),
                         origin.likely_id, qp.remote.max_ip_id)) {
@@ -310,18 +310,18 @@ bool SoftBackend::take_landed(std::size_t index, const PacketOrigin& origin) {
 
 /// Receives what is next as if it went on with the WRITE of `expected` whose payloads go to `target`. False when
 /// nothing has arrived.
-bool SoftBackend::land(const Qp& expected, std::span<std::byte> target) {
-  const auto arrival = receive_socket_.receive_into(landing_.prepare(target, expected.remote.path_mtu));
+bool SoftBackend::place(const Qp& expected, std::span<std::byte> target) {
+  const auto arrival = receive_socket_.receive_into(placement_.prepare(target, expected.remote.path_mtu));
   if (!arrival) return false;
   streams(arrival->bytes > arrival->segment_bytes);
   PacketOrigin origin = arrival->origin;
   std::size_t taken = 0;
-  if (arrival->segment_bytes == landing_.packet_bytes()) {
-    const std::size_t landed = std::min(landing_.packets(), arrival->bytes / arrival->segment_bytes);
-    for (; taken < landed && take_landed(taken, origin); ++taken) ++origin.likely_id;
+  if (arrival->segment_bytes == placement_.packet_bytes()) {
+    const std::size_t placed = std::min(placement_.packets(), arrival->bytes / arrival->segment_bytes);
+    for (; taken < placed && take_placed(taken, origin); ++taken) ++origin.likely_id;
   }
   // The others as if they had been received like everything else.
-  const std::span<std::byte> others = landing_.gather(taken, arrival->bytes);
+  const std::span<std::byte> others = placement_.gather(taken, arrival->bytes);
   if (taken == 0 || !others.empty()) {
     take({.bytes = others, .segment_bytes = arrival->segment_bytes, .origin = origin}, {});
   }
@@ -342,8 +342,8 @@ bool SoftBackend::receive() {
   for (std::size_t i = 0; i < ReceiveSocket::kBatch; ++i) {
     const bool streaming = streaming_ > 0 && !faulty;
     if (streaming && writing_ != nullptr) {
-      if (const auto target = writing_->machine->landing(); !target.empty()) {
-        if (!land(*writing_, target)) break;
+      if (const auto target = writing_->machine->placement_target(); !target.empty()) {
+        if (!place(*writing_, target)) break;
         any = true;
         continue;
       }

@@ -93,8 +93,8 @@ class SoftBackend : public Backend {
   void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);
   bool receive();
   void streams(bool run);
-  bool take_landed(std::size_t index, const PacketOrigin& origin);
-  bool land(const Qp& expected, std::span<std::byte> target);
+  bool take_placed(std::size_t index, const PacketOrigin& origin);
+  bool place(const Qp& expected, std::span<std::byte> target);
   [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
   void send_acknowledgements(bool all);
   void acknowledge(Qp& qp);
@@ -122,7 +122,7 @@ class SoftBackend : public Backend {
   MemoryTable memory_;
   ReceiveQueue receive_queue_;
   IcrcVerifier verifier_;
-  Landing landing_;
+  DirectPlacement placement_;
   Qp* writing_ = nullptr;   ///< took the last request: if it is in the middle of a WRITE, more is to come
   unsigned streaming_ = 0;  ///< arrivals that are taken one by one: runs of packets have come of late
   Pacer pacer_;

@@ -310,7 +310,7 @@ TEST_CASE("giving up a peer that does not answer leaves the memory of open recei
   constexpr std::size_t kBytes = 1'000'000;
   Bytes in(kBytes);
   const auto received = joined.receive_back(in);
-  two.a.give_up(joined.to);  // as if its close had not been answered: the offer is with the peer
+  two.a.give_up(joined.to);  // as if its close had not been answered: the advertisement is with the peer
   Bytes out = test::random_fill(3, kBytes);
   CHECK(wait(joined.send_back(out)) == State::kDone);
   CHECK(why(received) == "its memory was taken back before the message came");
@@ -411,7 +411,7 @@ TEST_CASE("callers that poll, submit and wait from many threads get on") {
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
-      // Odd threads only wait, so that the progress thread and the pollers pass the turn to each other.
+      // Odd threads only wait, so that the progress thread and the pollers pass the progress lock to each other.
       for (unsigned n = 0; n < kMessages; ++n) {
         Bytes out = test::random_fill(1000 * i + n, n % 3 == 0 ? 8 : 20'000 * (n % 5));
         Bytes in(out.size());
@@ -471,7 +471,7 @@ TEST_CASE("a request that is done may be submitted again") {
   REQUIRE(wait(sent) == State::kDone);
 }
 
-TEST_CASE("receives offered by the hundred arrive in order") {
+TEST_CASE("receives advertised by the hundred arrive in order") {
   Two two;
   const Joined link(two.a, two.b);
   constexpr std::size_t kCount = 500;
@@ -990,7 +990,7 @@ TEST_CASE(
 
 // -- peers in turn -----------------------------------------------------------------------------------------------
 
-/// `soft`, but there is room for one flowlet at a time, on any lane, once a number of peers have offered receives.
+/// `soft`, but there is room for one flowlet at a time, on any lane, once a number of peers have advertised receives.
 class OneAtATime final : public SoftBackend {
  public:
   struct Log {
@@ -1005,7 +1005,7 @@ class OneAtATime final : public SoftBackend {
   bool progress(Nanos t, std::vector<Completion>& completions) override {
     const bool any = SoftBackend::progress(t, completions);
     for (const Completion& done : completions) {
-      if (done.kind == Completion::Kind::kReceivedSend) offered_.insert(address_[done.qpn]);
+      if (done.kind == Completion::Kind::kReceivedSend) advertised_.insert(address_[done.qpn]);
     }
     full_ = false;
     return any;
@@ -1017,7 +1017,7 @@ class OneAtATime final : public SoftBackend {
     }
     SoftBackend::post(qpn, request);
   }
-  [[nodiscard]] bool wants_work(Nanos /*t*/) const override { return offered_.size() >= log_.awaited && !full_; }
+  [[nodiscard]] bool wants_work(Nanos /*t*/) const override { return advertised_.size() >= log_.awaited && !full_; }
   [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override {
     PathEstimate out = SoftBackend::estimate(qpn);
     out.hungry = true;
@@ -1027,7 +1027,7 @@ class OneAtATime final : public SoftBackend {
  private:
   Log& log_;
   std::map<std::uint32_t, std::uint32_t> address_;
-  std::set<std::uint32_t> offered_;
+  std::set<std::uint32_t> advertised_;
   bool full_ = false;
 };
 
@@ -1471,13 +1471,13 @@ TEST_CASE("a peer that went silent is given up after the retry time") {
   Device b(deaf);
   DeviceOptions one = options(kA);
   one.retry_time = 500 * kMillisecond;
-  one.faults.drop = 1;  // hears nothing: neither acknowledgements nor offers
+  one.faults.drop = 1;  // hears nothing: neither acknowledgements nor advertisements
   Device a(one);
   const Joined joined(a, b);
   Bytes in(100);
   Bytes there(100);
   const auto waiting = joined.receive(there);
-  const auto receiving = joined.receive_back(in);  // its offer is never acknowledged
+  const auto receiving = joined.receive_back(in);  // its advertisement is never acknowledged
   REQUIRE(wait(receiving) == State::kFailed);
   CHECK(receiving->failure == Failure::kTransport);
   CHECK(receiving->error.find("the peer did not answer within the retry time") != std::string::npos);

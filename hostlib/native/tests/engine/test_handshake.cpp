@@ -281,15 +281,15 @@ TEST_CASE("what is no handle is refused") {
   }
 }
 
-TEST_CASE("offers are 40 bytes and read back") {
-  const Offer offer{.connection = 0x01020304,
-                    .sequence = 0x05060708,
-                    .tag = 0x090A0B0C,
-                    .slot = 0x0D0E,
-                    .rkey = 0x0F101112,
-                    .address = 0x1314151617181920,
-                    .length = 0x2122232425262728};
-  const auto bytes = encode(offer);
+TEST_CASE("advertisements are 40 bytes and read back") {
+  const Advertisement advertisement{.connection = 0x01020304,
+                                    .sequence = 0x05060708,
+                                    .tag = 0x090A0B0C,
+                                    .slot = 0x0D0E,
+                                    .rkey = 0x0F101112,
+                                    .address = 0x1314151617181920,
+                                    .length = 0x2122232425262728};
+  const auto bytes = encode(advertisement);
   CHECK(to_hex(bytes) ==
         "0101"
         "0d0e"
@@ -300,18 +300,18 @@ TEST_CASE("offers are 40 bytes and read back") {
         "00000000"
         "1314151617181920"
         "2122232425262728");
-  const auto decoded = decode_offer(bytes);
+  const auto decoded = decode_advertisement(bytes);
   REQUIRE(decoded);
   CHECK(to_hex(encode(*decoded)) == to_hex(bytes));
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    CHECK_FALSE(decode_offer(std::span(bytes).first(length)));
+    CHECK_FALSE(decode_advertisement(std::span(bytes).first(length)));
   }
   auto other = bytes;
   other[0] = std::byte{2};
-  CHECK_FALSE(decode_offer(other));
+  CHECK_FALSE(decode_advertisement(other));
   other = bytes;
   other[1] = std::byte{2};
-  CHECK_FALSE(decode_offer(other));
+  CHECK_FALSE(decode_advertisement(other));
 }
 
 TEST_CASE("the end of a flowlet is 12 bytes and read back") {

@@ -26,7 +26,7 @@ constexpr Nanos kFloor = 10 * kMillisecond;
 const Ports kPorts{50001, 50002};
 const Ports kMore{51001, 51002};
 
-/// The policy, and what the device's turn does with it.
+/// The policy, and what the holder of the device's progress lock does with it.
 struct Host {
   explicit Host(const test::FakePathService& service, Nanos assign_wait = 0) {
     options.service = service.address();

@@ -32,27 +32,27 @@ TEST_CASE("payloads come to their place, frames and the rest beside") {
           CAPTURE(room);
           CAPTURE(packets);
           CAPTURE(rest);
-          const std::size_t size = payload + Landing::kFrameBytes;
+          const std::size_t size = payload + DirectPlacement::kFrameBytes;
           const Bytes datagram = test::random_fill(payload + packets + rest, packets * size + rest);
           Bytes target(room * payload + payload / 2, std::byte{0x5A});
-          Landing landing;
-          scatter(datagram, landing.prepare(target, payload));
-          REQUIRE(landing.packets() == room);
-          REQUIRE(landing.packet_bytes() == size);
-          const std::size_t landed = std::min(room, packets);
-          for (std::size_t i = 0; i < landed; ++i) {
+          DirectPlacement placement;
+          scatter(datagram, placement.prepare(target, payload));
+          REQUIRE(placement.packets() == room);
+          REQUIRE(placement.packet_bytes() == size);
+          const std::size_t placed = std::min(room, packets);
+          for (std::size_t i = 0; i < placed; ++i) {
             const auto packet = std::span(datagram).subspan(i * size, size);
-            CHECK(std::ranges::equal(landing.payload(i), packet.subspan(wire::kBthBytes, payload)));
-            CHECK(landing.payload(i).data() == target.data() + i * payload);
-            CHECK(std::ranges::equal(landing.frame(i).first(wire::kBthBytes), packet.first(wire::kBthBytes)));
-            CHECK(std::ranges::equal(landing.frame(i).last(wire::kIcrcBytes), packet.last(wire::kIcrcBytes)));
+            CHECK(std::ranges::equal(placement.payload(i), packet.subspan(wire::kBthBytes, payload)));
+            CHECK(placement.payload(i).data() == target.data() + i * payload);
+            CHECK(std::ranges::equal(placement.frame(i).first(wire::kBthBytes), packet.first(wire::kBthBytes)));
+            CHECK(std::ranges::equal(placement.frame(i).last(wire::kIcrcBytes), packet.last(wire::kIcrcBytes)));
           }
           const auto beyond = std::span(target).subspan(room * payload);
           CHECK(std::ranges::all_of(beyond, [](std::byte b) { return b == std::byte{0x5A}; }));
-          for (std::size_t first = landed + 1; first-- > 0;) {
-            scatter(datagram, landing.prepare(target, payload));
-            CHECK(
-                std::ranges::equal(landing.gather(first, datagram.size()), std::span(datagram).subspan(first * size)));
+          for (std::size_t first = placed + 1; first-- > 0;) {
+            scatter(datagram, placement.prepare(target, payload));
+            CHECK(std::ranges::equal(placement.gather(first, datagram.size()),
+                                     std::span(datagram).subspan(first * size)));
           }
         }
       }
@@ -62,14 +62,14 @@ TEST_CASE("payloads come to their place, frames and the rest beside") {
 
 TEST_CASE("the largest datagrams fit") {
   for (const std::size_t payload : {256, 1008, 4096}) {
-    const std::size_t size = payload + Landing::kFrameBytes;
+    const std::size_t size = payload + DirectPlacement::kFrameBytes;
     for (const std::size_t bytes : {std::size_t{65507}, wire::kMaxDatagramBytes}) {
       const Bytes datagram = test::random_fill(payload, bytes);
       Bytes target(100 * payload);
-      Landing landing;
-      scatter(datagram, landing.prepare(target, payload));
-      CHECK(landing.packets() == std::min<std::size_t>(Landing::kMaxPackets, wire::kMaxDatagramBytes / size));
-      CHECK(std::ranges::equal(landing.gather(0, bytes), datagram));
+      DirectPlacement placement;
+      scatter(datagram, placement.prepare(target, payload));
+      CHECK(placement.packets() == std::min<std::size_t>(DirectPlacement::kMaxPackets, wire::kMaxDatagramBytes / size));
+      CHECK(std::ranges::equal(placement.gather(0, bytes), datagram));
     }
   }
 }

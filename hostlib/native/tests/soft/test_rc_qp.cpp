@@ -813,8 +813,8 @@ TEST_CASE("a region that goes away in the middle of a message is no longer writt
 }
 
 /// A responder that is sent a WRITE of `length` bytes, packet by packet.
-struct Landed {
-  explicit Landed(std::uint32_t bytes) : target(link, bytes), length(bytes) {}
+struct PlacedWrite {
+  explicit PlacedWrite(std::uint32_t bytes) : target(link, bytes), length(bytes) {}
   Link link{{.path_mtu = 256, .receive_bytes = 1024}};
   Target target;
   std::uint32_t length;
@@ -826,72 +826,72 @@ struct Landed {
   }
   /// The payloads still to come have this much room, from this place in the region.
   void check(std::size_t offset, std::size_t bytes) {
-    const auto landing = link.responder().landing();
-    CHECK(landing.size() == bytes);
-    if (bytes > 0) CHECK(landing.data() == target.bytes.data() + offset);
+    const auto placement = link.responder().placement_target();
+    CHECK(placement.size() == bytes);
+    if (bytes > 0) CHECK(placement.data() == target.bytes.data() + offset);
   }
 };
 
 TEST_CASE("there is room for payloads from a WRITE's first packet on until only its last is missing") {
   for (const std::uint32_t rest : {1U, 100U, 255U, 256U}) {
     CAPTURE(rest);
-    Landed landed(4 * 256 + rest);
-    landed.check(0, 0);
-    landed.take(Opcode::kWriteFirst, 0);
-    landed.check(256, std::size_t{3} * 256);
-    landed.take(Opcode::kWriteFirst, 0);        // a duplicate
-    landed.take(Opcode::kWriteMiddle, 2);       // out of order
-    landed.take(Opcode::kWriteMiddle, 1, 252);  // refused
-    landed.check(256, std::size_t{3} * 256);
-    landed.take(Opcode::kWriteMiddle, 1);
-    landed.check(512, std::size_t{2} * 256);
-    landed.take(Opcode::kWriteMiddle, 2);
-    landed.check(768, 256);
-    landed.take(Opcode::kWriteMiddle, 3);
-    landed.check(0, 0);
-    landed.take(Opcode::kWriteLast, 4, rest);
-    landed.check(0, 0);
-    CHECK(landed.target.bytes == Bytes(landed.length, std::byte{1}));
+    PlacedWrite placed(4 * 256 + rest);
+    placed.check(0, 0);
+    placed.take(Opcode::kWriteFirst, 0);
+    placed.check(256, std::size_t{3} * 256);
+    placed.take(Opcode::kWriteFirst, 0);        // a duplicate
+    placed.take(Opcode::kWriteMiddle, 2);       // out of order
+    placed.take(Opcode::kWriteMiddle, 1, 252);  // refused
+    placed.check(256, std::size_t{3} * 256);
+    placed.take(Opcode::kWriteMiddle, 1);
+    placed.check(512, std::size_t{2} * 256);
+    placed.take(Opcode::kWriteMiddle, 2);
+    placed.check(768, 256);
+    placed.take(Opcode::kWriteMiddle, 3);
+    placed.check(0, 0);
+    placed.take(Opcode::kWriteLast, 4, rest);
+    placed.check(0, 0);
+    CHECK(placed.target.bytes == Bytes(placed.length, std::byte{1}));
   }
 }
 
 TEST_CASE("there is no room for payloads without a WRITE of several packets, on a failed QP, or without its region") {
-  Landed landed(1000);
+  PlacedWrite placed(1000);
   const auto begin = [&] {
-    landed.take(Opcode::kWriteFirst, 0);
-    landed.check(256, 512);
+    placed.take(Opcode::kWriteFirst, 0);
+    placed.check(256, 512);
   };
   SUBCASE("a WRITE of one packet") {
-    landed.length = 100;
-    landed.take(Opcode::kWriteOnly, 0, 100);
+    placed.length = 100;
+    placed.take(Opcode::kWriteOnly, 0, 100);
   }
   SUBCASE("a WRITE of two packets") {
-    landed.length = 512;
-    landed.take(Opcode::kWriteFirst, 0);
+    placed.length = 512;
+    placed.take(Opcode::kWriteFirst, 0);
   }
   SUBCASE("a SEND") {
-    landed.take(Opcode::kSendFirst, 0);
-    CHECK(landed.link.responder().held_buffer() != nullptr);
+    placed.take(Opcode::kSendFirst, 0);
+    CHECK(placed.link.responder().held_buffer() != nullptr);
   }
   SUBCASE("failed") {
     begin();
-    landed.link.responder().fail(Status::kFlushed);
+    placed.link.responder().fail(Status::kFlushed);
   }
   SUBCASE("deregistered") {
     begin();
-    REQUIRE(landed.link.memory().remove(landed.target.rkey));
+    REQUIRE(placed.link.memory().remove(placed.target.rkey));
   }
   SUBCASE("retired") {
     begin();
-    landed.link.memory().retire(landed.target.rkey);
+    placed.link.memory().retire(placed.target.rkey);
   }
-  landed.check(0, 0);
+  placed.check(0, 0);
 }
 
 TEST_CASE("a payload may lie where it belongs already, or where a later one does") {
-  Landed landed(4 * 256);
-  landed.take(Opcode::kWriteFirst, 0);
-  const auto room = landed.link.responder().landing();
+  PlacedWrite placed(4 * 256);
+  placed.take(Opcode::kWriteFirst, 0);
+  const auto room = placed.link.responder().placement_target();
   const Bytes payloads = test::random_fill(1, room.size());
   std::ranges::copy(payloads, room.begin());
   Parsed second(serialize(wire::data_header(Opcode::kWriteMiddle, kResponderQpn, 1, false, 0, 0, 0, 0, 0)));
@@ -899,9 +899,9 @@ TEST_CASE("a payload may lie where it belongs already, or where a later one does
   SUBCASE("a later place") { second.packet.payload = room.last(256); }
   SUBCASE("between two places") { second.packet.payload = room.subspan(100, 256); }
   const Bytes payload(second.packet.payload.begin(), second.packet.payload.end());
-  landed.link.responder().on_request(second.packet);
-  CHECK(std::equal(payload.begin(), payload.end(), landed.target.bytes.begin() + 256));
-  landed.check(512, 256);
+  placed.link.responder().on_request(second.packet);
+  CHECK(std::equal(payload.begin(), payload.end(), placed.target.bytes.begin() + 256));
+  placed.check(512, 256);
 }
 
 TEST_CASE("packets in an order that no message has, or of wrong sizes, are refused") {

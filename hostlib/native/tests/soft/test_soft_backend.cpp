@@ -209,7 +209,7 @@ struct Stage {
   }
 
   [[nodiscard]] std::size_t largest_batch() const {
-    return std::min<std::size_t>(Landing::kMaxPackets, 65507 / (mtu + Landing::kFrameBytes));
+    return std::min<std::size_t>(DirectPlacement::kMaxPackets, 65507 / (mtu + DirectPlacement::kFrameBytes));
   }
 };
 
@@ -428,7 +428,7 @@ Outcome refused_at(std::size_t k, const std::vector<Bytes>& packets) {
 
 /// Payloads of `bytes`; no more packets than make a datagram.
 Outcome resize(std::vector<Bytes>& packets, std::size_t bytes) {
-  const std::size_t size = bytes + Landing::kFrameBytes;
+  const std::size_t size = bytes + DirectPlacement::kFrameBytes;
   packets.resize(std::min(packets.size(), 65507 / size));
   for (Bytes& packet : packets) packet.resize(size);
   return refused_at(0, packets);
@@ -480,7 +480,7 @@ const std::vector<Spoiling> kSpoilings{
      }},
     {"the last ends within its header",
      [](auto& packets, auto, auto&) {
-       packets.back().resize(Landing::kFrameBytes - 1);
+       packets.back().resize(DirectPlacement::kFrameBytes - 1);
        return discarded_at(packets.size() - 1, packets, {.malformed = 1});
      }},
     {"all are short", [](auto& packets, auto, auto& write) { return resize(packets, write.stage.mtu / 2); }},
@@ -547,7 +547,7 @@ TEST_CASE("what another host sends in the middle of a WRITE does not stay in its
       write.go_on(2);
       std::vector<Bytes> packets(5, write.packet(write.next));
       for (Bytes& packet : packets) {
-        packet.resize(bytes + Landing::kFrameBytes);
+        packet.resize(bytes + DirectPlacement::kFrameBytes);
         std::ranges::fill(std::span(packet).subspan(wire::kBthBytes), kSecret);
       }
       stage.send(packets, std::nullopt, stage.stranger);
@@ -621,7 +621,7 @@ TEST_CASE("datagrams that are empty or too short are counted as malformed, in th
       write.begin();
       write.go_on(3);
     }
-    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, Landing::kFrameBytes - 1}) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, DirectPlacement::kFrameBytes - 1}) {
       CAPTURE(bytes);
       stage.send({Bytes(bytes, std::byte{0x22})});
       CHECK(stage.b.discards().malformed == ++count);
