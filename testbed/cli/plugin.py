@@ -10,7 +10,7 @@ import nccl_net_plugin
 from testbed.errors import TestbedError
 
 
-@click.command(epilog="Example: eval \"$(paralet plugin | grep '^export')\"")
+@click.command(epilog="Example: eval \"$(paralet plugin | grep '^export ')\"")
 @click.option("--parameters", "show_parameters", is_flag=True, help="List the PARALET_* variables instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def plugin(show_parameters: bool, as_json: bool) -> None:

@@ -21,8 +21,10 @@ from testbed import spec
 from testbed.cli import main as paralet
 from tests.docs.markdown import PAGES, ROOT, Block, Command, anchors, blocks, commands, links
 
-# Commands that only look: they run here. The others need root, minutes or a network; here only their words are checked.
+# Commands that only look, and runs on a model, are run here. The others need root, minutes or a network; only their
+# words are checked.
 HARMLESS = {"plugin", "predict", "sweep", "--help", "--version"}
+PARALET = Path(sys.executable).with_name("paralet")
 
 
 @pytest.mark.parametrize("block", list(blocks("python")), ids=str)
@@ -54,10 +56,11 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
         case "paralet", arguments:
             for word in arguments:
                 assert not word.startswith("experiments/") or (ROOT / word).is_file()
-            if arguments[0] == "sweep":  # of nothing that an earlier one has left
+            modelled = arguments[0] == "run" and "--fabric fluid" in command.text
+            if arguments[0] == "sweep" or modelled:  # results of earlier ones must not be used
                 arguments += ["--results", str(tmp_path)]
-            if arguments[0] in HARMLESS or arguments[-1] == "--help":
-                assert_shows(command, [Path(sys.executable).with_name("paralet"), *arguments])
+            if arguments[0] in HARMLESS or modelled or arguments[-1] == "--help":
+                assert_shows(command, [PARALET, *arguments])
             else:
                 assert_parses(arguments)
         case "make", arguments:
@@ -65,6 +68,11 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
             assert {word for word in arguments if "=" not in word} <= targets
         case "python", ["-m", "pytest", str(tests), *_]:
             assert (ROOT / tests).exists()
+        case "eval", _:  # by a shell that finds paralet
+            script = f'PATH="{PARALET.parent}:$PATH"; set -euo pipefail; {command.text}; test -f "$NCCL_NET_PLUGIN"'
+            subprocess.run(["bash", "-c", script], cwd=ROOT, check=True, timeout=60)
+        case "python3" | "pip", _:  # make an environment and install into it: scripts/setup.sh does the same
+            pass
         case program, _:
             built = (ROOT / words[0]).is_file()
             assert built or shutil.which(program), f"{program} is not on a machine that make setup has prepared"
@@ -72,7 +80,7 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
 
 def assert_shows(command: Command, argv: Sequence[str | Path]) -> None:
     """The command succeeds and prints what the page shows, where ``...`` stands for anything."""
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     if command.output.strip():
