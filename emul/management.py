@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A management network beside the fabric: a link from each host to the sandbox, where the path service listens. Pure.
 
-As in a data centre it is apart from the fabric, so that what hosts say to the controller neither waits behind data nor
-shows in the fabric's counters. Each host has a veth of its own into the sandbox's main namespace, point to point: no
+As in a data centre it is apart from the fabric, so that messages to the path service neither wait behind data nor show
+in the fabric's counters. Each host has a veth of its own into the sandbox's main namespace, point to point: no
 bridge, and no way from one host to another, for nothing there forwards. Link-local addresses (RFC 3927), which no
 topology's hosts should have.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology as a running Mininet network: private OVS, shaped veth links, the controller, counters, faults.
+"""A topology as a running Mininet network: private OVS, shaped veth links, the OpenFlow app, counters, faults.
 
 Only inside the sandbox (`emul.sandbox`): everything is made in the namespaces of this run and removed with them.
 """
@@ -22,7 +22,7 @@ from emul.layout import INTERFACE_GROUP, Layout, switch_end
 from emul.mininet_net import OPENFLOW, Network
 from emul.netlink import InterfaceCounters, read_interface_counters, read_root_qdisc_drops
 from emul.ocs import RECONFIGURATION_S, OpticalSwitches
-from emul.openflow_app import ControllerError, ControllerProcess
+from emul.openflow_app import OpenFlowAppError, OpenFlowAppProcess
 from emul.ovs import Datapath, PrivateOvs, load_kernel_datapath
 from emul.relays import Relays
 from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, forwarding, lit
@@ -32,7 +32,7 @@ from sdn.openflow.source_rules import Pinning, ecmp_hash_of
 from sdn.openflow.steering import Steer, Steering
 from sdn.topoopt.relays import RelayPlan
 
-CONTROLLER_PORT = 6653  # its IANA number; free, for the network namespace is ours alone
+OPENFLOW_PORT = 6653  # its IANA number; free, for the network namespace is ours alone
 
 HASH_QUESTIONS = 32
 """Flows traced at start-up to see that OVS hashes as predicted; about 4 ms each."""
@@ -73,7 +73,7 @@ class LinkCounters:
 class MininetFabric:
     """A context manager; `with` brings the fabric up (switches programmed, links shaped) and takes it down.
 
-    log_dir: gets topology.yaml, the logs of OVS and the controller, and pcap/. datapath: "user" runs anywhere,
+    log_dir: gets topology.yaml, the logs of OVS and the OpenFlow app, and pcap/. datapath: "user" runs anywhere,
     "kernel" needs the openvswitch module. nics: with "rxe" every host's NIC is an RDMA device too (`rxe.device_name`);
     where a kernel has these in its first network namespace only, all hosts share that one. pcap: the ports (of switches
     or hosts) to capture at. pinning: what UDP source ports choose paths by. management: hosts reach what listens at
@@ -81,7 +81,7 @@ class MininetFabric:
     told of the links that are dead, whenever that changes and before switches route around them, in its own thread.
 
     Raises SandboxError outside the sandbox, LayoutError for a topology it cannot carry, HashMismatchError when OVS
-    does not choose as predicted, and OvsError, RxeError, ControllerError, CaptureError or FabricError when a part does
+    does not choose as predicted, and OvsError, RxeError, OpenFlowAppError, CaptureError or FabricError when a part does
     not come up.
     """
 
@@ -116,7 +116,7 @@ class MininetFabric:
         self._stack = ExitStack()
         self._network: Network
         self._ovs: PrivateOvs
-        self._controller: ControllerProcess | None = None
+        self._openflow_app: OpenFlowAppProcess | None = None
         self._steering: Steering | None = None
         self._optical: OpticalSwitches
         self._relays: Relays
@@ -200,9 +200,9 @@ class MininetFabric:
                 yield incoming.node, outgoing, seen
 
     def set_link(self, link: Link, up: bool) -> None:
-        """Cut a link, or mend it; returns when the controller has every switch route accordingly.
+        """Cut a link, or mend it; returns when the OpenFlow app has every switch route accordingly.
 
-        Raises ValueError for a link that the topology lacks, ControllerError when the routes do not follow.
+        Raises ValueError for a link that the topology lacks, OpenFlowAppError when the routes do not follow.
         """
         if link not in self.topology.links:
             raise ValueError(f"topology {self.topology.name!r} has no link {link.a} to {link.b}")
@@ -211,11 +211,11 @@ class MininetFabric:
         interface = self._interfaces[switch_end(self._layout, link)]
         _run(["ip", "link", "set", "dev", interface, "up" if up else "down"])
         (self._dead.discard if up else self._dead.add)(link)
-        # The controller hears nothing of links at optical switches alone: no routes depend on them.
+        # The OpenFlow app hears nothing of links at optical switches alone: no routes depend on them.
         seen = [other for other in self._dead if self._is_routed(other)]
-        if self._controller is not None and self._is_routed(link):
+        if self._openflow_app is not None and self._is_routed(link):
             dead = sorted([str(other.a), str(other.b)] for other in seen)
-            self._controller.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
+            self._openflow_app.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
 
     def _is_routed(self, link: Link) -> bool:
         """Whether a switch that forwards by address is at an end of `link`."""
@@ -234,13 +234,13 @@ class MininetFabric:
         address are told after that, and have confirmed. Raises TopologyError, before anything has changed, for ports
         that are used twice or have no link, ValueError where the steering would not fit any more, and OvsError.
         """
-        if self._controller is None:
+        if self._openflow_app is None:
             self._optical.set(circuits, reconfiguration_s)
             return
         check_circuits(self.topology, circuits)
         self._check_steering(self._steering, {**self.circuits, **circuits})
         self._optical.set(circuits, reconfiguration_s)
-        self._order(self._controller)
+        self._order(self._openflow_app)
         self._check_hash()  # which has had no choice in the dark
 
     def set_relays(self, plan: RelayPlan) -> None:
@@ -259,23 +259,23 @@ class MininetFabric:
         """Put `steering` above the routes, or, with None, do without; returns when every switch has confirmed.
 
         What `observed_ports` tells starts anew. Raises ValueError where the steering does not fit the topology, and
-        ControllerError when switches do not follow.
+        OpenFlowAppError when switches do not follow.
         """
-        if self._controller is None:
-            raise ControllerError(f"topology {self.topology.name!r} has optical switches only, and nothing to steer")
+        if self._openflow_app is None:
+            raise OpenFlowAppError(f"topology {self.topology.name!r} has optical switches only, and nothing to steer")
         self._check_steering(steering, self.circuits)
         self._steering = steering
-        self._order(self._controller)
+        self._order(self._openflow_app)
 
     def _check_steering(self, steering: Steering | None, circuits: Circuits) -> None:
         if steering is not None:
             steering.routes(lit(self.topology, circuits))
 
-    def _order(self, controller: ControllerProcess) -> None:
+    def _order(self, app: OpenFlowAppProcess) -> None:
         """Have switches do what follows from the steering and the circuits that are set."""
         # Before: what old flows have carried must not be counted by new rules. After: no flow goes by an old rule.
         self._ovs.appctl("revalidator/purge")
-        controller.steer(Steer(steer=self._steering, circuits=self.circuits), _LINK_TIMEOUT_S)
+        app.steer(Steer(steer=self._steering, circuits=self.circuits), _LINK_TIMEOUT_S)
         self._ovs.appctl("revalidator/purge")
 
     def strays(self) -> dict[PortRef, int]:
@@ -311,16 +311,16 @@ class MininetFabric:
             rxe.load()
             layout = self._layout = Layout(topology, shared=not rxe.per_namespace())
         self._ovs = stack.enter_context(PrivateOvs(sandbox.SCRATCH_DIR / "ovs", self._log_dir))
-        self._network = Network(layout, self._datapath, CONTROLLER_PORT, self._ovs.command)
+        self._network = Network(layout, self._datapath, OPENFLOW_PORT, self._ovs.command)
         stack.callback(self._remove_links)
         stack.callback(self._network.stop)
         stack.callback(self._remove_rxe)
         stack.callback(self._kill_host_processes)
         if any(switch.role != "ocs" for switch in topology.switches):
-            self._controller = ControllerProcess(
-                topology_file, CONTROLLER_PORT, self._log_dir / "controller.log", self._pinning, self._hear
+            self._openflow_app = OpenFlowAppProcess(
+                topology_file, OPENFLOW_PORT, self._log_dir / "openflow-app.log", self._pinning, self._hear
             )
-            stack.callback(self._controller.stop)
+            stack.callback(self._openflow_app.stop)
         for host in topology.hosts:
             enter = self._enter(host.name)
             _run([*enter, *no_ipv6])
@@ -342,12 +342,12 @@ class MininetFabric:
         _run(["ip", "-batch", "-"], layout.switch_link_lines())
         for name in self._interfaces.values():
             _run(["ethtool", "-K", name, *_OFFLOADS_OFF])
-        if self._controller is not None:
-            self._controller.wait_for("listening", _READY_TIMEOUT_S)  # or the bridges retry only a second later
+        if self._openflow_app is not None:
+            self._openflow_app.wait_for("listening", _READY_TIMEOUT_S)  # or the bridges retry only a second later
         self._network.start_switches()
         # After the bridges: OVS removes foreign qdiscs from a port it takes over.
         _run(["tc", "-batch", "-"], layout.switch_shape_lines())
-        if self._controller is not None and (dead := self._controller.wait_for("ready", _READY_TIMEOUT_S)["dead"]):
+        if self._openflow_app is not None and (dead := self._openflow_app.wait_for("ready", _READY_TIMEOUT_S)["dead"]):
             raise FabricError(f"links {dead} do not come up; see {self._log_dir}")
         if self._nics == "rxe":
             for host in topology.hosts:

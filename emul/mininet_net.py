@@ -21,12 +21,12 @@ from emul.ovs import Datapath
 # Importing Mininet makes its own class that of all later loggers, and with it a level that drops what they inform of.
 logging.setLoggerClass(logging.Logger)
 
-CONTROLLER_ADDRESS = "127.0.0.1"
+OPENFLOW_ADDRESS = "127.0.0.1"
 OPENFLOW = "OpenFlow15"
 
 
 @dataclass(frozen=True, slots=True)
-class _ControllerAddress:
+class _OpenFlowAddress:
     """All that `OVSSwitch.start` asks of a controller. Mininet's own classes start a shell, or a controller, too."""
 
     name: str
@@ -35,7 +35,7 @@ class _ControllerAddress:
 
     def IP(self) -> str:
         """The address; Mininet's name for it."""
-        return CONTROLLER_ADDRESS
+        return OPENFLOW_ADDRESS
 
 
 class _Bridge(OVSSwitch):
@@ -53,14 +53,14 @@ class Network:
     run: runs an OVS command of the private OVS, and raises when it fails (`PrivateOvs.command`).
     """
 
-    def __init__(self, layout: Layout, datapath: Datapath, controller_port: int, run: Callable[..., str]) -> None:
+    def __init__(self, layout: Layout, datapath: Datapath, openflow_port: int, run: Callable[..., str]) -> None:
         # Mininet.init raises system-wide limits (net.core, kernel.pty, ..): not ours to change, and not needed.
         Mininet.inited = True
         # Its set-up check runs `ovs-vsctl -t 1` and leaves the interpreter when a busy machine takes longer.
         OVSSwitch.isSetup = True
         OVSSwitch.OVSVersion = "2.5"  # only ever compared with 1.10
         self._net: Any = Mininet(topo=None, build=False, link=VethLink, controller=None)
-        self._controller_port = controller_port
+        self._openflow_port = openflow_port
         topology = layout.topology
         self._optical = {switch.name for switch in topology.switches if switch.role == "ocs"}
         for host in topology.hosts:
@@ -90,10 +90,10 @@ class Network:
         return int(self._net.get(node).pid)
 
     def start_switches(self) -> None:
-        """Make the bridges and point them at the controller, which has no part in optical switches."""
-        controller = _ControllerAddress("controller", "tcp", self._controller_port)
+        """Make the bridges and point them at the OpenFlow app, which has no part in optical switches."""
+        app = _OpenFlowAddress("openflow", "tcp", self._openflow_port)
         for switch in self._net.switches:
-            switch.start([] if switch.name in self._optical else [controller])
+            switch.start([] if switch.name in self._optical else [app])
 
     def stop(self) -> None:
         """End the nodes' shells. Bridges and veths are left to the sandbox, whose end removes them all at once."""

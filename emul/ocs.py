@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optical circuit switches of a fabric: bridges of Open vSwitch that join ports, whatever the packets.
 
-Each circuit is one OpenFlow rule, "what comes in by this port leaves by that one". No controller has a part in it, as
-an optical switch has a management interface of its own and looks into no packet. While mirrors turn, the ports of
-circuits that change are dark: what comes in there is lost. Circuits that stay as they are go on carrying light.
+Each circuit is one OpenFlow rule, "what comes in by this port leaves by that one". The OpenFlow app has no part in
+it, as an optical switch has a management interface of its own and looks into no packet. While mirrors turn, the ports
+of circuits that change are dark: what comes in there is lost. Circuits that stay as they are go on carrying light.
 """
 
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller process of a fabric (`python -m sdn.openflow.app`): started, watched by its event lines, stopped."""
+"""The OpenFlow app process of a fabric (`python -m sdn.openflow.app`): started, watched by its event lines, stopped."""
 
 import json
 import queue
@@ -18,11 +18,11 @@ from sdn.openflow.steering import Steer
 _STOP_TIMEOUT_S = 5.0
 
 
-class ControllerError(Exception):
-    """The controller ended, reported an error or said nothing in time; the text is one sentence for the user."""
+class OpenFlowAppError(Exception):
+    """The OpenFlow app ended, reported an error or said nothing in time; the text is one sentence for the user."""
 
 
-class ControllerProcess:
+class OpenFlowAppProcess:
     """`sdn.openflow.app` for one topology file. Its log is `log_file`; its events are read by a thread.
 
     `on_event` hears every event in that thread, before anyone who waits for it; it must not raise or take long.
@@ -49,31 +49,31 @@ class ControllerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                process_group=0,  # Ctrl-C is for the run, which then stops the controller in its own order
+                process_group=0,  # Ctrl-C is for the run, which then stops the OpenFlow app in its own order
             )
-        self._reader = threading.Thread(target=self._read, name="controller-events", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="openflow-app-events", daemon=True)
         self._reader.start()
 
     def wait_for(self, event: str, timeout_s: float, **fields: object) -> dict[str, Any]:
-        """The next event of that name with those fields; others are passed over. Raises ControllerError."""
+        """The next event of that name with those fields; others are passed over. Raises OpenFlowAppError."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 got = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise ControllerError(
-                    f"the controller did not report {event!r} in {timeout_s:.0f} s; see {self._log_file}"
+                raise OpenFlowAppError(
+                    f"the OpenFlow app did not report {event!r} in {timeout_s:.0f} s; see {self._log_file}"
                 ) from None
             if got is None:
                 status = self._process.wait()
-                raise ControllerError(f"the controller ended with status {status}; see {self._log_file}")
+                raise OpenFlowAppError(f"the OpenFlow app ended with status {status}; see {self._log_file}")
             if got.get("event") == "error":
-                raise ControllerError(f"the controller reports: {got.get('detail')}; see {self._log_file}")
+                raise OpenFlowAppError(f"the OpenFlow app reports: {got.get('detail')}; see {self._log_file}")
             if got.get("event") == event and all(got.get(name) == value for name, value in fields.items()):
                 return got
 
     def steer(self, order: Steer, timeout_s: float) -> None:
-        """Have switches steered so; returns when they have confirmed. Raises ControllerError."""
+        """Have switches steered so; returns when they have confirmed. Raises OpenFlowAppError."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended: the next line says with which status
             self._process.stdin.write(order.model_dump_json() + "\n")

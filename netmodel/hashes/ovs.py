@@ -4,8 +4,8 @@
 Sources, Open vSwitch 3.1: lib/hash.h (hash_add, hash_finish, hash_bytes, hash_int, hash_uint64),
 ofproto/ofproto-dpif-xlate.c (pick_hash_fields_select_group, group_best_live_bucket). The group hashes the fields
 ip_src, ip_dst, ip_proto, udp_src and udp_dst, each with a full mask; `selection_method_param` is the switch's hash
-seed; `bucket_id` is the member index. A build of OVS with __SSE4_2__ or ARM's CRC instructions hashes otherwise, so a
-controller compares with `ofproto/trace` before it trusts a prediction.
+seed; `bucket_id` is the member index. A build of OVS with __SSE4_2__ or ARM's CRC instructions hashes otherwise, so the
+emulated fabric compares with `ofproto/trace` before it trusts a prediction.
 """
 
 from collections.abc import Sequence

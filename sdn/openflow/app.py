@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller: an os-ken app that programs the switches of one topology. Run as a process of its own.
+"""The OpenFlow app: an os-ken app that programs the switches of one topology. Run as a process of its own.
 
     python -m sdn.openflow.app --topology FILE --port N [--pinning hash|rules]
 
@@ -326,7 +326,7 @@ def _await_listener(port: int) -> None:
 def _thread_died(arguments: threading.ExceptHookArgs) -> None:
     """An exception nobody caught in a thread of os-ken: a connection's thread may end so, and must not unseen."""
     _log.error("thread %s died", arguments.thread, exc_info=arguments.exc_value)
-    announce("error", detail=f"a controller thread died: {arguments.exc_value!r}")
+    announce("error", detail=f"a thread of os-ken died: {arguments.exc_value!r}")
 
 
 def _stop_signals() -> int:

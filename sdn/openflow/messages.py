@@ -72,7 +72,7 @@ class HashSelection:
 
 
 def wipe(datapath: Datapath) -> Iterator[Message]:
-    """Messages that empty a switch: what an earlier controller left is unknown."""
+    """Messages that empty a switch: what an earlier OpenFlow app left is unknown."""
     protocol, parser = datapath.ofproto, datapath.ofproto_parser
     yield parser.OFPFlowMod(
         datapath,
@@ -228,7 +228,7 @@ def _group(datapath: Datapath, command: int, group: Group) -> Message:
 
 
 def _arp_answer(datapath: Datapath, address: IPv4Address, mac: str) -> Message:
-    """A rule that turns a request for `address` into its reply and sends it back: no packet goes to the controller."""
+    """A rule that turns a request for `address` into its reply and sends it back: the OpenFlow app sees no packet."""
     protocol, parser = datapath.ofproto, datapath.ofproto_parser
 
     def copy(bits: int, source: str, destination: str) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steering: what a controller can be told, while switches run, to put above shortest-path routes. Pure."""
+"""Steering: what the OpenFlow app can be told, while switches run, to put above shortest-path routes. Pure."""
 
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
@@ -13,7 +13,7 @@ Steering: TypeAlias = SourceRouting | VirtualClos
 
 
 class Steer(BaseModel):
-    """An order to the controller, one JSON object per line: take up this steering, or, with null, do without.
+    """An order to the OpenFlow app, one JSON object per line: take up this steering, or, with null, do without.
 
     `circuits` are what the optical switches are set to; routes and steering are those of `netmodel.lit`.
     """

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sdn.path_service.links import links_named
-from sdn.path_service.server import Service
+from sdn.path_service.server import Server
 
 MOST_FLOWS = 100_000
 _MAX_LINE = 64 * 1024
@@ -27,20 +27,20 @@ _TIMEOUT_S = 30.0
 
 
 class Status(Struct, tag="status", tag_field="type", frozen=True):
-    """How it is: `Controller.status` and what was refused."""
+    """How it is: `PathService.status` and what was refused."""
 
     token: str
 
 
 class Flows(Struct, tag="flows", tag_field="type", frozen=True):
-    """`Controller.flows`."""
+    """`PathService.flows`."""
 
     token: str
     most: Annotated[int, Meta(ge=1, le=MOST_FLOWS)] = 1000
 
 
 class Paths(Struct, tag="paths", tag_field="type", frozen=True):
-    """`Controller.paths`."""
+    """`PathService.paths`."""
 
     token: str
 
@@ -60,24 +60,24 @@ class AdminError(Exception):
     """The service does not answer, or says why it does not do as asked: one sentence."""
 
 
-async def listen(service: Service, token: str, path: Path) -> Callable[[], Awaitable[None]]:
+async def listen(server: Server, token: str, path: Path) -> Callable[[], Awaitable[None]]:
     """Opens the door; what closes it. Raises OSError when that cannot be, AdminError when somebody listens there."""
     door = _bound(path)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                writer.write(json.dumps(_answer(service, token, await reader.readline())).encode() + b"\n")
+                writer.write(json.dumps(_answer(server, token, await reader.readline())).encode() + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):  # it went away, or sent too long a line
             pass
         finally:
             writer.close()
 
-    server = await asyncio.start_unix_server(serve, sock=door, limit=_MAX_LINE)
+    listener = await asyncio.start_unix_server(serve, sock=door, limit=_MAX_LINE)
 
     async def close() -> None:
-        server.close()
+        listener.close()
         path.unlink(missing_ok=True)
 
     return close
@@ -94,9 +94,9 @@ def ask(path: Path, request: Request) -> dict[str, Any]:
                 line = answer.readline()
         said: dict[str, Any] = json.loads(line)
     except (FileNotFoundError, ConnectionRefusedError):
-        raise AdminError(f"no controller listens at {path}: start one with `paralet controller run`") from None
+        raise AdminError(f"no path service listens at {path}: start one with `paralet path-service run`") from None
     except (OSError, ValueError) as error:
-        raise AdminError(f"the controller at {path} does not answer: {error}") from error
+        raise AdminError(f"the path service at {path} does not answer: {error}") from error
     if "error" in said:
         raise AdminError(said["error"])
     return said
@@ -122,7 +122,7 @@ def _bound(path: Path) -> socket.socket:
                 except OSError:
                     path.unlink()  # left behind by one that was killed
                 else:
-                    raise AdminError(f"another controller listens at {path}")
+                    raise AdminError(f"another path service listens at {path}")
             mask = os.umask(0o177)
             try:
                 door.bind(name)
@@ -137,29 +137,29 @@ def _bound(path: Path) -> socket.socket:
 _requests = msgspec.json.Decoder(Request)
 
 
-def _answer(service: Service, token: str, line: bytes) -> dict[str, Any]:
+def _answer(server: Server, token: str, line: bytes) -> dict[str, Any]:
     try:
         request = _requests.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         return {"error": f"this is no request: {error}"}
     if not hmac.compare_digest(request.token.encode(), token.encode()):
-        return {"error": "the token is not this controller's: give the --token-file that it was started with"}
-    controller = service.controller
+        return {"error": "the token is not this path service's: give the --token-file that it was started with"}
+    service = server.service
     match request:
         case Status():
-            refused = dict(sorted(service.counts.items()))
-            return {**controller.status(), "connections": len(service.connections), "refused": refused}
+            refused = dict(sorted(server.counts.items()))
+            return {**service.status(), "connections": len(server.connections), "refused": refused}
         case Flows():
-            return {"flows": controller.flows(request.most), "now_s": service.now()}
+            return {"flows": service.flows(request.most), "now_s": server.now()}
         case Paths():
-            return {"links": controller.paths()}
-    return _change(service, request)
+            return {"links": service.paths()}
+    return _change(server, request)
 
 
-def _change(service: Service, request: LinkChange) -> dict[str, Any]:
+def _change(server: Server, request: LinkChange) -> dict[str, Any]:
     try:
-        links = links_named(service.controller.topology, request.link)
-        service.links(links, request.up)
+        links = links_named(server.service.topology, request.link)
+        server.links(links, request.up)
     except KeyError as error:
         return {"error": error.args[0]}
     return {"links": [f"{link.a} {link.b}" for link in links], "up": request.up}

@@ -17,14 +17,14 @@ from sdn.path_service.messages import (
 )
 
 if TYPE_CHECKING:
-    from sdn.path_service.server import Service
+    from sdn.path_service.server import Server
 
 _LINGER_S = 2.0  # for which an error that its host does not read is kept
 _BUSY_S = 1.0  # between two errors "busy"
 
 
 class Connection(asyncio.Protocol):
-    """Made for each TCP connection, by `Service`."""
+    """Made for each TCP connection, by `Server`."""
 
     __slots__ = (
         "_busy_s",
@@ -34,16 +34,16 @@ class Connection(asyncio.Protocol):
         "_held",
         "_number",
         "_partial",
-        "_service",
+        "_server",
         "_transport",
         "_who",
         "heard_s",
         "since_s",
     )
 
-    def __init__(self, service: "Service") -> None:
-        self._service = service
-        self.since_s = self.heard_s = self._full_s = service.now()  # the last: when as many lines as ever may be taken
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.since_s = self.heard_s = self._full_s = server.now()  # the last: when as many lines as ever may be taken
         self._partial = b""  # of a line
         self._held: list[bytes] = []  # lines beyond the rate
         self._busy_s = -_BUSY_S
@@ -57,24 +57,24 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self._who = f"{peer[0]}:{peer[1]}"
-        self._transport.set_write_buffer_limits(high=self._service.limits.unread_bytes)
-        self._number = self._service.admit(self)
+        self._transport.set_write_buffer_limits(high=self._server.limits.unread_bytes)
+        self._number = self._server.admit(self)
         if not self._number:
             self.end("full", "there is no room for more connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
-        self._service.leave(self._number)
+        self._server.leave(self._number)
 
     def pause_writing(self) -> None:
         """The host does not read."""
-        self._service.refused("unread", f"{self._who} dropped: it does not read what it is sent")
+        self._server.refused("unread", f"{self._who} dropped: it does not read what it is sent")
         self.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return
-        now_s = self.heard_s = self._service.now()
+        now_s = self.heard_s = self._server.now()
         if self._partial:
             data = self._partial + data
         lines = data.split(b"\n")
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         if self._ended:
             return
         if code != "stopping":
-            self._service.refused(code, f"{self._who} refused: {code}: {text}")
+            self._server.refused(code, f"{self._who} refused: {code}: {text}")
         self.write(to_line(Error(code, text)))
         self._ended = True
         self._transport.close()
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, now_s: float, lines: list[bytes]) -> None:
         """As many lines as the rate allows; the others are held back, and the host is not read meanwhile."""
-        limits = self._service.limits
+        limits = self._server.limits
         full_s = self._full_s
         if full_s < now_s:
             full_s = now_s
@@ -124,12 +124,12 @@ class Connection(asyncio.Protocol):
             if not self._greeted:
                 lines = self._greet(now_s, lines)
             if lines and not self._ended:
-                self._service.handle(now_s, self._number, lines)
+                self._server.handle(now_s, self._number, lines)
         except MessageError as error:
             self.end("message", str(error))
 
     def _hold(self, now_s: float) -> None:
-        limits = self._service.limits
+        limits = self._server.limits
         if now_s - self._busy_s >= _BUSY_S:
             self._busy_s = now_s
             self.write(to_line(Error("busy", f"only {limits.lines_per_s:g} lines a second are read")))
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
         if self._ended:
             return
         lines, self._held = self._held, []
-        self.heard_s = self._service.now()
+        self.heard_s = self._server.now()
         self._transport.resume_reading()
         self._take(self.heard_s, lines)
 
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         """Hello, from a stranger; the lines after it. Raises MessageError."""
         if not lines:
             return lines
-        service = self._service
+        server = self._server
         version = version_of(lines[0])
         if version not in (None, VERSION):
             self.end("version", f"this service speaks version {VERSION}, not {version}")
@@ -157,11 +157,11 @@ class Connection(asyncio.Protocol):
         hello = from_host(lines[0])
         if not isinstance(hello, Hello):
             self.end("hello", "the first line must be hello")
-        elif not service.right(hello.token):
+        elif not server.right(hello.token):
             self.end("token", "the token is not this service's")
-        elif not service.controller.knows(hello.device):
-            self.end("device", f"{hello.device} is no device of topology {service.controller.topology.name}")
+        elif not server.service.knows(hello.device):
+            self.end("device", f"{hello.device} is no device of topology {server.service.topology.name}")
         else:
             self._greeted = True
-            service.greet(now_s, self._number, hello)
+            server.greet(now_s, self._number, hello)
         return lines[1:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event log: everything that a controller decided from, one JSON object a line, and its replay.
+"""The event log: everything that a path service decided from, one JSON object a line, and its replay.
 
 The first line, `{"log": 1, ..}`, holds the topology and the options; each other line an event with its time `t`:
 
@@ -26,8 +26,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from netmodel import EcmpHash, Link, PortRef, Topology, TopologySpec, dump_topology, parse_yaml
-from sdn.path_service.controller import Controller, Options, Sends
 from sdn.path_service.messages import Hello, from_host
+from sdn.path_service.service import Options, PathService, Sends
 
 VERSION = 1
 MAX_FILE_BYTES = 1 << 30
@@ -148,51 +148,51 @@ class _Entry(msgspec.Struct):
     dropped: int = 0
 
 
-def replay(path: Path, ecmp_hash: EcmpHash | None = None) -> Iterator[tuple[Controller, float, Sends]]:
-    """Puts a log's events to a new controller, one after the other: it, the time, and the messages that followed.
+def replay(path: Path, ecmp_hash: EcmpHash | None = None) -> Iterator[tuple[PathService, float, Sends]]:
+    """Puts a log's events to a new path service, one after the other: it, the time, and the messages that followed.
 
     Raises LogError, OSError.
     """
     decoder = msgspec.json.Decoder(_Entry)
-    controller: Controller | None = None
+    service: PathService | None = None
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                if controller is None:
-                    controller = _begun(msgspec.json.decode(line), ecmp_hash)
+                if service is None:
+                    service = _begun(msgspec.json.decode(line), ecmp_hash)
                     continue
                 entry = decoder.decode(line)
-                sends = _done(controller, entry)
+                sends = _done(service, entry)
             except (KeyError, TypeError, ValueError) as error:
                 raise LogError(f"{path}:{number}: {error}") from error
-            yield controller, entry.t, sends
+            yield service, entry.t, sends
 
 
-def _begun(head: Any, ecmp_hash: EcmpHash | None) -> Controller:
+def _begun(head: Any, ecmp_hash: EcmpHash | None) -> PathService:
     if not isinstance(head, dict) or head.get("log") != VERSION:
         raise ValueError(f"this is no event log of version {VERSION}")
     topology = parse_yaml(head["topology"], TopologySpec, file="topology").topology
-    return Controller(topology, Options(**head["options"]), ecmp_hash)
+    return PathService(topology, Options(**head["options"]), ecmp_hash)
 
 
-def _done(controller: Controller, entry: _Entry) -> Sends:
+def _done(service: PathService, entry: _Entry) -> Sends:
     if entry.dropped:
         raise ValueError(f"{entry.dropped} events are missing here")
     if entry.hello is not None:
-        return controller.connect(entry.t, entry.conn, Hello(version=1, token="-", **entry.hello))[0]
+        return service.connect(entry.t, entry.conn, Hello(version=1, token="-", **entry.hello))[0]
     if entry.lines is not None:
         said = [from_host(bytes(line)) for line in entry.lines]
-        return controller.handle(entry.t, entry.conn, said)
+        return service.handle(entry.t, entry.conn, said)
     for _ in range(entry.prepared):
-        controller.prepare()
+        service.prepare()
     if entry.prepared:
         return []
     if entry.gone:
-        return controller.disconnect(entry.t, entry.conn)
+        return service.disconnect(entry.t, entry.conn)
     if entry.links is not None:
-        links = [controller.topology.link_at(_port(name)) for name in entry.links]
-        return controller.link(entry.t, links, entry.up)
-    return controller.tick(entry.t)
+        links = [service.topology.link_at(_port(name)) for name in entry.links]
+        return service.link(entry.t, links, entry.up)
+    return service.tick(entry.t)
 
 
 def _port(name: str) -> PortRef:

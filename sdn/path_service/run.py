@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole controller process: loads, listens, serves until it is told to stop."""
+"""A path service process: loads, listens, serves until it is told to stop."""
 
 import asyncio
 import gc
@@ -14,16 +14,16 @@ import uvloop
 
 from netmodel import EcmpHash, Topology
 from sdn.path_service.admin import listen
-from sdn.path_service.controller import Controller, Options
 from sdn.path_service.journal import Journal
-from sdn.path_service.server import Limits, Service
+from sdn.path_service.server import Limits, Server
+from sdn.path_service.service import Options, PathService
 
 _GARBAGE = 50_000  # objects more than there were, for the collector to look at the youngest
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a controller listens."""
+    """Where a path service listens."""
 
     address: str
     port: int
@@ -74,11 +74,11 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with ExitStack() as files:
         journal = files.enter_context(Journal(event_log, topology, options)) if event_log else None
-        service = Service(Controller(topology, options, ecmp_hash), token, limits=limits, journal=journal)
+        server = Server(PathService(topology, options, ecmp_hash), token, limits=limits, journal=journal)
         async with AsyncExitStack() as doors:
-            doors.push_async_callback(service.close)
-            at = await service.start(place.address, place.port)
-            doors.push_async_callback(await listen(service, token, place.admin))
+            doors.push_async_callback(server.close)
+            at = await server.start(place.address, place.port)
+            doors.push_async_callback(await listen(server, token, place.admin))
             # Nothing that comes and goes is in a cycle: collections find nothing, and a full one would hold up answers.
             gc.freeze()
             gc.set_threshold(_GARBAGE, 20, 100)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service on TCP: carries messages between hosts and a `Controller`, and keeps everybody within bounds.
+"""The path service on TCP: carries messages between hosts and a `PathService`, and keeps everybody within bounds.
 
 One thread, one event loop. What a stranger, a broken host or a busy one may cost the others is bounded: `Limits` says
 by how much. Whatever is refused is told to the host in an error, and to the log in one line.
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from netmodel import Link
 from sdn.path_service.connection import Connection
-from sdn.path_service.controller import Controller, Sends
 from sdn.path_service.journal import Journal
 from sdn.path_service.messages import VERSION, Hello, HostMessage, MessageError, Welcome, from_host, to_line
+from sdn.path_service.service import PathService, Sends
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +50,13 @@ class Limits:
     """Of which more than ten seconds' worth is not kept up; the rest is counted."""
 
 
-class Service:
-    """Hosts' connections to one controller. Make it, `await start`, and in the end `await close`."""
+class Server:
+    """Hosts' connections to one `PathService`. Make it, `await start`, and in the end `await close`."""
 
     def __init__(
-        self, controller: Controller, token: str, *, limits: Limits | None = None, journal: Journal | None = None
+        self, service: PathService, token: str, *, limits: Limits | None = None, journal: Journal | None = None
     ) -> None:
-        self.controller = controller
+        self.service = service
         self.limits = limits or Limits()
         self.journal = journal
         self.connections: dict[int, Connection] = {}
@@ -82,7 +82,7 @@ class Service:
         self._began_s = self._loop.time()
         self._server = await self._loop.create_server(lambda: Connection(self), address, port, backlog=4096)
         self._every(_SWEEP_S, self._sweep)
-        if self.controller.options.foresight or self.controller.options.rates:
+        if self.service.options.forecast or self.service.options.rates:
             self._every(TICK_S, self.tick)
         self._every(_IDLE_S, self._prepare)
         at: tuple[str, int] = self._server.sockets[0].getsockname()
@@ -111,25 +111,25 @@ class Service:
             connection = connections.get(number)
             if connection is not None:
                 connection.write(to_line(message))
-        if self.controller.busy and self._hurry is None:
+        if self.service.busy and self._hurry is None:
             self._hurry = self._loop.call_later(0, self.tick)
 
     def links(self, links: Sequence[Link], up: bool) -> None:
-        """Links have gone down or come back: whoever is concerned is told. Raises KeyError as `Controller.link`."""
+        """Links have gone down or come back: whoever is concerned is told. Raises KeyError as `PathService.link`."""
         now_s = self.now()
-        sends = self.controller.link(now_s, links, up)
+        sends = self.service.link(now_s, links, up)
         if self.journal is not None:
             self.journal.links(now_s, links, up)
         self.deliver(sends)
         self._says.say(f"{', '.join(f'{link.a} to {link.b}' for link in links)}: {'up' if up else 'down'}")
 
     def tick(self) -> None:
-        """Lets the controller do what is due by itself."""
+        """Lets the path service do what is due by itself."""
         self._hurry = None
         now_s = self.now()
         if self.journal is not None:
             self.journal.tick(now_s)
-        self.deliver(self.controller.tick(now_s))
+        self.deliver(self.service.tick(now_s))
 
     # -- for connections -----------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Service:
         now_s = self.now()
         if self.journal is not None:
             self.journal.gone(now_s, number)
-        self.deliver(self.controller.disconnect(now_s, number))
+        self.deliver(self.service.disconnect(now_s, number))
 
     def right(self, token: str) -> bool:
         """Whether the token is the service's, found out in a time that tells nothing of it."""
@@ -162,7 +162,7 @@ class Service:
         del self.strangers[number]
         connection = self.connections[number]
         connection.write(to_line(Welcome(VERSION, secrets.token_hex(8))))
-        sends, replaced = self.controller.connect(now_s, number, hello)
+        sends, replaced = self.service.connect(now_s, number, hello)
         if self.journal is not None:
             self.journal.hello(now_s, number, hello)
         if replaced is not None and replaced in self.connections:
@@ -181,7 +181,7 @@ class Service:
                     raise MessageError("hello comes once, and first")
                 messages.append(message)
         finally:
-            sends = self.controller.handle(now_s, number, messages)
+            sends = self.service.handle(now_s, number, messages)
             if self.journal is not None and messages:
                 self.journal.said(now_s, number, lines[: len(messages)])
             self.deliver(sends)
@@ -228,7 +228,7 @@ class Service:
         clock = time.perf_counter
         begun_s = clock()
         while more and clock() - begun_s < left_s:
-            more = self.controller.prepare()
+            more = self.service.prepare()
             steps += 1
         self._spare_s -= clock() - begun_s
         if self.journal is not None and (more or steps > 1):

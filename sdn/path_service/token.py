@@ -20,7 +20,7 @@ def read_token(path: Path) -> str:
             mode = os.fstat(file.fileno()).st_mode
             token = file.read(4 * _MOST).strip()
     except FileNotFoundError:
-        raise TokenError(f"there is no token file {path}: `paralet controller run` makes one") from None
+        raise TokenError(f"there is no token file {path}: `paralet path-service run` makes one") from None
     except OSError as error:
         raise TokenError(f"the token file {path} cannot be read: {error.strerror}") from error
     except UnicodeError:

@@ -4,7 +4,7 @@
 Commodities of one pair of ToRs and one demand are alike, so the program counts them: x[pair, spine] of them go by each
 spine, y[ToR, spine, link] by each of several parallel links, and the largest load per rate is made as small as can be.
 That is some hundred times fewer unknowns than one per commodity and path, with which solvers give up from about 800
-commodities on. When all demands are equal, alike spines are counted together, too: see `dissection`.
+commodities on. When all demands are equal, alike spines are counted together, too: see `spine_bisection`.
 """
 
 import time
@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sdn.planners.bounds import Bound, congestion_bound, joined
-from sdn.planners.dissection import SEARCHED, dissected
 from sdn.planners.greedy import greedy
 from sdn.planners.grouping import Mask, groups
 from sdn.planners.model import LOCAL, SAME, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
 from sdn.planners.order import largest_first
+from sdn.planners.spine_bisection import SEARCHED, bisected
 
 _Counts = npt.NDArray[np.int64]
 _Routes = tuple[Ints, Ints, Ints]  # spine, up and down of each commodity
@@ -50,7 +50,7 @@ def ilp(fabric: Clos, commodities: Commodities, *, time_limit_s: float = 60.0, s
     bound = congestion_bound(fabric, commodities)
     if across.size:
         demand = commodities.demand[across]
-        solved = dissected if demand.min() == demand.max() else _minimised
+        solved = bisected if demand.min() == demand.max() else _minimised
         routes, bound = solved(fabric, src[across], dst[across], demand, bound, time_limit_s, seed)
         if routes is None:
             plan = greedy(fabric, commodities, order=largest_first(commodities))

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from testbed.bench import controller, fluid, packet, planner, plugin, scale, stress, systems, transport
+from testbed.bench import fluid, packet, path_service, planner, plugin, scale, stress, systems, transport
 from testbed.bench.frame import Result, Row
 
 BENCHES: dict[str, Callable[[], Result]] = {
@@ -13,7 +13,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "planner": planner.measure,
     "fluid": fluid.measure,
     "packet": packet.measure,
-    "controller": controller.measure,
+    "path-service": path_service.measure,
     "stress": stress.measure,
     "systems": systems.measure,
 }

@@ -6,11 +6,11 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from testbed.cli.bench import bench
-from testbed.cli.controller import controller
 from testbed.cli.doctor import doctor
 from testbed.cli.gpu import gpu
 from testbed.cli.group import OneSentenceGroup
 from testbed.cli.papers import papers
+from testbed.cli.path_service import path_service
 from testbed.cli.plugin import plugin
 from testbed.cli.predict import predict
 from testbed.cli.run import run
@@ -45,5 +45,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (run, sweep, controller, doctor, predict, stat, plugin, gpu, bench, papers):
+for _command in (run, sweep, path_service, doctor, predict, stat, plugin, gpu, bench, papers):
     main.add_command(_command)

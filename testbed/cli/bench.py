@@ -15,7 +15,7 @@ def bench(name: str, as_json: bool) -> None:
     """Measure NAME beside its peer, or the best of its cases, and print the ratios, ours / peer.
 
     docs/performance.md says for every metric which way is better; docs/planners.md does for planner,
-    docs/path-service.md for controller.
+    docs/path-service.md for path-service.
     """
     result = BENCHES[name]()
     if as_json:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service of a run: `paralet controller run` in the sandbox, started, killed and told of dead links."""
+"""The path service of a run: `paralet path-service run` in the sandbox, started, killed and told of dead links."""
 
 import subprocess
 import sys
@@ -26,10 +26,10 @@ _STOP_TIMEOUT_S = 5.0
 _PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
 
 
-class PathService:
+class PathServiceProcess:
     """One path service. A context manager: entered it answers, left it is gone.
 
-    `argv` starts it, with the options of `paralet controller run` that it does not know itself.
+    `argv` starts it, with the options of `paralet path-service run` that it does not know itself.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PathService:
     ) -> None:
         self.address = address
         self.token_file = scratch_dir / "token"
-        self._admin = scratch_dir / "token.sock"  # beside the token, as `paralet controller` has it
+        self._admin = scratch_dir / "token.sock"  # beside the token, as `paralet path-service` has it
         self._argv = argv
         self._log_file = log_file
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,7 +50,7 @@ class PathService:
         self.told_s: float | None = None
         """When it had last sent hosts what follows from a link's change, by the monotonic clock."""
 
-    def __enter__(self) -> "PathService":
+    def __enter__(self) -> "PathServiceProcess":
         self.token_file.parent.mkdir(parents=True, exist_ok=True)
         self.start()
         return self
@@ -87,7 +87,7 @@ class PathService:
                 self._process = None
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself, as `paralet controller status` prints it; nothing when it does not run."""
+        """What it says of itself, as `paralet path-service status` prints it; nothing when it does not run."""
         with self._lock, suppress(AdminError):
             if self._process is not None:
                 return ask(self._admin, Status(read_token(self.token_file)))
@@ -127,7 +127,7 @@ class PathService:
                 time.sleep(0.02)
 
 
-Services: TypeAlias = Callable[[Policy, str], AbstractContextManager[PathService | None]]
+Services: TypeAlias = Callable[[Policy, str], AbstractContextManager[PathServiceProcess | None]]
 """The path service for a policy, None for one that needs none; the string names its logs."""
 
 
@@ -142,7 +142,7 @@ class PathServices:
     def __init__(self, experiment: Experiment, log_dir: Path) -> None:
         self._experiment = experiment
         self._log_dir = log_dir
-        self._current: PathService | None = None
+        self._current: PathServiceProcess | None = None
         self._dead: Sequence[Link] = ()
 
     def dead_links(self, dead: Sequence[Link]) -> None:
@@ -152,16 +152,16 @@ class PathServices:
             service.dead_links(dead)
 
     @contextmanager
-    def serving(self, policy: Policy, name: str) -> Iterator[PathService | None]:
+    def serving(self, policy: Policy, name: str) -> Iterator[PathServiceProcess | None]:
         """While entered, the path service for `policy` runs."""
         if policy.policy != "controller":
             yield None
             return
-        argv = [*_PARALET, "controller", "run", "--topology", str(self._log_dir / "topology.yaml")]
-        argv += ["--planner", policy.planner or "optimal", "--foresight"]
+        argv = [*_PARALET, "path-service", "run", "--topology", str(self._log_dir / "topology.yaml")]
+        argv += ["--planner", policy.planner or "optimal", "--forecast"]
         argv += ["--hash", "rules" if self._experiment.spec.pinning == "rules" else "ovs"]
         argv += ["--event-log", str(self._log_dir / f"path-service-{name}.jsonl")]
-        with PathService(argv, self._log_dir / f"path-service-{name}.log", SCRATCH_DIR / "paths") as service:
+        with PathServiceProcess(argv, self._log_dir / f"path-service-{name}.log", SCRATCH_DIR / "paths") as service:
             service.dead_links(self._dead)
             self._current = service
             try:

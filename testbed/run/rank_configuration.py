@@ -8,12 +8,12 @@ import numpy as np
 from testbed.plan.demands import disjoint_paths
 from testbed.plan.ports import port_tables
 from testbed.run import agent_messages as messages
-from testbed.run.path_service import PathService
+from testbed.run.path_service import PathServiceProcess
 from testbed.spec import Experiment, Policy
 
 
 def prepare_orders(
-    experiment: Experiment, policy: Policy, seed: int, service: PathService | None
+    experiment: Experiment, policy: Policy, seed: int, service: PathServiceProcess | None
 ) -> dict[int, messages.Prepare]:
     """By rank: which devices to open, with which ports, and which part of the workload is the rank's."""
     tables: dict[int, dict[int, list[int]]] = {}
@@ -43,7 +43,7 @@ def prepare_orders(
 
 
 def _other_devices(
-    experiment: Experiment, policy: Policy, rank: int, seed: int, service: PathService | None
+    experiment: Experiment, policy: Policy, rank: int, seed: int, service: PathServiceProcess | None
 ) -> list[messages.OtherDevice]:
     """The devices for what has a network of its own: nothing to pin there, and nothing to ask a controller for."""
     job = experiment.job_of(rank)
@@ -74,7 +74,7 @@ def _device(
     rank: int,
     table: Mapping[int, list[int]],
     seed: int,
-    service: PathService | None,
+    service: PathServiceProcess | None,
 ) -> messages.DeviceConfig:
     return messages.DeviceConfig(
         address=experiment.address(rank),

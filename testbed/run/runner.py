@@ -21,7 +21,7 @@ from typing import Any
 from emul import FabricError, MininetFabric
 from emul.capture import CaptureError
 from emul.layout import LayoutError
-from emul.openflow_app import ControllerError
+from emul.openflow_app import OpenFlowAppError
 from emul.ovs import OvsError
 from emul.relays import RelayError
 from emul.rxe import RxeError
@@ -46,7 +46,7 @@ from testbed.progress import Steps
 from testbed.run import agent_messages as messages
 from testbed.run.agents import AGENT_ARGV, Agents, R
 from testbed.run.fabric import Counters, Fabric
-from testbed.run.path_service import PathService, PathServices, Services, no_services
+from testbed.run.path_service import PathServiceProcess, PathServices, Services, no_services
 from testbed.run.rank_configuration import connect_orders, prepare_orders
 from testbed.run.timeline import Timeline, near_event
 from testbed.spec import Event, Experiment, Optical, Policy, load
@@ -246,7 +246,7 @@ class Runner:
             f"{', '.join(cut)} {'is' if len(cut) == 1 else 'are'} cut{remedy} ({error})"
         )
 
-    def _act(self, event: Event, service: PathService | None) -> float | None:
+    def _act(self, event: Event, service: PathServiceProcess | None) -> float | None:
         """Make an event happen; when, by the monotonic clock, the path service had sent what follows from it, if so."""
         for port, up in ((event.cut, False), (event.mend, True)):
             if port is not None:
@@ -395,7 +395,7 @@ def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Obser
             steps.now("taking the fabric down")
     except LayoutError as error:
         raise InputError(str(error)) from error
-    except (CaptureError, ControllerError, FabricError, OvsError, RelayError, RxeError, SandboxError) as error:
+    except (CaptureError, OpenFlowAppError, FabricError, OvsError, RelayError, RxeError, SandboxError) as error:
         raise TestbedError(f"{error} (logs: {log_dir})") from error
     return Observations(runs=records)
 

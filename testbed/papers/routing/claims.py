@@ -44,9 +44,9 @@ number, and what the paper says in words is held against ours: "very close to th
   holds of integer programming, and hardly of annealing. The released code colours in Python, by Euler splits and
   Hopcroft-Karp matchings; ours goes by Kempe chains in C++, like our greedy.
 - With rings of 8, four and five jobs do not fit 2,048 NICs; the released code leaves them out, and so do we.
-- The ILP here is that of the stated objective, the worst link, and solved by dissection ([planners](planners.md)): that
-  also keeps each ToR's flows as even as they can be. Where failed spines make some links carry two flows in any plan,
-  optimal plans still differ in whose flows share a link, and so in all-reduce times, by a few per cent.
+- The ILP here is that of the stated objective, the worst link, and solved by spine bisection ([planners](planners.md)):
+  that also keeps each ToR's flows as even as they can be. Where failed spines make some links carry two flows in any
+  plan, optimal plans still differ in whose flows share a link, and so in all-reduce times, by a few per cent.
 - FCT is that of a ring's single step. Figure 7 has medians over plans of as many commodities, on a machine busy with
   other work; only ratios are claimed, of medians over all plans of a run.
 """
@@ -177,7 +177,7 @@ def _of_runtimes(planned: Sequence[Planned]) -> Iterator[Claim]:
             1,
             1,
             "more than",
-            "the paper's words; ours are all in C++ (ILP: HiGHS, by dissection), its own in Python and Java",
+            "the paper's words; ours are all in C++ (ILP: HiGHS, by spine bisection), its own in Python and Java",
         )
 
 

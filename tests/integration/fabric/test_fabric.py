@@ -179,6 +179,6 @@ def test_commands_run_in_their_host_and_unknown_hosts_are_refused(fabric: Minine
 
 
 def test_every_part_writes_its_log(fabric: MininetFabric, log_dir: Path) -> None:
-    for name in ("topology.yaml", "controller.log", "ovs-vswitchd.log", "ovsdb-server.log"):
+    for name in ("topology.yaml", "openflow-app.log", "ovs-vswitchd.log", "ovsdb-server.log"):
         assert (log_dir / name).stat().st_size > 0, name
-    assert "ERROR" not in (log_dir / "controller.log").read_text()
+    assert "ERROR" not in (log_dir / "openflow-app.log").read_text()

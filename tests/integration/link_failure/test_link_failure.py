@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emul import MininetFabric
-from emul.openflow_app import ControllerError
+from emul.openflow_app import OpenFlowAppError
 from netmodel import Flow, Link, OvsHash, PortRef, forwarding, leaf_spine, path_of
 from tests.integration.traffic import RawSender, address, receiver
 
@@ -98,13 +98,13 @@ def test_cutting_what_is_cut_does_nothing_and_a_strange_link_is_refused(fabric: 
         fabric.set_link(Link(PortRef("leaf1", 9), PortRef("spine1", 9), 1), up=False)
 
 
-def test_the_fabric_forwards_on_without_its_controller_and_says_when_it_needs_it(fabric: MininetFabric) -> None:
-    controller = next(
+def test_the_fabric_forwards_on_without_its_openflow_app_and_says_when_it_needs_it(fabric: MininetFabric) -> None:
+    app = next(
         int(entry.name)
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and b"sdn.openflow.app" in (entry / "cmdline").read_bytes().split(b"\0")
     )
-    os.kill(controller, signal.SIGKILL)
+    os.kill(app, signal.SIGKILL)
     check_paths(fabric, frozenset())
-    with pytest.raises(ControllerError, match="the controller ended"):
+    with pytest.raises(OpenFlowAppError, match="the OpenFlow app ended"):
         fabric.set_link(uplink("leaf1", "spine1"), up=False)

@@ -194,7 +194,7 @@ def test_steering_comes_and_goes_by_the_difference() -> None:
             assert steers | dict(steps.put_steers) == new.steers
 
 
-def test_an_order_survives_the_way_to_the_controller() -> None:
+def test_an_order_survives_the_way_to_the_openflow_app() -> None:
     routing = in_order(leaf_spine(2, 2, 2, RATE))
     assert Steer.model_validate_json(Steer(steer=routing).model_dump_json()).steer == routing
     assert Steer.model_validate_json('{"steer": null}').steer is None

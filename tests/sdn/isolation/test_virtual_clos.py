@@ -91,7 +91,7 @@ def test_when_a_link_dies_the_job_goes_on_over_its_others() -> None:
     assert used <= own - {gone}
 
 
-def test_an_order_survives_the_way_to_the_controller() -> None:
+def test_an_order_survives_the_way_to_the_openflow_app() -> None:
     steering = sub_clos(leaf_spine(2, 2, 2, RATE), {"a": ["h1", "h3"], "b": ["h2", "h4"]})
     assert Steer.model_validate_json(Steer(steer=steering).model_dump_json()).steer == steering
 

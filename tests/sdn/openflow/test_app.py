@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller as a process: arguments, signals, events; and its handlers' guard."""
+"""The OpenFlow app as a process: arguments, signals, events; and its handlers' guard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def controller(topology: Path | str, port: int) -> subprocess.Popen[str]:
+def openflow_app(topology: Path | str, port: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "sdn.openflow.app", "--topology", str(topology), "--port", str(port)],
         stdout=subprocess.PIPE,
@@ -47,7 +47,7 @@ def controller(topology: Path | str, port: int) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_listens_says_so_and_stops_on_a_signal(number: int, topology_file: Path) -> None:
     port = free_port()
-    with controller(topology_file, port) as process:
+    with openflow_app(topology_file, port) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == {"event": "listening", "port": port}
         with socket.create_connection(("127.0.0.1", port), timeout=5) as switch:
@@ -63,7 +63,7 @@ def test_it_listens_says_so_and_stops_on_a_signal(number: int, topology_file: Pa
 def test_wrong_arguments_are_one_sentence_and_status_2(
     topology: str | None, port: int, sentence: str, topology_file: Path
 ) -> None:
-    process = controller(topology or topology_file, port)
+    process = openflow_app(topology or topology_file, port)
     _, errors = process.communicate(timeout=START_TIMEOUT_S)
     assert process.returncode == 2
     assert errors.startswith("sdn.openflow.app: ")
@@ -73,7 +73,7 @@ def test_wrong_arguments_are_one_sentence_and_status_2(
 
 def test_a_port_that_is_taken_is_said_at_once(topology_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = controller(topology_file, taken.getsockname()[1])
+        process = openflow_app(topology_file, taken.getsockname()[1])
         _, errors = process.communicate(timeout=START_TIMEOUT_S)
     assert process.returncode == 2
     assert "Address already in use" in errors

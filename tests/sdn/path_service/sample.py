@@ -8,8 +8,8 @@ from ipaddress import IPv4Address
 
 from netmodel import EcmpHash, Link, NoRouteError, OvsHash, Topology, equal_cost_paths, forwarding, leaf_spine, path_of
 from netmodel.flow import Flow
-from sdn.path_service.controller import Controller, Sends
 from sdn.path_service.messages import Announce, Assign, Error, Hello, Release
+from sdn.path_service.service import PathService, Sends
 
 RATE = 10**9
 TOKEN = "only for tests 0123456789"
@@ -29,11 +29,11 @@ def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES) 
 
 
 class Hosts:
-    """All hosts of a controller: they say things, and keep what they are told as a host would."""
+    """All hosts of a path service: they say things, and keep what they are told as a host would."""
 
-    def __init__(self, controller: Controller, ecmp_hash: EcmpHash | None = None) -> None:
-        self.controller = controller
-        self.topology = controller.topology
+    def __init__(self, service: PathService, ecmp_hash: EcmpHash | None = None) -> None:
+        self.service = service
+        self.topology = service.topology
         self.hash = ecmp_hash or OvsHash()
         self.now_s = 0.0
         self.connections = 0
@@ -47,7 +47,7 @@ class Hosts:
     def connect(self, host: int, instance: int = 0, lanes: int = LANES) -> int:
         self.connections += 1
         conn = self.connections
-        sends, replaced = self.controller.connect(self.now_s, conn, hello(self.topology, host, instance, lanes))
+        sends, replaced = self.service.connect(self.now_s, conn, hello(self.topology, host, instance, lanes))
         if replaced is not None:
             self._forget(replaced)
         self.device[conn], self.generation[conn] = address(self.topology, host), 0
@@ -56,7 +56,7 @@ class Hosts:
 
     def disconnect(self, conn: int) -> None:
         self._forget(conn)
-        self.hear(self.controller.disconnect(self.now_s, conn))
+        self.hear(self.service.disconnect(self.now_s, conn))
 
     def announce(
         self,
@@ -71,26 +71,26 @@ class Hosts:
         to = peer if isinstance(peer, str) else address(self.topology, peer)
         for ended in after:
             self.open.pop((conn, ended), None)
-        if self.controller.knows(to) and to != self.device[conn]:
+        if self.service.knows(to) and to != self.device[conn]:
             self.open[conn, number] = to
         else:
             self.open.pop((conn, number), None)
         said = [*map(Release, after), Announce(number, to, size, job)]
-        self.hear(self.controller.handle(self.now_s, conn, said))
+        self.hear(self.service.handle(self.now_s, conn, said))
         return self.answered[conn, number]
 
     def release(self, conn: int, number: int) -> None:
         self.open.pop((conn, number), None)
-        self.hear(self.controller.handle(self.now_s, conn, [Release(number)]))
+        self.hear(self.service.handle(self.now_s, conn, [Release(number)]))
 
     def link(self, links: list[Link], up: bool) -> None:
         self.dead = self.dead - set(links) if up else self.dead | set(links)
-        self.hear(self.controller.link(self.now_s, links, up))
-        while self.controller.busy:
+        self.hear(self.service.link(self.now_s, links, up))
+        while self.service.busy:
             self.tick()
 
     def tick(self) -> None:
-        self.hear(self.controller.tick(self.now_s))
+        self.hear(self.service.tick(self.now_s))
 
     def hear(self, sends: Sends) -> None:
         for conn, message in sends:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from sdn.path_service import parties as module
-from sdn.path_service.controller import Controller
 from sdn.path_service.messages import Hello
 from sdn.path_service.parties import Client, Parties
+from sdn.path_service.service import PathService
 from tests.sdn.path_service.sample import Hosts, fabric
 
 NICS = {f"10.0.0.{number}": number for number in range(6)}
@@ -61,7 +61,7 @@ def test_who_has_left_is_forgotten_with_its_doors() -> None:
 
 def test_pairs_without_a_commodity_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_PAIRS", 2)
-    hosts = Hosts(Controller(fabric()))
+    hosts = Hosts(PathService(fabric()))
     for host in range(6):
         hosts.connect(host)
     for turn in range(4):

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from netmodel import PortRef
 from sdn.path_service import admin
-from sdn.path_service.controller import Controller, Options
 from sdn.path_service.journal import Journal, LogError, replay
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
@@ -38,7 +37,8 @@ from sdn.path_service.messages import (
     to_line,
 )
 from sdn.path_service.run import raise_file_limit
-from sdn.path_service.server import Limits, Service
+from sdn.path_service.server import Limits, Server
+from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import LANES, TOKEN, address, fabric, hello
 
 PATIENCE_S = 100
@@ -98,13 +98,13 @@ class Host:
 @asynccontextmanager
 async def served(
     limits: Limits | None = None, journal: Journal | None = None, options: Options | None = None
-) -> AsyncIterator[tuple[Service, tuple[str, int]]]:
-    service = Service(Controller(TOPOLOGY, options), TOKEN, limits=limits, journal=journal)
-    at = await service.start("127.0.0.1", 0)
+) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+    server = Server(PathService(TOPOLOGY, options), TOKEN, limits=limits, journal=journal)
+    at = await server.start("127.0.0.1", 0)
     try:
-        yield service, at
+        yield server, at
     finally:
-        await service.close()
+        await server.close()
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_refused_with_a_log_line(said: bytes, code: str, caplog
     caplog.set_level(logging.INFO)
 
     async def body() -> None:
-        async with served() as (service, at):
+        async with served() as (server, at):
             good = await Host.greeted(at, 0)
             bad = await Host.to(at)
             bad.say(said)
@@ -144,10 +144,10 @@ def test_what_is_wrong_is_refused_with_a_log_line(said: bytes, code: str, caplog
             error = heard[-1]
             assert isinstance(error, Error)
             assert error.code == code
-            assert service.counts == {code: 1}
+            assert server.counts == {code: 1}
             await good.works()
-            assert len(service.connections) == 1
-            assert service.controller.status()["hosts"] == 1
+            assert len(server.connections) == 1
+            assert server.service.status()["hosts"] == 1
 
     run(body)
     (line,) = [record.message for record in caplog.records if " refused: " in record.message]
@@ -192,7 +192,7 @@ def test_thousands_of_silent_connections_harm_nobody(caplog: pytest.LogCaptureFi
     print(f"{silent} silent connections: {limit} file descriptors allow no more" if silent < 10_000 else silent)
 
     async def body() -> None:
-        async with served(Limits(hello_s=2.0)) as (service, at):
+        async with served(Limits(hello_s=2.0)) as (server, at):
             good = await Host.greeted(at, 0)
             for number in range(silent):
                 one = socket.socket()
@@ -203,9 +203,9 @@ def test_thousands_of_silent_connections_harm_nobody(caplog: pytest.LogCaptureFi
                     await good.works()
             late = await Host.greeted(at, 1)  # there is room for who has something to say
             async with asyncio.timeout(PATIENCE_S):
-                while service.counts["hello"] < silent:
+                while server.counts["hello"] < silent:
                     await asyncio.sleep(0.1)
-            assert not service.strangers
+            assert not server.strangers
             await late.works()
             await good.works()
 
@@ -221,11 +221,11 @@ def test_thousands_of_silent_connections_harm_nobody(caplog: pytest.LogCaptureFi
 
 def test_when_strangers_fill_the_room_the_oldest_goes() -> None:
     async def body() -> None:
-        async with served(Limits(connections=10)) as (service, at):
+        async with served(Limits(connections=10)) as (server, at):
             crowd = [await Host.to(at) for _ in range(8)]
             assert await crowd[0].refused() == "hello"
             hosts = [await Host.greeted(at, host) for host in range(4)]
-            assert len(service.connections) <= 10
+            assert len(server.connections) <= 10
             for host in hosts:
                 await host.works()
 
@@ -263,16 +263,16 @@ def test_who_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
 
     async def body() -> None:
         limits = Limits(unread_bytes=10_000, lines_per_s=1e9, burst_lines=1_000_000)
-        async with served(limits) as (service, at):
+        async with served(limits) as (server, at):
             deaf, other = await Host.greeted(at, 0), await Host.greeted(at, 1)
             deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
             flood = to_line(Announce(1, address(TOPOLOGY, 5), 1)) * 100
             async with asyncio.timeout(PATIENCE_S):
-                while service.counts["unread"] == 0:
+                while server.counts["unread"] == 0:
                     deaf.say(flood)
                     await asyncio.sleep(0)
             await other.works()
-            assert service.controller.status()["hosts"] == 1
+            assert server.service.status()["hosts"] == 1
 
     run(body)
     assert sum("does not read" in record.message for record in caplog.records) == 1
@@ -280,29 +280,29 @@ def test_who_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_same_device_object_again_replaces_its_connection() -> None:
     async def body() -> None:
-        async with served() as (service, at):
+        async with served() as (server, at):
             first = await Host.greeted(at, 0)
             beside = await Host.greeted(at, 0, instance=1)
             second = await Host.greeted(at, 0)
             assert await first.refused() == "replaced"
             await second.works()
             await beside.works()
-            assert service.controller.status()["hosts"] == 2
+            assert server.service.status()["hosts"] == 2
 
     run(body)
 
 
 def test_a_failed_link_is_told_at_once_and_acknowledgements_come_back_the_same_way() -> None:
     async def body() -> None:
-        async with served() as (service, at):
+        async with served() as (server, at):
             one, other = await Host.greeted(at, 0), await Host.greeted(at, 4)
             one.say(Announce(1, address(TOPOLOGY, 4), 1))
             first, back = await one.hear(), await other.hear()
             assert isinstance(first, Assign)
             assert isinstance(back, Assign)
             assert (back.id, back.peer) == (None, address(TOPOLOGY, 0))
-            (flow,) = service.controller.flows(1)
-            service.links([TOPOLOGY.link_at(_port(flow["path"][1]))], up=False)
+            (flow,) = server.service.flows(1)
+            server.links([TOPOLOGY.link_at(_port(flow["path"][1]))], up=False)
             second, back = await one.hear(), await other.hear()
             assert isinstance(second, Assign)
             assert second.id == 1
@@ -314,9 +314,9 @@ def test_a_failed_link_is_told_at_once_and_acknowledgements_come_back_the_same_w
 
 def test_hosts_are_told_when_the_service_stops() -> None:
     async def body() -> None:
-        async with served() as (service, at):
+        async with served() as (server, at):
             host = await Host.greeted(at, 0)
-            await service.close()
+            await server.close()
             assert await host.refused() == "stopping"
 
     run(body)
@@ -365,7 +365,7 @@ lines = st.one_of(
 @given(said=st.lists(lines, max_size=8), greeted=st.booleans(), cut=st.integers(0, 40))
 def test_garbage_harms_only_who_sends_it(said: list[bytes], greeted: bool, cut: int) -> None:
     async def body() -> None:
-        async with served(options=Options(foresight=True)) as (service, at):
+        async with served(options=Options(forecast=True)) as (server, at):
             good = await Host.greeted(at, 5, instance=9)
             bad = await Host.to(at)
             text = (HELLO if greeted else b"") + b"\n".join(said) + b"\n"
@@ -377,7 +377,7 @@ def test_garbage_harms_only_who_sends_it(said: list[bytes], greeted: bool, cut: 
             while await good.hear() != Pong(4):  # an elephant to it may have been announced
                 pass
             await good.works(peer=2)
-            assert service.controller.status()["commodities"] == 0
+            assert server.service.status()["commodities"] == 0
 
     run(body)
 
@@ -387,24 +387,24 @@ def test_garbage_harms_only_who_sends_it(said: list[bytes], greeted: bool, cut: 
 
 def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
     told: list[tuple[int, ServiceMessage]] = []
-    options = Options(foresight=True, rates=True)
+    options = Options(forecast=True, rates=True)
 
     async def body(journal: Journal) -> None:
-        async with served(journal=journal, options=options) as (service, at):
-            deliver = service.deliver
+        async with served(journal=journal, options=options) as (server, at):
+            deliver = server.deliver
 
             def heard(sends: Any) -> None:
                 told.extend(sends)
                 deliver(sends)
 
-            service.deliver = heard  # type: ignore[method-assign]
+            server.deliver = heard  # type: ignore[method-assign]
             hosts = [await Host.greeted(at, host) for host in range(6)]
             for turn in range(1, 13):
                 for number, host in enumerate(hosts):
                     peer = address(TOPOLOGY, (number + 2 + turn % 3) % 6)
                     host.say(Announce(turn, peer, 5, "bert", 0.05), b' { "type" : "release", "id":%d }\n' % (turn - 1))
                 if turn == 6:
-                    service.links([TOPOLOGY.link_at(_port("leaf1:3"))], up=False)
+                    server.links([TOPOLOGY.link_at(_port("leaf1:3"))], up=False)
                     hosts.pop().writer.close()
                 await asyncio.sleep(0.03)
             await hosts[0].hear()
@@ -452,8 +452,8 @@ def test_the_operator_s_door(tmp_path: Path) -> None:
     door = tmp_path / "door"
 
     async def body() -> None:
-        async with served() as (service, at):
-            close = await admin.listen(service, TOKEN, door)
+        async with served() as (server, at):
+            close = await admin.listen(server, TOKEN, door)
             assert door.stat().st_mode & 0o777 == 0o600
             host = await Host.greeted(at, 0)
             host.say(Announce(1, address(TOPOLOGY, 4), 7))
@@ -467,24 +467,24 @@ def test_the_operator_s_door(tmp_path: Path) -> None:
             assert sum(link["up"] for link in (await ask(admin.Paths(TOKEN)))["links"]) == 1
             assert (await ask(admin.LinkChange(TOKEN, "leaf1:3")))["links"] == ["leaf1:3 spine1:1"]
             for wrong, sentence in (
-                (admin.Status("guess"), "the token is not this controller's"),
+                (admin.Status("guess"), "the token is not this path service's"),
                 (admin.LinkChange(TOKEN, "leaf9"), "'leaf9' is no link"),
             ):
                 with pytest.raises(admin.AdminError, match=sentence):
                     await ask(wrong)
-            with pytest.raises(admin.AdminError, match="another controller listens"):
-                await admin.listen(service, TOKEN, door)
+            with pytest.raises(admin.AdminError, match="another path service listens"):
+                await admin.listen(server, TOKEN, door)
             await close()
             assert not door.exists()
-            with pytest.raises(admin.AdminError, match="no controller listens"):
+            with pytest.raises(admin.AdminError, match="no path service listens"):
                 await ask(admin.Status(TOKEN))
 
     run(body)
 
 
 def test_file_descriptors_are_counted_from_what_the_process_may_have() -> None:
-    service = Service(Controller(TOPOLOGY), TOKEN)
-    assert 0 < service._room < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    server = Server(PathService(TOPOLOGY), TOKEN)
+    assert 0 < server._room < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _port(name: str) -> PortRef:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The integer program solved by dissection: beside edge colouring, beside brute force, and without branch and bound."""
+"""The integer program solved by spine bisection, beside edge colouring and brute force, and without branching."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sdn.planners import Clos, Commodities, dissection, ilp, optimal
+from sdn.planners import Clos, Commodities, ilp, optimal, spine_bisection
 from tests.sdn.planners.sample import RATE, check_routes, commodities, fabrics, least_congestion
 
 for_all_examples = settings(derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -19,14 +19,14 @@ for_all_examples = settings(derandomize=True, suppress_health_check=[HealthCheck
 @pytest.fixture
 def linear_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """No branch and bound, neither at first nor because a linear program's answer was not whole."""
-    solved = dissection._solved
+    solved = spine_bisection._solved
 
     def linear(*arguments: Any) -> Any:
         *_, integer, _, _ = arguments
         assert not integer
         return solved(*arguments)
 
-    monkeypatch.setattr(dissection, "_solved", linear)
+    monkeypatch.setattr(spine_bisection, "_solved", linear)
 
 
 @for_all_examples
@@ -86,14 +86,14 @@ def test_dead_links_make_classes_of_spines(seed: int) -> None:
 
 
 def test_linear_answers_that_are_not_whole_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    solved = dissection._solved
+    solved = spine_bisection._solved
 
     def unlucky(*arguments: Any) -> Any:
         *_, integer, _, _ = arguments
         possible, x = solved(*arguments)
         return possible, x if integer else None
 
-    monkeypatch.setattr(dissection, "_solved", unlucky)
+    monkeypatch.setattr(spine_bisection, "_solved", unlucky)
     fabric = Clos.of(6, 5, 5, RATE)
     plan = ilp(fabric, Commodities.of(np.arange(30), (np.arange(30) * 7 + 5) % 30))
     check_routes(plan)

@@ -133,7 +133,7 @@ def test_jobs_events_and_controllers_are_told_where_there_are_any(tmp_path: Path
     for expected in (
         "Who had to wait",
         "What happened meanwhile",
-        "What the controller did",
+        "What the path service did",
         "4321",
         "75%",
         "cut leaf1:3",

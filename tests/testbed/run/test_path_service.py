@@ -14,7 +14,7 @@ import pytest
 
 from netmodel import Link, PortRef, Topology, dump_topology, leaf_spine
 from testbed.errors import TestbedError
-from testbed.run.path_service import PathService, no_services
+from testbed.run.path_service import PathServiceProcess, no_services
 from testbed.spec import Policy
 
 TOPOLOGY = leaf_spine(2, 2, 1, 10**7)
@@ -26,15 +26,15 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def made(folder: Path, topology: Topology = TOPOLOGY) -> PathService:
+def made(folder: Path, topology: Topology = TOPOLOGY) -> PathServiceProcess:
     (folder / "topology.yaml").write_text(dump_topology(topology))
-    argv = [*PARALET, "controller", "run", "--topology", str(folder / "topology.yaml")]
+    argv = [*PARALET, "path-service", "run", "--topology", str(folder / "topology.yaml")]
     scratch = folder / ("long" * 30)  # its socket's path is longer than a socket's name may be
-    return PathService(argv, folder / "log", scratch, free_address())
+    return PathServiceProcess(argv, folder / "log", scratch, free_address())
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[PathService]:
+def service(tmp_path: Path) -> Iterator[PathServiceProcess]:
     with made(tmp_path) as running:
         yield running
 
@@ -43,7 +43,7 @@ def link(leaf: str, port: int) -> Link:
     return TOPOLOGY.link_at(PortRef(leaf, port))
 
 
-def connect(service: PathService) -> dict[str, Any]:
+def connect(service: PathServiceProcess) -> dict[str, Any]:
     """Say hello as a host does; the answer."""
     host, _, port = service.address.rpartition(":")
     hello = {"type": "hello", "version": 1, "token": service.token_file.read_text().strip(), "device": "10.0.0.1"}
@@ -53,7 +53,7 @@ def connect(service: PathService) -> dict[str, Any]:
         return answer
 
 
-def test_hosts_are_answered_and_dead_links_are_told_once(service: PathService) -> None:
+def test_hosts_are_answered_and_dead_links_are_told_once(service: PathServiceProcess) -> None:
     assert connect(service)["type"] == "welcome"
     assert service.told_s is None
     first, second = link("leaf1", 2), link("leaf2", 3)
@@ -67,7 +67,7 @@ def test_hosts_are_answered_and_dead_links_are_told_once(service: PathService) -
     assert service.status()["dead_links"] == ["leaf2:3 spine2:2"]
 
 
-def test_one_that_was_killed_says_nothing_and_comes_back_knowing_what_is_dead(service: PathService) -> None:
+def test_one_that_was_killed_says_nothing_and_comes_back_knowing_what_is_dead(service: PathServiceProcess) -> None:
     service.dead_links([link("leaf1", 2)])
     service.kill()
     service.kill()
@@ -80,7 +80,9 @@ def test_one_that_was_killed_says_nothing_and_comes_back_knowing_what_is_dead(se
 
 
 def test_one_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
-    service = PathService([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log", tmp_path, free_address())
+    service = PathServiceProcess(
+        [sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log", tmp_path, free_address()
+    )
     with pytest.raises(TestbedError, match=r"the path service ended with status 3; see .*log"):
         service.start()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller on the emulated fabric: the experiments of docs/controller.md, shortened. Ratios, never times.
+"""The path service on the emulated fabric: the experiments of docs/controller.md, shortened. Ratios, never times.
 
 What they show in full, with ten placements and on a quiet machine, is told there.
 """
@@ -48,8 +48,8 @@ def test_planned_jobs_hardly_feel_each_other(tmp_path: Path) -> None:
         assert clients["nonsense"] == clients["dropped"] == 0
 
 
-def test_a_killed_controller_is_ecmp_and_one_that_returns_is_the_plan_again(tmp_path: Path) -> None:
-    ran = run("controller_killed", tmp_path, "--seeds", "1", "--policy", "optimal")["optimal"]
+def test_a_killed_path_service_is_ecmp_and_one_that_returns_is_the_plan_again(tmp_path: Path) -> None:
+    ran = run("path_service_killed", tmp_path, "--seeds", "1", "--policy", "optimal")["optimal"]
     (events,) = ran["events"]
     assert [event["what"] for event in events] == ["kill controller", "start controller"]
     (clients,) = ran["clients"]
@@ -61,7 +61,7 @@ def test_a_killed_controller_is_ecmp_and_one_that_returns_is_the_plan_again(tmp_
 
 
 def test_twenty_restarts_lose_nothing(tmp_path: Path) -> None:
-    ran = run("controller_restarts", tmp_path)["optimal"]
+    ran = run("path_service_restarts", tmp_path)["optimal"]
     (events,) = ran["events"]
     (clients,) = ran["clients"]
     assert len(events) >= 5  # twenty where processes start within a second

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller asks of the emulated fabric: a way to it, word of dead links, switches that obey source ports."""
+"""What the path service needs from the emulated fabric: reachability, dead links, switches that obey source ports."""
 
 from __future__ import annotations
 

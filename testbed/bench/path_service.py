@@ -28,9 +28,9 @@ import uvloop
 
 from netmodel import Topology, leaf_spine
 from sdn.path_service import messages
-from sdn.path_service.controller import Options
 from sdn.path_service.run import Place, raise_file_limit, serve
 from sdn.path_service.server import Limits
+from sdn.path_service.service import Options
 from testbed.bench.frame import Measurement, Result, result
 from testbed.errors import InputError, TestbedError
 from testbed.progress import Steps
@@ -85,7 +85,7 @@ def measure() -> Result:
         for one in run(load, REPETITIONS, steps.now):
             steps.advance()
             measurements += one
-    return result("controller", measurements)
+    return result("path-service", measurements)
 
 
 def run(load: Load, repetitions: int, tell: Callable[[str], None] = lambda text: None) -> Iterator[list[Measurement]]:

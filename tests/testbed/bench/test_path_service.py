@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet bench controller` in small: every answer comes and every metric is measured, of ours and of the peer."""
+"""`paralet bench path-service` in small: every answer comes and every metric is measured, of ours and of the peer."""
 
 from __future__ import annotations
 
-from testbed.bench import controller
+from testbed.bench import path_service
 from testbed.bench.frame import result
 
 
 def test_every_metric_is_measured() -> None:
-    load = controller.Load(hosts=12, per_host_s=20, seconds=0.3, leaves=4, spines=3)
-    ((*measurements,),) = controller.run(load, repetitions=1)
-    rows = result("controller", measurements).rows
+    load = path_service.Load(hosts=12, per_host_s=20, seconds=0.3, leaves=4, spines=3)
+    ((*measurements,),) = path_service.run(load, repetitions=1)
+    rows = result("path-service", measurements).rows
     assert [(row.metric, row.unit) for row in rows] == [
         ("answer, median", "ms"),
         ("answer, 99th", "ms"),
@@ -23,6 +23,6 @@ def test_every_metric_is_measured() -> None:
 
 
 def test_an_answer_is_known_wherever_its_id_stands() -> None:
-    assert controller.answered(b'{"type":"assign","peer":"10.0.0.2","ports":[50000],"id":17}') == 17
-    assert controller.answered(b'{"type":"assign","id":3,"peer_port":4791}') == 3
-    assert controller.answered(b'{"type":"pong","nonce":4}') is None
+    assert path_service.answered(b'{"type":"assign","peer":"10.0.0.2","ports":[50000],"id":17}') == 17
+    assert path_service.answered(b'{"type":"assign","id":3,"peer_port":4791}') == 3
+    assert path_service.answered(b'{"type":"pong","nonce":4}') is None

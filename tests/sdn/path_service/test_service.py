@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pure controller: whatever happens, open elephants are on live paths, and everybody knows it."""
+"""`PathService`: whatever happens, open elephants are on live paths, and everybody knows it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from netmodel import OvsHash, XorHash
-from sdn.path_service import controller as module
-from sdn.path_service.controller import AHEAD_S, Controller, Options
+from sdn.path_service import service as module
 from sdn.path_service.links import links_named
 from sdn.path_service.messages import Announce, Assign, Error, Measured, MeasuredFlow, Ping, Pong, Release, Report
+from sdn.path_service.service import AHEAD_S, Options, PathService
 from tests.sdn.path_service.sample import LANES, Hosts, address, fabric
 
 HOSTS = 6
@@ -24,12 +24,12 @@ class Life(RuleBasedStateMachine):
     @initialize(
         planner=st.sampled_from(["optimal", "optimal", "greedy", "ecmp"]),
         parallel=st.integers(1, 2),
-        foresight=st.booleans(),
+        forecast=st.booleans(),
         rates=st.booleans(),
     )
-    def begin(self, planner: str, parallel: int, foresight: bool, rates: bool) -> None:
+    def begin(self, planner: str, parallel: int, forecast: bool, rates: bool) -> None:
         topology = fabric(parallel=parallel)
-        self.hosts = Hosts(Controller(topology, Options(planner, foresight, rates), OvsHash()))
+        self.hosts = Hosts(PathService(topology, Options(planner, forecast, rates), OvsHash()))
         self.between = [link for link in topology.links if "leaf" in link.a.node + link.b.node]
         self.between = [link for link in self.between if "spine" in link.a.node + link.b.node]
 
@@ -75,17 +75,17 @@ class Life(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 40))
     def prepare(self, times: int) -> None:
-        while times and self.hosts.controller.prepare():
+        while times and self.hosts.service.prepare():
             times -= 1
 
     @invariant()
     def everything_is_as_it_should_be(self) -> None:
         self.hosts.check()
-        status = self.hosts.controller.status()
+        status = self.hosts.service.status()
         assert status["hosts"] == len(self.hosts.device)
         assert status["elephants"] == len(self.hosts.open)
         expected = status["commodities"] - len({(conn, peer) for (conn, _), peer in self.hosts.open.items()})
-        assert expected == len(self.hosts.controller._expected), "releases free"
+        assert expected == len(self.hosts.service._expected), "releases free"
 
 
 Life.TestCase.settings = settings(
@@ -96,7 +96,7 @@ TestLife = Life.TestCase
 
 @pytest.fixture
 def hosts() -> Hosts:
-    made = Hosts(Controller(fabric()))
+    made = Hosts(PathService(fabric()))
     for host in range(HOSTS):
         made.connect(host)
     return made
@@ -104,74 +104,74 @@ def hosts() -> Hosts:
 
 def test_a_release_takes_the_elephant_away(hosts: Hosts) -> None:
     hosts.announce(1, 7, 4)
-    assert hosts.controller.status()["commodities"] == 1
-    assert sum(link["up"] + link["down"] for link in hosts.controller.paths()) == 2
+    assert hosts.service.status()["commodities"] == 1
+    assert sum(link["up"] + link["down"] for link in hosts.service.paths()) == 2
     hosts.release(1, 7)
-    assert hosts.controller.status()["commodities"] == 0
-    assert hosts.controller.flows(10) == []
+    assert hosts.service.status()["commodities"] == 0
+    assert hosts.service.flows(10) == []
     hosts.release(1, 7)  # again, as after a reconnect
-    assert hosts.controller.counts["unknown releases"] == 1
+    assert hosts.service.counts["unknown releases"] == 1
 
 
 def test_two_elephants_to_one_peer_are_one_commodity(hosts: Hosts) -> None:
     first, second = hosts.announce(1, 7, 4), hosts.announce(1, 8, 4)
     assert first.ports == second.ports
-    (flow,) = hosts.controller.flows(10)
+    (flow,) = hosts.service.flows(10)
     assert flow["ids"] == [7, 8]
     hosts.release(1, 7)
-    assert hosts.controller.flows(10)[0]["ids"] == [8]
+    assert hosts.service.flows(10)[0]["ids"] == [8]
 
 
 def test_an_elephant_that_follows_at_once_keeps_its_path() -> None:
-    hosts = Hosts(Controller(fabric(leaves=2, spines=4, hosts=4), Options("ecmp")))  # which draws one for each arrival
+    hosts = Hosts(PathService(fabric(leaves=2, spines=4, hosts=4), Options("ecmp")))  # which draws one for each arrival
     for host in range(8):
         hosts.connect(host)
     first = hosts.announce(2, 1, 5)
-    hosts.controller.handle(0, 2, [Measured((MeasuredFlow(1, 1_000_000, 0.1),))])
+    hosts.service.handle(0, 2, [Measured((MeasuredFlow(1, 1_000_000, 0.1),))])
     told = hosts.generation[6]
     for number in range(2, 8):
         hosts.now_s = float(number)
         assert hosts.announce(2, number, 5, after=[number - 1]).ports == first.ports
-        (flow,) = hosts.controller.flows(10)
+        (flow,) = hosts.service.flows(10)
         assert (flow["ids"], flow["since_s"], flow["measured_bps"]) == ([number], hosts.now_s, None)
     assert hosts.generation[6] == told, "for its peer nothing has changed"
     hosts.release(2, 7)
-    assert hosts.controller.status()["commodities"] == 0
+    assert hosts.service.status()["commodities"] == 0
 
 
 def test_what_is_released_makes_room_for_what_the_same_messages_announce() -> None:
-    hosts = Hosts(Controller(fabric(leaves=3, spines=2, hosts=2)))
+    hosts = Hosts(PathService(fabric(leaves=3, spines=2, hosts=2)))
     for host in range(6):
         hosts.connect(host)
     hosts.announce(1, 1, 2)
     hosts.announce(2, 1, 3)  # the first leaf's links to both spines are taken
     hosts.announce(1, 2, 4, after=[1])
-    assert hosts.controller.status()["commodities"] == 2
-    assert max(link["up"] for link in hosts.controller.paths()) == 1
-    assert hosts.controller.counts["moved"] == 0
+    assert hosts.service.status()["commodities"] == 2
+    assert max(link["up"] for link in hosts.service.paths()) == 1
+    assert hosts.service.counts["moved"] == 0
     hosts.check()
 
 
 def test_who_is_not_of_this_fabric_is_left_to_ecmp(hosts: Hosts) -> None:
     for peer in ("192.168.0.1", address(hosts.topology, 0), "nonsense"):
         assert hosts.announce(1, 7, peer).ports == []
-    assert hosts.controller.status()["commodities"] == 0
+    assert hosts.service.status()["commodities"] == 0
 
 
 def test_a_restarted_process_takes_the_place_of_the_one_before(hosts: Hosts) -> None:
     hosts.announce(1, 7, 4)
     again = hosts.connect(0, instance=0)
-    assert hosts.controller.status()["hosts"] == HOSTS
-    assert hosts.controller.status()["commodities"] == 0
+    assert hosts.service.status()["hosts"] == HOSTS
+    assert hosts.service.status()["commodities"] == 0
     beside = hosts.connect(0, instance=1)
-    assert hosts.controller.status()["hosts"] == HOSTS + 1
+    assert hosts.service.status()["hosts"] == HOSTS + 1
     hosts.announce(again, 7, 4)
     hosts.announce(beside, 7, 4)
-    assert hosts.controller.status()["commodities"] == 2
+    assert hosts.service.status()["commodities"] == 2
 
 
 def test_whoever_connects_late_hears_of_acknowledgements() -> None:
-    hosts = Hosts(Controller(fabric()))
+    hosts = Hosts(PathService(fabric()))
     one = hosts.connect(0)
     hosts.announce(one, 1, 4)
     other = hosts.connect(4)
@@ -182,10 +182,10 @@ def test_whoever_connects_late_hears_of_acknowledgements() -> None:
 def test_a_dead_link_moves_what_it_carried_and_leaves_the_rest(hosts: Hosts) -> None:
     for host in range(3):
         hosts.announce(host + 1, 1, host + 3)
-    before = {flow["device"]: flow["path"] for flow in hosts.controller.flows(10)}
+    before = {flow["device"]: flow["path"] for flow in hosts.service.flows(10)}
     dead = before[address(hosts.topology, 0)][1]
     hosts.link(list(links_named(hosts.topology, dead)), up=False)
-    after = {flow["device"]: flow["path"] for flow in hosts.controller.flows(10)}
+    after = {flow["device"]: flow["path"] for flow in hosts.service.flows(10)}
     assert dead not in {port for path in after.values() for port in path}
     assert after[address(hosts.topology, 2)] == before[address(hosts.topology, 2)]
     hosts.check()
@@ -195,15 +195,15 @@ def test_a_dead_link_moves_what_it_carried_and_leaves_the_rest(hosts: Hosts) -> 
 def test_a_prepared_plan_says_the_same_as_one_made_when_it_happens(name: str) -> None:
     told = []
     for prepared in (True, False):
-        hosts = Hosts(Controller(fabric(hosts=3)))
+        hosts = Hosts(PathService(fabric(hosts=3)))
         for host in range(9):
             hosts.connect(host)
         for host in range(9):
             hosts.announce(host + 1, 1, (host + 4) % 9)
-        while prepared and hosts.controller.prepare():
+        while prepared and hosts.service.prepare():
             pass
         hosts.link(list(links_named(hosts.topology, name)), up=False)
-        assert hosts.controller.counts["prepared plans used"] == prepared
+        assert hosts.service.counts["prepared plans used"] == prepared
         hosts.check()
         hosts.release(1, 1)
         hosts.announce(2, 2, 8)
@@ -213,44 +213,44 @@ def test_a_prepared_plan_says_the_same_as_one_made_when_it_happens(name: str) ->
 
 
 def test_prepared_plans_stay_good_while_the_same_elephants_come_and_go() -> None:
-    hosts = Hosts(Controller(fabric(hosts=3)))
+    hosts = Hosts(PathService(fabric(hosts=3)))
     for host in range(9):
         hosts.connect(host)
     for host in range(9):
         hosts.announce(host + 1, 1, (host + 4) % 9)
-    while hosts.controller.prepare():
+    while hosts.service.prepare():
         pass
     for host in (2, 5, 5, 7):  # nobody had a moment since
         hosts.release(host + 1, 1)
         hosts.announce(host + 1, 1, (host + 4) % 9)
-    dead = hosts.controller.flows(1)[0]["path"][1]
+    dead = hosts.service.flows(1)[0]["path"][1]
     hosts.link(list(links_named(hosts.topology, dead)), up=False)
-    assert hosts.controller.counts["prepared plans used"] == 1
-    failover = hosts.controller.status()["failover"]
+    assert hosts.service.counts["prepared plans used"] == 1
+    failover = hosts.service.status()["failover"]
     assert failover["ready"] == failover["cut"] >= 1
     hosts.check()
 
 
 def test_a_prepared_plan_that_lacks_a_newcomer_is_mended() -> None:
-    hosts = Hosts(Controller(fabric(leaves=2, spines=2, hosts=3)))
+    hosts = Hosts(PathService(fabric(leaves=2, spines=2, hosts=3)))
     for host in range(6):
         hosts.connect(host)
     hosts.announce(1, 1, 3)
     hosts.announce(2, 1, 4)
-    while hosts.controller.prepare():
+    while hosts.service.prepare():
         pass
     hosts.announce(3, 1, 5)  # shares a spine with one of them
-    dead = next(flow for flow in hosts.controller.flows(9) if flow["device"] == address(hosts.topology, 2))["path"][2]
+    dead = next(flow for flow in hosts.service.flows(9) if flow["device"] == address(hosts.topology, 2))["path"][2]
     hosts.link(list(links_named(hosts.topology, dead.partition(":")[0])), up=False)
-    assert hosts.controller.counts["prepared plans mended"] == 1
-    assert hosts.controller.status()["failover"] == {"cut": 2, "ready": 1, "rate": 0.5}
+    assert hosts.service.counts["prepared plans mended"] == 1
+    assert hosts.service.status()["failover"] == {"cut": 2, "ready": 1, "rate": 0.5}
     hosts.check()
 
 
 def test_preparing_goes_on_with_what_has_changed_and_ends(hosts: Hosts) -> None:
     def prepared() -> int:
         steps = 0
-        while hosts.controller.prepare():
+        while hosts.service.prepare():
             steps += 1
         return steps
 
@@ -260,20 +260,20 @@ def test_preparing_goes_on_with_what_has_changed_and_ends(hosts: Hosts) -> None:
     hosts.announce(1, 1, 4)
     assert prepared() >= cases
     assert prepared() == 0
-    assert hosts.controller.status()["prepared_failures"] == cases
+    assert hosts.service.status()["prepared_failures"] == cases
 
 
 def test_whose_path_was_cut_is_told_so_once_and_nobody_else(hosts: Hosts) -> None:
     for host in range(3):
         hosts.announce(host + 1, 1, host + 3)
-    dead = hosts.controller.flows(1)[0]["path"][1]
-    told = hosts.controller.link(0.0, links_named(hosts.topology, dead), up=False)
-    while hosts.controller.busy:
-        told += hosts.controller.tick(0.0)
+    dead = hosts.service.flows(1)[0]["path"][1]
+    told = hosts.service.link(0.0, links_named(hosts.topology, dead), up=False)
+    while hosts.service.busy:
+        told += hosts.service.tick(0.0)
     assigned = [(conn, message) for conn, message in told if isinstance(message, Assign)]
     assert [(conn, message.id) for conn, message in assigned if message.cut] == [(1, 1)]
     assert assigned[0][1].cut, "they are told first"
-    back = hosts.controller.link(0.0, links_named(hosts.topology, dead), up=True)
+    back = hosts.service.link(0.0, links_named(hosts.topology, dead), up=True)
     assert not any(message.cut for _, message in back if isinstance(message, Assign))
 
 
@@ -282,7 +282,7 @@ def test_without_any_spine_all_go_back_to_ecmp_and_return(hosts: Hosts) -> None:
     every = [link for spine in (1, 2, 3) for link in links_named(hosts.topology, f"spine{spine}")]
     hosts.link(every, up=False)
     assert hosts.ports[1, address(hosts.topology, 4)] == []
-    assert hosts.controller.status()["unreachable"] == 1
+    assert hosts.service.status()["unreachable"] == 1
     hosts.link(every, up=True)
     assert len(hosts.ports[1, address(hosts.topology, 4)]) == LANES
 
@@ -294,7 +294,7 @@ def test_a_hash_that_offers_too_few_ports_means_ecmp() -> None:
         def select(self, fields, seed, members):  # type: ignore[no-untyped-def]
             return super().select(fields, seed, 1)
 
-    hosts = Hosts(Controller(fabric(), ecmp_hash=One()))
+    hosts = Hosts(PathService(fabric(), ecmp_hash=One()))
     for host in range(3):
         hosts.connect(host)
     told = [hosts.announce(1, number, number).ports for number in (2, 3, 4)]
@@ -303,19 +303,19 @@ def test_a_hash_that_offers_too_few_ports_means_ecmp() -> None:
 
 def test_running_elephants_are_moved_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REROUTES_PER_S", 2.0)
-    hosts = Hosts(Controller(fabric(leaves=4, spines=4, hosts=4)))
+    hosts = Hosts(PathService(fabric(leaves=4, spines=4, hosts=4)))
     for host in range(16):
         hosts.connect(host)
     for turn in range(6):  # nobody's time passes
         for host in range(16):
             hosts.release(host + 1, turn)
             hosts.announce(host + 1, turn + 1, (host + 4 + 5 * turn) % 16 if turn % 3 else (host + 9) % 16)
-    assert hosts.controller.counts["moved"] <= 2
+    assert hosts.service.counts["moved"] <= 2
     hosts.check()
 
 
 def test_what_repeats_is_given_its_path_before_it_is_announced() -> None:
-    hosts = Hosts(Controller(fabric(), Options(foresight=True)))
+    hosts = Hosts(PathService(fabric(), Options(forecast=True)))
     for host in range(HOSTS):
         hosts.connect(host)
     for step in range(8):
@@ -324,23 +324,23 @@ def test_what_repeats_is_given_its_path_before_it_is_announced() -> None:
         hosts.release(1, step)
         hosts.now_s += 0.65
         hosts.tick()
-        ahead = hosts.controller.status()["commodities"]
+        ahead = hosts.service.status()["commodities"]
         hosts.now_s += 0.05
     assert ahead == 1, f"{AHEAD_S} s before it is due"
-    assert hosts.controller.flows(1)[0]["ids"] == []
+    assert hosts.service.flows(1)[0]["ids"] == []
     answer = hosts.announce(1, 9, 4, job="bert")
-    assert hosts.controller.flows(1)[0]["ids"] == [9]
+    assert hosts.service.flows(1)[0]["ids"] == [9]
     assert answer.ports
-    assert hosts.controller.status()["forecast"]["rate"] == 1
+    assert hosts.service.status()["forecast"]["rate"] == 1
     hosts.release(1, 9)
     for _ in range(30):  # it never comes again
         hosts.now_s += 0.1
         hosts.tick()
-    assert hosts.controller.status()["commodities"] == 0
+    assert hosts.service.status()["commodities"] == 0
 
 
 def test_rates_are_told_when_they_change() -> None:
-    hosts = Hosts(Controller(fabric(), Options(rates=True)))
+    hosts = Hosts(PathService(fabric(), Options(rates=True)))
     for host in range(HOSTS):
         hosts.connect(host)
     assert hosts.announce(1, 1, 4).rate_bps is None
@@ -363,22 +363,22 @@ def test_what_hosts_measure_and_report_is_kept(hosts: Hosts) -> None:
         Measured((MeasuredFlow(1, 1_000_000, 0.1), MeasuredFlow(99, 1, 1.0), MeasuredFlow(1, 5, 0.0))),
         Report(1, 2, 50_000, "loss", 0.5),
     ):
-        assert hosts.controller.handle(0, 1, [message]) == []
-    assert hosts.controller.flows(1)[0]["measured_bps"] == 8e7
-    assert hosts.controller.counts["left by loss"] == 1
-    assert hosts.controller.handle(0, 1, [Ping(5)]) == [(1, Pong(5))]
+        assert hosts.service.handle(0, 1, [message]) == []
+    assert hosts.service.flows(1)[0]["measured_bps"] == 8e7
+    assert hosts.service.counts["left by loss"] == 1
+    assert hosts.service.handle(0, 1, [Ping(5)]) == [(1, Pong(5))]
 
 
 def test_one_connection_has_so_many_elephants_and_no_more(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OPEN", 2)
     for number in (1, 2):
         hosts.announce(1, number, 4)
-    ((conn, refused),) = hosts.controller.handle(0, 1, [Announce(3, address(hosts.topology, 5), 1)])
+    ((conn, refused),) = hosts.service.handle(0, 1, [Announce(3, address(hosts.topology, 5), 1)])
     assert conn == 1
     assert isinstance(refused, Error)
     assert refused.code == "busy"
     hosts.announce(1, 2, 4, size=5)  # an open one may still change
-    assert hosts.controller.handle(0, 1, [Release(3)]) == []
+    assert hosts.service.handle(0, 1, [Release(3)]) == []
 
 
 def test_options_name_a_planner_that_there_is() -> None:

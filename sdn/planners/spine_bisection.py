@@ -32,7 +32,7 @@ SEARCHED = "branch and bound"
 _WHOLE = 1e-6  # how far from whole numbers the answers of a solver may be
 
 
-def dissected(
+def bisected(
     fabric: Clos, src: Ints, dst: Ints, demand: Floats, bound: Bound, time_limit_s: float, seed: int
 ) -> tuple[tuple[Ints, Ints, Ints] | None, Bound]:
     """Spine, up and down of commodities of one demand, each between two ToRs that some spine joins; what is proved.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet controller`: a running service, looked into, and every mistake told in one sentence."""
+"""`paralet path-service`: a running service, looked into, and every mistake told in one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPOLOGY = "leaf_spine: {leaves: 2, spines: 2, hosts_per_leaf: 2, host_rate: 20 
 
 
 def paralet(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["controller", *(str(argument) for argument in arguments)])
+    return CliRunner().invoke(main, ["path-service", *(str(argument) for argument in arguments)])
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def topology(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def running(tmp_path: Path, topology: Path) -> Iterator[tuple[Path, str, int]]:
-    """The token file, address and port of a controller in a process of its own, which ends well."""
+    """The token file, address and port of a path service in a process of its own, which ends well."""
     token = tmp_path / "token"
-    argv = [sys.executable, "-c", "from testbed.cli import main; main()", "controller", "run"]
+    argv = [sys.executable, "-c", "from testbed.cli import main; main()", "path-service", "run"]
     argv += ["--topology", str(topology), "--token-file", str(token), "--listen", "127.0.0.1:0", "--json"]
     argv += ["--event-log", str(tmp_path / "events.jsonl")]
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -84,7 +84,7 @@ def test_a_running_one_is_looked_into(running: tuple[Path, str, int], topology: 
 
         second = paralet("run", "--topology", topology, "--token-file", token_file, "--listen", "127.0.0.1:0")
         assert second.exit_code == 1
-        assert "another controller listens" in second.stderr
+        assert "another path service listens" in second.stderr
 
 
 def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> None:
@@ -111,11 +111,11 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> No
         assert (done.exit_code, done.stdout) == (status, ""), arguments
         assert sentence in done.stderr
         assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "made").exists(), "nothing is left of a controller that could not begin"
+    assert not (tmp_path / "made").exists(), "nothing is left of a path service that could not begin"
     token.chmod(0o600)
     done = paralet("status", "--token-file", token)
     assert done.exit_code == 1
-    assert "no controller listens" in done.stderr
+    assert "no path service listens" in done.stderr
     token.write_text("short")
     assert "16 to 256" in paralet("status", "--token-file", token).stderr
     token.write_bytes(b"\xff" * 32)
@@ -126,4 +126,4 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> No
 def test_help_has_an_example(command: str) -> None:
     done = paralet(command, "--help")
     assert done.exit_code == 0
-    assert f"Example: paralet controller {command}" in " ".join(done.stdout.split()).replace("Examples", "Example")
+    assert f"Example: paralet path-service {command}" in " ".join(done.stdout.split()).replace("Examples", "Example")

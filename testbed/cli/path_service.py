@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet controller`: run the path service, and look into a running one. docs/path-service.md says what it does."""
+"""`paralet path-service`: run the path service, and look into a running one. docs/path-service.md says what it does."""
 
 import json
 import logging
@@ -20,11 +20,15 @@ PLANNERS = ("optimal", "greedy", "annealing", "ilp", "ecmp")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-@click.group(cls=OneSentenceGroup, epilog="Example: paralet controller run --topology fabric.yaml --token-file token")
-def controller() -> None:
-    """Plan paths for hosts that announce elephants, and look at what a running controller does.
+@click.group(
+    "path-service",
+    cls=OneSentenceGroup,
+    epilog="Example: paralet path-service run --topology fabric.yaml --token-file token",
+)
+def path_service() -> None:
+    """Plan paths for hosts that announce elephants, and look at what a running path service does.
 
-    The other commands find the running controller by --token-file, beside which its socket is.
+    The other commands find the running path service by --token-file, beside which its socket is.
     """
 
 
@@ -42,8 +46,8 @@ def _json(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
-@controller.command(
-    epilog="Example: paralet controller run --topology fabric.yaml --listen 10.0.0.1:4792 --token-file token"
+@path_service.command(
+    epilog="Example: paralet path-service run --topology fabric.yaml --listen 10.0.0.1:4792 --token-file token"
 )
 @topology_option("It must be a two-level leaf-spine.")
 @click.option(
@@ -56,7 +60,7 @@ def _json(command: _Command) -> _Command:
 @_token_file
 @click.option("--planner", type=click.Choice(PLANNERS), default="optimal", show_default=True, help="What plans paths.")
 @hash_option
-@click.option("--foresight", is_flag=True, help="Learn what repeats, and give paths before they are asked for.")
+@click.option("--forecast", is_flag=True, help="Learn what repeats, and give paths before they are asked for.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
 @click.option(
     "--event-log", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write all events there."
@@ -68,7 +72,7 @@ def run(
     token_file: Path,
     planner: str,
     hash_name: str | None,
-    foresight: bool,
+    forecast: bool,
     rates: bool,
     event_log: Path | None,
     as_json: bool,
@@ -78,8 +82,8 @@ def run(
     When hosts can connect, one line on standard output says where. A token file that is not there is made.
     """
     from sdn.path_service.admin import AdminError
-    from sdn.path_service.controller import Options
     from sdn.path_service.run import Place, serve
+    from sdn.path_service.service import Options
     from sdn.path_service.token import TokenError, make_token, read_token
     from sdn.planners import cabling
 
@@ -105,7 +109,7 @@ def run(
         sys.stdout.flush()
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
-    options = Options(planner, foresight, rates)
+    options = Options(planner, forecast, rates)
     try:
         serve(topology, options, token, place, ecmp_hash=ecmp_hash, event_log=event_log, ready=ready)
     except AdminError as error:
@@ -116,7 +120,7 @@ def run(
         raise TestbedError(f"--listen {listen}: {error.strerror}") from error
 
 
-@controller.command(epilog="Example: paralet controller status --token-file /etc/paralet/token --json")
+@path_service.command(epilog="Example: paralet path-service status --token-file /etc/paralet/token --json")
 @_token_file
 @_json
 def status(token_file: Path, as_json: bool) -> None:
@@ -126,7 +130,7 @@ def status(token_file: Path, as_json: bool) -> None:
     _show(_ask(token_file, Status), as_json, _print_status)
 
 
-@controller.command(epilog="Example: paralet controller flows --token-file /etc/paralet/token --most 20")
+@path_service.command(epilog="Example: paralet path-service flows --token-file /etc/paralet/token --most 20")
 @_token_file
 @click.option("--most", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="So many, the oldest.")
 @_json
@@ -137,7 +141,7 @@ def flows(token_file: Path, most: int, as_json: bool) -> None:
     _show(_ask(token_file, Flows, most=most), as_json, _print_flows)
 
 
-@controller.command(epilog="Example: paralet controller paths --token-file /etc/paralet/token")
+@path_service.command(epilog="Example: paralet path-service paths --token-file /etc/paralet/token")
 @_token_file
 @_json
 def paths(token_file: Path, as_json: bool) -> None:
@@ -147,17 +151,17 @@ def paths(token_file: Path, as_json: bool) -> None:
     _show(_ask(token_file, Paths), as_json, _print_paths)
 
 
-@controller.command(
+@path_service.command(
     "fail-link",
-    epilog="Examples: paralet controller fail-link leaf1:5 --token-file /etc/paralet/token; "
-    "paralet controller fail-link spine2 --up --token-file /etc/paralet/token",
+    epilog="Examples: paralet path-service fail-link leaf1:5 --token-file /etc/paralet/token; "
+    "paralet path-service fail-link spine2 --up --token-file /etc/paralet/token",
 )
 @click.argument("link", metavar="LINK")
 @_token_file
 @click.option("--up", is_flag=True, help="The link lives again.")
 @_json
 def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
-    """Tell the controller that LINK is dead: elephants get other paths at once. No switch is touched.
+    """Tell the path service that LINK is dead: elephants get other paths at once. No switch is touched.
 
     LINK is a port of either end (leaf1:5), two switches (leaf1-spine2: every link between them) or one switch
     (spine2: every link between it and the other level).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller: who is connected, which elephants are open, where each goes. Pure: events in, messages out.
+"""The path service: who is connected, which elephants are open, where each goes. Pure: events in, messages out.
 
 It reads no clock and opens nothing. Every event comes with its time in seconds, which never runs backwards; the same
 events give the same messages, which is what a replay of the event log rests on. `sdn.path_service.server` carries the
@@ -62,10 +62,10 @@ _RATE_STEP = 0.01  # rates that change by less are not told again
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a controller decides. Raises ValueError for an unknown planner."""
+    """How a path service decides. Raises ValueError for an unknown planner."""
 
     planner: str = "optimal"
-    foresight: bool = False
+    forecast: bool = False
     """Learn what repeats, and give paths before they are asked for."""
     rates: bool = False
     """Tell every elephant its max-min fair rate as a limit."""
@@ -89,7 +89,7 @@ class _Detours:
         return known[1] if known is not None and known[0] == pair.way else None
 
 
-class Controller:
+class PathService:
     """One fabric, its hosts and their elephants. Not for several threads at once.
 
     `ecmp_hash` is what the switches hash with. Raises ValueError when the topology is not a two-level leaf-spine.
@@ -111,7 +111,7 @@ class Controller:
         self._pairs: dict[int, Pair] = {}  # those with a commodity, by its number
         self._stale: deque[Pair] = deque()  # whose ports have to be looked up anew
         self._expected: dict[Pair, None] = {}
-        self._forecast = Forecast() if self.options.foresight else None
+        self._forecast = Forecast() if self.options.forecast else None
         self._rates_due = False
         self._snapshot: Plan | None = None
         self._prepared = Precomputed[Failure, _Detours](self._cases, self._prepare)
