@@ -2,11 +2,9 @@
 """What every rank's agent is told to do in a run of an experiment. Pure: nothing is started here."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-import numpy as np
-
-from testbed.plan.demands import disjoint_paths
-from testbed.plan.ports import port_tables
+from testbed.plan.ports import RankPorts
 from testbed.run import agent_messages as messages
 from testbed.run.path_service import PathServiceProcess
 from testbed.spec import Experiment, Policy
@@ -16,17 +14,7 @@ def prepare_orders(
     experiment: Experiment, policy: Policy, seed: int, service: PathServiceProcess | None
 ) -> dict[int, messages.Prepare]:
     """By rank: which devices to open, with which ports, and which part of the workload is the rank's."""
-    tables: dict[int, dict[int, list[int]]] = {}
-    if policy.policy == "pinned":
-        moved = [
-            transfer
-            for transfer in experiment.transfers(seed)
-            if experiment.nic_between(transfer.src, transfer.dst) == experiment.nic
-        ]
-        paths = disjoint_paths(experiment.topology, experiment.hosts, moved)
-        tables = port_tables(
-            experiment.topology, experiment.hosts, paths, policy.m, seed, ecmp_hash=experiment.ecmp_hash
-        )
+    ports = experiment.ports(policy, seed)
     return {
         rank: messages.Prepare(
             rank=rank - job.first,
@@ -34,8 +22,8 @@ def prepare_orders(
             seed=seed,
             workload=experiment.spec.workload,
             job=number,
-            others=_other_devices(experiment, policy, rank, seed, service),
-            device=_device(experiment, policy, rank, tables.get(rank, {}), seed, service),
+            others=_other_devices(experiment, policy, rank, ports[rank], service),
+            device=_device(experiment, policy, rank, ports[rank], service),
         )
         for number, job in enumerate(experiment.jobs)
         for rank in job.ranks
@@ -43,14 +31,14 @@ def prepare_orders(
 
 
 def _other_devices(
-    experiment: Experiment, policy: Policy, rank: int, seed: int, service: PathServiceProcess | None
+    experiment: Experiment, policy: Policy, rank: int, ports: RankPorts, service: PathServiceProcess | None
 ) -> list[messages.OtherDevice]:
     """The devices for what has a network of its own: nothing to pin there, and nothing to ask a controller for."""
     job = experiment.job_of(rank)
     peers = [peer for peer in job.ranks if peer != rank]
     sending = {peer: experiment.nics_between(rank, peer)[0] for peer in peers}
     taking = {peer: experiment.nics_between(peer, rank)[1] for peer in peers}
-    plain = _device(experiment, policy, rank, {}, seed, service)
+    plain = _device(experiment, policy, rank, replace(ports, table={}), service)
     return [
         messages.OtherDevice(
             device=plain.model_copy(
@@ -72,17 +60,16 @@ def _device(
     experiment: Experiment,
     policy: Policy,
     rank: int,
-    table: Mapping[int, list[int]],
-    seed: int,
+    ports: RankPorts,
     service: PathServiceProcess | None,
 ) -> messages.DeviceConfig:
     return messages.DeviceConfig(
         address=experiment.address(rank),
         backend="verbs" if experiment.spec.fabric == "softroce" else None,
         lanes=policy.m,
-        policy=_port_policy(policy, table),
-        ports={experiment.address(peer): ports for peer, ports in table.items()} or None,
-        seed=int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]),
+        policy=_port_policy(policy, ports),
+        ports={experiment.address(peer): list(pinned) for peer, pinned in ports.table.items()} or None,
+        seed=ports.seed,
         path_mtu=experiment.spec.path_mtu,
         line_rate_bps=experiment.line_rate_bps(rank),
         flowlet_bytes=policy.flowlet_bytes,
@@ -106,8 +93,8 @@ def connect_orders(experiment: Experiment, prepared: Mapping[int, messages.Prepa
     return {rank: messages.Connect(handles=own, timeout_s=timeout_s) for rank, own in handles.items()}
 
 
-def _port_policy(policy: Policy, table: Mapping[int, list[int]]) -> messages.PortPolicy:
+def _port_policy(policy: Policy, ports: RankPorts) -> messages.PortPolicy:
     """How a rank's device chooses ports: at random where there is nothing to pin, and where switches steer anyway."""
     if policy.policy == "adaptive" or policy.policy == "controller":
         return policy.policy
-    return "pinned" if policy.policy == "pinned" and table else "ecmp"
+    return "pinned" if policy.policy == "pinned" and ports.table else "ecmp"

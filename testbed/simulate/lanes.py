@@ -13,11 +13,8 @@ from netmodel.flow import IPPROTO_UDP
 from sdn.planners import PLANNERS, Commodities, cabling
 from sim.links import Links
 from sim.paths import hashed_paths
-from testbed.plan.demands import Pair, disjoint_paths
-from testbed.plan.ports import port_tables
+from testbed.plan.demands import Pair
 from testbed.spec import STEERED, Experiment, Policy
-
-_U64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +27,8 @@ class Lanes:
 
 def lanes_of(experiment: Experiment, policy: Policy, seed: int, pairs: Sequence[Pair], links: Links) -> Lanes:
     """Where the lanes of `pairs` go with a seed, `experiment` being the one of that seed. Raises InputError."""
-    ports = _ports(experiment, policy, seed, pairs)
+    chosen = experiment.ports(policy, seed)
+    ports = np.array([chosen[src].towards(dst) for src, dst in pairs], dtype=np.uint16)
     if policy.policy == "controller":
         return Lanes(ports, _rows(_planned(experiment, policy, pairs), policy.m, links))
     if policy.policy in STEERED:  # by the port that a packet came in by: not by destination alone
@@ -58,34 +56,6 @@ def paths_of_ports(
         proto=np.array([IPPROTO_UDP], dtype=np.uint8),
     )
     return hashed_paths(links, fields, experiment.ecmp_hash, routes).reshape(len(pairs), lanes, -1)
-
-
-def device_seed(seed: int, rank: int) -> int:
-    """What the runner gives a rank's device to draw by."""
-    return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
-
-
-def drawn_ports(seed: int, lanes: int) -> list[int]:
-    """The ports that the engine's policy `ecmp` draws, by SplitMix64 (hostlib/native/src/engine/path_policy.cpp)."""
-    ports, state = [], seed
-    for _ in range(lanes):
-        state = (state + 0x9E3779B97F4A7C15) & _U64
-        mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _U64
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _U64
-        mixed ^= mixed >> 31
-        ports.append(ENTROPY_PORTS.start + int((mixed >> 11) * 2.0**-53 * len(ENTROPY_PORTS)))
-    return ports
-
-
-def _ports(experiment: Experiment, policy: Policy, seed: int, pairs: Sequence[Pair]) -> npt.NDArray[np.uint16]:
-    drawn = {rank: drawn_ports(device_seed(seed, rank), policy.m) for rank in {src for src, _ in pairs}}
-    tables: dict[int, dict[int, list[int]]] = {}
-    if policy.policy == "pinned":
-        paths = disjoint_paths(experiment.topology, experiment.hosts, experiment.transfers(seed))
-        tables = port_tables(
-            experiment.topology, experiment.hosts, paths, policy.m, seed, ecmp_hash=experiment.ecmp_hash
-        )
-    return np.array([tables.get(src, {}).get(dst, drawn[src]) for src, dst in pairs], dtype=np.uint16)
 
 
 def _planned(experiment: Experiment, policy: Policy, pairs: Sequence[Pair]) -> list[Path]:

@@ -18,8 +18,9 @@ from sdn.openflow.source_rules import ecmp_hash_of
 from sdn.openflow.steering import Steering
 from testbed.plan.optical import Layout, Setting, setting
 from testbed.plan.placement import leaf_of
+from testbed.plan.ports import RankPorts, plan_ports
 from testbed.spec.placing import Job, hosts_of
-from testbed.spec.written import SOFTROCE_PATIENCE, Spec, Timeouts
+from testbed.spec.written import SOFTROCE_PATIENCE, Policy, Spec, Timeouts
 from testbed.workloads import Transfer
 
 
@@ -122,6 +123,17 @@ class Experiment:
     def ecmp_hash(self) -> EcmpHash:
         """What the fabric's switches choose by."""
         return ecmp_hash_of(self.topology, self.spec.pinning)
+
+    def ports(self, policy: Policy, seed: int) -> tuple[RankPorts, ...]:
+        """The source ports of every rank's device under `policy`; the placement must be that of `seed` (see `at`).
+
+        Raises InputError when too few ports take a path that is planned.
+        """
+        pinned = None
+        if policy.policy == "pinned":  # a rank's further NICs have networks of their own, with nothing to pin
+            moved = self.transfers(seed)
+            pinned = [transfer for transfer in moved if self.nic_between(transfer.src, transfer.dst) == self.nic]
+        return plan_ports(self.topology, self.hosts, policy.m, seed, pinned=pinned, ecmp_hash=self.ecmp_hash)
 
     @property
     def ranks(self) -> int:

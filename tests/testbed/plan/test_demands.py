@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netmodel import Flow, OvsHash, PortRef, Topology, leaf_spine, path_of, rail_only
+from netmodel import PortRef, Topology, leaf_spine, rail_only
 from testbed.plan.demands import bytes_by_pair, disjoint_paths, ideal_s
 from testbed.plan.placement import PlacementError, leaf_of, place
-from testbed.plan.ports import port_tables
 from testbed.workloads import KINDS, Transfer, Workload
 
 MBIT = 1_000_000
@@ -111,20 +110,6 @@ def test_every_step_of_an_alltoall_is_free_of_conflicts() -> None:
 def test_pairs_on_one_leaf_have_no_choice_and_no_plan() -> None:
     topology = fabric()
     assert disjoint_paths(topology, ["h1", "h2"], schedule("ring_allreduce", 2)) == {}
-
-
-@given(seed=st.integers(0, 5), lanes=st.integers(1, 8))
-def test_ports_of_a_table_take_the_planned_path(seed: int, lanes: int) -> None:
-    topology = fabric(hosts=2)
-    hosts = place(topology, "cross_leaf", 8)
-    paths = disjoint_paths(topology, hosts, schedule("ring_allreduce", 8))
-    tables = port_tables(topology, hosts, paths, lanes, seed, ecmp_hash=OvsHash())
-    assert {(src, dst) for src, row in tables.items() for dst in row} == set(paths)
-    for (src, dst), path in paths.items():
-        ports = tables[src][dst]
-        assert len(set(ports)) == lanes
-        addresses = [topology.host(hosts[rank]).nics[0].address for rank in (src, dst)]
-        assert {path_of(topology, Flow(*addresses, port), OvsHash()) for port in ports} == {path}
 
 
 def test_bytes_by_pair_adds_slices_up() -> None:

@@ -7,12 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
 
-from hostlib import Device
 from netmodel import Flow, path_of
 from sim.links import Links
 from testbed.analysis.observations import Observations
@@ -21,7 +19,7 @@ from testbed.cli import main
 from testbed.errors import TestbedError
 from testbed.progress import Steps
 from testbed.simulate import fluid
-from testbed.simulate.lanes import device_seed, drawn_ports, lanes_of
+from testbed.simulate.lanes import lanes_of
 from testbed.simulate.observed import ACK_BYTES, HEADER_BYTES
 from testbed.spec import Experiment, Spec, check
 from testbed.workloads import KINDS, GridWorkload, Training
@@ -77,21 +75,6 @@ def test_ecmp_takes_the_time_of_the_fullest_link_of_its_own_paths() -> None:
         if run.policy == "ecmp":
             flows_on = max(load.tx_bytes for load in run.links) / WIRE_BYTES
             assert run.completion_s == pytest.approx(round(flows_on) * WIRE_S + LAST_S)
-
-
-def test_ports_are_those_that_the_engine_draws() -> None:
-    with Device("127.0.0.1", lanes=5, policy="ecmp", seed=device_seed(3, 1)) as device:
-        listener = device.listen()
-        outgoing = device.connect(listener.handle)
-        incoming = listener.accept(10)
-        data, place = np.zeros(1 << 20, dtype=np.uint8), np.empty(1 << 20, dtype=np.uint8)
-        request = incoming.recv(place)
-        outgoing.send(data).wait(10)
-        request.wait(10)
-        used = {lane["lane"]: lane["port"] for lane in device.counters()["lanes"]}
-    drawn = drawn_ports(device_seed(3, 1), 5)
-    assert used
-    assert used == {lane: drawn[lane] for lane in used}
 
 
 @pytest.mark.parametrize(
