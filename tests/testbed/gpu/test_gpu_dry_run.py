@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""testbed.gpu from its command line to its results, against a stub of NCCL and CUDA (tests/testbed/gpu_stub).
+"""testbed.gpu from its command line to its results, against a stub of NCCL and CUDA (tests/testbed/gpu/stub).
 
 The stub loads plugins by NCCL's rules and moves the data of every collective through them. Its figures mean nothing.
 """
