@@ -83,19 +83,26 @@ def table() -> str:
     lines = [
         "# Interoperability",
         "",
-        "Written by `make test-softroce`, not by hand. All of it is RC. `soft` is the engine's own back end, on a",
-        "plain interface in a network namespace of its own; `kernel` a program (pyverbs) on the kernel's SoftRoCE",
-        "device; `verbs` the engine's back end for such devices. Between `soft` and the others lies a veth pair, and",
-        "between two devices of the kernel, where a path is chosen, a fabric of Open vSwitch on the kernel's datapath.",
+        "`make test-softroce` writes this page from the tests that it has run. All queue pairs are RC.",
+        "",
+        "- `soft` is the engine's own back end, on a plain interface in a network namespace of its own.",
+        "- `kernel` is a program (pyverbs) on the kernel's [SoftRoCE](softroce.md) device.",
+        "- `verbs` is the engine's back end for such devices.",
+        "",
+        "A veth pair connects `soft` with the others. Tests of paths between two kernel devices use a fabric of Open",
+        "vSwitch on the kernel's datapath.",
         "",
         f"Kernel {release} ({platform.version()}), rdma-core {package or 'of unknown version'}.",
         "",
-        "| what | direction | with | result |",
+        "| test | direction | parameters | result |",
         "|---|---|---|---|",
     ]
+    directions: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for (what, direction), cases in _rows.items():
         details = ", ".join(dict.fromkeys(detail for detail, _ in cases if detail))
         outcomes = {outcome for _, outcome in cases}
         result = "ok" if outcomes == {"passed"} else ", ".join(sorted(outcomes - {"passed"}))
-        lines.append(f"| {what} | {direction} | {details} | {result} |")
+        directions[what, details, result].append(direction)
+    for (what, details, result), between in directions.items():
+        lines.append(f"| {what} | {', '.join(between)} | {details} | {result} |")
     return "\n".join(lines) + "\n"
