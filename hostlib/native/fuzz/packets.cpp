@@ -319,7 +319,7 @@ class Stage {
     const auto length = static_cast<std::uint32_t>(packets * kPathMtu + script.u8() - 64);
     const std::vector<std::byte> payload(kPathMtu, std::byte{0x5A});
     honest(lane, Opcode::kWriteFirst, lane.expected, payload, length);
-    const RcQpCounters before = counters(lane);
+    const QpCounters before = counters(lane);
     const Discards dropped_before = victim_.discards();
     batch_.clear();
     for (std::uint8_t i = 0; i < packets; ++i) {
@@ -342,7 +342,7 @@ class Stage {
                packets > 1 ? kPathMtu + wire::kBthBytes + wire::kIcrcBytes : 0);
     pump();
     touched_ = true;
-    const RcQpCounters taken = counters(lane);
+    const QpCounters taken = counters(lane);
     const std::uint64_t received = taken.rx_packets - before.rx_packets;
     require(received + discarded(victim_.discards()) - discarded(dropped_before) == packets);
     // At most one is refused: those behind it are out of sequence then.
@@ -372,14 +372,14 @@ class Stage {
     const Discards before = victim_.discards();
     const bool answers_nothing =
         acknowledge && lane != nullptr && !lane->failed && after(parsed.psn, lane->last_request);
-    const RcQpCounters taken_before = lane != nullptr ? counters(*lane) : RcQpCounters{};
+    const QpCounters taken_before = lane != nullptr ? counters(*lane) : QpCounters{};
     for (Lane& each : lanes_) each.answered = each.refused = false;
     batch_.assign((segments - 1) * packet_.size(), std::byte{0});
     batch_.insert(batch_.end(), packet_.begin(), packet_.end());
     from.send(kVictimAddress, to, batch_, segments > 1 ? packet_.size() : 0);
     pump();
     const Discards discards = victim_.discards();
-    const RcQpCounters taken = lane != nullptr ? counters(*lane) : RcQpCounters{};
+    const QpCounters taken = lane != nullptr ? counters(*lane) : QpCounters{};
     const std::uint64_t dropped = discarded(discards) - discarded(before);
     const std::uint64_t received = taken.rx_packets - taken_before.rx_packets;
     require(received <= 1);
@@ -394,7 +394,7 @@ class Stage {
   }
 
   /// Follows what a responder does with a packet that it took.
-  void model_request(Lane& lane, const wire::Packet& packet, const RcQpCounters& before, const RcQpCounters& now) {
+  void model_request(Lane& lane, const wire::Packet& packet, const QpCounters& before, const QpCounters& now) {
     const bool in_order = now.duplicates == before.duplicates && now.out_of_order == before.out_of_order;
     require(in_order == (packet.psn == lane.expected));
     if (in_order && !lane.refused) {
@@ -408,7 +408,7 @@ class Stage {
     if (lane.answered) require(answer_psn_ == ((lane.expected - (lane.refused ? 0 : 1)) & wire::kPsnMask));
   }
 
-  RcQpCounters counters(const Lane& lane) const { return victim_.statistics(lane.id.qpn).counters; }
+  QpCounters counters(const Lane& lane) const { return victim_.statistics(lane.id.qpn).counters; }
 
   // -- what must hold -------------------------------------------------------------------------------------------
 

@@ -328,7 +328,7 @@ py::dict counters(Device& device) {
   }
   py::list lanes;
   for (const LaneCounters& lane : c.lanes) {
-    const RcQpCounters& q = lane.qp.counters;
+    const QpCounters& q = lane.qp.counters;
     py::dict row;
     row["peer"] = format_ipv4(lane.peer);
     row["lane"] = lane.lane;

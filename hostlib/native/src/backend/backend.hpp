@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/work.hpp"
 #include "base/clock.hpp"
 #include "base/errors.hpp"
-#include "soft/rc_qp.hpp"
 
 namespace paralet {
 
@@ -34,20 +34,20 @@ struct Ece {
 };
 
 /// What `soft` numbers its IPv4 packets up to; the ICRC covers that number, and a UDP socket does not show it.
-inline constexpr std::uint16_t kSoftMaxIpId = 63;
+inline constexpr std::uint16_t kDefaultMaxIpId = 63;
 
 struct RemoteQp {
   std::uint32_t address = 0;   ///< IPv4, host byte order
   std::uint16_t udp_port = 0;  ///< where the peer receives; 4791 unless two processes share its address
   std::uint32_t qpn = 0;
   std::uint32_t first_psn = 0;
-  std::uint32_t path_mtu = 0;              ///< payload bytes
-  std::uint16_t max_ip_id = kSoftMaxIpId;  ///< highest IPv4 identification of its packets
+  std::uint32_t path_mtu = 0;                 ///< payload bytes
+  std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
   Ece ece;
 };
 
 struct QpStatistics {
-  RcQpCounters counters;
+  QpCounters counters;
   std::uint16_t port = 0;
   Nanos smoothed_rtt = 0;
   Nanos min_rtt = 0;
@@ -123,7 +123,7 @@ class Backend {
     return {};
   }
   /// Highest IPv4 identification of the packets that leave: peers that cannot see it must know.
-  [[nodiscard]] virtual std::uint16_t max_ip_id() const { return kSoftMaxIpId; }
+  [[nodiscard]] virtual std::uint16_t max_ip_id() const { return kDefaultMaxIpId; }
   /// False when the source port cannot be had (another program holds it); the QP stays unconnected. Throws DeviceError
   /// when no port can be had.
   virtual bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) = 0;

@@ -17,79 +17,17 @@
 #include "base/random.hpp"
 #include "base/signal.hpp"
 #include "engine/adaptive_spin.hpp"
-#include "soft/soft_backend.hpp"
-#include "verbs/verbs_backend.hpp"
+#include "engine/backend_factory.hpp"
 
 namespace paralet {
 namespace {
 
 constexpr std::size_t kReceiveBuffers = 2048;
 constexpr Nanos kHousekeeping = 5 * kMillisecond;
-constexpr Nanos kMinTimeout = 67 * kMillisecond;  // what RNICs are usually set to (local ACK timeout 14)
-constexpr double kInitialPackets = 4;             // in flight before anything is known of a path, all lanes together
 constexpr Nanos kReleaseSpare = 1 * kSecond;
 constexpr Nanos kQuietShare = 4;                // of the retry time a peer may be quiet before it is asked
 constexpr unsigned kEventsEvery = 64;           // rounds between looks at channels
 constexpr Nanos kStandBack = 1 * kMillisecond;  // callers that stopped polling are noticed after at most twice this
-
-/// Queueing delay to aim at: a dozen packets at line rate, so that slow links keep enough in flight to stay busy, and
-/// more than a scheduler takes to run the peer's process.
-Nanos target_queue(const DeviceOptions& options) {
-  constexpr double kPacketBits = 8 * 4200;
-  const Nanos packets = options.line_rate_bps > 0 ? from_seconds(12 * kPacketBits / options.line_rate_bps) : 0;
-  return options.target_queue.value_or(std::max(2 * kMillisecond, packets));
-}
-
-// Packets of 256 KiB and of its end. Who receives one piece of a message after the other is woken for each.
-constexpr double kWholeMessage = 65;
-
-/// Packets that a lane may have in flight: what the line holds with a standing queue, twice; without a line rate as
-/// much as two cores' caches hold, since what lies longer in a socket is fetched from memory again.
-double max_window(const DeviceOptions& options, Nanos target) {
-  constexpr double kCachedPackets = 1024;
-  constexpr double kSlowestRtt = 1e-3;
-  constexpr double kPacketBits = 8 * 4200;
-  const double packets = options.line_rate_bps > 0
-                             ? 2 * options.line_rate_bps * (kSlowestRtt + 4 * to_seconds(target)) / kPacketBits
-                             : kCachedPackets / options.policy.lanes;
-  return std::clamp(packets, options.line_rate_bps > 0 ? 16.0 : kWholeMessage, 512.0);
-}
-
-SoftOptions soft_options(const DeviceOptions& options) {
-  const Nanos target = target_queue(options);
-  SoftOptions out;
-  out.address = options.address;
-  out.line_rate_bps = options.line_rate_bps;
-  out.min_timeout = options.min_timeout.value_or(std::max(kMinTimeout, 4 * target));
-  out.retry_time = options.retry_time;
-  out.control.target_queue = target;
-  out.control.max_window = max_window(options, target);
-  if (options.base_rtt) {
-    out.control.max_base = *options.base_rtt;
-  } else if (options.line_rate_bps > 0) {
-    // Who measured with a queue there aims so much higher: it has to be little beside what flow scaling takes from the
-    // larger of two windows. With an eighth two flows shared a link as one to two.
-    out.control.max_base = target / 32;
-  }
-  // Without a line rate to tell a queue from a scheduler's delay: what TCP, too, would have in flight.
-  if (options.line_rate_bps <= 0) out.control.delay_floor = std::max(kWholeMessage, out.control.max_window / 4);
-  // The lanes of a device start together: what they put on the wire at once should not grow with their number.
-  out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
-  out.faults = options.faults;
-  return out;
-}
-
-std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
-  if (options.backend == BackendKind::kSoft) return std::make_unique<SoftBackend>(soft_options(options));
-  VerbsOptions out;
-  out.address = options.address;
-  out.gid_index = options.rdma.gid_index;
-  out.traffic_class = options.rdma.traffic_class;
-  out.service_level = options.rdma.service_level;
-  out.min_timeout = options.min_timeout;
-  out.retry_time = options.retry_time;
-  return open_verbs(out);
-}
 
 std::atomic<unsigned> forks{0};  // that made this process, since the first device
 

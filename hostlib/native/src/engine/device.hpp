@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "backend/faults.hpp"
+#include "base/ring.hpp"
 #include "base/signal.hpp"
 #include "engine/channel.hpp"
 #include "engine/handshake.hpp"
@@ -23,7 +25,6 @@
 #include "engine/path_policy.hpp"
 #include "engine/request.hpp"
 #include "path_client/policy.hpp"
-#include "soft/fault_injector.hpp"
 
 namespace paralet {
 
@@ -110,7 +111,7 @@ struct alignas(64) Lane {
   std::uint64_t flowlets = 0;
   std::uint64_t moves = 0;
   std::uint64_t timeouts_seen = 0;
-  std::unique_ptr<RcQpCounters> former;  ///< of QPs that it had before
+  std::unique_ptr<QpCounters> former;  ///< of QPs that it had before
 
   /// The port that it has, or is about to have.
   [[nodiscard]] std::uint16_t heading() const { return renewal && !renewal->taken ? renewal->port : port; }
@@ -138,7 +139,7 @@ struct Peer {
   bool advertisements_urgent = false;  ///< the sender may be waiting for them
   std::unique_ptr<Channel> channel;
   std::uint32_t path_mtu = 0;
-  std::uint16_t max_ip_id = kSoftMaxIpId;  ///< of its packets
+  std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< of its packets
   std::vector<Lane> lanes;
   std::size_t next_lane = 0;
   Lane* small_lane = nullptr;  ///< of small messages for a while, so that their acknowledgements go together

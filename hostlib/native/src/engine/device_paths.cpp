@@ -144,7 +144,7 @@ void Device::advance_renewal(Peer& peer, unsigned index) {
     send_frame(peer, handshake::QpDrained{static_cast<std::uint16_t>(index)});
   }
   if (!renewal.drained || !renewal.peer_drained) return;
-  if (!lane.former) lane.former = std::make_unique<RcQpCounters>();
+  if (!lane.former) lane.former = std::make_unique<QpCounters>();
   *lane.former += backend_->statistics(renewal.qp.qpn).counters;
   drop_qp(renewal.qp.qpn);
   const std::optional<handshake::NewQp> next = renewal.next;

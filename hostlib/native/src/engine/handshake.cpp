@@ -143,7 +143,7 @@ void write(Writer& w, const Endpoint& e) {
   w.u32(e.path_mtu);
   w.u16(static_cast<std::uint16_t>(e.qps.size()));
   for (const QpIdentity& qp : e.qps) write(w, qp);
-  if (e.max_ip_id == kSoftMaxIpId && e.ece == Ece{}) return;
+  if (e.max_ip_id == kDefaultMaxIpId && e.ece == Ece{}) return;
   w.u16(e.max_ip_id);
   write(w, e.ece);
 }

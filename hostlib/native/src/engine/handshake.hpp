@@ -42,7 +42,7 @@ struct Endpoint {
   std::uint16_t udp_port = 0;
   std::uint32_t path_mtu = 0;
   std::vector<QpIdentity> qps;
-  std::uint16_t max_ip_id = kSoftMaxIpId;
+  std::uint16_t max_ip_id = kDefaultMaxIpId;
   Ece ece;  ///< of every QP
 };
 

@@ -122,7 +122,7 @@ std::uint64_t nanoseconds(Nanos t) { return t > 0 ? static_cast<std::uint64_t>(t
 std::uint64_t rounded(double value) { return value > 0 ? static_cast<std::uint64_t>(std::llround(value)) : 0; }
 
 LaneRecord record(const LaneCounters& lane) {
-  const RcQpCounters& qp = lane.qp.counters;
+  const QpCounters& qp = lane.qp.counters;
   return {.peer = lane.peer,
           .lane = lane.lane,
           .qpn = lane.qpn,

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/peer_name.hpp"
+#include "wire/peer_name.hpp"
 
 namespace paralet::controller {
 

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/pacer.hpp"
-#include "engine/path_policy.hpp"
 #include "path_client/client.hpp"
 #include "path_client/elephants.hpp"
 #include "path_client/link.hpp"
 #include "path_client/options.hpp"
+#include "paths/path_policy.hpp"
 
 namespace paralet {
 

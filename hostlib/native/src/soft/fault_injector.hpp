@@ -7,22 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "backend/faults.hpp"
 #include "base/clock.hpp"
 #include "base/random.hpp"
 
 namespace paralet {
-
-/// Probabilities per received packet, each in [0, 1].
-struct Faults {
-  double drop = 0;
-  double duplicate = 0;
-  double reorder = 0;  ///< held back until 1 to `reorder_packets` later packets have passed
-  double corrupt = 0;  ///< one bit flipped
-  unsigned reorder_packets = 8;
-  std::uint64_t seed = 0;
-
-  [[nodiscard]] bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || corrupt > 0; }
-};
 
 /// What a packet carried besides its bytes.
 struct PacketOrigin {

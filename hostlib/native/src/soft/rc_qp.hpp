@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/work.hpp"
 #include "base/clock.hpp"
 #include "base/ring.hpp"
 #include "soft/delay_control.hpp"
@@ -18,57 +19,8 @@
 
 namespace paralet {
 
-enum class WorkKind : std::uint8_t { kWrite, kWriteImm, kSend, kRead };  // kRead: of a NIC's fence alone
-
-struct WorkRequest {
-  WorkKind kind = WorkKind::kWrite;
-  std::uint64_t cookie = 0;  ///< handed back in the completion
-  /// Payload; it must stay valid until completion.
-  const std::byte* data = nullptr;
-  std::uint32_t length = 0;
-  std::uint64_t remote_address = 0;
-  std::uint32_t rkey = 0;
-  std::uint32_t imm = 0;
-  std::uint32_t memory = 0;  ///< registration that holds `data`, 0: none
-};
-
-enum class Status : std::uint8_t {
-  kSuccess,
-  kRemoteAccess,     ///< the peer refused rkey or range
-  kRemoteInvalid,    ///< the peer found the request malformed
-  kRemoteOperation,  ///< the peer could not carry it out
-  kRetryExceeded,    ///< nothing came back within the retry time
-  kFlushed,          ///< the QP failed or closed before this request was done
-  kPortDown,         ///< the link is gone
-  kDeviceLost,       ///< the NIC has failed
-  kLocal,            ///< the NIC refused the request
-};
-const char* to_string(Status status);
-
-/// A finished send-side request, a received message, or news of a QP.
-struct Completion {
-  enum class Kind : std::uint8_t {
-    kSent,
-    kReceivedSend,
-    kReceivedWriteImm,
-    kAskedAgain,  ///< the peer asks again for what was acknowledged a timeout ago: it may not hear this QP
-    kQpFailed,    ///< the QP, not only a request: `status` says why
-    kFenced,      ///< Backend::post_fence
-  };
-  Kind kind = Kind::kSent;
-  Status status = Status::kSuccess;
-  std::uint32_t qpn = 0;
-  std::uint64_t cookie = 0;  ///< of the work request, or of the receive buffer consumed
-  std::uint32_t byte_length = 0;
-  std::uint32_t imm = 0;
-};
-
-/// Receive buffers shared by the QPs of a device (a shared receive queue, IBTA 10.2.9). Empty: senders are told RNR.
-struct ReceiveBuffer {
-  std::byte* data = nullptr;
-  std::uint32_t length = 0;
-  std::uint64_t cookie = 0;
-};
+/// The receive buffers that the QPs of a device share (a shared receive queue, IBTA 10.2.9). An empty queue is answered
+/// with RNR NAKs.
 using ReceiveQueue = Ring<ReceiveBuffer>;
 
 struct RcQpOptions {
@@ -88,35 +40,6 @@ struct OutgoingPacket {
   wire::Header header;
   std::span<const std::byte> payload;
   std::uint8_t pad = 0;
-};
-
-struct RcQpCounters {
-  std::uint64_t tx_packets = 0;
-  std::uint64_t tx_bytes = 0;  ///< payload bytes, retransmissions included
-  std::uint64_t rx_packets = 0;
-  std::uint64_t rx_bytes = 0;
-  std::uint64_t retransmits = 0;  ///< packets sent again
-  std::uint64_t timeouts = 0;
-  std::uint64_t naks_received = 0;
-  std::uint64_t rnr_received = 0;
-  std::uint64_t duplicates = 0;
-  std::uint64_t out_of_order = 0;
-  std::uint64_t stale_acks = 0;
-
-  RcQpCounters& operator+=(const RcQpCounters& other) {
-    tx_packets += other.tx_packets;
-    tx_bytes += other.tx_bytes;
-    rx_packets += other.rx_packets;
-    rx_bytes += other.rx_bytes;
-    retransmits += other.retransmits;
-    timeouts += other.timeouts;
-    naks_received += other.naks_received;
-    rnr_received += other.rnr_received;
-    duplicates += other.duplicates;
-    out_of_order += other.out_of_order;
-    stale_acks += other.stale_acks;
-    return *this;
-  }
 };
 
 class RcQp {
@@ -154,7 +77,7 @@ class RcQp {
     std::uint64_t next;
     std::uint64_t highest_sent;
     std::uint64_t since_ack_request;
-    RcQpCounters counters;
+    QpCounters counters;
   };
   [[nodiscard]] Checkpoint checkpoint() const { return {next_, highest_sent_, since_ack_request_, counters_}; }
   void rewind(const Checkpoint& checkpoint);
@@ -189,7 +112,7 @@ class RcQp {
   [[nodiscard]] Nanos silence(Nanos now) const { return all_acknowledged() ? 0 : now - last_progress_; }
   [[nodiscard]] std::uint32_t qpn() const { return options_.qpn; }
   [[nodiscard]] const RcQpOptions& options() const { return options_; }
-  [[nodiscard]] const RcQpCounters& counters() const { return counters_; }
+  [[nodiscard]] const QpCounters& counters() const { return counters_; }
   [[nodiscard]] const DelayControl& control() const { return control_; }
 
  private:
@@ -220,7 +143,7 @@ class RcQp {
   ReceiveQueue& receive_queue_;
   std::vector<Completion>& completions_;
   DelayControl control_;
-  RcQpCounters counters_;
+  QpCounters counters_;
 
   Ring<Work> work_;
   std::size_t cursor_ = 0;          ///< index in work_ of the request that holds next_

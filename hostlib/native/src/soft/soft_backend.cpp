@@ -40,20 +40,6 @@ double burst_bytes(double line_rate_bps) { return std::max(4.0 * 4200, line_rate
 
 }  // namespace
 
-const char* to_string(PortMethod method) {
-  switch (method) {
-    case PortMethod::kSocket:
-      return "socket";
-    case PortMethod::kFlowLabel:
-      return "flow_label";
-    case PortMethod::kModifyQp:
-      return "modify_qp";
-    case PortMethod::kNone:
-      return "none";
-  }
-  return "unknown";
-}
-
 namespace {
 Interface require_interface(std::uint32_t address) {
   auto found = interface_of(address);

@@ -14,8 +14,10 @@
 #include "base/pacer.hpp"
 #include "soft/direct_placement.hpp"
 #include "soft/fault_injector.hpp"
+#include "soft/rc_qp.hpp"
 #include "soft/udp_sockets.hpp"
 #include "wire/icrc.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet {
 

@@ -26,6 +26,7 @@
 #include "base/random.hpp"
 #include "verbs/verbs_library.hpp"
 #include "wire/flow_label.hpp"
+#include "wire/wire.hpp"
 
 namespace paralet {
 namespace {
@@ -249,7 +250,7 @@ class Verbs final : public Backend {
     std::deque<Posted> posted;        ///< handed to the NIC, oldest first
     std::uint64_t oldest = 0;         ///< sequence number, and wr_id, of the oldest in `posted`
     std::size_t flushing = 0;         ///< of a failed one: requests whose completions nobody waits for
-    RcQpCounters counters;
+    QpCounters counters;
     Nanos latency = 0;  ///< smoothed, of a request from hand-over to completion
     Nanos min_latency = 0;
     Nanos sampled_at = 0;  ///< when `latency` was measured last
@@ -724,7 +725,7 @@ void Verbs::on_received(const ibv_wc& wc) {
   }
   free_receives_.push_back(slot);
   if (const auto found = qps_.find(wc.qp_num); found != qps_.end()) {
-    RcQpCounters& counters = found->second->counters;
+    QpCounters& counters = found->second->counters;
     counters.rx_bytes += wc.byte_len;
     ++counters.rx_packets;
   }

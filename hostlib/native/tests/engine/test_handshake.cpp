@@ -143,7 +143,7 @@ TEST_CASE("an endpoint whose back end is not soft says more, and all of it or no
   for (std::size_t missing = 1; missing < 14; ++missing) {
     CHECK_FALSE(decode(std::span(body).first(body.size() - missing)));
   }
-  CHECK(std::get<Welcome>(*decode(body_of(Welcome{endpoint(2)}))).endpoint.max_ip_id == kSoftMaxIpId);
+  CHECK(std::get<Welcome>(*decode(body_of(Welcome{endpoint(2)}))).endpoint.max_ip_id == kDefaultMaxIpId);
 }
 
 TEST_CASE("unknown types, other versions and a stranger's greeting are refused") {

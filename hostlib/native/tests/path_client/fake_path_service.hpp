@@ -13,8 +13,8 @@
 
 #include "base/file_descriptor.hpp"
 #include "base/interfaces.hpp"
-#include "base/peer_name.hpp"
 #include "engine/channel.hpp"
+#include "wire/peer_name.hpp"
 
 namespace paralet::test {
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "engine/path_policy.hpp"
 #include "fake_path_service.hpp"
 #include "path_client/policy.hpp"
 

@@ -508,7 +508,7 @@ TEST_CASE("the loss of any single packet is repaired") {
     };
     transfer.link.run();
     transfer.check();
-    const RcQpCounters& c = transfer.link.requester().counters();
+    const QpCounters& c = transfer.link.requester().counters();
     CHECK(c.retransmits >= 1);
     // What follows a lost packet reports the gap; only a lost tail takes a timeout.
     CHECK(c.naks_received + c.timeouts == 1);
@@ -707,7 +707,7 @@ TEST_CASE("a receiver without buffers puts the sender off until it has one") {
   link.run(link.now() + 50 * kMillisecond);
   CHECK(link.sent().empty());
   CHECK(link.received().empty());
-  const RcQpCounters before = link.requester().counters();
+  const QpCounters before = link.requester().counters();
   CHECK(before.rnr_received > 10);
   // One attempt per RNR delay (0.64 ms) and round trip, not a flood.
   CHECK(before.rnr_received < 100);
@@ -1142,7 +1142,7 @@ TEST_CASE("a peer that was only slow costs one packet sent again, and neither wi
   link.run();
   check_sent(link, link.sent(), 1);
   CHECK(target.bytes == data);
-  const RcQpCounters& c = link.requester().counters();
+  const QpCounters& c = link.requester().counters();
   CHECK(c.timeouts >= 1);
   CHECK(c.retransmits == c.timeouts);
   CHECK(c.naks_received == 0);

@@ -245,7 +245,7 @@ struct Write {
 
   [[nodiscard]] std::span<const std::byte> window() const { return std::span(memory).subspan(kAround, data.size()); }
   [[nodiscard]] std::size_t last_place() const { return std::size_t{packets - 1} * stage.mtu; }
-  [[nodiscard]] RcQpCounters counters() const { return stage.b.statistics(qp.qpn).counters; }
+  [[nodiscard]] QpCounters counters() const { return stage.b.statistics(qp.qpn).counters; }
 
   [[nodiscard]] Bytes packet(std::uint32_t index) const {
     Opcode opcode = Opcode::kWriteMiddle;
@@ -493,7 +493,7 @@ const std::vector<Spoiling> kSpoilings{
 /// Sends the next `n` packets of `write` spoiled at the k-th.
 void check_spoiled(Write& write, const Spoiling& spoiling, std::size_t n, std::size_t k) {
   Stage& stage = write.stage;
-  const RcQpCounters before = write.counters();
+  const QpCounters before = write.counters();
   const Discards discards_before = stage.b.discards();
   std::vector<Bytes> packets = write.middle(n);
   REQUIRE(packets.size() == n);
@@ -502,7 +502,7 @@ void check_spoiled(Write& write, const Spoiling& spoiling, std::size_t n, std::s
              spoiling.strange ? stage.stranger : stage.peer);
   write.next += static_cast<std::uint32_t>(outcome.taken);
   write.check();
-  const RcQpCounters after = write.counters();
+  const QpCounters after = write.counters();
   const Discards discards = stage.b.discards();
   CHECK(after.rx_packets - before.rx_packets == outcome.taken + outcome.refused + outcome.late + outcome.duplicates);
   CHECK(after.rx_bytes - before.rx_bytes == outcome.taken * stage.mtu);

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine hands to a back end, and what it gets back. The terms are those of the IBTA specification, volume 1,
+// chapters 10 and 11.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace paralet {
+
+enum class WorkKind : std::uint8_t { kWrite, kWriteImm, kSend, kRead };  // kRead: only the fence of a NIC uses it
+
+struct WorkRequest {
+  WorkKind kind = WorkKind::kWrite;
+  std::uint64_t cookie = 0;  ///< returned in the completion
+  /// Payload; it must stay valid until completion.
+  const std::byte* data = nullptr;
+  std::uint32_t length = 0;  ///< bytes
+  std::uint64_t remote_address = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t imm = 0;
+  std::uint32_t memory = 0;  ///< registration that holds `data`, 0: none
+};
+
+enum class Status : std::uint8_t {
+  kSuccess,
+  kRemoteAccess,     ///< the peer refused rkey or range
+  kRemoteInvalid,    ///< the peer found the request malformed
+  kRemoteOperation,  ///< the peer could not carry it out
+  kRetryExceeded,    ///< nothing came back within the retry time
+  kFlushed,          ///< the QP failed or closed before this request was done
+  kPortDown,         ///< the link is down
+  kDeviceLost,       ///< the NIC has failed
+  kLocal,            ///< the NIC refused the request
+};
+const char* to_string(Status status);
+
+/// A finished send-side request, a received message, or a change of a QP.
+struct Completion {
+  enum class Kind : std::uint8_t {
+    kSent,
+    kReceivedSend,
+    kReceivedWriteImm,
+    kAskedAgain,  ///< the peer resent what was acknowledged a timeout ago: acknowledgements of this QP may be lost
+    kQpFailed,    ///< the QP failed, not only a request; `status` gives the reason
+    kFenced,      ///< Backend::post_fence
+  };
+  Kind kind = Kind::kSent;
+  Status status = Status::kSuccess;
+  std::uint32_t qpn = 0;
+  std::uint64_t cookie = 0;  ///< of the work request, or of the receive buffer consumed
+  std::uint32_t byte_length = 0;
+  std::uint32_t imm = 0;
+};
+
+/// Memory for one incoming SEND, or for the completion of one WRITE with immediate data.
+struct ReceiveBuffer {
+  std::byte* data = nullptr;
+  std::uint32_t length = 0;  ///< bytes
+  std::uint64_t cookie = 0;  ///< returned in the completion
+};
+
+/// What a QP has counted since it was created. A back end leaves at 0 what it cannot see.
+struct QpCounters {
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;  ///< payload bytes, retransmissions included
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t retransmits = 0;  ///< packets sent again
+  std::uint64_t timeouts = 0;
+  std::uint64_t naks_received = 0;
+  std::uint64_t rnr_received = 0;
+  std::uint64_t duplicates = 0;
+  std::uint64_t out_of_order = 0;
+  std::uint64_t stale_acks = 0;
+
+  QpCounters& operator+=(const QpCounters& other) {
+    tx_packets += other.tx_packets;
+    tx_bytes += other.tx_bytes;
+    rx_packets += other.rx_packets;
+    rx_bytes += other.rx_bytes;
+    retransmits += other.retransmits;
+    timeouts += other.timeouts;
+    naks_received += other.naks_received;
+    rnr_received += other.rnr_received;
+    duplicates += other.duplicates;
+    out_of_order += other.out_of_order;
+    stale_acks += other.stale_acks;
+    return *this;
+  }
+};
+
+}  // namespace paralet

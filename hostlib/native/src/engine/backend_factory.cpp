@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/backend_factory.hpp"
+
+#include <algorithm>
+
+#include "soft/soft_backend.hpp"
+#include "verbs/verbs_backend.hpp"
+
+namespace paralet {
+
+namespace {
+
+constexpr double kPacketBits = 8 * 4200;          // of a packet with 4,096 bytes of payload
+constexpr Nanos kMinTimeout = 67 * kMillisecond;  // the usual setting of RNICs (local ACK timeout 14)
+constexpr double kInitialPackets = 4;             // in flight before a path is measured, all lanes together
+// The packets of 256 KiB and one for the rest: a receiver that gets a message in pieces wakes up once per piece.
+constexpr double kWholeMessage = 65;
+
+/// Packets that one lane may have in flight. With a line rate: twice what the line holds with a standing queue. Without
+/// one: what the caches of two cores hold, because data that waits longer in a socket is fetched from memory again.
+double max_window(const DeviceOptions& options, Nanos target) {
+  constexpr double kCachedPackets = 1024;
+  constexpr double kSlowestRtt = 1e-3;
+  const double packets = options.line_rate_bps > 0
+                             ? 2 * options.line_rate_bps * (kSlowestRtt + 4 * to_seconds(target)) / kPacketBits
+                             : kCachedPackets / options.policy.lanes;
+  return std::clamp(packets, options.line_rate_bps > 0 ? 16.0 : kWholeMessage, 512.0);
+}
+
+SoftOptions soft_options(const DeviceOptions& options) {
+  const Nanos target = target_queue(options);
+  SoftOptions out;
+  out.address = options.address;
+  out.line_rate_bps = options.line_rate_bps;
+  out.min_timeout = options.min_timeout.value_or(std::max(kMinTimeout, 4 * target));
+  out.retry_time = options.retry_time;
+  out.control.target_queue = target;
+  out.control.max_window = max_window(options, target);
+  if (options.base_rtt) {
+    out.control.max_base = *options.base_rtt;
+  } else if (options.line_rate_bps > 0) {
+    // A QP that first measured while a queue stood aims higher by as much as this bound admits. The bound must be small
+    // against what flow scaling takes from the larger of two windows: with 1/8 two flows shared a link 1 to 2.
+    out.control.max_base = target / 32;
+  }
+  // Without a line rate, a queue cannot be told from scheduling delay: keep as much in flight as TCP would.
+  if (options.line_rate_bps <= 0) out.control.delay_floor = std::max(kWholeMessage, out.control.max_window / 4);
+  // The lanes of a device start together. What they send at once must not grow with their number.
+  out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
+  out.faults = options.faults;
+  return out;
+}
+
+VerbsOptions verbs_options(const DeviceOptions& options) {
+  VerbsOptions out;
+  out.address = options.address;
+  out.gid_index = options.rdma.gid_index;
+  out.traffic_class = options.rdma.traffic_class;
+  out.service_level = options.rdma.service_level;
+  out.min_timeout = options.min_timeout;
+  out.retry_time = options.retry_time;
+  return out;
+}
+
+}  // namespace
+
+// A dozen packets at line rate, so that slow links keep enough in flight to stay busy, and at least the time a
+// scheduler takes to run the peer's process.
+Nanos target_queue(const DeviceOptions& options) {
+  const Nanos packets = options.line_rate_bps > 0 ? from_seconds(12 * kPacketBits / options.line_rate_bps) : 0;
+  return options.target_queue.value_or(std::max(2 * kMillisecond, packets));
+}
+
+std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
+  if (options.backend == BackendKind::kSoft) return std::make_unique<SoftBackend>(soft_options(options));
+  return open_verbs(verbs_options(options));
+}
+
+}  // namespace paralet

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folders of the native engine include only what lies below them."""
+
+import re
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parents[2] / "hostlib" / "native" / "src"
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+# What each folder may include besides itself.
+ALLOWED: dict[str, set[str]] = {
+    "base": set(),
+    "wire": {"base"},
+    "backend": {"base"},
+    "paths": {"base", "wire"},
+    "soft": {"base", "wire", "backend"},
+    "verbs": {"base", "wire", "backend"},
+    "path_client": {"base", "wire", "paths"},
+    "engine": {"base", "wire", "backend", "paths", "path_client"},
+}
+# The only file that knows the implementations of `Backend`.
+FACTORY = "engine/backend_factory.cpp"
+
+
+def test_every_folder_has_a_rule() -> None:
+    folders = {path.name for path in SOURCES.iterdir() if path.is_dir()}
+    assert folders == set(ALLOWED)
+
+
+def test_includes_are_written_from_src() -> None:
+    wrong = [
+        f"{path.relative_to(SOURCES)}: {included}"
+        for path in sources()
+        for included in INCLUDE.findall(path.read_text())
+        if not (SOURCES / included).is_file()
+    ]
+    assert not wrong, 'write includes from hostlib/native/src, as in #include "soft/rc_qp.hpp"'
+
+
+def test_folders_include_only_folders_below_them() -> None:
+    wrong = []
+    for path in sources():
+        name = path.relative_to(SOURCES).as_posix()
+        folder = name.split("/")[0]
+        allowed = ALLOWED[folder] | {folder}
+        if name == FACTORY:
+            allowed |= {"soft", "verbs"}
+        wrong += [
+            f"{name}: {included}"
+            for included in INCLUDE.findall(path.read_text())
+            if included.split("/")[0] not in allowed
+        ]
+    assert not wrong, "a folder may include only what ALLOWED names"
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in SOURCES.rglob("*") if path.suffix in {".cpp", ".hpp"})
