@@ -263,7 +263,7 @@ AnyTopology = Annotated[
 
 
 class Spec(_Section):
-    """A whole spec file. docs/extending.md says what each key means to a run."""
+    """A whole spec file. docs/spec.md says what each key means to a run."""
 
     name: str = Field(pattern=_NAME, max_length=80)
     topology: AnyTopology

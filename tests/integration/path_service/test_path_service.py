@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service on the emulated fabric: the experiments of docs/controller.md, shortened. Ratios, never times.
+"""The path service on the emulated fabric: the experiments of docs/path-service.md, shortened. Ratios, never times.
 
 What they show in full, with ten placements and on a quiet machine, is told there.
 """

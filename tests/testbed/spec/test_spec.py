@@ -212,8 +212,8 @@ def test_a_partner_that_is_oneself_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fabric", LACKING)
 def test_the_table_of_policies_and_fabrics_is_true(fabric: FabricName) -> None:
-    """Column by column of the one in docs/extending.md."""
-    page = (ROOT / "docs" / "extending.md").read_text()
+    """Column by column of the one in docs/spec.md."""
+    page = (ROOT / "docs" / "spec.md").read_text()
     head, _, *rows = page[page.index("| `policy` | `mininet`, `softroce` |") :].split("\n\n", 1)[0].splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     column = next(n for n, title in enumerate(head.strip("|").split("|")) if f"`{fabric}`" in title)
