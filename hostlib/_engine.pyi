@@ -35,33 +35,7 @@ class Listener:
     def close(self) -> None: ...
 
 class Device:
-    def __init__(
-        self,
-        *,
-        address: str,
-        lanes: int,
-        policy: str,
-        ports: Mapping[str, Sequence[int]],
-        seed: int | None,
-        path_mtu: int | None,
-        line_rate_bps: float,
-        base_rtt_s: float | None,
-        flowlet_bytes: int | None,
-        mice_bytes: int | None,
-        target_queue_s: float | None,
-        min_timeout_s: float | None,
-        retry_time_s: float,
-        busy_poll_s: float,
-        idle_peer_s: float,
-        faults: tuple[float, float, float, float],
-        fault_reorder_packets: int,
-        fault_seed: int,
-        controller: Mapping[str, Any] | None,
-        backend: str,
-        gid_index: int | None,
-        traffic_class: int,
-        service_level: int,
-    ) -> None: ...
+    def __init__(self, address: str, options: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
     def listen(self) -> Listener: ...
     def connect(self, handle: bytes, timeout_s: float | None) -> Connection: ...
@@ -74,6 +48,8 @@ class Device:
     def udp_port(self) -> int: ...
 
 def wait_any(requests: Sequence[Request], timeout_s: float | None = None) -> int: ...
+def options() -> list[dict[str, Any]]: ...
+def check_option(name: str, value: Any) -> None: ...
 def slowdown(m: int, hosts: float) -> float: ...
 def lanes_for(slowdown: float, hosts: float) -> int: ...
 def flowlet_bytes(bdp_bytes: float, m: int, path_mtu: int) -> int: ...

@@ -1,32 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: what applications open first. Checks every option, then hands over to the native engine."""
+"""Devices, which applications open first.
+
+The native engine defines and checks their options: hostlib/native/src/engine/options.cpp.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from types import TracebackType
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from hostlib import _engine
 
 Backend = Literal["soft", "verbs"]
 Policy = Literal["ecmp", "pinned", "adaptive", "controller"]
-PATH_MTUS = (256, 512, 1024, 2048, 4096)
-FIRST_SOURCE_PORT = 0xC000
-MAX_LANES = 1024
-ELEPHANT_BYTES = 2**20
-MAX_SECONDS = 1_000_000
-MAX_WRITE_BYTES = 2**31  # of one RDMA WRITE
+
+_FIRST_SOURCE_PORT = 0xC000
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What the device does to packets that it receives, as a bad network would: probabilities in [0, 1] per packet.
+    """Faults that the device injects into the packets that it receives, for tests. Only for backend ``soft``.
 
-    ``reorder`` holds a packet back until some later ones have passed, from 1 to ``reorder_packets``; ``corrupt`` flips
-    one bit, any of them. The same seed draws the same faults.
+    ``drop``, ``duplicate``, ``reorder``, ``corrupt``
+        Probability per packet, 0 to 1: the packet is dropped, delivered twice, delivered after later packets, or has
+        one bit flipped.
+    ``reorder_packets``
+        A reordered packet is held back until 1 to this number of later packets have passed; 1 to 4096.
+    ``seed``
+        The same seed draws the same faults; 0 to 2**64 - 1.
+
+    Raises ValueError when a value is out of range, TypeError when it is no number.
     """
 
     drop: float = 0.0
@@ -37,85 +43,101 @@ class Faults:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("drop", "duplicate", "reorder", "corrupt"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} is a probability from 0 to 1, not {value}")
-        if not 1 <= self.reorder_packets <= 4096:
-            raise ValueError(f"reorder_packets must be 1 to 4096, not {self.reorder_packets}")
-        if not 0 <= self.seed < 2**64:
-            raise ValueError(f"seed must be 0 to {2**64 - 1}, not {self.seed}")
+        for field in fields(self):
+            _engine.check_option(f"faults.{field.name}", getattr(self, field.name))
 
 
 def local_interfaces() -> list[tuple[str, str, int]]:
-    """Name, IPv4 address and MTU in bytes of every interface that a device could be opened on."""
+    """Name, IPv4 address and MTU in bytes of every interface that a device can be opened on."""
     return _engine.interfaces()
 
 
 def default_busy_poll_s() -> float:
-    """Spinning pays where a core is free for it: 50 microseconds, nothing on one or two cores."""
+    """The spinning time in seconds of devices that set none: 50 microseconds, or 0 on one or two cores.
+
+    Spinning pays only where a core is free for it.
+    """
     return 50e-6 if len(os.sched_getaffinity(0)) > 2 else 0.0
 
 
 class Device:
     """A NIC, named by its IPv4 address, with m lanes and one progress thread. A context manager.
 
-    ``lanes``
-        m, the number of path slots. Each has its UDP source port and, towards each peer, its QP.
-    ``policy``
-        Who chooses the ports: ``ecmp`` draws them at random (m = 1 is plain ECMP, m > 1 ParaLet), ``pinned`` takes them
-        from ``ports``, ``adaptive`` draws them and moves a lane that times out or whose round trip stays bad.
-        ``controller`` draws them, announces elephants to a path service (docs/path-service.md) and moves their lanes to
-        the ports that it assigns; while the service is away, late or makes no sense this is ``ecmp``.
-    ``ports``
-        For ``pinned``: the source ports (49152..65535) of lane 0, 1, .. by peer address; fewer ports than lanes repeat.
-        Peers that are not named get random ports.
-    ``seed``
-        Makes random ports reproducible; None draws them afresh.
-    ``path_mtu``
-        Payload bytes per packet: 256, 512, 1024, 2048 or 4096. None takes the largest the link's MTU allows.
-    ``line_rate_bps``
-        Paces all lanes together, each at its share. None does not pace.
-    ``base_rtt_s``, ``flowlet_bytes``
-        Flowlets have S = 4 BDP / m bytes (section 5.2), with the round trip given or else measured; ``flowlet_bytes``
-        sets S outright. Without a line rate S is 1 MiB. Congestion control takes what exceeds ``base_rtt_s``, or a
-        32nd of ``target_queue_s``, for queue: give it where paths are longer.
-    ``mice_bytes``
-        Messages up to this size travel as one flowlet on one lane. None means one packet.
-    ``target_queue_s``
-        Queueing delay that congestion control aims at. None takes 2 ms, or 12 packets at the line rate if that is more.
-    ``min_timeout_s``, ``retry_time_s``
-        The least time before a silent lane sends again (None: 67 ms, or 4 target queues if that is more), and how long
-        a peer may stay silent before its requests fail. Without a line rate a lane asks before that, by one packet
-        sent again after 2 ms or its own measured round trip, if that is more.
-    ``busy_poll_s``
-        How long the progress thread and ``Request.wait`` spin before they sleep.
-    ``idle_peer_s``
-        QPs of a peer are dropped when it has had no connection for so long.
-    ``faults``
-        Injected on reception, for tests.
-    ``controller``, ``token_file``, ``token``, ``job``
-        For ``controller``: where the path service listens (``"10.0.0.9:4792"``), the shared token or the file that
-        holds it (which only its owner may read), and the job's name that is told with each elephant.
-    ``elephant_bytes``
-        For ``controller``: messages to one peer that follow each other without a pause are an elephant from so many
-        bytes on. What is shorter is over before an answer could help.
-    ``assign_wait_s``
-        For ``controller``: a new elephant waits for its ports so long at most; 0 starts at once on random ones.
-    ``revert_rtt``, ``revert_loss``
-        For ``controller``: a lane leaves its assigned port when its round trip stays above so many times the best of
-        the peer's lanes (and four target queues), or when such a share of its packets is sent again; also when it times
-        out. It takes an assigned port again with the next assignment.
-    ``reconnect_s``
-        For ``controller``: the shortest and longest delay between attempts to reach a service that is away.
-    ``backend``
-        ``soft``: RoCEv2 over UDP sockets, no privilege. ``verbs``: an RDMA NIC or the kernel's SoftRoCE, through
-        libibverbs; congestion control and pacing are the NIC's then. Devices of either kind talk to each other.
-    ``gid_index``, ``traffic_class``, ``service_level``
-        For ``verbs``: another RoCEv2 GID than that of the address (of the same port), the IPv4 TOS byte (DSCP and ECN,
-        0 to 255) and the priority (0 to 7) of all packets.
+    Sizes are in bytes, times in seconds, rates in bits per second. None leaves the choice to the device.
 
-    Raises DeviceError when the address is not this machine's or a source port is taken, ValueError for wrong options.
+    ``address``
+        IPv4 address of a local interface.
+    ``lanes``
+        m, the number of lanes, 1 to 1024. Each lane has its UDP source port and, towards each peer, its QP.
+    ``policy``
+        How the UDP source ports are chosen. ``ecmp``: at random (m = 1 is plain ECMP, m > 1 is ParaLet). ``pinned``:
+        from ``ports``. ``adaptive``: at random, and a lane that times out or whose round trip stays bad moves to
+        another port. ``controller``: at random; elephants are announced to a path service (docs/path-service.md), and
+        their lanes move to the ports that it assigns. While the service is unreachable, late or sends invalid answers,
+        ``controller`` behaves as ``ecmp``.
+    ``ports``
+        For ``pinned``: the source ports (49152 to 65535) of lane 0, 1, .. by peer address. A list with fewer ports than
+        lanes repeats. Peers without a list get random ports.
+    ``seed``
+        Makes random ports reproducible; 0 to 2**64 - 1. None: unpredictable.
+    ``path_mtu``
+        Payload bytes per packet: 256, 512, 1024, 2048 or 4096. None: the largest that the link's MTU allows.
+    ``line_rate_bps``
+        Paces all lanes together, each at its share; 1 to 1e15. None: no pacing.
+    ``base_rtt_s``
+        Round trip of the idle network. Congestion control counts what exceeds it as queueing delay. None: the smallest
+        round trip measured; with a line rate congestion control then accepts at most a 32nd of ``target_queue_s``, so
+        give the round trip where paths are longer.
+    ``flowlet_bytes``
+        S, the size of a flowlet, at most 2 GiB. None: S = 4 BDP / m (section 5.2 of the paper), of ``line_rate_bps``
+        and the base round trip, given or measured; 2 MiB without a line rate.
+    ``mice_bytes``
+        Messages up to this size are one flowlet on one lane; at most 2 GiB. None: one packet.
+    ``target_queue_s``
+        Queueing delay that congestion control aims at. None: 2 ms, or 12 packets at the line rate if that is longer.
+    ``min_timeout_s``
+        Lower bound of the retransmission timeout. None: 67 ms, or 4 target queues if that is longer. Without a line
+        rate a silent lane probes earlier: it retransmits one packet after 2 ms, or after its measured round trip if
+        that is longer.
+    ``retry_time_s``
+        A peer that stays silent for this time is given up, and its requests fail.
+    ``busy_poll_s``
+        How long the progress thread and ``Request.wait`` spin before they sleep. None: ``default_busy_poll_s()``.
+    ``idle_peer_s``
+        QPs of a peer without connections are removed after this time.
+    ``faults``
+        Faults injected into received packets, for tests.
+    ``controller``
+        For policy ``controller``: where the path service listens, as ``"10.0.0.9:4792"``.
+    ``token_file``, ``token``
+        For policy ``controller``: the token shared with the path service, or a file with it that only its owner may
+        read. Give one of them.
+    ``job``
+        For policy ``controller``: the job's name, sent with each elephant; up to 64 printable characters without
+        blanks.
+    ``elephant_bytes``
+        For policy ``controller``: messages that follow each other to one peer without a pause are an elephant from this
+        size on, 1 to 2**50. Shorter ones finish before an answer could help.
+    ``assign_wait_s``
+        For policy ``controller``: the longest time that a new elephant waits for its ports. With 0 it starts on random
+        ports at once.
+    ``revert_rtt``, ``revert_loss``
+        For policy ``controller``: a lane leaves its assigned port when its round trip stays above ``revert_rtt`` (1 to
+        1e6) times that of the peer's best lane and above four target queues, or when it retransmits more than
+        ``revert_loss`` (1e-6 to 1e6) packets per packet sent, or when it times out. The next assignment moves it again.
+    ``reconnect_s``
+        For policy ``controller``: the shortest and the longest delay between attempts to reach the path service, each
+        at least 0.001.
+    ``backend``
+        ``soft``: RoCEv2 over UDP sockets, without privilege. ``verbs``: an RDMA NIC or the kernel's SoftRoCE, through
+        libibverbs; the NIC then controls congestion and pacing. Devices of both kinds talk to each other.
+    ``gid_index``
+        For ``verbs``: another RoCEv2 GID of the same port, 0 to 255. None: the GID of the address.
+    ``traffic_class``, ``service_level``
+        For ``verbs``: the IPv4 TOS byte (DSCP and ECN, 0 to 255) and the priority (0 to 7) of all packets.
+
+    Raises DeviceError when no local interface has the address, a source port is taken, or the path service's address or
+    token is unusable; ValueError for values that are out of range or exclude each other; TypeError for wrong types.
     """
 
     def __init__(
@@ -140,8 +162,8 @@ class Device:
         controller: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
         token: str | None = None,
-        job: str = "",
-        elephant_bytes: int = ELEPHANT_BYTES,
+        job: str | None = None,
+        elephant_bytes: int = 2**20,
         assign_wait_s: float = 0.0,
         revert_rtt: float = 4.0,
         revert_loss: float = 0.25,
@@ -151,97 +173,20 @@ class Device:
         traffic_class: int = 0,
         service_level: int = 0,
     ) -> None:
-        if backend not in get_args(Backend):
-            raise ValueError(f"backend must be one of {', '.join(get_args(Backend))}, not {backend!r}")
-        if backend == "soft" and (gid_index is not None or traffic_class or service_level):
-            raise ValueError("gid_index, traffic_class and service_level are for backend 'verbs'")
-        if backend == "verbs" and faults is not None:
-            raise ValueError("faults are for backend 'soft': a NIC's packets are its own")
-        if policy not in get_args(Policy):
-            raise ValueError(f"policy must be one of {', '.join(get_args(Policy))}, not {policy!r}")
-        if not 1 <= lanes <= MAX_LANES:
-            raise ValueError(f"lanes must be 1 to {MAX_LANES}, not {lanes}")
-        if path_mtu is not None and path_mtu not in PATH_MTUS:
-            raise ValueError(f"path_mtu must be one of {', '.join(map(str, PATH_MTUS))}, not {path_mtu}")
-        if policy == "pinned" and not ports:
-            raise ValueError("policy 'pinned' needs ports: a list of UDP source ports for each peer address")
-        if policy != "pinned" and ports:
-            raise ValueError(f"ports are for policy 'pinned', not for {policy!r}")
-        if policy == "controller" and (controller is None or (token is None) == (token_file is None)):
-            raise ValueError("policy 'controller' needs controller, HOST:PORT, and either token_file or token")
-        if policy != "controller" and any(x is not None for x in (controller, token, token_file)):
-            raise ValueError(f"controller, token and token_file are for policy 'controller', not for {policy!r}")
-        for peer, numbers in (ports or {}).items():
-            if not numbers:
-                raise ValueError(f"the list of source ports for peer {peer} is empty")
-            for port in numbers:
-                if not FIRST_SOURCE_PORT <= port <= 0xFFFF:
-                    raise ValueError(f"source port {port} for peer {peer} is outside 49152..65535")
-        for name, value, least, most in (
-            ("seed", seed, 0, 2**64 - 1),
-            ("line_rate_bps", line_rate_bps, 1, 1e15),
-            ("base_rtt_s", base_rtt_s, 0, MAX_SECONDS),
-            ("flowlet_bytes", flowlet_bytes, 1, MAX_WRITE_BYTES),
-            ("mice_bytes", mice_bytes, 0, MAX_WRITE_BYTES),
-            ("target_queue_s", target_queue_s, 0, MAX_SECONDS),
-            ("min_timeout_s", min_timeout_s, 0, MAX_SECONDS),
-            ("retry_time_s", retry_time_s, 0, MAX_SECONDS),
-            ("busy_poll_s", busy_poll_s, 0, MAX_SECONDS),
-            ("idle_peer_s", idle_peer_s, 0, MAX_SECONDS),
-            ("elephant_bytes", elephant_bytes, 1, 2**63),
-            ("assign_wait_s", assign_wait_s, 0, MAX_SECONDS),
-            ("revert_rtt", revert_rtt, 1, 1e9),
-            ("revert_loss", revert_loss, 1e-9, 1e9),
-            ("gid_index", gid_index, 0, 255),
-            ("traffic_class", traffic_class, 0, 255),
-            ("service_level", service_level, 0, 7),
-            ("reconnect_s", reconnect_s[0], 0.001, MAX_SECONDS),
-            ("reconnect_s", reconnect_s[1], reconnect_s[0], MAX_SECONDS),
-        ):
-            if value is not None and not least <= value <= most:
-                raise ValueError(f"{name} must be {least} to {most}, not {value}")
-        faults = faults or Faults()
+        # Every keyword argument is an option of the engine by the same name; a test compares the two.
+        options = {name: value for name, value in locals().items() if name not in ("self", "address")}
+        options["ports"] = {peer: list(numbers) for peer, numbers in (ports or {}).items()} or None
+        options["token_file"] = None if token_file is None else os.fspath(token_file)
+        options["busy_poll_s"] = default_busy_poll_s() if busy_poll_s is None else busy_poll_s
+        del options["faults"]
+        if faults is not None:
+            options |= {f"faults.{name}": value for name, value in asdict(faults).items()}
         self.address = address
         self.lanes = lanes
         self.policy: Policy = policy
         self.backend: Backend = backend
-        self._engine = _engine.Device(
-            address=address,
-            lanes=lanes,
-            policy=policy,
-            ports={peer: list(numbers) for peer, numbers in (ports or {}).items()},
-            seed=seed,
-            path_mtu=path_mtu,
-            line_rate_bps=line_rate_bps or 0.0,
-            base_rtt_s=base_rtt_s,
-            flowlet_bytes=flowlet_bytes,
-            mice_bytes=mice_bytes,
-            target_queue_s=target_queue_s,
-            min_timeout_s=min_timeout_s,
-            retry_time_s=retry_time_s,
-            busy_poll_s=default_busy_poll_s() if busy_poll_s is None else busy_poll_s,
-            idle_peer_s=idle_peer_s,
-            faults=(faults.drop, faults.duplicate, faults.reorder, faults.corrupt),
-            fault_reorder_packets=faults.reorder_packets,
-            fault_seed=faults.seed,
-            controller=None
-            if controller is None
-            else {
-                "service": controller,
-                "token": token,
-                "token_file": os.fspath(token_file) if token_file is not None else "",
-                "job": job,
-                "elephant_bytes": elephant_bytes,
-                "assign_wait_s": assign_wait_s,
-                "revert_rtt": revert_rtt,
-                "revert_loss": revert_loss,
-                "reconnect_s": reconnect_s,
-            },
-            backend=backend,
-            gid_index=gid_index,
-            traffic_class=traffic_class,
-            service_level=service_level,
-        )
+        given = {name: value for name, value in options.items() if value is not None}
+        self._engine = _engine.Device(address, given)
 
     @property
     def path_mtu(self) -> int:
@@ -250,47 +195,61 @@ class Device:
 
     @property
     def udp_port(self) -> int:
-        """Where packets arrive: 4791, or another port if a process on this address had 4791 already."""
+        """UDP port on which packets arrive: 4791, or another one when a process on this address already has 4791."""
         return self._engine.udp_port
 
     def listen(self) -> _engine.Listener:
-        """Opens a listener, whose handle lets peers connect."""
+        """Open a listener. Its handle lets peers connect. Raises DeviceError when the device is closed."""
         return self._engine.listen()
 
     def connect(self, handle: bytes, timeout_s: float = 10.0) -> _engine.Connection:
-        """Connects to the listener that made the handle.
+        """Connect to the listener that made the 128-byte handle.
 
-        Raises TransportError when it refuses or cannot be reached, TimeoutError, and ValueError for what is no handle.
+        Raises TransportError when the peer refuses or is unreachable, TimeoutError when it does not answer within
+        ``timeout_s`` seconds, and ValueError when the bytes are no handle.
         """
         return self._engine.connect(handle, timeout_s)
 
     def register(self, buffer: Any) -> _engine.MemoryRegion:
-        """Registers a writable C-contiguous buffer (numpy array, bytearray, mmap) for many transfers."""
+        """Register a writable C-contiguous buffer (numpy array, bytearray, mmap) once for many transfers.
+
+        Raises BufferError or TypeError when the object exports no such buffer.
+        """
         return self._engine.register(buffer)
 
     def set_port(self, peer: str, lane: int, port: int) -> bool:
-        """Moves a lane to another source port as soon as no flowlet is under way on it. False: no such peer or lane."""
-        if not FIRST_SOURCE_PORT <= port <= 0xFFFF:
+        """Move a lane to another source port (49152 to 65535) as soon as no flowlet is outstanding on it.
+
+        Returns False when the peer or the lane does not exist. Raises ValueError for a port outside the range.
+        """
+        if not _FIRST_SOURCE_PORT <= port <= 0xFFFF:
             raise ValueError(f"source port {port} is outside 49152..65535")
         return self._engine.set_port(peer, lane, port)
 
     def counters(self) -> dict[str, Any]:
-        """What has happened so far.
+        """Counters since the device was opened.
 
-        ``lanes``: a row per (peer, lane) with the port and how it was set (``port_method``), bytes, packets, flowlets,
-        retransmits, timeouts and round trips in seconds; ``messages``: sends and receives that finished, their bytes,
-        and how many ``failed``; ``discards``: packets thrown away, by reason; ``qps``,
-        ``peers`` and ``connections`` that exist now. With policy ``controller`` also ``controller``: whether the
-        service is ``connected``, since when on time.monotonic()'s clock (``since_s``) and how often it was;
-        ``elephants`` open now; those ``announced`` so far, ``assigned`` ports, begun on random ones (``ecmp_starts``)
-        and ``released``; ``announces`` said, ``assigns`` taken and how many of these were ``pushes``, those that were
-        ``stale``, lines of ``nonsense``, events ``dropped``, lanes ``reverted`` and moves to ports that are
-        ``unbound``, another program's.
+        ``lanes``
+            One row per (peer, lane): ``port``, how it was set (``port_method``), ``qpn``, bytes, packets, flowlets,
+            ``retransmits``, ``timeouts``, ``moves`` to other ports, and round trips in seconds.
+        ``messages``
+            Finished ``sends`` and ``receives`` with their bytes, and the number of requests that ``failed``.
+        ``discards``
+            Received packets that were thrown away, by reason.
+        ``qps``, ``peers``, ``connections``
+            How many exist now.
+        ``controller``
+            Only with policy ``controller``: whether the path service is ``connected``, since when on the clock of
+            ``time.monotonic()`` (``since_s``), and the number of ``connections`` to it; elephants that are open
+            (``elephants``), were ``announced``, got ports (``assigned``), began on random ports (``ecmp_starts``) and
+            ended (``released``); messages sent (``announces``) and received (``assigns``, of which ``pushes`` came
+            unasked and ``stale`` came too late), invalid lines (``nonsense``), events ``dropped``, lanes that
+            ``reverted`` to random ports, and assigned ports that another program holds (``unbound``).
         """
         return self._engine.counters()
 
     def close(self) -> None:
-        """Closes all connections and stops. Requests still pending fail. Closing twice is allowed."""
+        """Close all connections and stop the device. Pending requests fail. Closing twice is allowed."""
         self._engine.close()
 
     def __enter__(self) -> Self:

@@ -555,24 +555,28 @@ def test_a_busy_service_is_asked_again(service: PathService, make: Callable[...,
 
 # -- what the user sets ------------------------------------------------------------------------------------------------
 
+NEEDS_SERVICE = "policy='controller' needs controller, where the path service listens, and token_file or token"
+
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "policy 'controller' needs controller, HOST:PORT, and either token_file or token"),
-        ({"controller": "h:1"}, "policy 'controller' needs controller, HOST:PORT, and either token_file or token"),
+        ({}, NEEDS_SERVICE),
+        ({"controller": "h:1"}, NEEDS_SERVICE),
         (
             {"controller": "h:1", "token": "t", "token_file": "f"},
-            "policy 'controller' needs controller, HOST:PORT, and either token_file or token",
+            "token and token_file exclude each other: give one of them",
         ),
-        (
-            {"policy": "ecmp", "controller": "h:1"},
-            "controller, token and token_file are for policy 'controller', not for 'ecmp'",
-        ),
-        ({"controller": "h:1", "token": "t", "elephant_bytes": 0}, f"elephant_bytes must be 1 to {2**63}, not 0"),
+        ({"policy": "ecmp", "controller": "h:1"}, "controller is only for policy='controller', not for 'ecmp'"),
+        ({"policy": "ecmp", "token": "t"}, "token_file or token is only for policy='controller', not for 'ecmp'"),
+        ({"controller": "h:1", "token": "t", "elephant_bytes": 0}, f"elephant_bytes must be 1 to {2**50}, not 0"),
         ({"controller": "h:1", "token": "t", "assign_wait_s": -1}, "assign_wait_s must be 0 to 1000000, not -1"),
-        ({"controller": "h:1", "token": "t", "revert_rtt": 0.5}, "revert_rtt must be 1 to 1000000000.0, not 0.5"),
-        ({"controller": "h:1", "token": "t", "reconnect_s": (2, 1)}, "reconnect_s must be 2 to 1000000, not 1"),
+        ({"controller": "h:1", "token": "t", "revert_rtt": 0.5}, "revert_rtt must be 1 to 1000000, not 0.5"),
+        (
+            {"controller": "h:1", "token": "t", "reconnect_s": (2, 1)},
+            "reconnect_s must be two numbers in ascending order, each 0.001 to 1000000, not (2, 1)",
+        ),
+        ({"job": "two words"}, "job must be 1 to 64 printable ASCII characters without blanks, not 'two words'"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -588,7 +592,6 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
         ({"controller": "10.0.0.9:70000"}, "'10.0.0.9:70000' is not where a path service listens"),
         ({"controller": "256.0.0.1.invalid:1"}, "the path service's host '256.0.0.1.invalid' has no IPv4 address: "),
         ({"token": "two words"}, "the path service's token must be 1 to 256 printable characters without blanks"),
-        ({"job": "two words"}, "the job's name must be at most 64 printable ASCII characters without blanks"),
     ],
 )
 def test_what_cannot_work_is_a_device_error(options: dict[str, Any], message: str) -> None:

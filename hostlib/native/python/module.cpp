@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "base/signal.hpp"
 #include "engine/device.hpp"
 #include "engine/flowlet.hpp"
+#include "engine/options.hpp"
 #include "wire/icrc.hpp"
 
 namespace py = pybind11;
@@ -284,19 +286,137 @@ std::uint32_t address_of(const std::string& text) {
   return *address;
 }
 
-controller::Options controller_options(const py::dict& given) {
-  const auto [least_s, most_s] = given["reconnect_s"].cast<std::pair<double, double>>();
-  const auto token = given["token"].cast<std::optional<std::string>>();
-  return {.service = given["service"].cast<std::string>(),
-          .token = token ? *token : controller::read_token(given["token_file"].cast<std::string>()),
-          .job = given["job"].cast<std::string>(),
-          .elephant_bytes = given["elephant_bytes"].cast<std::uint64_t>(),
-          .assign_wait = from_seconds(given["assign_wait_s"].cast<double>()),
-          .thresholds = {.rtt_ratio = given["revert_rtt"].cast<double>(),
-                         .rtt_floor = {},
-                         .loss = given["revert_loss"].cast<double>()},
-          .reconnect_least = from_seconds(least_s),
-          .reconnect_most = from_seconds(most_s)};
+/// A value as a message shows it: text in quotes, numbers as they are.
+std::string shown(const py::handle& value) {
+  return py::isinstance<py::str>(value) ? py::repr(value).cast<std::string>() : py::str(value).cast<std::string>();
+}
+
+/// Any integer, numpy's too. Throws OptionNotAllowed for what no 64 bits hold.
+std::uint64_t integer_of(const Option& option, const py::handle& given) {
+  const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(given.ptr()));
+  if (!index) {
+    PyErr_Clear();
+    throw py::type_error(std::string(option.name) + " must be an integer, not " + shown(given));
+  }
+  const std::uint64_t value = PyLong_AsUnsignedLongLong(index.ptr());
+  if (PyErr_Occurred() != nullptr) {  // negative or too large
+    PyErr_Clear();
+    throw OptionNotAllowed();
+  }
+  return value;
+}
+
+double real_of(const Option& option, const py::handle& given) {
+  const double value = PyFloat_AsDouble(given.ptr());
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw py::type_error(std::string(option.name) + " must be a number, not " + shown(given));
+  }
+  return value;
+}
+
+std::string text_of(const Option& option, const py::handle& given) {
+  if (!py::isinstance<py::str>(given)) {
+    throw py::type_error(std::string(option.name) + " must be a string, not " + shown(given));
+  }
+  return given.cast<std::string>();
+}
+
+SourcePorts ports_of(const py::handle& given) {
+  SourcePorts out;
+  for (const auto& [peer, list] : given.cast<py::dict>()) {
+    std::vector<std::string> ports;
+    for (const py::handle port : py::iter(list)) ports.push_back(py::str(port).cast<std::string>());
+    add_source_ports(out, py::str(peer).cast<std::string>(), ports);
+  }
+  return out;
+}
+
+OptionValue value_of(const Option& option, const py::handle& given) {
+  switch (option.type) {
+    case OptionType::kInteger:
+    case OptionType::kBytes:
+      return integer_of(option, given);
+    case OptionType::kNumber:
+    case OptionType::kBitsPerSecond:
+    case OptionType::kSeconds:
+      return real_of(option, given);
+    case OptionType::kSecondsRange: {
+      const auto [least, most] = given.cast<std::pair<py::object, py::object>>();
+      return std::pair(real_of(option, least), real_of(option, most));
+    }
+    case OptionType::kChoice:
+    case OptionType::kText:
+      return text_of(option, given);
+    case OptionType::kPorts:
+      return ports_of(given);
+  }
+  throw std::logic_error("an option has an unknown type");
+}
+
+void set_from_python(DeviceOptions& out, const Option& option, const py::handle& given) {
+  try {
+    set_option(out, option, value_of(option, given));
+  } catch (const OptionNotAllowed&) {
+    throw py::value_error(std::string(option.name) + " must be " + allowed_values(option) + ", not " + shown(given));
+  }
+}
+
+const Option& option_named(const std::string& name) {
+  const auto found = std::ranges::find(options(), name, [](const Option& o) { return std::string_view(o.name); });
+  if (found == options().end()) throw py::type_error("a device has no option '" + name + "'");
+  return *found;
+}
+
+/// Options by their names in engine/options.hpp. Throws ValueError, and TypeError for names that are no option.
+DeviceOptions device_options(const std::string& address, const py::dict& given) {
+  DeviceOptions out;
+  out.address = address_of(address);
+  std::size_t used = 0;
+  for (const Option& option : options()) {
+    if (!given.contains(option.name)) continue;
+    set_from_python(out, option, given[option.name]);
+    ++used;
+  }
+  for (const auto& [name, value] : given) {
+    if (used == given.size()) break;
+    static_cast<void>(option_named(name.cast<std::string>()));
+  }
+  check_combination(out, [](std::string_view name) { return std::string(name); });
+  return out;
+}
+
+/// Seconds are floats, times in a range a tuple of two; what is not set is None.
+py::object to_python(const OptionValue& value) {
+  return std::visit(
+      [](const auto& v) -> py::object {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+          return py::none();
+        } else {
+          return py::cast(v);
+        }
+      },
+      value);
+}
+
+/// A row of the table of options.
+py::dict describe(const Option& option) {
+  py::dict row;
+  row["name"] = option.name;
+  row["variable"] = option.variable;
+  row["type"] = to_string(option.type);
+  row["default"] = to_python(option.get(DeviceOptions{}));
+  row["automatic"] = option.automatic;
+  row["meaning"] = option.meaning;
+  row["allowed"] = allowed_values(option);
+  if (const auto* bounds = std::get_if<IntegerBounds>(&option.domain)) {
+    row["bounds"] = py::make_tuple(bounds->least, bounds->most);
+  } else if (const auto* reals = std::get_if<RealBounds>(&option.domain)) {
+    row["bounds"] = py::make_tuple(reals->least, reals->most);
+  } else if (const auto* choices = std::get_if<Choices>(&option.domain)) {
+    row["choices"] = *choices;
+  }
+  return row;
 }
 
 py::dict controller_row(const ControllerCounters& c) {
@@ -447,54 +567,10 @@ PYBIND11_MODULE(_engine, m) {
       .def("close", &PyListener::close, "Stops listening; accepted connections stay.");
 
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
-      .def(py::init([](const std::string& address, unsigned lanes, const std::string& policy,
-                       const std::map<std::string, std::vector<std::uint16_t>>& ports,
-                       std::optional<std::uint64_t> seed, std::optional<std::uint32_t> path_mtu, double line_rate_bps,
-                       std::optional<double> base_rtt_s, std::optional<std::uint64_t> flowlet_bytes_,
-                       std::optional<std::uint64_t> mice_bytes, std::optional<double> target_queue_s,
-                       std::optional<double> min_timeout_s, double retry_time_s, double busy_poll_s, double idle_peer_s,
-                       const std::array<double, 4>& faults, unsigned fault_reorder_packets, std::uint64_t fault_seed,
-                       const std::optional<py::dict>& controller, const std::string& backend,
-                       std::optional<std::uint32_t> gid_index, std::uint8_t traffic_class, std::uint8_t service_level) {
-             DeviceOptions o;
-             o.address = address_of(address);
-             o.backend = backend == "verbs" ? BackendKind::kVerbs : BackendKind::kSoft;
-             o.rdma = {.gid_index = gid_index, .traffic_class = traffic_class, .service_level = service_level};
-             o.policy.lanes = lanes;
-             o.policy.seed = seed;
-             if (policy == "pinned") {
-               o.policy.kind = PolicyKind::kPinned;
-             } else if (policy == "adaptive") {
-               o.policy.kind = PolicyKind::kAdaptive;
-             } else if (policy == "controller" && controller) {
-               o.policy.kind = PolicyKind::kController;
-               o.policy.controller = controller_options(*controller);
-             }
-             for (const auto& [peer, list] : ports) o.policy.ports[address_of(peer)] = list;
-             o.path_mtu = path_mtu;
-             o.line_rate_bps = line_rate_bps;
-             o.base_rtt = to_nanos(base_rtt_s);
-             o.flowlet_bytes = flowlet_bytes_;
-             o.mice_bytes = mice_bytes;
-             o.target_queue = to_nanos(target_queue_s);
-             o.min_timeout = to_nanos(min_timeout_s);
-             o.retry_time = from_seconds(retry_time_s);
-             o.busy_poll = from_seconds(busy_poll_s);
-             o.idle_peer = from_seconds(idle_peer_s);
-             o.faults = {.drop = faults[0],
-                         .duplicate = faults[1],
-                         .reorder = faults[2],
-                         .corrupt = faults[3],
-                         .reorder_packets = fault_reorder_packets,
-                         .seed = fault_seed};
-             return std::make_shared<Device>(o);
+      .def(py::init([](const std::string& address, const py::dict& given) {
+             return std::make_shared<Device>(device_options(address, given));
            }),
-           py::kw_only(), py::arg("address"), py::arg("lanes"), py::arg("policy"), py::arg("ports"), py::arg("seed"),
-           py::arg("path_mtu"), py::arg("line_rate_bps"), py::arg("base_rtt_s"), py::arg("flowlet_bytes"),
-           py::arg("mice_bytes"), py::arg("target_queue_s"), py::arg("min_timeout_s"), py::arg("retry_time_s"),
-           py::arg("busy_poll_s"), py::arg("idle_peer_s"), py::arg("faults"), py::arg("fault_reorder_packets"),
-           py::arg("fault_seed"), py::arg("controller"), py::arg("backend"), py::arg("gid_index"),
-           py::arg("traffic_class"), py::arg("service_level"))
+           py::arg("address"), py::arg("options"))
       .def("close",
            [](Device& d) {
              const py::gil_scoped_release unlocked;
@@ -577,6 +653,18 @@ PYBIND11_MODULE(_engine, m) {
       py::arg("requests"), py::arg("timeout_s") = py::none(),
       "The index of a request that is done, the first if there are several. Raises TimeoutError.");
 
+  m.def("options", [] {
+    py::list out;
+    for (const Option& option : options()) out.append(describe(option));
+    return out;
+  });
+  m.def(
+      "check_option",
+      [](const std::string& name, const py::object& value) {
+        DeviceOptions scratch;
+        set_from_python(scratch, option_named(name), value);
+      },
+      py::arg("name"), py::arg("value"));
   m.def("slowdown", &slowdown, py::arg("m"), py::arg("hosts"));
   m.def("lanes_for", &lanes_for, py::arg("slowdown"), py::arg("hosts"));
   m.def("flowlet_bytes", &flowlet_bytes, py::arg("bdp_bytes"), py::arg("m"), py::arg("path_mtu"));

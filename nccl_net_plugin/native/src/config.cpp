@@ -8,7 +8,10 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "base/errors.hpp"
+#include "engine/options.hpp"
 #include "parameters.hpp"
+#include "path_client/options.hpp"
 #include "plugin_error.hpp"
 #include "values.hpp"
 
@@ -76,37 +79,29 @@ std::optional<std::string> slip(const std::string& name) {
   return std::nullopt;
 }
 
-/// What two parameters together may not be.
+/// The variable of an option, "" when it has none.
+std::string variable_of(std::string_view name) {
+  if (name == "faults") return "PARALET_FAULTS";
+  const auto found = std::ranges::find(options(), name, [](const Option& o) { return std::string_view(o.name); });
+  return found != options().end() && found->variable != nullptr ? found->variable : "";
+}
+
+/// Checks parameters against each other.
 void check(const Settings& settings) {
-  const PolicyOptions& policy = settings.device.policy;
-  if (policy.kind == PolicyKind::kPinned && policy.ports.empty()) {
-    refuse("PARALET_POLICY='pinned' needs PARALET_PORTS, the source ports for each peer");
-  }
-  if (policy.kind != PolicyKind::kPinned && !policy.ports.empty()) {
-    refuse("PARALET_PORTS is for PARALET_POLICY=pinned, not for " + std::string(to_string(policy.kind)));
-  }
-  const bool controlled = policy.kind == PolicyKind::kController;
-  const bool has_service = !policy.controller.service.empty();
-  const bool has_token = !policy.controller.token.empty();
-  if (controlled && !(has_service && has_token)) {
-    refuse(
-        "PARALET_POLICY='controller' needs PARALET_CONTROLLER, where the path service listens, and "
-        "PARALET_CONTROLLER_TOKEN_FILE");
-  }
-  if (!controlled && (has_service || has_token)) {
-    refuse(std::string(has_service ? "PARALET_CONTROLLER" : "PARALET_CONTROLLER_TOKEN_FILE") +
-           " is for PARALET_POLICY=controller, not for " + to_string(policy.kind));
-  }
-  const RdmaOptions& rdma = settings.device.rdma;
-  if (settings.device.backend != BackendKind::kVerbs &&
-      (rdma.gid_index || rdma.traffic_class != 0 || rdma.service_level != 0)) {
-    refuse("PARALET_GID_INDEX, PARALET_TRAFFIC_CLASS and PARALET_SERVICE_LEVEL are for PARALET_BACKEND=verbs");
-  }
-  if (settings.device.backend == BackendKind::kVerbs && settings.device.faults.any()) {
-    refuse("PARALET_FAULTS is for PARALET_BACKEND=soft: a NIC's packets are its own");
+  try {
+    check_combination(settings.device, variable_of);
+  } catch (const std::invalid_argument& error) {
+    refuse(error.what());
   }
   if (settings.selection.names && !settings.selection.addresses.empty()) {
     refuse("PARALET_IFNAME and PARALET_ADDRESSES exclude each other: set one of them");
+  }
+  const PolicyOptions& policy = settings.device.policy;
+  if (policy.kind != PolicyKind::kController) return;
+  try {
+    controller::resolve(policy.controller.service);
+  } catch (const DeviceError& error) {
+    refuse("PARALET_CONTROLLER='" + policy.controller.service + "' is not allowed: " + error.what());
   }
 }
 

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of what may be set. It drives parsing, the messages about wrong values, and docs/plugin.md.
+// The plugin's parameters: its own, and those options of a device (engine/options.hpp) that have a variable. They drive
+// the parser, the messages about wrong values, and the table in docs/plugin.md.
 #pragma once
 
-#include <span>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "settings.hpp"
 
 namespace paralet::plugin {
 
 struct Parameter {
-  const char* name;
-  const char* values;    ///< what is allowed
-  const char* standard;  ///< what holds when it is not set
-  const char* meaning;
-  /// Throws PluginError with what is wrong, without a name, or std::invalid_argument when `values` says it all.
-  void (*apply)(Settings& settings, const std::string& value);
+  std::string name;
+  std::string values;    ///< what is allowed, as words after "must be"
+  std::string standard;  ///< what holds when it is not set
+  std::string meaning;
+  /// Throws PluginError, or std::invalid_argument when `values` says all there is to say. Their texts do not repeat the
+  /// parameter's name.
+  std::function<void(Settings& settings, const std::string& value)> apply;
 };
 
-/// All of them, in the order of the documentation.
-std::span<const Parameter> parameters();
-/// nullptr when there is none of this name.
+/// All parameters, in the order of the documentation.
+const std::vector<Parameter>& parameters();
+/// nullptr when there is no parameter of this name.
 const Parameter* find_parameter(std::string_view name);
 
 }  // namespace paralet::plugin

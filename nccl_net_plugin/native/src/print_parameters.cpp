@@ -7,7 +7,7 @@
 
 namespace {
 
-/// Our own texts are plain ASCII; quotes and backslashes are all that JSON minds.
+/// The texts of the table are plain ASCII, so only quotes and backslashes need an escape.
 void print_string(std::string_view text) {
   std::cout << '"';
   for (const char c : text) {

@@ -5,17 +5,17 @@
 #include <vector>
 
 #include "devices.hpp"
-#include "engine/device.hpp"
+#include "engine/options.hpp"
 
 namespace paralet::plugin {
 
 /// What the user has set.
 struct Settings {
   Selection selection;
-  std::string selected_by = "default";  ///< the variable that chose, for messages
-  DeviceOptions device;                 ///< but for its address
+  std::string selected_by = "default";  ///< the variable that chose the interfaces, for messages
+  DeviceOptions device;                 ///< all but its address
   std::string config_file;
-  std::vector<std::string> advice;  ///< sentences for the log: what looks like a mistake
+  std::vector<std::string> advice;  ///< sentences for the log about likely mistakes
 };
 
 }  // namespace paralet::plugin

@@ -90,10 +90,10 @@ double parse_rate(std::string_view text, double least, double most) {
   return quantity(text, kUnits, least, most);
 }
 
-Nanos parse_duration(std::string_view text, Nanos most) {
-  static constexpr std::array<Unit, 3> kUnits = {{{"us", kMicrosecond}, {"ms", kMillisecond}, {"s", kSecond}}};
-  if (trim(text) == "0") return 0;
-  return std::llround(quantity(text, kUnits, 0, static_cast<double>(most)));
+double parse_seconds(std::string_view text, double least, double most) {
+  static constexpr std::array<Unit, 3> kUnits = {{{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
+  if (trim(text) == "0" && least <= 0) return 0;
+  return quantity(text, kUnits, least, most);
 }
 
 double parse_number(std::string_view text, double least, double most) {

@@ -7,19 +7,17 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.hpp"
-
 namespace paralet::plugin {
 
-// All of these throw std::invalid_argument when the text is no such value or out of range: whoever asked knows what is
-// allowed, and says so.
+// All parsers throw std::invalid_argument without details when the text is no such value or is out of range. The caller
+// knows what is allowed and says so.
 std::uint64_t parse_integer(std::string_view text, std::uint64_t least, std::uint64_t most);
 /// "65536", "64KiB", "1.5 MiB", "2GiB"
 std::uint64_t parse_bytes(std::string_view text, std::uint64_t least, std::uint64_t most);
 /// "100Gbit/s", "25000 Mbit/s", "1e9": bits per second
 double parse_rate(std::string_view text, double least, double most);
-/// "10s", "67 ms", "50us", "0"
-Nanos parse_duration(std::string_view text, Nanos most);
+/// "10s", "67 ms", "50us", "0": seconds
+double parse_seconds(std::string_view text, double least, double most);
 /// A number without a unit.
 double parse_number(std::string_view text, double least, double most);
 [[noreturn]] void not_allowed();

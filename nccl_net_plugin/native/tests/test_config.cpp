@@ -74,7 +74,7 @@ TEST_CASE("every parameter reaches the engine") {
                                            {"PARALET_RETRY_TIME", "3s"},
                                            {"PARALET_IDLE_PEER", "0"},
                                            {"PARALET_BUSY_POLL", "50us"},
-                                           {"PARALET_FAULTS", "drop=0.1, corrupt=0.01,seed=7"}});
+                                           {"PARALET_FAULTS", "drop=0.1, corrupt=0.01,reorder_packets=3,seed=7"}});
   const DeviceOptions& device = settings.device;
   CHECK(settings.selection.addresses == std::vector<std::uint32_t>{0x7F000001, 0x7F000002});
   CHECK(device.policy.lanes == 16);
@@ -92,6 +92,7 @@ TEST_CASE("every parameter reaches the engine") {
   CHECK(device.busy_poll == 50 * kMicrosecond);
   CHECK(device.faults.drop == doctest::Approx(0.1));
   CHECK(device.faults.corrupt == doctest::Approx(0.01));
+  CHECK(device.faults.reorder_packets == 3);
   CHECK(device.faults.seed == 7);
 }
 
@@ -151,6 +152,8 @@ TEST_CASE("the ends of the ranges") {
            {"PARALET_ADDRESSES", "localhost", false},
            {"PARALET_FAULTS", "drop=1.1", false},
            {"PARALET_FAULTS", "drop", false},
+           {"PARALET_FAULTS", "rise=1", false},
+           {"PARALET_FAULTS", "seed=-1", false},
            {"PARALET_IFNAME", "^=eth0,eth1", true},
        }) {
     CAPTURE(c.name);
@@ -177,19 +180,19 @@ TEST_CASE("ports: what is wrong, and where") {
   const auto inlined = [](const std::string& text) {
     return refusal({{"PARALET_POLICY", "pinned"}, {"PARALET_PORTS", text}});
   };
-  CHECK(inlined("10.0.0.2=80").find("'80' for 10.0.0.2 is not one of 49152 to 65535") != std::string::npos);
-  CHECK(inlined("10.0.0.2=").find("the list of ports for 10.0.0.2 is empty") != std::string::npos);
+  CHECK(inlined("10.0.0.2=80").find("source port 80 for peer 10.0.0.2 is outside 49152..65535") != std::string::npos);
+  CHECK(inlined("10.0.0.2=").find("the list of source ports for peer 10.0.0.2 is empty") != std::string::npos);
   CHECK(inlined("10.0.0.2=50000;10.0.0.2=50001").find("10.0.0.2 has two lists") != std::string::npos);
   CHECK(inlined("h2=50000").find("'h2' is not an IPv4 address") != std::string::npos);
   CHECK(inlined("50000").find("'50000' is not ADDRESS=PORT") != std::string::npos);
   CHECK(inlined("/nonexistent").find("the file /nonexistent cannot be read") != std::string::npos);
   const File file("10.0.0.2=50000\n10.0.0.3=1\n");
-  CHECK(inlined(file.path()).find(file.path() + ":2: source port '1'") != std::string::npos);
+  CHECK(inlined(file.path()).find(file.path() + ":2: source port 1 for peer") != std::string::npos);
 }
 
 TEST_CASE("ports and policy belong together") {
   CHECK(refusal("PARALET_POLICY", "pinned").find("needs PARALET_PORTS") != std::string::npos);
-  CHECK(refusal("PARALET_PORTS", "10.0.0.2=50000").find("is for PARALET_POLICY=pinned") != std::string::npos);
+  CHECK(refusal("PARALET_PORTS", "10.0.0.2=50000").find("is only for PARALET_POLICY='pinned'") != std::string::npos);
 }
 
 TEST_CASE("controller: everything that may be set") {
@@ -217,7 +220,8 @@ TEST_CASE("controller: everything that may be set") {
 TEST_CASE("controller: what is wrong") {
   const auto holds = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   CHECK(holds(refusal("PARALET_POLICY", "controller"), "needs PARALET_CONTROLLER"));
-  CHECK(holds(refusal("PARALET_CONTROLLER", "127.0.0.1:4792"), "is for PARALET_POLICY=controller, not for ecmp"));
+  CHECK(holds(refusal("PARALET_CONTROLLER", "127.0.0.1:4792"),
+              "PARALET_CONTROLLER is only for PARALET_POLICY='controller', not for 'ecmp'"));
   CHECK(holds(refusal("PARALET_CONTROLLER", "127.0.0.1"), "write HOST:PORT"));
   CHECK(holds(refusal("PARALET_CONTROLLER_TOKEN_FILE", "/nonexistent"), "/nonexistent cannot be read"));
   const File open("secret\n");
@@ -275,7 +279,7 @@ TEST_CASE("the table: names once, no cell empty") {
   for (const Parameter& parameter : parameters()) {
     CHECK(names.insert(parameter.name).second);
     CHECK(std::string(parameter.name).starts_with("PARALET_"));
-    for (const char* cell : {parameter.values, parameter.standard, parameter.meaning}) CHECK(*cell != '\0');
+    for (const auto& cell : {parameter.values, parameter.standard, parameter.meaning}) CHECK_FALSE(cell.empty());
   }
 }
 

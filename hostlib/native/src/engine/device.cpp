@@ -40,8 +40,6 @@ unsigned count_forks() {
 
 }  // namespace
 
-const char* to_string(BackendKind kind) { return kind == BackendKind::kSoft ? "soft" : "verbs"; }
-
 Signal& completion_signal() {
   // Never destroyed: progress threads of devices that nobody closed may outlive static destructors.
   static auto& signal = *new Signal;  // NOLINT(cppcoreguidelines-owning-memory)

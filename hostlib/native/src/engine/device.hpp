@@ -16,46 +16,17 @@
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "backend/faults.hpp"
 #include "base/ring.hpp"
 #include "base/signal.hpp"
 #include "engine/channel.hpp"
 #include "engine/handshake.hpp"
 #include "engine/live_counters.hpp"
+#include "engine/options.hpp"
 #include "engine/path_policy.hpp"
 #include "engine/request.hpp"
 #include "path_client/policy.hpp"
 
 namespace paralet {
-
-/// What moves packets: our own RoCEv2 over UDP sockets, or a NIC (or the kernel's rxe) through libibverbs.
-enum class BackendKind : std::uint8_t { kSoft, kVerbs };
-const char* to_string(BackendKind kind);
-
-/// For `verbs` alone.
-struct RdmaOptions {
-  std::optional<std::uint32_t> gid_index;  ///< nothing: the RoCEv2 GID of the address
-  std::uint8_t traffic_class = 0;          ///< DSCP and ECN bits
-  std::uint8_t service_level = 0;
-};
-
-struct DeviceOptions {
-  std::uint32_t address = 0;  ///< IPv4, host byte order
-  BackendKind backend = BackendKind::kSoft;
-  RdmaOptions rdma;
-  PolicyOptions policy;
-  std::optional<std::uint32_t> path_mtu;       ///< nothing: the largest the link's MTU allows
-  double line_rate_bps = 0;                    ///< 0: unknown, sends are not paced
-  std::optional<Nanos> base_rtt;               ///< nothing: measured, as far as congestion control believes that
-  std::optional<std::uint64_t> flowlet_bytes;  ///< nothing: S = 4 BDP / m
-  std::optional<std::uint64_t> mice_bytes;     ///< messages up to this size are one flowlet; nothing: one path MTU
-  std::optional<Nanos> target_queue;           ///< queueing delay that congestion control aims at; nothing: by rate
-  std::optional<Nanos> min_timeout;            ///< floor of the retransmission timeout
-  Nanos retry_time = 10 * kSecond;             ///< a peer silent for so long is given up
-  Nanos busy_poll = 0;                         ///< waits and the progress thread spin this long before they sleep
-  Nanos idle_peer = 2 * kSecond;               ///< QPs of a peer without connections are dropped after this
-  Faults faults;
-};
 
 struct LaneCounters {
   std::uint32_t peer = 0;

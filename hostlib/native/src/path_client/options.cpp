@@ -28,9 +28,12 @@ bool printable(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
-}  // namespace
+struct HostAndPort {
+  std::string host;
+  std::uint16_t port = 0;
+};
 
-Address resolve(const std::string& service) {
+HostAndPort parse_service(const std::string& service) {
   const std::size_t colon = service.rfind(':');
   std::uint16_t port = 0;
   if (colon != std::string::npos) {
@@ -41,7 +44,15 @@ Address resolve(const std::string& service) {
   if (colon == 0 || port == 0) {
     throw DeviceError("'" + service + "' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792");
   }
-  const std::string host = service.substr(0, colon);
+  return {.host = service.substr(0, colon), .port = port};
+}
+
+}  // namespace
+
+void check_service(const std::string& service) { static_cast<void>(parse_service(service)); }
+
+Address resolve(const std::string& service) {
+  const auto [host, port] = parse_service(service);
   addrinfo hints{};
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;

@@ -40,6 +40,9 @@ struct Address {
   std::uint16_t port = 0;
 };
 
+/// Throws DeviceError when the text is no HOST:PORT. Does not look the host up.
+void check_service(const std::string& service);
+
 /// Finds the service once. Throws DeviceError when the text is no HOST:PORT or the host has no IPv4 address.
 Address resolve(const std::string& service);
 

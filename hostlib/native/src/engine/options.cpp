@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "base/interfaces.hpp"
+#include "path_client/options.hpp"
+#include "wire/wire.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr std::uint64_t kMaxWriteBytes = std::uint64_t{1} << 31;  // of one RDMA WRITE (IBTA: message length)
+constexpr std::uint64_t kMaxElephantBytes = std::uint64_t{1} << 50;
+constexpr double kMaxSeconds = 1e6;
+constexpr RealBounds kAnyTime = {0, kMaxSeconds};
+constexpr double kMinReconnectSeconds = 1e-3;
+constexpr IntegerBounds kUint64 = {0, UINT64_MAX};
+constexpr IntegerBounds kByte = {0, UINT8_MAX};
+
+constexpr std::array kBackends = {BackendKind::kSoft, BackendKind::kVerbs};
+constexpr std::array kPolicies = {PolicyKind::kEcmp, PolicyKind::kPinned, PolicyKind::kAdaptive,
+                                  PolicyKind::kController};
+
+template <typename Kinds>
+Choices names(const Kinds& kinds) {
+  Choices out;
+  for (const auto kind : kinds) out.emplace_back(to_string(kind));
+  return out;
+}
+
+// -- fields of DeviceOptions to and from values
+// ------------------------------------------------------------------------
+
+Nanos nanos(double seconds) { return std::llround(seconds * 1e9); }
+
+template <typename Kinds>
+auto kind_of(const Kinds& kinds, const std::string& name) {
+  const auto found = std::ranges::find(kinds, name, [](auto kind) { return std::string(to_string(kind)); });
+  if (found == kinds.end()) throw OptionNotAllowed();
+  return *found;
+}
+
+template <typename T>
+constexpr bool kIsUnsigned =
+    std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;
+
+void read(BackendKind& field, const OptionValue& value) { field = kind_of(kBackends, std::get<std::string>(value)); }
+void read(PolicyKind& field, const OptionValue& value) { field = kind_of(kPolicies, std::get<std::string>(value)); }
+void read(std::string& field, const OptionValue& value) { field = std::get<std::string>(value); }
+void read(double& field, const OptionValue& value) { field = std::get<double>(value); }
+void read(Nanos& field, const OptionValue& value) { field = nanos(std::get<double>(value)); }
+void read(SourcePorts& field, const OptionValue& value) { field = std::get<SourcePorts>(value); }
+template <typename T>
+requires kIsUnsigned<T>
+void read(T& field, const OptionValue& value) { field = static_cast<T>(std::get<std::uint64_t>(value)); }
+template <typename T>
+void read(std::optional<T>& field, const OptionValue& value) {
+  read(field.emplace(), value);
+}
+
+OptionValue value_of(BackendKind field) { return to_string(field); }
+OptionValue value_of(PolicyKind field) { return to_string(field); }
+OptionValue value_of(const std::string& field) { return field.empty() ? OptionValue() : OptionValue(field); }
+OptionValue value_of(double field) { return field; }
+OptionValue value_of(Nanos field) { return to_seconds(field); }
+OptionValue value_of(const SourcePorts& field) { return field.empty() ? OptionValue() : OptionValue(field); }
+template <typename T>
+requires kIsUnsigned<T> OptionValue value_of(T field) { return std::uint64_t{field}; }
+template <typename T>
+OptionValue value_of(const std::optional<T>& field) {
+  return field ? value_of(*field) : OptionValue();
+}
+
+/// `set` and `get` of the field that a captureless lambda selects.
+template <typename Select>
+struct Field {
+  explicit constexpr Field(Select /*select*/) {}
+  static void set(DeviceOptions& options, const OptionValue& value) { read(Select{}(options), value); }
+  static OptionValue get(const DeviceOptions& options) { return value_of(Select{}(options)); }
+};
+
+// -- options that are no plain field
+// -----------------------------------------------------------------------------------
+
+/// DeviceOptions writes "not set" as 0.
+OptionValue get_line_rate(const DeviceOptions& options) {
+  return options.line_rate_bps > 0 ? OptionValue(options.line_rate_bps) : OptionValue();
+}
+
+void set_service(DeviceOptions& options, const OptionValue& value) {
+  const auto& service = std::get<std::string>(value);
+  controller::check_service(service);
+  options.policy.controller.service = service;
+}
+
+void set_token_file(DeviceOptions& options, const OptionValue& value) {
+  std::string& token = options.policy.controller.token;
+  if (!token.empty()) throw std::invalid_argument("token and token_file exclude each other: give one of them");
+  token = controller::read_token(std::get<std::string>(value));
+}
+
+/// The file's name is not kept.
+OptionValue get_token_file(const DeviceOptions& /*options*/) { return {}; }
+
+void set_job(DeviceOptions& options, const OptionValue& value) {
+  const auto& job = std::get<std::string>(value);
+  if (!controller::is_job(job)) throw OptionNotAllowed();
+  options.policy.controller.job = job;
+}
+
+void set_reconnect(DeviceOptions& options, const OptionValue& value) {
+  const auto [least, most] = std::get<std::pair<double, double>>(value);
+  options.policy.controller.reconnect_least = nanos(least);
+  options.policy.controller.reconnect_most = nanos(most);
+}
+
+OptionValue get_reconnect(const DeviceOptions& options) {
+  const controller::Options& controller = options.policy.controller;
+  return std::pair(to_seconds(controller.reconnect_least), to_seconds(controller.reconnect_most));
+}
+
+// One option per paragraph.
+// clang-format off
+std::vector<Option> make_options() {
+// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): a row names its field once
+#define PARALET_FIELD(member)                                                                   \
+  Field([](auto& options) -> auto& { return options.member; }).set,                             \
+  Field([](auto& options) -> auto& { return options.member; }).get
+  using enum OptionType;
+  return {
+      {"backend", "PARALET_BACKEND", kChoice, names(kBackends), nullptr,
+       "What moves packets. soft: RoCEv2 in user space over UDP sockets. verbs: an RDMA NIC, or the kernel's SoftRoCE, "
+       "through libibverbs.",
+       PARALET_FIELD(backend)},
+      {"gid_index", "PARALET_GID_INDEX", kInteger, kByte, "the RoCEv2 GID of the device's IPv4 address",
+       "For backend verbs: another GID of the same port (`paralet doctor` lists them).",
+       PARALET_FIELD(rdma.gid_index)},
+      {"traffic_class", "PARALET_TRAFFIC_CLASS", kInteger, kByte, nullptr,
+       "For backend verbs: the IPv4 TOS byte (DSCP and ECN) of all packets.",
+       PARALET_FIELD(rdma.traffic_class)},
+      {"service_level", "PARALET_SERVICE_LEVEL", kInteger, IntegerBounds{0, 7}, nullptr,
+       "For backend verbs: the priority of all packets.",
+       PARALET_FIELD(rdma.service_level)},
+      {"lanes", "PARALET_LANES", kInteger, IntegerBounds{1, 1024}, nullptr,
+       "m, the number of lanes of a device. All connections to a peer share m QPs, one per lane.",
+       PARALET_FIELD(policy.lanes)},
+      {"policy", "PARALET_POLICY", kChoice, names(kPolicies), nullptr,
+       "How the lanes' UDP source ports are chosen. ecmp: at random. pinned: from a table. adaptive: at random, and a "
+       "lane that times out or whose round trip stays bad moves. controller: by the path service for elephants, at "
+       "random for all else and while the service is away.",
+       PARALET_FIELD(policy.kind)},
+      {"ports", "PARALET_PORTS", kPorts, FreeText{"a list of ports 49152 to 65535 for each peer address"}, "none",
+       "For policy pinned: the source ports of lane 0, 1, .. towards each peer. Fewer ports than lanes repeat. Peers "
+       "without a list get random ports.",
+       PARALET_FIELD(policy.ports)},
+      {"controller", "PARALET_CONTROLLER", kText, FreeText{"HOST:PORT with an IPv4 address or a name"}, "none",
+       "For policy controller: where the path service listens. Elephants are announced to it and move to the ports that "
+       "it assigns.",
+       set_service, Field([](auto& options) -> auto& { return options.policy.controller.service; }).get},
+      {"token", nullptr, kText, FreeText{"1 to 256 printable ASCII characters without blanks"}, "none",
+       "For policy controller: the token shared with the path service.",
+       PARALET_FIELD(policy.controller.token)},
+      {"token_file", "PARALET_CONTROLLER_TOKEN_FILE", kText, FreeText{"a file that only its owner may read"}, "none",
+       "For policy controller: holds the token shared with the path service, in one line.",
+       set_token_file, get_token_file},
+      {"job", "PARALET_JOB", kText, FreeText{"1 to 64 printable ASCII characters without blanks"}, "none",
+       "For policy controller: the job's name, sent with each elephant.",
+       set_job, Field([](auto& options) -> auto& { return options.policy.controller.job; }).get},
+      {"elephant_bytes", "PARALET_ELEPHANT_BYTES", kBytes, IntegerBounds{1, kMaxElephantBytes}, nullptr,
+       "For policy controller: messages that follow each other to one peer without a pause are an elephant from this "
+       "size on.",
+       PARALET_FIELD(policy.controller.elephant_bytes)},
+      {"assign_wait_s", "PARALET_ASSIGN_WAIT", kSeconds, kAnyTime, nullptr,
+       "For policy controller: the longest time that a new elephant waits for its ports. With 0 it starts on random "
+       "ports at once.",
+       PARALET_FIELD(policy.controller.assign_wait)},
+      {"revert_rtt", "PARALET_REVERT_RTT", kNumber, RealBounds{1, 1e6}, nullptr,
+       "For policy controller: a lane leaves its assigned port when its round trip stays above this multiple of the "
+       "round trip of the peer's best lane.",
+       PARALET_FIELD(policy.controller.thresholds.rtt_ratio)},
+      {"revert_loss", "PARALET_REVERT_LOSS", kNumber, RealBounds{1e-6, 1e6}, nullptr,
+       "For policy controller: a lane leaves its assigned port when it retransmits more than this number of packets per "
+       "packet sent.",
+       PARALET_FIELD(policy.controller.thresholds.loss)},
+      {"reconnect_s", nullptr, kSecondsRange, RealBounds{kMinReconnectSeconds, kMaxSeconds}, nullptr,
+       "For policy controller: the shortest and the longest delay between attempts to reach the path service.",
+       set_reconnect, get_reconnect},
+      {"seed", "PARALET_SEED", kInteger, kUint64, "unpredictable", "Makes random ports reproducible.",
+       PARALET_FIELD(policy.seed)},
+      {"path_mtu", "PARALET_PATH_MTU", kInteger, Choices{"256", "512", "1024", "2048", "4096"},
+       "the largest that fits the interface's MTU", "Payload bytes per packet.",
+       PARALET_FIELD(path_mtu)},
+      {"line_rate_bps", "PARALET_LINE_RATE", kBitsPerSecond, RealBounds{1, 1e15}, "not paced",
+       "Paces all lanes of a device together, each at its share. Together with the base round trip it sets the size of "
+       "flowlets.",
+       Field([](auto& options) -> auto& { return options.line_rate_bps; }).set, get_line_rate},
+      {"base_rtt_s", "PARALET_BASE_RTT", kSeconds, kAnyTime, "measured",
+       "Round trip of the idle network, for flowlets of S = 4 BDP / m bytes.",
+       PARALET_FIELD(base_rtt)},
+      {"flowlet_bytes", "PARALET_FLOWLET_BYTES", kBytes, IntegerBounds{1, kMaxWriteBytes},
+       "4 BDP / m with a line rate, else 2 MiB", "S, the size of a flowlet.",
+       PARALET_FIELD(flowlet_bytes)},
+      {"mice_bytes", "PARALET_MICE_BYTES", kBytes, IntegerBounds{0, kMaxWriteBytes}, "one packet",
+       "Messages up to this size are one flowlet on one lane.",
+       PARALET_FIELD(mice_bytes)},
+      {"target_queue_s", "PARALET_TARGET_QUEUE", kSeconds, kAnyTime, "2ms, or 12 packets at the line rate if longer",
+       "Queueing delay that congestion control aims at.",
+       PARALET_FIELD(target_queue)},
+      {"min_timeout_s", "PARALET_MIN_TIMEOUT", kSeconds, kAnyTime, "67ms, or 4 target queues if longer",
+       "Lower bound of the retransmission timeout.",
+       PARALET_FIELD(min_timeout)},
+      {"retry_time_s", "PARALET_RETRY_TIME", kSeconds, kAnyTime, nullptr,
+       "A peer that stays silent for this time is given up, and its requests fail.",
+       PARALET_FIELD(retry_time)},
+      {"idle_peer_s", "PARALET_IDLE_PEER", kSeconds, kAnyTime, nullptr,
+       "QPs of a peer without connections are removed after this time.",
+       PARALET_FIELD(idle_peer)},
+      {"busy_poll_s", "PARALET_BUSY_POLL", kSeconds, kAnyTime, nullptr,
+       "How long waits spin before they sleep. NCCL's own threads move packets while they test.",
+       PARALET_FIELD(busy_poll)},
+      {"faults.drop", nullptr, kNumber, RealBounds{0, 1}, nullptr,
+       "For tests: the probability that a received packet is dropped.",
+       PARALET_FIELD(faults.drop)},
+      {"faults.duplicate", nullptr, kNumber, RealBounds{0, 1}, nullptr,
+       "For tests: the probability that a received packet is delivered twice.",
+       PARALET_FIELD(faults.duplicate)},
+      {"faults.reorder", nullptr, kNumber, RealBounds{0, 1}, nullptr,
+       "For tests: the probability that a received packet is held back until later ones have passed.",
+       PARALET_FIELD(faults.reorder)},
+      {"faults.corrupt", nullptr, kNumber, RealBounds{0, 1}, nullptr,
+       "For tests: the probability that one bit of a received packet is flipped.",
+       PARALET_FIELD(faults.corrupt)},
+      {"faults.reorder_packets", nullptr, kInteger, IntegerBounds{1, 4096}, nullptr,
+       "For tests: the most packets that overtake one that is held back.",
+       PARALET_FIELD(faults.reorder_packets)},
+      {"faults.seed", nullptr, kInteger, kUint64, nullptr, "For tests: makes the faults reproducible.",
+       PARALET_FIELD(faults.seed)},
+  };
+#undef PARALET_FIELD
+}
+// clang-format on
+
+bool in_bounds(const RealBounds& bounds, double value) {
+  return value >= bounds.least && value <= bounds.most;  // false for NaN
+}
+
+bool in_domain(const IntegerBounds& bounds, const OptionValue& value) {
+  const auto number = std::get<std::uint64_t>(value);
+  return number >= bounds.least && number <= bounds.most;
+}
+
+bool in_domain(const RealBounds& bounds, const OptionValue& value) {
+  if (const auto* range = std::get_if<std::pair<double, double>>(&value)) {
+    return in_bounds(bounds, range->first) && in_bounds(bounds, range->second) && range->first <= range->second;
+  }
+  return in_bounds(bounds, std::get<double>(value));
+}
+
+bool in_domain(const Choices& choices, const OptionValue& value) {
+  const auto* number = std::get_if<std::uint64_t>(&value);
+  const std::string name = number != nullptr ? std::to_string(*number) : std::get<std::string>(value);
+  return std::ranges::find(choices, name) != choices.end();
+}
+
+bool in_domain(const FreeText& /*text*/, const OptionValue& /*value*/) { return true; }
+
+std::string joined(const std::vector<std::string>& parts, const std::string& last) {
+  std::string out;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) out += i + 1 < parts.size() ? ", " : " " + last + " ";
+    out += parts[i];
+  }
+  return out;
+}
+
+std::string words(const IntegerBounds& bounds) {
+  return std::to_string(bounds.least) + " to " + std::to_string(bounds.most);
+}
+std::string words(const RealBounds& bounds) {
+  return format_number(bounds.least) + " to " + format_number(bounds.most);
+}
+std::string words(const Choices& choices) { return joined(choices, "or"); }
+std::string words(const FreeText& text) { return text.allowed; }
+
+}  // namespace
+
+const char* to_string(BackendKind kind) { return kind == BackendKind::kSoft ? "soft" : "verbs"; }
+
+const char* to_string(OptionType type) {
+  switch (type) {
+    case OptionType::kInteger:
+      return "integer";
+    case OptionType::kBytes:
+      return "bytes";
+    case OptionType::kNumber:
+      return "number";
+    case OptionType::kBitsPerSecond:
+      return "bits per second";
+    case OptionType::kSeconds:
+      return "seconds";
+    case OptionType::kSecondsRange:
+      return "range of seconds";
+    case OptionType::kChoice:
+      return "choice";
+    case OptionType::kText:
+      return "text";
+    case OptionType::kPorts:
+      return "ports";
+  }
+  return "";
+}
+
+const std::vector<Option>& options() {
+  static const auto& table = *new std::vector<Option>(make_options());  // NOLINT(cppcoreguidelines-owning-memory)
+  return table;
+}
+
+void set_option(DeviceOptions& options, const Option& option, const OptionValue& value) {
+  if (!std::visit([&](const auto& domain) { return in_domain(domain, value); }, option.domain)) {
+    throw OptionNotAllowed();
+  }
+  option.set(options, value);
+}
+
+std::string allowed_values(const Option& option) {
+  std::string out = std::visit([](const auto& domain) { return words(domain); }, option.domain);
+  if (option.type == OptionType::kSecondsRange) out = "two numbers in ascending order, each " + out;
+  return out;
+}
+
+std::string format_number(double number) {
+  std::array<char, 32> text{};
+  const int length = std::snprintf(text.data(), text.size(), "%.12g", number);
+  std::string out(text.data(), static_cast<std::size_t>(length));
+  const std::size_t exponent = out.find('e');
+  if (exponent == std::string::npos) return out;
+  return out.substr(0, exponent + 1) + std::to_string(std::stoi(out.substr(exponent + 1)));  // "1e+15" is "1e15"
+}
+
+void add_source_ports(SourcePorts& table, const std::string& peer, const std::vector<std::string>& ports) {
+  const auto address = parse_ipv4(peer);
+  if (!address) throw std::invalid_argument("'" + peer + "' is not an IPv4 address such as 10.0.0.1");
+  if (ports.empty()) throw std::invalid_argument("the list of source ports for peer " + peer + " is empty");
+  std::vector<std::uint16_t>& out = table[*address];
+  for (const std::string& text : ports) {
+    std::uint16_t port = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+    if (error != std::errc() || end != text.data() + text.size() || port < wire::kFirstEntropyPort) {
+      throw std::invalid_argument("source port " + text + " for peer " + peer + " is outside 49152..65535");
+    }
+    out.push_back(port);
+  }
+}
+
+void check_combination(const DeviceOptions& options, const OptionSpelling& spelled) {
+  const PolicyOptions& policy = options.policy;
+  const auto setting = [&](const char* name, const char* value) { return spelled(name) + "='" + value + "'"; };
+  // A front end may lack some of them.
+  const auto any_of = [&](std::initializer_list<const char*> list, const char* last) {
+    std::vector<std::string> known;
+    for (const char* name : list) {
+      if (std::string spelling = spelled(name); !spelling.empty()) known.push_back(std::move(spelling));
+    }
+    return joined(known, last);
+  };
+  const auto other_policy = [&](const std::string& what, PolicyKind kind) {
+    return std::invalid_argument(what + " is only for " + setting("policy", to_string(kind)) + ", not for '" +
+                                 to_string(policy.kind) + "'");
+  };
+
+  if (policy.kind == PolicyKind::kPinned && policy.ports.empty()) {
+    throw std::invalid_argument(setting("policy", "pinned") + " needs " + spelled("ports") +
+                                ", the UDP source ports for each peer address");
+  }
+  if (policy.kind != PolicyKind::kPinned && !policy.ports.empty()) {
+    throw other_policy(spelled("ports"), PolicyKind::kPinned);
+  }
+  const bool has_service = !policy.controller.service.empty();
+  const bool has_token = !policy.controller.token.empty();
+  const std::string token = any_of({"token_file", "token"}, "or");
+  if (policy.kind == PolicyKind::kController && !(has_service && has_token)) {
+    throw std::invalid_argument(setting("policy", "controller") + " needs " + spelled("controller") +
+                                ", where the path service listens, and " + token);
+  }
+  if (policy.kind != PolicyKind::kController && (has_service || has_token)) {
+    throw other_policy(has_service ? spelled("controller") : token, PolicyKind::kController);
+  }
+  if (options.backend != BackendKind::kVerbs &&
+      (options.rdma.gid_index || options.rdma.traffic_class != 0 || options.rdma.service_level != 0)) {
+    throw std::invalid_argument(any_of({"gid_index", "traffic_class", "service_level"}, "and") + " are only for " +
+                                setting("backend", "verbs"));
+  }
+  if (options.backend != BackendKind::kSoft && options.faults.any()) {
+    throw std::invalid_argument(spelled("faults") + " is only for " + setting("backend", "soft") +
+                                ": the packets of an RDMA NIC do not pass through this library");
+  }
+}
+
+}  // namespace paralet
