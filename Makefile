@@ -66,6 +66,10 @@ softroce: setup ## Fetch what a guest with the kernel's SoftRoCE needs (root; do
 test-softroce: setup ## Tests against the kernel's SoftRoCE, in a guest where this kernel has none (root; ARGS=... goes to pytest)
 	@scripts/test-softroce.sh $(ARGS)
 
+.PHONY: site
+site: ## Build the documentation site into build/site; a broken link is an error
+	@scripts/site.sh
+
 .PHONY: clean
 clean: ## Remove what was built; .venv and results/ stay
 	@rm -rf build .setup hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host library: messages as ParaLet flowlets over a few shared QPs with chosen UDP source ports.
 
-A :class:`Device` is a NIC address. Devices listen and connect; a :class:`Connection` carries messages between two of
-them; sends and receives never block and return a :class:`Request`.
+A `Device` is a NIC address. Devices listen and connect; a `Connection` carries messages between two of
+them; sends and receives never block and return a `Request`.
 """
 
 from hostlib._engine import (

@@ -2,37 +2,67 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-class TransportError(Exception): ...
-class DeviceError(TransportError): ...
-class ConnectionClosed(TransportError): ...
+class TransportError(Exception):
+    """A connection or a request failed; the text says why."""
+
+class DeviceError(TransportError):
+    """A device cannot be opened, or has failed."""
+
+class ConnectionClosed(TransportError):
+    """This side or the peer has closed the connection."""
 
 class Request:
+    """A send or a receive under way."""
+
     @property
-    def done(self) -> bool: ...
-    def wait(self, timeout_s: float | None = None) -> int: ...
+    def done(self) -> bool:
+        """Whether it has finished or failed."""
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Waits for the end and returns the bytes moved.
+
+        Raises TransportError or ConnectionClosed when it failed, TimeoutError when `timeout_s` seconds were not enough
+        (the request goes on).
+        """
 
 class MemoryRegion:
+    """Memory registered once for many receives or sends."""
+
     @property
-    def length(self) -> int: ...
-    def slice(self, offset: int, length: int) -> MemoryRegion: ...
-    def close(self) -> None: ...
+    def length(self) -> int:
+        """Bytes."""
+    def slice(self, offset: int, length: int) -> MemoryRegion:
+        """A part of the region, in bytes. Raises IndexError outside the region."""
+    def close(self) -> None:
+        """Deregisters the memory. Raises BufferError while requests on it are under way."""
 
 class Connection:
-    def send(self, buffer: Any, tag: int = 0) -> Request: ...
-    def recv(self, buffer: Any, tag: int = 0) -> Request: ...
-    def close(self) -> None: ...
+    """Messages to and from one peer, in order per tag (0 to 2^32 - 1)."""
+
+    def send(self, buffer: Any, tag: int = 0) -> Request:
+        """Starts sending a buffer or a memory region; never blocks. Do not change it before the request is done."""
+    def recv(self, buffer: Any, tag: int = 0) -> Request:
+        """Starts receiving into a writable buffer or a memory region; never blocks. The message may be shorter."""
+    def close(self) -> None:
+        """Fails receives, and sends not yet started, on both sides. Closing twice is allowed."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether this side has closed it."""
     @property
-    def peer(self) -> str: ...
+    def peer(self) -> str:
+        """The peer's IPv4 address."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *args: object) -> None: ...
 
 class Listener:
+    """Where peers connect to."""
+
     @property
-    def handle(self) -> bytes: ...
-    def accept(self, timeout_s: float | None = None) -> Connection: ...
-    def close(self) -> None: ...
+    def handle(self) -> bytes:
+        """128 bytes that let whoever has them connect; pass them to the peer by any means."""
+    def accept(self, timeout_s: float | None = None) -> Connection:
+        """The next connection. Raises TimeoutError."""
+    def close(self) -> None:
+        """Stops listening; accepted connections stay."""
 
 class Device:
     def __init__(self, address: str, options: Mapping[str, Any]) -> None: ...
@@ -47,7 +77,9 @@ class Device:
     @property
     def udp_port(self) -> int: ...
 
-def wait_any(requests: Sequence[Request], timeout_s: float | None = None) -> int: ...
+def wait_any(requests: Sequence[Request], timeout_s: float | None = None) -> int:
+    """The index of the first request that has finished or failed. Raises TimeoutError."""
+
 def options() -> list[dict[str, Any]]: ...
 def check_option(name: str, value: Any) -> None: ...
 def slowdown(m: int, hosts: float) -> float: ...

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live counters: what running processes publish of their devices, read from outside and without their help.
 
-Every open device keeps a snapshot of its counters in a memfd. :func:`survey` finds those that this user may read,
-:func:`parse` turns the bytes of one into a :class:`DeviceSnapshot`. docs/live-counters.md tells the layout.
+Every open device keeps a snapshot of its counters in a memfd. `survey` finds those that this user may read,
+`parse` turns the bytes of one into a `DeviceSnapshot`. docs/live-counters.md tells the layout.
 """
 
 from __future__ import annotations

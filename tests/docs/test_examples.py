@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -115,6 +115,23 @@ def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "index.md"
     linked = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
     assert {page for page in PAGES if page.parent == index.parent} - linked == {index}
+
+
+def test_every_page_is_on_the_site() -> None:
+    """`make site` finds broken links by itself, but not what its table of contents lacks."""
+
+    def entries(tree: object) -> Iterator[str]:
+        if isinstance(tree, str):
+            yield tree
+        elif isinstance(tree, dict | list):
+            for branch in tree.values() if isinstance(tree, dict) else tree:
+                yield from entries(branch)
+
+    settings = (ROOT / "mkdocs.yml").read_text()
+    named = set(entries(yaml.safe_load(settings[settings.index("\nnav:") :])))
+    generated = {entry for entry in named if entry.startswith("api/")}
+    assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} <= named
+    assert all((ROOT / entry).is_file() for entry in named - generated)
 
 
 def test_every_dependency_is_named_with_its_reason() -> None:

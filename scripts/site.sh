@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the documentation site into build/site: pages, search and an API reference made from docstrings. A broken link
+# or anchor is an error. Needs nothing built, and the network only to install the packages of the extra `docs`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly venv=build/site-venv stamp=build/site-venv/packages
+wanted="$(python3 -c '
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    print("\n".join(tomllib.load(file)["project"]["optional-dependencies"]["docs"]))')"
+if [[ "$(cat $stamp 2>/dev/null)" != "$wanted" ]]; then
+    python3 -m venv --clear $venv
+    mapfile -t packages <<<"$wanted"
+    $venv/bin/python -m pip install --quiet --disable-pip-version-check "${packages[@]}"
+    printf '%s' "$wanted" >$stamp
+fi
+
+rm -rf build/site
+$venv/bin/python scripts/stage_site.py build/site-pages
+$venv/bin/zensical build --strict --clean --config-file mkdocs.yml
+echo "site: $PWD/build/site/index.html"

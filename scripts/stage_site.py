@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts what the documentation site is made of into a folder: pages, the files they link to, the API reference.
+
+Files keep their places relative to each other, so that links which work in the repository work on the site.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LINK = re.compile(r"!?\[[^\]]*\]\((?P<path>[^)\s#]+)[^)\s]*\)")
+API = {
+    "netmodel": ("netmodel", "netmodel.relative"),
+    "hostlib": ("hostlib", "hostlib.stats"),
+    "nccl_net_plugin": ("nccl_net_plugin",),
+    "sdn.planners": ("sdn.planners",),
+    "sim": ("sim.fluid", "sim.packet"),
+}
+
+
+def main(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    linked = {(page.parent / path).resolve() for page in pages for path in LINK.findall(page.read_text())}
+    for file in {*pages, *(target for target in linked if target.is_file() and target.is_relative_to(ROOT))}:
+        place = folder / file.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
+    (folder / "api").mkdir()
+    for name, modules in API.items():
+        (folder / "api" / f"{name}.md").write_text(
+            f"# {name}\n\n" + "\n\n".join(f"::: {module}" for module in modules) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
