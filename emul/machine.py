@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this machine can do for an emulation, found out by trying, with the command that mends what is missing."""
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -103,8 +104,14 @@ def _mininet() -> Finding:
     missing = [name for name in ("mnexec", "ifconfig") if _program(name) is None]
     if missing:
         return Finding("Mininet", False, f"missing: {', '.join(missing)}", "apt install mininet net-tools")
-    fault = _try(sys.executable, "-c", "import mininet.net")
-    return Finding("Mininet", fault is None, "it can be imported" if fault is None else fault.splitlines()[-1], remedy)
+    try:
+        importlib.import_module("emul.mininet_net")
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in ("distutils", "setuptools"):
+            detail = "it imports distutils, which Python 3.12 removed and setuptools provides; setuptools is missing"
+            return Finding("Mininet", False, detail, "pip install setuptools")
+        return Finding("Mininet", False, f"{type(error).__name__}: {error}", remedy)
+    return Finding("Mininet", True, "it can be imported", "")
 
 
 def _shaping() -> Finding:

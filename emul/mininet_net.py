@@ -5,11 +5,19 @@ Mininet makes the namespaces, cables and bridges; addresses, MTU, shaping and of
 batches, for Mininet would run a shell command for each and log, not raise, when one fails.
 """
 
+import importlib
 import logging
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+# Mininet 2.3.0 imports distutils (mininet/node.py), which Python 3.12 removed (PEP 632). Importing setuptools registers
+# the copy of distutils that setuptools contains.
+try:
+    importlib.import_module("distutils")
+except ModuleNotFoundError:
+    importlib.import_module("setuptools")
 
 from mininet.link import Link as VethLink
 from mininet.net import Mininet

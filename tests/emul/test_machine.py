@@ -53,6 +53,38 @@ def test_mininet_leaves_other_loggers_alone() -> None:
     assert "heard" in done.stderr
 
 
+# A Python without its own distutils, as 3.12 and later; {blocked} names what else is missing.
+WITHOUT_DISTUTILS = """
+import sys
+
+class Removed:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in {blocked}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path[:] = [Removed, *(finder for finder in sys.meta_path if type(finder).__name__ != "DistutilsMetaFinder")]
+"""
+
+
+def without_distutils(script: str, *also_missing: str) -> str:
+    """Standard output of a script run by a Python without distutils."""
+    prepared = WITHOUT_DISTUTILS.format(blocked=("distutils", *also_missing)) + script
+    return subprocess.run([sys.executable, "-c", prepared], capture_output=True, text=True, check=True).stdout
+
+
+def test_setuptools_provides_distutils_to_mininet() -> None:
+    script = "import emul.mininet_net; print(sys.modules['distutils.version'].__file__)"
+    assert "setuptools" in without_distutils(script)
+
+
+def test_missing_setuptools_is_named_where_distutils_is_missing() -> None:
+    script = "import emul; print(next(found for found in emul.probe() if found.name == 'Mininet'))"
+    shown = without_distutils(script, "setuptools")
+    assert "setuptools is missing" in shown
+    assert "pip install setuptools" in shown
+
+
 def test_importing_the_package_needs_nothing_that_may_be_missing() -> None:
     script = "import sys, emul; sys.exit(any(name.split('.')[0] in ('mininet', 'os_ken') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
