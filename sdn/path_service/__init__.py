@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service: hosts announce elephants, a planner decides, source ports pin the paths, failures move them.
+"""The path service: hosts announce elephants, a planner chooses paths, source ports pin them, failures move them.
 
-Pure: `messages` (what may be said), `ports` (the inverse of the switches' hash), `parties` (who is connected and sends
-to whom), `planning` (planners kept up), `service` (events in, messages out), `links` (names). With the world:
-`server` and `connection` (TCP), `admin` (the operator's door), `journal` (the event log and its replay), `token`,
-`run`. docs/path-service.md is the protocol.
+docs/path-service.md has the protocol. Without I/O: `messages` (the protocol's messages), `ports` (the inverse of the
+switches' hash), `parties` (connected devices), `elephants`, `planning` (planners that are kept up), `routing`,
+`expected` (forecasts), `failover`, `assignments`, `views`, `service` (events in, messages out), `links` (names of
+links), `limits`. With I/O: `connection` and `server` (TCP), `admin` and `admin_server` (operators), `journal` (the event
+log and its replay), `token`, `run` (the process).
 """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One host's connection: bytes to lines and back, hello, and what a single connection may take."""
+"""One host's connection: splits bytes into lines, checks hello, limits the rate of lines."""
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
+from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
     VERSION,
@@ -16,15 +17,46 @@ from sdn.path_service.messages import (
     version_of,
 )
 
-if TYPE_CHECKING:
-    from sdn.path_service.server import Server
+_LINGER_S = 2.0  # how long an error is kept for a host that does not read it
+_BUSY_S = 1.0  # between two "busy" errors
 
-_LINGER_S = 2.0  # for which an error that its host does not read is kept
-_BUSY_S = 1.0  # between two errors "busy"
+
+class Connections(Protocol):
+    """What a connection needs of the server that it belongs to."""
+
+    limits: Limits
+
+    def now(self) -> float:
+        """Seconds since the server was started."""
+        ...
+
+    def admit(self, connection: "Connection") -> int:
+        """A number, above 0, for a new connection; 0 when there is no room."""
+        ...
+
+    def leave(self, number: int) -> None:
+        """The connection of this number has ended."""
+        ...
+
+    def refused(self, code: str, text: str) -> None:
+        """Counts and logs that something was refused."""
+        ...
+
+    def refusal(self, hello: Hello) -> tuple[ErrorCode, str] | None:
+        """Why a device may not connect, as an error's code and text; None when it may."""
+        ...
+
+    def greet(self, now_s: float, number: int, hello: Hello) -> None:
+        """Takes in a device that `refusal` has nothing against."""
+        ...
+
+    def handle(self, now_s: float, number: int, lines: list[bytes]) -> None:
+        """Handles lines of a connection that has been greeted. Raises MessageError at the first that is no message."""
+        ...
 
 
 class Connection(asyncio.Protocol):
-    """Made for each TCP connection, by `Server`."""
+    """The protocol object of one TCP connection."""
 
     __slots__ = (
         "_busy_s",
@@ -41,9 +73,10 @@ class Connection(asyncio.Protocol):
         "since_s",
     )
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: Connections) -> None:
         self._server = server
-        self.since_s = self.heard_s = self._full_s = server.now()  # the last: when as many lines as ever may be taken
+        self.since_s = self.heard_s = server.now()
+        self._full_s = self.since_s  # when the token bucket for lines will be full
         self._partial = b""  # of a line
         self._held: list[bytes] = []  # lines beyond the rate
         self._busy_s = -_BUSY_S
@@ -67,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._server.leave(self._number)
 
     def pause_writing(self) -> None:
-        """The host does not read."""
+        """The write buffer is full: the host does not read."""
         self._server.refused("unread", f"{self._who} dropped: it does not read what it is sent")
         self.abort()
 
@@ -86,14 +119,15 @@ class Connection(asyncio.Protocol):
         elif lines:
             self._take(now_s, lines)
 
-    # -- by the service ------------------------------------------------------------------------------------------------
+    # -- for the server ------------------------------------------------------------------------------------------------
 
     def write(self, line: bytes) -> None:
+        """Sends a line, unless the connection has ended."""
         if not self._ended:
             self._transport.write(line)
 
     def end(self, code: ErrorCode, text: str) -> None:
-        """Tells the host, and the log unless the service stops, why; and closes."""
+        """Sends an error and closes. The log has it too, unless the service is stopping."""
         if self._ended:
             return
         if code != "stopping":
@@ -104,20 +138,21 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
 
     def abort(self) -> None:
+        """Closes at once; what has not been sent is lost."""
         self._ended = True
         self._transport.abort()
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------------
 
     def _take(self, now_s: float, lines: list[bytes]) -> None:
-        """As many lines as the rate allows; the others are held back, and the host is not read meanwhile."""
+        """Handles as many lines as the rate allows; holds the rest, and stops reading from the host meanwhile."""
         limits = self._server.limits
         full_s = self._full_s
         if full_s < now_s:
             full_s = now_s
-        now = int(limits.burst_lines - (full_s - now_s) * limits.lines_per_s)
-        if len(lines) > now:
-            lines, self._held = lines[:now], lines[now:]
+        allowed = int(limits.burst_lines - (full_s - now_s) * limits.lines_per_s)
+        if len(lines) > allowed:
+            lines, self._held = lines[:allowed], lines[allowed:]
             self._hold(now_s)
         self._full_s = full_s + len(lines) / limits.lines_per_s
         try:
@@ -146,10 +181,9 @@ class Connection(asyncio.Protocol):
         self._take(self.heard_s, lines)
 
     def _greet(self, now_s: float, lines: list[bytes]) -> list[bytes]:
-        """Hello, from a stranger; the lines after it. Raises MessageError."""
+        """Handles the first line, which must be hello; the lines after it. Raises MessageError."""
         if not lines:
             return lines
-        server = self._server
         version = version_of(lines[0])
         if version not in (None, VERSION):
             self.end("version", f"this service speaks version {VERSION}, not {version}")
@@ -157,11 +191,9 @@ class Connection(asyncio.Protocol):
         hello = from_host(lines[0])
         if not isinstance(hello, Hello):
             self.end("hello", "the first line must be hello")
-        elif not server.right(hello.token):
-            self.end("token", "the token is not this service's")
-        elif not server.service.knows(hello.device):
-            self.end("device", f"{hello.device} is no device of topology {server.service.topology.name}")
+        elif (refusal := self._server.refusal(hello)) is not None:
+            self.end(*refusal)
         else:
             self._greeted = True
-            server.greet(now_s, self._number, hello)
+            self._server.greet(now_s, self._number, hello)
         return lines[1:]

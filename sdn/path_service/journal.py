@@ -26,8 +26,9 @@ from typing import Any, BinaryIO
 import msgspec
 
 from netmodel import EcmpHash, Link, PortRef, Topology, TopologySpec, dump_topology, parse_yaml
+from sdn.path_service.assignments import Sends
 from sdn.path_service.messages import Hello, from_host
-from sdn.path_service.service import Options, PathService, Sends
+from sdn.path_service.service import Options, PathService
 
 VERSION = 1
 MAX_FILE_BYTES = 1 << 30

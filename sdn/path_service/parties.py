@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is connected, and who sends to whom: doors, clients and pairs. Pure, and knows nothing of plans."""
+"""Which devices are connected, and which of them send to which. Pure; it knows nothing of plans.
+
+A `Client` is a connection that has said hello. A `Pair` is a client and a peer that it sends to. Several clients may
+receive at one `Endpoint`, for a host may have several device objects.
+"""
 
 from collections.abc import Iterable
 
@@ -8,109 +12,112 @@ from sdn.path_service.ports import Peer, PortTables, Way
 from sdn.planners import UNREACHABLE
 
 MOST_PAIRS = 16_384
-"""Of one client; beyond, those without a commodity are forgotten."""
+"""Pairs that one client may have. Beyond this number, its pairs without a commodity are forgotten."""
 
 
-class Door:
-    """Where packets are received: an address and UDP port of the fabric, and who is there and sends there."""
+class Endpoint:
+    """An address and UDP port of the fabric that packets are sent to."""
 
-    __slots__ = ("at", "nic", "pairs", "receivers")
+    __slots__ = ("at", "nic", "receivers", "senders")
 
     def __init__(self, at: Peer, nic: int) -> None:
         self.at = at
         self.nic = nic
         self.receivers: dict[int, Client] = {}
-        """By connection."""
-        self.pairs: dict[Pair, None] = {}
-        """Of those who send here."""
+        """Clients that receive here, by connection."""
+        self.senders: dict[Pair, None] = {}
+        """Pairs whose peer this is, in order of creation."""
 
 
 class Client:
     """A connection that has said hello."""
 
-    __slots__ = ("conn", "door", "generation", "key", "lanes", "nic", "open", "towards")
+    __slots__ = ("conn", "endpoint", "generation", "key", "lanes", "nic", "open", "pairs")
 
-    def __init__(self, conn: int, hello: Hello, door: Door) -> None:
+    def __init__(self, conn: int, hello: Hello, endpoint: Endpoint) -> None:
         self.conn = conn
         self.key = hello.device, hello.instance
-        self.door = door
-        self.nic = door.nic
+        self.endpoint = endpoint
+        """Where it receives."""
+        self.nic = endpoint.nic
         self.lanes = hello.lanes
         self.generation = 0
+        """Of the last assignment sent to it."""
         self.open: dict[int, tuple[Pair, int]] = {}
-        """Where each of its elephants goes and its bytes, by their ids."""
-        self.towards: dict[Peer, Pair] = {}
+        """Its open elephants by id: the pair that each belongs to, and its size in bytes."""
+        self.pairs: dict[Peer, Pair] = {}
+        """By peer."""
 
 
 class Pair:
-    """A client and a peer: the lanes of the one towards the other, and the commodity that they carry, if any.
+    """A client and a peer: the client's lanes towards the peer, and the commodity that they carry, if any.
 
-    That is the client's open elephants to this peer, or one that is expected. Without one, lanes carry the
-    acknowledgements of what comes from there. A pair outlives its commodities, for the same hosts talk again and again.
+    The commodity is the client's open elephants to this peer, or one that is expected. Without a commodity the lanes
+    carry acknowledgements of the peer's data. A pair outlives its commodities, because the same hosts send to each
+    other repeatedly.
     """
 
     __slots__ = (
-        "backs",
         "client",
-        "door",
+        "commodity",
         "elephants",
+        "expires_s",
         "job",
         "measured_bps",
-        "newest",
-        "number",
+        "newest_id",
+        "peer",
         "ports",
-        "ports_from",
+        "ports_table",
         "ports_way",
         "rate_bps",
+        "reverse",
+        "sent",
         "since_s",
-        "told",
-        "until_s",
         "way",
     )
 
-    def __init__(self, client: Client, door: Door) -> None:
+    def __init__(self, client: Client, peer: Endpoint) -> None:
         self.client = client
-        self.door = door
-        """The peer's."""
-        self.backs: list[Pair] | None = None
-        """`Parties.backs`; None: not looked up since somebody came or went."""
-        self.told: list[int] | None = None
-        """The ports last told."""
+        self.peer = peer
+        self.reverse: list[Pair] | None = None
+        """What `Parties.reverse` returns; None: to be looked up, because a client came or went."""
+        self.sent: list[int] | None = None
+        """The ports last sent to the client."""
         self.ports: list[int] = []
-        """The ports last looked up, along `ports_way` in `ports_from`."""
+        """The ports last looked up: along `ports_way`, in `ports_table`."""
         self.ports_way: Way | None = None
-        self.ports_from: PortTables | None = None
-        self.number: int | None = None
-        """Of its commodity, as are the following."""
+        self.ports_table: PortTables | None = None
+        self.commodity: int | None = None
+        """The number of its commodity in the plan. The fields below describe that commodity."""
         self.way: Way = (UNREACHABLE, -1, -1)
         self.elephants = 0
-        """How many of the client's are open towards the peer."""
-        self.newest: int | None = None
-        """The id of the one announced last; None when it has been released."""
+        """How many elephants of the client are open towards the peer."""
+        self.newest_id: int | None = None
+        """The id of the elephant announced last; None when it has been released."""
         self.job = ""
-        """The newest's."""
+        """The job of the elephant announced last."""
         self.since_s = 0.0
-        self.until_s = 0.0
-        """When an expected one that nobody announces is given up."""
+        self.expires_s = 0.0
+        """When an expected commodity is removed if no elephant has been announced."""
         self.rate_bps: float | None = None
         self.measured_bps: float | None = None
 
-    def named(self) -> int | None:
-        """The id by which its client is told of it: its newest elephant's, or None where it has none."""
-        if self.newest is None and self.elephants:
-            self.newest = next(number for number, (pair, _) in reversed(self.client.open.items()) if pair is self)
-        return self.newest
+    def elephant_id(self) -> int | None:
+        """The id that assignments carry: the newest open elephant's, or None without one."""
+        if self.newest_id is None and self.elephants:
+            self.newest_id = next(number for number, (pair, _) in reversed(self.client.open.items()) if pair is self)
+        return self.newest_id
 
 
 class Parties:
-    """All of them. `nic_at` has the NICs of the fabric by address."""
+    """All clients and pairs. `nic_at` gives the fabric's NICs by address."""
 
     def __init__(self, nic_at: dict[str, int]) -> None:
         self.clients: dict[int, Client] = {}
         """By connection."""
         self._nic_at = nic_at
         self._instances: dict[tuple[str, str], Client] = {}
-        self._doors: dict[Peer, Door] = {}  # those with a receiver, or a pair
+        self._endpoints: dict[Peer, Endpoint] = {}  # those with a receiver or a sender
 
     def knows(self, device: str) -> bool:
         """Whether the fabric has a NIC with this address."""
@@ -120,76 +127,76 @@ class Parties:
         """The client that has said hello for the same device object."""
         return self._instances.get((hello.device, hello.instance))
 
-    def sender(self, at: Peer) -> Client | None:
-        """The client that was the first of those who receive there."""
-        door = self._doors.get(at)
-        return None if door is None else next(iter(door.receivers.values()), None)
+    def receiver(self, at: Peer) -> Client | None:
+        """The first client that receives at an endpoint."""
+        endpoint = self._endpoints.get(at)
+        return None if endpoint is None else next(iter(endpoint.receivers.values()), None)
 
     def join(self, conn: int, hello: Hello) -> Client:
-        """A device that is known has said hello, and no other client is the same device object."""
-        client = Client(conn, hello, self._door((hello.device, hello.udp_port), self._nic_at[hello.device]))
-        self.clients[conn] = self._instances[client.key] = client.door.receivers[conn] = client
-        _look_up_again(client.door.pairs)
+        """Adds a client whose device is known and whose device object no other client has."""
+        client = Client(conn, hello, self._endpoint((hello.device, hello.udp_port), self._nic_at[hello.device]))
+        self.clients[conn] = self._instances[client.key] = client.endpoint.receivers[conn] = client
+        _invalidate_reverse(client.endpoint.senders)
         return client
 
     def leave(self, conn: int) -> Client | None:
-        """A connection is gone. Its client is kept until it is to be forgotten; None where there was none."""
+        """Removes a connection's client, which stays valid until `forget`; None when there is none."""
         client = self.clients.pop(conn, None)
         if client is not None:
             del self._instances[client.key]
-            del client.door.receivers[conn]
-            _look_up_again(client.door.pairs)
+            del client.endpoint.receivers[conn]
+            _invalidate_reverse(client.endpoint.senders)
         return client
 
     def forget(self, client: Client) -> None:
-        """A client that has left, and has no commodities any more."""
-        self._drop(client.towards.values())
-        self._close(client.door)
+        """Drops the pairs of a client that has left and has no commodities any more."""
+        self._drop(client.pairs.values())
+        self._close(client.endpoint)
 
     def pair(self, client: Client, peer: Peer) -> Pair | None:
-        """The pair of a client and a peer, made where there is none; None where the peer is no other NIC."""
-        pair = client.towards.get(peer)
+        """The pair of a client and a peer, created when needed; None when the peer is not another NIC of the fabric."""
+        pair = client.pairs.get(peer)
         if pair is None:
             nic = self._nic_at.get(peer[0])
             if nic is None or nic == client.nic:
                 return None
-            if len(client.towards) >= MOST_PAIRS:
+            if len(client.pairs) >= MOST_PAIRS:
                 self._drop_idle(client)
-            pair = client.towards[peer] = Pair(client, self._door(peer, nic))
-            pair.door.pairs[pair] = None
+            pair = client.pairs[peer] = Pair(client, self._endpoint(peer, nic))
+            pair.peer.senders[pair] = None
         return pair
 
-    def backs(self, pair: Pair) -> list[Pair]:
-        """The peer's lanes to where the pair's client receives: one pair for each client that receives at the peer."""
-        if pair.backs is None:
-            here = pair.client.door.at
-            backs = [self.pair(receiver, here) for receiver in pair.door.receivers.values()]
-            pair.backs = [back for back in backs if back is not None]
-        return pair.backs
+    def reverse(self, pair: Pair) -> list[Pair]:
+        """The pairs that carry acknowledgements back: one for each client that receives at the peer."""
+        if pair.reverse is None:
+            here = pair.client.endpoint.at
+            found = [self.pair(receiver, here) for receiver in pair.peer.receivers.values()]
+            pair.reverse = [back for back in found if back is not None]
+        return pair.reverse
 
-    def _door(self, at: Peer, nic: int) -> Door:
-        door = self._doors.get(at)
-        if door is None:
-            door = self._doors[at] = Door(at, nic)
-        return door
+    def _endpoint(self, at: Peer, nic: int) -> Endpoint:
+        endpoint = self._endpoints.get(at)
+        if endpoint is None:
+            endpoint = self._endpoints[at] = Endpoint(at, nic)
+        return endpoint
 
-    def _close(self, door: Door) -> None:
-        if not door.receivers and not door.pairs:
-            del self._doors[door.at]
+    def _close(self, endpoint: Endpoint) -> None:
+        if not endpoint.receivers and not endpoint.senders:
+            del self._endpoints[endpoint.at]
 
     def _drop_idle(self, client: Client) -> None:
-        idle = [pair for pair in client.towards.values() if pair.number is None]
+        idle = [pair for pair in client.pairs.values() if pair.commodity is None]
         self._drop(idle)
         for pair in idle:
-            del client.towards[pair.door.at]
-        _look_up_again(client.door.pairs)
+            del client.pairs[pair.peer.at]
+        _invalidate_reverse(client.endpoint.senders)
 
     def _drop(self, pairs: Iterable[Pair]) -> None:
         for pair in pairs:
-            del pair.door.pairs[pair]
-            self._close(pair.door)
+            del pair.peer.senders[pair]
+            self._close(pair.peer)
 
 
-def _look_up_again(pairs: Iterable[Pair]) -> None:
+def _invalidate_reverse(pairs: Iterable[Pair]) -> None:
     for pair in pairs:
-        pair.backs = None
+        pair.reverse = None

@@ -13,9 +13,10 @@ from pathlib import Path
 import uvloop
 
 from netmodel import EcmpHash, Topology
-from sdn.path_service.admin import listen
+from sdn.path_service.admin_server import listen
 from sdn.path_service.journal import Journal
-from sdn.path_service.server import Limits, Server
+from sdn.path_service.limits import Limits
+from sdn.path_service.server import Server
 from sdn.path_service.service import Options, PathService
 
 _GARBAGE = 50_000  # objects more than there were, for the collector to look at the youngest

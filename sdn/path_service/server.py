@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service on TCP: carries messages between hosts and a `PathService`, and keeps everybody within bounds.
+"""The path service on TCP: carries messages between hosts and a `PathService`, and enforces `Limits`.
 
-One thread, one event loop. What a stranger, a broken host or a busy one may cost the others is bounded: `Limits` says
-by how much. Whatever is refused is told to the host in an error, and to the log in one line.
+It has one thread and one event loop. Limits bound what a connection that has not said hello, a faulty host or a busy
+host may cost the others. Every refusal is sent to the host as an error and logged in one line.
 """
 
 import asyncio
@@ -13,45 +13,28 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from netmodel import Link
+from sdn.path_service.assignments import Sends
 from sdn.path_service.connection import Connection
 from sdn.path_service.journal import Journal
-from sdn.path_service.messages import VERSION, Hello, HostMessage, MessageError, Welcome, from_host, to_line
-from sdn.path_service.service import PathService, Sends
+from sdn.path_service.limits import Limits
+from sdn.path_service.messages import VERSION, ErrorCode, Hello, HostMessage, MessageError, Welcome, from_host, to_line
+from sdn.path_service.service import PathService
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.05
+"""Between two calls of `PathService.tick`."""
 _SWEEP_S = 0.5
-_IDLE_S = 0.02  # after so long without an event there is time to prepare for failures
-_IDLE_SHARE = 0.25  # of which so much is used
-_BUSY_SHARE = 0.05  # and of the time between events
-_SPARE_FILES = 64  # descriptors left for other things than connections
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one connection, and all of them, may take."""
-
-    hello_s: float = 5.0
-    """By when a connection must have said hello."""
-    silent_s: float = 30.0
-    """After which a silent connection is closed."""
-    lines_per_s: float = 500.0
-    """Read from one connection in the long run; the rest waits at the host."""
-    burst_lines: int = 512
-    unread_bytes: int = 1 << 20
-    """Kept for a host that does not read; one that leaves more is dropped."""
-    connections: int | None = None
-    """None: as many as file descriptors allow."""
-    log_lines_per_s: float = 50.0
-    """Of which more than ten seconds' worth is not kept up; the rest is counted."""
+_IDLE_S = 0.02  # without a host's message for this time, the service is idle
+_IDLE_SHARE = 0.25  # part of the time spent on failover plans while idle
+_BUSY_SHARE = 0.05  # and while busy
+_SPARE_FILES = 64  # descriptors reserved for other uses than connections
 
 
 class Server:
-    """Hosts' connections to one `PathService`. Make it, `await start`, and in the end `await close`."""
+    """Hosts' connections to one `PathService`. Create it, `await start`, and finally `await close`."""
 
     def __init__(
         self, service: PathService, token: str, *, limits: Limits | None = None, journal: Journal | None = None
@@ -61,23 +44,23 @@ class Server:
         self.journal = journal
         self.connections: dict[int, Connection] = {}
         self.strangers: dict[int, Connection] = {}
-        """Those of `connections` that have not said hello, the oldest first."""
+        """Those of `connections` that have not said hello, oldest first."""
         self._token = token.encode()
         self._room = self.limits.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES
         self._numbers = 0
         self._heard_s = 0.0
         self._swept_s = 0.0
         self._prepared_s = 0.0
-        self._spare_s = 0.0  # time that may go into preparing; below 0: that was taken too much
+        self._spare_s = 0.0  # time that may be spent on failover plans; below 0 after a step that took long
         self.counts: Counter[str] = Counter()
-        """What was refused, by code."""
-        self._says = _Sayings(self.limits.log_lines_per_s)
+        """Refusals by error code."""
+        self._log = _BoundedLog(self.limits.log_lines_per_s)
         self._server: asyncio.Server | None = None
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._hurry: asyncio.Handle | None = None
 
     async def start(self, address: str, port: int) -> tuple[str, int]:
-        """Listens; the address and port where. Raises OSError when that cannot be."""
+        """Starts to listen; the address and port. Raises OSError when it cannot listen there."""
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
         self._server = await self._loop.create_server(lambda: Connection(self), address, port, backlog=4096)
@@ -89,19 +72,19 @@ class Server:
         return at
 
     async def close(self) -> None:
-        """Stops listening and tells every host."""
+        """Stops listening, tells every host and closes all connections."""
         for timer in self._timers.values():
             timer.cancel()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections.values()):
             connection.end("stopping", "the path service stops")
-        await asyncio.sleep(0)  # lets the last lines out
+        await asyncio.sleep(0)  # sends the last lines
         for connection in list(self.connections.values()):
             connection.abort()
 
     def now(self) -> float:
-        """Seconds since the start, in whole microseconds: as exact as the event log has them."""
+        """Seconds since the start, in whole microseconds, which is the event log's resolution."""
         return int(1e6 * (self._loop.time() - self._began_s)) / 1e6
 
     def deliver(self, sends: Sends) -> None:
@@ -115,16 +98,16 @@ class Server:
             self._hurry = self._loop.call_later(0, self.tick)
 
     def links(self, links: Sequence[Link], up: bool) -> None:
-        """Links have gone down or come back: whoever is concerned is told. Raises KeyError as `PathService.link`."""
+        """Links have gone down or come back: sends new ports to hosts. Raises KeyError as `PathService.link`."""
         now_s = self.now()
         sends = self.service.link(now_s, links, up)
         if self.journal is not None:
             self.journal.links(now_s, links, up)
         self.deliver(sends)
-        self._says.say(f"{', '.join(f'{link.a} to {link.b}' for link in links)}: {'up' if up else 'down'}")
+        self._log.write(f"{', '.join(f'{link.a} to {link.b}' for link in links)}: {'up' if up else 'down'}")
 
     def tick(self) -> None:
-        """Lets the path service do what is due by itself."""
+        """Calls `PathService.tick`."""
         self._hurry = None
         now_s = self.now()
         if self.journal is not None:
@@ -134,7 +117,10 @@ class Server:
     # -- for connections -----------------------------------------------------------------------------------------------
 
     def admit(self, connection: Connection) -> int:
-        """A number for a new connection, 0 when there is no room. The oldest stranger makes room for a newer one."""
+        """A number for a new connection, 0 when there is no room.
+
+        When half of the room is taken by connections that have not said hello, the oldest of them is closed.
+        """
         if len(self.strangers) > self._room // 2:
             next(iter(self.strangers.values())).end("hello", "others wait to say hello, and you have not")
         if len(self.connections) >= self._room:
@@ -144,6 +130,7 @@ class Server:
         return self._numbers
 
     def leave(self, number: int) -> None:
+        """A connection has ended; its device is back on ECMP."""
         if self.connections.pop(number, None) is None:
             return
         if self.strangers.pop(number, None) is not None:
@@ -153,12 +140,16 @@ class Server:
             self.journal.gone(now_s, number)
         self.deliver(self.service.disconnect(now_s, number))
 
-    def right(self, token: str) -> bool:
-        """Whether the token is the service's, found out in a time that tells nothing of it."""
-        return hmac.compare_digest(token.encode(), self._token)
+    def refusal(self, hello: Hello) -> tuple[ErrorCode, str] | None:
+        """Why a device may not connect: a wrong token, or an address outside the topology; None when it may."""
+        if not hmac.compare_digest(hello.token.encode(), self._token):  # takes the same time for every wrong token
+            return "token", "the token is not this service's"
+        if not self.service.knows(hello.device):
+            return "device", f"{hello.device} is no device of topology {self.service.topology.name}"
+        return None
 
     def greet(self, now_s: float, number: int, hello: Hello) -> None:
-        """Takes in a device whose token is right and whose address is known."""
+        """Connects a device that `refusal` has nothing against."""
         del self.strangers[number]
         connection = self.connections[number]
         connection.write(to_line(Welcome(VERSION, secrets.token_hex(8))))
@@ -171,7 +162,10 @@ class Server:
         self.deliver(sends)
 
     def handle(self, now_s: float, number: int, lines: list[bytes]) -> None:
-        """Lines of a host that has said hello. Raises MessageError at the first that is none, the others being done."""
+        """Handles lines of a host that has said hello.
+
+        Raises MessageError at the first line that is no message; the lines before it have been handled.
+        """
         self._heard_s = now_s
         messages: list[HostMessage] = []
         try:
@@ -187,11 +181,11 @@ class Server:
             self.deliver(sends)
 
     def refused(self, code: str, text: str) -> None:
-        """Tells the log of something that ended, or was never begun."""
+        """Counts and logs a refusal."""
         self.counts[code] += 1
-        self._says.say(text)
+        self._log.write(text)
 
-    # -- by the clock --------------------------------------------------------------------------------------------------
+    # -- timers --------------------------------------------------------------------------------------------------------
 
     def _every(self, seconds: float, work: Callable[[], None]) -> None:
         def again() -> None:
@@ -201,25 +195,25 @@ class Server:
         self._timers[work] = self._loop.call_later(seconds, again)
 
     def _sweep(self) -> None:
-        """Ends what has been silent for too long."""
+        """Closes connections that have been silent for too long."""
         now_s = self.now()
         late, self._swept_s = now_s - self._swept_s > 2 * _SWEEP_S, now_s
-        if late:  # it was us who did not listen: what hosts have said meanwhile is still to be read
+        if late:  # this process was held up, so there may be unread data of any host
             return
         for stranger in list(self.strangers.values()):
             if now_s - stranger.since_s <= self.limits.hello_s:
-                break  # the others came later
+                break  # the others connected later
             stranger.end("hello", f"nothing said hello within {self.limits.hello_s:g} s")
         for connection in list(self.connections.values()):
             if now_s - connection.heard_s > self.limits.silent_s:
                 connection.end("silent", f"nothing was heard for {self.limits.silent_s:g} s")
-        self._says.sum_up()
+        self._log.refill()
 
     def _prepare(self) -> None:
-        """Makes plans for failures, mostly while nobody waits for answers. One that took long is made up for later."""
+        """Makes failover plans in a share of the time, a larger one while idle. A long step delays the next ones."""
         begin_s = self.now()
         share = _IDLE_SHARE if begin_s - self._heard_s > _IDLE_S else _BUSY_SHARE
-        late = begin_s - self._prepared_s > 2 * _IDLE_S  # there is too much to do already
+        late = begin_s - self._prepared_s > 2 * _IDLE_S  # the event loop is overloaded
         self._prepared_s = begin_s
         self._spare_s = min(_IDLE_S, self._spare_s + share * _IDLE_S)
         if late or self._spare_s < 0:
@@ -235,24 +229,25 @@ class Server:
             self.journal.prepared(begin_s, steps)
 
 
-class _Sayings:
-    """Log lines, so many a second and no more: strangers must not fill a disk."""
+class _BoundedLog:
+    """Writes log lines at a limited rate, so that refused connections cannot fill a disk."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
         self._left = self._most = 10 * per_s
-        self._unsaid = 0
+        self._dropped = 0
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
+        """Logs a line, or counts it when the rate is exceeded."""
         if self._left < 1:
-            self._unsaid += 1
+            self._dropped += 1
             return
         self._left -= 1
         log.info(text)
 
-    def sum_up(self) -> None:
-        """To be called every _SWEEP_S."""
+    def refill(self) -> None:
+        """To be called every _SWEEP_S: allows more lines, and logs how many were dropped."""
         self._left = min(self._most, self._left + self._per_s * _SWEEP_S)
-        if self._unsaid and self._left >= 1:
-            log.info("and %d lines more like these", self._unsaid)
-            self._unsaid = 0
+        if self._dropped and self._left >= 1:
+            log.info("and %d lines more like these", self._dropped)
+            self._dropped = 0

@@ -28,8 +28,8 @@ import uvloop
 
 from netmodel import Topology, leaf_spine
 from sdn.path_service import messages
+from sdn.path_service.limits import Limits
 from sdn.path_service.run import Place, raise_file_limit, serve
-from sdn.path_service.server import Limits
 from sdn.path_service.service import Options
 from testbed.bench.frame import Measurement, Result, result
 from testbed.errors import InputError, TestbedError

@@ -8,8 +8,9 @@ from ipaddress import IPv4Address
 
 from netmodel import EcmpHash, Link, NoRouteError, OvsHash, Topology, equal_cost_paths, forwarding, leaf_spine, path_of
 from netmodel.flow import Flow
+from sdn.path_service.assignments import Sends
 from sdn.path_service.messages import Announce, Assign, Error, Hello, Release
-from sdn.path_service.service import PathService, Sends
+from sdn.path_service.service import PathService
 
 RATE = 10**9
 TOKEN = "only for tests 0123456789"

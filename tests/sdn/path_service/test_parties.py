@@ -25,15 +25,15 @@ def test_the_ways_back_are_those_of_all_who_receive_there() -> None:
     pair = parties.pair(sender, there)
     assert pair is not None
     assert parties.pair(sender, there) is pair
-    assert parties.backs(pair) == []
+    assert parties.reverse(pair) == []
     first, second = joined(parties, 2, 1), joined(parties, 3, 1, instance=1)
-    joined(parties, 4, 1, udp_port=5000)  # another door
-    backs = parties.backs(pair)
+    joined(parties, 4, 1, udp_port=5000)  # another endpoint
+    backs = parties.reverse(pair)
     assert [back.client for back in backs] == [first, second]
-    assert all(back.door is sender.door for back in backs)
+    assert all(back.peer is sender.endpoint for back in backs)
     assert parties.leave(2) is first
     parties.forget(first)
-    assert parties.backs(pair) == backs[1:]
+    assert parties.reverse(pair) == backs[1:]
     assert parties.leave(2) is None
 
 
@@ -44,19 +44,19 @@ def test_nobody_sends_to_itself_or_out_of_the_fabric() -> None:
         assert parties.pair(sender, peer) is None
 
 
-def test_who_has_left_is_forgotten_with_its_doors() -> None:
+def test_who_has_left_is_forgotten_with_its_endpoints() -> None:
     parties = Parties(NICS)
     clients = [joined(parties, conn, conn) for conn in range(6)]
     for client in clients:
         for peer in NICS:
             parties.pair(client, (peer, 4791))
-    assert parties.sender(("10.0.0.3", 4791)) is clients[3]
+    assert parties.receiver(("10.0.0.3", 4791)) is clients[3]
     for conn, client in enumerate(clients):
         assert parties.leave(conn) is client
         parties.forget(client)
     assert not parties.clients
-    assert parties.sender(("10.0.0.3", 4791)) is None
-    assert joined(parties, 9, 3).door is not clients[3].door
+    assert parties.receiver(("10.0.0.3", 4791)) is None
+    assert joined(parties, 9, 3).endpoint is not clients[3].endpoint
 
 
 def test_pairs_without_a_commodity_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +81,12 @@ def test_a_client_has_so_many_idle_pairs_and_no_more(monkeypatch: pytest.MonkeyP
     sender, receiver = joined(parties, 1, 0), joined(parties, 2, 1)
     kept = parties.pair(sender, ("10.0.0.1", 4791))
     assert kept is not None
-    kept.number = 0
-    idle = parties.backs(kept)
+    kept.commodity = 0
+    idle = parties.reverse(kept)
     for nic in (2, 3, 4):
         parties.pair(receiver, (f"10.0.0.{nic}", 4791))
         parties.pair(sender, (f"10.0.0.{nic}", 4791))
-        assert max(len(sender.towards), len(receiver.towards)) <= 2
-    assert sender.towards[("10.0.0.1", 4791)] is kept
-    assert parties.backs(kept) != idle
-    assert [back.client for back in parties.backs(kept)] == [receiver]
+        assert max(len(sender.pairs), len(receiver.pairs)) <= 2
+    assert sender.pairs[("10.0.0.1", 4791)] is kept
+    assert parties.reverse(kept) != idle
+    assert [back.client for back in parties.reverse(kept)] == [receiver]

@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netmodel import PortRef
-from sdn.path_service import admin
+from sdn.path_service import admin, admin_server
 from sdn.path_service.journal import Journal, LogError, replay
+from sdn.path_service.limits import Limits
 from sdn.path_service.messages import (
     MAX_HOST_LINE,
     Announce,
@@ -37,7 +38,7 @@ from sdn.path_service.messages import (
     to_line,
 )
 from sdn.path_service.run import raise_file_limit
-from sdn.path_service.server import Limits, Server
+from sdn.path_service.server import Server
 from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import LANES, TOKEN, address, fabric, hello
 
@@ -453,7 +454,7 @@ def test_the_operator_s_door(tmp_path: Path) -> None:
 
     async def body() -> None:
         async with served() as (server, at):
-            close = await admin.listen(server, TOKEN, door)
+            close = await admin_server.listen(server, TOKEN, door)
             assert door.stat().st_mode & 0o777 == 0o600
             host = await Host.greeted(at, 0)
             host.say(Announce(1, address(TOPOLOGY, 4), 7))
@@ -473,7 +474,7 @@ def test_the_operator_s_door(tmp_path: Path) -> None:
                 with pytest.raises(admin.AdminError, match=sentence):
                     await ask(wrong)
             with pytest.raises(admin.AdminError, match="another path service listens"):
-                await admin.listen(server, TOKEN, door)
+                await admin_server.listen(server, TOKEN, door)
             await close()
             assert not door.exists()
             with pytest.raises(admin.AdminError, match="no path service listens"):

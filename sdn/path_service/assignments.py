@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts are told: the ports of their lanes, the rates of their elephants. Pure.
+
+The lanes of a pair along a new path, and the lanes of the peer that carry acknowledgements back over the same links,
+are assigned together. A host is told again only when its ports change.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from sdn.path_service.messages import Assign, Error, ServiceMessage
+from sdn.path_service.parties import Client, Pair, Parties
+from sdn.path_service.ports import Peer
+from sdn.path_service.routing import Routing
+
+Sends: TypeAlias = list[tuple[int, ServiceMessage]]
+"""Messages, each with the connection that it is for."""
+
+_BATCH = 16  # pairs whose ports are looked up in one event after a failure; each lookup may hash for a while
+_RATE_STEP = 0.01  # a rate is sent again when it has changed by more than this part
+
+
+class Assignments:
+    """Writes assignments for pairs, and remembers which pairs still wait for theirs."""
+
+    def __init__(self, parties: Parties, routing: Routing, counts: Counter[str]) -> None:
+        self._parties = parties
+        self._routing = routing
+        self._counts = counts
+        self._waiting: deque[Pair] = deque()  # whose ports have to be looked up again
+        self._cut: set[Pair] = set()  # whose path died, and who have not been told
+
+    @property
+    def pending(self) -> bool:
+        """Whether pairs wait for their assignments; `send_pending` sends some of them."""
+        return bool(self._waiting)
+
+    def answer(self, pair: Pair, number: int, sends: Sends) -> None:
+        """Answers the announcement of an elephant, whether its ports have changed or not."""
+        self._assign(pair, self._routing.ports(pair, pair.way), number, pair.rate_bps, sends)
+
+    def answer_unknown(self, client: Client, peer: Peer, number: int, sends: Sends) -> None:
+        """Answers the announcement of an elephant to a peer outside the fabric: it stays on ECMP."""
+        client.generation += 1
+        sends.append((client.conn, Assign(peer[0], [], client.generation, None, number, peer[1])))
+
+    def refuse(self, client: Client, text: str, sends: Sends) -> None:
+        """Refuses an announcement because of a limit; the connection stays open."""
+        sends.append((client.conn, Error("busy", text)))
+
+    def update(self, pairs: Iterable[Pair], sends: Sends) -> None:
+        """Sends pairs their ports and those of the way back, unless both ends know them."""
+        for pair in pairs:
+            ports = self._routing.ports(pair, pair.way)
+            cut = pair in self._cut
+            if cut or pair.sent is not ports:
+                self._cut.discard(pair)
+                self._assign(pair, ports, pair.elephant_id(), pair.rate_bps, sends, cut)
+                self._counts["pushed"] += 1
+            self.update_reverse(pair, sends)
+
+    def update_reverse(self, pair: Pair, sends: Sends) -> None:
+        """Sends the peer the ports of its acknowledgements, which return over the links of the data."""
+        spine, up, down = pair.way
+        for back in pair.reverse or self._parties.reverse(pair):
+            if back.commodity is not None:  # these lanes carry an elephant of the peer's
+                continue
+            ports = self._routing.ports(back, (spine, down, up))
+            if back.sent is not ports:
+                self._assign(back, ports, None, None, sends)
+                self._counts["pushed"] += 1
+
+    def forget_cut(self, pair: Pair) -> None:
+        """Its commodity has ended, so nothing that it sent is lost on a dead path."""
+        if self._cut:
+            self._cut.discard(pair)
+
+    def queue(self, cut: Iterable[Pair], others: Iterable[Pair]) -> None:
+        """Queues pairs for new ports after a link change: first those whose path was cut, then others, then the rest.
+
+        `others` also has pairs whose path is the same, but whose switches hash over other members now.
+        """
+        cut = list(cut)
+        self._cut.update(cut)
+        self._waiting = deque(dict.fromkeys((*cut, *others, *self._waiting)))
+
+    def send_pending(self, sends: Sends) -> None:
+        """Sends some of the pairs that wait their ports."""
+        for _ in range(min(_BATCH, len(self._waiting))):
+            pair = self._waiting.popleft()
+            if pair.commodity is not None:  # it may have ended
+                self.update((pair,), sends)
+
+    def update_rates(self, sends: Sends) -> None:
+        """Sends every elephant its max-min fair rate, if that has changed."""
+        rates = self._routing.plan().rates.tolist()
+        for number, rate_bps in zip(self._routing.numbers(), rates, strict=True):
+            pair = self._routing.pairs[number]
+            if pair.elephants and abs((pair.rate_bps or 0) - rate_bps) > _RATE_STEP * rate_bps:
+                pair.rate_bps = rate_bps
+                self._assign(pair, self._routing.ports(pair, pair.way), pair.elephant_id(), rate_bps, sends)
+                self._counts["pushed"] += 1
+
+    def _assign(
+        self,
+        pair: Pair,
+        ports: list[int],
+        number: int | None,
+        rate_bps: float | None,
+        sends: Sends,
+        cut: bool = False,
+    ) -> None:
+        pair.sent = ports
+        client, peer = pair.client, pair.peer.at
+        client.generation += 1
+        sends.append((client.conn, Assign(peer[0], ports, client.generation, rate_bps, number, peer[1], cut)))

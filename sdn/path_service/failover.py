@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failover plans of a path service: for every single failure, the routes and ports to change to. Pure.
+
+A plan names the commodities that it reroutes by client and peer, with the way that each had. So it stays right while
+the same commodities come and go along the same ways. It is discarded when a commodity arrives, or is rerouted, whose
+way the failure would cut and which the plan does not know.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sdn.failover import Failure, Precomputed, failures, plan_after
+from sdn.path_service.parties import Pair
+from sdn.path_service.ports import Peer, PortTables, Way
+from sdn.path_service.routing import Routing
+from sdn.planners import Clos, Plan, repair
+from sdn.planners.cabling import LinkIndex
+
+_MOST_CHANGES = 10_000  # changed pairs that are remembered; when there are more, all plans are made anew
+_CHECKED = 256  # changed pairs that are checked in one step
+_PORTS_AHEAD = 16  # rerouted commodities of a plan whose ports are looked up ahead
+_LOOKUPS = 4  # port lookups in one step
+
+
+@dataclass(frozen=True, slots=True)
+class Detours:
+    """What changes after one failure: the routes of some commodities, and all port tables."""
+
+    ways: dict[tuple[tuple[str, str], Peer], tuple[Way, Way]]
+    """By client's key and peer: the way that the commodity had, and the way to take instead."""
+    tables: PortTables
+
+    def of(self, pair: Pair) -> Way | None:
+        """The way to take instead; None when there is no plan for a commodity on this pair's present way."""
+        known = self.ways.get((pair.client.key, pair.peer.at))
+        return known[1] if known is not None and known[0] == pair.way else None
+
+
+class Failover:
+    """The failover plans for a routing, made a step at a time."""
+
+    def __init__(self, routing: Routing, nic_tor: list[int], counts: Counter[str]) -> None:
+        self._routing = routing
+        self._tor = nic_tor
+        self._counts = counts
+        self._plans = Precomputed[Failure, Detours](self._failures, self._plan_for)
+        self._lookups: deque[tuple[PortTables, int, int, Way, int, int]] = deque()  # arguments of `PortTables.ports`
+        self._changed: deque[Pair] = deque(maxlen=_MOST_CHANGES)  # pairs that arrived or were rerouted, unchecked
+
+    def __len__(self) -> int:
+        """How many failures have a plan."""
+        return len(self._plans)
+
+    def note(self, pairs: Iterable[Pair]) -> None:
+        """Commodities have arrived, or have been rerouted."""
+        self._changed.extend(pairs)
+
+    def note_arrival(self, pair: Pair) -> None:
+        """One commodity has arrived."""
+        self._changed.append(pair)
+
+    def age(self) -> None:
+        """Commodities have come or gone: plans may be less good than they could be, and are made anew in time."""
+        self._plans.aged = True
+
+    def restart(self) -> None:
+        """Links have changed: no plan is right any more."""
+        self._plans.restart()
+        self._lookups.clear()
+
+    def prepare(self) -> bool:
+        """Does one step of the work ahead of failures. False when there is none left."""
+        return self._look_up_ports() or self._check_changes() or self._plans.step()
+
+    def plan_for(self, links: list[LinkIndex]) -> Detours | None:
+        """The plan for the failure of exactly these links; None where it is no single failure, or not planned yet."""
+        failure = self._single_failure(links)
+        return None if failure is None else self._plans.for_failure(failure)
+
+    def apply(self, detours: Detours, fabric: Clos, cut: list[Pair]) -> list[Pair]:
+        """Has the routing change to a plan, repaired if it lacks some of `cut`; the pairs that were rerouted."""
+        now = self._routing.plan()
+        pairs = [self._routing.pairs[number] for number in self._routing.numbers()]
+        ways = [detours.of(pair) or pair.way for pair in pairs]
+        spine, up, down = np.array(ways, dtype=np.int32).reshape(-1, 3).T
+        ready = sum(detours.of(pair) is not None for pair in cut)
+        if ready == len(cut):
+            plan = Plan(fabric, now.commodities, now.planner, spine, up, down, now.bound, now.why)
+            self._counts["prepared plans used"] += 1
+        else:
+            plan = repair(Plan(now.fabric, now.commodities, now.planner, spine, up, down, now.bound, now.why), fabric)
+            self._counts["prepared plans mended"] += 1
+        self._counts["elephants cut, path ready"] += ready
+        return self._routing.adopt(plan, detours.tables)
+
+    def _failures(self) -> list[Failure]:
+        return failures(self._routing.fabric, self._routing.plan())
+
+    def _plan_for(self, failure: Failure) -> Detours:
+        now = self._routing.plan()
+        plan = plan_after(now, failure)
+        tables = self._routing.tables.around(plan.fabric)
+        numbers = self._routing.numbers()
+        ways = {}
+        moved = np.flatnonzero((plan.spine != now.spine) | (plan.up != now.up) | (plan.down != now.down))
+        for done, i in enumerate(moved.tolist()):
+            pair = self._routing.pairs[numbers[i]]
+            client, peer = pair.client, pair.peer
+            way = spine, up, down = int(plan.spine[i]), int(plan.up[i]), int(plan.down[i])
+            ways[client.key, peer.at] = pair.way, way
+            if done < _PORTS_AHEAD:
+                self._lookups.append((tables, client.nic, peer.nic, way, client.lanes, peer.at[1]))
+                for receiver in peer.receivers.values():
+                    back = peer.nic, client.nic, (spine, down, up), receiver.lanes, client.endpoint.at[1]
+                    self._lookups.append((tables, *back))
+        return Detours(ways, tables)
+
+    def _look_up_ports(self) -> bool:
+        """Has some ports of the plans looked up, so that they are in the tables when needed; whether there were any."""
+        some = min(_LOOKUPS, len(self._lookups))
+        for _ in range(some):
+            tables, src, dst, way, lanes, port = self._lookups.popleft()
+            tables.ports(src, dst, way, lanes, port)
+        return some > 0
+
+    def _check_changes(self) -> bool:
+        """Discards plans that lack changed commodities; whether there are more to check."""
+        if len(self._changed) == _MOST_CHANGES:
+            self._changed.clear()
+            self._plans.restart()
+        for _ in range(min(_CHECKED, len(self._changed))):
+            pair = self._changed.popleft()
+            if pair.commodity is None or pair.way[0] < 0:
+                continue
+            spine, up, down = pair.way
+            src, dst = self._tor[pair.client.nic], self._tor[pair.peer.nic]
+            for failure in (Failure(spine), Failure(spine, src, up), Failure(spine, dst, down)):
+                detours = self._plans.for_failure(failure)
+                if detours is not None and detours.of(pair) is None:
+                    self._plans.discard(failure)
+        return bool(self._changed)
+
+    def _single_failure(self, links: list[LinkIndex]) -> Failure | None:
+        if len(links) == 1:
+            tor, spine, link = links[0]
+            return Failure(spine, tor, link)
+        spines = {spine for _, spine, _ in links}
+        live = np.count_nonzero(self._routing.fabric.link_rate_bps[:, list(spines)])
+        return Failure(spines.pop()) if len(spines) == 1 and live == len(links) else None

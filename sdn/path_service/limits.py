@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one host's connection, and all of them together, may take of the path service."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one path service's connections. Times are in seconds."""
+
+    hello_s: float = 5.0
+    """A connection that has not said hello within this time is closed."""
+    silent_s: float = 30.0
+    """A connection that has sent nothing for this time is closed."""
+    lines_per_s: float = 500.0
+    """Lines read from one connection on average; the rest waits at the host."""
+    burst_lines: int = 512
+    """Lines read from one connection at once, after it has been idle."""
+    unread_bytes: int = 1 << 20
+    """Buffered for a host that does not read; a host that leaves more unread is dropped."""
+    connections: int | None = None
+    """Connections at the same time; None: as many as the process may have file descriptors for."""
+    log_lines_per_s: float = 50.0
+    """Lines logged on average, ten seconds' worth at once; the rest is only counted."""
