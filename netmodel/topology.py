@@ -55,6 +55,17 @@ class PortRef:
     node: str
     port: int
 
+    @classmethod
+    def parse(cls, text: str) -> "PortRef":
+        """The port that `str` writes as "NODE:PORT". Raises ValueError with how to write it.
+
+        The number is one to five decimal digits; whether the node has such a port is for a topology to say.
+        """
+        node, colon, port = text.rpartition(":")
+        if not (colon and node and port.isascii() and port.isdecimal() and len(port) <= 5):
+            raise ValueError(f"{text!r} is not a port: write it like 'leaf1:3'")
+        return cls(node, int(port))
+
     def __str__(self) -> str:
         return f"{self.node}:{self.port}"
 

@@ -84,13 +84,11 @@ def dump_topology(topology: Topology) -> str:
 
 
 def parse_port(value: object) -> PortRef:
-    """A port written "NODE:PORT". Raises ValueError with how to write it."""
+    """A port, or the text of one. Raises ValueError with how to write it."""
     if isinstance(value, PortRef):
         return value
     if isinstance(value, str):
-        node, colon, port = value.rpartition(":")
-        if colon and node and port.isascii() and port.isdecimal() and len(port) <= 5:
-            return PortRef(node, int(port))
+        return PortRef.parse(value)
     raise ValueError(f"{value!r} is not a port: write it like 'leaf1:3'")
 
 

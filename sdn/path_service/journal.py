@@ -191,14 +191,9 @@ def _done(service: PathService, entry: _Entry) -> Sends:
     if entry.gone:
         return service.disconnect(entry.t, entry.conn)
     if entry.links is not None:
-        links = [service.topology.link_at(_port(name)) for name in entry.links]
+        links = [service.topology.link_at(PortRef.parse(name)) for name in entry.links]
         return service.link(entry.t, links, entry.up)
     return service.tick(entry.t)
-
-
-def _port(name: str) -> PortRef:
-    node, _, port = name.rpartition(":")
-    return PortRef(node, int(port))
 
 
 def _line(entry: dict[str, Any]) -> bytes:

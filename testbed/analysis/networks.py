@@ -68,7 +68,6 @@ def _counted(experiment: Experiment, run: RunRecord) -> Counter[tuple[str, bool]
     topology = experiment.topology
     sums: Counter[tuple[str, bool]] = Counter()
     for load in run.links:
-        node, _, number = load.port.rpartition(":")
-        port = PortRef(node, int(number))
-        sums[node, topology.has_host(topology.peer(port).node)] += load.tx_bytes
+        port = PortRef.parse(load.port)
+        sums[port.node, topology.has_host(topology.peer(port).node)] += load.tx_bytes
     return sums

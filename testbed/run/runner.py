@@ -270,8 +270,7 @@ class Runner:
         return [str(topology.peer(topology.port_of(address))) for address in sorted(receivers)]
 
     def _link(self, port: str) -> Link:
-        node, _, number = port.partition(":")
-        return (self._experiment.cabled or self._experiment.topology).link_at(PortRef(node, int(number)))
+        return (self._experiment.cabled or self._experiment.topology).link_at(PortRef.parse(port))
 
     def _cut_links(self) -> list[Link]:
         """The links that some event cuts."""

@@ -258,7 +258,7 @@ class _Model:
         self._simulation.set_paths(flows, paths)
 
     def _happen(self, event: Event, samples: list[tuple[float, _Floats]]) -> HappenedEvent:
-        port = PortRef(*_port(event.link or ""))
+        port = PortRef.parse(event.link or "")
         link = self._links.number(port)
         at_s = self._simulation.now_s
         concerned = self._concerned(link) if event.cut else []
@@ -291,11 +291,6 @@ class _Model:
         receivers = {self._pairs[channel][1] for channel in np.flatnonzero(crossing.any(axis=1))}
         ports = {topology.peer(PortRef(experiment.hosts[rank], experiment.nic + 1)) for rank in receivers}
         return sorted(str(port) for port in ports)
-
-
-def _port(text: str) -> tuple[str, int]:
-    node, _, number = text.partition(":")
-    return node, int(number)
 
 
 def _lanes(experiment: Experiment, policy: Policy, outcome: _Outcome) -> list[RankLane]:

@@ -107,10 +107,10 @@ def nic_index(nic: str, topology: Topology, hosts: tuple[str, ...], key: str) ->
 
 def port_named(text: str, topology: Topology, *where: str | int) -> PortRef:
     """A switch port written SWITCH:NUMBER, at that place of the spec."""
-    node, _, number = text.partition(":")
     try:
-        topology.switch(node)
-        topology.link_at(PortRef(node, int(number)))
+        port = PortRef.parse(text)
+        topology.switch(port.node)
+        topology.link_at(port)
     except (ValueError, KeyError):
         raise Misfit(f"{text!r} is no connected switch port; write it like 'leaf1:5'", *where) from None
-    return PortRef(node, int(number))
+    return port

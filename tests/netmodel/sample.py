@@ -28,8 +28,7 @@ def switch(name: str, role: Role, dpid: int) -> Switch:
 
 def link(a: str, b: str, rate_bps: int = 10**7) -> Link:
     """A link between ports written "NODE:PORT"."""
-    ends = [PortRef(node, int(port)) for node, port in (end.split(":") for end in (a, b))]
-    return Link(ends[0], ends[1], rate_bps)
+    return Link(PortRef.parse(a), PortRef.parse(b), rate_bps)
 
 
 def wired(hosts: dict[str, str], cables: list[tuple[str, str]], name: str = "wired") -> Topology:

@@ -32,7 +32,7 @@ HASHES: list[EcmpHash] = [OvsHash(), LinuxL4Hash(), CrcHash("crc16"), CrcHash("c
 
 
 def refs(*ports: str) -> tuple[PortRef, ...]:
-    return tuple(PortRef(node, int(port)) for node, port in (each.split(":") for each in ports))
+    return tuple(map(PortRef.parse, ports))
 
 
 def test_hosts_on_one_leaf_have_one_path() -> None:

@@ -207,3 +207,14 @@ def test_hash_seeds_of_neighbours_differ_in_about_half_their_bits() -> None:
 
 def test_derived_mac_is_local_and_tells_the_address() -> None:
     assert derived_mac(IPv4Address("10.0.255.1")) == "02:00:0a:00:ff:01"
+
+
+@pytest.mark.parametrize("text", ["leaf1:5", "h1:1", "a-b.c_d:65535"])
+def test_a_port_is_parsed_as_it_is_written(text: str) -> None:
+    assert str(PortRef.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "leaf1", ":3", "leaf1:", "leaf1:x", "leaf1:-1", "leaf1:1.0", "leaf1:123456"])
+def test_a_text_that_is_not_a_port_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a port: write it like 'leaf1:3'"):
+        PortRef.parse(text)

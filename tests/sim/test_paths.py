@@ -48,7 +48,7 @@ def fields(flows: list[Flow]) -> FlowFields:
 @pytest.mark.parametrize("ecmp_hash", [OvsHash(), LinuxL4Hash(), CrcHash("crc32"), XorHash()], ids=repr)
 @pytest.mark.parametrize("dead", [(), ("leaf1:4", "leaf2:9")], ids=["whole", "with dead links"])
 def test_many_flows_go_where_each_of_them_goes(ecmp_hash: EcmpHash, dead: tuple[str, ...]) -> None:
-    cut = {TOPOLOGY.link_at(PortRef(node, int(port))) for node, port in (text.split(":") for text in dead)}
+    cut = {TOPOLOGY.link_at(PortRef.parse(text)) for text in dead}
     routes = forwarding(TOPOLOGY, frozenset(cut))
     links, flows = Links(TOPOLOGY), random_flows(80, 7)
     rows = hashed_paths(links, fields(flows), ecmp_hash, routes)

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from emul.shaping import burst_bytes
+from netmodel import PortRef
 from testbed.papers.rail_only import times
 
 pytestmark = pytest.mark.timeout(480)  # up to three runs, which a busy machine takes a minute each for
@@ -70,7 +71,7 @@ class Done:
         totals: dict[str, int] = {}
         with (self.folder / "links.csv").open(newline="") as file:
             for row in csv.DictReader(file):
-                if row["port"].partition(":")[0] in switches:
+                if PortRef.parse(row["port"]).node in switches:
                     totals[row["port"]] = totals.get(row["port"], 0) + int(row["tx_bytes"])
         return totals
 
@@ -89,7 +90,7 @@ def test_a_hierarchical_allreduce_never_leaves_its_rail(tmp_path: Path) -> None:
     assert len(spines) == 2 * 4
     assert set(spines.values()) == {0}
     rails = done.sent("rail1", "rail2", "rail3", "rail4")
-    uplinks = {port: count for port, count in rails.items() if int(port.partition(":")[2]) > 4}
+    uplinks = {port: count for port, count in rails.items() if PortRef.parse(port).port > 4}
     assert len(uplinks) == 4 * 2
     assert set(uplinks.values()) == {0}
     payload = 2 * 3 * BYTES // 16  # two rings over the rail, three steps of a sixteenth each

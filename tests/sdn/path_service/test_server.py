@@ -303,7 +303,7 @@ def test_a_failed_link_is_told_at_once_and_acknowledgements_come_back_the_same_w
             assert isinstance(back, Assign)
             assert (back.id, back.peer) == (None, address(TOPOLOGY, 0))
             (flow,) = server.service.flows(1)
-            server.links([TOPOLOGY.link_at(_port(flow["path"][1]))], up=False)
+            server.links([TOPOLOGY.link_at(PortRef.parse(flow["path"][1]))], up=False)
             second, back = await one.hear(), await other.hear()
             assert isinstance(second, Assign)
             assert second.id == 1
@@ -405,7 +405,7 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
                     peer = address(TOPOLOGY, (number + 2 + turn % 3) % 6)
                     host.say(Announce(turn, peer, 5, "bert", 0.05), b' { "type" : "release", "id":%d }\n' % (turn - 1))
                 if turn == 6:
-                    server.links([TOPOLOGY.link_at(_port("leaf1:3"))], up=False)
+                    server.links([TOPOLOGY.link_at(PortRef("leaf1", 3))], up=False)
                     hosts.pop().writer.close()
                 await asyncio.sleep(0.03)
             await hosts[0].hear()
@@ -486,8 +486,3 @@ def test_the_operator_s_door(tmp_path: Path) -> None:
 def test_file_descriptors_are_counted_from_what_the_process_may_have() -> None:
     server = Server(PathService(TOPOLOGY), TOKEN)
     assert 0 < server._room < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def _port(name: str) -> PortRef:
-    node, _, port = name.rpartition(":")
-    return PortRef(node, int(port))

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from netmodel import OvsHash, XorHash
+from netmodel import OvsHash, PortRef, XorHash
 from sdn.path_service import elephants, routing
 from sdn.path_service.expected import AHEAD_S
 from sdn.path_service.links import links_named
@@ -244,7 +244,7 @@ def test_a_prepared_plan_that_lacks_a_newcomer_is_mended() -> None:
         pass
     hosts.announce(3, 1, 5)  # shares a spine with one of them
     dead = next(flow for flow in hosts.service.flows(9) if flow["device"] == address(hosts.topology, 2))["path"][2]
-    hosts.link(list(links_named(hosts.topology, dead.partition(":")[0])), up=False)
+    hosts.link(list(links_named(hosts.topology, PortRef.parse(dead).node)), up=False)
     assert hosts.service.counts["prepared plans mended"] == 1
     assert hosts.service.status()["failover"] == {"cut": 2, "ready": 1, "rate": 0.5}
     hosts.check()
