@@ -31,11 +31,10 @@ class CMakeBuild(build_ext):
             *("-S", str(ROOT), "-B", str(build_tree), "-G", "Ninja"),
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
             "-DPARALET_PYTHON=ON",
-            "-DPARALET_TESTS=OFF",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
         )
-        self.cmake("--build", str(build_tree))
+        self.cmake("--build", str(build_tree), "--target", "paralet_python")
         self.cmake("--install", str(build_tree), "--component", "python", "--prefix", str(destination))
 
     def cmake(self, *arguments: str) -> None:

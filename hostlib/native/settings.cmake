@@ -15,7 +15,23 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g -DNDEBUG")
+# Sanitized code is run by tests only, so it is compiled quickly.
+if(PARALET_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
+  set(CMAKE_CXX_FLAGS_DEBUG "-g1")
+else()
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g -DNDEBUG")
+endif()
+
+# Everything that the component `python` installs. setup.py builds this and leaves the tests to scripts/test-native.sh.
+if(NOT TARGET paralet_python)
+  add_custom_target(paralet_python)
+endif()
+
+# For targets off the data path: compiling them quickly matters more than how fast they run.
+function(paralet_compile_quickly target)
+  target_compile_options(${target} PRIVATE -O1 -g1)
+endfunction()
 
 # Builds LIBRARY, and whatever links it, with the sanitizers of PARALET_SANITIZE, if any.
 function(paralet_sanitize library)
@@ -36,6 +52,8 @@ function(paralet_python_module name library package)
     pybind11_add_module(${name} python/module.cpp)
     target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
     target_link_libraries(${name} PRIVATE ${library})
+    paralet_compile_quickly(${name})
+    add_dependencies(paralet_python ${name})
     install(TARGETS ${name} DESTINATION ${package} COMPONENT python)
   endif()
 endfunction()

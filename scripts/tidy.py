@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run clang-tidy on every translation unit that changed since it was last found clean.
+
+usage: scripts/tidy.py TREE...
+
+Each TREE is a CMake build tree with a compile_commands.json. A translation unit stays clean while its command, its
+source, the headers of this repository that it includes and the .clang-tidy files above it are the same. Clean units are
+recorded as empty files under build/tidy, so a fresh clone checks all of them once.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CLEAN = ROOT / "build" / "tidy"
+CLANG_TIDY = "clang-tidy-14"
+_INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One translation unit of a build tree."""
+
+    tree: Path
+    source: Path
+    command: str
+
+    def key(self) -> str:
+        """A digest of everything in this repository that clang-tidy's findings depend on."""
+        digest = hashlib.sha256(self.command.encode())
+        for path in sorted(self._headers() | {self.source} | set(_configurations(self.source))):
+            digest.update(str(path.relative_to(ROOT)).encode())
+            digest.update(_content(path))
+        return digest.hexdigest()
+
+    def _headers(self) -> set[Path]:
+        """The headers of this repository that the source includes, also through others."""
+        arguments = shlex.split(self.command)
+        folders = [Path(word[2:]).resolve() for word in arguments if word.startswith("-I")]
+        found: set[Path] = set()
+        pending = [self.source]
+        while pending:
+            including = pending.pop()
+            for name in _included(including):
+                for folder in (including.parent, *folders):
+                    header = (folder / name).resolve()
+                    if header.is_file() and header.is_relative_to(ROOT):
+                        if header not in found:
+                            found.add(header)
+                            pending.append(header)
+                        break
+        return found
+
+
+@cache
+def _content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@cache
+def _included(path: Path) -> tuple[str, ...]:
+    return tuple(name.decode() for name in _INCLUDE.findall(_content(path)))
+
+
+def _configurations(source: Path) -> Iterator[Path]:
+    """The .clang-tidy files that apply to a source."""
+    for folder in source.parents:
+        if (folder / ".clang-tidy").is_file():
+            yield folder / ".clang-tidy"
+        if folder == ROOT:
+            return
+
+
+def units(tree: Path) -> Iterator[Unit]:
+    """The translation units of a tree whose sources are ours, without generated ones."""
+    for entry in json.loads((tree / "compile_commands.json").read_text()):
+        source = (Path(entry["directory"]) / entry["file"]).resolve()
+        if source.is_relative_to(ROOT) and not source.is_relative_to(ROOT / "build"):
+            yield Unit(tree, source, entry["command"])
+
+
+def findings(unit: Unit) -> str:
+    """What clang-tidy says about a unit; empty if it is clean."""
+    command = [CLANG_TIDY, "--quiet", "-p", str(unit.tree), str(unit.source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+def main(trees: list[str]) -> int:
+    """Exit status 0: everything is clean. 1: there are findings, on standard output. 2: a usage error."""
+    if not trees or any(not (Path(tree) / "compile_commands.json").is_file() for tree in trees):
+        print("usage: scripts/tidy.py TREE..., each a CMake build tree with compile_commands.json", file=sys.stderr)
+        return 2
+    CLEAN.mkdir(parents=True, exist_ok=True)
+    once = {unit.source: unit for tree in trees for unit in units(Path(tree))}
+    pending = {unit: CLEAN / unit.key() for unit in once.values()}
+    # The largest sources first, so that no long one is left for the end.
+    pending = {unit: key for unit, key in pending.items() if not key.exists()}
+    order = sorted(pending, key=lambda unit: unit.source.stat().st_size, reverse=True)
+    status = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for unit, said in zip(order, pool.map(findings, order), strict=True):
+            if said:
+                status = 1
+                print(said)
+            else:
+                pending[unit].touch()
+    print(f"clang-tidy: {len(order)} of {len(once)} translation units had changed")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
