@@ -70,7 +70,15 @@ test-softroce: setup ## Tests against the kernel's SoftRoCE, in a guest where th
 site: ## Build the documentation site into build/site; a broken link is an error
 	@scripts/site.sh
 
+.PHONY: wheel
+wheel: setup ## Build a manylinux wheel into dist/
+	@scripts/wheel.sh
+
+.PHONY: test-wheel
+test-wheel: setup ## Build the wheel and use it in an empty environment
+	@scripts/wheel.sh --test
+
 .PHONY: clean
 clean: ## Remove what was built; .venv and results/ stay
-	@rm -rf build .setup hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist .setup hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
 	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

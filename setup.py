@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the native parts with CMake; everything else about the package is in pyproject.toml.
 
-The CMake build trees stay under build/, so that a second build compiles only what changed. An editable install, and
+The CMake build tree stays under build/, so that a second build compiles only what changed. An editable install, and
 ``python setup.py build_ext --inplace``, put the module, the native programs and the NCCL net plugin into hostlib/ and
 nccl_net_plugin/ of the working tree.
 """
@@ -25,7 +25,8 @@ class CMakeBuild(build_ext):
         import pybind11
 
         in_place = self.inplace or self.editable_mode
-        build_tree = ROOT / "build" / "cmake" / ("inplace" if in_place else "wheel")
+        # One tree for both, so that a wheel after an editable install compiles nothing again.
+        build_tree = ROOT / "build" / "cmake" / "release"
         destination = ROOT if in_place else Path(self.build_lib).resolve()
         self.cmake(
             *("-S", str(ROOT), "-B", str(build_tree), "-G", "Ninja"),

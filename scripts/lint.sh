@@ -20,10 +20,10 @@ check() {
 
 # What set-up builds, the C++ tests and the fuzzers. On a fresh machine it takes minutes; later only what changed is checked.
 tidy() {
-    cmake -S . -B build/cmake/inplace -DPARALET_TESTS=ON >/dev/null &&
+    cmake -S . -B build/cmake/release -DPARALET_TESTS=ON >/dev/null &&
         cmake -S hostlib/native -B build/cmake/fuzz -G Ninja -DPARALET_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 \
             -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_SANITIZE=fuzzer-no-link,address,undefined >/dev/null &&
-        python scripts/tidy.py build/cmake/fuzz build/cmake/inplace
+        python scripts/tidy.py build/cmake/fuzz build/cmake/release
 }
 
 mapfile -t native < <(git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.h' '*.c')

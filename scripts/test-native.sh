@@ -27,7 +27,7 @@ targets=(--target engine_tests verbs_tests verbs_old_tests packet_tests plugin_t
     nccl_net_paralet net-conformance)
 runner=()
 # The tree of setup.py: what it built for the Python packages is not compiled again.
-suite "as it ships" build/cmake/inplace
+suite "as it ships" build/cmake/release
 suite "with AddressSanitizer and UBSan" build/cmake/asan -DCMAKE_BUILD_TYPE=Debug -DPARALET_SANITIZE=address,undefined
 # ThreadSanitizer needs a memory layout that kernels with much address randomisation do not give.
 ! setarch -R true 2>/dev/null || runner=(setarch -R)

@@ -140,7 +140,8 @@ def test_every_dependency_is_named_with_its_reason() -> None:
     cells += [line for line in page.splitlines() if line.startswith("To build: ")]
     explained = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
-    debian = (ROOT / "scripts" / "apt-packages.txt").read_text().splitlines()
+    lists = ("apt-packages.txt", "apt-packages-check.txt")
+    debian = [line for name in lists for line in (ROOT / "scripts" / name).read_text().splitlines()]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     python = [
         *project["build-system"]["requires"],
