@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Brings a Debian 12 machine to where paralet builds and runs: Debian packages, .venv, native engine.
+# Brings a Debian or Ubuntu machine to where paralet builds and runs: Debian packages, .venv, native engine.
 # Does only what is missing and says nothing when nothing is. `make setup` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,22 +24,35 @@ quietly() {
     }
 }
 
+# missing FILE: the packages named in FILE that are not installed, one a line.
+missing() {
+    local package
+    sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$1" | while read -r package; do
+        [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || echo "$package"
+    done
+}
+
 debian_packages() {
     command -v dpkg-query >/dev/null ||
         die "this is not Debian: install what docs/dependencies.md lists, then run this again with PARALET_SKIP_APT=1"
-    local wanted missing=()
-    mapfile -t wanted < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' scripts/apt-packages.txt)
-    local package
-    for package in "${wanted[@]}"; do
-        [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || missing+=("$package")
-    done
-    ((${#missing[@]})) || return 0
-    ((EUID == 0)) ||
-        die "these Debian packages are missing and only root can install them: run 'sudo apt-get install --no-install-recommends ${missing[*]}'"
-    say "installing Debian packages: ${missing[*]}"
+    local needed checks package available=() lacking=()
+    mapfile -t needed < <(missing scripts/apt-packages.txt)
+    mapfile -t checks < <(missing scripts/apt-packages-check.txt)
+    # What this release does not have was said once; it is not looked for again.
+    [[ "${checks[*]}" != "$(cat .setup/lacking 2>/dev/null)" ]] || checks=()
+    ((${#needed[@]} + ${#checks[@]})) || return 0
+    ((EUID == 0)) || ((${#needed[@]} == 0)) ||
+        die "these Debian packages are missing and only root can install them: run 'sudo apt-get install --no-install-recommends ${needed[*]}'"
+    ((EUID == 0)) || return 0
     export DEBIAN_FRONTEND=noninteractive
     quietly apt-get update -q
-    quietly apt-get install -q -y --no-install-recommends "${missing[@]}"
+    for package in "${checks[@]}"; do
+        if apt-cache show "$package" >/dev/null 2>&1; then available+=("$package"); else lacking+=("$package"); fi
+    done
+    say "installing Debian packages: ${needed[*]} ${available[*]}"
+    quietly apt-get install -q -y --no-install-recommends "${needed[@]}" "${available[@]}"
+    ((${#lacking[@]} == 0)) || say "this release has no ${lacking[*]}: 'make lint' and 'make test-native' need Debian 12"
+    printf '%s' "${lacking[*]}" >.setup/lacking
 }
 
 python_environment() {

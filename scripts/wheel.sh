@@ -43,7 +43,7 @@ cd "$empty"
 # Isolated from this checkout: another folder, -I, and a PATH without Debian's tools.
 export PATH="$empty/venv/bin:/usr/bin:/bin"
 paralet predict h1 h5 50000 --topology demo.yaml
-paralet run demo.yaml --fabric fluid --policy ecmp --policy pinned --seeds 1 --out results
+paralet run demo.yaml --fabric fluid --policy ecmp --policy pinned --seeds 1 --results results
 python -I - <<'EOF'
 import hostlib
 from netmodel import leaf_spine
