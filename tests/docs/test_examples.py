@@ -71,8 +71,10 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
         case "eval", _:  # by a shell that finds paralet
             script = f'PATH="{PARALET.parent}:$PATH"; set -euo pipefail; {command.text}; test -f "$NCCL_NET_PLUGIN"'
             subprocess.run(["bash", "-c", script], cwd=ROOT, check=True, timeout=60)
-        case "python3" | "pip", _:  # make an environment and install into it: scripts/setup.sh does the same
+        case "python3" | "pip", _:  # make an environment and install into it: scripts/wheel.sh --test does the same
             pass
+        case "docker", _:
+            assert (ROOT / "Dockerfile").is_file()
         case program, _:
             built = (ROOT / words[0]).is_file()
             assert built or shutil.which(program), f"{program} is not on a machine that make setup has prepared"
