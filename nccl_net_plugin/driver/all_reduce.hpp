@@ -18,14 +18,14 @@ struct Job {
   unsigned iterations = 1;
 };
 
-/// When things happened on this rank, by the monotonic clock. Of several iterations the last one counts.
+/// Times on this rank's monotonic clock, of the last iteration.
 struct Timings {
-  std::vector<Nanos> step_finished;        ///< the last message of each step, in or out; 0: the step had none here
-  std::map<unsigned, Nanos> last_arrival;  ///< by source rank, when it had been added
+  std::vector<Nanos> step_finished;        ///< last message of each step, sent or received; 0: none in this step
+  std::map<unsigned, Nanos> last_arrival;  ///< by source rank: when its last message had been reduced
 };
 
-/// Iterations follow each other without a barrier.
-Timings ring_all_reduce(Links& links, unsigned rank, const Extent& extent, const Job& job, Patience patience);
-Timings tree_all_reduce(Links& links, unsigned rank, const Extent& extent, const Job& job, Patience patience);
+/// Iterations run without a barrier between them. Throws NetError.
+Timings ring_all_reduce(Links& links, unsigned rank, const Extent& extent, const Job& job, PollDeadline deadline);
+Timings tree_all_reduce(Links& links, unsigned rank, const Extent& extent, const Job& job, PollDeadline deadline);
 
 }  // namespace paralet::driver

@@ -9,7 +9,7 @@
 
 namespace paralet::driver {
 
-/// Bytes of a slot or a message as the floats in it.
+/// The bytes of a slot or a message as floats.
 inline std::span<const float> floats(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
@@ -24,7 +24,7 @@ std::span<T> at(std::span<T> elements, Range range) {
 
 inline void copy(std::span<const float> from, std::span<float> to) { std::copy(from.begin(), from.end(), to.begin()); }
 
-/// to = a + b, element by element. No two of them overlap.
+/// to = a + b, element by element. The arguments must not overlap.
 inline void add(std::span<const float> a, std::span<const float> b, std::span<float> to) {
   const float* __restrict left = a.data();
   const float* __restrict right = b.data();
@@ -32,13 +32,13 @@ inline void add(std::span<const float> a, std::span<const float> b, std::span<fl
   for (std::size_t i = 0; i < to.size(); ++i) sum[i] = left[i] + right[i];
 }
 
-/// to = and_to = a + b, element by element. No two of them overlap.
+/// to = and_to = a + b, element by element. The arguments must not overlap.
 inline void add(std::span<const float> a, std::span<const float> b, std::span<float> to, std::span<float> and_to) {
   const float* __restrict left = a.data();
   const float* __restrict right = b.data();
   float* __restrict sum = to.data();
-  float* __restrict twin = and_to.data();
-  for (std::size_t i = 0; i < to.size(); ++i) twin[i] = sum[i] = left[i] + right[i];
+  float* __restrict copy = and_to.data();
+  for (std::size_t i = 0; i < to.size(); ++i) copy[i] = sum[i] = left[i] + right[i];
 }
 
 /// to += a, element by element.

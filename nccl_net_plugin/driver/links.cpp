@@ -27,13 +27,14 @@ Handle from_hex(std::string_view text) {
     unsigned value = 0;
     const char* digits = text.data() + 2 * i;
     const auto [end, error] = std::from_chars(digits, digits + 2, value, 16);
-    if (error != std::errc() || end != digits + 2) throw NetError("a handle has other than hexadecimal digits");
+    if (error != std::errc() || end != digits + 2)
+      throw NetError("a handle must consist of 256 hexadecimal digits per connection");
     handle.bytes[i] = static_cast<std::byte>(value);
   }
   return handle;
 }
 
-/// The handle for each outgoing edge.
+/// The handle of each outgoing edge.
 std::map<Edge, Handle> by_edge(const std::vector<Edge>& edges, const Handles& handles) {
   std::map<unsigned, std::size_t> used;
   std::map<Edge, Handle> found;
@@ -41,14 +42,14 @@ std::map<Edge, Handle> by_edge(const std::vector<Edge>& edges, const Handles& ha
     const auto text = handles.find(edge.peer);
     const std::size_t at = std::exchange(used[edge.peer], used[edge.peer] + 2 * Handle::kBytes);
     if (text == handles.end() || text->second.size() < at + 2 * Handle::kBytes) {
-      throw NetError("there is no handle for the connection to rank " + std::to_string(edge.peer));
+      throw NetError("the handle for the connection to rank " + std::to_string(edge.peer) + " is missing");
     }
     found[edge] = from_hex(std::string_view(text->second).substr(at, 2 * Handle::kBytes));
   }
   return found;
 }
 
-/// A connection that there is not yet.
+/// Names the first connection that is not yet there.
 std::string missing(const Edges& edges, const Links& links) {
   for (const Edge& edge : edges.outgoing) {
     if (!links.outgoing.contains(edge)) return "the connection to rank " + std::to_string(edge.peer);
@@ -104,16 +105,16 @@ Handles Rendezvous::handles() const {
   return handles;
 }
 
-Links Rendezvous::connect(const Handles& handles, const SlotOptions& slots, Patience patience) {
+Links Rendezvous::connect(const Handles& handles, const SlotOptions& slots, PollDeadline deadline) {
   Links links;
   std::map<Edge, Handle> targets = by_edge(edges_.outgoing, handles);
   while (links.incoming.size() < edges_.incoming.size() || links.outgoing.size() < edges_.outgoing.size()) {
-    bool moved = false;
+    bool progressed = false;
     for (auto& [edge, handle] : targets) {
       if (links.outgoing.contains(edge)) continue;
       if (void* comm = net_.connect(handle)) {
         links.outgoing[edge] = std::make_unique<SendLink>(net_, comm, static_cast<int>(rank_), slots);
-        moved = true;
+        progressed = true;
       }
     }
     for (const Listening& listening : listening_) {
@@ -121,15 +122,15 @@ Links Rendezvous::connect(const Handles& handles, const SlotOptions& slots, Pati
       if (void* comm = net_.accept(listening.comm)) {
         const auto tag = static_cast<int>(listening.edge.peer);
         links.incoming[listening.edge] = std::make_unique<ReceiveLink>(net_, comm, tag, slots);
-        moved = true;
+        progressed = true;
       }
     }
-    patience.after(moved, [&] { return missing(edges_, links); });
+    deadline.poll(progressed, [&] { return missing(edges_, links); });
   }
   return links;
 }
 
-void warm_up(Links& links, std::size_t bytes, Patience patience) {
+void warm_up(Links& links, std::size_t bytes, PollDeadline deadline) {
   for (const auto& [edge, link] : links.incoming) link->expect(1);
   for (const auto& [edge, link] : links.outgoing) {
     const std::span<std::byte> slot = link->free_slot();
@@ -138,17 +139,17 @@ void warm_up(Links& links, std::size_t bytes, Patience patience) {
   }
   std::string awaited = "the first messages";
   while (!awaited.empty()) {
-    bool moved = false;
+    bool progressed = false;
     awaited.clear();
     for (const auto& [edge, link] : links.outgoing) {
-      moved |= link->progress();
+      progressed |= link->progress();
       if (!link->idle()) awaited = "the first message to rank " + std::to_string(edge.peer);
     }
     for (const auto& [edge, link] : links.incoming) {
-      moved |= link->progress();
+      progressed |= link->progress();
       if (!link->front()) awaited = "the first message from rank " + std::to_string(edge.peer);
     }
-    patience.after(moved, [&] { return awaited; });
+    deadline.poll(progressed, [&] { return awaited; });
   }
   for (const auto& [edge, link] : links.incoming) link->release();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which connections a rank has in a collective, and how they come to be.
+// The connections of a rank in a collective, and how they are set up.
 #pragma once
 
 #include <map>
@@ -8,21 +8,21 @@
 #include <tuple>
 #include <vector>
 
-#include "patience.hpp"
+#include "poll_deadline.hpp"
 #include "proxy.hpp"
 
 namespace paralet::driver {
 
 enum class Collective { kRing, kTree, kPingPong };
 
-/// One direction of a connection, as one of its ends names it. Trees have a channel each.
+/// One direction of a connection, named by its peer. Each of the two trees has its own channel.
 struct Edge {
   unsigned peer;
   unsigned channel;
   bool operator<(const Edge& other) const { return std::tie(peer, channel) < std::tie(other.peer, other.channel); }
 };
 
-/// Ascending.
+/// Each in ascending order.
 struct Edges {
   std::vector<Edge> incoming;
   std::vector<Edge> outgoing;
@@ -35,11 +35,10 @@ struct Links {
   std::map<Edge, std::unique_ptr<SendLink>> outgoing;
 };
 
-/// By peer: the handles of all connections from, or to, that rank in the order of their channels, as hexadecimal
-/// digits.
+/// By peer: the handles of all connections from or to that rank, in the order of their channels, in hexadecimal.
 using Handles = std::map<unsigned, std::string>;
 
-/// Listens for every incoming edge, then connects all of them.
+/// Sets up all connections: listens for every incoming edge, then connects every outgoing one.
 class Rendezvous {
  public:
   Rendezvous(Net& net, unsigned rank, Edges edges);
@@ -47,10 +46,10 @@ class Rendezvous {
   Rendezvous& operator=(const Rendezvous&) = delete;
   ~Rendezvous();
 
-  /// For each rank that will connect to this one.
+  /// The handles for each rank that will connect to this one.
   [[nodiscard]] Handles handles() const;
-  /// `handles`: from each rank that this one connects to. Throws NetError.
-  Links connect(const Handles& handles, const SlotOptions& slots, Patience patience);
+  /// `handles`: of each rank that this one connects to. Throws NetError.
+  Links connect(const Handles& handles, const SlotOptions& slots, PollDeadline deadline);
 
  private:
   Net& net_;
@@ -64,8 +63,8 @@ class Rendezvous {
   std::vector<Listening> listening_;
 };
 
-/// Sends a message of `bytes` on every link and waits until all have come: QPs are made, and switches learn flows, when
-/// first used.
-void warm_up(Links& links, std::size_t bytes, Patience patience);
+/// Sends a message of `bytes` on every link and waits until all have arrived: QPs are created, and switches learn
+/// flows, on first use. Throws NetError.
+void warm_up(Links& links, std::size_t bytes, PollDeadline deadline);
 
 }  // namespace paralet::driver

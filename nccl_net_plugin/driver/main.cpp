@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     } else if (options->spawn > 0) {
       return spawn_ranks(*options, argc, argv, std::cout) ? 0 : 1;
     } else {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // amid a run it would not hear that whoever ordered it is gone
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a rank does not read its input during a run
       run_rank(*options, std::cin, std::cout);
     }
   } catch (const std::exception& error) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the collectives need of a network: NCCL's vtable as its proxy uses it, without what differs between versions.
+// The network that collectives use: the calls of NCCL's vtable that its proxy makes, the same for all versions.
 #pragma once
 
 #include <array>
@@ -11,19 +11,19 @@
 
 namespace paralet::driver {
 
-/// A call of the network failed, or a plugin cannot be used; the text says which and why.
+/// A call of the network failed, or a plugin is unusable; the text says which and why.
 struct NetError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What a listener gives to whoever shall connect to it. Connecting keeps its state in there.
+/// What a listener gives to the peer that will connect. `connect` keeps its state in it.
 struct alignas(8) Handle {
   static constexpr std::size_t kBytes = 128;
   std::array<std::byte, kBytes> bytes{};
 };
 
-/// Nothing here blocks. Comms, requests and memory are the network's own pointers. Whatever fails throws NetError, as
-/// the collective cannot go on; only what destructors call (close, deregister) merely says so on standard error.
+/// No call blocks. Comms, requests and memory are opaque pointers of the network. Calls throw NetError when they fail;
+/// only those that destructors make (close, deregister) write to standard error instead.
 class Net {
  public:
   Net() = default;
@@ -31,13 +31,13 @@ class Net {
   Net& operator=(const Net&) = delete;
   virtual ~Net() = default;
 
-  /// For people, as in "paralet (v12)".
+  /// For messages, as in "paralet v12, eth0".
   [[nodiscard]] virtual std::string name() const = 0;
 
   virtual void* listen(Handle& handle) = 0;
-  /// Null: not yet, call again with the same handle.
+  /// Null: not yet connected, call again with the same handle.
   virtual void* connect(Handle& handle) = 0;
-  /// Null: not yet, call again.
+  /// Null: no connection yet, call again.
   virtual void* accept(void* listen_comm) = 0;
   virtual void close_listen(void* listen_comm) = 0;
   virtual void close_send(void* send_comm) = 0;
@@ -50,11 +50,11 @@ class Net {
   virtual void* isend(void* send_comm, void* data, std::size_t bytes, int tag, void* memory) = 0;
   /// Null: no room now, call again.
   virtual void* irecv(void* receive_comm, void* data, std::size_t bytes, int tag, void* memory) = 0;
-  /// The message's size once it is done; the request is then gone.
+  /// The message's size in bytes once the request is done, which also frees the request.
   virtual std::optional<std::size_t> test(void* request) = 0;
 };
 
-/// A plugin's device. `version` 0: the newest vtable that it exports.
+/// Opens a plugin's device. `version` 0: the newest vtable that the plugin exports. Throws NetError.
 std::unique_ptr<Net> load_plugin(const std::string& path, int version, int device);
 
 /// Plain TCP sockets on an IPv4 address, as NCCL's Socket transport uses them.

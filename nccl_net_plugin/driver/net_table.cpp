@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin's vtable, of any version, called as NCCL calls it.
+// Calls a plugin's vtable, of any version, as NCCL does.
 #include <dlfcn.h>
 
 #include <array>
@@ -26,13 +26,13 @@ bool verbose() {
   return level != nullptr && (std::string_view(level) == "INFO" || std::string_view(level) == "TRACE");
 }
 
-/// The plugin's last warning, which says why a call failed. Plugins log from threads of their own too.
+/// The plugin's last warning, which says why a call failed. Plugins also log from their own threads.
 struct LastWarning {
   std::mutex mutex;
   std::string text;
 } last_warning;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): the logger has no context
 
-/// NCCL's logger: warnings always, more as NCCL_DEBUG says.
+/// The logger given to the plugin: warnings always, all else with NCCL_DEBUG=INFO or TRACE.
 void log(ncclDebugLogLevel level, unsigned long, const char*, int, const char* format, ...) {
   static const bool kVerbose = verbose();
   if (level > NCCL_LOG_WARN && !kVerbose) return;
@@ -76,8 +76,8 @@ class TableNet final : public Net {
     int devices = 0;
     check(table_.devices(&devices), "devices");
     if (device_ >= devices) {
-      throw NetError("the plugin has " + std::to_string(devices) + " devices, and so no device " +
-                     std::to_string(device_));
+      throw NetError("device " + std::to_string(device_) + " does not exist: the plugin has " +
+                     std::to_string(devices) + " devices, numbered from 0");
     }
     Properties properties{};
     check(table_.getProperties(device_, &properties), "getProperties");
@@ -172,7 +172,8 @@ class TableNet final : public Net {
     }
   }
   static int int_size(std::size_t bytes) {
-    if (bytes > std::numeric_limits<int>::max()) throw NetError("v8 knows no messages of 2 GiB and more");
+    if (bytes > std::numeric_limits<int>::max())
+      throw NetError("version 8 of the interface cannot carry messages of 2 GiB or more");
     return static_cast<int>(bytes);
   }
 

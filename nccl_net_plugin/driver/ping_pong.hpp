@@ -8,12 +8,12 @@
 namespace paralet::driver {
 
 struct PingPong {
-  Nanos half_round_trip = 0;  ///< median; on rank 1, which only answers, 0
+  Nanos half_round_trip = 0;  ///< median; 0 on rank 1, which only answers
   std::uint64_t wrong_bytes = 0;
 };
 
-/// `round_trips` messages of `bytes` from rank 0 to rank 1 and back, each way with several receives posted ahead; sends
-/// are taken back when there is time. An eighth of them more, first, are not measured.
-PingPong ping_pong(Links& links, unsigned rank, std::size_t bytes, unsigned round_trips, Patience patience);
+/// Sends `round_trips` messages of `bytes` from rank 0 to rank 1 and back, with several receives posted ahead on each
+/// side. Another eighth of them runs before as a warm-up. Throws NetError.
+PingPong ping_pong(Links& links, unsigned rank, std::size_t bytes, unsigned round_trips, PollDeadline deadline);
 
 }  // namespace paralet::driver

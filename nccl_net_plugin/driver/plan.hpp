@@ -7,7 +7,8 @@
 
 namespace paralet::driver {
 
-/// Every message of one iteration, a JSON object a line: step, src, dst, channel, first and count (elements), combine.
+/// Prints every message of one iteration, one JSON object per line: step, src, dst, channel, first and count
+/// (elements), combine (whether the receiver adds).
 void print_plan(const Options& options, std::ostream& out);
 
 }  // namespace paralet::driver

@@ -21,7 +21,7 @@ Staging::Staging(Net& net, void* comm, const SlotOptions& options)
   const std::size_t bytes = stride_ * options.steps;
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)));
   if (!data_) throw std::bad_alloc();
-  std::memset(data_.get(), 0, bytes);  // as pinned memory would be, its pages are there before the clock starts
+  std::memset(data_.get(), 0, bytes);  // its pages exist before the measurement, as those of pinned memory do
   memory_ = net.register_memory(comm, data_.get(), bytes);
 }
 

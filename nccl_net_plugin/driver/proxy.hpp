@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One direction of a connection as NCCL's proxy drives it: a staging buffer of a few slots, registered once; receives
-// posted ahead of the sends; requests tested in turn, oldest first. Nothing blocks.
+// posted ahead of the sends; requests tested oldest first. No call blocks.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace paralet::driver {
 inline constexpr unsigned kSteps = 8;
 
 struct SlotOptions {
-  std::size_t bytes = 512 << 10;  ///< of one slot: the largest message
-  unsigned steps = kSteps;        ///< slots: messages under way at most
+  std::size_t bytes = 512 << 10;  ///< size of a slot, and so of the largest message
+  unsigned steps = kSteps;        ///< number of slots, and so of messages in flight
 };
 
-/// The slots of one direction, in one piece of page-aligned memory that is registered with a comm.
+/// The slots of one direction, in one page-aligned allocation that is registered with a comm.
 class Staging {
  public:
   Staging(Net& net, void* comm, const SlotOptions& options);
@@ -55,17 +55,17 @@ class SendLink {
   SendLink& operator=(const SendLink&) = delete;
   ~SendLink();
 
-  /// Where to put the next message; empty while all slots are under way.
+  /// The slot of the next message; empty while all slots are in flight.
   [[nodiscard]] std::span<std::byte> free_slot() const {
     return filled_ - done_ < staging_->steps() ? staging_->slot(filled_) : std::span<std::byte>{};
   }
-  /// Sends the first `bytes` of that slot: now, or when the network has room for it.
+  /// Sends the first `bytes` of that slot, as soon as the network has room.
   void send(std::size_t bytes);
-  /// Hands over what still waits and takes back what is done. Whether there was anything.
+  /// Posts waiting sends and collects finished ones. Returns whether there were any.
   bool progress();
-  /// Messages that are done.
+  /// Number of finished sends.
   [[nodiscard]] std::uint64_t done() const { return done_; }
-  /// Whether all are.
+  /// Whether all sends have finished.
   [[nodiscard]] bool idle() const { return done_ == filled_; }
 
  private:
@@ -77,7 +77,7 @@ class SendLink {
   std::unique_ptr<Staging> staging_;
   std::vector<void*> requests_;     ///< by slot
   std::vector<std::size_t> sizes_;  ///< by slot
-  // Counted up, done <= posted <= filled.
+  // Message counts: done <= posted <= filled.
   std::uint64_t filled_ = 0;
   std::uint64_t posted_ = 0;
   std::uint64_t done_ = 0;
@@ -91,12 +91,12 @@ class ReceiveLink {
   ReceiveLink& operator=(const ReceiveLink&) = delete;
   ~ReceiveLink();
 
-  /// So many more messages will come: receives may be posted for them.
+  /// Announces this number of further messages, so that receives are posted for them.
   void expect(std::uint64_t messages) { expected_ += messages; }
-  /// The oldest message that has come, until it is released; no value: none has. Data of an empty message is not null.
+  /// The oldest message that has arrived and is not released; no value: there is none. An empty message has data too.
   [[nodiscard]] std::optional<std::span<const std::byte>> front() const;
   void release() { ++released_; }
-  /// Posts receives ahead and takes in what has come. Whether there was anything.
+  /// Posts receives ahead and collects arrived messages. Returns whether there were any.
   bool progress();
 
  private:
@@ -106,7 +106,7 @@ class ReceiveLink {
   std::unique_ptr<Staging> staging_;
   std::vector<void*> requests_;     ///< by slot
   std::vector<std::size_t> sizes_;  ///< by slot
-  // Counted up, released <= arrived <= posted <= expected.
+  // Message counts: released <= arrived <= posted <= expected.
   std::uint64_t expected_ = 0;
   std::uint64_t posted_ = 0;
   std::uint64_t arrived_ = 0;

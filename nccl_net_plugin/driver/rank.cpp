@@ -8,25 +8,27 @@
 #include <thread>
 
 #include "all_reduce.hpp"
+#include "expected_data.hpp"
 #include "ping_pong.hpp"
-#include "truth.hpp"
 
 namespace paralet::driver {
 namespace {
 
 using Json = nlohmann::json;
 
-void say(std::ostream& reports, const Json& report) { reports << report.dump() << '\n' << std::flush; }
+void write_event(std::ostream& events, const Json& event) { events << event.dump() << '\n' << std::flush; }
 
-/// The next order, which must be `op`.
-Json hear(std::istream& orders, const char* op) {
+/// Reads the next command, which must be `op`.
+Json read_command(std::istream& commands, const char* op) {
   std::string line;
-  if (!std::getline(orders, line)) throw NetError(std::string("the orders ended before '") + op + "'");
-  Json order = Json::parse(line, nullptr, false);
-  if (!order.is_object() || order.value("op", "") != op) {
-    throw NetError("'" + line + "' came where an order to '" + op + "' was due");
+  if (!std::getline(commands, line)) {
+    throw NetError(std::string("standard input ended where the command '") + op + "' was expected");
   }
-  return order;
+  Json command = Json::parse(line, nullptr, false);
+  if (!command.is_object() || command.value("op", "") != op) {
+    throw NetError(std::string("expected the command '") + op + "', got '" + line + "'");
+  }
+  return command;
 }
 
 Handles read_handles(const Json& texts) {
@@ -36,7 +38,7 @@ Handles read_handles(const Json& texts) {
   return handles;
 }
 
-Json keyed(const Handles& handles) {
+Json to_json(const Handles& handles) {
   Json object = Json::object();
   for (const auto& [peer, text] : handles) object[std::to_string(peer)] = text;
   return object;
@@ -44,7 +46,7 @@ Json keyed(const Handles& handles) {
 
 std::unique_ptr<Net> open(const Options& options) {
   if (options.transport == "tcp") return tcp_net(options.address.empty() ? "127.0.0.1" : options.address);
-  // Our plugin's way to say it; others have theirs, in the environment too.
+  // The variable of this project's plugin. Other plugins read theirs from the environment.
   if (!options.address.empty()) ::setenv("PARALET_ADDRESSES", options.address.c_str(), 1);
   return load_plugin(options.transport, options.abi, options.device);
 }
@@ -54,7 +56,8 @@ SlotOptions slots(const Options& options) {
   return {std::max(message, options.warm_up_bytes), options.steps};
 }
 
-/// The buffers of an all-reduce. Two inputs in turn: what an iteration forgot to write is then wrong, not last time's.
+/// The buffers of an all-reduce. Iterations alternate between two inputs, so a result that an iteration did not write
+/// is wrong instead of equal to the previous one.
 struct Buffers {
   std::vector<std::vector<float>> inputs;
   std::vector<float> output;
@@ -62,7 +65,7 @@ struct Buffers {
   explicit Buffers(const Options& options)
       : inputs(std::min(options.iterations, 2U), std::vector<float>(options.bytes / sizeof(float))),
         output(options.bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN()) {
-    for (unsigned set = 0; set < inputs.size(); ++set) fill(inputs[set], options.seed, set, options.rank);
+    for (unsigned set = 0; set < inputs.size(); ++set) fill_input(inputs[set], options.seed, set, options.rank);
   }
   [[nodiscard]] Job job(unsigned iterations) {
     Job made{.inputs = {}, .output = output, .iterations = iterations};
@@ -71,9 +74,9 @@ struct Buffers {
   }
 };
 
-Json all_reduce(const Options& options, Buffers& buffers, Links& links, Nanos start, Patience patience) {
+Json all_reduce(const Options& options, Buffers& buffers, Links& links, Nanos start, PollDeadline deadline) {
   const auto run = options.collective == Collective::kRing ? ring_all_reduce : tree_all_reduce;
-  const Timings timings = run(links, options.rank, options.extent(), buffers.job(options.iterations), patience);
+  const Timings timings = run(links, options.rank, options.extent(), buffers.job(options.iterations), deadline);
   const Nanos end = now();
   Json steps = Json::array();
   Nanos latest = start;
@@ -88,46 +91,46 @@ Json all_reduce(const Options& options, Buffers& buffers, Links& links, Nanos st
           {"step_finished_s", steps},
           {"last_arrival_s", arrivals},
           {"seconds", to_seconds(end - start) / options.iterations},
-          {"wrong_bytes", wrong_bytes(buffers.output, options.seed, last_set, options.ranks)}};
+          {"wrong_bytes", count_wrong_bytes(buffers.output, options.seed, last_set, options.ranks)}};
 }
 
-/// Of the warm-up too.
+/// Includes those of the warm-up.
 std::uint64_t messages_sent(const Links& links) {
   std::uint64_t messages = 0;
   for (const auto& [edge, link] : links.outgoing) messages += link->done();
   return messages;
 }
 
-Json play(const Options& options, Links& links, Patience patience) {
-  const PingPong result = ping_pong(links, options.rank, options.bytes, options.iterations, patience);
+Json run_ping_pong(const Options& options, Links& links, PollDeadline deadline) {
+  const PingPong result = ping_pong(links, options.rank, options.bytes, options.iterations, deadline);
   return {{"seconds", to_seconds(result.half_round_trip)}, {"wrong_bytes", result.wrong_bytes}};
 }
 
 }  // namespace
 
-void run_rank(const Options& options, std::istream& orders, std::ostream& reports) {
-  const bool reduces = options.collective != Collective::kPingPong;
+void run_rank(const Options& options, std::istream& commands, std::ostream& events) {
+  const bool is_all_reduce = options.collective != Collective::kPingPong;
   const auto net = open(options);
   std::optional<Buffers> buffers;
-  if (reduces) buffers.emplace(options);
+  if (is_all_reduce) buffers.emplace(options);
   Rendezvous rendezvous(*net, options.rank, edges_of(options.collective, options.rank, options.ranks));
-  say(reports, {{"event", "prepared"}, {"handles", keyed(rendezvous.handles())}});
+  write_event(events, {{"event", "prepared"}, {"handles", to_json(rendezvous.handles())}});
 
-  const Json connect = hear(orders, "connect");
-  const auto patience_of = [](const Json& order, Idle idle) {
-    return Patience(order.at("timeout_s").get<double>(), idle);
+  const Json connect = read_command(commands, "connect");
+  const auto deadline_of = [](const Json& command, Idle idle) {
+    return PollDeadline(command.at("timeout_s").get<double>(), idle);
   };
-  const Patience connecting = patience_of(connect, Idle::kNap);
+  const PollDeadline connecting = deadline_of(connect, Idle::kNap);
   Links links = rendezvous.connect(read_handles(connect.at("handles")), slots(options), connecting);
   warm_up(links, options.warm_up_bytes, connecting);
-  say(reports, {{"event", "connected"}, {"messages_sent", messages_sent(links)}});
+  write_event(events, {{"event", "connected"}, {"messages_sent", messages_sent(links)}});
 
-  const Json start = hear(orders, "start");
-  const Nanos at = from_seconds(start.at("at_s").get<double>());
-  std::this_thread::sleep_until(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(at)));
-  const Patience patience = patience_of(start, options.idle);
-  Json finished =
-      reduces ? all_reduce(options, *buffers, links, std::max(at, Nanos{0}), patience) : play(options, links, patience);
+  const Json start = read_command(commands, "start");
+  const Nanos start_at = from_seconds(start.at("at_s").get<double>());
+  std::this_thread::sleep_until(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(start_at)));
+  const PollDeadline deadline = deadline_of(start, options.idle);
+  Json finished = is_all_reduce ? all_reduce(options, *buffers, links, std::max(start_at, Nanos{0}), deadline)
+                                : run_ping_pong(options, links, deadline);
   finished.update({{"event", "finished"},
                    {"rank", options.rank},
                    {"transport", net->name()},
@@ -135,11 +138,11 @@ void run_rank(const Options& options, std::istream& orders, std::ostream& report
                    {"iterations", options.iterations},
                    {"messages_sent", messages_sent(links)},
                    {"verified", finished.at("wrong_bytes") == 0}});
-  say(reports, finished);
+  write_event(events, finished);
 
-  hear(orders, "close");
+  read_command(commands, "close");
   links = {};
-  say(reports, {{"event", "closed"}});
+  write_event(events, {{"event", "closed"}});
 }
 
 }  // namespace paralet::driver

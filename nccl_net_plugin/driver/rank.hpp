@@ -7,7 +7,8 @@
 
 namespace paralet::driver {
 
-/// One rank: obeys orders and reports, as `--help` says. Throws NetError and what std::exception is.
-void run_rank(const Options& options, std::istream& orders, std::ostream& reports);
+/// Runs one rank: reads commands and writes events, as `--help` describes. Throws NetError, and std::exception for
+/// malformed commands.
+void run_rank(const Options& options, std::istream& commands, std::ostream& events);
 
 }  // namespace paralet::driver

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce-scatter, then all-gather, around a ring. As in NCCL a rank sums what arrives with its own input straight into
-// the slot from which it goes on, so a message is touched once per rank.
+// Ring all-reduce: reduce-scatter, then all-gather. As in NCCL, a rank adds an arriving message and its own input
+// straight into the slot of the next send, so each message is read and written once per rank.
 #include "all_reduce.hpp"
 #include "floats.hpp"
 
@@ -26,15 +26,15 @@ class Ring {
   [[nodiscard]] bool finished() const { return taken_ == receives_.size() * job_.iterations && right_.idle(); }
 
   bool progress() {
-    bool moved = left_.progress();
-    moved |= right_.progress();
-    for (; reaped_ < right_.done() - done_before_; ++reaped_) finish(sends_[reaped_ % sends_.size()].step);
-    if (send_own() || take_in()) moved = true;  // one at a time: the network does not wait for sums
-    return moved;
+    bool progressed = left_.progress();
+    progressed |= right_.progress();
+    for (; completed_ < right_.done() - done_before_; ++completed_) finish(sends_[completed_ % sends_.size()].step);
+    if (send_own() || reduce_next()) progressed = true;  // one message, so that additions do not hold the network up
+    return progressed;
   }
 
   [[nodiscard]] std::string awaited() const {
-    if (taken_ == receives_.size() * job_.iterations) return "its last messages to be done";
+    if (taken_ == receives_.size() * job_.iterations) return "its own sends to finish";
     const std::uint64_t next = taken_ % receives_.size();
     return "message " + std::to_string(next) + ", in step " + std::to_string(receives_[next].step) + ", from rank " +
            std::to_string(from_);
@@ -43,7 +43,7 @@ class Ring {
   Timings timings() && { return std::move(timings_); }
 
  private:
-  /// The next message is of this rank's own chunk: what starts a round.
+  /// Whether the next message to send is of this rank's own chunk, which starts a round.
   [[nodiscard]] bool own_is_next() const {
     return sent_ < sends_.size() * job_.iterations && sends_[sent_ % sends_.size()].step % steps_ == 0;
   }
@@ -53,35 +53,37 @@ class Ring {
     if (!own_is_next() || slot.empty()) return false;
     const Range range = sends_[sent_ % sends_.size()].range;
     copy(at(input(sent_ / sends_.size()), range), floats(slot, range.count));
-    pass_on(range);
+    forward(range);
     return true;
   }
 
-  /// Takes in the oldest message, if it has come and what is to be passed on has somewhere to go.
-  bool take_in() {
+  /// Reduces or copies the oldest message, if it has arrived and there is a free slot to forward it.
+  bool reduce_next() {
     const auto front = left_.front();
     if (!front) return false;
     const Slice& slice = receives_[taken_ % receives_.size()];
     const Range range = slice.range;
     const unsigned step = slice.step % steps_;
-    const bool passes_on = step + 1 < steps_;
+    const bool forwards = step + 1 < steps_;
     const std::span<std::byte> slot = right_.free_slot();
-    if (passes_on && (own_is_next() || slot.empty())) return false;
-    if (front->size() != range.count * sizeof(float)) throw NetError("a message has not the length that was due");
+    if (forwards && (own_is_next() || slot.empty())) return false;
+    if (front->size() != range.count * sizeof(float))
+      throw NetError("a message has " + std::to_string(front->size()) + " bytes instead of " +
+                     std::to_string(range.count * sizeof(float)));
 
     const std::span<const float> arrived = floats(*front);
     const std::span<const float> own = at(input(taken_ / receives_.size()), range);
     const std::span<float> out = at(job_.output, range);
-    const std::span<float> next = passes_on ? floats(slot, range.count) : std::span<float>{};
+    const std::span<float> next = forwards ? floats(slot, range.count) : std::span<float>{};
     if (step + 2 < ranks_) {  // reduce-scatter
       add(arrived, own, next);
-    } else if (step + 2 == ranks_) {  // its end: the sum is complete
+    } else if (step + 2 == ranks_) {  // last step of the reduce-scatter: the sum is complete
       add(arrived, own, out, next);
     } else {  // all-gather
       copy(arrived, out);
-      if (passes_on) copy(arrived, next);
+      if (forwards) copy(arrived, next);
     }
-    if (passes_on) pass_on(range);
+    if (forwards) forward(range);
     left_.release();
     ++taken_;
     finish(slice.step);
@@ -89,7 +91,7 @@ class Ring {
     return true;
   }
 
-  void pass_on(Range range) {
+  void forward(Range range) {
     right_.send(range.count * sizeof(float));
     ++sent_;
   }
@@ -101,7 +103,7 @@ class Ring {
   }
 
   unsigned ranks_;
-  unsigned steps_;  ///< of a round
+  unsigned steps_;  ///< per round
   unsigned from_;
   ReceiveLink& left_;
   SendLink& right_;
@@ -109,18 +111,18 @@ class Ring {
   std::vector<Slice> receives_;
   const Job& job_;
   std::uint64_t done_before_;
-  // Over all iterations.
+  // Message counts over all iterations.
   std::uint64_t sent_ = 0;
-  std::uint64_t reaped_ = 0;
+  std::uint64_t completed_ = 0;
   std::uint64_t taken_ = 0;
   Timings timings_;
 };
 
 }  // namespace
 
-Timings ring_all_reduce(Links& links, unsigned rank, const Extent& extent, const Job& job, Patience patience) {
+Timings ring_all_reduce(Links& links, unsigned rank, const Extent& extent, const Job& job, PollDeadline deadline) {
   Ring ring(links, rank, extent, job);
-  while (!ring.finished()) patience.after(ring.progress(), [&] { return ring.awaited(); });
+  while (!ring.finished()) deadline.poll(ring.progress(), [&] { return ring.awaited(); });
   return std::move(ring).timings();
 }
 

@@ -14,8 +14,9 @@ Range piece(Range range, std::uint64_t index, std::uint64_t pieces) {
   return {first, range.first + (index + 1) * range.count / pieces - first};
 }
 
-/// In a binary tree that alternates leaves and inner nodes, rooted at 0. A rank's height is the place of its lowest bit
-/// that is set; its parent is the neighbour at the next height, or, where that is beyond the end, further up.
+/// The parent in a binary tree that alternates leaves and inner nodes, rooted at 0 (NCCL's ncclGetBtree). A rank's
+/// height is the position of its lowest set bit. Its parent is the neighbour at the next height, or an ancestor of that
+/// one when it is beyond the last rank.
 std::optional<unsigned> parent_of(unsigned rank, unsigned ranks) {
   if (rank == 0) return std::nullopt;
   const unsigned bit = rank & (~rank + 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sends which elements to whom at which step: pure functions, the same on every rank.
+// The schedule of messages: which elements a rank sends to which peer at which step. Pure functions, the same on every
+// rank.
 #pragma once
 
 #include <array>
@@ -9,12 +10,12 @@
 
 namespace paralet::driver {
 
-/// What is cut into what.
+/// Sizes of a collective.
 struct Extent {
   unsigned ranks = 2;
   std::uint64_t elements = 0;
-  std::uint64_t slice_elements = 1;  ///< of a message at most
-  unsigned steps = 8;                ///< slots of a connection; in a ring a chunk is at most so many slices
+  std::uint64_t slice_elements = 1;  ///< largest message
+  unsigned steps = 8;                ///< slots of a connection; a chunk of a ring has at most this number of slices
 };
 
 /// Elements [first, first + count).
@@ -23,33 +24,34 @@ struct Range {
   std::uint64_t count;
 };
 
-/// `range` in equal pieces, as few as make none longer than `most`. None when it is empty.
+/// Cuts `range` into the smallest number of equal pieces of at most `most` elements. An empty range has no pieces.
 std::vector<Range> cut(Range range, std::uint64_t most);
 
-/// One message, as the rank that sends it and the rank that receives it number it.
+/// One message: its step in the schedule of the sending rank, and its elements.
 struct Slice {
   unsigned step;
   Range range;
 };
 
-/// Steps of a ring all-reduce: 2 (n - 1) for each round. A round is what n chunks of `steps` slices hold: if a chunk
-/// were longer, every rank could be waiting to send while its slots are full of what it cannot take in.
+/// Rounds of a ring all-reduce, of 2 (n - 1) steps each. A round covers n chunks of at most `steps` slices. Longer
+/// chunks could deadlock: every rank would wait to send while its own slots are full.
 std::uint64_t ring_rounds(const Extent& extent);
-/// What `rank` sends to rank + 1, in order. At step s of a round it is chunk (rank - s) mod n.
+/// The messages from `rank` to rank + 1, in order. Step s of a round sends chunk (rank - s) mod n.
 std::vector<Slice> ring_sends(unsigned rank, const Extent& extent);
 
 /// A rank's place in a tree.
 struct TreePlace {
   std::optional<unsigned> parent;
   std::vector<unsigned> children;
-  unsigned height;  ///< links down to the deepest leaf below
+  unsigned height;  ///< links down to the deepest leaf
   unsigned depth;   ///< links up to the root
 };
 
-/// NCCL's double binary tree: a leaf of one tree is an inner node of the other, so that with half of the data on each
-/// tree every rank sends and receives about the same. The second is the first mirrored, or, for odd n, shifted by one.
+/// NCCL's double binary tree (Sanders et al., 2009): a leaf of one tree is an inner node of the other, so with half of
+/// the data on each tree every rank sends and receives about the same amount. The second tree is the first one
+/// mirrored, or shifted by one rank for odd n.
 std::array<TreePlace, 2> double_binary_tree(unsigned rank, unsigned ranks);
-/// The half of the elements that goes over each tree, cut into messages.
+/// The messages of each tree, which carries half of the elements.
 std::array<std::vector<Range>, 2> tree_slices(const Extent& extent);
 /// The steps at which a rank sends to its parent, and to its children.
 unsigned step_up(const TreePlace& place);

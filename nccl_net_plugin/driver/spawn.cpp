@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr Nanos kStartDelay = 20 * kMillisecond;  ///< all ranks have their order by then
-constexpr Nanos kGrace = 5 * kSecond;             ///< beyond a rank's own limit, so that its more precise error wins
+constexpr Nanos kStartDelay = 20 * kMillisecond;  ///< until all ranks have read the command
+constexpr Nanos kGrace = 5 * kSecond;  ///< beyond a rank's own deadline, so that its more precise error is reported
 
 void check(bool ok, const char* what) {
   if (!ok) throw NetError(std::string(what) + ": " + std::strerror(errno));
@@ -35,7 +35,7 @@ struct Pipe {
   }
 };
 
-/// A rank's process; killed, if it still runs, at the end.
+/// The process of a rank. The destructor kills it if it still runs.
 class Process {
  public:
   Process(const std::string& program, std::vector<std::string> arguments) {
@@ -53,13 +53,13 @@ class Process {
       ::execv(program.c_str(), argv.data());
       ::_exit(127);
     }
-    orders_ = std::move(in.write);
-    reports_ = std::move(out.read);
+    commands_ = std::move(in.write);
+    events_ = std::move(out.read);
   }
   Process(Process&& other) noexcept
       : pid_(std::exchange(other.pid_, -1)),
-        orders_(std::move(other.orders_)),
-        reports_(std::move(other.reports_)),
+        commands_(std::move(other.commands_)),
+        events_(std::move(other.events_)),
         unread_(std::move(other.unread_)) {}
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -70,16 +70,16 @@ class Process {
     ::waitpid(pid_, nullptr, 0);
   }
 
-  void tell(const Json& order) {
-    const std::string line = order.dump() + "\n";
-    check(::write(orders_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()), "write to a rank");
+  void send(const Json& command) {
+    const std::string line = command.dump() + "\n";
+    check(::write(commands_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()), "write to a rank");
   }
-  [[nodiscard]] int reports() const { return reports_.get(); }
-  /// Reads what has come; a whole line, if there is one now. Throws when the process has ended.
-  std::optional<std::string> line() {
+  [[nodiscard]] int event_fd() const { return events_.get(); }
+  /// Reads available output. Returns a line once it is complete. Throws NetError when the process has ended.
+  std::optional<std::string> read_line() {
     std::array<char, 65536> buffer;
-    const ssize_t n = ::read(reports_.get(), buffer.data(), buffer.size());
-    if (n <= 0) throw NetError("ended early, " + ending());
+    const ssize_t n = ::read(events_.get(), buffer.data(), buffer.size());
+    if (n <= 0) throw NetError("exited early, " + exit_status());
     unread_.append(buffer.data(), static_cast<std::size_t>(n));
     const std::size_t end = unread_.find('\n');
     if (end == std::string::npos) return std::nullopt;
@@ -88,13 +88,13 @@ class Process {
     return found;
   }
   void wait() {
-    orders_.reset();
+    commands_.reset();
     ::waitpid(std::exchange(pid_, -1), nullptr, 0);
   }
 
  private:
-  /// How it ended, which it has.
-  std::string ending() {
+  /// How the process ended. Only after its end.
+  std::string exit_status() {
     int status = 0;
     ::waitpid(std::exchange(pid_, -1), &status, 0);
     if (WIFSIGNALED(status)) return "by signal " + std::to_string(WTERMSIG(status));
@@ -102,12 +102,12 @@ class Process {
   }
 
   pid_t pid_ = -1;
-  FileDescriptor orders_;
-  FileDescriptor reports_;
+  FileDescriptor commands_;
+  FileDescriptor events_;
   std::string unread_;
 };
 
-/// This program's own file: a rank then has its name in lists of processes.
+/// This program's file, so that ranks show its name in process lists.
 std::string own_path() {
   std::array<char, 4096> path;
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
@@ -120,7 +120,7 @@ class Ranks {
   Ranks(const Options& options, int argc, char** argv) {
     const std::string program = own_path();
     for (unsigned rank = 0; rank < options.spawn; ++rank) {
-      // Later options win: the last ones are this rank's own.
+      // The last value of an option counts, so the rank's own options follow.
       std::vector<std::string> arguments(argv, argv + argc);
       for (const auto& [name, value] : {std::pair<std::string, std::string>{"--spawn", "0"},
                                         {"--ranks", std::to_string(options.spawn)},
@@ -135,29 +135,29 @@ class Ranks {
 
   Process& operator[](unsigned rank) { return processes_[rank]; }
 
-  /// One report of each.
-  std::vector<Json> hear(const char* event, Nanos limit) {
-    std::vector<Json> heard(processes_.size());
+  /// Waits for the event from every rank.
+  std::vector<Json> wait_for_event(const char* event, Nanos limit) {
+    std::vector<Json> received(processes_.size());
     const Nanos deadline = now() + limit;
     for (std::size_t missing = processes_.size(); missing > 0;) {
       std::vector<pollfd> fds;
       for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
-        fds.push_back({heard[rank].is_null() ? processes_[rank].reports() : -1, POLLIN, 0});
+        fds.push_back({received[rank].is_null() ? processes_[rank].event_fd() : -1, POLLIN, 0});
       }
       const Nanos left = deadline - now();
-      if (left <= 0) throw NetError(std::string("not every rank was ") + event + " in time");
+      if (left <= 0) throw NetError(std::string("not all ranks reported '") + event + "' in time");
       ::poll(fds.data(), fds.size(), static_cast<int>(left / kMillisecond) + 1);
       for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
         if (fds[rank].revents == 0) continue;
-        heard[rank] = report(rank, event);
-        missing -= heard[rank].is_null() ? 0 : 1;
+        received[rank] = read_event(rank, event);
+        missing -= received[rank].is_null() ? 0 : 1;
       }
     }
-    return heard;
+    return received;
   }
 
-  void tell_all(const Json& order) {
-    for (Process& process : processes_) process.tell(order);
+  void send_all(const Json& command) {
+    for (Process& process : processes_) process.send(command);
   }
 
   void wait() {
@@ -165,16 +165,16 @@ class Ranks {
   }
 
  private:
-  /// Null: not yet.
-  Json report(std::size_t rank, const char* event) {
+  /// Null: not yet complete.
+  Json read_event(std::size_t rank, const char* event) {
     const std::string who = "rank " + std::to_string(rank) + " ";
     try {
-      const auto line = processes_[rank].line();
+      const auto line = processes_[rank].read_line();
       if (!line) return {};
       Json report = Json::parse(*line, nullptr, false);
-      const std::string said = report.is_object() ? report.value("event", "") : "";
-      if (said == "failed") throw NetError("failed: " + report.value("error", ""));
-      if (said != event) throw NetError("said '" + *line + "' where '" + event + "' was due");
+      const std::string name = report.is_object() ? report.value("event", "") : "";
+      if (name == "failed") throw NetError("failed: " + report.value("error", ""));
+      if (name != event) throw NetError(std::string("should have reported '") + event + "' but wrote '" + *line + "'");
       return report;
     } catch (const NetError& error) {
       throw NetError(who + error.what());
@@ -184,7 +184,7 @@ class Ranks {
   std::vector<Process> processes_;
 };
 
-/// NCCL's measure: what the links carry, which makes different numbers of ranks comparable.
+/// Bus bandwidth as nccl-tests defines it: comparable between numbers of ranks.
 double bus_gbps(const Options& options, double seconds) {
   const double n = options.ranks;
   return 2 * (n - 1) / n * static_cast<double>(options.bytes) * 8 / seconds / 1e9;
@@ -197,21 +197,21 @@ bool spawn_ranks(const Options& options, int argc, char** argv, std::ostream& ou
   Ranks ranks(options, argc, argv);
   const Nanos limit = from_seconds(options.timeout_s);
   std::vector<Json> handles(options.ranks, Json::object());  // by the rank that connects
-  const std::vector<Json> prepared = ranks.hear("prepared", limit);
+  const std::vector<Json> prepared = ranks.wait_for_event("prepared", limit);
   for (unsigned rank = 0; rank < options.ranks; ++rank) {
     for (const auto& [peer, text] : prepared[rank].at("handles").items()) {
       handles[std::stoul(peer)][std::to_string(rank)] = text;
     }
   }
   for (unsigned rank = 0; rank < options.ranks; ++rank) {
-    ranks[rank].tell({{"op", "connect"}, {"handles", handles[rank]}, {"timeout_s", options.timeout_s}});
+    ranks[rank].send({{"op", "connect"}, {"handles", handles[rank]}, {"timeout_s", options.timeout_s}});
   }
-  ranks.hear("connected", limit + kGrace);
-  ranks.tell_all({{"op", "start"}, {"at_s", to_seconds(now() + kStartDelay)}, {"timeout_s", options.timeout_s}});
-  // Checking the result takes time beyond the limit.
-  const std::vector<Json> finished = ranks.hear("finished", 2 * limit + kGrace);
-  ranks.tell_all({{"op", "close"}});
-  ranks.hear("closed", limit);
+  ranks.wait_for_event("connected", limit + kGrace);
+  ranks.send_all({{"op", "start"}, {"at_s", to_seconds(now() + kStartDelay)}, {"timeout_s", options.timeout_s}});
+  // Each rank also checks its result, outside its deadline.
+  const std::vector<Json> finished = ranks.wait_for_event("finished", 2 * limit + kGrace);
+  ranks.send_all({{"op", "close"}});
+  ranks.wait_for_event("closed", limit);
   ranks.wait();
 
   double seconds = 0;

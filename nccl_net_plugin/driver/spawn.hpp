@@ -7,8 +7,8 @@
 
 namespace paralet::driver {
 
-/// Starts this program once per rank, on loopback addresses of their own, passes their handles on, and prints a line of
-/// JSON that sums up what they report. Whether all was right. Throws NetError when a rank fails.
+/// Starts this program once per rank, each on its own loopback address, exchanges their handles, and prints a summary
+/// as one line of JSON. Returns whether all data was correct. Throws NetError when a rank fails.
 bool spawn_ranks(const Options& options, int argc, char** argv, std::ostream& out);
 
 }  // namespace paralet::driver

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over plain TCP as NCCL's Socket transport sends them: a control socket carries the sizes, and messages of up
-// to kInlineBytes whole; longer ones are cut into chunks over kStreams data sockets in turn. No helper threads: whoever
-// posts or tests moves data. Data goes between the caller's memory and the sockets without a copy.
+// Messages over plain TCP as NCCL's Socket transport sends them. A control socket carries the sizes and messages of up
+// to kInlineBytes; longer messages are cut into chunks that alternate between kStreams data sockets. There are no
+// helper threads: posting and testing move data, between the caller's memory and the sockets without a copy.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -42,7 +42,7 @@ void check(bool ok, const char* what) {
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
-/// What may be written or read now; 0 when the socket is not ready.
+/// Sends what the socket takes now; 0 bytes when it is not ready.
 std::size_t send_some(int fd, const std::byte* data, std::size_t bytes) {
   const ssize_t n = ::send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
   check(n >= 0 || would_block(), "send");
@@ -66,9 +66,9 @@ struct Comm;
 struct Request {
   Comm* comm = nullptr;
   std::byte* data = nullptr;
-  std::size_t bytes = 0;          ///< of a receive: its capacity until the size has come
+  std::size_t bytes = 0;          ///< of a receive: its capacity until the size is known
   std::size_t left = 0;           ///< bytes that the data sockets still have to move
-  std::uint64_t control_end = 0;  ///< of a send: done when so much of the control stream has left
+  std::uint64_t control_end = 0;  ///< of a send: position in the control stream at which it is done
   bool used = false;
   bool sized = false;
 };
@@ -79,7 +79,7 @@ struct Chunk {
   std::size_t left;
 };
 
-/// A data socket and what is to go through it, in order.
+/// A data socket and the chunks that it carries, in order.
 struct Stream {
   FileDescriptor fd;
   std::deque<Chunk> chunks;
@@ -98,7 +98,7 @@ struct Stream {
   }
 };
 
-/// What both directions have. A Comm belongs to one thread.
+/// The common part of both directions. A Comm belongs to one thread.
 struct Comm {
   FileDescriptor control;
   std::array<Stream, kStreams> streams;
@@ -113,7 +113,7 @@ struct Comm {
     const auto free = std::find_if(requests.begin(), requests.end(), [](const Request& r) { return !r.used; });
     return free == requests.end() ? nullptr : &*free;
   }
-  /// Cuts a message into chunks, alike at both ends.
+  /// Cuts a message into chunks, in the same way on both sides.
   void queue_chunks(Request& request) {
     request.left = request.bytes;
     const std::size_t chunk = std::max(kMinChunk, (request.bytes + kStreams - 1) / kStreams);
@@ -158,8 +158,8 @@ struct SendComm final : Comm {
 };
 
 struct ReceiveComm final : Comm {
-  std::deque<Request*> unsized;                        ///< in the order in which they were posted
-  std::array<std::byte, kControlBuffer> control_in{};  ///< [parsed, filled) has come and belongs to later messages
+  std::deque<Request*> unsized;  ///< receives without a size, in the order in which they were posted
+  std::array<std::byte, kControlBuffer> control_in{};  ///< bytes [parsed, filled) belong to later messages
   std::size_t parsed = 0;
   std::size_t filled = 0;
 
@@ -185,7 +185,9 @@ struct ReceiveComm final : Comm {
     while (!unsized.empty() && filled - parsed >= sizeof size) {
       Request& request = *unsized.front();
       std::memcpy(&size, &control_in[parsed], sizeof size);
-      if (size > request.bytes) throw NetError("tcp: a message is longer than the receive posted for it");
+      if (size > request.bytes)
+        throw NetError("tcp: a message of " + std::to_string(size) + " bytes does not fit the receive of " +
+                       std::to_string(request.bytes));
       const std::size_t inlined = size <= kInlineBytes ? size : 0;
       if (filled - parsed < sizeof size + inlined) break;
       request.bytes = size;
@@ -204,7 +206,7 @@ struct ReceiveComm final : Comm {
   [[nodiscard]] bool done(const Request& request) const override { return request.sized && request.left == 0; }
 };
 
-/// The first bytes on each socket: whose it is, and which of the connection's sockets (kStreams is the control socket).
+/// The first bytes on each socket: the listener's token and the socket's number (kStreams is the control socket).
 struct Hello {
   std::uint64_t token;
   std::uint64_t index;
@@ -212,23 +214,23 @@ struct Hello {
 
 struct Connecting {
   std::array<FileDescriptor, kStreams + 1> sockets;
-  unsigned greeted = 0;
+  unsigned next = 0;  ///< socket that sends its Hello next
 };
 
-/// What the handle holds.
+/// The content of a handle.
 struct Target {
   sockaddr_in address;
   std::uint64_t token;
 };
 static_assert(sizeof(Target) <= Handle::kBytes);
 
-/// Takes one connection.
+/// Accepts one connection.
 struct ListenComm {
   FileDescriptor fd;
   std::uint64_t token = 0;
-  std::vector<FileDescriptor> strangers;
+  std::vector<FileDescriptor> unidentified;  ///< accepted, without a Hello so far
   std::array<FileDescriptor, kStreams + 1> sockets;
-  unsigned known = 0;
+  unsigned identified = 0;
 };
 
 template <typename C>
@@ -244,7 +246,7 @@ class TcpNet final : public Net {
   explicit TcpNet(const std::string& address) {
     address_.sin_family = AF_INET;
     if (::inet_pton(AF_INET, address.c_str(), &address_.sin_addr) != 1) {
-      throw NetError("tcp: '" + address + "' is no IPv4 address");
+      throw NetError("tcp: '" + address + "' is not an IPv4 address such as 10.0.0.1");
     }
   }
 
@@ -270,8 +272,8 @@ class TcpNet final : public Net {
     std::memcpy(&target, handle.bytes.data(), sizeof target);
     Connecting& connecting = connecting_[&handle];
     if (!connecting.sockets[0].valid()) connecting = begin_connect(target.address);
-    for (; connecting.greeted < connecting.sockets.size(); ++connecting.greeted) {
-      const int fd = connecting.sockets[connecting.greeted].get();
+    for (; connecting.next < connecting.sockets.size(); ++connecting.next) {
+      const int fd = connecting.sockets[connecting.next].get();
       pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
       if (::poll(&ready, 1, 0) == 0) return nullptr;
       int error = 0;
@@ -279,8 +281,8 @@ class TcpNet final : public Net {
       check(::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0, "connect");
       errno = error;
       check(error == 0, "connect");
-      const Hello hello{target.token, connecting.greeted};
-      // A fresh socket has room for so little.
+      const Hello hello{target.token, connecting.next};
+      // A new socket always has room for these few bytes.
       check(send_some(fd, reinterpret_cast<const std::byte*>(&hello), sizeof hello) == sizeof hello, "connect");
     }
     void* comm = with_sockets<SendComm>(connecting.sockets);
@@ -294,11 +296,11 @@ class TcpNet final : public Net {
       FileDescriptor fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!fd.valid()) break;
       no_delay(fd.get());
-      listener.strangers.push_back(std::move(fd));
+      listener.unidentified.push_back(std::move(fd));
     }
     check(would_block() || errno == ECONNABORTED, "accept");
-    std::erase_if(listener.strangers, [&](FileDescriptor& fd) { return greet(listener, fd); });
-    return listener.known < listener.sockets.size() ? nullptr : with_sockets<ReceiveComm>(listener.sockets);
+    std::erase_if(listener.unidentified, [&](FileDescriptor& fd) { return identify(listener, fd); });
+    return listener.identified < listener.sockets.size() ? nullptr : with_sockets<ReceiveComm>(listener.sockets);
   }
 
   void close_listen(void* listen_comm) override { delete static_cast<ListenComm*>(listen_comm); }
@@ -334,7 +336,7 @@ class TcpNet final : public Net {
     for (FileDescriptor& fd : connecting.sockets) {
       fd = new_socket();
       no_delay(fd.get());
-      // From the device's own address, so that the traffic is on the device's own link.
+      // Bound to the device's address, so that the traffic uses the device's link.
       check(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_) == 0, "bind");
       check(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) == 0 || errno == EINPROGRESS,
             "connect");
@@ -342,8 +344,8 @@ class TcpNet final : public Net {
     return connecting;
   }
 
-  /// Whether `fd` has said who it is, and is kept (or, with the wrong token, dropped).
-  static bool greet(ListenComm& listener, FileDescriptor& fd) {
+  /// Reads the Hello. Returns whether the socket is settled: kept, or to be dropped because of a wrong token or number.
+  static bool identify(ListenComm& listener, FileDescriptor& fd) {
     Hello hello{};
     const ssize_t n = ::recv(fd.get(), &hello, sizeof hello, MSG_PEEK);
     if (n < 0 && would_block()) return false;
@@ -354,12 +356,13 @@ class TcpNet final : public Net {
     }
     check(::recv(fd.get(), &hello, sizeof hello, 0) == sizeof hello, "recv");
     listener.sockets[hello.index] = std::move(fd);
-    ++listener.known;
+    ++listener.identified;
     return true;
   }
 
   sockaddr_in address_{};
-  std::map<const Handle*, Connecting> connecting_;  ///< the handle itself comes from outside and holds no pointers
+  std::map<const Handle*, Connecting>
+      connecting_;  ///< kept here because the handle comes from outside and must not hold pointers
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two trees at once, half of the elements each: sums flow up to the root, slice by slice, and the totals down again
-// behind them.
+// Double binary tree all-reduce: two trees at once with half of the elements each. Sums flow up to the root slice by
+// slice, and totals flow down behind them.
 #include "all_reduce.hpp"
 #include "floats.hpp"
 
@@ -17,16 +17,16 @@ class Tree {
         step_up_(step_up(place_)),
         step_down_(step_down(place_, extent.ranks)),
         timings_(timings) {
-    const auto both = [&](unsigned peer) {
+    const auto neighbour = [&](unsigned peer) {
       const Edge edge{peer, channel};
       const TreePlace its = double_binary_tree(peer, extent.ranks).at(channel);
       return Neighbour{peer, step_up(its), links.incoming.at(edge).get(), links.outgoing.at(edge).get()};
     };
-    if (place_.parent) parent_ = both(*place_.parent);
-    for (const unsigned child : place_.children) children_.push_back(both(child));
+    if (place_.parent) parent_ = neighbour(*place_.parent);
+    for (const unsigned child : place_.children) children_.push_back(neighbour(child));
     neighbours_ = children_;
     if (parent_) neighbours_.push_back(*parent_);
-    for (const Neighbour& neighbour : neighbours_) neighbour.from->expect(messages_);
+    for (const Neighbour& n : neighbours_) n.from->expect(messages_);
   }
 
   [[nodiscard]] bool finished() const {
@@ -45,39 +45,39 @@ class Tree {
       return "total " + std::to_string(down_ % slices_.size()) + " " + which + " from rank " +
              std::to_string(parent_->rank);
     }
-    return "its last messages to be done";
+    return "its own sends to finish";
   }
 
   bool progress() {
-    bool moved = false;
-    for (const Neighbour& neighbour : neighbours_) {
-      moved |= neighbour.from->progress();
-      moved |= neighbour.to->progress();
+    bool progressed = false;
+    for (const Neighbour& n : neighbours_) {
+      progressed |= n.from->progress();
+      progressed |= n.to->progress();
     }
-    while (sum_up() || hand_down()) moved = true;
-    return moved;
+    while (sum_up() || hand_down()) progressed = true;
+    return progressed;
   }
 
  private:
   struct Neighbour {
     unsigned rank;
-    unsigned step_up;  ///< at which it sends to its parent
+    unsigned step_up;  ///< step at which it sends to its parent
     ReceiveLink* from;
     SendLink* to;
   };
 
-  [[nodiscard]] bool room_below() const {
+  [[nodiscard]] bool children_have_room() const {
     return std::none_of(children_.begin(), children_.end(),
                         [](const Neighbour& c) { return c.to->free_slot().empty(); });
   }
 
-  /// The next slice: this rank's input and what has come from the children.
+  /// Adds this rank's input and the children's sums of the next slice.
   bool sum_up() {
     if (up_ == messages_) return false;
     for (const Neighbour& child : children_) {
       if (!child.from->front()) return false;
     }
-    if (parent_ ? parent_->to->free_slot().empty() : !room_below()) return false;
+    if (parent_ ? parent_->to->free_slot().empty() : !children_have_room()) return false;
     const Range range = slices_[up_ % slices_.size()];
     const std::span<float> sum = parent_ ? floats(parent_->to->free_slot(), range.count) : at(job_.output, range);
     const std::span<const float> own = at(job_.inputs[up_ / slices_.size() % job_.inputs.size()], range);
@@ -102,9 +102,9 @@ class Tree {
     return true;
   }
 
-  /// The next total: from the parent to the output and to the children.
+  /// Copies the next total from the parent to the output and to the children.
   bool hand_down() {
-    if (!parent_ || down_ == messages_ || !parent_->from->front() || !room_below()) return false;
+    if (!parent_ || down_ == messages_ || !parent_->from->front() || !children_have_room()) return false;
     const Range range = slices_[down_ % slices_.size()];
     const std::span<const float> total = checked(*parent_->from->front(), range);
     copy(total, at(job_.output, range));
@@ -124,7 +124,9 @@ class Tree {
   }
 
   static std::span<const float> checked(std::span<const std::byte> message, Range range) {
-    if (message.size() != range.count * sizeof(float)) throw NetError("a message has not the length that was due");
+    if (message.size() != range.count * sizeof(float))
+      throw NetError("a message has " + std::to_string(message.size()) + " bytes instead of " +
+                     std::to_string(range.count * sizeof(float)));
     return floats(message);
   }
 
@@ -139,23 +141,24 @@ class Tree {
   Timings& timings_;
   std::optional<Neighbour> parent_;
   std::vector<Neighbour> children_;
-  std::vector<Neighbour> neighbours_;  ///< all of them
-  // Over all iterations.
+  std::vector<Neighbour> neighbours_;  ///< children and parent
+  // Slices over all iterations.
   std::uint64_t up_ = 0;
   std::uint64_t down_ = 0;
 };
 
 }  // namespace
 
-Timings tree_all_reduce(Links& links, unsigned rank, const Extent& extent, const Job& job, Patience patience) {
+Timings tree_all_reduce(Links& links, unsigned rank, const Extent& extent, const Job& job, PollDeadline deadline) {
   Timings timings;
   timings.step_finished.resize(tree_steps(extent.ranks));
   const auto places = double_binary_tree(rank, extent.ranks);
   Tree first(links, 0, places[0], extent, job, timings);
   Tree second(links, 1, places[1], extent, job, timings);
   while (!first.finished() || !second.finished()) {
-    const bool moved = first.progress();
-    patience.after(second.progress() || moved, [&] { return first.finished() ? second.awaited() : first.awaited(); });
+    const bool progressed = first.progress();
+    deadline.poll(second.progress() || progressed,
+                  [&] { return first.finished() ? second.awaited() : first.awaited(); });
   }
   return timings;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL's network plugin interface, versions 8 to 12, as this project declares it: NCCL's packages ship no header for
- * it. The names are NCCL's own, so that whoever knows the interface feels at home. Plain C11 and C++20.
+ * NCCL's network plugin interface, versions 8 to 12. NCCL's packages ship no header for it, so the project declares it.
+ * The names are NCCL's own (ext-net/example/nccl in NCCL's sources). Plain C11 and C++20.
  *
- * Who looks for which: NCCL 2.20 v8, 2.24 v9, 2.26 v10, 2.28 v11, 2.30 v12; each falls back to the older ones. NCCL
- * finds them as symbols ncclNetPlugin_v8 .. ncclNetPlugin_v12 and takes the newest that it knows.
+ * First NCCL release that uses a version: 2.20 v8, 2.24 v9, 2.26 v10, 2.28 v11, 2.30 v12. NCCL looks up the symbols
+ * ncclNetPlugin_v8 .. ncclNetPlugin_v12 and takes the newest version that it knows.
  *
- * The assertions at the end hold the layout fast: 64-bit Linux, the only platform that NCCL's plugins have.
+ * The assertions at the end fix the layout for 64-bit Linux, the only platform of NCCL's plugins.
  */
 #ifndef PARALET_NCCL_NET_H_
 #define PARALET_NCCL_NET_H_

@@ -16,12 +16,12 @@
 namespace paralet::plugin::abi {
 namespace {
 
-/// The exception that is being handled, as a line in the log and a result.
+/// Logs the exception that is being handled and returns the result for NCCL.
 ncclResult_t report(const char* call) noexcept {
   const auto say = [call](const char* what, ncclResult_t result) noexcept {
     try {
       log_warning(std::string(call) + ": " + what);
-    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory even for a sentence; the result still tells
+    } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the result still tells NCCL
     }
     return result;
   };
@@ -55,7 +55,7 @@ ncclResult_t guarded(const char* call, Body body) noexcept {
 
 template <typename... Pointers>
 void require(const Pointers*... pointers) {
-  if (((pointers == nullptr) || ...)) throw PluginError(ncclInvalidArgument, "a pointer that must be given is NULL");
+  if (((pointers == nullptr) || ...)) throw PluginError(ncclInvalidArgument, "a required pointer argument is NULL");
 }
 
 DataComm& data_comm(void* comm) {
@@ -75,11 +75,12 @@ ncclResult_t close_data(const char* call, void* comm) noexcept {
   });
 }
 
-/// int in version 8. Throws PluginError when it is negative.
+/// Converts a size, which is an int in version 8. Throws PluginError when it is negative.
 template <typename Size>
 std::size_t unsigned_size(Size size) {
   if constexpr (std::is_signed_v<Size>) {
-    if (size < 0) throw PluginError(ncclInvalidArgument, "a size is negative: " + std::to_string(size));
+    if (size < 0)
+      throw PluginError(ncclInvalidArgument, "a message size must not be negative, got " + std::to_string(size));
   }
   return static_cast<std::size_t>(size);
 }
@@ -94,8 +95,8 @@ ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDeb
       Core::instance().open_forever(logger);
     }
     if (config != nullptr && config->trafficClass != NCCL_NET_TRAFFIC_CLASS_UNDEF) {
-      log_info("traffic class " + std::to_string(config->trafficClass) +
-               " of a communicator is ignored: lanes are shared by all (PARALET_TRAFFIC_CLASS sets that of verbs)");
+      log_info("the communicator's traffic class " + std::to_string(config->trafficClass) +
+               " is ignored, because all communicators share the lanes: set PARALET_TRAFFIC_CLASS instead");
     }
     return ncclSuccess;
   });
@@ -121,7 +122,7 @@ ncclResult_t properties(int device, ncclNetProperties_v12_t* out) noexcept {
   return guarded("getProperties", [&] {
     const DeviceProperties known = Core::instance().properties(device);
     *out = {};
-    // NCCL only reads them; its struct has no const.
+    // NCCL only reads these strings; its struct has no const.
     out->name = const_cast<char*>(known.name);         // NOLINT(cppcoreguidelines-pro-type-const-cast)
     out->pciPath = const_cast<char*>(known.pci_path);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
     out->guid = known.guid;
@@ -194,13 +195,15 @@ ncclResult_t close_listen(void* comm) noexcept {
 
 namespace {
 
-/// Throws PluginError when the device does not take memory of this kind, an NCCL_PTR_* bit.
-void check_takes(const DataComm& comm, int kind) {
+/// Throws PluginError when the device cannot register memory of this kind, an NCCL_PTR_* bit.
+void check_memory_kind(const DataComm& comm, int kind) {
   if (kind == NCCL_PTR_HOST || (Core::instance().pointers(*comm.device()) & kind) != 0) return;
-  const char* what = kind == NCCL_PTR_DMABUF ? "DMA buffers" : kind == NCCL_PTR_CUDA ? "a GPU's memory" : "such memory";
-  throw PluginError(ncclInvalidArgument, std::string("this device of the back end ") +
-                                             to_string(comm.device()->options().backend) + " does not take " + what +
-                                             ": ptrSupport says what it takes");
+  const char* what = kind == NCCL_PTR_DMABUF ? "DMA buffers"
+                     : kind == NCCL_PTR_CUDA ? "GPU memory"
+                                             : "this type of memory";
+  throw PluginError(ncclInvalidArgument, std::string("this device (back end ") +
+                                             to_string(comm.device()->options().backend) + ") cannot register " + what +
+                                             ": see ptrSupport in its properties");
 }
 
 Memory* keep(const DataComm& owner, std::byte* base, std::size_t size, std::uint32_t rkey, bool on_device) {
@@ -220,7 +223,7 @@ ncclResult_t reg_mr(void* comm, void* data, std::size_t size, int type, void** m
     require(memory);
     *memory = nullptr;
     const DataComm& owner = data_comm(comm);
-    check_takes(owner, type);
+    check_memory_kind(owner, type);
     if (size > 0) require(data);
     auto* base = static_cast<std::byte*>(data);
     Device& device = *owner.device();
@@ -234,12 +237,12 @@ ncclResult_t reg_mr(void* comm, void* data, std::size_t size, int type, void** m
 
 ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
                            void** memory) noexcept {
-  static_cast<void>(type);  // whose memory it is, the kernel knows
+  static_cast<void>(type);  // the kernel knows the memory's owner
   return guarded("regMrDmaBuf", [&] {
     require(memory, data);
     *memory = nullptr;
     const DataComm& owner = data_comm(comm);
-    check_takes(owner, NCCL_PTR_DMABUF);
+    check_memory_kind(owner, NCCL_PTR_DMABUF);
     auto* base = static_cast<std::byte*>(data);
     const std::uint32_t rkey = owner.device()->register_device_memory(base, size, DmaBuf{.fd = fd, .offset = offset});
     *memory = keep(owner, base, size, rkey, true);
@@ -251,7 +254,7 @@ ncclResult_t dereg_mr(void* comm, void* memory) noexcept {
   return guarded("deregMr", [&] {
     if (memory == nullptr) return ncclSuccess;
     const std::unique_ptr<Memory> registered(static_cast<Memory*>(memory));
-    if (comm != nullptr) data_comm(comm).let_go(*registered);
+    if (comm != nullptr) data_comm(comm).release_memory(*registered);
     registered->device->deregister_memory(registered->rkey);
     return ncclSuccess;
   });
@@ -277,11 +280,11 @@ ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int*
                    void** request) noexcept {
   return guarded("irecv", [&] {
     require(data, sizes, request);
-    // Preset to 1, *request says that no one needs the completion; there is always a real one.
+    // A preset of NCCL_NET_OPTIONAL_RECV_COMPLETION permits to drop the completion; it is always delivered.
     *request = nullptr;
     if (n < 1 || n > static_cast<int>(kMaxReceives)) {
-      throw PluginError(ncclInvalidArgument, std::to_string(n) + " receives in a group: 1 to " +
-                                                 std::to_string(kMaxReceives) + " are allowed");
+      throw PluginError(ncclInvalidArgument, "a group must have 1 to " + std::to_string(kMaxReceives) +
+                                                 " receives, got " + std::to_string(n));
     }
     std::array<Transfer, kMaxReceives> transfers;
     const auto count = static_cast<std::size_t>(n);
@@ -304,8 +307,8 @@ ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** memories,
   return guarded("iflush", [&] {
     require(request);
     *request = nullptr;
-    // What has been received into host memory is visible to whoever sees the completion. Into a GPU's it may be on its
-    // way still; all of a group came by one NIC, so that its last message is there when the others are.
+    // Data in host memory is visible once the completion is. Data for a GPU may still be on its way over PCIe. All
+    // messages of a group came through one NIC, so a flush of the last one covers the others.
     for (int i = n; i-- > 0;) {
       const Memory* memory = memories != nullptr ? static_cast<const Memory*>(memories[i]) : nullptr;
       if (memory == nullptr || !memory->on_device || sizes[i] == 0) continue;
@@ -323,7 +326,8 @@ ncclResult_t test(void* request, int* done, int* sizes) noexcept {
     require(request, done);
     *done = 0;
     auto& operation = *static_cast<Operation*>(request);
-    if (operation.count == 0) throw PluginError(ncclInvalidArgument, "test of a request that has been done before");
+    if (operation.count == 0)
+      throw PluginError(ncclInvalidArgument, "test was called on a request that is already done");
     bool finished = false;
     const std::size_t known = sizes != nullptr ? operation.count : 0;
     const ncclResult_t result = operation.comm->test(operation, &finished, std::span(sizes, known));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C boundary. Every call that NCCL makes ends here, in the newest version's form: arguments are checked, and no
-// exception passes. The shims put these into the tables of the versions, adapting where a version differs.
+// The C boundary. Every call of NCCL ends here, in the newest version's form. Arguments are checked, and no exception
+// crosses the boundary. shims.cpp adapts older forms and fills the tables of calls.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace paralet::plugin::abi {
 
-inline constexpr const char* kName = "paralet";  // NCCL_NET=paralet asks for it
+inline constexpr const char* kName = "paralet";  // as in NCCL_NET=paralet
 
-/// `context` is nullptr in versions 8 to 10, which have none: then the plugin stays open for good.
+/// `context` is nullptr in versions 8 to 10, which have no contexts: the plugin then stays open until the process ends.
 ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDebugLogger_t logger) noexcept;
 ncclResult_t finalize(void* context) noexcept;
 ncclResult_t devices(int* count) noexcept;
@@ -24,7 +24,7 @@ ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, s
                            void** memory) noexcept;
 ncclResult_t dereg_mr(void* comm, void* memory) noexcept;
 ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) noexcept;
-/// `Size` is int in version 8 and size_t since.
+/// `Size` is int in version 8 and size_t in later versions.
 template <typename Size>
 ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int* tags, void** memories,
                    void** request) noexcept;
@@ -34,7 +34,7 @@ ncclResult_t close_send(void* comm) noexcept;
 ncclResult_t close_recv(void* comm) noexcept;
 ncclResult_t close_listen(void* comm) noexcept;
 
-/// The fields that all versions have.
+/// Fills the properties of any version: those fields of the newest version that it has.
 template <typename Properties>
 ncclResult_t properties_of(int device, Properties* out) noexcept {
   if (out == nullptr) return ncclInvalidArgument;

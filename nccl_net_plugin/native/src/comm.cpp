@@ -12,20 +12,20 @@
 namespace paralet::plugin {
 namespace {
 
-/// A send comm holds as many messages as its peer may have receives open.
+/// A send comm holds as many messages as its peer may have open receives.
 constexpr std::size_t kOperations = NCCL_NET_MAX_REQUESTS;
-/// A peer that is alive answers a close at once. One that does not may be stopped, and is not waited for.
+/// A live peer answers a close at once. A peer that does not answer may be suspended (SIGSTOP).
 constexpr Nanos kCloseTime = 1 * kSecond;
 
 std::size_t capacity(DataComm::Direction direction) {
   return direction == DataComm::Direction::kSend ? kOperations * kMaxReceives : kOperations;
 }
 
-/// A device that is closed has closed its connections too.
+/// Ignores a closed device, which has closed its connections too.
 void start_closing(Device& device, const std::shared_ptr<Connection>& connection) {
   try {
     device.close_connection(connection);
-  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): closed between our look and the call
+  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): another thread closed the device
   }
 }
 
@@ -38,7 +38,7 @@ ListenComm::ListenComm(std::shared_ptr<Device> device) : device_(std::move(devic
 ListenComm::~ListenComm() {
   try {
     device_->stop_listening(listener_);
-  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): a closed device listens no more
+  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): a closed device has no listeners
   }
 }
 
@@ -60,8 +60,8 @@ DataComm::DataComm(std::shared_ptr<Device> device, std::shared_ptr<Connection> c
       fences_(this, kOperations) {}
 
 DataComm::~DataComm() {
-  // Even with nothing under way a receiver waits until its peer has heard that all has arrived: after this the process
-  // may end, and with it whoever acknowledges.
+  // A receiver waits even without pending messages, until its peer knows that all messages have arrived: the process
+  // may end next, and then nothing acknowledges them.
   if (direction_ == Direction::kReceive || any_pending([](const auto&) { return true; })) {
     close_and_wait([](const auto&) { return true; });
   } else {
@@ -75,13 +75,13 @@ ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** ope
     const Transfer& transfer = transfers[i];
     memories[i] = transfer.memory;
     if (transfer.bytes > kMaxMessageBytes) {
-      log_warning("a message of " + std::to_string(transfer.bytes) + " bytes is longer than the maxP2pBytes of " +
-                  std::to_string(kMaxMessageBytes));
+      log_warning("a message of " + std::to_string(transfer.bytes) + " bytes exceeds maxP2pBytes, " +
+                  std::to_string(kMaxMessageBytes) + " bytes");
       return ncclInvalidArgument;
     }
     if (transfer.memory != nullptr && !transfer.memory->holds(transfer.data, transfer.bytes)) {
       log_warning(std::string(verb()) + " " + format_ipv4(connection_->peer_address) + ": " +
-                  std::to_string(transfer.bytes) + " bytes lie outside of the memory registered for them");
+                  std::to_string(transfer.bytes) + " bytes exceed the memory that was registered for them");
       return ncclInvalidArgument;
     }
   }
@@ -106,12 +106,12 @@ ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** ope
 
 ncclResult_t DataComm::fence(const Memory& memory, void* data, Operation** operation) {
   if (!memory.holds(data, 1)) {
-    log_warning("flush: this address lies outside of the memory registered for it");
+    log_warning("iflush: the address is outside the memory that was registered for it");
     return ncclInvalidArgument;
   }
   *operation = fences_.take(std::array{&memory});
-  if (*operation == nullptr) {  // to NCCL no request means that there is nothing to wait for
-    log_warning("flush: more than " + std::to_string(kOperations) + " are under way on one connection");
+  if (*operation == nullptr) {  // NCCL takes a missing request for a finished flush
+    log_warning("iflush: a connection can have at most " + std::to_string(kOperations) + " flushes in progress");
     return ncclInternalError;
   }
   const std::shared_ptr<Request>& request = (*operation)->parts[0].request;
@@ -124,24 +124,24 @@ ncclResult_t DataComm::fence(const Memory& memory, void* data, Operation** opera
 }
 
 ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> bytes) {
-  const auto finished = [&operation](const Request** broken) {
+  const auto finished = [&operation](const Request** failed) {
     bool all = true;
     for (unsigned i = 0; i < operation.count; ++i) {
       const Request& request = *operation.parts[i].request;
       const Request::State state = request.state.load(std::memory_order_acquire);
-      if (state == Request::State::kFailed) *broken = &request;
+      if (state == Request::State::kFailed) *failed = &request;
       if (state == Request::State::kPending) all = false;
     }
     return all;
   };
-  const Request* broken = nullptr;
-  *done = finished(&broken);
-  if (!*done && broken == nullptr) {
+  const Request* failed_part = nullptr;
+  *done = finished(&failed_part);
+  if (!*done && failed_part == nullptr) {
     device_->poll();
-    *done = finished(&broken);
+    *done = finished(&failed_part);
   }
-  // A broken operation is not given back: other parts may still be under way, and NCCL gives the comm up anyway.
-  if (broken != nullptr) return failed(*broken);
+  // A failed operation is not reused: other parts may still be in progress, and NCCL gives the comm up anyway.
+  if (failed_part != nullptr) return report_failure(*failed_part);
   if (!*done) return ncclSuccess;
   const std::size_t known = std::min<std::size_t>(bytes.size(), operation.count);
   for (std::size_t i = 0; i < known; ++i) bytes[i] = static_cast<int>(operation.parts[i].request->bytes);
@@ -150,7 +150,7 @@ ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> byt
   return ncclSuccess;
 }
 
-ncclResult_t DataComm::failed(const Request& request) {
+ncclResult_t DataComm::report_failure(const Request& request) {
   log_warning(std::string(verb()) + " " + format_ipv4(connection_->peer_address) + " failed: " + request.error);
   return request.failure == Failure::kDevice ? ncclSystemError : ncclRemoteError;
 }
@@ -167,14 +167,14 @@ void DataComm::close_and_wait(Predicate predicate) {
   start_closing(*device_, connection_);
   const auto idle = [&] { return !any_pending(predicate); };
   const auto over = [&] { return connection_->state == Connection::State::kClosed || device_->closed(); };
-  // Flowlets that have been posted are read from the caller's memory until they are acknowledged or the peer is given
-  // up. Memory that receives is safe as soon as it is deregistered, so a peer that does not answer is not waited for.
+  // Posted flowlets are read from the caller's memory until they are acknowledged or the peer is given up. Receive
+  // memory is safe once it is deregistered, so a receiver does not wait long for a peer that does not answer.
   const Nanos limit =
       direction_ == Direction::kSend && !idle() ? device_->options().retry_time + kCloseTime : kCloseTime;
   if (device_->wait([&] { return over() && idle(); }, limit)) return;
   if (!idle()) {
-    log_warning("closing: " + format_ipv4(connection_->peer_address) +
-                " does not answer; messages still under way are dropped");
+    log_warning("closing a connection: " + format_ipv4(connection_->peer_address) +
+                " does not answer, unfinished messages are dropped");
   }
   try {
     device_->give_up(connection_);
@@ -182,7 +182,7 @@ void DataComm::close_and_wait(Predicate predicate) {
   }
 }
 
-void DataComm::let_go(const Memory& memory) {
+void DataComm::release_memory(const Memory& memory) {
   const auto within = [&memory](const Operation::Part& part) { return part.memory == &memory; };
   if (any_pending(within)) close_and_wait(within);
 }

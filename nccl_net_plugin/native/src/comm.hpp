@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL calls comms: listeners, and the two ends of a connection. A comm owns no QP; its messages travel on those
-// that the device shares among all connections to the peer.
+// NCCL's comms: listeners and the two ends of a connection. A comm owns no QP; its messages use the QPs that all
+// connections of the device to the peer share.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace paralet::plugin {
 
-inline constexpr unsigned kMaxReceives = 8;  ///< that one irecv may group
+inline constexpr unsigned kMaxReceives = 8;  ///< receives that one irecv may group
 inline constexpr std::size_t kMaxMessageBytes = NCCL_MAX_NET_SIZE;
 
-/// Memory that NCCL has registered. It belongs to the device, not to the comm through which it came.
+/// Memory that NCCL has registered. The registration belongs to the device, not to the comm that made it.
 struct Memory {
   std::shared_ptr<Device> device;
   std::byte* base = nullptr;
   std::size_t length = 0;
   std::uint32_t rkey = 0;
-  bool on_device = false;  ///< a GPU's
+  bool on_device = false;  ///< GPU memory
 
   [[nodiscard]] bool holds(const void* data, std::size_t bytes) const {
     if (bytes == 0) return true;
@@ -35,11 +35,11 @@ class ListenComm {
   explicit ListenComm(std::shared_ptr<Device> device);
   ListenComm(const ListenComm&) = delete;
   ListenComm& operator=(const ListenComm&) = delete;
-  /// Connections that nobody has accepted are closed.
+  /// Closes connections that have not been accepted.
   ~ListenComm();
 
   [[nodiscard]] std::span<const std::byte> handle() const { return listener_->handle; }
-  /// The next connection, nullptr when none has come yet.
+  /// The next connection, nullptr while there is none.
   std::shared_ptr<Connection> accept();
   [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }
 
@@ -48,7 +48,7 @@ class ListenComm {
   std::shared_ptr<Listener> listener_;
 };
 
-/// One message as NCCL passes it.
+/// One message in NCCL's terms.
 struct Transfer {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -56,8 +56,8 @@ struct Transfer {
   const Memory* memory = nullptr;  ///< nullptr: not registered
 };
 
-/// One end of a connection. Requests are posted and tested by one thread at a time; everything else may come from
-/// another thread, as NCCL does it.
+/// One end of a connection. One thread at a time posts and tests requests; all other calls may come from other threads,
+/// as in NCCL.
 class DataComm {
  public:
   enum class Direction { kSend, kReceive };
@@ -65,38 +65,38 @@ class DataComm {
   DataComm(std::shared_ptr<Device> device, std::shared_ptr<Connection> connection, Direction direction);
   DataComm(const DataComm&) = delete;
   DataComm& operator=(const DataComm&) = delete;
-  /// Closes. What has not been sent or received fails; returns when the engine uses none of its memory any more.
+  /// Closes the connection. Unfinished messages fail. Returns when the engine no longer uses their memory.
   ~DataComm();
 
   [[nodiscard]] Direction direction() const { return direction_; }
   [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }
 
-  /// Starts one send, or a group of receives that finish together. `operation` becomes nullptr when as many are under
-  /// way as a comm holds.
+  /// Starts one send, or a group of receives that finish together. Sets `operation` to nullptr when the comm has as
+  /// many operations as it can hold.
   ncclResult_t post(std::span<const Transfer> transfers, Operation** operation);
-  /// Starts waiting until what has been received at `data`, in memory of a GPU, is in its place.
+  /// Starts a flush: it is done when the data received at `data`, in GPU memory, is visible there.
   ncclResult_t fence(const Memory& memory, void* data, Operation** operation);
-  /// Whether all parts are done, and if so their bytes. A finished operation is free again.
+  /// Tests whether all parts are done and sets their sizes in `bytes`. A finished operation is freed.
   ncclResult_t test(Operation& operation, bool* done, std::span<int> bytes);
-  /// To be called before memory is deregistered: if messages are still under way in it, this comm is being given up,
-  /// and is closed.
-  void let_go(const Memory& memory);
+  /// Must be called before memory is deregistered. NCCL deregisters memory of unfinished messages only when it gives
+  /// the comm up, so the comm is then closed.
+  void release_memory(const Memory& memory);
 
  private:
-  /// Whether a part that satisfies `predicate` is not finished.
+  /// Whether any unfinished part satisfies `predicate`.
   template <typename Predicate>
   [[nodiscard]] bool any_pending(Predicate predicate);
-  /// Starts closing, and waits until the engine is done with every part that satisfies `predicate`.
+  /// Closes the connection and waits until the engine has finished every part that satisfies `predicate`.
   template <typename Predicate>
   void close_and_wait(Predicate predicate);
-  ncclResult_t failed(const Request& request);
+  ncclResult_t report_failure(const Request& request);
   [[nodiscard]] const char* verb() const { return direction_ == Direction::kSend ? "send to" : "receive from"; }
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<Connection> connection_;
   Direction direction_;
   OperationPool messages_;
-  OperationPool fences_;  ///< apart, so that a flush finds room beside as many receives as there may be
+  OperationPool fences_;  ///< separate, so that there is room for a flush beside the largest number of receives
 };
 
 }  // namespace paralet::plugin

@@ -43,7 +43,7 @@ std::map<std::string, Given> read_config(const std::string& path) {
     if (equals == std::string::npos) refuse(line.where + "'" + line.text + "' is not NAME=value");
     const std::string name(trim(std::string_view(line.text).substr(0, equals)));
     if (find_parameter(name) == nullptr || name == "PARALET_CONFIG") {
-      refuse(line.where + name + " is no parameter: `paralet plugin --parameters` lists them");
+      refuse(line.where + name + " is not a parameter: `paralet plugin --parameters` lists them all");
     }
     const std::string value(trim(std::string_view(line.text).substr(equals + 1)));
     if (!out.emplace(name, Given{value, line.where}).second) refuse(line.where + name + " is set twice");
@@ -51,7 +51,7 @@ std::map<std::string, Given> read_config(const std::string& path) {
   return out;
 }
 
-/// Edits that turn one name into the other.
+/// Levenshtein distance.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -67,13 +67,13 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-/// A variable that is nearly one of ours is a slip of the pen.
-std::optional<std::string> slip(const std::string& name) {
-  constexpr std::size_t kSlips = 2;
+/// Advice for a variable whose name is probably misspelled: at most two edits away from a parameter.
+std::optional<std::string> misspelling(const std::string& name) {
+  constexpr std::size_t kMaxEdits = 2;
   if (!name.starts_with("PARALET_") || find_parameter(name) != nullptr) return std::nullopt;
   for (const Parameter& parameter : parameters()) {
-    if (distance(name, parameter.name) <= kSlips) {
-      return name + " is no parameter and is ignored: did you mean " + parameter.name + "?";
+    if (distance(name, parameter.name) <= kMaxEdits) {
+      return name + " is not a parameter and is ignored: did you mean " + parameter.name + "?";
     }
   }
   return std::nullopt;
@@ -121,14 +121,14 @@ Environment process_environment() {
 Settings load_settings(const Environment& environment) {
   std::map<std::string, Given> given;
   Settings settings;
-  // An empty variable is one that is not set, as usual in job scripts.
+  // An empty variable counts as not set, as is usual in job scripts.
   for (const auto& [name, value] : environment) {
     if (find_parameter(name) != nullptr && !value.empty()) given.emplace(name, Given{value, ""});
-    if (const auto sentence = slip(name)) settings.advice.push_back(*sentence);
+    if (const auto sentence = misspelling(name)) settings.advice.push_back(*sentence);
   }
   if (const auto config = given.find("PARALET_CONFIG"); config != given.end()) {
     try {
-      given.merge(read_config(config->second.value));  // what is there already stays
+      given.merge(read_config(config->second.value));  // the environment overrides the file
     } catch (const PluginError& error) {
       refuse("PARALET_CONFIG='" + config->second.value + "': " + error.what());
     }

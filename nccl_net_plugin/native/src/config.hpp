@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user sets: PARALET_* variables, and a file of the same names.
+// The configuration: PARALET_* variables, and a file with the same names.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ using Environment = std::map<std::string, std::string>;
 /// The variables of this process.
 Environment process_environment();
 
-/// Throws PluginError: one sentence with the parameter, its value and what is allowed.
+/// Reads and checks all parameters. Throws PluginError with one sentence: the parameter, its value and what is allowed.
 Settings load_settings(const Environment& environment);
 
 }  // namespace paralet::plugin

@@ -16,7 +16,7 @@
 namespace paralet::plugin {
 namespace {
 
-/// NCCL keeps pointers to names for as long as it likes.
+/// A copy that is never freed, because NCCL keeps pointers to names.
 const char* forever(const std::string& text) {
   static auto* texts = new std::set<std::string>;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
   return texts->insert(text).first->c_str();
@@ -35,7 +35,7 @@ std::vector<Interface> rdma_interfaces(const std::vector<Interface>& all, const 
   return out;
 }
 
-/// NCCL_PTR_* bits of a device: memory that is not the host's is for NICs.
+/// NCCL_PTR_* bits of a device. Only RDMA NICs register GPU memory.
 int pointer_support(const Interface& interface, const std::vector<VerbsPort>& ports) {
   int support = NCCL_PTR_HOST;
   for (const VerbsPort& port : ports) {
@@ -46,18 +46,18 @@ int pointer_support(const Interface& interface, const std::vector<VerbsPort>& po
   return support;
 }
 
-/// Why nothing could be chosen: one sentence.
+/// One sentence that says why no interface was chosen.
 std::string no_device(const std::vector<Interface>& all, const Settings& settings) {
   const bool verbs = settings.device.backend == BackendKind::kVerbs;
   const std::string machine = std::string(verbs ? "; interfaces with an RDMA device: " : "; this machine has: ") +
                               (all.empty() ? "none" : describe(all));
   for (const std::uint32_t address : settings.selection.addresses) {
     if (!select(all, {.names = {}, .addresses = {address}}).empty()) continue;
-    return "no usable device: by " + settings.selected_by + " no interface that is up has the address " +
-           format_ipv4(address) + machine;
+    return "no usable device: no interface that is up has the address " + format_ipv4(address) + " (" +
+           settings.selected_by + ")" + machine;
   }
-  return "no usable device: by " + settings.selected_by + " there is no interface that is up and has an IPv4 address" +
-         machine;
+  return "no usable device: no interface that is up and has an IPv4 address was selected (" + settings.selected_by +
+         ")" + machine;
 }
 
 /// Throws PluginError when no interface can be a device.
@@ -103,7 +103,7 @@ void Core::close_context(void* context) {
   {
     const std::lock_guard lock(mutex_);
     if (std::erase_if(contexts_, [context](const auto& open) { return open.get() == context; }) == 0) {
-      throw PluginError(ncclInvalidArgument, "finalize of a context that is not open");
+      throw PluginError(ncclInvalidArgument, "finalize was called with a context that is not open");
     }
     if (!contexts_.empty() || forever_) return;
     pending_.clear();
@@ -139,7 +139,7 @@ void Core::start(ncclDebugLogger_t logger) {
   log_banner();
   if (const std::size_t granted = granted_receive_buffer(); granted < kSocketBufferBytes) {
     log_warning("the kernel grants " + std::to_string(granted / 1024) +
-                " KiB of UDP receive buffer, and bursts beyond that are lost and sent again: allow more with "
+                " KiB of UDP receive buffer, so longer bursts are lost and retransmitted: raise the limit with "
                 "`sysctl -w net.core.rmem_max=" +
                 std::to_string(kSocketBufferBytes) + "`");
   }
@@ -162,14 +162,15 @@ void Core::log_banner() const {
 // -- devices -----------------------------------------------------------------------------------------------------
 
 void Core::check_running() const {
-  if (nics_.empty()) throw PluginError(ncclInvalidUsage, "the plugin is used before init or after the last finalize");
+  if (nics_.empty())
+    throw PluginError(ncclInvalidUsage, "the plugin was called before init or after the last finalize");
 }
 
 Core::Nic& Core::nic(int device) {
   check_running();
   if (device < 0 || static_cast<std::size_t>(device) >= nics_.size()) {
-    throw PluginError(ncclInvalidArgument, "device " + std::to_string(device) + " does not exist: there are " +
-                                               std::to_string(nics_.size()) + ", counted from 0");
+    throw PluginError(ncclInvalidArgument, "device " + std::to_string(device) + " does not exist: the plugin has " +
+                                               std::to_string(nics_.size()) + " devices, numbered from 0");
   }
   return nics_[static_cast<std::size_t>(device)];
 }
@@ -191,8 +192,8 @@ int Core::pointers(const Device& device) {
   return found != nics_.end() ? found->properties.pointers : 0;
 }
 
-/// The engine's device, opened when a NIC is first used: of eight NICs a process usually takes one, and the first to
-/// open a NIC on a machine gets RoCEv2's own port there.
+/// The engine's device, opened on the NIC's first use: a process usually uses one NIC of many, and the first process
+/// that opens a NIC on a machine gets UDP port 4791 there.
 std::shared_ptr<Device> Core::open(int device) {
   const std::lock_guard lock(mutex_);
   Nic& chosen = nic(device);
@@ -206,10 +207,10 @@ std::shared_ptr<Device> Core::open(int device) {
   if (port == wire::kRocePort) {
     log_info(text);
   } else if (options.policy.kind == PolicyKind::kPinned) {
-    log_warning(text + ", as another process holds " + std::to_string(wire::kRocePort) +
-                ": switches hash this flow otherwise, so PARALET_PORTS towards here must be chosen for that port");
+    log_warning(text + ", because another process holds " + std::to_string(wire::kRocePort) +
+                ": switches hash flows to this port differently, so peers must choose PARALET_PORTS for it");
   } else {
-    log_info(text + ", as another process holds " + std::to_string(wire::kRocePort));
+    log_info(text + ", because another process holds " + std::to_string(wire::kRocePort));
   }
   return chosen.device;
 }
@@ -244,7 +245,7 @@ std::unique_ptr<DataComm> Core::connect(int device, HandleBytes handle) {
     pending_.erase(name);
   }
   clear_pending_connect(handle);
-  // A connection that came to be and that the peer has closed since is one: its messages will fail.
+  // A connection that the peer has closed in the meantime counts as open: its messages will fail.
   if (state != Connection::State::kOpen) {
     const bool local = pending.connection->failure == Failure::kDevice;
     throw PluginError(
@@ -257,7 +258,7 @@ std::unique_ptr<DataComm> Core::connect(int device, HandleBytes handle) {
 std::unique_ptr<DataComm> Core::accept(ListenComm& listener) {
   auto connection = listener.accept();
   if (!connection && listener.device()->closed()) {
-    throw PluginError(ncclInvalidUsage, "accept after the last finalize");
+    throw PluginError(ncclInvalidUsage, "accept was called after the last finalize");
   }
   if (!connection) return nullptr;
   return std::make_unique<DataComm>(listener.device(), std::move(connection), DataComm::Direction::kReceive);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin as a whole, one per process: which devices there are, who uses the plugin, what is being connected. The
-// versions of NCCL's interface are thin shims over this.
+// The plugin as a whole, one per process: its devices, its users and pending connects.
 #pragma once
 
 #include <cstdint>
@@ -19,39 +18,38 @@
 
 namespace paralet::plugin {
 
-/// What getProperties tells of a device, whatever the version. The strings live as long as the process.
+/// Properties of a device, common to all versions. The strings live as long as the process.
 struct DeviceProperties {
   const char* name = nullptr;
-  const char* pci_path = nullptr;  ///< nullptr: no PCI device
+  const char* pci_path = nullptr;  ///< nullptr: not a PCI device
   std::uint64_t guid = 0;
   int pointers = 0;  ///< NCCL_PTR_* bits
   int speed_mbps = 0;
   int port = 0;
 };
 
-/// Calls throw PluginError or the engine's errors; the C boundary in abi.cpp turns them into results.
+/// Calls throw PluginError or the engine's errors; abi.cpp turns them into results.
 class Core {
  public:
-  /// Never destroyed: versions 8 to 10 have no call that ends the plugin, so its threads may run until the process
-  /// ends.
+  /// Never destroyed: versions 8 to 10 have no finalize, so the plugin's threads run until the process ends.
   static Core& instance();
 
-  /// One user more. The first one reads the configuration and looks for devices.
+  /// Adds a user. The first one reads the configuration and looks for devices.
   void* open_context(ncclDebugLogger_t logger);
-  /// A user that never goes: versions 8 to 10. Further ones change nothing.
+  /// Adds a permanent user, for versions 8 to 10.
   void open_forever(ncclDebugLogger_t logger);
-  /// The last user ends all threads; the next one begins afresh.
+  /// Removes a user. The last one closes all devices; the next `open` reads the configuration again.
   void close_context(void* context);
 
   int devices();
   DeviceProperties properties(int device);
-  /// NCCL_PTR_* bits of an open device; none after the last finalize.
+  /// NCCL_PTR_* bits of an open device; 0 after the last finalize.
   int pointers(const Device& device);
 
   std::unique_ptr<ListenComm> listen(int device);
-  /// nullptr until the connection is there: call again with the same handle.
+  /// nullptr until the connection is open: call again with the same handle.
   std::unique_ptr<DataComm> connect(int device, HandleBytes handle);
-  /// nullptr until somebody has connected.
+  /// nullptr until a peer has connected.
   static std::unique_ptr<DataComm> accept(ListenComm& listener);
 
  private:
@@ -60,9 +58,9 @@ class Core {
     DeviceProperties properties;
     std::shared_ptr<Device> device;  ///< opened on first use
   };
-  /// A user that will go: only its address matters.
+  /// A user with a finalize call. Only its address is used.
   struct Context {};
-  /// A connect under way.
+  /// A connect in progress.
   struct Pending {
     Handle target{};
     std::shared_ptr<Device> device;

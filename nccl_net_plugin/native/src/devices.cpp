@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "eth0:1" is a further address of eth0.
+/// "eth0:1" is another address of eth0.
 std::string without_label(const std::string& name) { return name.substr(0, name.find(':')); }
 
 /// The first line of a file in /sys, empty when there is none.
@@ -44,7 +44,7 @@ bool is_pci_address(std::string_view name) {
          std::ranges::all_of(head, [&](char c) { return matches(c, 'x'); });
 }
 
-/// The PCI device above an interface: of a virtio NIC the parent of its `device`.
+/// The PCI device of an interface. For a virtio NIC it is the parent of `device`.
 std::string pci_path(const fs::path& device) {
   std::error_code error;
   fs::path path = fs::canonical(device, error);
@@ -86,16 +86,16 @@ std::vector<Interface> admitted(const std::vector<Interface>& all, const NameFil
 std::optional<NameFilter> NameFilter::parse(std::string_view text) {
   NameFilter filter;
   const auto take = [&text](char mark) {
-    const bool there = text.starts_with(mark);
-    if (there) text.remove_prefix(1);
-    return there;
+    const bool found = text.starts_with(mark);
+    if (found) text.remove_prefix(1);
+    return found;
   };
   filter.exclude_ = take('^');
   filter.exact_ = take('=');
   while (!text.empty()) {
     const std::size_t comma = std::min(text.find(','), text.size());
     std::string_view name = text.substr(0, comma);
-    name = name.substr(0, name.find(':'));  // NCCL allows a port behind a colon
+    name = name.substr(0, name.find(':'));  // NCCL allows a port after a colon
     if (!name.empty()) filter.names_.emplace_back(name);
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
@@ -122,7 +122,7 @@ std::vector<Interface> select(const std::vector<Interface>& all, const Selection
     return out;
   }
   if (selection.names) return admitted(up, *selection.names);
-  // As NCCL chooses for its sockets: real ones, else Docker's bridge, loopback, a bridge of virtual machines.
+  // NCCL's order for sockets: physical interfaces, else Docker's bridge, loopback, libvirt's bridge.
   for (const std::string_view names : {"^docker,lo,virbr", "docker", "lo", "virbr"}) {
     if (auto found = admitted(up, *NameFilter::parse(names)); !found.empty()) return found;
   }
@@ -140,7 +140,7 @@ NicFacts nic_facts(const Interface& interface, const fs::path& sys) {
   const std::string mac = read_line(folder / "address");
   Fnv1a hash;
   hash.add(mac);
-  if (mac.find_first_not_of("0:") == std::string::npos) {  // loopback: told apart by host
+  if (mac.find_first_not_of("0:") == std::string::npos) {  // loopback has no MAC: the host name distinguishes hosts
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
     hash.add(host.data());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which interfaces of this machine are devices, and what NCCL wants to know of them.
+// Selects the interfaces that become devices, and finds their properties for NCCL.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace paralet::plugin {
 
-/// A list of interface names as NCCL_SOCKET_IFNAME has it: prefixes, after '=' exact names, after '^' those to leave
-/// out.
+/// A list of interface names in the syntax of NCCL_SOCKET_IFNAME: prefixes; exact names after '='; exclusions after
+/// '^'.
 class NameFilter {
  public:
-  /// Nothing when no name is left.
+  /// Nothing when the list has no name.
   static std::optional<NameFilter> parse(std::string_view text);
   [[nodiscard]] bool admits(std::string_view name) const;
 
@@ -27,27 +27,26 @@ class NameFilter {
   std::vector<std::string> names_;
 };
 
-/// What the user asks for; with neither, what NCCL would take for sockets.
+/// The user's choice of interfaces. Without names and addresses the choice is that of NCCL's socket transport.
 struct Selection {
   std::optional<NameFilter> names;
-  std::vector<std::uint32_t> addresses;  ///< in this order
+  std::vector<std::uint32_t> addresses;  ///< devices, in this order
 };
 
-/// One interface per device, each with its first address unless addresses were asked for. Empty when nothing fits.
+/// One interface per device, each with its first address unless addresses are given. Empty when none fits.
 std::vector<Interface> select(const std::vector<Interface>& all, const Selection& selection);
 
-/// What /sys tells of an interface.
+/// Properties of an interface from /sys.
 struct NicFacts {
-  std::string pci_path;  ///< empty: it is no PCI device
-  int speed_mbps = 0;    ///< kUnknownSpeed when the driver does not say
+  std::string pci_path;  ///< empty: not a PCI device
+  int speed_mbps = 0;    ///< kUnknownSpeed when the driver reports none
   int port = 0;
   std::uint64_t guid = 0;  ///< the same in every process, different on every host
 };
-inline constexpr int kUnknownSpeed = 10'000;  ///< what NCCL assumes
+inline constexpr int kUnknownSpeed = 10'000;  ///< NCCL's assumption
 NicFacts nic_facts(const Interface& interface, const std::filesystem::path& sys = "/sys/class/net");
 
-/// Whether the kernel knows GPU memory by its address, so that NICs can register it: by the modules that NCCL looks
-/// for.
+/// Whether a kernel module lets NICs register GPU memory by its address. Looks for the same modules as NCCL.
 bool peer_memory(const std::filesystem::path& sys = "/sys");
 
 /// "lo 127.0.0.1, eth0 10.0.0.1 (down)"

@@ -11,7 +11,7 @@ namespace {
 
 static_assert(handshake::kHandleBytes == NCCL_NET_HANDLE_MAXSIZE);
 
-/// What the engine's handle leaves free at the end (it is padded with zeros; docs/protocol.md).
+/// Uses the end of the engine's handle, which is padding (docs/protocol.md).
 struct State {
   std::uint64_t mark = 0;
   std::uint64_t name = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines in NCCL's own log. Nothing here throws, and before NCCL has passed its logger nothing is written.
+// Writes to NCCL's log. Nothing is written before NCCL has passed its logger.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace paralet::plugin {
 
-/// The logger that all lines go to from now on. NCCL's may be called from any thread.
+/// Sets the logger. NCCL's logger may be called from any thread.
 void set_logger(ncclDebugLogger_t logger) noexcept;
 
-/// What somebody should act on: shown with NCCL_DEBUG=WARN.
+/// A line that calls for action; shown with NCCL_DEBUG=WARN.
 void log_warning(const std::string& text, const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept;
-/// What is good to know: shown with NCCL_DEBUG=INFO.
+/// A line for information; shown with NCCL_DEBUG=INFO.
 void log_info(const std::string& text, const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept;
 
 }  // namespace paralet::plugin

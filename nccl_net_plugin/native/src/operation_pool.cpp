@@ -6,7 +6,7 @@ Operation* OperationPool::take(std::span<const Memory* const> memories) {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
     if (operations_.size() == capacity_) return nullptr;
-    free_.reserve(operations_.size() + 1);  // so that give_back needs no memory
+    free_.reserve(operations_.size() + 1);  // so that give_back does not allocate
     free_.push_back(&operations_.emplace_back());
     free_.back()->comm = comm_;
   }

@@ -14,28 +14,29 @@ namespace paralet::plugin {
 class DataComm;
 struct Memory;
 
-/// What NCCL calls a request: one send, or up to eight grouped receives, each a request of the engine.
+/// A request of NCCL: one send or up to eight grouped receives. Each part is a request of the engine.
 struct Operation {
   struct Part {
     std::shared_ptr<Request> request;  ///< reused
     const Memory* memory = nullptr;    ///< nullptr: not registered by the caller
   };
   DataComm* comm = nullptr;
-  unsigned count = 0;  ///< parts under way; 0: free
+  unsigned count = 0;  ///< parts in progress; 0: the operation is free
   std::vector<Part> parts;
 };
 
-/// The operations of one comm. Grows to the number that were ever in flight at once, up to its capacity, and then
-/// allocates no more.
+/// The operations of one comm. The pool grows to the largest number that was ever in use at once, up to its capacity;
+/// after that it does not allocate.
 class OperationPool {
  public:
   OperationPool(DataComm* comm, std::size_t capacity) : comm_(comm), capacity_(capacity) {}
 
-  /// One with an engine request, to be filled in, for each of `memories`; nullptr when all are in use.
+  /// Takes a free operation with one engine request per element of `memories`, to be filled in. nullptr when all are in
+  /// use.
   Operation* take(std::span<const Memory* const> memories);
   void give_back(Operation& operation);
 
-  /// Whether any engine request that is not finished satisfies `predicate`(part).
+  /// Whether any part with an unfinished engine request satisfies `predicate`.
   template <typename Predicate>
   [[nodiscard]] bool any_pending(Predicate predicate) {
     const std::lock_guard lock(mutex_);
@@ -55,8 +56,8 @@ class OperationPool {
   std::mutex mutex_;
   DataComm* comm_;
   std::size_t capacity_;
-  std::deque<Operation> operations_;  ///< their addresses stay
-  std::vector<Operation*> free_;      ///< the last one given back is taken first, while it is warm
+  std::deque<Operation> operations_;  ///< a deque keeps their addresses
+  std::vector<Operation*> free_;      ///< last in, first out: the most recent one is in the cache
 };
 
 }  // namespace paralet::plugin

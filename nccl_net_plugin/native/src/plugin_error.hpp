@@ -8,7 +8,7 @@
 
 namespace paralet::plugin {
 
-/// A call that cannot be carried out: the sentence for the log, and what NCCL is told.
+/// A call failed: the sentence for the log, and the result for NCCL.
 struct PluginError : std::runtime_error {
   PluginError(ncclResult_t why, const std::string& sentence) : std::runtime_error(sentence), result(why) {}
   ncclResult_t result;

@@ -9,7 +9,7 @@
 
 namespace paralet::plugin {
 
-/// What the user has set.
+/// The configuration that load_settings has read.
 struct Settings {
   Selection selection;
   std::string selected_by = "default";  ///< the variable that chose the interfaces, for messages

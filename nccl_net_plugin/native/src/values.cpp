@@ -22,7 +22,7 @@ struct Unit {
   double factor;
 };
 
-/// A number and one of the units, with or without a blank between.
+/// A number and one of the units, with or without a blank between them.
 double quantity(std::string_view text, std::span<const Unit> units, double least, double most) {
   text = trim(text);
   double value = 0;
@@ -32,7 +32,7 @@ double quantity(std::string_view text, std::span<const Unit> units, double least
   const auto unit = std::ranges::find(units, name, &Unit::name);
   if (unit == units.end()) not_allowed();
   value *= unit->factor;
-  if (!(value >= least && value <= most)) not_allowed();  // what is not a number compares with nothing
+  if (!(value >= least && value <= most)) not_allowed();  // also rejects NaN
   return value;
 }
 

@@ -23,14 +23,14 @@ double parse_number(std::string_view text, double least, double most);
 [[noreturn]] void not_allowed();
 
 std::string_view trim(std::string_view text);
-/// The parts between separators, trimmed, without empty ones.
+/// The parts between separators, trimmed. Empty parts are left out.
 std::vector<std::string> split(std::string_view text, std::string_view separators);
 
 struct Line {
-  std::string where;  ///< "FILE:LINE: ", empty for a value that is not from a file
+  std::string where;  ///< "FILE:LINE: "; empty for a value that is not from a file
   std::string text;
 };
-/// A file's lines, trimmed, without comments (from # on) and blank ones. Throws PluginError.
+/// The lines of a file, trimmed, without comments (from #) and blank lines. Throws PluginError.
 std::vector<Line> read_lines(const std::string& path);
 
 }  // namespace paralet::plugin

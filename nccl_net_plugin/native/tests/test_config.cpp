@@ -246,9 +246,9 @@ TEST_CASE("the configuration file: what is wrong, and on which line") {
   CHECK(wrong("\nPARALET_LANES=0\n").find(":2: PARALET_LANES='0' is not allowed: it must be 1 to 1024") !=
         std::string::npos);
   CHECK(wrong("PARALET_LANES\n").find(":1: 'PARALET_LANES' is not NAME=value") != std::string::npos);
-  CHECK(wrong("LANES=1\n").find(":1: LANES is no parameter") != std::string::npos);
+  CHECK(wrong("LANES=1\n").find(":1: LANES is not a parameter") != std::string::npos);
   CHECK(wrong("PARALET_LANES=1\nPARALET_LANES=2\n").find(":2: PARALET_LANES is set twice") != std::string::npos);
-  CHECK(wrong("PARALET_CONFIG=x\n").find(":1: PARALET_CONFIG is no parameter") != std::string::npos);
+  CHECK(wrong("PARALET_CONFIG=x\n").find(":1: PARALET_CONFIG is not a parameter") != std::string::npos);
   CHECK(refusal("PARALET_CONFIG", "/nonexistent").find("the file /nonexistent cannot be read") != std::string::npos);
   CHECK(refusal("PARALET_CONFIG", "/tmp").find("the file /tmp cannot be read") != std::string::npos);
   CHECK(wrong(std::string(2 << 20, '#')).find("longer than 1 MiB") != std::string::npos);
@@ -271,7 +271,7 @@ TEST_CASE("NCCL's choice of interfaces holds where ours is not made") {
 TEST_CASE("a slip of the pen is told; names of other programs are not") {
   const Settings slipped = load_settings({{"PARALET_LANE", "4"}, {"PARALET_SANDBOX", "1"}, {"PARALET_RUN_TEST", "1"}});
   REQUIRE(slipped.advice.size() == 1);
-  CHECK(slipped.advice[0] == "PARALET_LANE is no parameter and is ignored: did you mean PARALET_LANES?");
+  CHECK(slipped.advice[0] == "PARALET_LANE is not a parameter and is ignored: did you mean PARALET_LANES?");
 }
 
 TEST_CASE("the table: names once, no cell empty") {

@@ -128,4 +128,4 @@ def test_a_run_that_takes_too_long_is_one_sentence(tmp_path: Path) -> None:
     assert done.status == 1
     *_, sentence = done.errors.splitlines()
     assert sentence.startswith("paralet: the agent on h")
-    assert "still waited for message" in sentence
+    assert "waiting for message" in sentence

@@ -96,5 +96,5 @@ def test_a_run_that_takes_too_long_names_what_was_awaited(tmp_path: Path) -> Non
         )
     )
     runner = Runner(made, FakeFabric(made), tmp_path / "logs")
-    with Steps(1) as steps, pytest.raises(AgentError, match="still waited for message"):
+    with Steps(1) as steps, pytest.raises(AgentError, match="waiting for message"):
         list(runner.runs(steps))
