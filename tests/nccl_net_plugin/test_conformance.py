@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plugin keeps NCCL's contract: every rule of net-conformance, for every version of the interface, on loopback.
 
-scripts/test-native.sh runs the same rules under sanitizers."""
+scripts/test-native.sh runs the same rules under sanitizers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from hostlib.stats import DeviceSnapshot, survey
 from tests.nccl_net_plugin.conformance.suite import LOOPBACK, RULES, VERSIONS, Suite, build, rules_in_sources
 
 BAD_NETWORK = "drop=0.02,duplicate=0.02,reorder=0.05,corrupt=0.01,seed=7"
-"""What PARALET_FAULTS does to received packets."""
+"""Value of PARALET_FAULTS."""
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +42,13 @@ def test_the_plugin_keeps_the_rule(suite: Suite, version: int, rule: str) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_program_has_the_rules_that_are_tested_here(suite: Suite) -> None:
+def test_the_program_lists_the_rules_that_are_tested_here(suite: Suite) -> None:
     assert sorted(suite.rules(), key=str) == sorted(rules_in_sources(), key=str)
 
 
 @pytest.mark.timeout(600)
 def test_the_rules_hold_on_a_bad_network(suite: Suite) -> None:
-    """Packets are lost, doubled, overtaken and damaged. A silent peer's retry time is what it is, so it is shorter."""
+    """Packets are dropped, duplicated, reordered and corrupted. A shorter minimum timeout keeps the test fast."""
     done = suite.run(nccl_net_plugin.path(), 12, "all", PARALET_FAULTS=BAD_NETWORK, PARALET_MIN_TIMEOUT="5ms")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -58,13 +59,13 @@ def test_the_rules_hold_on_a_bad_network(suite: Suite) -> None:
         (["PLUGIN", "13", "all"], "VERSION is 8 to 12, not 13"),
         (["PLUGIN", "12", "politeness"], "there is no rule politeness"),
         (["/nowhere.so", "12", "all"], "there is no plugin at /nowhere.so"),
-        (["PLUGIN", "12"], "PLUGIN, VERSION and RULE are wanted"),
-        (["PLUGIN", "8", "contexts"], "this version and place have no rule contexts"),
+        (["PLUGIN", "12"], "PLUGIN, VERSION and RULE are required"),
+        (["PLUGIN", "8", "contexts"], "this version and place do not have the rule contexts"),
         (["--place", "moon", "PLUGIN", "12", "all"], "--place is alone, one-process or two-processes, not moon"),
-        (["--role", "listener", "PLUGIN", "12", "sizes"], "--role and --rendezvous go together"),
+        (["--role", "listener", "PLUGIN", "12", "sizes"], "--role and --rendezvous require each other"),
     ],
 )
-def test_wrong_use_is_told_in_one_line(suite: Suite, argv: list[str], complaint: str) -> None:
+def test_wrong_usage_is_reported_in_one_line(suite: Suite, argv: list[str], complaint: str) -> None:
     plugin = str(nccl_net_plugin.path())
     done = subprocess.run(
         [suite.program, *(plugin if word == "PLUGIN" else word for word in argv)],
@@ -76,15 +77,15 @@ def test_wrong_use_is_told_in_one_line(suite: Suite, argv: list[str], complaint:
     assert done.stderr == f"net-conformance: {complaint}; see --help\n"
 
 
-# -- queue pairs, which only the live counters show -------------------------------------------------------------------
+# -- queue pairs, counted by the live counters -------------------------------------------------------------------
 
 LANES = 6
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 
 
 @contextmanager
 def held(suite: Suite, version: int, rule: str) -> Iterator[dict[str, int]]:
-    """Two processes that wait in the middle of a rule: their process ids by role."""
+    """Run a rule until its two processes wait for input; yield their process ids by role."""
     with subprocess.Popen(
         [suite.program, nccl_net_plugin.path(), str(version), rule],
         env={**os.environ, **LOOPBACK, "PARALET_LANES": str(LANES)},
@@ -106,12 +107,12 @@ def held(suite: Suite, version: int, rule: str) -> Iterator[dict[str, int]]:
 
 
 def device_of(pid: int, connections: int, messages: int = 0) -> DeviceSnapshot:
-    """What a process tells of its one device, when it has come to this many connections and messages.
+    """Counters of a process's only device, once it has this many connections and messages.
 
-    What it tells may be a tenth of a second old.
+    Published counters may be a tenth of a second old.
     """
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
         (process,) = survey([pid]).processes
         (device,) = process.devices
         if device.connections == connections and device.messages.sends + device.messages.receives >= messages:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.sandboxed
 
 TOPOLOGY = leaf_spine(2, 2, 1, 1_000_000_000)
 HOSTS = {"listener": "h1", "connector": "h2"}
-PATIENCE_S = 100
+TIMEOUT_S = 100
 EVERY_VERSION = ["connect-64", "sizes", "full", "proxy", "group-in-flight", "close-recv-in-flight", "receiver-killed"]
 """Between hosts the versions differ in nothing that loopback does not show; these make sure."""
 
@@ -47,7 +47,7 @@ def play(fabric: MininetFabric, suite: Suite, version: int, rule: str) -> dict[s
             processes[role] = fabric.popen(
                 host,
                 [
-                    *(str(suite.program), "--role", role, "--rendezvous", "0", "--patience", str(PATIENCE_S)),
+                    *(str(suite.program), "--role", role, "--rendezvous", "0", "--timeout", str(TIMEOUT_S)),
                     *(str(nccl_net_plugin.path()), str(version), rule),
                 ],
                 env={name: value for name, value in os.environ.items() if not name.startswith("PARALET_")},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// closeSend, closeRecv, and peers that go away.
+// closeSend, closeRecv, and peers that disappear.
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 
 enum { MIB = 1 << 20, MESSAGES = 8 };
 
-/// Sends until the plugin refuses or has taken all, as a caller that does not know its peer is going. The requests.
+/// Sends until the plugin refuses or has accepted all, like a caller that does not know its peer is closing. Returns
+/// the number of requests.
 static int send_while_it_lasts(struct end* end, void* comm, const struct region* region, void** requests) {
   int taken = 0;
   const double until = now_s() + 0.5;
@@ -24,105 +25,106 @@ static int send_while_it_lasts(struct end* end, void* comm, const struct region*
   return taken;
 }
 
-/// Gives back what was registered with a comm that is closed: by another comm, where registrations are global. Where
-/// they are not they went with the comm.
+/// Releases a region that was registered with a closed comm. Global registrations are deregistered with another comm;
+/// others ended with the comm.
 static void region_forget(struct end* end, void* comm, struct region* region) {
   struct properties properties;
-  succeed(end->net->get_properties(end->dev, &properties));
-  region_unmap(region);  // first, so that whatever still reads or writes it crashes
-  if (properties.reg_is_global) succeed(end->net->dereg_mr(comm, region->mr));
+  expect_success(end->net->get_properties(end->dev, &properties));
+  region_unmap(region);  // first, so that any later access crashes
+  if (properties.reg_is_global) expect_success(end->net->dereg_mr(comm, region->mr));
 }
 
-// The sender closes in the middle of messages, and its memory goes at once.
+// The sender closes with messages in flight, and unmaps their memory at once.
 
 static void close_send_listener(struct end* end) {
-  void* stays = dial(end);
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)MESSAGES * MIB);
+  void* stays = open_connection(end);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)MESSAGES * MIB);
   void* requests[MESSAGES];
   for (int i = 0; i < MESSAGES / 2; i++) {
     requests[i] = receive_one(end, comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr);
   }
-  meet(end);
-  meet(end);
-  step("receives whose sender has closed");
+  synchronize(end);
+  synchronize(end);
+  step("receives after the sender has closed");
   for (int i = 0; i < MESSAGES / 2; i++) {
-    if (ends(end, requests[i])) check_filled(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i, "a message said done");
+    if (wait_done_or_failed(end, requests[i]))
+      check_filled(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i, "a message reported as done");
   }
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
   exchange(end, stays, 1000, 1);
-  hang_up(end, stays);
+  close_connection(end, stays);
 }
 
 static void close_send_connector(struct end* end) {
-  void* stays = dial(end);
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)MESSAGES * MIB);
+  void* stays = open_connection(end);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)MESSAGES * MIB);
   void* requests[MESSAGES];
   for (int i = 0; i < MESSAGES; i++) fill(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i);
-  meet(end);
+  synchronize(end);
   send_while_it_lasts(end, comm, &region, requests);
   step("closeSend() with sends in flight");
-  hang_up(end, comm);
+  close_connection(end, comm);
   region_forget(end, stays, &region);
   sleep_s(0.2);
-  meet(end);
+  synchronize(end);
   exchange(end, stays, 1000, 1);
-  hang_up(end, stays);
+  close_connection(end, stays);
 }
 
-// The receiver closes in the middle of messages: from then on its memory is its own.
+// The receiver closes with messages in flight. After that the plugin must not write to its memory.
 
 static void close_recv_listener(struct end* end) {
-  void* stays = dial(end);
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)MESSAGES * MIB);
+  void* stays = open_connection(end);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)MESSAGES * MIB);
   for (int i = 0; i < MESSAGES / 2; i++) {
     receive_one(end, comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr);
   }
-  meet(end);
+  synchronize(end);
   sleep_s(2e-3);
   step("closeRecv() with receives in flight");
-  hang_up(end, comm);
+  close_connection(end, comm);
   memset(region.bytes, UNTOUCHED, region.size);
   sleep_s(0.2);
   check_untouched(region.bytes, region.size, "memory of a comm that is closed");
   region_forget(end, stays, &region);
-  meet(end);
+  synchronize(end);
   exchange(end, stays, 1000, 2);
-  hang_up(end, stays);
+  close_connection(end, stays);
 }
 
 static void close_recv_connector(struct end* end) {
-  void* stays = dial(end);
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)MESSAGES * MIB);
+  void* stays = open_connection(end);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)MESSAGES * MIB);
   void* requests[MESSAGES];
-  meet(end);
+  synchronize(end);
   const int taken = send_while_it_lasts(end, comm, &region, requests);
-  step("sends whose receiver has closed");
+  step("sends after the receiver has closed");
   bool all_done = true;
-  for (int i = 0; i < taken; i++) all_done = ends(end, requests[i]) && all_done;
-  expect(taken <= MESSAGES / 2 || !all_done, "expected sends that nobody received to fail");
+  for (int i = 0; i < taken; i++) all_done = wait_done_or_failed(end, requests[i]) && all_done;
+  expect(taken <= MESSAGES / 2 || !all_done, "expected sends without a receive to fail");
   region_release(end, comm, &region);
-  hang_up(end, comm);
-  meet(end);
+  close_connection(end, comm);
+  synchronize(end);
   exchange(end, stays, 1000, 2);
-  hang_up(end, stays);
+  close_connection(end, stays);
 }
 
-// After a clean transfer either end may close first; the other may take its time.
+// After a complete transfer either end may close first, and the other one much later.
 
 static void order(struct end* end, bool first) {
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   exchange(end, comm, 100000, 3);
-  meet(end);
-  if (first) hang_up(end, comm);
-  meet(end);
+  synchronize(end);
+  if (first) close_connection(end, comm);
+  synchronize(end);
   sleep_s(0.05);
-  if (!first) hang_up(end, comm);
-  meet(end);
+  if (!first) close_connection(end, comm);
+  synchronize(end);
 }
 
 static void order_listener(struct end* end) {
@@ -135,27 +137,27 @@ static void order_connector(struct end* end) {
   order(end, true);
 }
 
-// The sender closes as soon as its sends are done; the receiver looks later, and everything is there.
+// The sender closes as soon as its sends are done. The receiver tests later and gets all messages.
 
 static void late_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)MESSAGES * MIB);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)MESSAGES * MIB);
   void* requests[MESSAGES];
   for (int i = 0; i < MESSAGES; i++) {
     requests[i] = receive_one(end, comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr);
   }
-  meet(end);  // the connector has closed
+  synchronize(end);  // the connector has closed
   for (int i = 0; i < MESSAGES; i++) {
     finish_with(end, requests[i], MIB, "a message whose sender has closed since");
     check_filled(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i, "a message");
   }
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
 static void late_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)MESSAGES * MIB);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)MESSAGES * MIB);
   void* requests[MESSAGES];
   for (int i = 0; i < MESSAGES; i++) {
     fill(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i);
@@ -163,17 +165,17 @@ static void late_connector(struct end* end) {
   }
   for (int i = 0; i < MESSAGES; i++) finish_with(end, requests[i], MIB, "a sent message");
   region_release(end, comm, &region);
-  hang_up(end, comm);
-  meet(end);
+  close_connection(end, comm);
+  synchronize(end);
 }
 
-// Closing one connection does not touch another between the same devices.
+// Closing one connection does not affect another one between the same devices.
 
 static void neighbour(struct end* end, bool sends) {
-  void* stays = dial(end);
-  void* goes = dial(end);
-  struct region region = region_of(end, stays, (size_t)MESSAGES * MIB);
-  struct region other = region_of(end, goes, MIB);
+  void* stays = open_connection(end);
+  void* goes = open_connection(end);
+  struct region region = region_register(end, stays, (size_t)MESSAGES * MIB);
+  struct region other = region_register(end, goes, MIB);
   void* requests[MESSAGES];
   for (int i = 0; i < MESSAGES; i++) {
     unsigned char* at = region.bytes + (size_t)i * MIB;
@@ -181,7 +183,7 @@ static void neighbour(struct end* end, bool sends) {
     requests[i] = sends ? send_one(end, stays, at, MIB, 1, region.mr) : receive_one(end, stays, at, MIB, 1, region.mr);
     if (i == MESSAGES / 2) {
       if (!sends) receive_one(end, goes, other.bytes, MIB, 1, other.mr);  // never tested
-      hang_up(end, goes);
+      close_connection(end, goes);
       region_forget(end, stays, &other);
     }
   }
@@ -190,19 +192,19 @@ static void neighbour(struct end* end, bool sends) {
     if (!sends) check_filled(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i, "a message");
   }
   region_release(end, stays, &region);
-  meet(end);
-  hang_up(end, stays);
+  synchronize(end);
+  close_connection(end, stays);
 }
 
 static void neighbour_listener(struct end* end) { neighbour(end, false); }
 static void neighbour_connector(struct end* end) { neighbour(end, true); }
 
-// A peer that is killed, or that falls silent: test() fails, after PARALET_RETRY_TIME at the latest, give or take the
-// machine. Bounds are multiples of it.
+// A peer is killed or does not answer: test() fails after at most PARALET_RETRY_TIME. The bounds are multiples of it,
+// because the machine may be slow.
 
 enum { RETRY_TIME_S = 1, BOUND = 10 };
 
-/// Tests until an error comes, which has to be before the bound.
+/// Tests until an error is returned, which must be within the bound.
 static void fails_in_time(struct end* end, void* request, const char* what) {
   const double start = now_s();
   for (;;) {
@@ -217,40 +219,40 @@ static void fails_in_time(struct end* end, void* request, const char* what) {
 }
 
 static void mourning_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 4096);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 4096);
   exchange(end, comm, 1000, 4);
   void* request = receive_one(end, comm, region.bytes, 4096, 1, region.mr);
-  meet(end);
-  step("test() of a receive whose peer is gone");
+  synchronize(end);
+  step("test() of a receive after the peer has ended");
   fails_in_time(end, request, "a receive from a peer that is gone");
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
 static void killed_connector(struct end* end) {
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   exchange(end, comm, 1000, 4);
-  meet(end);
+  synchronize(end);
   raise(SIGKILL);
 }
 
 static void killed_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 4096);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 4096);
   exchange(end, comm, 1000, 4);
   receive_one(end, comm, region.bytes, 4096, 1, region.mr);
-  meet(end);
+  synchronize(end);
   raise(SIGKILL);
 }
 
-/// Sends, of which one at most can be received, until an error comes.
+/// Sends until an error is returned. At most one of the messages can be received.
 static void mourning_connector(struct end* end) {
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   exchange(end, comm, 1000, 4);
-  struct region region = region_of(end, comm, (size_t)4 * MIB);
-  meet(end);
-  step("sends to a peer that is gone");
+  struct region region = region_register(end, comm, (size_t)4 * MIB);
+  synchronize(end);
+  step("sends to a peer that has ended");
   const double start = now_s();
   void* request = NULL;
   for (;;) {
@@ -263,44 +265,47 @@ static void mourning_connector(struct end* end) {
     sleep_s(1e-3);
   }
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
 static void silent_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 4096);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 4096);
   exchange(end, comm, 1000, 5);
   receive_one(end, comm, region.bytes, 4096, 1, region.mr);
-  sleep_s(0.2);  // the sender shall hear of the receive: it has patience without end with a peer that posts none
+  sleep_s(0.2);  // the sender must learn of the receive: it waits forever for a live peer that posts none
   const pid_t pid = getpid();
-  tell(end, &pid, sizeof pid);
-  sleep_s(3600);  // stopped, and killed at the end
+  send_to_other_end(end, &pid, sizeof pid);
+  sleep_s(3600);  // is stopped, and killed at the end
 }
 
 static void deserted_connector(struct end* end) {
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   exchange(end, comm, 1000, 5);
-  struct region region = region_of(end, comm, 4096);
+  struct region region = region_register(end, comm, 4096);
   pid_t peer = 0;
-  hear(end, &peer, sizeof peer);
+  receive_from_other_end(end, &peer, sizeof peer);
   stop_process(peer);
-  step("a send to a peer that answers nothing");
+  step("a send to a peer that does not answer");
   const double start = now_s();
   fails_in_time(end, send_one(end, comm, region.bytes, 4096, 1, region.mr), "a send to a peer that answers nothing");
   const double took = now_s() - start;
-  expect(took > 0.5 * RETRY_TIME_S, "expected PARALET_RETRY_TIME's patience with a silent peer, got %g s", took);
+  expect(took > 0.5 * RETRY_TIME_S,
+         "expected sends to a silent peer to fail only after PARALET_RETRY_TIME, they failed after %g s", took);
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
   kill(peer, SIGKILL);
 }
 
 const struct rule closing_rules[] = {
     {.name = "close-send-in-flight",
-     .sentence = "closeSend with sends in flight: its memory may go at once, and the peer's receives end",
+     .sentence = "after closeSend with sends in flight their memory may be freed at once, and the peer's receives "
+                 "finish or fail",
      .listener = close_send_listener,
      .connector = close_send_connector},
     {.name = "close-recv-in-flight",
-     .sentence = "closeRecv with receives in flight: its memory is not written any more, and the peer's sends end",
+     .sentence =
+         "after closeRecv with receives in flight their memory is not written, and the peer's sends finish or fail",
      .listener = close_recv_listener,
      .connector = close_recv_connector},
     {.name = "close-order",
@@ -308,11 +313,11 @@ const struct rule closing_rules[] = {
      .listener = order_listener,
      .connector = order_connector},
     {.name = "close-after-send",
-     .sentence = "what was sent before closeSend is received after it",
+     .sentence = "messages sent before closeSend can be received after it",
      .listener = late_listener,
      .connector = late_connector},
     {.name = "close-neighbour",
-     .sentence = "closing one connection does not touch another to the same peer",
+     .sentence = "closing one connection does not affect another one to the same peer",
      .listener = neighbour_listener,
      .connector = neighbour_connector},
     {.name = "sender-killed",
@@ -330,7 +335,7 @@ const struct rule closing_rules[] = {
      .killed = "listener",
      .environment = {{"PARALET_RETRY_TIME", "1s"}}},
     {.name = "receiver-silent",
-     .sentence = "a peer that answers nothing is given up after PARALET_RETRY_TIME, not before",
+     .sentence = "a peer that does not answer is given up after PARALET_RETRY_TIME, not before",
      .listener = silent_listener,
      .connector = deserted_connector,
      .places = TWO_PROCESSES,

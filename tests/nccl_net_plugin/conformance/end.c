@@ -17,11 +17,11 @@
 
 #include "log.h"
 
-double patience_s = 60;
-static _Thread_local struct end* speaker;
+double timeout_s = 60;
+static _Thread_local struct end* current_end;
 static pthread_mutex_t step_mutex = PTHREAD_MUTEX_INITIALIZER;  // an end may have threads
 
-void speak_for(struct end* end) { speaker = end; }
+void set_current_end(struct end* end) { current_end = end; }
 
 void fail_at(const char* file, int line, const char* format, ...) {
   char what[900];
@@ -29,12 +29,12 @@ void fail_at(const char* file, int line, const char* format, ...) {
   va_start(arguments, format);
   vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
-  struct report* report = speaker->report;
+  struct report* report = current_end->report;
   if (__atomic_fetch_add(&report->failures, 1, __ATOMIC_ACQ_REL) > 0) {
-    for (;;) pause();  // another thread of this end has said it, and ends the process
+    for (;;) pause();  // another thread of this end has reported a failure and ends the process
   }
   const char* name = strrchr(file, '/');
-  snprintf(report->failure, sizeof report->failure, "%s: %s (%s, at %s:%d)", speaker->role, what, report->step,
+  snprintf(report->failure, sizeof report->failure, "%s: %s (%s, at %s:%d)", current_end->role, what, report->step,
            name ? name + 1 : file, line);
   log_dump();
   _exit(1);
@@ -57,12 +57,12 @@ const char* result_name(ncclResult_t result) {
     case ncclRemoteError:
       return "ncclRemoteError";
     default:
-      return "a result that NCCL does not know";
+      return "an unknown result";
   }
 }
 
 void step(const char* format, ...) {
-  struct report* report = speaker->report;
+  struct report* report = current_end->report;
   va_list arguments;
   va_start(arguments, format);
   pthread_mutex_lock(&step_mutex);
@@ -83,10 +83,10 @@ void sleep_s(double seconds) {
   nanosleep(&time, NULL);
 }
 
-void wait_a_little(struct waiting* waiting, const char* for_what) {
+void poll_again(struct waiting* waiting, const char* for_what) {
   const double now = now_s();
-  if (waiting->rounds++ == 0) waiting->until = now + patience_s;
-  if (now > waiting->until) fail("expected %s, waited %g s in vain", for_what, patience_s);
+  if (waiting->rounds++ == 0) waiting->until = now + timeout_s;
+  if (now > waiting->until) fail("expected %s within %g s", for_what, timeout_s);
   if (waiting->rounds < 200) {
     sched_yield();
   } else {
@@ -94,51 +94,51 @@ void wait_a_little(struct waiting* waiting, const char* for_what) {
   }
 }
 
-/// The other end has something to say; who watches ends this one when it was heard.
-static _Noreturn void give_up(void) {
+/// The other end has failed. Leaves the supervisor time to read its report, which says more.
+static _Noreturn void fail_with_other_end(void) {
   sleep_s(2);
-  fail("the other end gave up");
+  fail("the other end closed the connection between the ends");
 }
 
-void tell(struct end* end, const void* data, size_t size) {
+void send_to_other_end(struct end* end, const void* data, size_t size) {
   const char* next = data;
   while (size > 0) {
     const ssize_t taken = write(end->channel, next, size);
     if (taken < 0 && errno == EINTR) continue;
-    if (taken <= 0) give_up();
+    if (taken <= 0) fail_with_other_end();
     next += taken;
     size -= (size_t)taken;
   }
 }
 
-void hear(struct end* end, void* data, size_t size) {
+void receive_from_other_end(struct end* end, void* data, size_t size) {
   char* next = data;
   while (size > 0) {
     const ssize_t got = read(end->channel, next, size);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) give_up();
+    if (got <= 0) fail_with_other_end();
     next += got;
     size -= (size_t)got;
   }
 }
 
-void meet(struct end* end) {
+void synchronize(struct end* end) {
   char token = '=';
-  tell(end, &token, 1);
-  hear(end, &token, 1);
-  expect(token == '=', "expected the other end to be at the same place; the ends of this rule do not match");
+  send_to_other_end(end, &token, 1);
+  receive_from_other_end(end, &token, 1);
+  expect(token == '=', "expected the other end at the same barrier: the two ends of this rule do not match");
   __atomic_fetch_add(&end->report->steps, 1, __ATOMIC_RELAXED);
 }
 
 void load(struct plugin* plugin, const char* path, int version) {
   plugin->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!plugin->library) fail("expected dlopen to load the plugin, it says: %s", dlerror());
+  if (!plugin->library) fail("expected dlopen to load the plugin, got the error: %s", dlerror());
   const char* missing = net_from_library(&plugin->net, plugin->library, version);
-  if (missing) fail("expected ncclNetPlugin_v%d to be whole, but %s", version, missing);
+  if (missing) fail("expected a complete ncclNetPlugin_v%d, but %s", version, missing);
 }
 
 void unload(struct plugin* plugin) {
-  if (dlclose(plugin->library) != 0) fail("expected dlclose to succeed, it says: %s", dlerror());
+  if (dlclose(plugin->library) != 0) fail("expected dlclose to succeed, got the error: %s", dlerror());
   plugin->library = NULL;
 }
 
@@ -147,12 +147,12 @@ void* listen_at(struct end* end, struct handle* handle) {
   unsigned char around[1 + HANDLE_BYTES + 64];
   memset(around, 0xA5, sizeof around);
   void* comm = NULL;
-  succeed(end->net->listen(end->ctx, end->dev, around + 1, &comm));
+  expect_success(end->net->listen(end->ctx, end->dev, around + 1, &comm));
   expect(comm, "expected a listen comm, got NULL");
   for (size_t i = 1 + HANDLE_BYTES; i < sizeof around; i++) {
-    expect(around[i] == 0xA5, "expected a handle of at most 128 bytes, byte %zu was written too", i - 1);
+    expect(around[i] == 0xA5, "expected listen() to write at most 128 bytes of the handle, it wrote byte %zu", i - 1);
   }
-  expect(around[0] == 0xA5, "expected the byte before the handle untouched");
+  expect(around[0] == 0xA5, "expected listen() not to write the byte before the handle");
   memcpy(handle->bytes, around + 1, HANDLE_BYTES);
   return comm;
 }
@@ -161,9 +161,9 @@ void* accept_one(struct end* end, void* listen_comm) {
   void* comm = NULL;
   struct waiting waiting = {0};
   for (;;) {
-    succeed(end->net->accept(listen_comm, &comm));
+    expect_success(end->net->accept(listen_comm, &comm));
     if (comm) return comm;
-    wait_a_little(&waiting, "accept() to give a comm");
+    poll_again(&waiting, "accept() to return a comm");
   }
 }
 
@@ -171,29 +171,29 @@ void* connect_to(struct end* end, struct handle* handle) {
   void* comm = NULL;
   struct waiting waiting = {0};
   for (;;) {
-    succeed(end->net->connect(end->ctx, end->dev, handle->bytes, &comm));
+    expect_success(end->net->connect(end->ctx, end->dev, handle->bytes, &comm));
     if (comm) return comm;
-    wait_a_little(&waiting, "connect() to give a comm");
+    poll_again(&waiting, "connect() to return a comm");
   }
 }
 
 static bool listens(const struct end* end) { return strcmp(end->role, "listener") == 0; }
 
-void* dial(struct end* end) {
+void* open_connection(struct end* end) {
   struct handle handle;
   if (!listens(end)) {
-    hear(end, handle.bytes, sizeof handle.bytes);
+    receive_from_other_end(end, handle.bytes, sizeof handle.bytes);
     return connect_to(end, &handle);
   }
   void* listen_comm = listen_at(end, &handle);
-  tell(end, handle.bytes, sizeof handle.bytes);
+  send_to_other_end(end, handle.bytes, sizeof handle.bytes);
   void* comm = accept_one(end, listen_comm);
-  succeed(end->net->close_listen(listen_comm));
+  expect_success(end->net->close_listen(listen_comm));
   return comm;
 }
 
-void hang_up(struct end* end, void* comm) {
-  succeed(listens(end) ? end->net->close_recv(comm) : end->net->close_send(comm));
+void close_connection(struct end* end, void* comm) {
+  expect_success(listens(end) ? end->net->close_recv(comm) : end->net->close_send(comm));
 }
 
 struct region region_map(size_t size) {
@@ -201,7 +201,7 @@ struct region region_map(size_t size) {
   const size_t whole = (size + page - 1) / page * page + (size == 0 ? page : 0);
   unsigned char* base = mmap(NULL, whole + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED || mprotect(base + page, whole, PROT_READ | PROT_WRITE) != 0) {
-    fail("no memory for a region of %zu bytes: %s", size, strerror(errno));
+    fail("cannot map a region of %zu bytes: %s", size, strerror(errno));
   }
   memset(base + page, UNTOUCHED, whole);
   return (struct region){base + page, whole, NULL};
@@ -213,14 +213,14 @@ void region_unmap(struct region* region) {
   region->bytes = NULL;
 }
 
-struct region region_of(struct end* end, void* comm, size_t size) {
+struct region region_register(struct end* end, void* comm, size_t size) {
   struct region region = region_map(size);
-  succeed(end->net->reg_mr(comm, region.bytes, region.size, NCCL_PTR_HOST, &region.mr));
+  expect_success(end->net->reg_mr(comm, region.bytes, region.size, NCCL_PTR_HOST, &region.mr));
   return region;
 }
 
 void region_release(struct end* end, void* comm, struct region* region) {
-  succeed(end->net->dereg_mr(comm, region->mr));
+  expect_success(end->net->dereg_mr(comm, region->mr));
   region_unmap(region);
 }
 
@@ -241,7 +241,7 @@ void fill(unsigned char* bytes, size_t size, uint64_t seed) {
   }
 }
 
-// Where the content differs first; `size` where it does not.
+// The first byte that differs from the expected content; `size` when there is none.
 static size_t difference(const unsigned char* bytes, size_t size, uint64_t seed) {
   for (size_t at = 0; at < size; at += 8) {
     const uint64_t value = word(seed, at);
@@ -256,7 +256,7 @@ static size_t difference(const unsigned char* bytes, size_t size, uint64_t seed)
   return size;
 }
 
-// Looked at while the plugin may be writing: the message becomes whole without any call, or it does not.
+// Read while the plugin may be writing, to see whether the message arrives without any call.
 __attribute__((noinline, no_sanitize("thread"))) bool is_filled(const unsigned char* bytes, size_t size,
                                                                 uint64_t seed) {
   const volatile unsigned char* seen = bytes;
@@ -271,24 +271,24 @@ __attribute__((noinline, no_sanitize("thread"))) bool is_filled(const unsigned c
 
 void check_filled(const unsigned char* bytes, size_t size, uint64_t seed, const char* what) {
   const size_t at = difference(bytes, size, seed);
-  if (at < size) fail("expected the content of %s (%zu bytes) as it was sent, byte %zu differs", what, size, at);
+  if (at < size) fail("expected the content of %s (%zu bytes) as sent, byte %zu differs", what, size, at);
 }
 
 void check_untouched(const unsigned char* bytes, size_t size, const char* what) {
   for (size_t i = 0; i < size; i++) {
-    if (bytes[i] != UNTOUCHED) fail("expected %s untouched, byte %zu of %zu was written", what, i, size);
+    if (bytes[i] != UNTOUCHED) fail("expected no write to %s, byte %zu of %zu was written", what, i, size);
   }
 }
 
 void* try_send(struct end* end, void* comm, void* data, size_t size, int tag, void* mr) {
   void* request = NULL;
-  succeed(end->net->isend(comm, data, size, tag, mr, NULL, &request));
+  expect_success(end->net->isend(comm, data, size, tag, mr, NULL, &request));
   return request;
 }
 
 void* try_receive(struct end* end, void* comm, void* data, size_t size, int tag, void* mr) {
   void* request = NULL;
-  succeed(end->net->irecv(comm, 1, &data, &size, &tag, &mr, NULL, &request));
+  expect_success(end->net->irecv(comm, 1, &data, &size, &tag, &mr, NULL, &request));
   return request;
 }
 
@@ -297,7 +297,7 @@ void* send_one(struct end* end, void* comm, void* data, size_t size, int tag, vo
   for (;;) {
     void* request = try_send(end, comm, data, size, tag, mr);
     if (request) return request;
-    wait_a_little(&waiting, "isend() to take a message");
+    poll_again(&waiting, "isend() to accept a message");
   }
 }
 
@@ -306,7 +306,7 @@ void* receive_one(struct end* end, void* comm, void* data, size_t size, int tag,
   for (;;) {
     void* request = try_receive(end, comm, data, size, tag, mr);
     if (request) return request;
-    wait_a_little(&waiting, "irecv() to take a receive");
+    poll_again(&waiting, "irecv() to accept a receive");
   }
 }
 
@@ -315,31 +315,31 @@ int finish(struct end* end, void* request) {
   int sizes[MAX_GROUP] = {0};
   struct waiting waiting = {0};
   for (;;) {
-    succeed(end->net->test(request, &done, sizes));
-    expect(done == 0 || done == 1, "expected test() to answer done with 0 or 1, got %d", done);
+    expect_success(end->net->test(request, &done, sizes));
+    expect(done == 0 || done == 1, "expected test() to set done to 0 or 1, got %d", done);
     if (done) return sizes[0];
-    wait_a_little(&waiting, "test() to say that a request is done");
+    poll_again(&waiting, "test() to report a request as done");
   }
 }
 
 void finish_with(struct end* end, void* request, size_t size, const char* what) {
   const int told = finish(end, request);
-  expect((size_t)told == size, "expected test() to tell %zu bytes for %s, got %d", size, what, told);
+  expect((size_t)told == size, "expected test() to report %zu bytes for %s, got %d", size, what, told);
 }
 
-bool ends(struct end* end, void* request) {
+bool wait_done_or_failed(struct end* end, void* request) {
   int done = 0;
   int sizes[MAX_GROUP] = {0};
   struct waiting waiting = {0};
   for (;;) {
     if (end->net->test(request, &done, sizes) != ncclSuccess) return false;
     if (done) return true;
-    wait_a_little(&waiting, "test() to say that a request is done or failed");
+    poll_again(&waiting, "test() to report a request as done or failed");
   }
 }
 
 void exchange(struct end* end, void* comm, size_t size, uint64_t seed) {
-  struct region region = region_of(end, comm, size);
+  struct region region = region_register(end, comm, size);
   if (listens(end)) {
     finish_with(end, receive_one(end, comm, region.bytes, size, 1, region.mr), size, "a received message");
     check_filled(region.bytes, size, seed, "a message");
@@ -350,7 +350,7 @@ void exchange(struct end* end, void* comm, size_t size, uint64_t seed) {
   region_release(end, comm, &region);
 }
 
-static bool stands_still(pid_t pid) {
+static bool is_stopped(pid_t pid) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
   DIR* tasks = opendir(path);
@@ -372,7 +372,7 @@ static bool stands_still(pid_t pid) {
 void stop_process(pid_t pid) {
   kill(pid, SIGSTOP);
   struct waiting waiting = {0};
-  while (!stands_still(pid)) wait_a_little(&waiting, "a stopped process to stand still");
+  while (!is_stopped(pid)) poll_again(&waiting, "all threads of a process to stop");
 }
 
 static int entries(const char* path) {
@@ -397,29 +397,29 @@ long resident_bytes(void) {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-struct pair dial_self(struct end* end) {
+struct pair open_pair(struct end* end) {
   struct handle handle;
   struct pair pair = {NULL, NULL};
   void* listen_comm = listen_at(end, &handle);
   struct waiting waiting = {0};
   for (;;) {
-    if (!pair.send) succeed(end->net->connect(end->ctx, end->dev, handle.bytes, &pair.send));
-    if (!pair.recv) succeed(end->net->accept(listen_comm, &pair.recv));
+    if (!pair.send) expect_success(end->net->connect(end->ctx, end->dev, handle.bytes, &pair.send));
+    if (!pair.recv) expect_success(end->net->accept(listen_comm, &pair.recv));
     if (pair.send && pair.recv) break;
-    wait_a_little(&waiting, "connect() and accept() in turn to give comms");
+    poll_again(&waiting, "alternating connect() and accept() to return comms");
   }
-  succeed(end->net->close_listen(listen_comm));
+  expect_success(end->net->close_listen(listen_comm));
   return pair;
 }
 
-void hang_up_pair(struct end* end, struct pair* pair) {
-  succeed(end->net->close_send(pair->send));
-  succeed(end->net->close_recv(pair->recv));
+void close_pair(struct end* end, struct pair* pair) {
+  expect_success(end->net->close_send(pair->send));
+  expect_success(end->net->close_recv(pair->recv));
 }
 
 void exchange_self(struct end* end, const struct pair* pair, size_t size, uint64_t seed) {
-  struct region from = region_of(end, pair->send, size);
-  struct region to = region_of(end, pair->recv, size);
+  struct region from = region_register(end, pair->send, size);
+  struct region to = region_register(end, pair->recv, size);
   fill(from.bytes, size, seed);
   void* received = receive_one(end, pair->recv, to.bytes, size, 1, to.mr);
   void* sent = send_one(end, pair->send, from.bytes, size, 1, from.mr);

@@ -9,12 +9,12 @@
 
 #include "net.h"
 
-/// What an end tells the program that watches it; lives in memory shared with it.
+/// The report of an end, in memory that it shares with the supervising program.
 struct report {
-  unsigned long steps;  ///< grows while the end gets on
-  char step[160];       ///< what it does now
+  unsigned long steps;  ///< grows while the end makes progress
+  char step[160];       ///< what the end does now
   int failures;
-  char failure[1400];  ///< the first thing that was not as it had to be
+  char failure[1400];  ///< the first failed expectation
 };
 
 struct end {
@@ -33,38 +33,39 @@ struct plugin {
   struct net net;
 };
 
-extern double patience_s;  ///< what is not done by then never will be
+extern double timeout_s;  ///< time limit of every wait
 
-// Failing. The end whose thread this is says what was expected and what happened, and the process ends.
-void speak_for(struct end* end);
+// Failures. The end of the calling thread reports what was expected and what happened, and the process ends.
+void set_current_end(struct end* end);
 _Noreturn void fail_at(const char* file, int line, const char* format, ...) __attribute__((format(printf, 3, 4)));
 #define fail(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
 #define expect(CONDITION, ...) ((CONDITION) ? (void)0 : fail(__VA_ARGS__))
-/// A call that has to succeed.
-#define succeed(CALL)                                                                                  \
+/// Fails unless the call returns ncclSuccess.
+#define expect_success(CALL)                                                                           \
   do {                                                                                                 \
     const ncclResult_t result_ = (CALL);                                                               \
     if (result_ != ncclSuccess) fail("expected success, got %s from %s", result_name(result_), #CALL); \
   } while (0)
 const char* result_name(ncclResult_t result);
-/// Says what comes next; a hang is reported with it.
+/// Names the current step, which the report of a failure or a hang includes.
 void step(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // Time.
 double now_s(void);
 void sleep_s(double seconds);
-/// Waiting busily but politely: `while (!ready) wait_a_little(&waiting, "what for")`. Fails when patience ends.
+/// For polling loops: `while (!ready) poll_again(&waiting, "what is awaited")`. Yields or sleeps; fails after
+/// timeout_s.
 struct waiting {
   double until;
   unsigned rounds;
 };
-void wait_a_little(struct waiting* waiting, const char* for_what);
+void poll_again(struct waiting* waiting, const char* for_what);
 
 // The other end.
-void tell(struct end* end, const void* data, size_t size);
-void hear(struct end* end, void* data, size_t size);
-/// Returns when the other end has called it too.
-void meet(struct end* end);
+void send_to_other_end(struct end* end, const void* data, size_t size);
+void receive_from_other_end(struct end* end, void* data, size_t size);
+/// A barrier of both ends.
+void synchronize(struct end* end);
 
 // The plugin.
 void load(struct plugin* plugin, const char* path, int version);
@@ -74,14 +75,14 @@ void unload(struct plugin* plugin);
 struct handle {
   unsigned char bytes[HANDLE_BYTES];
 };
-/// Listens, with everything around the handle checked.
+/// Listens, and checks that the plugin writes only to the handle.
 void* listen_at(struct end* end, struct handle* handle);
 void* accept_one(struct end* end, void* listen_comm);
 /// `handle` keeps the state between calls.
 void* connect_to(struct end* end, struct handle* handle);
-/// A connection between the ends: the listener's comm receives what the connector's sends.
-void* dial(struct end* end);
-void hang_up(struct end* end, void* comm);
+/// Opens a connection between the ends: the connector's comm sends, the listener's comm receives.
+void* open_connection(struct end* end);
+void close_connection(struct end* end, void* comm);
 
 // Memory, between guard pages.
 struct region {
@@ -90,13 +91,13 @@ struct region {
   void* mr;     ///< registered with the comm it was made for
 };
 enum { UNTOUCHED = 0xEE };
-struct region region_of(struct end* end, void* comm, size_t size);
+struct region region_register(struct end* end, void* comm, size_t size);
 void region_release(struct end* end, void* comm, struct region* region);
-/// Without registering; region_of is this and regMr.
+/// Maps without registering.
 struct region region_map(size_t size);
 void region_unmap(struct region* region);
 
-// What messages look like: each its own content, by a seed.
+// Contents of messages, distinguished by a seed.
 uint64_t content_of(int series, int number);
 void fill(unsigned char* bytes, size_t size, uint64_t seed);
 void check_filled(const unsigned char* bytes, size_t size, uint64_t seed, const char* what);
@@ -104,26 +105,26 @@ void check_filled(const unsigned char* bytes, size_t size, uint64_t seed, const 
 void check_untouched(const unsigned char* bytes, size_t size, const char* what);
 bool is_filled(const unsigned char* bytes, size_t size, uint64_t seed);
 
-// Requests. These retry while the plugin answers with a NULL request.
+// Requests. These retry while the plugin returns a NULL request.
 void* send_one(struct end* end, void* comm, void* data, size_t size, int tag, void* mr);
 void* receive_one(struct end* end, void* comm, void* data, size_t size, int tag, void* mr);
-/// Once: NULL when the plugin says to come again.
+/// A single call: NULL when the plugin has no room.
 void* try_send(struct end* end, void* comm, void* data, size_t size, int tag, void* mr);
 void* try_receive(struct end* end, void* comm, void* data, size_t size, int tag, void* mr);
-/// Tests until done; the size of the first message.
+/// Tests until done. Returns the size of the first message.
 int finish(struct end* end, void* request);
-/// As finish, for a request that has to carry `size` bytes.
+/// As finish, and checks that the message has `size` bytes.
 void finish_with(struct end* end, void* request, size_t size, const char* what);
-/// Tests until done or refused. True when done.
-bool ends(struct end* end, void* request);
+/// Tests until the request is done (true) or test fails (false).
+bool wait_done_or_failed(struct end* end, void* request);
 
-/// A whole message from connector to listener, checked: what a connection is good for.
+/// Sends a message from connector to listener and checks its content.
 void exchange(struct end* end, void* comm, size_t size, uint64_t seed);
 
-/// Stops a process; returns when all of its threads stand still.
+/// Stops a process with SIGSTOP; returns when all of its threads have stopped.
 void stop_process(pid_t pid);
 
-// What this process holds.
+// Resources of this process.
 int open_files(void);
 int running_threads(void);
 long resident_bytes(void);
@@ -133,7 +134,7 @@ struct pair {
   void* send;
   void* recv;
 };
-struct pair dial_self(struct end* end);
-void hang_up_pair(struct end* end, struct pair* pair);
-/// A message over it, checked.
+struct pair open_pair(struct end* end);
+void close_pair(struct end* end, struct pair* pair);
+/// Sends a message over the pair and checks its content.
 void exchange_self(struct end* end, const struct pair* pair, size_t size, uint64_t seed);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// libnccl-net-faulty.so: a plugin that passes every call on to another one, with one fault. It shows that the rules of
-// net-conformance can fail.
+// libnccl-net-faulty.so: a plugin that forwards every call to another plugin and adds one fault. It shows that every
+// rule of net-conformance can fail.
 //
-// environment: FAULTY_PLUGIN=PATH of the plugin that does the work, FAULTY_FAULT=NAME of the fault ("none" for none).
-// Offers version 12, and version 8 without faults but for dies-at-dlclose.
+// Environment: FAULTY_PLUGIN is the path of the other plugin, FAULTY_FAULT the name of the fault ("none" for none).
+// Exports version 12, and version 8 with the single fault dies-at-dlclose.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ static bool is(const char* name) { return strcmp(fault, name) == 0; }
 EXPORT ncclNet_v8_t ncclNetPlugin_v8;
 EXPORT ncclNet_v12_t ncclNetPlugin_v12;
 
-/// What stands for the other plugin's request. Never freed: faults may keep them beyond their time.
+/// Wraps the other plugin's request. Never freed, because faults may use it after its end.
 struct request {
   bool sends;
   void* comm;
@@ -40,12 +40,12 @@ struct request {
   size_t sizes[GROUP];
   int tag;
   void* mr;
-  void* inner;  ///< NULL: not passed on yet
+  void* inner;  ///< NULL: not yet forwarded
   pthread_t poster;
 };
 
 static int outstanding;  // receives
-static int taken;        // requests, ever
+static int taken;        // number of requests so far
 static bool any_send;
 static bool all_closed;  // close-closes-all
 static bool finalized;   // one-context
@@ -66,7 +66,7 @@ static struct request* keep(const struct request* from) {
 
 static void a_while(long milliseconds) { nanosleep(&(struct timespec){0, milliseconds * 1000000}, NULL); }
 
-// Something that happens behind the caller's back, later.
+// A write or a read of the caller's memory, later and without its knowledge.
 
 static void* touch_later(void* address) {
   a_while(50);
@@ -94,7 +94,7 @@ static void in_background(void* (*what)(void*), void* argument) {
   if (pthread_create(&thread, NULL, what, argument) == 0) pthread_detach(thread);
 }
 
-/// The buffers of everything that was ever posted on a comm, or of all comms.
+/// The buffers of all requests that were ever posted on a comm, or on all comms.
 static void touch_buffers_of(const void* comm) {
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < kept_count; i++) {
@@ -208,7 +208,7 @@ static ncclResult_t close_recv(void* comm) { return close_comm(comm, real->close
 
 // memory
 
-static char* unregistered;  // merges-registrations: the start of the region that went last
+static char* unregistered;  // merges-registrations: start of the region that was deregistered last
 static void* first_comm;    // region-per-comm
 
 static ncclResult_t reg_mr(void* comm, void* data, size_t size, int type, void** mr) {
@@ -226,7 +226,7 @@ static ncclResult_t dereg_mr(void* comm, void* mr) {
 
 // messages
 
-/// What a fault answers to any call on a comm, or -1 to go on.
+/// The result that a fault returns for any call on a comm, or -1 to forward the call.
 static int refusal(const void* comm) {
   if (all_closed) return ncclInternalError;
   if (is("merges-registrations") && unregistered) return ncclInvalidArgument;
@@ -283,7 +283,7 @@ static ncclResult_t irecv(void* comm, int n, void** data, size_t* sizes, int* ta
   const int refused = refusal(comm);
   if (refused >= 0) return (ncclResult_t)refused;
   if (is("any-group") && (n < 1 || n > GROUP)) return ncclSuccess;
-  if (is("tires") && taken > 1000) return ncclSuccess;
+  if (is("fails-after-many") && taken > 1000) return ncclSuccess;
   if (is("half-duplex") && any_send) return ncclSuccess;
   if (is("sixteen-requests") && outstanding >= 16) return ncclSuccess;
   if (is("uses-phandles") && !phandles[0]) return ncclInvalidArgument;
@@ -335,7 +335,7 @@ static ncclResult_t test(void* opaque, int* done, int* sizes) {
     return ncclSuccess;
   }
   if (result != ncclSuccess) return result;
-  if ((is("error-when-pending") || is("impatient")) && !*done) return ncclRemoteError;
+  if ((is("error-when-pending") || is("short-retry-time")) && !*done) return ncclRemoteError;
   if (is("early-done") && !request->sends) *done = 1;
   if (is("group-early") && request->n > 1) *done = 1;
   if (!*done) return ncclSuccess;

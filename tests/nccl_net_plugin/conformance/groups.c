@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped receives: one request for up to eight messages, told apart by tags.
+// Grouped receives: one request for up to eight messages, which tags distinguish.
 #include <stdio.h>
 #include <string.h>
 
@@ -13,8 +13,7 @@ struct message {
   int tag;
 };
 
-/// Posts sends in whatever order the plugin takes them; those of one tag stay in their order. `step` goes on to the
-/// next candidate: 1 from the first to the last, GROUP - 1 backwards.
+/// Posts sends in any order that the plugin accepts, forwards or backwards. Sends of one tag keep their order.
 static void send_all(struct end* end, void* comm, const struct region* region, const struct message* messages,
                      int count, bool backwards, void** requests) {
   bool posted[FLIGHTS * GROUP] = {false};
@@ -32,7 +31,7 @@ static void send_all(struct end* end, void* comm, const struct region* region, c
       if (requests[i]) posted[i] = true, left--, idle = false;
     }
     if (!idle) waiting = (struct waiting){0};
-    if (idle) wait_a_little(&waiting, "isend() to take a message of a group that is posted");
+    if (idle) poll_again(&waiting, "isend() to accept a message of a posted group");
   }
 }
 
@@ -51,41 +50,41 @@ static void* receive_group(struct end* end, void* comm, const struct region* reg
   struct waiting waiting = {0};
   for (;;) {
     void* request = NULL;
-    succeed(end->net->irecv(comm, n, data, sizes, own_tags, mrs, NULL, &request));
-    // NCCL's arrays are on its stack: they are gone when irecv returns.
+    expect_success(end->net->irecv(comm, n, data, sizes, own_tags, mrs, NULL, &request));
+    // NCCL's arrays are on its stack: they are invalid after irecv returns.
     memset(data, 0, sizeof data);
     memset(mrs, 0, sizeof mrs);
     memset(own_tags, 0xFF, sizeof own_tags);
     if (request) return request;
     for (int i = 0; i < n; i++) data[i] = first + (size_t)i * SLOT, mrs[i] = region->mr, own_tags[i] = tags[i];
-    wait_a_little(&waiting, "irecv() to take a group");
+    poll_again(&waiting, "irecv() to accept a group");
   }
 }
 
-/// Tests until done, with a place for exactly n sizes.
+/// Tests until done. Fails when test() writes more than n sizes.
 static void finish_group(struct end* end, void* request, int n, int* sizes) {
   int told[GROUP + 8];
   for (int i = 0; i < GROUP + 8; i++) told[i] = CANARY;
   int done = 0;
   struct waiting waiting = {0};
   for (;;) {
-    succeed(end->net->test(request, &done, told));
+    expect_success(end->net->test(request, &done, told));
     for (int i = n; i < GROUP + 8; i++) {
       expect(told[i] == CANARY, "expected test() to write at most %d sizes, entry %d was written", n, i);
     }
     if (done) break;
-    wait_a_little(&waiting, "test() to say that a group is done");
+    poll_again(&waiting, "test() to report a group as done");
   }
   memcpy(sizes, told, (size_t)n * sizeof *sizes);
 }
 
-// Groups of 1 to 8, sent backwards, each message another length.
+// Groups of 1 to 8, sent backwards, with messages of different lengths.
 
 static size_t length_of(int n, int i) { return i == 1 ? 0 : SLOT - (size_t)(n * 100 + i); }
 
 static void tags_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)GROUP * SLOT);
   for (int n = 1; n <= GROUP; n++) {
     step("a group of %d", n);
     memset(region.bytes, UNTOUCHED, region.size);
@@ -99,18 +98,18 @@ static void tags_listener(struct end* end) {
       expect((size_t)sizes[i] == size, "expected %zu bytes for tag %d of a group of %d, got %d", size, tags[i], n,
              sizes[i]);
       check_filled(at, size, content_of(n, i), "a message of a group");
-      check_untouched(at + size, SLOT - size, "what is behind a message of a group");
+      check_untouched(at + size, SLOT - size, "memory after a message of a group");
     }
-    check_untouched(region.bytes + (size_t)n * SLOT, region.size - (size_t)n * SLOT, "what is behind the group");
+    check_untouched(region.bytes + (size_t)n * SLOT, region.size - (size_t)n * SLOT, "memory after the group");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void tags_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)GROUP * SLOT);
   for (int n = 1; n <= GROUP; n++) {
     step("a group of %d", n);
     struct message messages[GROUP];
@@ -123,64 +122,64 @@ static void tags_connector(struct end* end) {
     for (int i = 0; i < n; i++) finish_with(end, requests[i], messages[i].size, "a message of a group");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
-// A group is done only when all of it has come, and sizes may be NULL.
+// A group is done only when all its messages have arrived. sizes may be NULL.
 
 static void whole_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)GROUP * SLOT);
   const int tags[GROUP] = {0, 1, 2, 3, 4, 5, 6, 7};
   void* request = receive_group(end, comm, &region, region.bytes, GROUP, tags);
-  meet(end);
-  hear(end, &(char){0}, 1);  // all but one were sent
-  step("test() of a group that lacks a message");
+  synchronize(end);
+  receive_from_other_end(end, &(char){0}, 1);  // all but one message were sent
+  step("test() of an incomplete group");
   for (int i = 0; i < 200; i++) {
     int done = 0;
-    succeed(end->net->test(request, &done, NULL));
-    expect(!done, "expected a group not to be done before all of it has come");
+    expect_success(end->net->test(request, &done, NULL));
+    expect(!done, "expected a group not to be done before all messages have arrived");
     sleep_s(0.5e-3);
   }
-  meet(end);
+  synchronize(end);
   int done = 0;
   struct waiting waiting = {0};
   for (;;) {
-    succeed(end->net->test(request, &done, NULL));
+    expect_success(end->net->test(request, &done, NULL));
     if (done) break;
-    wait_a_little(&waiting, "test() to say that a group is done");
+    poll_again(&waiting, "test() to report a group as done");
   }
   for (int i = 0; i < GROUP; i++) check_filled(region.bytes + (size_t)i * SLOT, SLOT, (uint64_t)i, "a message");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void whole_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)GROUP * SLOT);
   void* requests[GROUP];
   for (int i = 0; i < GROUP; i++) fill(region.bytes + (size_t)i * SLOT, SLOT, (uint64_t)i);
-  meet(end);
+  synchronize(end);
   for (int i = 0; i < GROUP - 1; i++) {
     requests[i] = send_one(end, comm, region.bytes + (size_t)i * SLOT, SLOT, i, region.mr);
   }
-  tell(end, &(char){0}, 1);
-  meet(end);
+  send_to_other_end(end, &(char){0}, 1);
+  synchronize(end);
   requests[GROUP - 1] = send_one(end, comm, region.bytes + (size_t)(GROUP - 1) * SLOT, SLOT, GROUP - 1, region.mr);
   for (int i = 0; i < GROUP; i++) finish_with(end, requests[i], SLOT, "a message of a group");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 // 32 groups of 8 with the same tags, all posted before any test(): 256 sends of one comm. The n-th send of a tag
 // belongs to the n-th group.
 
 static void flights_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)FLIGHTS * GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)FLIGHTS * GROUP * SLOT);
   void* requests[FLIGHTS];
   const int tags[GROUP] = {3, 1, 4, 15, 9, 2, 6, 5};
   step("%d groups of %d without a test()", FLIGHTS, GROUP);
@@ -188,7 +187,7 @@ static void flights_listener(struct end* end) {
     unsigned char* first = region.bytes + (size_t)flight * GROUP * SLOT;
     requests[flight] = receive_group(end, comm, &region, first, GROUP, tags);
   }
-  meet(end);
+  synchronize(end);
   for (int flight = 0; flight < FLIGHTS; flight++) {
     int sizes[GROUP];
     finish_group(end, requests[flight], GROUP, sizes);
@@ -200,13 +199,13 @@ static void flights_listener(struct end* end) {
     }
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void flights_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)FLIGHTS * GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)FLIGHTS * GROUP * SLOT);
   struct message messages[FLIGHTS * GROUP];
   void* requests[FLIGHTS * GROUP];
   const int tags[GROUP] = {1, 2, 3, 4, 5, 6, 9, 15};
@@ -214,24 +213,24 @@ static void flights_connector(struct end* end) {
     for (int i = 0; i < GROUP; i++) {
       struct message* message = &messages[flight * GROUP + i];
       *message = (struct message){region.bytes + (size_t)(flight * GROUP + i) * SLOT, (size_t)(SLOT - flight),
-                                  tags[(i + flight) % GROUP]};  // another order in each group
+                                  tags[(i + flight) % GROUP]};  // a different order in each group
       fill(message->bytes, message->size, content_of(flight, message->tag));
     }
   }
   step("%d sends without a test()", FLIGHTS * GROUP);
   send_all(end, comm, &region, messages, FLIGHTS * GROUP, false, requests);
-  meet(end);
+  synchronize(end);
   for (int i = 0; i < FLIGHTS * GROUP; i++) finish_with(end, requests[i], messages[i].size, "a message of a group");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 // A tag may be in a group more than once (two channels of one peer): its sends fill the slots in order.
 
 static void twice_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)GROUP * SLOT);
   const int tags[5] = {8, 5, 8, 8, 5};
   int sizes[GROUP];
   for (int round = 0; round < 4; round++) {
@@ -244,13 +243,13 @@ static void twice_listener(struct end* end) {
     }
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void twice_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)GROUP * SLOT);
   for (int round = 0; round < 4; round++) {
     const uint64_t contents[5] = {50, 51, 80, 81, 82};
     struct message messages[5];
@@ -263,19 +262,19 @@ static void twice_connector(struct end* end) {
     for (int i = 0; i < 5; i++) finish_with(end, requests[i], 5000, "one of equal tags");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
-// Groups of changing size follow one another on one comm, single receives among them.
+// Groups of changing size, including single receives, follow each other on one comm.
 
 enum { CHANGES = 60, OPEN = 6 };
 
 static int members(int group) { return 1 + (group * 5) % GROUP; }
 
 static void mixed_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)OPEN * GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)OPEN * GROUP * SLOT);
   void* requests[OPEN];
   const int tags[GROUP] = {10, 11, 12, 13, 14, 15, 16, 17};
   for (int group = 0; group < CHANGES + OPEN; group++) {
@@ -295,13 +294,13 @@ static void mixed_listener(struct end* end) {
     if (group < CHANGES) requests[group % OPEN] = receive_group(end, comm, &region, first, members(group), tags);
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void mixed_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)GROUP * SLOT);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)GROUP * SLOT);
   for (int group = 0; group < CHANGES; group++) {
     struct message messages[GROUP];
     void* requests[GROUP];
@@ -314,18 +313,18 @@ static void mixed_connector(struct end* end) {
     for (int i = 0; i < members(group); i++) finish_with(end, requests[i], messages[i].size, "a message of a group");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 // More than maxRecvs in one group is an error, not a crash.
 
 static void too_many(struct end* end) {
   struct properties properties;
-  succeed(end->net->get_properties(end->dev, &properties));
+  expect_success(end->net->get_properties(end->dev, &properties));
   if (properties.max_recvs != GROUP) return;
-  struct pair pair = dial_self(end);
-  struct region region = region_of(end, pair.recv, SLOT);
+  struct pair pair = open_pair(end);
+  struct region region = region_register(end, pair.recv, SLOT);
   const int wrong[] = {GROUP + 1, 0, -1};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     void* data[GROUP + 1];
@@ -338,28 +337,28 @@ static void too_many(struct end* end) {
     expect(result != ncclSuccess, "expected an error for a group of %d", wrong[i]);
   }
   region_release(end, pair.recv, &region);
-  hang_up_pair(end, &pair);
+  close_pair(end, &pair);
 }
 
 const struct rule group_rules[] = {
     {.name = "group-tags",
-     .sentence = "tags pick the slots of a group of 1 to 8, whatever the order of the sends; n sizes are written",
+     .sentence = "tags select the slots of a group of 1 to 8 for sends in any order; test() writes n sizes",
      .listener = tags_listener,
      .connector = tags_connector},
     {.name = "group-whole",
-     .sentence = "a group is done when all of it has come; sizes may be NULL",
+     .sentence = "a group is done when all its messages have arrived; sizes may be NULL",
      .listener = whole_listener,
      .connector = whole_connector},
     {.name = "group-in-flight",
-     .sentence = "32 groups of 8 with the same tags, and their 256 sends, are taken before any test()",
+     .sentence = "a comm accepts 32 groups of 8 with the same tags, or their 256 sends, before any test()",
      .listener = flights_listener,
      .connector = flights_connector},
     {.name = "group-equal-tags",
-     .sentence = "a tag that is in a group more than once gets its messages in order",
+     .sentence = "a tag that occurs more than once in a group gets its messages in order",
      .listener = twice_listener,
      .connector = twice_connector},
     {.name = "group-mixed",
-     .sentence = "groups of changing size follow one another",
+     .sentence = "groups of changing size follow each other",
      .listener = mixed_listener,
      .connector = mixed_connector},
     {.name = "group-size", .sentence = "a group of more than maxRecvs is an error", .alone = too_many},

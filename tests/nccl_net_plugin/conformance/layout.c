@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second opinion on the header's structs: sizes and offsets as a compiler finds them in NCCL 2.30's own headers.
+// Checks the header's structs against sizes and offsets that a compiler printed for NCCL 2.30's own headers.
 #include "net.h"
 
 struct measure {
@@ -13,7 +13,7 @@ struct measure {
 #define AT(TYPE, FIELD, OFFSET) \
   { "offsetof(" #TYPE ", " #FIELD ")", offsetof(TYPE, FIELD), OFFSET }
 
-// v9 to v12 differ only behind vProps.
+// v9 to v12 differ only after vProps.
 #define PROPERTIES_AT(TYPE)                                                                                         \
   AT(TYPE, name, 0), AT(TYPE, pciPath, 8), AT(TYPE, guid, 16), AT(TYPE, ptrSupport, 24), AT(TYPE, regIsGlobal, 28), \
       AT(TYPE, forceFlush, 32), AT(TYPE, speed, 36), AT(TYPE, port, 40), AT(TYPE, latency, 44),                     \

@@ -7,7 +7,7 @@
 #include "log.h"
 #include "rules.h"
 
-/// What this process holds.
+/// Resources of this process.
 struct holdings {
   int files;
   int threads;
@@ -15,26 +15,26 @@ struct holdings {
 
 static struct holdings holdings(void) { return (struct holdings){open_files(), running_threads()}; }
 
-/// Fails unless the process comes to hold no more than before. A thread that was joined may still be listed for a
+/// Waits until the process has no more resources than before, else fails. A joined thread may still be listed for a
 /// moment.
 static void expect_no_more(const struct holdings* before, const char* after_what) {
-  const double until = now_s() + patience_s;
+  const double until = now_s() + timeout_s;
   for (;;) {
     const struct holdings now = holdings();
     if (now.files <= before->files && now.threads <= before->threads) return;
     if (now_s() > until) {
-      expect(now.files <= before->files, "expected no file descriptor left after %s, there are %d more", after_what,
+      expect(now.files <= before->files, "expected no additional file descriptors after %s, got %d", after_what,
              now.files - before->files);
-      fail("expected no thread left after %s, there are %d more", after_what, now.threads - before->threads);
+      fail("expected no additional threads after %s, got %d", after_what, now.threads - before->threads);
     }
     sleep_s(1e-3);
   }
 }
 
 static void use(struct end* end) {
-  struct pair pair = dial_self(end);
+  struct pair pair = open_pair(end);
   exchange_self(end, &pair, 300000, 1);
-  hang_up_pair(end, &pair);
+  close_pair(end, &pair);
 }
 
 static void finalize_leaves_nothing(struct end* end) {
@@ -45,9 +45,9 @@ static void finalize_leaves_nothing(struct end* end) {
     load(&plugin, end->plugin, end->net->version);
     struct end inner = *end;
     inner.net = &plugin.net;
-    succeed(plugin.net.init(&inner.ctx, 1));
+    expect_success(plugin.net.init(&inner.ctx, 1));
     use(&inner);
-    succeed(plugin.net.finalize(inner.ctx));
+    expect_success(plugin.net.finalize(inner.ctx));
     expect_no_more(&before, "finalize");
     unload(&plugin);
     expect_no_more(&before, "dlclose");
@@ -62,9 +62,9 @@ static void init_again(struct end* end) {
     step("init and finalize %d", round);
     struct end inner = *end;
     inner.net = &plugin.net;
-    succeed(plugin.net.init(&inner.ctx, (uint64_t)round));
+    expect_success(plugin.net.init(&inner.ctx, (uint64_t)round));
     use(&inner);
-    succeed(plugin.net.finalize(inner.ctx));
+    expect_success(plugin.net.finalize(inner.ctx));
     expect_no_more(&before, "finalize");
   }
   unload(&plugin);
@@ -77,15 +77,14 @@ static void no_finalize(struct end* end) {
     load(&plugin, end->plugin, end->net->version);
     struct end inner = *end;
     inner.net = &plugin.net;
-    succeed(plugin.net.init(&inner.ctx, 1));
+    expect_success(plugin.net.init(&inner.ctx, 1));
     use(&inner);
     unload(&plugin);
-    sleep_s(0.05);  // threads of code that is gone would crash
+    sleep_s(0.05);  // threads of unmapped code would crash
   }
 }
 
-// finalize comes although comms are open, as when a job is torn down: it ends all threads. Closing afterwards is late,
-// and gives the rest back.
+// finalize with open comms, as when a job is aborted, ends all threads. Closing the comms afterwards frees the rest.
 
 static void finalize_open(struct end* end) {
   struct plugin plugin;
@@ -93,26 +92,27 @@ static void finalize_open(struct end* end) {
   const struct holdings before = holdings();
   struct end inner = *end;
   inner.net = &plugin.net;
-  succeed(plugin.net.init(&inner.ctx, 1));
+  expect_success(plugin.net.init(&inner.ctx, 1));
   struct handle handle;
   void* listen_comm = listen_at(&inner, &handle);
-  struct pair pair = dial_self(&inner);
-  struct region region = region_of(&inner, pair.recv, 4096);
+  struct pair pair = open_pair(&inner);
+  struct region region = region_register(&inner, pair.recv, 4096);
   void* request = receive_one(&inner, pair.recv, region.bytes, 4096, 1, region.mr);
   step("finalize() with comms open");
-  succeed(plugin.net.finalize(inner.ctx));
+  expect_success(plugin.net.finalize(inner.ctx));
   expect_no_more(&(struct holdings){open_files(), before.threads}, "finalize with comms open");
   step("calls after finalize()");
   int done = 0;
-  expect(plugin.net.test(request, &done, NULL) != ncclSuccess || !done, "expected no message from nobody");
+  expect(plugin.net.test(request, &done, NULL) != ncclSuccess || !done,
+         "expected a receive without a sender not to be done");
   region_release(&inner, pair.recv, &region);
-  hang_up_pair(&inner, &pair);
-  succeed(plugin.net.close_listen(listen_comm));
+  close_pair(&inner, &pair);
+  expect_success(plugin.net.close_listen(listen_comm));
   expect_no_more(&before, "finalize and late closing");
   unload(&plugin);
 }
 
-// Connections come and go, a thousand times.
+// A thousand connections, one after the other.
 
 enum { CYCLES = 1000, WARM_UP = 100 };
 
@@ -120,61 +120,62 @@ static void cycles(struct end* end) {
   struct holdings before = {0, 0};
   long memory = 0;
   for (int i = 0; i < CYCLES; i++) {
-    void* comm = dial(end);
+    void* comm = open_connection(end);
     exchange(end, comm, 2000, (uint64_t)i);
-    hang_up(end, comm);
+    close_connection(end, comm);
     if (i == WARM_UP) {
-      meet(end);
+      synchronize(end);
       before = holdings();
       memory = resident_bytes();
-      meet(end);
+      synchronize(end);
     }
     if (i % 20 == 0) step("connection %d", i);
   }
-  meet(end);
+  synchronize(end);
   const long grown = resident_bytes() - memory;
   expect_no_more(&before, "900 connections");
-#ifndef PARALET_SANITIZED  // sanitizers hold freed memory back; LeakSanitizer looks for leaks there
-  expect(grown < (CYCLES - WARM_UP) * 1024L, "expected less than a KiB kept per connection, %ld bytes were", grown);
+#ifndef PARALET_SANITIZED  // sanitizers keep freed memory; LeakSanitizer finds leaks there
+  expect(grown < (CYCLES - WARM_UP) * 1024L, "expected less than 1 KiB of growth per connection, got %ld bytes in all",
+         grown);
 #endif
   (void)grown;
-  meet(end);
+  synchronize(end);
 }
 
-// Keeping connections open while someone outside looks, until a line comes on standard input.
+// Keeps connections open for an observer until a line arrives on standard input.
 
 enum { HELD = 64 };
 
 static void wait_for_line(struct end* end) {
-  meet(end);
+  synchronize(end);
   printf("holding %s %d\n", end->role, (int)getpid());
   fflush(stdout);
   char token = 0;
   if (strcmp(end->role, "connector") == 0) {
     while (read(STDIN_FILENO, &token, 1) == 1 && token != '\n') {
     }
-    tell(end, &token, 1);
+    send_to_other_end(end, &token, 1);
   } else {
-    hear(end, &token, 1);
+    receive_from_other_end(end, &token, 1);
   }
 }
 
 static void hold(struct end* end) {
   void* comms[HELD];
   for (int i = 0; i < HELD; i++) {
-    comms[i] = dial(end);
+    comms[i] = open_connection(end);
     exchange(end, comms[i], 200000, (uint64_t)i);
   }
   wait_for_line(end);
-  for (int i = 0; i < HELD; i++) hang_up(end, comms[i]);
+  for (int i = 0; i < HELD; i++) close_connection(end, comms[i]);
 }
 
 static void hold_after_cycles(struct end* end) {
   cycles(end);
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   exchange(end, comm, 200000, 1);
   wait_for_line(end);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
 const struct rule lifetime_rules[] = {
@@ -203,13 +204,13 @@ const struct rule lifetime_rules[] = {
      .listener = cycles,
      .connector = cycles},
     {.name = "hold-64",
-     .sentence = "64 connections stay open until a line comes on standard input, for who counts QPs",
+     .sentence = "64 connections stay open until a line arrives on standard input, so that a test can count QPs",
      .listener = hold,
      .connector = hold,
      .places = TWO_PROCESSES,
      .on_request = true},
     {.name = "hold-after-cycles",
-     .sentence = "as cycles, and then one connection stays open until a line comes on standard input",
+     .sentence = "as cycles; then one connection stays open until a line arrives on standard input",
      .listener = hold_after_cycles,
      .connector = hold_after_cycles,
      .places = TWO_PROCESSES,

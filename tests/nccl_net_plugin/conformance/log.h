@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The logger and the profiler that NCCL would hand to the plugin: they remember what they were given.
+// The logger and the profiler callback that the suite passes to the plugin. They record their calls.
 #pragma once
 
 #include <stddef.h>
@@ -18,13 +18,13 @@ void log_write(ncclDebugLogLevel level, unsigned long flags, const char* file, i
 int log_count(ncclDebugLogLevel level, const char* containing);
 /// A line of a level, from 0, or NULL.
 const struct log_line* log_line_of(ncclDebugLogLevel level, int index);
-/// What a line broke of the logger's own contract (no trailing newline, a file name, no empty text), or NULL.
+/// The first violation of the logger's contract (a file name, no empty text, no trailing newline), or NULL.
 const char* log_fault(void);
-/// All lines to standard error, those that repeat once.
+/// Writes all lines to standard error; repeated lines appear once, with a count.
 void log_dump(void);
 
 ncclResult_t profiler_call(void** event, int type, void* phandle, int64_t plugin_id, void* data);
-/// Handles that the rules hand out: the profiler may be called with no other.
+/// The handles that rules pass to the plugin. It may call the profiler with no others.
 void* profiler_handle(int index);
-/// What the plugin did wrong in calling the profiler, or NULL.
+/// The first wrong call of the profiler, or NULL.
 const char* profiler_fault(void);

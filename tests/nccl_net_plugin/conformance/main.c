@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// net-conformance: does an NCCL net plugin keep the contract? One line per rule.
+// net-conformance: tests whether an NCCL net plugin keeps NCCL's contract. Prints one line per rule.
 //
-// The program itself never loads the plugin. Each end of a rule is a process of its own, or both are threads of one, so
-// that a crash or a hang of the plugin is a failure of one rule.
+// The program itself never loads the plugin. The ends of a rule are separate processes, or two threads of one process,
+// so a crash or a hang of the plugin fails only one rule.
 #include <errno.h>
 #include <getopt.h>
 #include <pthread.h>
@@ -21,19 +21,19 @@
 #include "rules.h"
 
 static const char usage[] =
-    "usage: net-conformance [--place PLACE] [--patience SECONDS] PLUGIN VERSION RULE|all\n"
-    "       net-conformance --role ROLE --rendezvous FD [--patience SECONDS] PLUGIN VERSION RULE\n"
+    "usage: net-conformance [--place PLACE] [--timeout SECONDS] PLUGIN VERSION RULE|all\n"
+    "       net-conformance --role ROLE --rendezvous FD [--timeout SECONDS] PLUGIN VERSION RULE\n"
     "       net-conformance --list\n"
     "\n"
     "Tests whether an NCCL net plugin keeps the contract of ncclNetPlugin_vVERSION (8 to 12), rule by rule.\n"
     "\n"
-    "  --list             name the rules: name, versions, places and what the contract says, separated by tabs\n"
-    "  --place PLACE      only with both ends there: alone, one-process or two-processes (default: all three)\n"
-    "  --patience SECONDS what is not done by then never will be (default: 60)\n"
-    "  --role ROLE        be one end, listener or connector, of a rule whose other end runs elsewhere\n"
+    "  --list             list the rules: name, versions, places and requirement, separated by tabs\n"
+    "  --place PLACE      run only in this place: alone, one-process or two-processes (default: all three)\n"
+    "  --timeout SECONDS  time limit of every wait (default: 60)\n"
+    "  --role ROLE        run one end, listener or connector, of a rule whose other end runs elsewhere\n"
     "  --rendezvous FD    a connected stream socket to the other end\n"
     "\n"
-    "The environment configures the plugin. Exit status: 0 all kept, 1 some broken, 2 wrong use.\n"
+    "The environment configures the plugin. Exit status: 0 all rules passed, 1 some failed, 2 wrong usage.\n"
     "\n"
     "example: PARALET_IFNAME=lo net-conformance build/native/nccl_net_plugin/libnccl-net-paralet.so 12 all\n";
 
@@ -49,7 +49,7 @@ static const struct place_name places[] = {
 
 enum { MAX_ENDS = 2 };
 
-/// What to run, and the memory through which its processes report.
+/// One run of a rule, and the shared memory for the reports of its processes.
 struct run {
   const struct rule* rule;
   enum place place;
@@ -80,9 +80,9 @@ static const struct rule* rule_named(const char* name) {
 
 // One end.
 
-static void play(const struct rule* rule, struct end* end) {
-  speak_for(end);
-  step("at work");
+static void run_end(const struct rule* rule, struct end* end) {
+  set_current_end(end);
+  step("start");
   if (strcmp(end->role, "alone") == 0) rule->alone(end);
   if (strcmp(end->role, "listener") == 0) rule->listener(end);
   if (strcmp(end->role, "connector") == 0) rule->connector(end);
@@ -94,70 +94,71 @@ struct thread {
   pthread_t id;
 };
 
-static void* play_in_thread(void* argument) {
+static void* run_end_in_thread(void* argument) {
   struct thread* thread = argument;
-  play(thread->rule, &thread->end);
+  run_end(thread->rule, &thread->end);
   return NULL;
 }
 
 static void* do_nothing(void* argument) { return argument; }
 
-/// The process of one end or, with `role` NULL, of both. Ends by exit, so that LeakSanitizer has its say.
-static _Noreturn void play_in_process(const struct run* run, const char* role, int channel, struct report* report) {
+/// The process of one end or, with `role` NULL, of both. Ends with exit(), so that LeakSanitizer runs.
+static _Noreturn void run_end_in_process(const struct run* run, const char* role, int channel, struct report* report) {
   struct end end = {.role = role ? role : "both ends",
                     .plugin = run->plugin,
                     .net = &(struct net){.version = run->version},
                     .channel = channel,
                     .report = report};
-  speak_for(&end);
+  set_current_end(&end);
   for (const struct setting* setting = run->rule->environment; setting->name; setting++) {
     setenv(setting->name, setting->value, 1);
   }
-  // The first thread of a process may bring another (ThreadSanitizer's), which is not the plugin's.
+  // The first thread of a process may start another one (ThreadSanitizer's), which must not count as the plugin's.
   pthread_t first;
   if (pthread_create(&first, NULL, do_nothing, NULL) == 0) pthread_join(first, NULL);
   if (run->rule->bare) {
-    play(run->rule, &end);
+    run_end(run->rule, &end);
     exit(0);
   }
   struct plugin plugin;
   step("loading the plugin");
   load(&plugin, run->plugin, run->version);
   end.net = &plugin.net;
-  succeed(plugin.net.init(&end.ctx, 0x5eed));
+  expect_success(plugin.net.init(&end.ctx, 0x5eed));
   if (role) {
-    play(run->rule, &end);
+    run_end(run->rule, &end);
   } else {
     int stream[2];
-    expect(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream) == 0, "no socket pair: %s", strerror(errno));
+    expect(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream) == 0, "cannot create a socket pair: %s",
+           strerror(errno));
     struct thread threads[2] = {{.rule = run->rule, .end = end}, {.rule = run->rule, .end = end}};
     for (int i = 0; i < 2; i++) {
       threads[i].end.role = i == 0 ? "listener" : "connector";
       threads[i].end.channel = stream[i];
       threads[i].end.report = &run->reports[i];
-      // Two ends are two communicators, where the version knows of such.
-      if (i == 1 && plugin.net.finalize) succeed(plugin.net.init(&threads[i].end.ctx, 0x5eee));
-      const int error = pthread_create(&threads[i].id, NULL, play_in_thread, &threads[i]);
-      expect(error == 0, "no thread: %s", strerror(error));
+      // Each end has its own communicator in versions with contexts.
+      if (i == 1 && plugin.net.finalize) expect_success(plugin.net.init(&threads[i].end.ctx, 0x5eee));
+      const int error = pthread_create(&threads[i].id, NULL, run_end_in_thread, &threads[i]);
+      expect(error == 0, "cannot start a thread: %s", strerror(error));
     }
     for (int i = 0; i < 2; i++) pthread_join(threads[i].id, NULL);
-    if (plugin.net.finalize) succeed(plugin.net.finalize(threads[1].end.ctx));
+    if (plugin.net.finalize) expect_success(plugin.net.finalize(threads[1].end.ctx));
     close(stream[0]);
     close(stream[1]);
   }
   step("finalize and dlclose");
-  if (plugin.net.finalize) succeed(plugin.net.finalize(end.ctx));
+  if (plugin.net.finalize) expect_success(plugin.net.finalize(end.ctx));
   unload(&plugin);
   const char* fault = log_fault();
-  expect(!fault, "expected log lines as NCCL wants them, but %s", fault);
+  expect(!fault, "expected log lines that keep NCCL's contract, but %s", fault);
   exit(0);
 }
 
-// The program that watches.
+// The supervising program.
 
 struct child {
   const char* role;  ///< NULL: both
-  pid_t pid;         ///< 0: over
+  pid_t pid;         ///< 0: has ended
   struct report* report;
 };
 
@@ -175,7 +176,7 @@ static void start(const struct run* run, struct child* child, const char* role, 
   sigprocmask(SIG_SETMASK, &none, NULL);
   signal(SIGPIPE, SIG_IGN);
   if (others_channel >= 0) close(others_channel);
-  play_in_process(run, role, channel, report);
+  run_end_in_process(run, role, channel, report);
 }
 
 static bool ended_well(const struct rule* rule, const struct child* child, int status) {
@@ -185,7 +186,7 @@ static bool ended_well(const struct rule* rule, const struct child* child, int s
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/// Takes note of the children that ended. Writes what went wrong first, if anything.
+/// Collects children that have ended. Writes the first failure, if any.
 static void reap(const struct rule* rule, struct child* children, char* failure, size_t size) {
   for (int i = 0; i < MAX_ENDS; i++) {
     struct child* child = &children[i];
@@ -195,7 +196,7 @@ static void reap(const struct rule* rule, struct child* children, char* failure,
     if (*failure || ended_well(rule, child, status)) continue;
     const char* role = child->role ? child->role : "both ends";
     for (int k = 0; k < MAX_ENDS; k++) {
-      // With both ends in one process either may have spoken.
+      // With both ends in one process, either may have reported.
       const struct report* report = child->role ? child->report : &child->report[k];
       if (report->failures) snprintf(failure, size, "%s", report->failure);
       if (*failure || child->role) break;
@@ -203,13 +204,13 @@ static void reap(const struct rule* rule, struct child* children, char* failure,
     if (!*failure && WIFSIGNALED(status)) {
       snprintf(failure, size, "%s: died of %s (%s)", role, strsignal(WTERMSIG(status)), child->report->step);
     } else if (!*failure) {
-      snprintf(failure, size, "%s: ended with status %d (%s)", role, WEXITSTATUS(status), child->report->step);
+      snprintf(failure, size, "%s: exited with status %d (%s)", role, WEXITSTATUS(status), child->report->step);
     }
   }
 }
 
-/// Runs a rule. True when it was kept.
-static bool judge(const struct run* run) {
+/// Runs a rule. Returns whether it passed.
+static bool run_rule(const struct run* run) {
   memset(run->reports, 0, MAX_ENDS * sizeof *run->reports);
   struct child children[MAX_ENDS] = {{0}};
   int stream[2] = {-1, -1};
@@ -225,7 +226,7 @@ static bool judge(const struct run* run) {
       break;
     default:
       if (socketpair(AF_UNIX, SOCK_STREAM, 0, stream) != 0) {
-        fprintf(stderr, "net-conformance: no socket pair: %s\n", strerror(errno));
+        fprintf(stderr, "net-conformance: cannot create a socket pair: %s\n", strerror(errno));
         exit(1);
       }
       start(run, &children[0], "listener", stream[0], stream[1], &run->reports[0]);
@@ -234,11 +235,11 @@ static bool judge(const struct run* run) {
       close(stream[1]);
   }
 
-  const double began = now_s();
+  const double start_s = now_s();
   char failure[1500] = "";
-  const double allowed = 2 * patience_s + 10;
+  const double limit = 2 * timeout_s + 10;
   unsigned long steps = 0;
-  double until = now_s() + allowed;
+  double until = now_s() + limit;
   sigset_t child_ended;
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
@@ -247,7 +248,7 @@ static bool judge(const struct run* run) {
     reap(run->rule, children, failure, sizeof failure);
     unsigned long now = 0;
     for (int i = 0; i < MAX_ENDS; i++) now += __atomic_load_n(&run->reports[i].steps, __ATOMIC_RELAXED);
-    if (now != steps) steps = now, until = now_s() + allowed;
+    if (now != steps) steps = now, until = now_s() + limit;
     if (!*failure && now_s() > until) {
       snprintf(failure, sizeof failure, "hangs: listener: %s; connector: %s", run->reports[0].step,
                run->reports[1].step);
@@ -268,7 +269,7 @@ static bool judge(const struct run* run) {
   if (*failure) {
     printf("v%d %s (%s): FAILED: %s\n", run->version, run->rule->name, where, failure);
   } else {
-    printf("v%d %s (%s): ok, %.1f s\n", run->version, run->rule->name, where, now_s() - began);
+    printf("v%d %s (%s): ok, %.1f s\n", run->version, run->rule->name, where, now_s() - start_s);
   }
   fflush(stdout);
   return !*failure;
@@ -291,7 +292,7 @@ static void list(void) {
   }
 }
 
-static _Noreturn void misuse(const char* what, const char* value) {
+static _Noreturn void usage_error(const char* what, const char* value) {
   fprintf(stderr, "net-conformance: %s%s; see --help\n", what, value);
   exit(2);
 }
@@ -299,14 +300,14 @@ static _Noreturn void misuse(const char* what, const char* value) {
 static double number(const char* text, const char* what, double least, double most) {
   char* rest = NULL;
   const double value = strtod(text, &rest);
-  if (rest == text || *rest || !(value >= least && value <= most)) misuse(what, text);
+  if (rest == text || *rest || !(value >= least && value <= most)) usage_error(what, text);
   return value;
 }
 
 int main(int argc, char** argv) {
   static const struct option options[] = {{"list", no_argument, NULL, 'l'},
                                           {"place", required_argument, NULL, 'p'},
-                                          {"patience", required_argument, NULL, 't'},
+                                          {"timeout", required_argument, NULL, 't'},
                                           {"role", required_argument, NULL, 'r'},
                                           {"rendezvous", required_argument, NULL, 'v'},
                                           {"help", no_argument, NULL, 'h'},
@@ -327,14 +328,14 @@ int main(int argc, char** argv) {
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
           if (strcmp(places[i].name, optarg) == 0 && places[i].place != TWO_HOSTS) wanted = places[i].place;
         }
-        if (!wanted) misuse("--place is alone, one-process or two-processes, not ", optarg);
+        if (!wanted) usage_error("--place is alone, one-process or two-processes, not ", optarg);
         break;
       case 't':
-        patience_s = number(optarg, "--patience is a number of seconds from 0.1 to 3600, not ", 0.1, 3600);
+        timeout_s = number(optarg, "--timeout is a number of seconds from 0.1 to 3600, not ", 0.1, 3600);
         break;
       case 'r':
         if (strcmp(optarg, "listener") != 0 && strcmp(optarg, "connector") != 0) {
-          misuse("--role is listener or connector, not ", optarg);
+          usage_error("--role is listener or connector, not ", optarg);
         }
         run.role = optarg;
         break;
@@ -342,26 +343,26 @@ int main(int argc, char** argv) {
         run.rendezvous = (int)number(optarg, "--rendezvous is an open file descriptor, not ", 0, 1 << 20);
         break;
       default:
-        misuse("unknown option or missing value", "");
+        usage_error("unknown option or missing value", "");
     }
   }
-  if (argc - optind != 3) misuse("PLUGIN, VERSION and RULE are wanted", "");
-  if ((run.role == NULL) != (run.rendezvous < 0)) misuse("--role and --rendezvous go together", "");
+  if (argc - optind != 3) usage_error("PLUGIN, VERSION and RULE are required", "");
+  if ((run.role == NULL) != (run.rendezvous < 0)) usage_error("--role and --rendezvous require each other", "");
   run.plugin = argv[optind];
   run.version = (int)number(argv[optind + 1], "VERSION is 8 to 12, not ", FIRST_VERSION, LAST_VERSION);
-  const char* wish = argv[optind + 2];
-  const bool all = strcmp(wish, "all") == 0;
-  if (!all && !rule_named(wish)) misuse("there is no rule ", wish);
-  if (all && run.role) misuse("--role wants one RULE, not ", wish);
-  if (access(run.plugin, R_OK) != 0) misuse("there is no plugin at ", run.plugin);
+  const char* rule_name = argv[optind + 2];
+  const bool all = strcmp(rule_name, "all") == 0;
+  if (!all && !rule_named(rule_name)) usage_error("there is no rule ", rule_name);
+  if (all && run.role) usage_error("--role requires a single RULE, not ", rule_name);
+  if (access(run.plugin, R_OK) != 0) usage_error("there is no plugin at ", run.plugin);
   const char* difference = layout_difference();
   if (difference) {
-    printf("layout: FAILED: the plugin's header has another %s than NCCL\n", difference);
+    printf("layout: FAILED: %s in paralet_nccl_net.h differs from NCCL's\n", difference);
     return 1;
   }
 
   run.reports = mmap(NULL, MAX_ENDS * sizeof *run.reports, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (run.reports == MAP_FAILED) misuse("no memory", "");
+  if (run.reports == MAP_FAILED) usage_error("cannot map shared memory", "");
   sigset_t child_ended;
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
@@ -369,19 +370,19 @@ int main(int argc, char** argv) {
 
   if (run.role) wanted = TWO_HOSTS;
   int ran = 0;
-  int broken = 0;
+  int failed = 0;
   for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
     for (run.rule = lists[i]; run.rule->name; run.rule++) {
-      if (all ? run.rule->on_request : strcmp(run.rule->name, wish) != 0) continue;
+      if (all ? run.rule->on_request : strcmp(run.rule->name, rule_name) != 0) continue;
       if (!has_version(run.rule, run.version)) continue;
       for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
         run.place = places[k].place;
         if (!(places_of(run.rule) & wanted & run.place)) continue;
         ran++;
-        broken += !judge(&run);
+        failed += !run_rule(&run);
       }
     }
   }
-  if (ran == 0) misuse("this version and place have no rule ", wish);
-  return broken > 0;
+  if (ran == 0) usage_error("this version and place do not have the rule ", rule_name);
+  return failed > 0;
 }

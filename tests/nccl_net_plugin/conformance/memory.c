@@ -7,12 +7,12 @@
 
 enum { MIB = 1 << 20, COMMS = 4 };
 
-// Registering costs nothing that is not given back. Counted after a first part, when caches have filled.
+// Registering and deregistering must not use up memory. Measured after a first part, when caches are filled.
 
 enum { FIRST_PART = 2000, REGISTRATIONS = 20000 };
 
 static void many(struct end* end) {
-  struct pair pair = dial_self(end);
+  struct pair pair = open_pair(end);
   struct region region = region_map(64 * 4096);
   long before = 0;
   for (int i = 0; i < REGISTRATIONS; i++) {
@@ -20,36 +20,36 @@ static void many(struct end* end) {
     for (int k = 0; k < 4; k++) {
       void* comm = k % 2 ? pair.send : pair.recv;
       unsigned char* at = region.bytes + (size_t)((i * 7 + k * 13) % 4096);
-      succeed(end->net->reg_mr(comm, at, (size_t)(1 + (i * 31) % 200000), NCCL_PTR_HOST, &mrs[k]));
+      expect_success(end->net->reg_mr(comm, at, (size_t)(1 + (i * 31) % 200000), NCCL_PTR_HOST, &mrs[k]));
     }
-    for (int k = 0; k < 4; k++) succeed(end->net->dereg_mr(k % 2 ? pair.send : pair.recv, mrs[k]));
+    for (int k = 0; k < 4; k++) expect_success(end->net->dereg_mr(k % 2 ? pair.send : pair.recv, mrs[k]));
     if (i == FIRST_PART) before = resident_bytes();
     if (i % 1000 == 0) step("registration %d", i);
   }
   const long grown = resident_bytes() - before;
-#ifndef PARALET_SANITIZED  // sanitizers hold freed memory back; LeakSanitizer looks for leaks there
-  expect(grown < (REGISTRATIONS - FIRST_PART) * 4L * 16L, "expected no memory kept per registration, %ld bytes were",
-         grown);
+#ifndef PARALET_SANITIZED  // sanitizers keep freed memory; LeakSanitizer finds leaks there
+  expect(grown < (REGISTRATIONS - FIRST_PART) * 4L * 16L,
+         "expected no memory growth per registration, got %ld bytes in all", grown);
 #endif
   (void)grown;
   exchange_self(end, &pair, 1000, 1);
   region_unmap(&region);
-  hang_up_pair(end, &pair);
+  close_pair(end, &pair);
 }
 
-// Where regIsGlobal says so, what one comm registered serves all comms of the device.
+// With regIsGlobal a registration of one comm is valid for all comms of the device.
 
 static void global(struct end* end, bool sends) {
   struct properties properties;
-  succeed(end->net->get_properties(end->dev, &properties));
+  expect_success(end->net->get_properties(end->dev, &properties));
   void* comms[COMMS];
-  for (int i = 0; i < COMMS; i++) comms[i] = dial(end);
-  struct region region = region_of(end, comms[0], (size_t)COMMS * MIB);
+  for (int i = 0; i < COMMS; i++) comms[i] = open_connection(end);
+  struct region region = region_register(end, comms[0], (size_t)COMMS * MIB);
   void* requests[COMMS];
   for (int i = 0; i < COMMS; i++) {
     void* mr = region.mr;
     if (!properties.reg_is_global && i > 0) {
-      succeed(end->net->reg_mr(comms[i], region.bytes, region.size, NCCL_PTR_HOST, &mr));
+      expect_success(end->net->reg_mr(comms[i], region.bytes, region.size, NCCL_PTR_HOST, &mr));
     }
     unsigned char* at = region.bytes + (size_t)i * MIB;
     if (sends) fill(at, MIB, (uint64_t)i);
@@ -59,17 +59,17 @@ static void global(struct end* end, bool sends) {
     finish_with(end, requests[i], MIB, "a message over one of four comms");
     if (!sends) check_filled(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i, "a message");
   }
-  meet(end);
+  synchronize(end);
   if (properties.reg_is_global) {
-    step("a region whose comm is closed");
-    hang_up(end, comms[0]);  // the region outlives the comm it was registered with
+    step("a region of a closed comm");
+    close_connection(end, comms[0]);  // the region outlives its comm
     void* request = sends ? send_one(end, comms[1], region.bytes, MIB, 1, region.mr)
                           : receive_one(end, comms[1], region.bytes, MIB, 1, region.mr);
     finish_with(end, request, MIB, "a message from a region whose comm is closed");
     region_release(end, comms[1], &region);
   }
-  meet(end);
-  for (int i = properties.reg_is_global; i < COMMS; i++) hang_up(end, comms[i]);
+  synchronize(end);
+  for (int i = properties.reg_is_global; i < COMMS; i++) close_connection(end, comms[i]);
   if (!properties.reg_is_global) region_unmap(&region);
 }
 
@@ -79,14 +79,14 @@ static void global_connector(struct end* end) { global(end, true); }
 // Two registrations of the same bytes are independent.
 
 static void overlapping(struct end* end) {
-  struct pair pair = dial_self(end);
-  struct region from = region_of(end, pair.send, MIB);
-  struct region to = region_of(end, pair.recv, MIB);
+  struct pair pair = open_pair(end);
+  struct region from = region_register(end, pair.send, MIB);
+  struct region to = region_register(end, pair.recv, MIB);
   void* again = NULL;
   void* part = NULL;
-  succeed(end->net->reg_mr(pair.recv, to.bytes, MIB, NCCL_PTR_HOST, &again));
-  succeed(end->net->reg_mr(pair.recv, to.bytes + 4097, 8000, NCCL_PTR_HOST, &part));
-  succeed(end->net->dereg_mr(pair.recv, to.mr));
+  expect_success(end->net->reg_mr(pair.recv, to.bytes, MIB, NCCL_PTR_HOST, &again));
+  expect_success(end->net->reg_mr(pair.recv, to.bytes + 4097, 8000, NCCL_PTR_HOST, &part));
+  expect_success(end->net->dereg_mr(pair.recv, to.mr));
   to.mr = again;
   fill(from.bytes, MIB, 1);
   void* received = receive_one(end, pair.recv, to.bytes, MIB, 1, again);
@@ -97,18 +97,18 @@ static void overlapping(struct end* end) {
   finish_with(end, send_one(end, pair.send, from.bytes, 8000, 1, from.mr), 8000, "a sent message");
   finish_with(end, received, 8000, "a received message");
   check_filled(to.bytes + 4097, 8000, 1, "a message");
-  succeed(end->net->dereg_mr(pair.recv, part));
+  expect_success(end->net->dereg_mr(pair.recv, part));
   region_release(end, pair.send, &from);
   region_release(end, pair.recv, &to);
-  hang_up_pair(end, &pair);
+  close_pair(end, &pair);
 }
 
-// What the device cannot do is refused, and nothing else suffers.
+// Unsupported memory is refused, and other memory still works.
 
 static void refused(struct end* end) {
   struct properties properties;
-  succeed(end->net->get_properties(end->dev, &properties));
-  struct pair pair = dial_self(end);
+  expect_success(end->net->get_properties(end->dev, &properties));
+  struct pair pair = open_pair(end);
   struct region region = region_map(4096);
   void* mr = NULL;
   if (!(properties.ptr_support & NCCL_PTR_CUDA)) {
@@ -125,61 +125,61 @@ static void refused(struct end* end) {
   }
   exchange_self(end, &pair, 1000, 1);
   region_unmap(&region);
-  hang_up_pair(end, &pair);
+  close_pair(end, &pair);
 }
 
-// When NCCL aborts it deregisters and frees memory whose receives are under way, and closes the comm after that.
+// When NCCL aborts, it deregisters and frees memory with receives in flight, and closes the comm afterwards.
 
 enum { RECEIVES = 8 };
 
 static void abandoned_listener(struct end* end) {
-  void* stays = dial(end);
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)RECEIVES * MIB);
+  void* stays = open_connection(end);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)RECEIVES * MIB);
   void* requests[RECEIVES];
   for (int i = 0; i < RECEIVES; i++) {
     requests[i] = receive_one(end, comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr);
   }
   (void)requests;
-  meet(end);
+  synchronize(end);
   sleep_s(2e-3);
   step("deregMr() with receives in flight");
-  succeed(end->net->dereg_mr(comm, region.mr));
+  expect_success(end->net->dereg_mr(comm, region.mr));
   memset(region.bytes, UNTOUCHED, region.size);
   sleep_s(0.2);
   check_untouched(region.bytes, region.size, "memory that is deregistered");
   region_unmap(&region);
   sleep_s(0.05);
-  hang_up(end, comm);
-  meet(end);
-  exchange(end, stays, 100000, 1);  // another connection to the same peer does not suffer
-  hang_up(end, stays);
+  close_connection(end, comm);
+  synchronize(end);
+  exchange(end, stays, 100000, 1);  // another connection to the same peer still works
+  close_connection(end, stays);
 }
 
 static void abandoned_connector(struct end* end) {
-  void* stays = dial(end);
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)RECEIVES * MIB);
+  void* stays = open_connection(end);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)RECEIVES * MIB);
   void* requests[RECEIVES];
   int taken = 0;
-  meet(end);
+  synchronize(end);
   for (int i = 0; i < RECEIVES; i++) {
     void* request = NULL;
     if (end->net->isend(comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr, NULL, &request) != ncclSuccess) break;
     if (request) requests[taken++] = request;
   }
-  for (int i = 0; i < taken; i++) ends(end, requests[i]);
-  meet(end);
+  for (int i = 0; i < taken; i++) wait_done_or_failed(end, requests[i]);
+  synchronize(end);
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
   exchange(end, stays, 100000, 1);
-  hang_up(end, stays);
+  close_connection(end, stays);
 }
 
 const struct rule memory_rules[] = {
-    {.name = "register-many", .sentence = "regMr and deregMr any number of times keep nothing", .alone = many},
+    {.name = "register-many", .sentence = "any number of regMr and deregMr calls uses up no memory", .alone = many},
     {.name = "register-global",
-     .sentence = "where regIsGlobal says so, one region serves all comms and outlives the one it was registered with",
+     .sentence = "with regIsGlobal a region is valid for all comms and outlives the comm that registered it",
      .listener = global_listener,
      .connector = global_connector},
     {.name = "register-overlapping",
@@ -187,7 +187,7 @@ const struct rule memory_rules[] = {
      .alone = overlapping},
     {.name = "register-refused", .sentence = "memory that the device cannot use is refused", .alone = refused},
     {.name = "deregister-in-flight",
-     .sentence = "deregistered memory is not written any more, even if receives into it were under way",
+     .sentence = "deregistered memory is not written, even if receives into it were in flight",
      .listener = abandoned_listener,
      .connector = abandoned_connector,
      .environment = {{"PARALET_RETRY_TIME", "1s"}}},

@@ -8,8 +8,8 @@
 
 #include "log.h"
 
-// One version is loaded at a time. Where versions differ in a signature, the plugin's function is kept here by the
-// first version that has it, and the function below it gives it the common signature.
+// One version is loaded at a time. Where versions differ in a signature, the plugin's function is stored here under the
+// first version with that signature, and an adapter below has the common signature.
 static struct {
   ncclResult_t (*init_v8)(ncclDebugLogger_t);
   ncclResult_t (*init_v10)(ncclDebugLogger_t, ncclProfilerCallback_t);
@@ -44,11 +44,11 @@ static ncclResult_t init_v10(void** ctx, uint64_t comm_id) {
 }
 
 static ncclResult_t init_v11(void** ctx, uint64_t comm_id) {
-  ncclNetCommConfig_v11_t config = {-1};  // on the stack, as NCCL's is: gone when init returns
+  ncclNetCommConfig_v11_t config = {-1};  // on the stack, as in NCCL: invalid after init returns
   return real.init_v11(ctx, comm_id, &config, log_write, profiler_call);
 }
 
-// Every version has these under the same names.
+// Fields of every version.
 #define COMMON_PROPERTIES                                                                                     \
   .name = told.p.name, .pci_path = told.p.pciPath, .guid = told.p.guid, .ptr_support = told.p.ptrSupport,     \
   .reg_is_global = told.p.regIsGlobal, .speed = told.p.speed, .port = told.p.port, .latency = told.p.latency, \
@@ -83,14 +83,14 @@ static ncclResult_t listen_v8(void* ctx, int dev, void* handle, void** listen_co
   return real.listen_v8(dev, handle, listen_comm);
 }
 
-// NCCL offers a place for a device handle and would use what is put there; a plugin without device offload leaves it.
-// Where NCCL only looks for GPU memory support it offers none.
+// NCCL passes the address of a device handle and uses what the plugin stores there; a plugin without device offload
+// stores nothing. NCCL passes NULL when it only checks for GPU memory support. Calls alternate between the two.
 static _Thread_local ncclNetDeviceHandle_v8_t* offload;
-static _Thread_local unsigned offers;
+static _Thread_local unsigned calls;
 
-static ncclNetDeviceHandle_v8_t** offer(void) {
+static ncclNetDeviceHandle_v8_t** device_handle(void) {
   offload = NULL;
-  return offers++ % 2 ? NULL : &offload;
+  return calls++ % 2 ? NULL : &offload;
 }
 
 static ncclResult_t unless_offloaded(ncclResult_t result) {
@@ -99,21 +99,21 @@ static ncclResult_t unless_offloaded(ncclResult_t result) {
 
 static ncclResult_t connect_v8(void* ctx, int dev, void* handle, void** send_comm) {
   (void)ctx;
-  return unless_offloaded(real.connect_v8(dev, handle, send_comm, offer()));
+  return unless_offloaded(real.connect_v8(dev, handle, send_comm, device_handle()));
 }
 
 static ncclResult_t connect_v10(void* ctx, int dev, void* handle, void** send_comm) {
   (void)ctx;
   ncclNetCommConfig_v10_t config = {-1};
-  return unless_offloaded(real.connect_v10(dev, &config, handle, send_comm, offer()));
+  return unless_offloaded(real.connect_v10(dev, &config, handle, send_comm, device_handle()));
 }
 
 static ncclResult_t connect_v11(void* ctx, int dev, void* handle, void** send_comm) {
-  return unless_offloaded(real.connect_v11(ctx, dev, handle, send_comm, offer()));
+  return unless_offloaded(real.connect_v11(ctx, dev, handle, send_comm, device_handle()));
 }
 
 static ncclResult_t accept_v8(void* listen_comm, void** recv_comm) {
-  return unless_offloaded(real.accept_v8(listen_comm, recv_comm, offer()));
+  return unless_offloaded(real.accept_v8(listen_comm, recv_comm, device_handle()));
 }
 
 static ncclResult_t isend_v8(void* comm, void* data, size_t size, int tag, void* mr, void* phandle, void** request) {
@@ -147,14 +147,14 @@ static ncclResult_t attr_v11(void* ctx) {
   return real.attr_v11(ctx, &undefined);
 }
 
-/// What is spelt the same in every version.
+/// Calls with the same name in every version.
 #define TAKE_COMMON(TABLE, VERSION)                                                                                  \
   do {                                                                                                               \
     if (!(TABLE)->name || !*(TABLE)->name) return "its name is empty";                                               \
     if (!(TABLE)->init || !(TABLE)->devices || !(TABLE)->getProperties || !(TABLE)->listen || !(TABLE)->connect ||   \
         !(TABLE)->accept || !(TABLE)->regMr || !(TABLE)->deregMr || !(TABLE)->isend || !(TABLE)->irecv ||            \
         !(TABLE)->iflush || !(TABLE)->test || !(TABLE)->closeSend || !(TABLE)->closeRecv || !(TABLE)->closeListen) { \
-      return "a function that NCCL calls without asking is NULL";                                                    \
+      return "a function that NCCL calls without a check is NULL";                                                   \
     }                                                                                                                \
     *net = (struct net){.version = (VERSION),                                                                        \
                         .name = (TABLE)->name,                                                                       \
@@ -206,7 +206,7 @@ static const char* take_v10(struct net* net, const ncclNet_v10_t* table) {
 
 static const char* take_v11(struct net* net, const ncclNet_v11_t* table) {
   TAKE_COMMON(table, 11);
-  if (!table->finalize) return "finalize is NULL, and NCCL calls it without asking";
+  if (!table->finalize) return "finalize is NULL, and NCCL calls it without a check";
   real.init_v11 = table->init, net->init = init_v11;
   net->listen = table->listen;
   real.connect_v11 = table->connect, net->connect = connect_v11;
@@ -219,7 +219,7 @@ static const char* take_v11(struct net* net, const ncclNet_v11_t* table) {
 
 static const char* take_v12(struct net* net, const ncclNet_v12_t* table) {
   TAKE_COMMON(table, 12);
-  if (!table->finalize) return "finalize is NULL, and NCCL calls it without asking";
+  if (!table->finalize) return "finalize is NULL, and NCCL calls it without a check";
   real.init_v11 = table->init, net->init = init_v11;
   net->listen = table->listen;
   real.connect_v11 = table->connect, net->connect = connect_v11;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One interface over the vtables of every version, so that each rule is written once. The real signatures are in net.c.
+// One interface over the vtables of all versions, so that each rule is written once. net.c has the real signatures.
 #pragma once
 
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 enum { FIRST_VERSION = 8, LAST_VERSION = 12, HANDLE_BYTES = 128, MAX_GROUP = 8 };
 
-/// What getProperties tells, in the words of the newest version; what a version does not tell is 0.
+/// Result of getProperties, with the fields of the newest version. Fields that a version lacks are 0.
 struct properties {
   const char* name;
   const char* pci_path;
@@ -44,7 +44,7 @@ struct net {
   ncclResult_t (*reg_mr)(void* comm, void* data, size_t size, int type, void** mr);
   ncclResult_t (*reg_mr_dma_buf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mr);
   ncclResult_t (*dereg_mr)(void* comm, void* mr);
-  /// Versions without profiler handles drop `phandle`.
+  /// Versions without profiler handles ignore `phandle`.
   ncclResult_t (*isend)(void* send_comm, void* data, size_t size, int tag, void* mr, void* phandle, void** request);
   ncclResult_t (*irecv)(void* recv_comm, int n, void** data, size_t* sizes, int* tags, void** mrs, void** phandles,
                         void** request);
@@ -53,13 +53,13 @@ struct net {
   ncclResult_t (*close_send)(void* send_comm);
   ncclResult_t (*close_recv)(void* recv_comm);
   ncclResult_t (*close_listen)(void* listen_comm);
-  // NULL where the version or the plugin has none.
+  // NULL when the version or the plugin does not have the call.
   ncclResult_t (*irecv_consumed)(void* recv_comm, int n, void* request);
   ncclResult_t (*set_net_attr)(void* ctx);
   ncclResult_t (*finalize)(void* ctx);
 };
 
-/// Fills `net` from the plugin's vtable of one version. Returns what is missing, or NULL.
+/// Fills `net` from the plugin's vtable of one version. Returns a message when something is missing, else NULL.
 const char* net_from_library(struct net* net, void* library, int version);
 
 /// The first difference between the header's structs and NCCL's, or NULL.

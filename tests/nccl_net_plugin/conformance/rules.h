@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract, rule by rule.
+// The rules of NCCL's contract for net plugins.
 #pragma once
 
 #include "end.h"
 
-/// Where the two ends of a rule can be.
+/// Where the two ends of a rule can run.
 enum place {
   ALONE = 1,          ///< one end, one thread
   ONE_PROCESS = 2,    ///< two threads of one process
@@ -21,20 +21,20 @@ struct setting {
 
 struct rule {
   const char* name;
-  const char* sentence;  ///< what the contract says
+  const char* sentence;  ///< the requirement
   void (*alone)(struct end* end);
   void (*listener)(struct end* end);
   void (*connector)(struct end* end);
   unsigned places;     ///< 0: ALONE where `alone` is set, else ANYWHERE
-  int since;           ///< first version that has it; 0: all
-  int until;           ///< last version that has it; 0: all
+  int since;           ///< first version to which it applies; 0: all
+  int until;           ///< last version to which it applies; 0: all
   bool bare;           ///< loads the plugin itself
-  bool on_request;     ///< waits for someone outside, so it is no part of "all"
+  bool on_request;     ///< waits for input from outside, so "all" does not include it
   const char* killed;  ///< the role whose process ends by SIGKILL
   struct setting environment[3];
 };
 
-// Each list ends with an entry without name.
+// Each list ends with an entry without a name.
 extern const struct rule startup_rules[];
 extern const struct rule connecting_rules[];
 extern const struct rule transfer_rules[];

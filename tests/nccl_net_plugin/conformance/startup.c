@@ -10,40 +10,40 @@
 
 static void symbols(struct end* end) {
   void* library = dlopen(end->plugin, RTLD_NOW | RTLD_LOCAL);
-  expect(library, "expected dlopen to load the plugin, it says: %s", dlerror());
+  expect(library, "expected dlopen to load the plugin, got the error: %s", dlerror());
   const char* name = NULL;
   for (int version = FIRST_VERSION; version <= LAST_VERSION; version++) {
     struct net net;
     const char* missing = net_from_library(&net, library, version);
-    expect(!missing, "expected ncclNetPlugin_v%d to be whole, but %s", version, missing);
+    expect(!missing, "expected a complete ncclNetPlugin_v%d, but %s", version, missing);
     if (!name) name = net.name;
-    expect(strcmp(name, net.name) == 0, "expected one name in all versions, got %s and %s", name, net.name);
+    expect(strcmp(name, net.name) == 0, "expected the same name in all versions, got %s and %s", name, net.name);
   }
   const char* difference = layout_difference();
-  expect(!difference, "expected the header's structs to be NCCL's, %s is another", difference);
+  expect(!difference, "expected the header's structs to match NCCL's, %s differs", difference);
   dlclose(library);
 }
 
 static void devices(struct end* end) {
   // NCCL asks for the properties of device 0 right after init, before anything else.
   struct properties first;
-  succeed(end->net->get_properties(0, &first));
+  expect_success(end->net->get_properties(0, &first));
   int count = 0;
   int again = -1;
-  succeed(end->net->devices(&count));
-  succeed(end->net->devices(&again));
+  expect_success(end->net->devices(&count));
+  expect_success(end->net->devices(&again));
   expect(count >= 1, "expected at least one device, got %d", count);
   expect(count == again, "expected the same number of devices each time, got %d and %d", count, again);
 }
 
 static void properties(struct end* end) {
   int count = 0;
-  succeed(end->net->devices(&count));
+  expect_success(end->net->devices(&count));
   struct properties of[64];
   for (int dev = 0; dev < count && dev < 64; dev++) {
     struct properties* p = &of[dev];
-    succeed(end->net->get_properties(dev, p));
-    expect(!p->written_beyond, "expected getProperties to stay in its struct, it wrote past its end");
+    expect_success(end->net->get_properties(dev, p));
+    expect(!p->written_beyond, "expected getProperties not to write past the end of its struct");
     expect(p->name && *p->name, "expected a name for device %d", dev);
     expect(!p->pci_path || access(p->pci_path, F_OK) == 0, "expected pciPath to exist or be NULL, got %s", p->pci_path);
     expect(p->speed > 0, "expected a speed above 0 Mbit/s for %s, got %d", p->name, p->speed);
@@ -69,17 +69,19 @@ static void properties(struct end* end) {
       expect(p->max_multi_request >= 1, "expected maxMultiRequestSize 1 or more, got %d", p->max_multi_request);
     }
     for (int other = 0; other < dev; other++) {
-      expect(of[other].guid != p->guid, "expected a guid per device, %s and %s share one", of[other].name, p->name);
+      expect(of[other].guid != p->guid, "expected different guids per device, %s and %s have the same", of[other].name,
+             p->name);
     }
     struct properties again;
-    succeed(end->net->get_properties(dev, &again));
-    expect(strcmp(again.name, p->name) == 0 && again.guid == p->guid, "expected the same answer twice for %d", dev);
+    expect_success(end->net->get_properties(dev, &again));
+    expect(strcmp(again.name, p->name) == 0 && again.guid == p->guid,
+           "expected the same properties twice for device %d", dev);
   }
 }
 
 static void wrong_device(struct end* end) {
   int count = 0;
-  succeed(end->net->devices(&count));
+  expect_success(end->net->devices(&count));
   const int wrong[] = {count, count + 1000, -1};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     struct properties p;
@@ -92,7 +94,7 @@ static void wrong_device(struct end* end) {
     void* listen_comm = listen_at(end, &good);
     expect(end->net->connect(end->ctx, wrong[i], good.bytes, &comm) != ncclSuccess, "expected an error for connect(%d)",
            wrong[i]);
-    succeed(end->net->close_listen(listen_comm));
+    expect_success(end->net->close_listen(listen_comm));
   }
 }
 
@@ -104,66 +106,68 @@ static void no_device(struct end* end) {
   int count = -1;
   const ncclResult_t result = plugin.net.init(&ctx, 1);
   if (result == ncclSuccess) {
-    succeed(plugin.net.devices(&count));
-    expect(count == 0, "expected init to fail or no device, got %d devices", count);
+    expect_success(plugin.net.devices(&count));
+    expect(count == 0, "expected init to fail or to find no device, got %d devices", count);
   }
   expect(result != ncclSuccess, "expected init to fail");
   expect(log_count(NCCL_LOG_WARN, "") == 1, "expected one warning, got %d", log_count(NCCL_LOG_WARN, ""));
-  expect(log_count(NCCL_LOG_WARN, "PARALET_IFNAME") == 1, "expected the warning to name PARALET_IFNAME, it says: %s",
+  expect(log_count(NCCL_LOG_WARN, "PARALET_IFNAME") == 1, "expected the warning to name PARALET_IFNAME, got: %s",
          log_line_of(NCCL_LOG_WARN, 0)->text);
-  expect(log_count(NCCL_LOG_WARN, "doesnotexist") == 1, "expected the warning to name the interface, it says: %s",
+  expect(log_count(NCCL_LOG_WARN, "doesnotexist") == 1, "expected the warning to name the interface, got: %s",
          log_line_of(NCCL_LOG_WARN, 0)->text);
   unload(&plugin);
 }
 
 static void banner(struct end* end) {
   const int lines = log_count(NCCL_LOG_INFO, "lanes");
-  expect(lines == 1, "expected one INFO line that tells version, devices and lanes after init, got %d", lines);
+  expect(lines == 1, "expected one INFO line with version, devices and lanes after init, got %d", lines);
   expect(log_count(NCCL_LOG_INFO, end->net->name) >= 1, "expected the banner to name %s", end->net->name);
   if (end->net->finalize) {
     void* ctx = NULL;
-    succeed(end->net->init(&ctx, 2));
+    expect_success(end->net->init(&ctx, 2));
     expect(log_count(NCCL_LOG_INFO, "lanes") == 1, "expected no second banner for a second communicator");
-    succeed(end->net->finalize(ctx));
+    expect_success(end->net->finalize(ctx));
   }
-  // Without privilege a socket's buffer is what the machine allows, and advice about that is no fault.
+  // Without privilege the machine limits socket buffers, so advice about net.core.rmem_max is allowed.
   expect(log_count(NCCL_LOG_WARN, "") == log_count(NCCL_LOG_WARN, "rmem_max"), "expected no warning, got: %s",
          log_line_of(NCCL_LOG_WARN, 0)->text);
   const char* fault = log_fault();
-  expect(!fault, "expected log lines as NCCL wants them, but %s", fault);
+  expect(!fault, "expected log lines that keep NCCL's contract, but %s", fault);
 }
 
 static void optional_calls(struct end* end) {
-  struct pair pair = dial_self(end);
-  if (end->net->set_net_attr) succeed(end->net->set_net_attr(end->ctx));
-  struct region from = region_of(end, pair.send, 64);
-  struct region to = region_of(end, pair.recv, 64);
+  struct pair pair = open_pair(end);
+  if (end->net->set_net_attr) expect_success(end->net->set_net_attr(end->ctx));
+  struct region from = region_register(end, pair.send, 64);
+  struct region to = region_register(end, pair.recv, 64);
   void* received = receive_one(end, pair.recv, to.bytes, 64, 1, to.mr);
   void* sent = send_one(end, pair.send, from.bytes, 64, 1, from.mr);
   finish_with(end, sent, 64, "a sent message");
   finish_with(end, received, 64, "a received message");
-  // NCCL calls it where it is not NULL, with the request that test() has ended.
-  if (end->net->irecv_consumed) succeed(end->net->irecv_consumed(pair.recv, 1, received));
+  // NCCL calls it if it is not NULL, with the request that test() reported as done.
+  if (end->net->irecv_consumed) expect_success(end->net->irecv_consumed(pair.recv, 1, received));
   region_release(end, pair.send, &from);
   region_release(end, pair.recv, &to);
-  hang_up_pair(end, &pair);
+  close_pair(end, &pair);
 }
 
 const struct rule startup_rules[] = {
     {.name = "symbols",
-     .sentence = "the vtables of all versions are exported, and what NCCL calls without asking is there",
+     .sentence = "the vtables of all versions are exported, with all calls that NCCL makes without a check",
      .alone = symbols,
      .bare = true},
     {.name = "devices",
      .sentence = "after init there is a device, and getProperties(0) answers at once",
      .alone = devices},
-    {.name = "properties", .sentence = "properties are sane, complete and unique per device", .alone = properties},
+    {.name = "properties", .sentence = "properties are complete, plausible and unique per device", .alone = properties},
     {.name = "wrong-device", .sentence = "a device out of range is an error", .alone = wrong_device},
     {.name = "no-device",
      .sentence = "init without a usable device fails with one warning that names the remedy",
      .alone = no_device,
      .bare = true,
      .environment = {{"PARALET_IFNAME", "doesnotexist"}}},
-    {.name = "banner", .sentence = "one INFO line says what was loaded, however many communicators", .alone = banner},
-    {.name = "optional-calls", .sentence = "optional calls that are there succeed", .alone = optional_calls},
+    {.name = "banner",
+     .sentence = "one INFO line describes the plugin, however many communicators there are",
+     .alone = banner},
+    {.name = "optional-calls", .sentence = "optional calls that exist succeed", .alone = optional_calls},
     {0}};

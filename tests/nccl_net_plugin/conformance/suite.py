@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conformance suite seen from Python: its rules, how to build it, how to run one rule."""
+"""Builds the conformance suite, lists its rules and runs them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ class Rule:
     name: str
     versions: range
     places: tuple[str, ...]
-    """Where its ends can be: alone, one-process, two-processes, two-hosts."""
+    """Where its ends can run: alone, one-process, two-processes, two-hosts."""
     on_request: bool
-    """Waits for someone outside, so it is no part of "all"."""
+    """Waits for input from outside, so "all" does not include it."""
 
 
 def rules_in_sources() -> list[Rule]:
-    """The rules as the C sources have them: test ids are needed before there is a program. A test compares them with
-    what the program lists."""
+    """Parse the rules from the C sources, because test ids are needed before the program is built.
+
+    A test compares them with the list that the program prints.
+    """
     places = {
         "TWO_PROCESSES": ("two-processes",),
         "TWO_PROCESSES_OR_HOSTS": ("two-processes", "two-hosts"),
@@ -60,7 +62,7 @@ class Suite:
     faulty_plugin: Path
 
     def rules(self) -> list[Rule]:
-        """What the program lists."""
+        """Rules that the program lists."""
         listed = subprocess.run([self.program, "--list"], check=True, capture_output=True, text=True).stdout
         rules = []
         for line in listed.splitlines():
@@ -73,7 +75,7 @@ class Suite:
     def run(
         self, plugin: Path, version: int, rule: str, *options: str, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a rule, or "all", wherever both ends can be on one machine."""
+        """Run a rule, or "all", in every place on one machine."""
         return subprocess.run(
             [self.program, *options, plugin, str(version), rule],
             env={**os.environ, **LOOPBACK, **environment},
@@ -84,7 +86,7 @@ class Suite:
 
 
 def build(directory: Path) -> Suite:
-    """Builds the suite in `directory`; a few seconds."""
+    """Build the suite in `directory`, which takes a few seconds."""
     for argv in (
         ["cmake", "-S", SOURCES, "-B", directory, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
         ["cmake", "--build", directory],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's threads: a service thread that connects, registers and closes, and progress threads that post and test; each
-// comm is progressed by one thread, several comms of a device by several; several communicators at once.
+// NCCL's threads: a service thread connects, registers and closes; progress threads post and test. One thread
+// progresses a comm; several threads progress several comms of a device. Several communicators exist at once.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 enum { THREADS = 4, WINDOW = 8, MESSAGES = 300, BYTES = 20000 };
 
 struct worker {
-  struct end end;  ///< its own, so that contexts and roles can differ
+  struct end end;  ///< a copy, so that contexts and roles can differ
   void* comm;
   bool sends;
   int number;
@@ -18,10 +18,10 @@ struct worker {
   pthread_t thread;
 };
 
-/// A window of messages over the worker's comm.
+/// Transfers messages over the worker's comm, WINDOW at a time.
 static void pump(struct worker* worker) {
   struct end* end = &worker->end;
-  struct region region = region_of(end, worker->comm, (size_t)WINDOW * BYTES);
+  struct region region = region_register(end, worker->comm, (size_t)WINDOW * BYTES);
   void* requests[WINDOW];
   for (int i = 0; i < worker->messages + WINDOW; i++) {
     unsigned char* at = region.bytes + (size_t)(i % WINDOW) * BYTES;
@@ -41,27 +41,28 @@ static void pump(struct worker* worker) {
 
 static void* work(void* argument) {
   struct worker* worker = argument;
-  speak_for(&worker->end);
+  set_current_end(&worker->end);
   pump(worker);
   return NULL;
 }
 
 static void start(struct worker* worker, void* (*entry)(void*)) {
   const int error = pthread_create(&worker->thread, NULL, entry, worker);
-  expect(error == 0, "no thread: %s", strerror(error));
+  expect(error == 0, "cannot start a thread: %s", strerror(error));
 }
 
-// Several threads of one end, each with a comm of its own.
+// Several threads of one end, each with its own comm.
 
 static void own_comms(struct end* end, bool sends) {
   struct worker workers[THREADS];
   for (int i = 0; i < THREADS; i++) {
-    workers[i] = (struct worker){.end = *end, .comm = dial(end), .sends = sends, .number = i, .messages = MESSAGES};
+    workers[i] =
+        (struct worker){.end = *end, .comm = open_connection(end), .sends = sends, .number = i, .messages = MESSAGES};
   }
   for (int i = 0; i < THREADS; i++) start(&workers[i], work);
   for (int i = 0; i < THREADS; i++) pthread_join(workers[i].thread, NULL);
-  meet(end);
-  for (int i = 0; i < THREADS; i++) hang_up(end, workers[i].comm);
+  synchronize(end);
+  for (int i = 0; i < THREADS; i++) close_connection(end, workers[i].comm);
 }
 
 static void own_comms_listener(struct end* end) { own_comms(end, false); }
@@ -73,19 +74,20 @@ static void service(struct end* end, bool sends) {
   enum { PROGRESS = 2, CONNECTIONS = 20 };
   struct worker workers[PROGRESS];
   for (int i = 0; i < PROGRESS; i++) {
-    workers[i] = (struct worker){.end = *end, .comm = dial(end), .sends = sends, .number = i, .messages = MESSAGES};
+    workers[i] =
+        (struct worker){.end = *end, .comm = open_connection(end), .sends = sends, .number = i, .messages = MESSAGES};
   }
   for (int i = 0; i < PROGRESS; i++) start(&workers[i], work);
   for (int i = 0; i < CONNECTIONS; i++) {
-    void* comm = dial(end);
+    void* comm = open_connection(end);
     exchange(end, comm, 5000, (uint64_t)i);
-    struct region region = region_of(end, comm, BYTES);
+    struct region region = region_register(end, comm, BYTES);
     region_release(end, comm, &region);
-    hang_up(end, comm);
+    close_connection(end, comm);
   }
   for (int i = 0; i < PROGRESS; i++) pthread_join(workers[i].thread, NULL);
-  meet(end);
-  for (int i = 0; i < PROGRESS; i++) hang_up(end, workers[i].comm);
+  synchronize(end);
+  for (int i = 0; i < PROGRESS; i++) close_connection(end, workers[i].comm);
 }
 
 static void service_listener(struct end* end) { service(end, false); }
@@ -105,7 +107,7 @@ struct relay {
 
 static void* test_them(void* argument) {
   struct relay* relay = argument;
-  speak_for(&relay->worker.end);
+  set_current_end(&relay->worker.end);
   for (int i = 0; i < MESSAGES; i++) {
     pthread_mutex_lock(&relay->mutex);
     while (relay->posted == i) pthread_cond_wait(&relay->changed, &relay->mutex);
@@ -124,11 +126,11 @@ static void* test_them(void* argument) {
 }
 
 static void two_threads(struct end* end, bool sends) {
-  struct relay relay = {.worker = {.end = *end, .comm = dial(end), .sends = sends}};
+  struct relay relay = {.worker = {.end = *end, .comm = open_connection(end), .sends = sends}};
   pthread_mutex_init(&relay.mutex, NULL);
   pthread_cond_init(&relay.changed, NULL);
   void* comm = relay.worker.comm;
-  relay.region = region_of(end, comm, (size_t)WINDOW * BYTES);
+  relay.region = region_register(end, comm, (size_t)WINDOW * BYTES);
   start(&relay.worker, test_them);
   for (int i = 0; i < MESSAGES; i++) {
     pthread_mutex_lock(&relay.mutex);
@@ -148,8 +150,8 @@ static void two_threads(struct end* end, bool sends) {
   pthread_mutex_destroy(&relay.mutex);
   pthread_cond_destroy(&relay.changed);
   region_release(end, comm, &relay.region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void two_threads_listener(struct end* end) { two_threads(end, false); }
@@ -161,24 +163,24 @@ static void contexts(struct end* end, bool sends) {
   struct worker workers[THREADS];
   for (int i = 0; i < THREADS; i++) {
     workers[i] = (struct worker){.end = *end, .sends = sends, .number = i, .messages = i == 0 ? 10 : MESSAGES};
-    succeed(end->net->init(&workers[i].end.ctx, 100 + (uint64_t)i));
-    workers[i].comm = dial(&workers[i].end);
+    expect_success(end->net->init(&workers[i].end.ctx, 100 + (uint64_t)i));
+    workers[i].comm = open_connection(&workers[i].end);
   }
   for (int i = 0; i < THREADS; i++) start(&workers[i], work);
   pthread_join(workers[0].thread, NULL);
-  meet(end);
+  synchronize(end);
   step("finalize() of one communicator while others work");
-  hang_up(&workers[0].end, workers[0].comm);
-  succeed(end->net->finalize(workers[0].end.ctx));
+  close_connection(&workers[0].end, workers[0].comm);
+  expect_success(end->net->finalize(workers[0].end.ctx));
   for (int i = 1; i < THREADS; i++) pthread_join(workers[i].thread, NULL);
-  meet(end);
+  synchronize(end);
   for (int i = 1; i < THREADS; i++) {
-    hang_up(&workers[i].end, workers[i].comm);
-    succeed(end->net->finalize(workers[i].end.ctx));
+    close_connection(&workers[i].end, workers[i].comm);
+    expect_success(end->net->finalize(workers[i].end.ctx));
   }
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   exchange(end, comm, 1000, 1);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
 static void contexts_listener(struct end* end) { contexts(end, false); }
@@ -186,7 +188,7 @@ static void contexts_connector(struct end* end) { contexts(end, true); }
 
 const struct rule thread_rules[] = {
     {.name = "threads-own-comms",
-     .sentence = "several threads, each with a comm of its own",
+     .sentence = "several threads, each with its own comm",
      .listener = own_comms_listener,
      .connector = own_comms_connector},
     {.name = "threads-service",

@@ -13,13 +13,13 @@ enum {
   MOST_SENDS = REQUESTS * MAX_GROUP,
 };
 
-// Each size alone, then all in flight.
+// Messages of every size, one after the other and then all in flight.
 
 static const size_t sizes[] = {0, 1, 8, 64 * KIB - 1, 128 * KIB, 512 * KIB, 4 * MIB};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static void sizes_of_all(struct end* end, bool sends) {
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   for (int i = 0; i < SIZES; i++) {
     step("a message of %zu bytes", sizes[i]);
     exchange(end, comm, sizes[i], (uint64_t)i);
@@ -28,23 +28,23 @@ static void sizes_of_all(struct end* end, bool sends) {
   struct region regions[SIZES];
   void* requests[SIZES];
   for (int i = 0; i < SIZES; i++) {
-    regions[i] = region_of(end, comm, sizes[i] + 64);
+    regions[i] = region_register(end, comm, sizes[i] + 64);
     if (sends) fill(regions[i].bytes, sizes[i], 100 + (uint64_t)i);
   }
   for (int i = 0; i < SIZES; i++) {
     requests[i] = sends ? send_one(end, comm, regions[i].bytes, sizes[i], 1, regions[i].mr)
                         : receive_one(end, comm, regions[i].bytes, sizes[i], 1, regions[i].mr);
   }
-  for (int i = SIZES - 1; i >= 0; i--) {  // not in the order of their completion
+  for (int i = SIZES - 1; i >= 0; i--) {  // in the reverse order of their completion
     finish_with(end, requests[i], sizes[i], sends ? "a sent message" : "a received message");
     if (!sends) {
       check_filled(regions[i].bytes, sizes[i], 100 + (uint64_t)i, "a message");
-      check_untouched(regions[i].bytes + sizes[i], regions[i].size - sizes[i], "what is behind a message");
+      check_untouched(regions[i].bytes + sizes[i], regions[i].size - sizes[i], "memory after a message");
     }
   }
   for (int i = 0; i < SIZES; i++) region_release(end, comm, &regions[i]);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void sizes_listener(struct end* end) { sizes_of_all(end, false); }
@@ -57,11 +57,11 @@ static const size_t unaligned[][2] = {  // offset, size
 enum { UNALIGNED = sizeof unaligned / sizeof unaligned[0], UNALIGNED_BYTES = 400000 };
 
 static void unaligned_ends(struct end* end, bool sends) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, UNALIGNED_BYTES);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, UNALIGNED_BYTES);
   void* requests[UNALIGNED];
   for (int i = 0; i < UNALIGNED; i++) {
-    // The sender's offsets are others: alignments of the two sides are independent.
+    // The sender uses other offsets: the alignments of the two sides are independent.
     unsigned char* at = region.bytes + unaligned[i][0] + (sends ? 5 : 0);
     if (sends) fill(at, unaligned[i][1], (uint64_t)i);
     requests[i] = sends ? send_one(end, comm, at, unaligned[i][1], 1, region.mr)
@@ -73,136 +73,136 @@ static void unaligned_ends(struct end* end, bool sends) {
   }
   for (int i = 0; i < UNALIGNED && !sends; i++) {
     const size_t offset = unaligned[i][0];
-    check_untouched(region.bytes + reached, offset - reached, "what is between two messages");
+    check_untouched(region.bytes + reached, offset - reached, "memory between two messages");
     check_filled(region.bytes + offset, unaligned[i][1], (uint64_t)i, "an unaligned message");
     reached = offset + unaligned[i][1];
   }
-  if (!sends) check_untouched(region.bytes + reached, region.size - reached, "what is behind the last message");
+  if (!sends) check_untouched(region.bytes + reached, region.size - reached, "memory after the last message");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void unaligned_listener(struct end* end) { unaligned_ends(end, false); }
 static void unaligned_connector(struct end* end) { unaligned_ends(end, true); }
 
-// NCCL posts receives of the step size and sends what there is.
+// NCCL posts receives of the full step size and sends the bytes that it has.
 
 static const size_t short_sends[] = {0, 1, 100, 4095, 4096, 70000, 128 * KIB - 1, 128 * KIB};
 enum { SHORT_SENDS = sizeof short_sends / sizeof short_sends[0], STEP = 128 * KIB };
 
 static void short_listener(struct end* end) {
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   struct region regions[SHORT_SENDS];
   void* requests[SHORT_SENDS];
   for (int i = 0; i < SHORT_SENDS; i++) {
-    regions[i] = region_of(end, comm, STEP);
+    regions[i] = region_register(end, comm, STEP);
     requests[i] = receive_one(end, comm, regions[i].bytes, STEP, 1, regions[i].mr);
   }
   for (int i = 0; i < SHORT_SENDS; i++) {
     finish_with(end, requests[i], short_sends[i], "a message shorter than its receive");
     check_filled(regions[i].bytes, short_sends[i], (uint64_t)i, "a short message");
-    check_untouched(regions[i].bytes + short_sends[i], regions[i].size - short_sends[i], "what is behind it");
+    check_untouched(regions[i].bytes + short_sends[i], regions[i].size - short_sends[i], "memory after it");
     region_release(end, comm, &regions[i]);
   }
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void short_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, STEP);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, STEP);
   for (int i = 0; i < SHORT_SENDS; i++) {
     fill(region.bytes, short_sends[i], (uint64_t)i);
     finish_with(end, send_one(end, comm, region.bytes, short_sends[i], 1, region.mr), short_sends[i], "a sent message");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
-// A send larger than its receive breaks the contract. It may fail or be cut, but the receiver's memory is safe.
+// A send larger than its receive violates the contract. It may fail or be cut, but must not write past the receive.
 
 static void long_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 64 * KIB);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 64 * KIB);
   void* request = receive_one(end, comm, region.bytes, 1000, 1, region.mr);
-  meet(end);
-  meet(end);
-  ends(end, request);
-  check_untouched(region.bytes + 1000, region.size - 1000, "what is behind a receive whose send was larger");
+  synchronize(end);
+  synchronize(end);
+  wait_done_or_failed(end, request);
+  check_untouched(region.bytes + 1000, region.size - 1000, "memory after a receive with a larger send");
   region_release(end, comm, &region);
-  hang_up(end, comm);
-  comm = dial(end);
+  close_connection(end, comm);
+  comm = open_connection(end);
   exchange(end, comm, 1000, 9);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
 static void long_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 64 * KIB);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 64 * KIB);
   fill(region.bytes, region.size, 1);
-  meet(end);
+  synchronize(end);
   void* request = NULL;
   bool refused = false;
   struct waiting waiting = {0};
   while (!request && !refused) {
     refused = end->net->isend(comm, region.bytes, region.size, 1, region.mr, NULL, &request) != ncclSuccess;
-    if (!request && !refused) wait_a_little(&waiting, "isend() to take or refuse a message");
+    if (!request && !refused) poll_again(&waiting, "isend() to accept or refuse a message");
   }
-  if (request) ends(end, request);
+  if (request) wait_done_or_failed(end, request);
   region_release(end, comm, &region);
-  hang_up(end, comm);  // the receive must end, if only because its peer has gone
-  meet(end);
-  comm = dial(end);
+  close_connection(end, comm);  // the receive must finish or fail, at the latest because its peer has closed
+  synchronize(end);
+  comm = open_connection(end);
   exchange(end, comm, 1000, 9);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
-// NCCL may post all it may have before it tests any.
+// NCCL may post all its requests before it tests any.
 
 static void flight_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)REQUESTS * 8192);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)REQUESTS * 8192);
   void* requests[REQUESTS];
   step("32 receives without a test()");
   for (int i = 0; i < REQUESTS; i++) {
     requests[i] = receive_one(end, comm, region.bytes + (size_t)i * 8192, 8192, 1, region.mr);
   }
-  meet(end);
+  synchronize(end);
   for (int i = 0; i < REQUESTS; i++) {
     finish_with(end, requests[i], 8192, "a received message");
     check_filled(region.bytes + (size_t)i * 8192, 8192, (uint64_t)i, "a message of 32");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void flight_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)REQUESTS * 8192);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)REQUESTS * 8192);
   void* requests[REQUESTS];
   step("32 sends without a test()");
   for (int i = 0; i < REQUESTS; i++) {
     fill(region.bytes + (size_t)i * 8192, 8192, (uint64_t)i);
     requests[i] = send_one(end, comm, region.bytes + (size_t)i * 8192, 8192, 1, region.mr);
   }
-  meet(end);
+  synchronize(end);
   for (int i = 0; i < REQUESTS; i++) finish_with(end, requests[i], 8192, "a sent message");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
-// Full: no error, no hang, a NULL request; and room again after a test() that said done.
+// A full comm returns a NULL request, without error or hang. There is room again after a test() that reports done.
 
 static void full_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)(MOST_SENDS + 1) * 64);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)(MOST_SENDS + 1) * 64);
   void* requests[REQUESTS];
-  meet(end);  // the connector has posted what it may, without any receive
-  step("receives until irecv() answers NULL");
+  synchronize(end);  // the connector has posted all it can, without any receive
+  step("receives until irecv() returns NULL");
   for (int i = 0; i < REQUESTS; i++) {
     requests[i] = receive_one(end, comm, region.bytes + (size_t)i * 64, 64, 1, region.mr);
   }
@@ -210,7 +210,7 @@ static void full_listener(struct end* end) {
     expect(!try_receive(end, comm, region.bytes, 64, 1, region.mr), "expected a NULL request for a 33rd receive");
   }
   int count = 0;
-  hear(end, &count, sizeof count);
+  receive_from_other_end(end, &count, sizeof count);
   for (int i = 0; i < count; i++) {
     void** slot = &requests[i % REQUESTS];
     finish_with(end, *slot, 64, "a received message");
@@ -220,26 +220,26 @@ static void full_listener(struct end* end) {
     }
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void full_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)(MOST_SENDS + 1) * 64);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)(MOST_SENDS + 1) * 64);
   void* requests[MOST_SENDS + 1];
   int count = 0;
-  step("sends until isend() answers NULL");
+  step("sends until isend() returns NULL");
   while (count <= MOST_SENDS) {
     fill(region.bytes + (size_t)count * 64, 64, (uint64_t)count);
     void* request = try_send(end, comm, region.bytes + (size_t)count * 64, 64, 1, region.mr);
     if (!request) break;
     requests[count++] = request;
   }
-  expect(count <= MOST_SENDS, "expected a NULL request at last when nobody receives, isend() took %d", count);
-  meet(end);
-  step("the send that was not taken, again");
-  // Room comes by test(), where there was none, or by a receive, where sends are taken only for those that are posted.
+  expect(count <= MOST_SENDS, "expected a NULL request eventually without receives, isend() accepted %d", count);
+  synchronize(end);
+  step("the refused send, again");
+  // There is room after test(), or after a receive if the plugin accepts sends only for posted receives.
   if (count > 0) finish_with(end, requests[0], 64, "a sent message");
   const int finished = count > 0;
   requests[count] = send_one(end, comm, region.bytes + (size_t)count * 64, 64, 1, region.mr);
@@ -249,59 +249,59 @@ static void full_connector(struct end* end) {
     requests[count] = send_one(end, comm, region.bytes + (size_t)count * 64, 64, 1, region.mr);
     count++;
   }
-  tell(end, &count, sizeof count);
+  send_to_other_end(end, &count, sizeof count);
   for (int i = finished; i < count; i++) finish_with(end, requests[i], 64, "a sent message");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
-// Nobody calls anything after posting; the data comes all the same.
+// The data arrives although neither end calls anything after posting.
 
 enum { ALONE_MESSAGES = 8 };
 
 static void progress_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)ALONE_MESSAGES * MIB);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)ALONE_MESSAGES * MIB);
   void* requests[ALONE_MESSAGES];
   for (int i = 0; i < ALONE_MESSAGES; i++) {
     requests[i] = receive_one(end, comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr);
   }
-  meet(end);
-  meet(end);
-  step("data that arrives without a call");
+  synchronize(end);
+  synchronize(end);
+  step("data arriving without a call");
   struct waiting waiting = {0};
   for (int i = 0; i < ALONE_MESSAGES; i++) {
     while (!is_filled(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i)) {
-      wait_a_little(&waiting, "data to arrive without a call of either end");
+      poll_again(&waiting, "data to arrive without a call of either end");
       sleep_s(1e-3);
     }
   }
-  meet(end);
+  synchronize(end);
   for (int i = 0; i < ALONE_MESSAGES; i++) finish_with(end, requests[i], MIB, "a received message");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void progress_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)ALONE_MESSAGES * MIB);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)ALONE_MESSAGES * MIB);
   void* requests[ALONE_MESSAGES];
   for (int i = 0; i < ALONE_MESSAGES; i++) fill(region.bytes + (size_t)i * MIB, MIB, (uint64_t)i);
-  meet(end);
+  synchronize(end);
   for (int i = 0; i < ALONE_MESSAGES; i++) {
     requests[i] = send_one(end, comm, region.bytes + (size_t)i * MIB, MIB, 1, region.mr);
   }
-  meet(end);
-  meet(end);  // the listener has seen all data
+  synchronize(end);
+  synchronize(end);  // the listener has seen all data
   for (int i = 0; i < ALONE_MESSAGES; i++) finish_with(end, requests[i], MIB, "a sent message");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
-// As NCCL's proxy: a ring of eight slots in one region, the oldest request tested, sizes that vary.
+// As NCCL's proxy does: eight slots of one region in turn, varying sizes, the oldest request tested first.
 
 enum { SLOTS = 8, STEPS = 200, SLOT_BYTES = 512 * KIB };
 
@@ -311,8 +311,8 @@ static size_t step_bytes(int number) {
 }
 
 static void proxy(struct end* end, bool sends) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)SLOTS * SLOT_BYTES);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)SLOTS * SLOT_BYTES);
   void* requests[SLOTS];
   int posted = 0;
   int done = 0;
@@ -329,7 +329,7 @@ static void proxy(struct end* end, bool sends) {
     if (done < posted) {
       int ready = 0;
       int size = -1;
-      succeed(end->net->test(requests[done % SLOTS], &ready, &size));
+      expect_success(end->net->test(requests[done % SLOTS], &ready, &size));
       if (ready) {
         expect((size_t)size == step_bytes(done), "expected %zu bytes in step %d, got %d", step_bytes(done), done, size);
         const unsigned char* slot = region.bytes + (size_t)(done % SLOTS) * SLOT_BYTES;
@@ -339,23 +339,23 @@ static void proxy(struct end* end, bool sends) {
       }
     }
     if (!idle) waiting = (struct waiting){0};
-    if (idle) wait_a_little(&waiting, "the next step");
+    if (idle) poll_again(&waiting, "the next step");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void proxy_listener(struct end* end) { proxy(end, false); }
 static void proxy_connector(struct end* end) { proxy(end, true); }
 
-// Requests are taken and given back many times.
+// Requests are reused many times.
 
 enum { REUSED = 5000 };
 
 static void reuse(struct end* end, bool sends) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)REQUESTS * 8);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)REQUESTS * 8);
   void* requests[REQUESTS];
   for (int i = 0; i < REUSED; i++) {
     const int slot = i % REQUESTS;
@@ -370,62 +370,62 @@ static void reuse(struct end* end, bool sends) {
   }
   for (int i = 0; i < REQUESTS; i++) finish_with(end, requests[i], 8, "one of the last messages");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void reuse_listener(struct end* end) { reuse(end, false); }
 static void reuse_connector(struct end* end) { reuse(end, true); }
 
-// A request that is not done may be tested any number of times, with and without a place for sizes.
+// A pending request may be tested any number of times, with and without a buffer for sizes.
 
-static void patient_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 4096);
+static void pending_listener(struct end* end) {
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 4096);
   void* request = receive_one(end, comm, region.bytes, 4096, 1, region.mr);
-  step("test() of a receive that nobody sends to");
+  step("test() of a receive without a send");
   for (int i = 0; i < 1000; i++) {
     int done = -1;
     int size = -1;
-    succeed(end->net->test(request, &done, i % 2 ? &size : NULL));
-    expect(done == 0, "expected done to be 0 for a receive that nobody sent to, got %d", done);
+    expect_success(end->net->test(request, &done, i % 2 ? &size : NULL));
+    expect(done == 0, "expected done to be 0 for a receive without a send, got %d", done);
   }
-  meet(end);
-  step("test() without a place for sizes");
+  synchronize(end);
+  step("test() without a buffer for sizes");
   int done = 0;
   struct waiting waiting = {0};
   for (;;) {
-    succeed(end->net->test(request, &done, NULL));
+    expect_success(end->net->test(request, &done, NULL));
     if (done) break;
-    wait_a_little(&waiting, "test() to say done");
+    poll_again(&waiting, "test() to report done");
   }
   check_filled(region.bytes, 4096, 5, "a message");
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
-static void patient_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 4096);
+static void pending_connector(struct end* end) {
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 4096);
   fill(region.bytes, 4096, 5);
-  meet(end);
+  synchronize(end);
   void* request = send_one(end, comm, region.bytes, 4096, 1, region.mr);
   int done = 0;
   struct waiting waiting = {0};
   for (;;) {
-    succeed(end->net->test(request, &done, NULL));
+    expect_success(end->net->test(request, &done, NULL));
     if (done) break;
-    wait_a_little(&waiting, "test() to say done");
+    poll_again(&waiting, "test() to report done");
   }
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
-// A send is done when its buffer may be reused; the receiver still gets what was sent.
+// When a send is done its buffer may be reused; the receiver still gets the original content.
 
 static void overwrite_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, MIB);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, MIB);
   for (int i = 0; i < 16; i++) {
     memset(region.bytes, UNTOUCHED, region.size);
     void* request = receive_one(end, comm, region.bytes, MIB, 1, region.mr);
@@ -433,24 +433,24 @@ static void overwrite_listener(struct end* end) {
     check_filled(region.bytes, MIB, (uint64_t)i, "a message whose source was overwritten once test() said done");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void overwrite_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, MIB);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, MIB);
   for (int i = 0; i < 16; i++) {
     fill(region.bytes, MIB, (uint64_t)i);
     finish_with(end, send_one(end, comm, region.bytes, MIB, 1, region.mr), MIB, "a sent message");
     memset(region.bytes, 0, MIB);
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
-// Both directions at once, over two connections of the same two devices.
+// Both directions at once, over two connections between the same devices.
 
 static void both_ways(struct end* end, bool dials_first) {
   void* out = NULL;
@@ -458,12 +458,12 @@ static void both_ways(struct end* end, bool dials_first) {
   const char* role = end->role;
   for (int turn = 0; turn < 2; turn++) {
     const bool connects = dials_first == (turn == 0);
-    end->role = connects ? "connector" : "listener";  // dial() goes by the role
-    *(connects ? &out : &in) = dial(end);
+    end->role = connects ? "connector" : "listener";  // open_connection() depends on the role
+    *(connects ? &out : &in) = open_connection(end);
   }
   end->role = role;
-  struct region from = region_of(end, out, (size_t)SLOTS * SLOT_BYTES);
-  struct region to = region_of(end, in, (size_t)SLOTS * SLOT_BYTES);
+  struct region from = region_register(end, out, (size_t)SLOTS * SLOT_BYTES);
+  struct region to = region_register(end, in, (size_t)SLOTS * SLOT_BYTES);
   const int mine = dials_first ? 1000 : 2000;
   const int theirs = dials_first ? 2000 : 1000;
   for (int round = 0; round < 4; round++) {
@@ -486,22 +486,22 @@ static void both_ways(struct end* end, bool dials_first) {
   }
   region_release(end, out, &from);
   region_release(end, in, &to);
-  meet(end);
-  succeed(end->net->close_send(out));
-  succeed(end->net->close_recv(in));
+  synchronize(end);
+  expect_success(end->net->close_send(out));
+  expect_success(end->net->close_recv(in));
 }
 
 static void both_ways_listener(struct end* end) { both_ways(end, false); }
 static void both_ways_connector(struct end* end) { both_ways(end, true); }
 
-// NCCL presets a receive's request to 1 when it could do without the completion, and tests whatever it finds there
-// afterwards.
+// NCCL presets a receive's request to 1 when it does not need the completion, and afterwards tests the request that it
+// finds there.
 
 static void optional_listener(struct end* end) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): so NCCL has it
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as NCCL does
   void* const preset = (void*)NCCL_NET_OPTIONAL_RECV_COMPLETION;
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)SLOTS * 4096);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)SLOTS * 4096);
   void* requests[SLOTS];
   for (int i = 0; i < SLOTS; i++) {
     void* data = region.bytes + (size_t)i * 4096;
@@ -510,10 +510,11 @@ static void optional_listener(struct end* end) {
     struct waiting waiting = {0};
     for (;;) {
       requests[i] = preset;
-      succeed(end->net->irecv(comm, 1, &data, &size, &tag, &region.mr, NULL, &requests[i]));
-      expect(requests[i] != preset, "expected irecv() to replace the preset request, NCCL tests what it finds there");
+      expect_success(end->net->irecv(comm, 1, &data, &size, &tag, &region.mr, NULL, &requests[i]));
+      expect(requests[i] != preset,
+             "expected irecv() to replace the preset request, because NCCL tests the request it finds");
       if (requests[i]) break;
-      wait_a_little(&waiting, "irecv() to take a receive");
+      poll_again(&waiting, "irecv() to accept a receive");
     }
   }
   for (int i = 0; i < SLOTS; i++) {
@@ -521,13 +522,13 @@ static void optional_listener(struct end* end) {
     check_filled(region.bytes + (size_t)i * 4096, 4096, (uint64_t)i, "a message");
   }
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void optional_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, (size_t)SLOTS * 4096);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)SLOTS * 4096);
   void* requests[SLOTS];
   for (int i = 0; i < SLOTS; i++) {
     fill(region.bytes + (size_t)i * 4096, 4096, (uint64_t)i);
@@ -535,15 +536,15 @@ static void optional_connector(struct end* end) {
   }
   for (int i = 0; i < SLOTS; i++) finish_with(end, requests[i], 4096, "a sent message");
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 // Profiler handles: an array of them or NULL for a receive, one or NULL for a send.
 
 static void phandles_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 4096);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 4096);
   for (int round = 0; round < 6; round++) {
     void* data[2] = {region.bytes, region.bytes + 2048};
     size_t lengths[2] = {2048, 2048};
@@ -553,24 +554,24 @@ static void phandles_listener(struct end* end) {
     void* request = NULL;
     struct waiting waiting = {0};
     for (;;) {
-      succeed(end->net->irecv(comm, 2, data, lengths, tags, mrs, round % 3 == 0 ? NULL : phandles, &request));
+      expect_success(end->net->irecv(comm, 2, data, lengths, tags, mrs, round % 3 == 0 ? NULL : phandles, &request));
       if (request) break;
-      wait_a_little(&waiting, "irecv() to take a receive");
+      poll_again(&waiting, "irecv() to accept a receive");
     }
     finish(end, request);
     check_filled(region.bytes, 2048, content_of(0, round), "a message");
     check_filled(region.bytes + 2048, 2048, content_of(1, round), "a message");
   }
   const char* fault = profiler_fault();
-  expect(!fault, "expected the profiler to be called as NCCL wants it, but %s", fault);
+  expect(!fault, "expected profiler calls that keep NCCL's contract, but %s", fault);
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
 static void phandles_connector(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 4096);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 4096);
   for (int round = 0; round < 6; round++) {
     void* requests[2] = {NULL, NULL};
     for (int i = 0; i < 2; i++) {
@@ -578,54 +579,55 @@ static void phandles_connector(struct end* end) {
       struct waiting waiting = {0};
       for (;;) {
         void* phandle = round % 2 ? profiler_handle(round) : NULL;
-        succeed(end->net->isend(comm, region.bytes + (size_t)i * 2048, 2048, 1 + i, region.mr, phandle, &requests[i]));
+        expect_success(
+            end->net->isend(comm, region.bytes + (size_t)i * 2048, 2048, 1 + i, region.mr, phandle, &requests[i]));
         if (requests[i]) break;
-        wait_a_little(&waiting, "isend() to take a message");
+        poll_again(&waiting, "isend() to accept a message");
       }
     }
     finish_with(end, requests[0], 2048, "a sent message");
     finish_with(end, requests[1], 2048, "a sent message");
   }
   const char* fault = profiler_fault();
-  expect(!fault, "expected the profiler to be called as NCCL wants it, but %s", fault);
+  expect(!fault, "expected profiler calls that keep NCCL's contract, but %s", fault);
   region_release(end, comm, &region);
-  meet(end);
-  hang_up(end, comm);
+  synchronize(end);
+  close_connection(end, comm);
 }
 
-// Host memory needs no flush: the call succeeds, at once or by a request.
+// Host memory needs no flush: the call succeeds, at once or with a request.
 
 static void flush_listener(struct end* end) {
-  void* comm = dial(end);
-  struct region region = region_of(end, comm, 8192);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 8192);
   finish_with(end, receive_one(end, comm, region.bytes, 8192, 1, region.mr), 8192, "a received message");
   for (int n = 1; n <= 2; n++) {
     void* data[2] = {region.bytes, region.bytes + 4096};
     int lengths[2] = {4096, 4096};
     void* mrs[2] = {region.mr, region.mr};
     void* request = NULL;
-    succeed(end->net->iflush(comm, n, data, lengths, mrs, &request));
+    expect_success(end->net->iflush(comm, n, data, lengths, mrs, &request));
     int done = request == NULL;
     struct waiting waiting = {0};
     while (!done) {
-      succeed(end->net->test(request, &done, NULL));
-      if (!done) wait_a_little(&waiting, "test() to say that a flush is done");
+      expect_success(end->net->test(request, &done, NULL));
+      if (!done) poll_again(&waiting, "test() to report a flush as done");
     }
   }
   check_filled(region.bytes, 8192, 3, "a message that was flushed");
   region_release(end, comm, &region);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
 static void flush_connector(struct end* end) {
-  void* comm = dial(end);
+  void* comm = open_connection(end);
   exchange(end, comm, 8192, 3);
-  hang_up(end, comm);
+  close_connection(end, comm);
 }
 
 const struct rule transfer_rules[] = {
     {.name = "sizes",
-     .sentence = "messages of 0 bytes to 4 MiB arrive whole, alone and together, and test() tells their sizes",
+     .sentence = "messages of 0 bytes to 4 MiB arrive intact, alone and together, and test() reports their sizes",
      .listener = sizes_listener,
      .connector = sizes_connector},
     {.name = "unaligned",
@@ -633,7 +635,7 @@ const struct rule transfer_rules[] = {
      .listener = unaligned_listener,
      .connector = unaligned_connector},
     {.name = "short-sends",
-     .sentence = "a send may be smaller than its receive; what is behind it stays untouched",
+     .sentence = "a send may be smaller than its receive; memory after the message is not written",
      .listener = short_listener,
      .connector = short_connector},
     {.name = "long-send",
@@ -642,11 +644,11 @@ const struct rule transfer_rules[] = {
      .connector = long_connector,
      .environment = {{"PARALET_RETRY_TIME", "1s"}}},
     {.name = "in-flight",
-     .sentence = "32 requests per comm are taken before any test()",
+     .sentence = "a comm accepts 32 requests before any test()",
      .listener = flight_listener,
      .connector = flight_connector},
     {.name = "full",
-     .sentence = "when no more is taken the request is NULL, and the call can be made again",
+     .sentence = "a full comm returns a NULL request, and the call can be repeated",
      .listener = full_listener,
      .connector = full_connector},
     {.name = "progress",
@@ -654,17 +656,17 @@ const struct rule transfer_rules[] = {
      .listener = progress_listener,
      .connector = progress_connector},
     {.name = "proxy",
-     .sentence = "eight steps in flight in a ring of slots, as NCCL's proxy has them",
+     .sentence = "eight steps in flight in a ring of slots, as in NCCL's proxy",
      .listener = proxy_listener,
      .connector = proxy_connector},
     {.name = "reuse",
-     .sentence = "requests are given back by test() and taken again, 5,000 times",
+     .sentence = "test() frees requests for reuse, 5,000 times",
      .listener = reuse_listener,
      .connector = reuse_connector},
-    {.name = "patient-test",
-     .sentence = "test() of a request that is not done says so any number of times; sizes may be NULL",
-     .listener = patient_listener,
-     .connector = patient_connector},
+    {.name = "pending-test",
+     .sentence = "test() of a pending request reports so any number of times; sizes may be NULL",
+     .listener = pending_listener,
+     .connector = pending_connector},
     {.name = "overwrite",
      .sentence = "once a send is done its buffer may be overwritten",
      .listener = overwrite_listener,
@@ -678,7 +680,7 @@ const struct rule transfer_rules[] = {
      .listener = optional_listener,
      .connector = optional_connector},
     {.name = "phandles",
-     .sentence = "profiler handles may be there or not",
+     .sentence = "profiler handles are optional",
      .listener = phandles_listener,
      .connector = phandles_connector},
     {.name = "flush",

@@ -17,7 +17,7 @@ from tests.softroce.interop.network import RXE_INTERFACE, Wire
 pytestmark = pytest.mark.timeout(600)
 
 BUILT = Path(__file__).parents[3] / "build/softroce/native/conformance"  # by scripts/test-softroce.sh
-PATIENCE_S = 300
+TIMEOUT_S = 300
 RULES = [
     "connect-8",
     "sizes",
@@ -39,5 +39,5 @@ def test_the_plugin_keeps_the_rule(wire: Wire, record_property: Callable[[str, o
     suite = Suite(BUILT / "net-conformance", BUILT / "libnccl-net-faulty.so")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PARALET_")}
     environment |= {"PARALET_BACKEND": "verbs", "PARALET_IFNAME": f"={RXE_INTERFACE}", "PARALET_LANES": "2"}
-    done = suite.run(nccl_net_plugin.path(), 12, rule, "--patience", str(PATIENCE_S), **environment)
+    done = suite.run(nccl_net_plugin.path(), 12, rule, "--timeout", str(TIMEOUT_S), **environment)
     assert done.returncode == 0, done.stdout + done.stderr
