@@ -12,10 +12,11 @@ from hostlib import Connection, Device, Listener
 
 A = "127.0.0.1"
 B = "127.0.0.2"
-PATIENCE_S = 30.0
+DEADLINE_S = 30.0
+"""Time limit of a wait: only a failing test reaches it."""
 
-# Of devices that send no packet twice because the machine is slow: without a line rate lanes ask after 2 ms.
-PATIENT = {"min_timeout_s": 20.0, "line_rate_bps": 10e9}
+NO_SPURIOUS_RETRANSMITS = {"min_timeout_s": 20.0, "line_rate_bps": 10e9}
+"""Options of devices that never retransmit because the machine is slow. Without a line rate lanes probe after 2 ms."""
 
 
 @dataclass
@@ -29,23 +30,23 @@ class Pair:
     back: Connection
 
     def exchange(self, message: bytes, tag: int = 0) -> bytes:
-        """What arrives of a message sent from one to two."""
+        """Send a message from one to two and return what arrives."""
         buffer = bytearray(len(message))
         receiving = self.back.recv(buffer, tag)
-        assert self.to.send(message, tag).wait(PATIENCE_S) == len(message)
-        assert receiving.wait(PATIENCE_S) == len(message)
+        assert self.to.send(message, tag).wait(DEADLINE_S) == len(message)
+        assert receiving.wait(DEADLINE_S) == len(message)
         return bytes(buffer)
 
 
 def join(one: Device, two: Device) -> Pair:
     listener = two.listen()
     to = one.connect(listener.handle)
-    return Pair(one, two, listener, to, listener.accept(PATIENCE_S))
+    return Pair(one, two, listener, to, listener.accept(DEADLINE_S))
 
 
 @pytest.fixture
 def make_pair() -> Iterator[Callable[..., Pair]]:
-    """Pairs of devices with the options given, `two` those that differ for the second; closed after the test."""
+    """Make pairs of devices, closed after the test. `two` has the options that differ for the second device."""
     with ExitStack() as stack:
 
         def make(two: dict[str, Any] | None = None, **options: Any) -> Pair:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever means harm, with Scapy for packets: an independent encoder of docs/protocol.md that may break any rule of it.
+"""Attackers that send packets made by Scapy, an independent encoder of docs/protocol.md that can break all its rules.
 
-``HostilePeer`` has a handle, so it knows its QPNs and PSNs and is believed as far as those go. Whoever has less than
-that sends what ``Packets`` makes from another ``Attacker``.
+``HostilePeer`` has a handle and a connection, so it knows the QPNs, PSNs and rkeys that a peer is told. A plain
+``Attacker`` knows none of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scapy.fields import IntField, LongField, XIntField, XLongField
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet, Raw
 
-PATIENCE_S = 30.0
+DEADLINE_S = 30.0
 PATH_MTU = 1024
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 
@@ -46,7 +46,7 @@ class AtomicETH(Packet):  # type: ignore[misc]
 
 
 def body(payload: bytes) -> Raw:
-    """A payload with its padding; its pad count is ``pad(payload)``."""
+    """The payload with its padding of ``pad(payload)`` bytes."""
     return Raw(payload + bytes(pad(payload)))
 
 
@@ -55,7 +55,7 @@ def pad(payload: bytes) -> int:
 
 
 class Attacker:
-    """A UDP socket on one address, which sends packets to a device and takes what that answers."""
+    """A UDP socket on one address that sends packets to a device and receives its answers."""
 
     def __init__(self, address: str, target: str, target_port: int) -> None:
         self.address = address
@@ -63,18 +63,18 @@ class Attacker:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)  # DF and identification 0
         self.socket.bind((address, 0))
-        self.socket.settimeout(PATIENCE_S)
+        self.socket.settimeout(DEADLINE_S)
         self.port: int = self.socket.getsockname()[1]
 
     def packet(self, bth: BTH) -> bytes:
-        """A UDP payload, its ICRC by Scapy unless the BTH has one."""
+        """The UDP payload of a packet. Scapy computes the ICRC unless the BTH has one."""
         if not bth.payload:
             bth = bth / Raw(b"")
         flow = IP(src=self.address, dst=self.target[0], id=0, flags="DF") / UDP(sport=self.port, dport=self.target[1])
         return bytes(flow / bth)[28:]
 
     def seal(self, transport: bytes) -> bytes:
-        """Any bytes from the BTH on, with the ICRC that belongs to them. At least a BTH."""
+        """The given bytes, which begin with a BTH, followed by their correct ICRC."""
         bth = BTH(transport[:12] + bytes(4))
         bth.icrc = None
         bth.remove_payload()
@@ -132,7 +132,7 @@ def flowlet_end_bytes(slot: int, count: int, length: int) -> bytes:
 
 @dataclass
 class Lane:
-    """A QP of the hostile peer and the victim's QP that it is connected to."""
+    """A QP of the hostile peer, connected to a QP of the victim."""
 
     qpn: int
     victim_qpn: int
@@ -141,13 +141,13 @@ class Lane:
 
 
 class HostilePeer(Attacker):
-    """A peer with a listener's handle and one connection: it knows every number it needs."""
+    """A peer with a listener's handle and one connection: it knows all numbers that a peer is told."""
 
     def __init__(self, address: str, handle: bytes, victim_port: int, lanes: int = 1) -> None:
         magic, version, tcp_port, target, _, self._listener, self._token = struct.unpack(">4sHH4s16sI16s", handle[:48])
         assert (magic, version) == (b"PLET", 1)
         super().__init__(address, socket.inet_ntoa(target), victim_port)
-        self._tcp = socket.create_connection((self.target[0], tcp_port), PATIENCE_S, (address, 0))
+        self._tcp = socket.create_connection((self.target[0], tcp_port), DEADLINE_S, (address, 0))
         self._stream = self._tcp.makefile("rb")
         psns = [(0xFFFFF0 + 0x1000 * lane) % 2**24 for lane in range(lanes)]  # the first soon wraps
         hello = b"\1PLH1" + struct.pack(">HI16s", 1, self._listener, self._token) + secrets.token_bytes(16)
@@ -179,12 +179,12 @@ class HostilePeer(Attacker):
         self._tcp.sendall(struct.pack(">I", len(frame)) + frame)
 
     def receive_frame(self) -> bytes:
-        """One frame, empty when the victim has closed the channel."""
+        """Receive one frame. Empty when the victim has closed the channel."""
         head = self._stream.read(4)
         return self._stream.read(struct.unpack(">I", head)[0]) if len(head) == 4 else b""
 
     def dropped(self) -> bool:
-        """Waits until the victim closes the channel."""
+        """Wait until the victim closes the channel."""
         while self.receive_frame():
             pass
         return True
@@ -192,7 +192,7 @@ class HostilePeer(Attacker):
     # -- packets ------------------------------------------------------------------------------------------------
 
     def bth(self, opcode: int, payload: bytes = b"", *, ahead: int = 0, lane: int = 0, **fields: Any) -> BTH:
-        """The header of the next request, or of one `ahead` of it."""
+        """The header of the next request, or of the one `ahead` requests later."""
         to = self.lanes[lane]
         psn = (to.psn + ahead) % 2**24
         base = {"dqpn": to.victim_qpn, "psn": psn, "ackreq": 1, "padcount": pad(payload), "icrc": None}
@@ -201,15 +201,17 @@ class HostilePeer(Attacker):
     def write(
         self, advertisement: Advertisement, payload: bytes, *, imm: int | None = None, offset: int = 0, **fields: Any
     ) -> BTH:
-        """A whole flowlet for an advertisement: the only one of its message unless `imm` says otherwise."""
+        """A flowlet of one packet for an advertisement. It is the only one of its message unless `imm` is given."""
         reth = {"va": advertisement.address + offset, "rkey": advertisement.rkey, "dmalen": len(payload)}
         reth |= {name: fields.pop(name) for name in list(fields) if name in reth}
         imm = advertisement.slot << 16 | 1 if imm is None else imm
         return self.bth(WRITE_ONLY_IMM, payload, **fields) / RETH(**reth) / ImmDt(imm=imm) / body(payload)
 
     def ask(self, request: BTH, lane: int = 0) -> tuple[int, int]:
-        """Sends a request; the answer's syndrome, and how far its PSN is from the next request's. An acknowledgement
-        moves on to the next."""
+        """Send a request. Return the answer's syndrome and the distance of its PSN from the request's.
+
+        An ACK of the request advances the PSN of the next one.
+        """
         self.send(request)
         while (answer := self.acknowledgement()).dqpn != self.lanes[lane].qpn:
             pass
@@ -221,27 +223,27 @@ class HostilePeer(Attacker):
         return syndrome, distance
 
     def answer(self, psn: int, syndrome: int = ACK, lane: int = 0) -> None:
-        """Acknowledges, or refuses, the victim's request with this PSN."""
+        """Send an ACK or NAK for the victim's request with this PSN."""
         self.send(
             BTH(opcode=ACKNOWLEDGE, dqpn=self.lanes[lane].victim_qpn, psn=psn % 2**24, icrc=None)
             / AETH(syndrome=syndrome, msn=0)
         )
 
     def acknowledgement(self) -> BTH:
-        """The next one, of any lane. Advertisements that come before it are kept for `advertisements`."""
+        """Receive the next acknowledgement on any lane. Advertisements before it are kept for `advertisements`."""
         while (packet := self.receive()).opcode != ACKNOWLEDGE:
             self._take_advertisements(packet)
         return packet
 
     def advertisements(self) -> list[Advertisement]:
-        """The next message of advertisements from the victim."""
+        """Receive the victim's next message of advertisements."""
         while not self._advertisements:
             self._take_advertisements(self.receive())
         advertisements, self._advertisements = self._advertisements, []
         return advertisements
 
     def _take_advertisements(self, request: BTH) -> None:
-        """Acknowledges advertisements. To a slow machine they come again, on the same lane or on another."""
+        """Acknowledge advertisements. On a slow machine the victim repeats them, on the same lane or on another one."""
         assert request.opcode == SEND_ONLY, request.opcode
         number, lane = next((i, lane) for i, lane in enumerate(self.lanes) if lane.qpn == request.dqpn)
         self.answer(request.psn, lane=number)

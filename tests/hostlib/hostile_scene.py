@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device under attack: an honest peer exchanges messages with it all the time, and every test asks whether that still
-goes on, whether memory stayed as it was, and whether what was refused was counted."""
+"""A device under attack, while an honest peer exchanges messages with it.
+
+Every test checks that the honest traffic continues, that memory is unchanged, and that refused packets are counted.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,21 @@ import pytest
 from hostlib import Connection, Device, Listener, Request, TransportError
 
 from .conftest import join
-from .hostile_peer import PATIENCE_S, Advertisement, HostilePeer
+from .hostile_peer import DEADLINE_S, Advertisement, HostilePeer
 
 VICTIM, HONEST, HOSTILE, STRANGER = "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Waits for what other threads do."""
-    end = time.monotonic() + PATIENCE_S
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for a condition that other threads bring about."""
+    deadline = time.monotonic() + DEADLINE_S
     while not holds():
-        assert time.monotonic() < end, f"never: {what}"
+        assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.001)
 
 
-class Beside:
-    """Messages from an honest peer to the victim and back, checked byte by byte, on a thread of their own."""
+class HonestTraffic:
+    """Messages from an honest peer to the victim and back, checked byte by byte, on a separate thread."""
 
     def __init__(self, victim: Device, honest: Device) -> None:
         self._pair = join(honest, victim)
@@ -49,19 +51,19 @@ class Beside:
                 there, back = bytearray(len(message)), bytearray(len(message))
                 receiving = self._pair.back.recv(there), self._pair.to.recv(back)
                 self._pair.to.send(message)
-                receiving[0].wait(PATIENCE_S)
+                receiving[0].wait(DEADLINE_S)
                 self._pair.back.send(there)
-                receiving[1].wait(PATIENCE_S)
+                receiving[1].wait(DEADLINE_S)
                 assert back == message
                 self.exchanged += 1
                 self._stop.wait(0.001)
-        except BaseException as error:  # a test asks for it
+        except BaseException as error:  # `continues` and `end` raise it
             self._error = error
 
-    def goes_on(self, messages: int = 3) -> bool:
-        """Waits until so many more messages have gone both ways."""
+    def continues(self, messages: int = 3) -> bool:
+        """Wait until this number of further messages has gone both ways."""
         wanted = self.exchanged + messages
-        until(lambda: self.exchanged >= wanted or self._error is not None, "messages beside")
+        wait_until(lambda: self.exchanged >= wanted or self._error is not None, "honest messages")
         if self._error is not None:
             raise self._error
         return True
@@ -74,20 +76,20 @@ class Beside:
 
 
 @contextmanager
-def open_stage() -> Iterator[tuple[Device, Device, Listener, Beside]]:
-    """The victim, an honest device, the victim's listener, and the honest messages that go on all the time."""
-    # The hostile peer answers only while a test looks, which on a busy machine may be seldom.
+def open_devices() -> Iterator[tuple[Device, Device, Listener, HonestTraffic]]:
+    """The victim, an honest device, the victim's listener, and the honest traffic."""
+    # The hostile peer answers only while a test receives, which is rare on a busy machine: long retry times.
     with (
-        Device(VICTIM, lanes=2, retry_time_s=2 * PATIENCE_S) as victim,
-        Device(HONEST, lanes=2, retry_time_s=2 * PATIENCE_S) as honest,
+        Device(VICTIM, lanes=2, retry_time_s=2 * DEADLINE_S) as victim,
+        Device(HONEST, lanes=2, retry_time_s=2 * DEADLINE_S) as honest,
     ):
-        beside = Beside(victim, honest)
-        yield victim, honest, victim.listen(), beside
-        beside.end()
+        honest_traffic = HonestTraffic(victim, honest)
+        yield victim, honest, victim.listen(), honest_traffic
+        honest_traffic.end()
 
 
 class Target:
-    """A receive of `size` bytes in the middle of memory that nobody may write, and the advertisement of it."""
+    """A receive of `size` bytes in the middle of memory that must not be written, and its advertisement."""
 
     GUARD = 2000
 
@@ -99,55 +101,59 @@ class Target:
         (self.advertisement,) = scene.peer.advertisements()
 
     def holds(self, data: bytes = b"", at: int = 0) -> bool:
-        """Whether `data` at `at` in the window is all that was ever written."""
+        """Whether `data` at offset `at` of the receive is all that has been written."""
         expected = bytearray(b"\xee" * len(self._memory))
         expected[self.GUARD + at : self.GUARD + at + len(data)] = data
         return self._memory == expected
 
 
 class Scene:
-    """The victim, the honest pair's traffic, and a hostile peer that has a connection."""
+    """The victim, the honest traffic, and a hostile peer with a connection."""
 
-    def __init__(self, victim: Device, honest: Device, listener: Listener, beside: Beside, lanes: int = 1) -> None:
+    def __init__(
+        self, victim: Device, honest: Device, listener: Listener, honest_traffic: HonestTraffic, lanes: int = 1
+    ) -> None:
         self.victim = victim
         self.honest = honest
-        self.beside = beside
+        self.honest_traffic = honest_traffic
         self.peer = HostilePeer(HOSTILE, listener.handle, victim.udp_port, lanes)
-        self.connection: Connection = listener.accept(PATIENCE_S)
+        self.connection: Connection = listener.accept(DEADLINE_S)
 
     def target(self, size: int = 1000) -> Target:
         return Target(self, size)
 
     def lane(self, lane: int = 0) -> dict[str, Any]:
-        """What the victim counts on a lane to the hostile peer."""
+        """The victim's counters of a lane to the hostile peer."""
         qpn = self.peer.lanes[lane].victim_qpn
         (found,) = (each for each in self.victim.counters()["lanes"] if each["qpn"] == qpn)
         return dict(found)
 
     @contextmanager
     def discards(self, reason: str, count: int) -> Iterator[None]:
-        """What is done within makes the victim discard so many packets for this reason, and none for another."""
+        """The body makes the victim discard `count` packets for this reason, and none for other reasons."""
         before = self.victim.counters()["discards"]
         yield
         expected = {**before, reason: before[reason] + count}
-        until(lambda: sum(self.victim.counters()["discards"].values()) >= sum(expected.values()), f"{count} {reason}")
+        wait_until(
+            lambda: sum(self.victim.counters()["discards"].values()) >= sum(expected.values()), f"{count} {reason}"
+        )
         assert self.victim.counters()["discards"] == expected
 
-    def unharmed(self, target: Target) -> bool:
-        """The hostile peer's own QP still does what it should, and so do the others'."""
-        data = b"as it should be"
+    def still_works(self, target: Target) -> bool:
+        """The hostile peer's QP still takes valid packets, and the honest traffic continues."""
+        data = b"a valid message"
         answer = self.peer.ask(self.peer.write(target.advertisement, data))
         assert answer == (0x1F, 0), answer
-        assert target.request.wait(PATIENCE_S) == len(data)
+        assert target.request.wait(DEADLINE_S) == len(data)
         assert target.holds(data)
-        return self.beside.goes_on()
+        return self.honest_traffic.continues()
 
     def dropped(self) -> bool:
-        """The victim has given the hostile peer up, and nobody else."""
+        """The victim has given up the hostile peer, and no other peer."""
         assert self.peer.dropped()
         with pytest.raises(TransportError):
-            self.connection.recv(bytearray(1)).wait(PATIENCE_S)
-        return self.beside.goes_on()
+            self.connection.recv(bytearray(1)).wait(DEADLINE_S)
+        return self.honest_traffic.continues()
 
     def __enter__(self) -> Self:
         return self
@@ -158,5 +164,5 @@ class Scene:
         self.peer.__exit__(kind, error, trace)
 
 
-def other(advertisement: Advertisement, **changes: int) -> Advertisement:
+def replaced(advertisement: Advertisement, **changes: int) -> Advertisement:
     return Advertisement(**{**vars(advertisement), **changes})

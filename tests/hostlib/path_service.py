@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path service for tests: it records what hosts say, and says what the test wants said."""
+"""A path service for tests: it records the hosts' messages and sends those that the test asks for."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from collections.abc import Callable
 from typing import Any, Self
 
 TOKEN = "a-token-for-tests"
-PATIENCE_S = 30.0
+DEADLINE_S = 30.0
 
 Message = dict[str, Any]
 
 
 def eventually(what: Callable[[], Any], why: str | Callable[[], str]) -> Any:
-    """The first true value of `what`; the bound only keeps a failing test from hanging."""
-    until = time.monotonic() + PATIENCE_S
+    """Wait for the first true value of `what` and return it. Fails with `why` after DEADLINE_S."""
+    deadline = time.monotonic() + DEADLINE_S
     while not (value := what()):
-        assert time.monotonic() < until, why if isinstance(why, str) else why()
+        assert time.monotonic() < deadline, why if isinstance(why, str) else why()
         time.sleep(0.002)
     return value
 
 
 class PathService:
-    """Listens on a port of 127.0.0.1, the same again after `stop` and `start`. A context manager.
+    """Listens on a port of 127.0.0.1, on the same one after `stop` and `start`. A context manager.
 
-    ``answer`` gives the messages, or raw bytes, that answer a message of a host; it runs on the connection's thread.
+    ``answer`` returns the messages, or raw bytes, that answer a host's message. It runs on the connection's thread.
     """
 
     def __init__(self, answer: Callable[[Message], list[Message | bytes]] = lambda message: []) -> None:
@@ -55,14 +55,14 @@ class PathService:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def stop(self) -> None:
-        """As if the process was killed."""
+        """Close everything, as when the process is killed."""
         assert self._listener is not None
-        # Only this wakes the thread in accept.
+        # Wakes the thread in accept; close alone does not.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             for connection in self._connections:
-                with contextlib.suppress(OSError):  # the host was first
+                with contextlib.suppress(OSError):  # the host has closed first
                     connection.shutdown(socket.SHUT_RDWR)
             self._connections.clear()
             self._welcome.clear()
@@ -76,18 +76,18 @@ class PathService:
             self.stop()
 
     def push(self, *messages: Message | bytes) -> None:
-        """Says something to every host, unasked."""
+        """Send messages to every host, without a request."""
         with self._lock:
             for connection in self._welcome:
-                with contextlib.suppress(OSError):  # the host has just left
+                with contextlib.suppress(OSError):  # the host has just closed
                     self._send(connection, messages)
 
     def of_type(self, kind: str) -> list[Message]:
         return [message for message in list(self.messages) if message["type"] == kind]
 
-    def heard(self, kind: str, count: int = 1) -> list[Message]:
-        """The messages of a type, once there are so many."""
-        eventually(lambda: len(self.of_type(kind)) >= count, f"the service never heard {count} x {kind}")
+    def received(self, kind: str, count: int = 1) -> list[Message]:
+        """Wait for `count` messages of a type and return all of that type."""
+        eventually(lambda: len(self.of_type(kind)) >= count, f"the service never received {count} x {kind}")
         return self.of_type(kind)
 
     def assign(self, peer: str, ports: list[int], **more: Any) -> Message:
@@ -119,7 +119,7 @@ class PathService:
                     with self._lock:
                         self._send(connection, self.answer(message))
             except OSError:
-                pass  # killed, or the host has left
+                pass  # stopped, or the host has closed
             with self._lock:
                 for connections in (self._connections, self._welcome):
                     if connection in connections:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other process of test_processes.py: receives the messages whose sizes and seeds it can tell, and answers with
-their digests. Reads the handle from standard input, in hexadecimal.
+"""The second process of test_processes.py: receives messages of known sizes and answers with their digests. Reads the
+handle from standard input, in hexadecimal.
 
 usage: peer_process.py ADDRESS MESSAGES
 """
@@ -13,7 +13,7 @@ import sys
 
 from hostlib import Device
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 
 
 def sizes(messages: int) -> list[int]:
@@ -27,9 +27,9 @@ def main(address: str, messages: int) -> None:
         connection = device.connect(bytes.fromhex(sys.stdin.readline()))
         buffers = [bytearray(size) for size in sizes(messages)]
         for tag, buffer in enumerate(buffers):
-            assert connection.recv(buffer, tag).wait(PATIENCE_S) == len(buffer)
+            assert connection.recv(buffer, tag).wait(DEADLINE_S) == len(buffer)
             connection.send(hashlib.sha256(buffer).digest(), tag)
-        connection.recv(bytearray(1), messages).wait(PATIENCE_S)
+        connection.recv(bytearray(1), messages).wait(DEADLINE_S)
 
 
 if __name__ == "__main__":

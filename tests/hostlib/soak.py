@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The soak: processes that talk all to all, with random sizes, directions and closes, while packets are lost.
+"""Soak test: processes exchange messages all to all, with random sizes, directions and closes, while packets are lost.
 
     python -m tests.hostlib.soak --minutes 10 --processes 8 --loss 0.01
 
-Every two processes share one connection at a time. Both know its script from a seed: which messages go which way, and
-whether, where and by whom it is closed with messages under way. Every message that arrives is compared with the
-script, every request must end, and a process must end with the file descriptors and threads it began with. Prints one
-JSON object for each process and ends with 1 when anything was lost, wrong, stuck or left.
+Each two processes share one connection at a time. Both derive its script from a seed: the messages, their directions,
+and when which side closes it with messages in flight. Every message that arrives is compared with the script, every
+request must end, and a process must end with the same number of file descriptors and threads as at its start. Prints
+one JSON object per process. Exits with status 1 when a message was lost or wrong, a request never ended, or a resource
+was left.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from typing import Any
 from hostlib import Connection, ConnectionClosed, Device, Faults, Request
 
 ROOT = Path(__file__).parents[2]
-STUCK_S = 60.0
-SIZES = (0, 1, 300, 4096, 20_000, 150_000)  # of messages: up to one of these, drawn first
-MOST_MESSAGES = 40
-DEPTH = 6  # messages under way per connection
+DEADLINE_S = 60.0
+SIZES = (0, 1, 300, 4096, 20_000, 150_000)  # largest message sizes, one of which is drawn first
+MAX_MESSAGES = 40
+DEPTH = 6  # messages in flight per connection
 SAMPLE_S = 0.5
 
 
@@ -55,31 +56,31 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """What happens on one connection between two ranks, known to both."""
+    """The script of one connection between two ranks, known to both."""
 
     seed: int
     steps: tuple[Step, ...]
     closer: int
     close_after: int
-    """Messages that `closer` sees done before it closes; with fewer than there are, the rest fails."""
+    """Number of messages that `closer` sees done before it closes; the remaining messages fail."""
 
 
 def script(low: int, high: int, generation: int) -> Script:
     seed = (low * 64 + high) * 1_000_000 + generation
     draw = random.Random(seed)
-    count = draw.randint(1, MOST_MESSAGES)
+    count = draw.randint(1, MAX_MESSAGES)
     steps = tuple(Step(draw.choice((low, high)), draw.randint(0, draw.choice(SIZES)), tag) for tag in range(count))
     return Script(seed, steps, draw.choice((low, high)), draw.choice((count, draw.randint(0, count))))
 
 
 @dataclass
 class Outcome:
-    """What a process has seen; lists are samples over time."""
+    """Results of a process; lists are samples over time."""
 
     connections: int = 0
     messages: int = 0
     cut_off: int = 0
-    """Requests that ended because the connection was closed, as scripts have it."""
+    """Requests that failed because the script closed the connection."""
     faults: list[str] = field(default_factory=list)
     rss_mib: list[float] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
@@ -87,59 +88,59 @@ class Outcome:
 
 
 def resources() -> tuple[float, int, int]:
-    """Resident memory in MiB, file descriptors, threads, of this process."""
+    """Resident memory in MiB and numbers of file descriptors and threads of this process."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     rss_mib = int(status["VmRSS"].split()[0]) / 1024
     return rss_mib, len(os.listdir("/proc/self/fd")), int(status["Threads"])
 
 
 def starved_s() -> float:
-    """How long the thread of this process that was worst off has been ready to run and did not."""
+    """The longest time in seconds that a thread of this process was ready and did not get a processor."""
     waits = [0.0]
     for path in Path("/proc/self/task").glob("*/schedstat"):
-        with suppress(OSError):  # a thread that has ended
+        with suppress(OSError):  # the thread has ended
             waits.append(int(path.read_text().split()[1]) * 1e-9)
     return max(waits)
 
 
-def play(connection: Connection, rank: int, part: Script, outcome: Outcome) -> None:
-    """Carries out one side of a script. Raises TimeoutError when a request never ends."""
-    under_way: list[tuple[Step, Request, bytearray | None]] = []
+def run_script(connection: Connection, rank: int, part: Script, outcome: Outcome) -> None:
+    """Run one side of a script. Raises TimeoutError when a request does not end."""
+    in_flight: list[tuple[Step, Request, bytearray | None]] = []
     done, closed = 0, False
 
     def finish(step: Step, request: Request, buffer: bytearray | None) -> None:
         nonlocal closed
         try:
-            moved = request.wait(STUCK_S)
+            moved = request.wait(DEADLINE_S)
         except ConnectionClosed:
             closed = True
             outcome.cut_off += 1
             return
         outcome.messages += 1
         if moved != step.size or (buffer is not None and buffer != step.payload(part.seed)):
-            outcome.faults.append(f"message {step.tag} of connection {part.seed} arrived wrong")
+            outcome.faults.append(f"message {step.tag} of connection {part.seed} arrived with wrong content")
 
     for step in part.steps:
         if closed or (rank == part.closer and done >= part.close_after):
             break
         if step.sender == rank:
-            under_way.append((step, connection.send(step.payload(part.seed), step.tag), None))
+            in_flight.append((step, connection.send(step.payload(part.seed), step.tag), None))
         else:
             buffer = bytearray(step.size)
-            under_way.append((step, connection.recv(buffer, step.tag), buffer))
-        if len(under_way) == DEPTH:
-            finish(*under_way.pop(0))
+            in_flight.append((step, connection.recv(buffer, step.tag), buffer))
+        if len(in_flight) == DEPTH:
+            finish(*in_flight.pop(0))
             done += 1
     if rank != part.closer or part.close_after >= len(part.steps):
-        while under_way:
-            finish(*under_way.pop(0))
+        while in_flight:
+            finish(*in_flight.pop(0))
     if rank != part.closer and part.close_after < len(part.steps) and not closed:
         finish(
             Step(part.closer, 0, 2**32 - 1), connection.recv(bytearray(1), 2**32 - 1), None
         )  # until the other closes
     connection.close()
-    while under_way:
-        finish(*under_way.pop(0))
+    while in_flight:
+        finish(*in_flight.pop(0))
 
 
 def pair(device: Device, rank: int, other: int, handle: bytes, arrived: queue.SimpleQueue[Connection],
@@ -149,23 +150,23 @@ def pair(device: Device, rank: int, other: int, handle: bytes, arrived: queue.Si
     generation, last = 0, False
     while not last:
         if rank == low:
-            connection = device.connect(handle, STUCK_S)
+            connection = device.connect(handle, DEADLINE_S)
             last = time.monotonic() >= until
-            connection.send(bytes([last]), 2**32 - 2).wait(STUCK_S)
+            connection.send(bytes([last]), 2**32 - 2).wait(DEADLINE_S)
         else:
-            connection = arrived.get(timeout=STUCK_S)
+            connection = arrived.get(timeout=DEADLINE_S)
             word = bytearray(1)
-            connection.recv(word, 2**32 - 2).wait(STUCK_S)
+            connection.recv(word, 2**32 - 2).wait(DEADLINE_S)
             last = bool(word[0])
-        play(connection, rank, script(low, high, generation), outcome)
+        run_script(connection, rank, script(low, high, generation), outcome)
         outcome.connections += 1
         generation += 1
 
 
-def meet(rank: int, ranks: int, seconds: float, loss: float, outcome: Outcome) -> None:
-    """One rank's device among all others: prints its handle, reads all handles, and talks to everybody."""
+def run_rank(rank: int, ranks: int, seconds: float, loss: float, outcome: Outcome) -> None:
+    """Run one rank: print its handle, read all handles, and exchange messages with all other ranks."""
     faults = Faults(drop=loss, seed=rank)
-    with Device(address(rank), lanes=4, min_timeout_s=0.02, retry_time_s=STUCK_S, faults=faults) as device:
+    with Device(address(rank), lanes=4, min_timeout_s=0.02, retry_time_s=DEADLINE_S, faults=faults) as device:
         listener = device.listen()
         print(listener.handle.hex(), flush=True)
         handles = [bytes.fromhex(word) for word in sys.stdin.readline().split()]
@@ -187,7 +188,7 @@ def meet(rank: int, ranks: int, seconds: float, loss: float, outcome: Outcome) -
             except Exception as error:
                 when = time.monotonic() - until + seconds
                 outcome.faults.append(
-                    f"with rank {other} after {when:.0f} s, of which {starved_s():.0f} without a processor: "
+                    f"with rank {other} after {when:.0f} s ({starved_s():.0f} s of them waiting for a processor): "
                     f"{type(error).__name__}: {error}"
                 )
 
@@ -202,23 +203,23 @@ def meet(rank: int, ranks: int, seconds: float, loss: float, outcome: Outcome) -
             outcome.descriptors.append(fds)
             outcome.threads.append(alive)
         print("done", flush=True)
-        sys.stdin.readline()  # until all others are done: they may wait for acknowledgements of ours
+        sys.stdin.readline()  # until all others are done: they may wait for our acknowledgements
         over.set()
         accepting.join()
 
 
 def process(rank: int, ranks: int, seconds: float, loss: float) -> Outcome:
-    """One rank, and a look at what it leaves."""
+    """Run one rank, and compare its resources before and after."""
     outcome = Outcome()
     before = resources()[1:]
-    meet(rank, ranks, seconds, loss, outcome)
+    run_rank(rank, ranks, seconds, loss, outcome)
     gc.collect()
-    until = time.monotonic() + 5.0  # the kernel still counts a thread for a moment after it was joined
+    until = time.monotonic() + 5.0  # the kernel still lists a joined thread for a moment
     while (after := resources()[1:]) != before and time.monotonic() < until:
         time.sleep(0.01)
     for what, was, now in zip(("file descriptors", "threads"), before, after, strict=True):
         if now != was:
-            outcome.faults.append(f"{now} {what} at the end, {was} before")
+            outcome.faults.append(f"{now} {what} at the end, {was} at the start")
     return outcome
 
 
@@ -246,7 +247,7 @@ def started(ranks: int, seconds: float, loss: float) -> Iterator[list[subprocess
 
 
 def soak(ranks: int, seconds: float, loss: float) -> list[dict[str, Any]]:
-    """Runs all processes; the outcome of each."""
+    """Run all processes and return the outcome of each."""
     with started(ranks, seconds, loss) as processes:
 
         def lines() -> list[str]:
@@ -259,7 +260,7 @@ def soak(ranks: int, seconds: float, loss: float) -> list[dict[str, Any]]:
                 one.stdin.flush()
 
         tell(" ".join(lines()))
-        assert lines() == ["done"] * ranks, "a process ended early"
+        assert lines() == ["done"] * ranks, "a process exited early"
         tell("")
         return [json.loads(line) for line in lines()]
 
@@ -268,7 +269,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--loss", type=float, default=0.01, help="of packets, a probability")
+    parser.add_argument("--loss", type=float, default=0.01, help="probability of loss per packet")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank is not None:

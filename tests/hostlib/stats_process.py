@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other process of test_stats.py: two devices of its own that move messages. Answers each line of standard input:
+"""The second process of test_stats.py: two devices that exchange messages. Answers each line of standard input:
 
-counters    the counters of both devices, as Device.counters() has them, in one line of JSON
-fork        the id of a fork, which sleeps until it is killed
+counters    with Device.counters() of both devices, in one line of JSON
+fork        with the process id of a fork, which sleeps until it is killed
 
 usage: stats_process.py MESSAGES
 """
@@ -16,7 +16,7 @@ import sys
 
 from hostlib import Device
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 
 
 def main(messages: int) -> None:
@@ -24,11 +24,11 @@ def main(messages: int) -> None:
     with Device("127.0.0.1", lanes=4) as one, Device("127.0.0.2", lanes=2, policy="pinned", ports=ports) as two:
         listener = two.listen()
         to = one.connect(listener.handle)
-        back = listener.accept(PATIENCE_S)
+        back = listener.accept(DEADLINE_S)
         for number in range(messages):
             receiving = back.recv(bytearray(100_000))
-            to.send(bytes(50_000 + number)).wait(PATIENCE_S)
-            receiving.wait(PATIENCE_S)
+            to.send(bytes(50_000 + number)).wait(DEADLINE_S)
+            receiving.wait(DEADLINE_S)
         print("ready", flush=True)
         for line in sys.stdin:
             match line.strip():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections open, close in any order, and say why they ended."""
+"""Connections open and close in any order, and their errors state why they ended."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 
 from hostlib import ConnectionClosed, Device, DeviceError, TransportError
 
-from .conftest import PATIENCE_S, A, B, Pair, join
+from .conftest import DEADLINE_S, A, B, Pair, join
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.002)
     return True
 
 
-def test_a_handle_is_128_bytes_for_anyone_to_carry(pair: Pair) -> None:
+def test_a_handle_has_128_bytes_and_is_checked(pair: Pair) -> None:
     assert len(pair.listener.handle) == 128
     assert pair.to.peer == B
     assert pair.back.peer == A
@@ -43,20 +43,20 @@ def test_a_wrong_token_is_refused(pair: Pair) -> None:
         stranger.connect(bytes(forged))
 
 
-def test_nobody_there(pair: Pair) -> None:
+def test_connecting_to_a_closed_device_fails(pair: Pair) -> None:
     handle = pair.listener.handle
     pair.two.close()
     with Device("127.0.0.3") as late, pytest.raises(TransportError, match=r"^cannot connect to 127\.0\.0\.2: "):
         late.connect(handle)
 
 
-def test_accept_waits_as_long_as_told(pair: Pair) -> None:
+def test_accept_times_out(pair: Pair) -> None:
     for timeout in (0, 0.02):
         with pytest.raises(TimeoutError, match=r"^nobody connected in time$"):
             pair.listener.accept(timeout)
 
 
-def test_a_closed_listener_takes_nobody(pair: Pair) -> None:
+def test_a_closed_listener_refuses_connections(pair: Pair) -> None:
     pair.listener.close()
     pair.listener.close()
     with pytest.raises(TransportError, match="refused: nobody listens there any more"):
@@ -66,7 +66,7 @@ def test_a_closed_listener_takes_nobody(pair: Pair) -> None:
 
 def test_many_connections_share_the_qps_of_their_peer(pair: Pair) -> None:
     more = [pair.one.connect(pair.listener.handle) for _ in range(31)]
-    accepted = [pair.listener.accept(PATIENCE_S) for _ in range(31)]
+    accepted = [pair.listener.accept(DEADLINE_S) for _ in range(31)]
     for device in (pair.one, pair.two):
         counters = device.counters()
         assert (counters["qps"], counters["peers"], counters["connections"]) == (4, 1, 32)
@@ -76,7 +76,7 @@ def test_many_connections_share_the_qps_of_their_peer(pair: Pair) -> None:
     assert pair.one.counters()["connections"] == 1
 
 
-def test_closing_fails_what_is_pending_on_both_sides(pair: Pair) -> None:
+def test_closing_fails_pending_requests_on_both_sides(pair: Pair) -> None:
     sending, receiving = pair.to.send(b"x" * 10), pair.to.recv(bytearray(10), 1)
     theirs = pair.back.recv(bytearray(10), 2)
     pair.to.close()
@@ -85,12 +85,12 @@ def test_closing_fails_what_is_pending_on_both_sides(pair: Pair) -> None:
     assert not pair.back.closed
     for request in (sending, receiving):
         with pytest.raises(ConnectionClosed, match=r"^the connection was closed$"):
-            request.wait(PATIENCE_S)
+            request.wait(DEADLINE_S)
     for request in (theirs, pair.back.send(b"late"), pair.back.recv(bytearray(1))):
         with pytest.raises(ConnectionClosed, match=r"^127\.0\.0\.1 closed the connection$"):
-            request.wait(PATIENCE_S)
+            request.wait(DEADLINE_S)
     with pytest.raises(ConnectionClosed):
-        pair.to.send(b"x").wait(PATIENCE_S)
+        pair.to.send(b"x").wait(DEADLINE_S)
     pair.back.close()
 
 
@@ -100,7 +100,7 @@ def test_a_connection_is_a_context_manager(pair: Pair) -> None:
     assert connection.closed
 
 
-def test_a_closed_device_says_so(pair: Pair) -> None:
+def test_calls_of_a_closed_device_fail(pair: Pair) -> None:
     pending = pair.back.recv(bytearray(1))
     mine = pair.to.recv(bytearray(1))
     pair.one.close()
@@ -113,17 +113,17 @@ def test_a_closed_device_says_so(pair: Pair) -> None:
         with pytest.raises(DeviceError, match=r"^the device is closed$"):
             call()
     with pytest.raises(DeviceError, match=r"^the device is closed$"):
-        pair.to.send(b"x").wait(PATIENCE_S)
+        pair.to.send(b"x").wait(DEADLINE_S)
     with pytest.raises(ConnectionClosed):
-        mine.wait(PATIENCE_S)
+        mine.wait(DEADLINE_S)
     with pytest.raises(ConnectionClosed):
-        pending.wait(PATIENCE_S)
+        pending.wait(DEADLINE_S)
     assert pair.one.counters()["lanes"] == []
     pair.to.close()
 
 
-def test_a_closed_device_gives_its_ports_back() -> None:
-    address = "127.0.0.77"  # nobody else's
+def test_a_closed_device_releases_its_ports() -> None:
+    address = "127.0.0.77"  # not used by other tests
     with Device(address) as first, Device(address) as second:
         assert first.udp_port == 4791
         assert second.udp_port != 4791
@@ -136,7 +136,7 @@ def test_accept_ends_when_the_device_closes(pair: Pair) -> None:
     closing = threading.Timer(0.05, pair.two.close)
     closing.start()
     with pytest.raises(DeviceError, match=r"^the device is closed$"):
-        pair.listener.accept(PATIENCE_S)
+        pair.listener.accept(DEADLINE_S)
     closing.join()
 
 
@@ -146,18 +146,20 @@ def test_idle_qps_are_dropped(make_pair: Callable[..., Pair]) -> None:
     pair.back.close()
     assert eventually(lambda: pair.one.counters()["qps"] == 0 and pair.two.counters()["qps"] == 0)
     again = pair.one.connect(pair.listener.handle)
-    assert pair.listener.accept(PATIENCE_S).peer == A
+    assert pair.listener.accept(DEADLINE_S).peer == A
     again.close()
 
 
-def test_a_device_may_talk_to_itself() -> None:
+def test_a_device_may_connect_to_itself() -> None:
     with Device(A, lanes=2) as device:
         pair = join(device, device)
         assert pair.exchange(bytes(100_000)) == bytes(100_000)
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(8, 2), (2, 8)])
-def test_sides_with_different_m_talk(make_pair: Callable[..., Pair], mine: int, theirs: int) -> None:
+def test_devices_with_different_numbers_of_lanes_communicate(
+    make_pair: Callable[..., Pair], mine: int, theirs: int
+) -> None:
     pair = make_pair(lanes=mine, two={"lanes": theirs})
     assert pair.one.counters()["qps"] == pair.two.counters()["qps"] == mine
     assert pair.exchange(bytes(range(256)) * 1000) == bytes(range(256)) * 1000
@@ -171,10 +173,10 @@ def test_ctrl_c_ends_a_wait(pair: Pair, waiting: str) -> None:
     interrupting = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
     interrupting.start()
     with pytest.raises(KeyboardInterrupt):
-        request.wait(PATIENCE_S) if waiting == "request" else pair.listener.accept(PATIENCE_S)
+        request.wait(DEADLINE_S) if waiting == "request" else pair.listener.accept(DEADLINE_S)
     interrupting.join()
-    pair.to.send(b"x").wait(PATIENCE_S)  # all goes on
-    assert request.wait(PATIENCE_S) == 1
+    pair.to.send(b"x").wait(DEADLINE_S)  # the request is still valid
+    assert request.wait(DEADLINE_S) == 1
 
 
 def test_threads_share_a_connection(pair: Pair) -> None:

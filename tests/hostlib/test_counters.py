@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters add up to what was sent."""
+"""Counters equal the traffic that was sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import PATIENCE_S, PATIENT, A, B, Pair
+from .conftest import DEADLINE_S, NO_SPURIOUS_RETRANSMITS, A, B, Pair
 
 
 def total(counters: dict[str, Any], name: str) -> int:
@@ -19,8 +19,8 @@ def total(counters: dict[str, Any], name: str) -> int:
 
 @pytest.mark.parametrize("size", [4097, 65_536, 1_000_003])
 @pytest.mark.parametrize("flowlet", [4096, 5000, 65_536])
-def test_flowlets_are_size_over_s(make_pair: Callable[..., Pair], size: int, flowlet: int) -> None:
-    pair = make_pair(flowlet_bytes=flowlet, path_mtu=4096, **PATIENT)
+def test_the_number_of_flowlets_is_the_size_over_s(make_pair: Callable[..., Pair], size: int, flowlet: int) -> None:
+    pair = make_pair(flowlet_bytes=flowlet, path_mtu=4096, **NO_SPURIOUS_RETRANSMITS)
     assert pair.exchange(bytes(size)) == bytes(size)
     sent, received = pair.one.counters(), pair.two.counters()
     in_packets = math.ceil(flowlet / 4096) * 4096
@@ -36,7 +36,7 @@ def test_flowlets_are_size_over_s(make_pair: Callable[..., Pair], size: int, flo
     assert set(sent["discards"].values()) == set(received["discards"].values()) == {0}
 
 
-def test_lanes_are_named_and_used_in_turn(make_pair: Callable[..., Pair]) -> None:
+def test_all_lanes_are_listed_and_used(make_pair: Callable[..., Pair]) -> None:
     pair = make_pair(lanes=8, flowlet_bytes=4096)
     pair.exchange(bytes(64 * 4096))
     lanes = pair.one.counters()["lanes"]
@@ -57,7 +57,7 @@ def test_pinned_lanes_use_their_ports(make_pair: Callable[..., Pair]) -> None:
 
 
 def test_a_small_path_mtu_makes_more_packets(make_pair: Callable[..., Pair]) -> None:
-    pair = make_pair(path_mtu=256, **PATIENT)
+    pair = make_pair(path_mtu=256, **NO_SPURIOUS_RETRANSMITS)
     pair.exchange(bytes(10_000))
     assert total(pair.one.counters(), "tx_packets") == math.ceil(10_000 / 256)
 
@@ -68,6 +68,6 @@ def test_a_line_rate_paces_all_lanes_together(make_pair: Callable[..., Pair]) ->
     size = 2_000_000
     start = time.monotonic()
     receiving = pair.back.recv(bytearray(size))
-    pair.to.send(bytes(size)).wait(PATIENCE_S)
-    receiving.wait(PATIENCE_S)
+    pair.to.send(bytes(size)).wait(DEADLINE_S)
+    receiving.wait(DEADLINE_S)
     assert size * 8 / (time.monotonic() - start) < 55e6

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Equation 1 and S, against the standard library's normal distribution."""
+"""Equation 1 and the flowlet size S, checked with the standard library's normal distribution."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_slowdown_is_equation_1(m: int, hosts: int) -> None:
 
 
 @given(st.floats(1.05, 50), st.integers(1, 10**9))
-def test_lanes_for_is_the_smallest_m_that_is_enough(target: float, hosts: int) -> None:
+def test_lanes_for_is_the_smallest_sufficient_m(target: float, hosts: int) -> None:
     m = lanes_for(target, hosts)
     assert slowdown(m, hosts) <= target + 1e-9
     assert m == 1 or slowdown(m - 1, hosts) > target - 1e-9
 
 
-def test_section_5_2() -> None:
-    assert lanes_for(2, 1e5) == 19  # where 25 is printed
+def test_examples_of_section_5_2() -> None:
+    assert lanes_for(2, 1e5) == 19  # the paper prints 25
     assert lanes_for(2, 1e9) == 36
     assert flowlet_bytes(1_000_000, 8) == 503_808
     assert flowlet_bytes(0, 8) == 4096
@@ -57,7 +57,7 @@ def test_a_flowlet_is_4_bdp_over_m_in_whole_packets(bdp: int, m: int, mtu: int) 
         (lambda: flowlet_bytes(1, 0), "bdp_bytes must be 0 to 2^60, m and path_mtu must be at least 1"),
     ],
 )
-def test_wrong_arguments_are_named(call: object, message: str) -> None:
+def test_wrong_arguments_are_reported_by_name(call: object, message: str) -> None:
     assert callable(call)
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         call()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets that arrive together from the middle of a WRITE are received in their place before they are looked at. One of
-them that is not what it seemed leaves no trace: what is missing is asked for, and the message arrives whole."""
+"""Direct placement: middle packets of a WRITE that arrive in one batch are received into place before they are checked.
+
+An invalid packet among them leaves no trace: the missing packet is requested again, and the message arrives intact.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,24 @@ from scapy.packet import Raw
 from hostlib import Device, Listener
 
 from . import hostile_peer as hp
-from .hostile_peer import PATH_MTU, PATIENCE_S, RETH, ImmDt, body
-from .hostile_scene import Beside, Scene, Target, open_stage
+from .hostile_peer import DEADLINE_S, PATH_MTU, RETH, ImmDt, body
+from .hostile_scene import HonestTraffic, Scene, Target, open_devices
 
 UDP_SEGMENT = 103
 PACKETS = 40
-BATCH = range(10, 20)  # of the message's packets: the batch that something is wrong with
+BATCH = range(10, 20)  # packets of the batch that contains an invalid packet
 DATA = random.Random(11).randbytes((PACKETS - 1) * PATH_MTU + 501)
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[tuple[Device, Device, Listener, Beside]]:
-    with open_stage() as stage:
-        yield stage
+def devices() -> Iterator[tuple[Device, Device, Listener, HonestTraffic]]:
+    with open_devices() as devices:
+        yield devices
 
 
 @pytest.fixture
-def scene(stage: tuple[Device, Device, Listener, Beside]) -> Iterator[Scene]:
-    with Scene(*stage, lanes=2) as scene:
+def scene(devices: tuple[Device, Device, Listener, HonestTraffic]) -> Iterator[Scene]:
+    with Scene(*devices, lanes=2) as scene:
         yield scene
 
 
@@ -42,7 +44,7 @@ def payload(index: int) -> bytes:
 
 
 def packet(scene: Scene, target: Target, index: int) -> bytes:
-    """Packet `index` of a message of DATA; nothing of it may have been acknowledged by `ask`."""
+    """Packet `index` of a message of DATA. `ask` must not have acknowledged any of it."""
     data = payload(index)
     if index == 0:
         first = scene.peer.bth(hp.WRITE_FIRST) / RETH(
@@ -56,7 +58,7 @@ def packet(scene: Scene, target: Target, index: int) -> bytes:
 
 
 def send_together(scene: Scene, packets: list[bytes]) -> None:
-    """As one batch: all but the last of one size, the last no longer."""
+    """Send a batch with UDP_SEGMENT: all packets but the last have the same size, and the last is not longer."""
     segment = len(packets[0])
     assert all(len(each) == segment for each in packets[:-1])
     assert len(packets[-1]) <= segment
@@ -65,7 +67,7 @@ def send_together(scene: Scene, packets: list[bytes]) -> None:
 
 
 def send_from(scene: Scene, target: Target, first: int) -> None:
-    """The message from this packet on, in batches as a device sends them."""
+    """Send the message from this packet on, in batches as a device does."""
     if first == 0:
         send_together(scene, [packet(scene, target, 0), packet(scene, target, 1)])
         first = 2
@@ -74,8 +76,8 @@ def send_from(scene: Scene, target: Target, first: int) -> None:
     scene.peer.send(packet(scene, target, PACKETS - 1))
 
 
-def answered(scene: Scene, syndrome: int, index: int) -> None:
-    """Waits for an answer that names this packet."""
+def wait_for_answer(scene: Scene, syndrome: int, index: int) -> None:
+    """Wait for an answer with this syndrome for this packet."""
     wanted = syndrome, (scene.peer.lanes[0].psn + index) % 2**24
     while True:
         answer = scene.peer.acknowledgement()
@@ -83,34 +85,34 @@ def answered(scene: Scene, syndrome: int, index: int) -> None:
             return
 
 
-def whole(scene: Scene, target: Target) -> None:
-    assert target.request.wait(PATIENCE_S) == len(DATA)
+def arrives_intact(scene: Scene, target: Target) -> None:
+    assert target.request.wait(DEADLINE_S) == len(DATA)
     assert target.holds(DATA)
-    answered(scene, hp.ACK, PACKETS - 1)
+    wait_for_answer(scene, hp.ACK, PACKETS - 1)
     scene.peer.lanes[0].psn = (scene.peer.lanes[0].psn + PACKETS) % 2**24
-    assert scene.unharmed(scene.target())
+    assert scene.still_works(scene.target())
 
 
-def test_a_message_in_batches(scene: Scene) -> None:
+def test_a_valid_message_in_batches_arrives(scene: Scene) -> None:
     target = scene.target(len(DATA))
     send_from(scene, target, 0)
-    whole(scene, target)
+    arrives_intact(scene, target)
 
 
-def bad_checksum(scene: Scene, target: Target, index: int) -> bytes:
+def wrong_checksum(scene: Scene, target: Target, index: int) -> bytes:
     right = packet(scene, target, index)
     return right[:-1] + bytes([right[-1] ^ 1])
 
 
-def other_bytes(scene: Scene, target: Target, index: int) -> bytes:
+def changed_payload(scene: Scene, target: Target, index: int) -> bytes:
     return bytes(b ^ 0xFF if 12 <= i < 12 + PATH_MTU else b for i, b in enumerate(packet(scene, target, index)))
 
 
-def from_the_future(scene: Scene, target: Target, index: int) -> bytes:
+def next_packet(scene: Scene, target: Target, index: int) -> bytes:
     return packet(scene, target, index + 1)
 
 
-def once_more(scene: Scene, target: Target, index: int) -> bytes:
+def previous_packet(scene: Scene, target: Target, index: int) -> bytes:
     return packet(scene, target, index - 1)
 
 
@@ -118,76 +120,76 @@ def padded(scene: Scene, target: Target, index: int) -> bytes:
     return scene.peer.packet(scene.peer.bth(hp.WRITE_MIDDLE, ahead=index, ackreq=0, padcount=3) / Raw(payload(index)))
 
 
-def last_too_early(scene: Scene, target: Target, index: int) -> bytes:
+def early_last(scene: Scene, target: Target, index: int) -> bytes:
     return scene.peer.packet(scene.peer.bth(hp.WRITE_LAST, ahead=index, ackreq=0) / Raw(payload(index)))
 
 
-def a_send(scene: Scene, target: Target, index: int) -> bytes:
+def send_packet(scene: Scene, target: Target, index: int) -> bytes:
     return scene.peer.packet(scene.peer.bth(hp.SEND_MIDDLE, ahead=index, ackreq=0) / Raw(payload(index)))
 
 
-def no_packet(scene: Scene, target: Target, index: int) -> bytes:
+def all_zeros(scene: Scene, target: Target, index: int) -> bytes:
     return bytes(12 + PATH_MTU + 4)
 
 
 @pytest.mark.parametrize("place", [BATCH[0], BATCH[1], BATCH[5], BATCH[-1]])
 @pytest.mark.parametrize(
-    ("spoiled", "syndrome"),
+    ("invalid", "syndrome"),
     [
-        (bad_checksum, hp.NAK_SEQUENCE),
-        (other_bytes, hp.NAK_SEQUENCE),
-        (from_the_future, hp.NAK_SEQUENCE),
-        (once_more, hp.NAK_SEQUENCE),
+        (wrong_checksum, hp.NAK_SEQUENCE),
+        (changed_payload, hp.NAK_SEQUENCE),
+        (next_packet, hp.NAK_SEQUENCE),
+        (previous_packet, hp.NAK_SEQUENCE),
         (padded, hp.NAK_INVALID),
-        (last_too_early, hp.NAK_INVALID),
-        (a_send, hp.NAK_INVALID),
-        (no_packet, hp.NAK_SEQUENCE),
+        (early_last, hp.NAK_INVALID),
+        (send_packet, hp.NAK_INVALID),
+        (all_zeros, hp.NAK_SEQUENCE),
     ],
 )
-def test_one_of_a_batch_is_not_what_it_seemed(
-    scene: Scene, spoiled: Callable[[Scene, Target, int], bytes], syndrome: int, place: int
+def test_an_invalid_packet_in_a_batch_is_answered_and_sent_again(
+    scene: Scene, invalid: Callable[[Scene, Target, int], bytes], syndrome: int, place: int
 ) -> None:
     target = scene.target(len(DATA))
     send_together(scene, [packet(scene, target, 0), packet(scene, target, 1)])
     send_together(scene, [packet(scene, target, i) for i in range(2, BATCH[0])])
-    send_together(scene, [(spoiled if i == place else packet)(scene, target, i) for i in BATCH])
+    send_together(scene, [(invalid if i == place else packet)(scene, target, i) for i in BATCH])
     send_together(scene, [packet(scene, target, i) for i in range(BATCH[-1] + 1, BATCH[-1] + 11)])
-    answered(scene, syndrome, place)
+    wait_for_answer(scene, syndrome, place)
     send_from(scene, target, place)
-    whole(scene, target)
+    arrives_intact(scene, target)
 
 
 @pytest.mark.parametrize("place", [BATCH[0], BATCH[1], BATCH[5], BATCH[-1]])
-def test_one_of_a_batch_is_for_another_queue_pair(scene: Scene, place: int) -> None:
-    target, beside = scene.target(len(DATA)), scene.target(2000)
-    small = random.Random(place).randbytes(PATH_MTU - 16 - 4)  # RETH and immediate: all together as long as the others
-    foreign = scene.peer.packet(scene.peer.write(beside.advertisement, small, lane=1))
+def test_a_batch_may_contain_a_packet_for_another_queue_pair(scene: Scene, place: int) -> None:
+    target, second = scene.target(len(DATA)), scene.target(2000)
+    small = random.Random(place).randbytes(PATH_MTU - 16 - 4)  # with RETH and immediate as long as the others
+    foreign = scene.peer.packet(scene.peer.write(second.advertisement, small, lane=1))
     send_together(scene, [packet(scene, target, 0), packet(scene, target, 1)])
     send_together(scene, [packet(scene, target, i) for i in range(2, BATCH[0])])
     together = [packet(scene, target, i) for i in BATCH]
     together.insert(place - BATCH[0], foreign)
     send_together(scene, together)
     send_from(scene, target, BATCH[-1] + 1)
-    assert beside.request.wait(PATIENCE_S) == len(small)
-    assert beside.holds(small)
-    whole(scene, target)
+    assert second.request.wait(DEADLINE_S) == len(small)
+    assert second.holds(small)
+    arrives_intact(scene, target)
 
 
 @pytest.mark.parametrize("tail", [1, 12, 16, 17, 500, PATH_MTU + 15])
-def test_a_batch_ends_in_something_short(scene: Scene, tail: int) -> None:
+def test_a_truncated_packet_at_the_end_of_a_batch_is_sent_again(scene: Scene, tail: int) -> None:
     target = scene.target(len(DATA))
     send_together(scene, [packet(scene, target, 0), packet(scene, target, 1)])
     send_together(scene, [packet(scene, target, i) for i in range(2, 10)] + [packet(scene, target, 10)[:tail]])
     send_from(scene, target, 10)
-    whole(scene, target)
+    arrives_intact(scene, target)
 
 
-def test_a_batch_for_more_than_the_write_has_left(scene: Scene) -> None:
+def test_a_batch_that_exceeds_the_length_of_its_write_is_refused(scene: Scene) -> None:
     target = scene.target(len(DATA))
     short = RETH(va=target.advertisement.address, rkey=target.advertisement.rkey, dmalen=4 * PATH_MTU)
     first = scene.peer.packet(scene.peer.bth(hp.WRITE_FIRST) / short / Raw(payload(0)))
     send_together(scene, [first, packet(scene, target, 1)])
     send_together(scene, [packet(scene, target, i) for i in range(2, 12)])
-    answered(scene, hp.NAK_INVALID, 3)  # what ends the WRITE must say so
+    wait_for_answer(scene, hp.NAK_INVALID, 3)  # the last packet of a WRITE needs another opcode
     assert target.holds(DATA[: 3 * PATH_MTU])
-    assert scene.beside.goes_on()
+    assert scene.honest_traffic.continues()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attacker would have to guess cannot be guessed: docs/security.md says how long it would take."""
+"""QPNs, PSNs, rkeys and tokens are unpredictable. docs/security.md computes how long guessing takes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from scapy.packet import Raw
 from hostlib import Device
 
 from . import hostile_peer as hp
-from .conftest import PATIENCE_S, PATIENT, A, B, Pair
+from .conftest import DEADLINE_S, NO_SPURIOUS_RETRANSMITS, A, B, Pair
 from .hostile_peer import RETH, Attacker, HostilePeer, ImmDt
-from .hostile_scene import until
+from .hostile_scene import wait_until
 
 ROOT = Path(__file__).parents[2]
 GUESSES = 2000
 DEVICES = 8
 LANES = 512
-STDEVS = 5.0  # beyond which a generator is thought broken: by chance once in 1.7 million times
+STDEVS = 5.0  # a larger deviation counts as predictable; by chance once in 1.7 million
 
 
 def one_bits(numbers: Sequence[int], bits: int) -> list[float]:
-    """How many standard deviations each bit's number of ones is from a half (the monobit test, NIST SP 800-22)."""
+    """Deviation of each bit's number of ones from one half, in standard deviations (monobit test, NIST SP 800-22)."""
     n = len(numbers)
     return [(sum(number >> bit & 1 for number in numbers) - n / 2) / math.sqrt(n / 4) for bit in range(bits)]
 
@@ -49,8 +49,10 @@ def spread(numbers: Iterable[int], bits: int) -> float:
 
 
 def unpredictable(numbers: Sequence[int], bits: int) -> bool:
-    """Whether nothing tells `numbers`, in the order they were drawn, from random ones; nor their differences, which
-    would show a counter or a linear generator with little noise."""
+    """Whether tests cannot distinguish `numbers`, in the order they were drawn, from random ones.
+
+    The differences are tested too: they reveal a counter or a linear generator with little noise.
+    """
     steps = [(b - a) % 2**bits for a, b in itertools.pairwise(numbers)]
     return all(
         max(map(abs, one_bits(row, bits))) < STDEVS and abs(spread(row, bits)) < STDEVS for row in (numbers, steps)
@@ -59,13 +61,13 @@ def unpredictable(numbers: Sequence[int], bits: int) -> bool:
 
 @pytest.fixture(scope="module")
 def numbers() -> dict[str, list[int]]:
-    """QPNs, first PSNs and rkeys of several devices, as a peer is told them."""
+    """QPNs, first PSNs and rkeys of several devices, as a peer learns them."""
     out: dict[str, list[int]] = {"qpn": [], "psn": [], "rkey": []}
     for _ in range(DEVICES):
         with Device(A, lanes=1) as device:
             listener = device.listen()
             with HostilePeer(B, listener.handle, device.udp_port, LANES) as peer:
-                connection = listener.accept(PATIENCE_S)
+                connection = listener.accept(DEADLINE_S)
                 out["qpn"] += [lane.victim_qpn for lane in peer.lanes]
                 out["psn"] += [lane.victim_psn for lane in peer.lanes]
                 receives = [connection.recv(bytearray(8)) for _ in range(LANES)]
@@ -81,7 +83,7 @@ def test_numbers_look_random(numbers: dict[str, list[int]], what: str, bits: int
     drawn = numbers[what]
     assert len(drawn) == DEVICES * LANES
     assert unpredictable(drawn, bits)
-    assert len(set(drawn)) > 0.99 * len(drawn)  # by the birthday rule one in 4096 repeats at 24 bits
+    assert len(set(drawn)) > 0.99 * len(drawn)  # birthday paradox: one in 4096 repeats at 24 bits
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_numbers_look_random(numbers: dict[str, list[int]], what: str, bits: int
     ],
     ids=["counter", "constant", "short", "stuck-bit", "clock-with-noise"],
 )
-def test_what_is_predictable_is_found_out(predictable: Callable[[int], int]) -> None:
+def test_predictable_numbers_are_recognized(predictable: Callable[[int], int]) -> None:
     assert not unpredictable([predictable(i) for i in range(DEVICES * LANES)], 24)
 
 
@@ -109,7 +111,7 @@ def drawn():
         with one.connect(listener.handle) as to, listener.accept(30) as back:
             return [lane["qpn"] for device in (one, two) for lane in device.counters()["lanes"]], listener.handle.hex()
 
-drawn()  # whatever could be kept in this process is there before it forks
+drawn()  # any state of a generator exists before the fork
 for _ in range(3):
     sys.stdout.flush()
     if os.fork() == 0:
@@ -119,7 +121,7 @@ for _ in range(3):
 """
 
 
-def test_children_of_one_process_draw_their_own() -> None:
+def test_forked_children_draw_different_numbers() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKED],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -132,7 +134,7 @@ def test_children_of_one_process_draw_their_own() -> None:
     assert len(children) == 3
     qpns = [qpn for each, _ in children for qpn in each]
     assert len(qpns) == 3 * 32
-    assert len(set(qpns)) >= len(qpns) - 1  # of 96 numbers of 24 bits two are the same once in 3700 times
+    assert len(set(qpns)) >= len(qpns) - 1  # two of 96 random 24-bit numbers are equal once in 3700 runs
     assert len({handle for _, handle in children}) == 3
 
 
@@ -141,8 +143,8 @@ def discarded(device: Device, packets: int) -> bool:
 
 
 def test_guesses_from_the_peers_address_change_nothing(make_pair: Callable[..., Pair]) -> None:
-    # The attacker sends as the victim's own peer: all that it lacks is queue pair numbers, sequence numbers and keys.
-    pair = make_pair(lanes=8, **PATIENT)
+    # The attacker uses the address and port of the victim's peer: it lacks only QPNs, PSNs and rkeys.
+    pair = make_pair(lanes=8, **NO_SPURIOUS_RETRANSMITS)
     draw = random.Random(GUESSES)
     used = {lane["qpn"] for lane in pair.two.counters()["lanes"]}
     memory = bytearray(1000)
@@ -158,12 +160,12 @@ def test_guesses_from_the_peers_address_change_nothing(make_pair: Callable[..., 
                 packet = BTH(opcode=hp.WRITE_ONLY_IMM, dqpn=qpn, psn=psn) / reth / ImmDt(imm=1) / Raw(b"x" * 100)
             attacker.send(packet)
             if i % 100 == 99:
-                until(functools.partial(discarded, pair.two, i + 1), f"{i + 1} discarded")
-                assert pair.exchange(b"beside") == b"beside"
+                wait_until(functools.partial(discarded, pair.two, i + 1), f"{i + 1} discarded")
+                assert pair.exchange(b"honest") == b"honest"
     discards = pair.two.counters()["discards"]
     assert discards["unknown_qp"] == GUESSES == sum(discards.values())
     assert memory == bytes(1000)
     pair.to.send(b"y" * 1000, 7)
-    assert receiving.wait(PATIENCE_S) == 1000
+    assert receiving.wait(DEADLINE_S) == 1000
     lanes = pair.one.counters()["lanes"] + pair.two.counters()["lanes"]
     assert not any(lane[what] for lane in lanes for what in ("stale_acks", "out_of_order", "naks"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's ICRC against zlib's CRC over the masked packet, and against Scapy's RoCE layer."""
+"""The engine's ICRC equals zlib's CRC-32 of the masked packet (IBTA, annex A17) and Scapy's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_icrc_is_the_crc_of_the_masked_packet(
 
 
 @given(st.integers(0, 0xFFFFFF), st.integers(0, 0xFFFFFF), ports, st.binary(max_size=64))
-def test_scapy_agrees(qpn: int, psn: int, ip_id: int, payload: bytes) -> None:
+def test_icrc_equals_scapys(qpn: int, psn: int, ip_id: int, payload: bytes) -> None:
     payload = payload[: len(payload) // 4 * 4]
     packet = (
         IP(src="10.0.0.1", dst="10.0.0.2", id=ip_id, flags="DF")
@@ -46,7 +46,7 @@ def test_scapy_agrees(qpn: int, psn: int, ip_id: int, payload: bytes) -> None:
     if payload:
         packet /= Raw(payload)
     datagram = bytes(packet)[28:]
-    if not payload:  # Scapy reserves the ICRC's place only behind a payload or with an explicit one
+    if not payload:  # Scapy reserves space for the ICRC only after a payload or with an explicit ICRC
         datagram = datagram[:12] + datagram[-4:]
     theirs = IP(bytes(packet))[BTH].icrc if payload else None
     ours = _engine.icrc(

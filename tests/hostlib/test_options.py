@@ -35,7 +35,7 @@ TYPES = {
 }
 
 
-# -- one table: the signature of Device agrees with the engine -------------------------------------------------------
+# -- one table: the signature of Device agrees with the engine ---------------------------------------------------------
 
 
 def test_the_keywords_of_a_device_are_the_options_of_the_engine() -> None:
@@ -186,7 +186,7 @@ def bound(holder: socket.socket, port: int) -> bool:
     return True
 
 
-def test_set_port_takes_ports_of_the_entropy_range() -> None:
+def test_set_port_accepts_ports_of_rocev2s_source_port_range() -> None:
     with Device(A, lanes=2) as one, Device(B, lanes=2) as two:
         joined = join(one, two)
         for port in (49151, 65536, -1):

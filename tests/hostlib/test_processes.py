@@ -15,7 +15,7 @@ import pytest
 from hostlib import Device
 
 from . import peer_process
-from .conftest import PATIENCE_S, A, B
+from .conftest import DEADLINE_S, A, B
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 300
@@ -36,10 +36,10 @@ def test_hundreds_of_messages_between_two_processes(theirs: str) -> None:
             assert peer.stdout is not None
             port = int(peer.stdout.readline())
             if theirs == A:
-                assert port != device.udp_port  # the first device of an address has 4791, if it is free
+                assert port != device.udp_port  # the first device of an address gets 4791 if it is free
             peer.stdin.write(listener.handle.hex() + "\n")
             peer.stdin.flush()
-            connection = listener.accept(PATIENCE_S)
+            connection = listener.accept(DEADLINE_S)
             assert connection.peer == theirs
             draw = random.Random(5)
             expected, digests, receiving = [], [], []
@@ -51,13 +51,13 @@ def test_hundreds_of_messages_between_two_processes(theirs: str) -> None:
                 expected.append(hashlib.sha256(message).digest())
                 digests.append(digest)
             for request in receiving:
-                assert request.wait(PATIENCE_S) == 32
+                assert request.wait(DEADLINE_S) == 32
             assert digests == expected
-            connection.send(b"!", MESSAGES).wait(PATIENCE_S)
-            assert peer.wait(PATIENCE_S) == 0
+            connection.send(b"!", MESSAGES).wait(DEADLINE_S)
+            assert peer.wait(DEADLINE_S) == 0
 
 
-def test_a_process_that_is_killed_is_noticed() -> None:
+def test_a_killed_process_fails_pending_requests() -> None:
     with Device(A, lanes=2) as device:
         listener = device.listen()
         with subprocess.Popen(
@@ -72,9 +72,9 @@ def test_a_process_that_is_killed_is_noticed() -> None:
             peer.stdout.readline()
             peer.stdin.write(listener.handle.hex() + "\n")
             peer.stdin.flush()
-            connection = listener.accept(PATIENCE_S)
+            connection = listener.accept(DEADLINE_S)
             pending = connection.recv(bytearray(32), 999)
             peer.kill()
             with pytest.raises(Exception, match=r"^127\.0\.0\.2 went away: ") as error:
-                pending.wait(PATIENCE_S)
+                pending.wait(DEADLINE_S)
             assert type(error.value).__name__ == "ConnectionClosed"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of QPs: that they work, and what they hold when idle."""
+"""Thousands of QPs: they carry messages, and an idle one uses little memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import hostlib
 from hostlib import Device
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 LANES = 128
 PEERS = 40
 
@@ -28,7 +28,7 @@ def open_files() -> int:
 
 @pytest.fixture
 def many_files() -> None:
-    """A limit of open files that both ends of all QPs fit under: a socket for each source port of each device."""
+    """Raise the limit of open files: each device needs one socket per source port."""
     needed = (PEERS + 1) * (LANES + 8) + open_files()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
@@ -38,25 +38,25 @@ def many_files() -> None:
 
 
 def use_all_lanes(files_before: int) -> list[float]:
-    """A hub and its peers open, a message goes over each lane, all close. When each of these was over, in seconds."""
+    """Open a hub and its peers, use each lane once, close all. Returns the times of these steps in seconds."""
     times = [time.monotonic()]
     with ExitStack() as stack:
         hub = stack.enter_context(Device("127.0.0.1", lanes=LANES))
         peers = [stack.enter_context(Device(f"127.0.1.{i + 1}", lanes=LANES)) for i in range(PEERS)]
         listeners = [peer.listen() for peer in peers]
         there = [hub.connect(listener.handle) for listener in listeners]
-        back = [listener.accept(PATIENCE_S) for listener in listeners]
+        back = [listener.accept(DEADLINE_S) for listener in listeners]
         times.append(time.monotonic())
         assert sum(len(device.counters()["lanes"]) for device in (hub, *peers)) == 2 * LANES * PEERS > 10_000
 
-        # Messages of two packets, as smaller ones stay together on a lane; lanes take turns while none is known better.
+        # Messages of two packets: smaller ones share a lane. Idle lanes are used in turn.
         words = np.arange(LANES * PEERS * 1024, dtype=np.uint64).reshape(LANES, PEERS, 1024)
         received = np.zeros_like(words)
         for lane in range(LANES):
             requests = [connection.recv(received[lane, i]) for i, connection in enumerate(back)]
             requests += [connection.send(words[lane, i]) for i, connection in enumerate(there)]
             for request in requests:
-                request.wait(PATIENCE_S)
+                request.wait(DEADLINE_S)
         times.append(time.monotonic())
         assert np.array_equal(received, words)
         assert [row["flowlets"] for row in hub.counters()["lanes"]] == [1] * (LANES * PEERS)
@@ -67,7 +67,7 @@ def use_all_lanes(files_before: int) -> list[float]:
 
 
 @pytest.mark.usefixtures("many_files")
-def test_ten_thousand_qps_in_one_process_open_carry_a_message_each_and_close() -> None:
+def test_ten_thousand_qps_of_one_process_open_carry_a_message_each_and_close() -> None:
     before = open_files()
     opened, used, closed = np.diff(use_all_lanes(before))
     gc.collect()
@@ -76,10 +76,10 @@ def test_ten_thousand_qps_in_one_process_open_carry_a_message_each_and_close() -
 
 
 @pytest.mark.parametrize("case", ["1 lane, 64 peers", "8 lanes, 64 peers", "128 lanes, 64 peers"])
-def test_an_idle_lane_to_a_peer_holds_less_than_two_kibibytes(case: str) -> None:
+def test_an_idle_lane_to_a_peer_uses_less_than_two_kibibytes(case: str) -> None:
     argv = [hostlib.bench_program(), "memory", "--repetitions", "1", "--case", case]
     output = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     use = {row["metric"]: row["ours"] for row in map(json.loads, output.splitlines())}
     print(use)
-    # The state of a QP alone is more than 256: less would mean that nothing was measured.
+    # A QP's state alone has more than 256 bytes: a smaller value would be a wrong measurement.
     assert 256 < use["memory, allocated"] < 2048

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live counters: another process's devices, read from outside, are what it says of itself; nonsense is refused."""
+"""Live counters: a process reads the counters of another process's devices; invalid snapshots are refused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from hostlib import Device, stats
 from hostlib.stats import DeviceSnapshot, SnapshotError
 
 from . import stats_process
-from .conftest import PATIENCE_S, A
+from .conftest import DEADLINE_S, A
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 30
 
 
 class Other:
-    """A process with two devices."""
+    """Another process with two devices."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -68,7 +68,7 @@ def devices_of(pid: int) -> tuple[DeviceSnapshot, ...]:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
         if time.monotonic() > deadline:
             return False
@@ -77,7 +77,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def as_counters(device: DeviceSnapshot) -> dict[str, Any]:
-    """As Device.counters() tells the same."""
+    """The snapshot in the form of Device.counters()."""
     seen = asdict(device)
     return {
         **{key: seen[key] for key in ("messages", "discards", "peers", "connections")},
@@ -87,7 +87,7 @@ def as_counters(device: DeviceSnapshot) -> dict[str, Any]:
 
 
 def rounded(counters: dict[str, Any]) -> dict[str, Any]:
-    """As exactly as a snapshot tells times and windows."""
+    """Times and windows rounded to the precision of a snapshot."""
     lanes = [
         {
             **lane,
@@ -100,16 +100,16 @@ def rounded(counters: dict[str, Any]) -> dict[str, Any]:
     return {**counters, "lanes": lanes}
 
 
-def test_another_process_is_read_as_it_counts_itself() -> None:
+def test_live_counters_equal_the_other_processs_own_counters() -> None:
     with other() as peer:
         pid = peer.process.pid
         last: list[Any] = []
 
         def agree() -> bool:
-            told = [rounded(counters) for counters in peer.ask("counters")]
+            counted = [rounded(counters) for counters in peer.ask("counters")]
             seen = [rounded(as_counters(device)) for device in devices_of(pid)]
-            last[:] = [told, seen]
-            return told == seen
+            last[:] = [counted, seen]
+            return counted == seen
 
         assert eventually(agree), last
         one, two = devices_of(pid)
@@ -125,7 +125,7 @@ def test_another_process_is_read_as_it_counts_itself() -> None:
         assert {lane.port_method for lane in (*one.lanes, *two.lanes)} == {"socket"}
 
 
-def test_a_killed_process_leaves_nothing() -> None:
+def test_a_killed_process_leaves_no_counters() -> None:
     with other() as peer:
         pid = peer.process.pid
         assert eventually(lambda: len(devices_of(pid)) == 2)
@@ -138,7 +138,7 @@ def test_a_killed_process_leaves_nothing() -> None:
         assert not [name for name in os.listdir("/dev/shm") if "paralet" in name]
 
 
-def test_a_fork_has_no_devices_of_its_own() -> None:
+def test_a_fork_has_no_devices() -> None:
     with other() as peer:
         assert eventually(lambda: len(devices_of(peer.process.pid)) == 2)
         child = peer.ask("fork")
@@ -154,7 +154,7 @@ def links(pid: int) -> list[str]:
     return [os.readlink(entry) for entry in folder.iterdir()]
 
 
-def test_a_device_is_seen_while_it_is_open() -> None:
+def test_a_device_is_visible_while_it_is_open() -> None:
     with Device(A, line_rate_bps=1e9, policy="adaptive") as device:
         assert eventually(lambda: len(devices_of(os.getpid())) == 1)
         (seen,) = devices_of(os.getpid())
@@ -174,18 +174,18 @@ def test_an_idle_device_publishes_nothing() -> None:
         assert devices_of(os.getpid()) == (before,)
 
 
-def test_processes_of_other_users_are_told_apart_from_those_that_do_not_exist() -> None:
+def test_forbidden_and_missing_processes_are_distinguished() -> None:
     survey = stats.survey([1, 2**22 + 1])  # no process has an id above 2^22
     assert survey.missing == (2**22 + 1,)
     if os.geteuid() != 0:
         assert survey.forbidden == (1,)
 
 
-# -- what is no snapshot -------------------------------------------------------------------------------------------
+# -- snapshots, valid and invalid --------------------------------------------------------------------------------------
 
 
 def with_checksum(body: bytes) -> bytes:
-    """A header's first fields before the rest of the snapshot."""
+    """The snapshot after its first header fields, which include the checksum."""
     return struct.pack("=8sII", b"paralet\0", 1, zlib.crc32(body)) + body
 
 
@@ -197,7 +197,7 @@ def snapshot(
     policy: bytes = b"ecmp",
     controller: bytes = struct.pack("=15Q", *range(1, 16)),
 ) -> bytes:
-    """As docs/live-counters.md describes it; records `longer` than version 1's."""
+    """A snapshot as in docs/live-counters.md; `longer` adds bytes to each record of version 1."""
     header, device, lane = 64 + longer, 176 + len(controller) + longer, 160 + longer
     tail = bytes(longer)
     total = header + device + lanes * lane
@@ -211,7 +211,7 @@ def snapshot(
 
 @pytest.mark.parametrize("longer", [0, 8, 24])
 def test_snapshots_as_documented_are_read(longer: int) -> None:
-    seen = stats.parse(snapshot(lanes=3, longer=longer) + b"what earlier, larger snapshots left")
+    seen = stats.parse(snapshot(lanes=3, longer=longer) + b"the end of an earlier, larger snapshot")
     assert (seen.generation, seen.time_s, seen.guid) == (7, 5.0, bytes(range(16)).hex())
     assert (seen.name, seen.interface, seen.policy, seen.m) == ("10.0.0.1:4791", "eth0", "ecmp", 8)
     assert (seen.path_mtu, seen.line_rate_bps, seen.connections, seen.peers) == (4096, 10**9, 1, 2)
@@ -226,15 +226,15 @@ def test_snapshots_as_documented_are_read(longer: int) -> None:
 
 
 @pytest.mark.parametrize("longer", [0, 8])
-def test_a_device_with_a_controller_tells_of_it(longer: int) -> None:
+def test_a_snapshot_may_have_counters_of_the_controller_policy(longer: int) -> None:
     seen = stats.parse(snapshot(policy=b"controller", longer=longer)).controller
     assert seen is not None
     assert list(asdict(seen).values()) == [True, 2e-9, *range(3, 16)]
     assert stats.parse(snapshot(longer=longer)).controller is None
-    assert stats.parse(snapshot(policy=b"controller", controller=b"")).controller is None  # of an older paralet
+    assert stats.parse(snapshot(policy=b"controller", controller=b"")).controller is None  # from an older paralet
 
 
-def test_every_mistake_is_one_sentence() -> None:
+def test_every_error_is_one_sentence() -> None:
     good = snapshot()
     newer = good[:8] + struct.pack("=I", 2) + good[12:]
     short_lane = bytearray(good[16:])
@@ -267,7 +267,7 @@ def test_damaged_snapshots_are_refused(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_whatever_has_the_right_checksum_is_read_or_refused(data: st.DataObject) -> None:
+def test_any_content_with_a_valid_checksum_is_read_or_refused(data: st.DataObject) -> None:
     body = bytearray(snapshot(lanes=data.draw(st.integers(0, 3)))[16:])
     for _ in range(data.draw(st.integers(1, 4))):
         width = data.draw(st.sampled_from([1, 4, 8]))
@@ -284,7 +284,7 @@ def test_whatever_has_the_right_checksum_is_read_or_refused(data: st.DataObject)
 
 @contextmanager
 def impostor(content: bytes, size: int | None = None) -> Iterator[None]:
-    """A file of this process that is called as live counters are."""
+    """A file of this process with the name of live counters."""
     file = os.memfd_create("paralet-stats")
     try:
         os.write(file, content)
@@ -303,22 +303,22 @@ def impostor(content: bytes, size: int | None = None) -> Iterator[None]:
         (b"", 2**40, "is larger than any that is read"),
     ],
 )
-def test_an_impostors_file_is_told_and_passed_over(content: bytes, size: int | None, sentence: str) -> None:
+def test_an_invalid_file_is_reported_and_skipped(content: bytes, size: int | None, sentence: str) -> None:
     with impostor(content, size):
         survey = stats.survey([os.getpid()])
     assert survey.processes == ()
-    (told,) = survey.unreadable
-    assert told.startswith(f"process {os.getpid()}: ")
-    assert sentence in told
+    (reported,) = survey.unreadable
+    assert reported.startswith(f"process {os.getpid()}: ")
+    assert sentence in reported
 
 
-def test_another_processs_snapshot_is_not_taken_for_ones_own() -> None:
+def test_a_snapshot_with_another_owner_is_ignored() -> None:
     with impostor(snapshot(pid=os.getpid())):
         assert [device.interface for device in devices_of(os.getpid())] == ["eth0"]
     with impostor(snapshot(pid=os.getpid() + 1)):
         assert devices_of(os.getpid()) == ()
 
 
-def test_a_file_that_is_empty_yet_is_passed_over() -> None:
+def test_an_empty_file_is_ignored() -> None:
     with impostor(b""):
         assert stats.survey([os.getpid()]) == stats.Survey((), (), (), ())

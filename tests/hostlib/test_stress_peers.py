@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that die, stop answering or come back: requests towards them end with an error in the time that was set, nobody
-else is harmed, and nothing of them stays behind here."""
+"""Peers that are killed, stop answering or restart: requests to them fail within the retry time, other peers are not
+affected, and no resources are left."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import pytest
 from hostlib import Connection, ConnectionClosed, Device, Listener, Request, TransportError
 
 from . import echo_process
-from .conftest import PATIENCE_S, A
+from .conftest import DEADLINE_S, A
 
 ROOT = Path(__file__).parents[2]
 RETRY_TIME_S = 3.0
 
 
 class Echo:
-    """A process that sends back what it receives, and our connection to it."""
+    """A process that sends back every message, and a connection to it."""
 
     def __init__(self, address: str, listener: Listener) -> None:
         self.process = subprocess.Popen(
@@ -40,15 +40,15 @@ class Echo:
         assert self.process.stdin is not None
         self.process.stdin.write(listener.handle.hex() + "\n")
         self.process.stdin.flush()
-        self.connection: Connection = listener.accept(PATIENCE_S)
+        self.connection: Connection = listener.accept(DEADLINE_S)
         assert self.connection.peer == address
 
-    def says(self, message: bytes) -> bool:
-        """Whether it still answers, with the right bytes."""
+    def echoes(self, message: bytes) -> bool:
+        """Whether the process answers with the same bytes."""
         buffer = bytearray(len(message))
         answer = self.connection.recv(buffer)
-        self.connection.send(message).wait(PATIENCE_S)
-        return answer.wait(PATIENCE_S) == len(message) and buffer == message
+        self.connection.send(message).wait(DEADLINE_S)
+        return answer.wait(DEADLINE_S) == len(message) and buffer == message
 
     def end(self) -> None:
         self.process.kill()
@@ -76,7 +76,7 @@ def start(device: Device) -> Iterator[Callable[[str], Echo]]:
 
 @contextmanager
 def talking(echo: Echo) -> Iterator[list[BaseException]]:
-    """Meanwhile messages go to and fro; what went wrong with them, which is nothing."""
+    """Exchange messages during the body. Yields the list of failures."""
     failures: list[BaseException] = []
     over = threading.Event()
 
@@ -84,7 +84,7 @@ def talking(echo: Echo) -> Iterator[list[BaseException]]:
         rounds = 0
         try:
             while not over.is_set() or rounds == 0:
-                assert echo.says(os.urandom(20_000))
+                assert echo.echoes(os.urandom(20_000))
                 rounds += 1
         except BaseException as error:
             failures.append(error)
@@ -97,40 +97,40 @@ def talking(echo: Echo) -> Iterator[list[BaseException]]:
 
 
 def resources() -> set[str]:
-    """What this process has open, and its threads."""
+    """Open files and threads of this process."""
     found = {f"thread {entry.name}" for entry in Path("/proc/self/task").iterdir()}
     for entry in Path("/proc/self/fd").iterdir():
         try:
             found.add(f"{entry.name} {os.readlink(entry)}")
         except FileNotFoundError:
-            continue  # the directory itself
+            continue  # the descriptor of the directory itself
     return found
 
 
 def fails(request: Request) -> str:
     with pytest.raises(TransportError) as error:
-        request.wait(PATIENCE_S)
+        request.wait(DEADLINE_S)
     return f"{type(error.value).__name__}: {error.value}"
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.005)
     return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
-def test_a_peer_that_is_killed_leaves_nothing_and_harms_nobody(
+def test_a_killed_peer_leaves_no_resources_and_affects_no_other_peer(
     device: Device, start: Callable[[str], Echo], number: signal.Signals
 ) -> None:
     bystander = start("127.0.0.4")
-    assert bystander.says(b"hello")
+    assert bystander.echoes(b"hello")
     before = resources()
     victim = start("127.0.0.3")
-    assert victim.says(bytes(50_000))
+    assert victim.echoes(bytes(50_000))
     with talking(bystander) as failures:
         pending = [victim.connection.recv(bytearray(10), tag=7), *(victim.connection.send(b"x", 9) for _ in range(3))]
         victim.process.send_signal(number)
@@ -138,23 +138,21 @@ def test_a_peer_that_is_killed_leaves_nothing_and_harms_nobody(
     assert failures == []
     assert all(word.startswith("ConnectionClosed: 127.0.0.3 ") for word in said), said
     victim.end()
-    assert bystander.says(b"still here")
-    # Its QPs, its channel and its name are gone; the device has no thread per peer to lose.
+    assert bystander.echoes(b"still here")
+    # Its QPs and its channel are freed. The device has no threads per peer.
     assert eventually(lambda: device.counters()["peers"] == 1 and device.counters()["connections"] == 1)
     victim.connection.close()
     assert eventually(lambda: resources() <= before), resources() - before
 
 
-def test_a_peer_that_stops_answering_is_given_up_in_the_time_that_was_set(
-    device: Device, start: Callable[[str], Echo]
-) -> None:
+def test_a_stopped_peer_is_given_up_after_the_retry_time(device: Device, start: Callable[[str], Echo]) -> None:
     bystander, victim = start("127.0.0.4"), start("127.0.0.3")
-    assert victim.says(b"hello")
+    assert victim.echoes(b"hello")
     with talking(bystander) as failures:
         waiting = victim.connection.recv(bytearray(10), tag=7)
-        time.sleep(0.5)  # for the advertisement of the echo's next receive to come
+        time.sleep(0.5)  # until the advertisement of the echo's next receive has arrived
         victim.process.send_signal(signal.SIGSTOP)
-        # The echo has a receive open, so this one leaves, and nobody acknowledges it.
+        # The echo has an open receive, so this message is sent and never acknowledged.
         begin = time.monotonic()
         said = [fails(victim.connection.send(bytes(100_000))), fails(waiting)]
         took_s = time.monotonic() - begin
@@ -163,18 +161,18 @@ def test_a_peer_that_stops_answering_is_given_up_in_the_time_that_was_set(
     print(f"given up after {took_s / RETRY_TIME_S:.2f} retry times")
     assert all("127.0.0.3: the peer did not answer within the retry time" in word for word in said), said
     assert took_s >= RETRY_TIME_S
-    assert bystander.says(b"still here")
+    assert bystander.echoes(b"still here")
 
 
-def test_a_peer_that_stops_is_given_up_with_nothing_under_way_and_one_that_is_only_quiet_is_not(
+def test_a_stopped_peer_without_traffic_is_given_up_and_an_idle_one_is_not(
     device: Device, start: Callable[[str], Echo]
 ) -> None:
     bystander, victim = start("127.0.0.4"), start("127.0.0.3")
-    assert victim.says(b"hello")
-    assert bystander.says(b"hello")
+    assert victim.echoes(b"hello")
+    assert bystander.echoes(b"hello")
     unmet = [victim.connection.send(bytes(100), tag=7), victim.connection.recv(bytearray(10), tag=7)]
     quiet = [bystander.connection.send(bytes(100), tag=7), bystander.connection.recv(bytearray(10), tag=7)]
-    time.sleep(0.5)  # for the advertisements to be acknowledged
+    time.sleep(0.5)  # until the advertisements are acknowledged
     victim.process.send_signal(signal.SIGSTOP)
     begin = time.monotonic()
     said = [fails(request) for request in unmet]
@@ -184,27 +182,27 @@ def test_a_peer_that_stops_is_given_up_with_nothing_under_way_and_one_that_is_on
     victim.process.send_signal(signal.SIGCONT)
     time.sleep(max(0.0, begin + 2 * RETRY_TIME_S - time.monotonic()))
     assert not any(request.done for request in quiet)
-    assert bystander.says(b"still here")
+    assert bystander.echoes(b"still here")
 
 
-def test_a_peer_that_comes_back_is_a_new_one(device: Device, start: Callable[[str], Echo]) -> None:
+def test_a_restarted_peer_is_a_new_peer(device: Device, start: Callable[[str], Echo]) -> None:
     bystander, victim = start("127.0.0.4"), start("127.0.0.3")
     for _ in range(3):
         old = victim.connection
         pending = old.recv(bytearray(10), tag=7)
         victim.end()
-        victim = start("127.0.0.3")  # the same address, and so the same port
-        assert victim.says(bytes(30_000))
+        victim = start("127.0.0.3")  # the same address and port
+        assert victim.echoes(bytes(30_000))
         assert fails(pending).startswith("ConnectionClosed: 127.0.0.3 went away")
         with pytest.raises(ConnectionClosed):
-            old.send(b"to whom?").wait(PATIENCE_S)
-        assert bystander.says(b"still here")
+            old.send(b"too late").wait(DEADLINE_S)
+        assert bystander.echoes(b"still here")
 
 
-def test_a_process_that_is_interrupted_while_it_waits_ends_by_that(start: Callable[[str], Echo]) -> None:
+def test_sigint_ends_a_process_that_waits(start: Callable[[str], Echo]) -> None:
     echo = start("127.0.0.3")
-    assert echo.says(b"hello")
+    assert echo.echoes(b"hello")
     echo.process.send_signal(signal.SIGINT)
-    _, said = echo.process.communicate(timeout=PATIENCE_S)
+    _, said = echo.process.communicate(timeout=DEADLINE_S)
     assert echo.process.returncode == -signal.SIGINT
     assert said.rstrip().endswith("KeyboardInterrupt")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `verbs` back end where there is no RDMA device, perhaps not even its library: nothing else may depend on it."""
+"""The `verbs` back end on machines without an RDMA device or libibverbs: nothing else may depend on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def without_verbs(directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("library", [nccl_net_plugin.path(), Path(_engine.__file__)], ids=lambda path: path.name)
-def test_no_library_needs_libibverbs(library: Path) -> None:
+def test_no_binary_links_libibverbs(library: Path) -> None:
     with library.open("rb") as file:
         section = ELFFile(file).get_section_by_name(".dynamic")
         assert isinstance(section, DynamicSection)
@@ -35,7 +35,7 @@ def test_no_library_needs_libibverbs(library: Path) -> None:
     assert not [name for name in needed if name.startswith(("libibverbs", "libmlx5", "librdmacm"))]
 
 
-def test_without_the_library_verbs_says_what_to_install_and_soft_works(tmp_path: Path) -> None:
+def test_without_libibverbs_the_error_says_what_to_install_and_soft_works(tmp_path: Path) -> None:
     program = f"""
 from hostlib import Device, DeviceError
 Device("{ADDRESS}").close()
@@ -52,7 +52,7 @@ except DeviceError as error:
     assert "install" in sentence
 
 
-def test_without_the_library_the_plugin_says_what_to_install(tmp_path: Path) -> None:
+def test_without_libibverbs_the_plugins_error_says_what_to_install(tmp_path: Path) -> None:
     done = subprocess.run(
         [driver_program(), "--transport", nccl_net_plugin.path(), "--spawn", "2", "--bytes", "4000"],
         env={**without_verbs(tmp_path), "PARALET_BACKEND": "verbs", "NCCL_DEBUG": "WARN"},
@@ -82,6 +82,6 @@ def test_an_address_without_an_rdma_device_is_refused() -> None:
         ({"backend": "verbs", "service_level": 8}, "service_level must be 0 to 7, not 8"),
     ],
 )
-def test_options_that_do_not_fit_are_told(options: dict[str, object], complaint: str) -> None:
+def test_options_of_the_other_back_end_are_refused(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Device(ADDRESS, **options)  # type: ignore[arg-type]
