@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenFlow app process of a fabric (`python -m sdn.openflow.app`): started, watched by its event lines, stopped."""
+"""The OpenFlow app of a fabric as a process (`python -m sdn.openflow.app`): starts it, reads its events, stops it."""
 
 import json
 import queue
@@ -19,13 +19,13 @@ _STOP_TIMEOUT_S = 5.0
 
 
 class OpenFlowAppError(Exception):
-    """The OpenFlow app ended, reported an error or said nothing in time; the text is one sentence for the user."""
+    """The OpenFlow app ended, reported an error or did not report in time; the text is one sentence for the user."""
 
 
 class OpenFlowAppProcess:
-    """`sdn.openflow.app` for one topology file. Its log is `log_file`; its events are read by a thread.
+    """Runs `sdn.openflow.app` for one topology file. Its log is `log_file`; a thread reads its events.
 
-    `on_event` hears every event in that thread, before anyone who waits for it; it must not raise or take long.
+    That thread calls `on_event` for every event, before `wait_for` returns it; `on_event` must not raise or block.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class OpenFlowAppProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                process_group=0,  # Ctrl-C is for the run, which then stops the OpenFlow app in its own order
+                process_group=0,  # Ctrl-C goes to the run, which stops the OpenFlow app in due order
             )
         self._reader = threading.Thread(target=self._read, name="openflow-app-events", daemon=True)
         self._reader.start()
 
     def wait_for(self, event: str, timeout_s: float, **fields: object) -> dict[str, Any]:
-        """The next event of that name with those fields; others are passed over. Raises OpenFlowAppError."""
+        """The next event of this name with these fields; other events are skipped. Raises OpenFlowAppError."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -73,15 +73,15 @@ class OpenFlowAppProcess:
                 return got
 
     def steer(self, order: Steer, timeout_s: float) -> None:
-        """Have switches steered so; returns when they have confirmed. Raises OpenFlowAppError."""
+        """Apply a steering; returns when switches have confirmed it. Raises OpenFlowAppError."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: the next line says with which status
+        with suppress(BrokenPipeError):  # it has ended: wait_for reports its status
             self._process.stdin.write(order.model_dump_json() + "\n")
             self._process.stdin.flush()
         self.wait_for("steered", timeout_s)
 
     def stop(self) -> None:
-        """Ask it to stop, and make it."""
+        """Terminate it, and kill it if it does not end within _STOP_TIMEOUT_S."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

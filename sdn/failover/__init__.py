@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failover plans: the plan after every single failure, computed before it happens.
 
-Pure: no clock, no thread, no socket. A caller with time to spare calls `Precomputed.step`.
+Pure: no clock, no thread, no socket. Its caller calls `Precomputed.step` whenever it has time.
 """
 
 from sdn.failover.failures import Failure, failures, plan_after

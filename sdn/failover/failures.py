@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every single failure of a two-level Clos, and the plan that follows it."""
+"""The single failures of a two-level Clos, and the plan after each."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from sdn.planners import Clos, Plan, repair
 
 @dataclass(frozen=True, slots=True, order=True)
 class Failure:
-    """A spine, or one of its links: `tor` and `link` are both given (a link), or neither is (the whole spine)."""
+    """The failure of a link of a spine, if `tor` and `link` are given, or of the whole spine, if neither is."""
 
     spine: int
     tor: int | None = None
@@ -21,17 +21,17 @@ class Failure:
             raise ValueError("a failed link has a ToR and a number; a failed spine has neither")
 
     def leaves(self, fabric: Clos) -> Clos:
-        """What is left of `fabric`. Raises IndexError where it has no such link or spine."""
+        """The fabric after the failure. Raises IndexError when `fabric` has no such link or spine."""
         if self.tor is None or self.link is None:
             return fabric.without(spines=[self.spine])
         return fabric.without(links=[(self.tor, self.spine, self.link)])
 
 
 def failures(fabric: Clos, plan: Plan | None = None) -> list[Failure]:
-    """Every live link and every spine with one, those first whose loss would hurt most.
+    """Every failure of a live link, or of a spine with one, in descending order of the demand that it would cut.
 
-    That is the demand on them in `plan`, both ways; without a plan, or among equals, spines come first, then numbers
-    decide.
+    The demand is that of `plan`, both ways. Failures of equal demand, or without a plan, are ordered by kind, spines
+    first, and by number.
     """
     live = fabric.link_rate_bps > 0
     load = np.zeros(live.shape) if plan is None else plan.loads.sum(axis=0)
@@ -41,9 +41,9 @@ def failures(fabric: Clos, plan: Plan | None = None) -> list[Failure]:
 
 
 def plan_after(plan: Plan, failure: Failure) -> Plan:
-    """The plan to go over to when `failure` happens: routes that still work are kept where that costs nothing.
+    """The plan to change to after `failure`. It keeps working routes where that does not increase congestion.
 
-    See `sdn.planners.repair`. Raises IndexError where the fabric has no such link or spine.
+    See `sdn.planners.repair`. Raises IndexError when the fabric has no such link or spine.
     """
     return repair(plan, failure.leaves(plan.fabric))
 

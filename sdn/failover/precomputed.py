@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers made before they are asked for, a slice at a time, by whoever has time to spare."""
+"""Answers that are computed before they are needed, one per call."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
@@ -9,35 +9,35 @@ Answer = TypeVar("Answer")
 
 
 class Precomputed(Generic[Case, Answer]):
-    """What to do in each of several cases.
+    """Precomputed answers to several cases.
 
-    `cases` lists them, the most pressing first; `make` makes the answer to one, in the time that its caller can stand
-    to be held up. Both are called by `step` alone, so that the others, called at every change, cost next to nothing.
-    An answer rests on all that `make` looks at. When some of that has changed, say what has become of the answers:
-    `restart` when all are wrong, `discard` for those that are, set `aged` when they are right but no longer the best.
+    `cases` lists the cases, the most urgent first; `make` computes the answer to one. Only `step` calls them, so the
+    other methods are cheap and can be called at every change. An answer depends on everything that `make` reads. When
+    some of that changes, the owner has to say so: with `restart` when all answers are wrong, with `discard` for each
+    answer that is wrong, and by setting `aged` when answers are valid but no longer the best.
     """
 
     def __init__(self, cases: Callable[[], Iterable[Case]], make: Callable[[Case], Answer]) -> None:
         self._cases = cases
         self._make = make
         self._answers: dict[Case, Answer] = {}
-        self._left: list[Case] | None = None  # the most pressing last; None: not listed since the last restart
+        self._left: list[Case] | None = None  # the most urgent last; None: not listed since the last restart
         self.aged = False
-        """Every answer is to be made anew in time; until then the old one stays."""
+        """Every answer has to be computed again; until then the old one is kept."""
 
     def restart(self) -> None:
-        """Forgets every answer."""
+        """Discards every answer."""
         self._answers.clear()
         self._left = None
         self.aged = False
 
     def discard(self, case: Case) -> None:
-        """Forgets the answer to one case, and makes it anew next."""
+        """Discards the answer to one case, which `step` computes next."""
         if self._answers.pop(case, None) is not None and self._left is not None:
             self._left.append(case)
 
     def step(self) -> bool:
-        """Makes the answer to one more case. False, and nothing done, when there are all."""
+        """Computes the answer to one more case. Returns False, and does nothing, when all are computed."""
         if self._left is None or (not self._left and self.aged):
             self._left = list(self._cases())[::-1]
             self.aged = False

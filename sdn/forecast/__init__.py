@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forecasts: the next phase of a job, and when its elephants end.
 
-Pure: no clock, no thread, no socket. Times come with the events. docs/path-service.md says how
-the path service uses this.
+Pure: no clock, no thread, no socket; every event has its time. docs/path-service.md says how the path service uses
+forecasts.
 """
 
 from sdn.forecast.ends import ends_s

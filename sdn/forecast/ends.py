@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When elephants end, from the bytes that they have announced and the rates that their paths allow."""
+"""When elephants end, computed from their announced bytes and the max-min fair rates of their paths."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,11 @@ _MOST_ROUNDS = 64
 
 
 def ends_s(plan: Plan, remaining_bytes: npt.ArrayLike, *, most_rounds: int = _MOST_ROUNDS) -> Floats:
-    """Seconds from now until each commodity has sent what remains of it; infinity where it has no path.
+    """Seconds from now until each commodity has sent its remaining bytes; infinity when it has no path.
 
-    Between two ends rates are max-min fair in proportion to the plan's demands, and what has ended makes room for the
-    rest. After `most_rounds` ends at different times rates stay as they are, which bounds the work for many commodities
-    (some milliseconds each for 100,000). Raises ValueError for remaining bytes below 0 or of another shape.
+    Between two ends, rates are max-min fair in proportion to the plan's demands; after an end the others share the
+    capacity. After `most_rounds` ends at different times rates stay constant, which bounds the work (some milliseconds
+    per round for 100,000 commodities). Raises ValueError for negative remaining bytes, or an array of another shape.
     """
     left = 8.0 * np.asarray(remaining_bytes, dtype=np.float64)
     if left.shape != (len(plan.commodities),) or (left < 0).any():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next flows of jobs, learned from what repeats: training sends the same bytes between the same hosts every step.
+"""Forecasts of a job's flows: training sends the same bytes between the same hosts in every step.
 
-A flow is what a job sends from one host to another. Its starts repeat with the job's period, maybe several times in
-each (a pipeline's forward and backward pass, say): the lag up to `MAX_LAG` is sought at which starts have been a
-constant time apart for longest, and the next start is that much later than the one so many before it. Until that is
-seen, the period that the host itself has announced stands in.
+A flow is what a job sends from one host to another. A flow may start several times in a period of its job, for example
+in a pipeline's forward and backward pass. So the forecast looks for the lag, up to `MAX_LAG` starts, at which starts
+have been a constant time apart for longest; the next start is expected that time after the start `lag` starts before
+it. Until such a lag is known, the period that the host has announced is used.
 """
 
 from collections import OrderedDict, deque
@@ -14,20 +14,20 @@ from itertools import groupby
 from statistics import median
 
 MAX_LAG = 4
-"""Starts of one flow in a period of its job, at most."""
+"""The most starts of one flow in a period of its job."""
 
 TOLERANCE = 0.2
-"""By which part of the period a start may be off and still count as foreseen, and intervals differ and still be one."""
+"""The part of a period by which a start may deviate and still count as forecast. Intervals may differ by half of it."""
 
-_INTERVALS = 3  # that must agree before a period is believed
-_STARTS = 3 * MAX_LAG  # remembered: a false lag holds for less than two periods
+_INTERVALS = 3  # that must agree before a period is used
+_STARTS = 3 * MAX_LAG  # kept per flow: a false lag holds for less than two periods
 _MOST_FLOWS = 100_000
-_PHASE_GAP = 0.1  # of the period: flows whose starts are farther apart belong to different phases
+_PHASE_GAP = 0.1  # of the period: a longer gap between starts separates two phases
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """An elephant begins. `repeat_s`: the period that the host expects, if it says so."""
+    """An elephant has begun. `repeat_s` is the period that the host has announced, if any."""
 
     at_s: float
     job: str
@@ -39,7 +39,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Expected:
-    """An elephant that should begin at `at_s`. Ordered by time."""
+    """An elephant that is expected to begin at `at_s`. Ordered by time."""
 
     at_s: float
     job: str
@@ -50,16 +50,16 @@ class Expected:
 
     @property
     def latest_s(self) -> float:
-        """Begun later than this, it does not count as foreseen."""
+        """The latest start that counts as forecast."""
         return self.at_s + TOLERANCE * self.period_s
 
 
 @dataclass(frozen=True, slots=True)
 class HitRate:
-    """How good the forecast has been.
+    """How good forecasts have been.
 
-    `hits`: starts that came as foreseen. `misses`: foreseen ones that did not come in time. `unforeseen`: starts of
-    which nothing was known, as the first ones of every flow are.
+    `hits`: starts that came as forecast. `misses`: forecast starts that did not come in time. `unforeseen`: starts
+    without a forecast, such as the first ones of every flow.
     """
 
     hits: int
@@ -68,7 +68,7 @@ class HitRate:
 
     @property
     def rate(self) -> float | None:
-        """The part of what was foreseen that came; None before anything was foreseen."""
+        """The part of forecast starts that came; None before the first forecast."""
         told = self.hits + self.misses
         return self.hits / told if told else None
 
@@ -80,9 +80,9 @@ class _Flow:
 
 
 class Forecast:
-    """What is known of every job's flows. Not for several threads at once.
+    """Forecasts every job's flows. Not for several threads at once.
 
-    Remembers `most_flows` flows, those announced last. The same events give the same answers.
+    Keeps the `most_flows` flows announced last. The same events give the same forecasts.
     """
 
     def __init__(self, most_flows: int = _MOST_FLOWS) -> None:
@@ -91,7 +91,7 @@ class Forecast:
         self._hits = self._misses = self._unforeseen = 0
 
     def observe(self, event: Announced) -> None:
-        """Takes in that an elephant has begun. Times must not run backwards within a flow; one that does is ignored."""
+        """Records the start of an elephant. A start that is not later than the last one of its flow is ignored."""
         key = event.job, event.src, event.dst
         flow = self._flows.setdefault(key, _Flow())
         if flow.starts and event.at_s <= flow.starts[-1][0]:
@@ -109,12 +109,12 @@ class Forecast:
             self._flows.popitem(last=False)
 
     def expected(self, now_s: float, within_s: float = float("inf")) -> list[Expected]:
-        """What should begin until `now_s` + `within_s`, or should have already and still may. Linear in the flows."""
+        """Elephants that are expected up to `now_s` + `within_s`, including late ones. Linear in the flows."""
         found = []
         for flow in self._flows.values():
             if flow.next is None:
                 continue
-            if flow.next.latest_s < now_s:  # the job has ended, or changed its ways; it has to be learned anew
+            if flow.next.latest_s < now_s:  # the job has ended, or its period has changed
                 flow.next = None
                 self._misses += 1
             elif flow.next.at_s <= now_s + within_s:
@@ -123,16 +123,16 @@ class Forecast:
 
     @property
     def hit_rate(self) -> HitRate:
-        """How good it has been so far."""
+        """How good forecasts have been so far."""
         return HitRate(self._hits, self._misses, self._unforeseen)
 
     def __len__(self) -> int:
-        """How many flows are remembered."""
+        """How many flows are kept."""
         return len(self._flows)
 
 
 def phases(expected: Iterable[Expected]) -> list[tuple[Expected, ...]]:
-    """Expected flows in groups that begin together: one job's, with no gap of a tenth of its period. By first start."""
+    """Groups of one job's expected flows, without a gap of a tenth of its period between starts, by first start."""
     groups: list[list[Expected]] = []
     for _, flows in groupby(sorted(expected, key=lambda one: (one.job, one)), key=lambda one: one.job):
         fresh = True
@@ -145,7 +145,7 @@ def phases(expected: Iterable[Expected]) -> list[tuple[Expected, ...]]:
 
 
 def _next_start(event: Announced, starts: Sequence[tuple[float, int]]) -> Expected | None:
-    """What follows `starts`, (time, bytes) ascending in time, of which `event` is the last."""
+    """The start expected after `starts`, (time, bytes) ascending in time, of which `event` is the last."""
     times = [at_s for at_s, _ in starts]
     longest, lag, period_s = 0, 0, 0.0
     for candidate in range(1, min(MAX_LAG, len(times) - _INTERVALS) + 1):
@@ -162,7 +162,7 @@ def _next_start(event: Announced, starts: Sequence[tuple[float, int]]) -> Expect
 
 
 def _steady(intervals: Sequence[float]) -> int:
-    """How many of the last intervals are alike."""
+    """How many of the last intervals agree within half of TOLERANCE."""
     usual_s = median(intervals[-_INTERVALS:])
     for count, interval in enumerate(reversed(intervals)):
         if abs(interval - usual_s) > TOLERANCE / 2 * usual_s:

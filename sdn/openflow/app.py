@@ -8,17 +8,17 @@ It listens on 127.0.0.1:N and speaks OpenFlow 1.5. With `--pinning rules` switch
 
     {"event": "listening", "port": N}: switches can connect
     {"event": "ready", "switches": n, "routes": n, "groups": n, "dead": [..]}: every switch is programmed (barrier seen)
-    {"event": "dead", "dead": [["leaf1:5", "spine1:1"], ..]}: these links are dead now; switches have yet to be told
+    {"event": "dead", "dead": [["leaf1:5", "spine1:1"], ..]}: these links are dead now; switches are about to be changed
     {"event": "links", "dead": [["leaf1:5", "spine1:1"], ..], "switches": [..]}: the routes of those switches have been
-        changed, and go round these dead links
-    {"event": "steered", "switches": [..]}: an order to steer has been carried out by those switches
+        changed, and avoid these dead links
+    {"event": "steered", "switches": [..]}: a steering request has been carried out by those switches
     {"event": "error", "detail": "..."}: a switch refused something, or a bug
 
-Standard input takes orders, one JSON object per line (`steering.Steer`), and standard error is the log. SIGTERM and
-SIGINT end it with status 0; a wrong argument is one sentence and status 2.
+Standard input takes requests, one JSON object per line (`steering.Steer`); standard error is the log. SIGTERM and
+SIGINT end it with status 0; a wrong argument ends it with one sentence and status 2.
 
 os-ken runs an app's handlers one after the other in one thread of its own, which ends silently at the first exception;
-so `@guarded` reports whatever a handler raises, and goes on.
+so `@guarded` reports exceptions of handlers, and the thread continues.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def guarded(handler: "Callable[[FabricApp, Any], None]") -> "Callable[[FabricApp
 
 
 class EventSteer(EventBase):
-    """An order to steer, on its way into os-ken's event thread."""
+    """A steering request, passed into os-ken's event thread."""
 
     def __init__(self, order: Steer) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class EventSteer(EventBase):
 
 @dataclass(slots=True)
 class _Connection:
-    """A connected switch: what it holds (or will, when the barriers in `awaiting` are answered)."""
+    """A connected switch, and the program that it has, or will have when the barriers in `awaiting` are answered."""
 
     name: str
     datapath: openflow.Datapath
@@ -99,14 +99,14 @@ class _Connection:
 
     @property
     def settled(self) -> bool:
-        """Whether the switch has confirmed all that it was told."""
+        """Whether the switch has confirmed all changes."""
         return self.ports_known and not self.awaiting
 
 
 class FabricApp(OSKenApp):
-    """Programs every switch of one topology and keeps the programs in step with the links that are alive.
+    """Programs every switch of one topology, and reprograms them when links fail or recover.
 
-    All state is changed in os-ken's event thread only.
+    Only os-ken's event thread changes the state.
     """
 
     OFP_VERSIONS = [ofproto_v1_5.OFP_VERSION]  # noqa: RUF012 - os-ken reads the class attribute
@@ -120,16 +120,16 @@ class FabricApp(OSKenApp):
         self._down: set[PortRef] = set()
         self._order = Steer(steer=None)
         self._expected = frozenset(self._programs(self._order))
-        self._changed: set[str] = set()  # switches told of link changes that are not announced yet
+        self._changed: set[str] = set()  # switches changed because of links, not announced yet
         self._ready = False
         self._announced_dead: frozenset[Link] = frozenset()
         self._known_dead: frozenset[Link] = frozenset()
-        self._steered: set[str] | None = None  # switches told of an order to steer that is not announced yet
+        self._steered: set[str] | None = None  # switches changed because of steering, not announced yet
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     @guarded
     def on_features(self, event: Any) -> None:
-        """A switch has connected: empty it, put its base in, and ask for the state of its ports."""
+        """A switch has connected: delete its state, add the rules of its base, and request the state of its ports."""
         datapath = event.msg.datapath
         name = self._names.get(datapath.id)
         if name is None:
@@ -145,7 +145,7 @@ class FabricApp(OSKenApp):
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     @guarded
     def on_port_descriptions(self, event: Any) -> None:
-        """The state of every port of a switch that has just connected, maybe in several parts."""
+        """The state of every port of a switch that has just connected, possibly in several parts."""
         connection = self._connection_of(event.msg.datapath)
         if connection is None:
             return
@@ -170,7 +170,7 @@ class FabricApp(OSKenApp):
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     @guarded
     def on_barrier(self, event: Any) -> None:
-        """A switch has done what came before the barrier."""
+        """A switch has carried out the messages before a barrier."""
         connection = self._connection_of(event.msg.datapath)
         if connection is not None:
             connection.awaiting.discard(event.msg.xid)
@@ -188,7 +188,7 @@ class FabricApp(OSKenApp):
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     @guarded
     def on_disconnect(self, event: Any) -> None:
-        """A switch is gone; it forwards as it last was told, and is emptied and programmed anew when it is back."""
+        """A switch has disconnected. It forwards as before; when it connects again it is programmed from scratch."""
         connection = self._connection_of(event.datapath)
         if connection is not None:
             _log.warning("%s disconnected", connection.name)
@@ -197,13 +197,13 @@ class FabricApp(OSKenApp):
     @set_ev_cls(EventSteer)
     @guarded
     def on_steer(self, event: EventSteer) -> None:
-        """An order to steer otherwise."""
-        self._programs(event.order)  # a ValueError before any change
+        """Another steering is requested."""
+        self._programs(event.order)  # raises ValueError before anything changes
         self._order, self._steered = event.order, set()
         self._update()
 
     def _connection_of(self, datapath: openflow.Datapath) -> _Connection | None:
-        """The state of a datapath, unless the switch has connected anew since, or is unknown."""
+        """The state of a datapath; None when the switch is unknown or has connected again since."""
         connection = self._connections.get(self._names.get(datapath.id, ""))
         return connection if connection is not None and connection.datapath is datapath else None
 
@@ -221,7 +221,7 @@ class FabricApp(OSKenApp):
             self._down.discard(reference)
 
     def _programs(self, order: Steer) -> dict[str, Program]:
-        """What switches are to hold under an order, with the links that are alive."""
+        """The programs for a steering request and the links that are alive."""
         seen = lit(self._topology, order.circuits)
         dead = lit_links(self._topology, order.circuits, self._dead_links())
         return programs(seen, dead, self._pinning, order.steer)
@@ -230,10 +230,10 @@ class FabricApp(OSKenApp):
         return frozenset(link for link in self._topology.links if link.a in self._down or link.b in self._down)
 
     def _update(self) -> None:
-        """Bring every connected switch to the program for the links that are alive now."""
+        """Change every connected switch to the program for the links that are alive now."""
         dead = self._dead_links()
         if self._ready and dead != self._known_dead:
-            announce("dead", dead=_ends(dead))  # at once: hosts that are told can move before switches have been
+            announce("dead", dead=_ends(dead))  # before switches change, so that hosts can move at once
         self._known_dead = dead
         wanted = self._programs(self._order)
         for connection in self._connections.values():
@@ -247,7 +247,7 @@ class FabricApp(OSKenApp):
         self._announce_progress()
 
     def _send(self, connection: _Connection, messages: Iterable[openflow.Message]) -> None:
-        """Send messages and a barrier whose answer settles the switch."""
+        """Send messages and a barrier that confirms them."""
         datapath = connection.datapath
         for message in messages:
             datapath.send_msg(message)
@@ -257,7 +257,7 @@ class FabricApp(OSKenApp):
         datapath.send_msg(last)
 
     def _announce_progress(self) -> None:
-        """Announce readiness once, and link changes once the switches that they concern have confirmed."""
+        """Announce readiness, link changes and steering when the switches concerned have confirmed them."""
         if not all(connection.settled for connection in self._connections.values()):
             return
         if not self._ready:
@@ -292,9 +292,9 @@ def _ends(links: Iterable[Link]) -> list[tuple[str, str]]:
 
 
 def serve(topology: Topology, port: int, pinning: Pinning = "hash") -> FabricApp:
-    """Start os-ken's listener and the app for `topology`, which is returned at once; threads of os-ken go on.
+    """Start os-ken's listener and the app for `topology`, which is returned at once; os-ken's threads continue.
 
-    Raises OSError when the port is taken: os-ken's own listener thread would die unseen.
+    Raises OSError when the port is in use: os-ken's own listener thread would end without a report.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -304,16 +304,16 @@ def serve(topology: Topology, port: int, pinning: Pinning = "hash") -> FabricApp
     )
     manager = AppManager.get_instance()
     manager.load_apps(["os_ken.controller.ofp_handler"])
-    # instantiate_apps starts all apps in this order, ours before the listener, so that no switch finds it deaf.
+    # Apps start in this order: ours before the listener, so that it handles the first switch that connects.
     app: FabricApp = manager.instantiate(FabricApp, topology=topology, pinning=pinning)
     manager.instantiate_apps(**manager.create_contexts())
     return app
 
 
 def _await_listener(port: int) -> None:
-    """Return when os-ken's listener thread listens. Raises OSError when it does not in time.
+    """Wait until os-ken's listener thread listens. Raises OSError when it does not within _LISTEN_TIMEOUT_S.
 
-    Looked up in the kernel's table: a trial connection would be taken for a switch.
+    It reads the kernel's table of sockets, because os-ken would take a trial connection for a switch.
     """
     deadline = time.monotonic() + _LISTEN_TIMEOUT_S
     listening = re.compile(rf"^ *\d+: 0100007F:{port:04X} \S+ 0A ", re.MULTILINE)
@@ -324,15 +324,15 @@ def _await_listener(port: int) -> None:
 
 
 def _thread_died(arguments: threading.ExceptHookArgs) -> None:
-    """An exception nobody caught in a thread of os-ken: a connection's thread may end so, and must not unseen."""
+    """Reports an uncaught exception in a thread of os-ken, which would end without a report."""
     _log.error("thread %s died", arguments.thread, exc_info=arguments.exc_value)
     announce("error", detail=f"a thread of os-ken died: {arguments.exc_value!r}")
 
 
 def _stop_signals() -> int:
-    """A descriptor from which the number of any SIGTERM or SIGINT that comes can be read.
+    """A descriptor from which the number of each SIGTERM or SIGINT can be read.
 
-    Masks and sigwait would not do: threads that numpy's linear algebra starts when it is imported take signals too.
+    Signal masks and sigwait do not work here: threads that numpy starts when it is imported receive signals too.
     """
     read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -342,18 +342,18 @@ def _stop_signals() -> int:
 
 
 def _take_orders(app: FabricApp, stopping: int) -> None:
-    """Pass orders from standard input on to `app` until `stopping` can be read."""
+    """Pass requests from standard input to `app` until `stopping` can be read."""
     waiting: list[int] = [stopping, 0]
     unread = b""
     while stopping not in (ready := select.select(waiting, [], [])[0]):
         if not (read := os.read(ready[0], 1 << 16)):
-            waiting.remove(0)  # nobody will give orders any more
+            waiting.remove(0)  # end of input: no more requests
         *lines, unread = (unread + read).split(b"\n")
         for line in lines:
             try:
                 order = Steer.model_validate_json(line)
             except ValidationError as error:
-                announce("error", detail=f"an order is wrong: {error.errors()[0]['msg']}")
+                announce("error", detail=f"a steering request is wrong: {error.errors()[0]['msg']}")
             else:
                 app.send_event(app.name, EventSteer(order))
 

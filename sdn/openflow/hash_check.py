@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the switch hash as we predict? Pure: which flows to ask a switch about, and the judgement of its answers.
+"""Checks that switches hash as predicted: which flows to trace, and whether the results agree. Pure.
 
-OVS hashes by murmur3 where it was built without CRC32 instructions (as distributions do), and by something else where
-it was built with them (-msse4.2, ARMv8 CRC): same rules, same version, other choices. Only asking tells.
+OVS hashes by murmur3 when it was built without CRC32 instructions, as distributions do, and by another function when it
+was built with them (-msse4.2, ARMv8 CRC). Neither the rules nor the version shows which, so flows have to be traced.
 """
 
 import random
@@ -14,12 +14,12 @@ from netmodel import ENTROPY_PORTS, EcmpHash, Flow, Forwarding, Topology
 
 
 class HashMismatchError(Exception):
-    """A switch chose otherwise than predicted; the text is one sentence for the user."""
+    """A switch has chosen another port than predicted; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A flow for one switch, and the port by which it should leave."""
+    """A flow to trace on one switch, and its expected output port."""
 
     switch: str
     flow: Flow
@@ -29,9 +29,9 @@ class Question:
 def questions(
     topology: Topology, routes: Forwarding, ecmp_hash: EcmpHash, count: int, seed: int = 0
 ) -> tuple[Question, ...]:
-    """`count` random questions dealt out to the switches that have a choice (none when no switch has one).
+    """`count` random questions, spread over the switches that have groups; none when no switch has one.
 
-    The same seed gives the same questions. A wrong hash gets all right with probability (1 / members) ** count.
+    The same seed gives the same questions. A wrong hash passes with probability (1 / members) ** count.
     """
     generator = random.Random(seed)
     choices: list[tuple[str, int, list[IPv4Address], Mapping[IPv4Address, tuple[int, ...]]]] = []
@@ -54,7 +54,7 @@ def questions(
 
 
 def judge(asked: Sequence[Question], answers: Sequence[int | None]) -> None:
-    """Compare the out ports that switches named (None: the flow would be dropped) with the expected ones.
+    """Compare the output ports that were traced (None: the flow is dropped) with the expected ones.
 
     Raises HashMismatchError on the first difference.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenFlow 1.5 messages for programs: the typed boundary around os-ken's untyped parser. Builds, never sends.
+"""OpenFlow 1.5 messages for programs: the typed boundary around os-ken's untyped parser. It builds and never sends.
 
 os-ken ships no types, so a datapath and its messages are `Any` here and nowhere else.
 """
@@ -26,7 +26,7 @@ STEER_PRIORITY = 180
 ARP_PRIORITY = 200
 
 STRAY_COOKIE = 0x57A4
-"""Marks the rules that drop, and count, what comes in by a closed port and may not go where it wants to."""
+"""The cookie of rules that drop and count packets that a closed port does not let through."""
 
 _ETH_TYPE_IPV4 = 0x0800
 _ETH_TYPE_ARP = 0x0806
@@ -49,7 +49,7 @@ _PROPERTY_HEADER = struct.Struct("!HHII4x16sQ")  # type, length, experimenter, i
 
 
 class HashSelection:
-    """The group property "selection_method=hash" over (ip_src, ip_dst, ip_proto, udp_src, udp_dst), every bit counted.
+    """The group property "selection_method=hash" over all bits of (ip_src, ip_dst, ip_proto, udp_src, udp_dst).
 
     A Netronome extension, documented in OVS's Documentation/group-selection-method-property.txt. os-ken's own
     experimenter property packs 32-bit words only and cannot carry the one-byte ip_proto.
@@ -59,7 +59,7 @@ class HashSelection:
         self.seed = seed
 
     def serialize(self) -> bytearray:
-        """The property's bytes, padded to 8; its length field leaves the padding out (OpenFlow 1.5.1, 7.3.4.3)."""
+        """The property's bytes, padded to 8; the length field excludes padding (OpenFlow 1.5.1, 7.3.4.3)."""
         fields = b"".join(
             struct.pack("!HBB", _OXM_CLASS_BASIC, number << 1, length) + b"\xff" * length
             for number, length in _HASH_FIELDS
@@ -72,7 +72,7 @@ class HashSelection:
 
 
 def wipe(datapath: Datapath) -> Iterator[Message]:
-    """Messages that empty a switch: what an earlier OpenFlow app left is unknown."""
+    """Messages that delete all state of a switch, which an earlier OpenFlow app may have left."""
     protocol, parser = datapath.ofproto, datapath.ofproto_parser
     yield parser.OFPFlowMod(
         datapath,
@@ -87,7 +87,7 @@ def wipe(datapath: Datapath) -> Iterator[Message]:
 
 
 def base(datapath: Datapath, program: Program) -> Iterator[Message]:
-    """Messages for what links never change: the table miss, which drops, and the ARP answers."""
+    """Messages for rules that do not depend on links: the table miss, which drops, and the ARP answers."""
     parser = datapath.ofproto_parser
     yield _put_flow(datapath, 0, parser.OFPMatch(), [])
     for address, mac in program.arp.items():
@@ -95,7 +95,7 @@ def base(datapath: Datapath, program: Program) -> Iterator[Message]:
 
 
 def change(datapath: Datapath, steps: Change) -> Iterator[Message]:
-    """Messages that carry out `steps`, in its order, with a barrier wherever order matters to packets."""
+    """Messages that carry out `steps` in order, with a barrier wherever the order matters to packets."""
     protocol, parser = datapath.ofproto, datapath.ofproto_parser
     for group in steps.add_groups:
         yield _group(datapath, protocol.OFPGC_ADD, group)
@@ -128,7 +128,7 @@ def change(datapath: Datapath, steps: Change) -> Iterator[Message]:
 
 
 def barrier(datapath: Datapath) -> Message:
-    """A request that the switch answers when all before it is done."""
+    """A request that the switch answers when it has carried out all messages before it."""
     return datapath.ofproto_parser.OFPBarrierRequest(datapath)
 
 
@@ -138,7 +138,7 @@ def describe_ports(datapath: Datapath) -> Message:
 
 
 def port_is_down(datapath: Datapath, port: Any) -> bool:
-    """Whether a port description says that the port carries nothing."""
+    """Whether a port description says that the port is down, administratively or by its link."""
     protocol = datapath.ofproto
     return bool(port.state & protocol.OFPPS_LINK_DOWN or port.config & protocol.OFPPC_PORT_DOWN)
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every switch must hold, and how to get from one state to the next. Pure: no switch, no OpenFlow library.
+"""The program of every switch, and the steps from one program to the next. Pure: no switch, no OpenFlow library.
 
-A program is derived from `netmodel.forwarding` alone, so what switches do and what the predictor walks cannot differ.
-An address with one port is a plain output. With several it points at a select group; there is one group per switch on
-which hosts live, so that the loss of a link rewrites a few groups and not the routes of every host behind them.
+A program is derived from `netmodel.forwarding` alone, so switches do what the predictor computes. A route to an address
+with one port is a plain output. With several ports it names a select group. All hosts behind the same switch share a
+group, so that the loss of a link changes a few groups instead of the routes of all hosts.
 
-Bucket ids are the indices of the live members, ascending by port, in every state of the fabric: after a link died,
-`forwarding(topology, dead_links)` names the members and the predictor needs nothing else. The price is that the death
-of a member may move flows of other members too, as with a plain modulo hash in hardware; stable ids would spare these
-but tie a prediction to the history of failures.
+Bucket ids are the indices of the live members, ascending by port, in every state of the fabric. After a link has
+failed, `forwarding(topology, dead_links)` gives the members, and the predictor needs nothing else. The cost is that the
+loss of a member may also move flows of other members, as with a modulo hash in hardware. Stable ids would avoid that,
+but predictions would then depend on the history of failures.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ from sdn.openflow.steering import Steering
 _Table: TypeAlias = Mapping[IPv4Address, tuple[int, ...]]
 
 _FIRST_SINGLE = 0x10000
-"""Numbers of groups with one port: beyond those of groups by switch."""
+"""Numbers of groups with one port start here, above those of groups by switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ViaGroup:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a switch does with packets to one address. `rewrite_mac`: set as Ethernet destination (the last hop)."""
+    """What a switch does with packets to one address. The last hop sets `rewrite_mac` as Ethernet destination."""
 
     target: Output | ViaGroup
     rewrite_mac: str | None = None
@@ -51,7 +51,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, order=True)
 class IngressMatch:
-    """IPv4 packets to `network` that come in by `port`."""
+    """Matches IPv4 packets to `network` that enter by `port`."""
 
     port: int
     network: IPv4Network
@@ -68,10 +68,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All of one switch: routes, the groups they use, and the ARP requests it answers itself (address to MAC).
+    """The state of one switch: routes, the groups that they use, and ARP answers (address to MAC).
 
-    `pins`: the port for packets with certain source ports, which go before routes. `steers`, which go before pins, are
-    for what comes in by certain ports; whatever else comes in by a port of `closed` is dropped and counted.
+    `pins` give the port for packets with certain source ports and precede routes. `steers` are for packets that enter
+    by certain ports and precede pins. Other packets that enter by a port of `closed` are dropped and counted.
     """
 
     routes: Mapping[IPv4Address, Route]
@@ -84,10 +84,11 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Steps from one program to another, to be carried out in this order so that no packet meets a missing group.
+    """Steps from one program to another. This order ensures that no packet meets a missing group.
 
-    Pins and steers are deleted before others are put, for those of another number of ways would overlap; packets take
-    the group meanwhile, which is in order by then. Ports are closed before that and opened after it: nothing leaks.
+    Old pins and steers are deleted before new ones are added, because rules for another number of ways would overlap;
+    meanwhile packets use the group, which is already up to date. Ports are closed before that and opened after it, so
+    that no packet leaves its job.
     """
 
     add_groups: tuple[Group, ...]
@@ -114,7 +115,7 @@ def programs(
 ) -> dict[str, Program]:
     """The program of every switch that forwards by address, by switch name.
 
-    Raises ValueError as `source_rules` does, with `pinning` "rules", and as `steering` does when it does not fit.
+    Raises ValueError as `source_rules` does with `pinning` "rules", and when `steering` does not fit the topology.
     """
     routing = forwarding(topology, dead_links) if steering is None else steering.routes(topology, dead_links)
     groups_of = routing.groups
@@ -160,7 +161,7 @@ def programs(
 
 
 class _Steered:
-    """Gathers what one switch does with packets by the port that they come in by."""
+    """Collects the rules of one switch for packets by ingress port."""
 
     def __init__(self, switch: Switch, routes: Mapping[IPv4Address, Route]) -> None:
         self.steers: dict[IngressMatch, Route] = {}
@@ -169,7 +170,7 @@ class _Steered:
         self._switch, self._routes = switch, routes
 
     def add(self, port: int, table: _Table, usual: _Table) -> None:
-        """The rules for one port: only those that differ from the routes, unless some address is closed to it."""
+        """The rules for one ingress port: those that differ from the routes, or all if some address is closed."""
         if not usual.keys() <= table.keys():
             self.closed.add(port)
         addresses: defaultdict[Route, list[IPv4Network]] = defaultdict(list)
@@ -183,14 +184,14 @@ class _Steered:
             self.steers.update((IngressMatch(port, network), route) for network in collapse_addresses(networks))
 
     def _only(self, port: int) -> ViaGroup:
-        """A group of one. Its hash chooses nothing, but has the datapath list flows one by one, as for real choices."""
+        """A group with one member. Its hash makes the datapath list flows one by one, as with several members."""
         group = Group(_FIRST_SINGLE + port, self._switch.hash_seed, (port,))
         self.groups[group.group_id] = group
         return ViaGroup(group.group_id)
 
 
 def difference(old: Program, new: Program) -> Change:
-    """The least change that turns `old` into `new`. ARP answers follow the cabling alone and never change."""
+    """The smallest change from `old` to `new`. ARP answers depend on the cabling alone and never change."""
     return Change(
         add_groups=tuple(group for number, group in new.groups.items() if number not in old.groups),
         modify_groups=tuple(
@@ -209,4 +210,4 @@ def difference(old: Program, new: Program) -> Change:
 
 
 EMPTY = Program({}, {}, {})
-"""The program of a switch that has just been wiped."""
+"""The program of a switch whose state has been deleted."""

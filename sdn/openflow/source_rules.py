@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinning by rules on masked UDP source ports, for switches whose hash nobody can predict. Pure.
+"""Pinning by rules on masked UDP source ports, for switches whose hash cannot be predicted. Pure.
 
-A source port then says its way itself: of its 14 free bits the lower seven choose at leaves, the upper seven at spines.
-A switch with k ways to an address looks at just enough of its bits to tell them apart, with one rule for each value
-of these. So rules depend on the cabling and on dead links alone, not on plans: a plan reaches the switches by the ports
-that hosts take, and switches need not be told anything when flows come and go. Flows of random ports are spread by
-their bits as evenly as a hash would, and what is not RoCEv2 goes by the groups as ever.
+The bits of the source port choose the path: of its 14 free bits the lower seven choose at leaves, the upper seven at
+spines. A switch with k ways to an address looks at as many bits as distinguish k ways, and has one rule for each of
+their values. So rules depend on the cabling and on dead links, not on plans: hosts carry out a plan by their choice of
+source ports, and switches do not change when flows begin or end. Flows with random ports are spread as evenly as by a
+hash. Packets other than RoCEv2 use the groups.
 
-`SourcePortRules` is the same as an `EcmpHash`, so all that predicts paths, or looks for ports that take one, works
-with rules as it does with hashes.
+`SourcePortRules` is an `EcmpHash`, so path prediction and the search for ports work with rules as with hashes.
 """
 
 from collections import defaultdict
@@ -23,19 +22,19 @@ import numpy.typing as npt
 from netmodel import EcmpHash, FlowFields, Forwarding, OvsHash, Topology
 
 Pinning = Literal["hash", "rules"]
-"""How a source port pins a path: by the switches' hash, predicted, or by rules."""
+"""How a source port pins a path: by the switches' hash, which is predicted, or by rules."""
 
 _FIELD_BITS = 7
 _SHIFTS = {"leaf": 0, "spine": _FIELD_BITS}
 _SPARE_BITS = 2  # beyond the least that tells ways apart, where they are no power of two: shares differ by a fifth then
 
 MOST_WAYS = 1 << _FIELD_BITS
-"""A switch can tell so many ways apart."""
+"""The most ways that a switch can distinguish."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceMatch:
-    """RoCEv2 packets to `network` whose UDP source port has the bits of `mask` as in `udp_src`."""
+    """Matches RoCEv2 packets to `network` whose UDP source port equals `udp_src` in the bits of `mask`."""
 
     network: IPv4Network
     udp_src: int
@@ -44,13 +43,13 @@ class SourceMatch:
 
 @dataclass(frozen=True, slots=True)
 class SourcePortRules:
-    """What the rules choose, as an `EcmpHash`. `shifts`: the first bit that a switch looks at, by its hash seed."""
+    """The choice of the rules as an `EcmpHash`. `shifts` has the first bit that a switch uses, by its hash seed."""
 
     shifts: Mapping[int, int]
 
     @classmethod
     def of(cls, topology: Topology) -> "SourcePortRules":
-        """Raises ValueError where a leaf and a spine have one hash seed, by which choices are told apart."""
+        """The rules of a topology. Raises ValueError when a leaf and a spine have the same hash seed."""
         shifts: dict[int, int] = {}
         for switch in topology.switches:
             if switch.role == "ocs":
@@ -64,21 +63,21 @@ class SourcePortRules:
         return cls(shifts)
 
     def select(self, fields: FlowFields, seed: int, members: int) -> npt.NDArray[np.intp]:
-        """See `EcmpHash.select`. Raises KeyError for a seed of no switch."""
+        """See `EcmpHash.select`. Raises KeyError for a seed that no switch has."""
         value = (fields.sport >> np.uint16(self.shifts[seed])) & np.uint16((1 << _bits(members)) - 1)
         return np.broadcast_to(value % np.uint16(members), len(fields)).astype(np.intp)
 
 
 def ecmp_hash_of(topology: Topology, pinning: Pinning) -> EcmpHash:
-    """What Open vSwitch chooses by on a fabric that is pinned so. Raises ValueError as `SourcePortRules.of` does."""
+    """How Open vSwitch chooses with this pinning. Raises ValueError as `SourcePortRules.of` does."""
     return OvsHash() if pinning == "hash" else SourcePortRules.of(topology)
 
 
 def source_rules(topology: Topology, routes: Forwarding) -> dict[str, dict[SourceMatch, int]]:
-    """The rules of every switch that forwards by address: which port for which packets.
+    """The rules of every switch that forwards by address: the output port for each match.
 
-    They cover every address to which a switch has several ways, and no other, by as few networks as can be. No two
-    match one packet. Raises ValueError for a switch with more than `MOST_WAYS` ways, and as `SourcePortRules.of` does.
+    They cover exactly the addresses to which a switch has several ways, with as few networks as possible. No packet
+    matches two rules. Raises ValueError for a switch with more than `MOST_WAYS` ways, and as `SourcePortRules.of` does.
     """
     SourcePortRules.of(topology)
     rules: dict[str, dict[SourceMatch, int]] = {}
@@ -100,7 +99,7 @@ def source_rules(topology: Topology, routes: Forwarding) -> dict[str, dict[Sourc
 
 
 def _bits(members: int) -> int:
-    """How many bits of the port a switch with so many ways looks at."""
+    """How many bits of the port a switch with this many ways uses."""
     if not 1 <= members <= MOST_WAYS:
         raise ValueError(f"rules on source ports tell 1 to {MOST_WAYS} ways apart, not {members}")
     least = (members - 1).bit_length()

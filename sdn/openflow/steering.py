@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steering: what the OpenFlow app can be told, while switches run, to put above shortest-path routes. Pure."""
+"""Steering: tables by ingress port that precede shortest-path routes and can change while switches run. Pure."""
 
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
@@ -13,9 +13,9 @@ Steering: TypeAlias = SourceRouting | VirtualClos
 
 
 class Steer(BaseModel):
-    """An order to the OpenFlow app, one JSON object per line: take up this steering, or, with null, do without.
+    """A request to the OpenFlow app, one JSON object per line: apply this steering, or, with null, none.
 
-    `circuits` are what the optical switches are set to; routes and steering are those of `netmodel.lit`.
+    `circuits` are those of the optical switches; routes and steering apply to `netmodel.lit` of the topology.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

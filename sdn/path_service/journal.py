@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event log: everything that a path service decided from, one JSON object a line, and its replay.
+"""The event log: everything that a path service's decisions depend on, and its replay.
 
-The first line, `{"log": 1, ..}`, holds the topology and the options; each other line an event with its time `t`:
+Each line is one JSON object. The first line, `{"log": 1, ..}`, has the topology and the options. Every other line is an
+event with its time `t` in seconds:
 
-    {"t": 1.5, "conn": 7, "hello": {"device": .., "instance": .., "lanes": .., "udp_port": ..}}     never the token
-    {"t": 1.6, "conn": 7, "lines": [..]}         what the host said, as it said it
+    {"t": 1.5, "conn": 7, "hello": {"device": .., "instance": .., "lanes": .., "udp_port": ..}}     without the token
+    {"t": 1.6, "conn": 7, "lines": [..]}         the lines of the host, unchanged
     {"t": 1.7, "conn": 7, "gone": true}
     {"t": 1.8, "links": ["leaf1:5"], "up": false}
     {"t": 1.9, "tick": true}
-    {"t": 1.9, "prepared": 3}                    so many plans for failures were made, or looked for
-    {"t": 2.0, "dropped": 120}                   events that were too many to write: what follows is not the whole
+    {"t": 1.9, "prepared": 3}                    calls of `PathService.prepare`
+    {"t": 2.0, "dropped": 120}                   events that could not be written: no replay from here
 
-A thread writes it, so that no answer waits for a disk. A file that is full is renamed to FILE.1 and a new one begun,
-in the middle of things: only the first of a service's files can be replayed.
+A thread writes the log, so that no answer waits for a disk. A full file is renamed to FILE.1 and a new one is begun.
+The new file lacks the events before it, so only a service's first file can be replayed.
 """
 
 import json
@@ -33,13 +34,14 @@ from sdn.path_service.service import Options, PathService
 VERSION = 1
 MAX_FILE_BYTES = 1 << 30
 MAX_WAITING_BYTES = 64 << 20
-"""Beyond this, events are dropped and counted instead."""
+"""Bytes that may wait to be written. Events beyond this are dropped and counted."""
 
 
 class Journal:
-    """Writes an event log. A context manager. Raises OSError when `path` cannot be written.
+    """Writes an event log; a context manager. Raises OSError when `path` cannot be written.
 
-    Nothing here blocks or raises once it is open: what cannot be written is dropped, and `dropped` counts it.
+    Once the file is open, no method blocks or raises: events that cannot be written are dropped, and `dropped` counts
+    them.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the events that wait, and closes the file."""
         self._ended.set()
         self._thread.join()
         self._file.close()
@@ -84,7 +86,7 @@ class Journal:
         self._add(_line({"t": now_s, "conn": conn, "hello": said}))
 
     def said(self, now_s: float, conn: int, lines: Iterable[bytes | bytearray]) -> None:
-        """Lines that are messages, each of them JSON."""
+        """A host has sent these lines, each of which is a message."""
         self._add(b'{"t":%.6f,"conn":%d,"lines":[%b]}\n' % (now_s, conn, b",".join(lines)))
 
     def gone(self, now_s: float, conn: int) -> None:
@@ -132,11 +134,11 @@ class Journal:
 
 
 class LogError(ValueError):
-    """A file is no event log, or not a whole one; says where and why."""
+    """A file is not an event log, or not a complete one; the text says where and why."""
 
 
 class _Entry(msgspec.Struct):
-    """An event, with lines as hosts wrote them."""
+    """An event of the log; `lines` are the host's bytes."""
 
     t: float
     conn: int = -1
@@ -150,7 +152,7 @@ class _Entry(msgspec.Struct):
 
 
 def replay(path: Path, ecmp_hash: EcmpHash | None = None) -> Iterator[tuple[PathService, float, Sends]]:
-    """Puts a log's events to a new path service, one after the other: it, the time, and the messages that followed.
+    """Gives a log's events to a new path service. Yields, per event, the service, the time and the resulting messages.
 
     Raises LogError, OSError.
     """
@@ -201,5 +203,5 @@ def _line(entry: dict[str, Any]) -> bytes:
 
 
 def _created(path: Path) -> BinaryIO:
-    """An empty file that only this user may read: it tells who sends to whom."""
+    """An empty file that only this user may read, because it shows which hosts communicate."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")

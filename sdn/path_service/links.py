@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links by the names that people write."""
+"""Links between leaves and spines by name."""
 
 from itertools import chain
 

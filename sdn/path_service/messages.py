@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service's messages, version 1: what may be said, and how long it may be. docs/path-service.md explains them.
+"""The messages of the path service's protocol, version 1; docs/path-service.md explains them.
 
 A message is one line of JSON. Types, ranges and lengths are checked while it is parsed; unknown keys are ignored.
 Sizes are in bytes, rates in bit/s, times in seconds.
@@ -14,9 +14,9 @@ from netmodel import ROCE_PORT
 
 VERSION = 1
 MAX_HOST_LINE = 64 * 1024
-"""Of a line from a host, without its newline."""
+"""Longest line from a host in bytes, without its newline."""
 MAX_SERVICE_LINE = 1024 * 1024
-"""Of a line from the service."""
+"""Longest line from the service in bytes, without its newline."""
 
 Id: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -28,7 +28,7 @@ Token: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
-    """A host's first line: which device this connection speaks for."""
+    """A host's first line: the device that this connection is for."""
 
     version: int
     token: Token
@@ -40,14 +40,14 @@ class Hello(Struct, tag="hello", tag_field="type", frozen=True, gc=False):
 
 
 class Announce(Struct, tag="announce", tag_field="type", frozen=True, gc=False):
-    """An elephant begins; with the id of an open one: its size has changed."""
+    """An elephant begins. With the id of an open elephant: its size has changed."""
 
     id: Id
     peer: Address
     bytes: Count
     job: Annotated[str, Meta(max_length=64)] = ""
     repeat_s: Period | None = None
-    """After which time the host expects its like again."""
+    """The time after which the host expects a similar elephant, from start to start."""
     peer_port: UdpPort = ROCE_PORT
 
 
@@ -58,7 +58,7 @@ class Release(Struct, tag="release", tag_field="type", frozen=True, gc=False):
 
 
 class MeasuredFlow(Struct, frozen=True, gc=False):
-    """What an elephant did since the last such message."""
+    """What an elephant has sent since the last `Measured`."""
 
     id: Id
     bytes: Count
@@ -68,13 +68,13 @@ class MeasuredFlow(Struct, frozen=True, gc=False):
 
 
 class Measured(Struct, tag="measured", tag_field="type", frozen=True, gc=False):
-    """What open elephants achieve."""
+    """What open elephants have sent."""
 
     flows: Annotated[tuple[MeasuredFlow, ...], Meta(max_length=1024)]
 
 
 class Report(Struct, tag="report", tag_field="type", frozen=True, gc=False):
-    """A lane has left its assigned port for one of ECMP's by itself."""
+    """A lane has left its assigned port for a random one, because of `reason`."""
 
     id: Id
     lane: Annotated[int, Meta(ge=0, lt=1024)]
@@ -84,7 +84,7 @@ class Report(Struct, tag="report", tag_field="type", frozen=True, gc=False):
 
 
 class Ping(Struct, tag="ping", tag_field="type", frozen=True, gc=False):
-    """Are you there?"""
+    """Asks for a `Pong`."""
 
     nonce: Count = 0
 
@@ -100,21 +100,21 @@ class Welcome(Struct, tag="welcome", tag_field="type", frozen=True, gc=False):
 
 
 class Assign(Struct, tag="assign", tag_field="type", frozen=True, gc=False, omit_defaults=True):
-    """Use these UDP source ports for lanes 0, 1, .. towards `peer`; none: go back to ECMP.
+    """Assigns these UDP source ports to lanes 0, 1, .. towards `peer`; an empty list: go back to ECMP.
 
-    Without `id` it is for what the device sends to `peer` without an elephant of its own: acknowledgements of the
-    peer's elephant, or an elephant that is expected. `generation` grows by connection.
+    Without `id` the ports are for acknowledgements of the peer's elephant, or for an elephant that is expected.
+    `generation` increases with every assignment of a connection.
     """
 
     peer: str
     ports: list[int]
     generation: int
     rate_bps: float | None
-    """The most that the elephant may send; None: no limit."""
+    """Upper limit of the elephant's rate; None: no limit."""
     id: int | None = None
     peer_port: int = ROCE_PORT
     cut: bool = False
-    """The path before has died: what is in flight on it does not arrive."""
+    """The previous path is dead: packets in flight on it are lost."""
 
 
 class Pong(Struct, tag="pong", tag_field="type", frozen=True, gc=False):
@@ -129,7 +129,7 @@ ErrorCode: TypeAlias = Literal[
 
 
 class Error(Struct, tag="error", tag_field="type", frozen=True, gc=False):
-    """Something is wrong; unless the code is "busy", the service closes the connection."""
+    """A refusal. The service closes the connection, except with code "busy"."""
 
     code: ErrorCode
     text: str
@@ -140,7 +140,7 @@ ServiceMessage: TypeAlias = Welcome | Assign | Pong | Error
 
 
 class _AnyVersion(Struct, tag="hello", tag_field="type"):
-    """What a hello of every version has."""
+    """The part of a hello that all versions have."""
 
     version: int
 
@@ -152,11 +152,11 @@ _encoder = msgspec.json.Encoder()
 
 
 class MessageError(ValueError):
-    """A line is no message of this protocol; says in one sentence why."""
+    """A line is not a message of this protocol; the text says why in one sentence."""
 
 
 def from_host(line: bytes | bytearray) -> HostMessage:
-    """The message in a host's line. Raises MessageError. Lines beyond MAX_HOST_LINE are for the caller to refuse."""
+    """The message in a host's line. Raises MessageError. The caller refuses lines longer than MAX_HOST_LINE."""
     try:
         message: HostMessage = _decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -174,7 +174,7 @@ def from_service(line: bytes | bytearray) -> ServiceMessage:
 
 
 def version_of(line: bytes | bytearray) -> int | None:
-    """The version that a hello names, whatever else it says; None when it is no hello of any version."""
+    """The version of a hello, whatever else the line has; None when it is not a hello of any version."""
     try:
         return _any_version.decode(line).version
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planners that are asked again and again while commodities come and go: one interface for all of `PLANNERS`."""
+"""Planners kept up while commodities arrive and depart: one interface for all of `sdn.planners.PLANNERS`."""
 
 from collections.abc import Callable
 from types import MappingProxyType
@@ -11,38 +11,38 @@ from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Plan, 
 
 
 class LivePlan(Protocol):
-    """A plan kept up. Commodities have numbers that are never used again; `sdn.planners.Incremental` is one."""
+    """A plan that is kept up, such as `sdn.planners.Incremental`. Commodity numbers are never reused."""
 
     max_reroutes: int | None
-    """Others that the next arrival or departure may move, for planners that can do with fewer."""
+    """How many other commodities the next arrival or departure may reroute; only incremental planners obey it."""
 
     @property
     def fabric(self) -> Clos: ...
 
     def arrive(self, src: int, dst: int) -> tuple[Route, tuple[Route, ...]]:
-        """One more commodity, from NIC `src` to NIC `dst`, of the same demand as all others.
+        """Adds a commodity from NIC `src` to NIC `dst`, of the same demand as all others.
 
-        Its route, and the new ones of others that made room.
+        Returns its route, and the new routes of commodities that made room.
         """
         ...
 
     def depart(self, commodity: int) -> tuple[Route, ...]:
-        """One less; the routes of others that changed."""
+        """Removes a commodity; the routes of others that changed."""
         ...
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
-        """Other links are dead now; the routes that changed."""
+        """Replans for the same fabric with other links dead; the routes that changed."""
         ...
 
     def numbers(self) -> list[int]:
-        """The commodities, in the order of `plan()`."""
+        """The commodities' numbers, in the order of `plan()`."""
         ...
 
     def plan(self) -> Plan: ...
 
 
-class _Book:
-    """Which commodities there are, in the order of arrival, by numbers that are never used again."""
+class _Commodities:
+    """The commodities in order of arrival, by number."""
 
     def __init__(self) -> None:
         self.ends: dict[int, tuple[int, int]] = {}
@@ -60,16 +60,16 @@ class _Book:
 
 
 class Afresh:
-    """Everything is planned afresh, in the order of arrival, at every change: greedy, annealing, ilp.
+    """Plans all commodities again at every change, in order of arrival: greedy, annealing, ilp.
 
-    Linear in the commodities at every change, or worse: for hundreds of them, not for thousands.
+    A change takes time linear in the number of commodities, or more: use it for hundreds, not for thousands.
     """
 
     def __init__(self, planner: Callable[[Clos, Commodities], Plan], fabric: Clos) -> None:
         self.max_reroutes: int | None = None
         self._planner = planner
         self._fabric = fabric
-        self._book = _Book()
+        self._book = _Commodities()
         self._routes: dict[int, Route] = {}
 
     @property
@@ -106,12 +106,12 @@ class Afresh:
 
 
 class AtRandom:
-    """ECMP: every commodity on an equal-cost path at random, by itself. Reroutes only what has lost its path."""
+    """ECMP: a random equal-cost path for every commodity. Only a commodity whose path has died is rerouted."""
 
     def __init__(self, fabric: Clos) -> None:
         self.max_reroutes: int | None = None
         self._fabric = fabric
-        self._book = _Book()
+        self._book = _Commodities()
         self._routes: dict[int, Route] = {}
 
     @property
@@ -160,4 +160,4 @@ LIVE: MappingProxyType[str, Callable[[Clos], LivePlan]] = MappingProxyType(
         "ecmp": AtRandom,
     }
 )
-"""Every planner of `sdn.planners.PLANNERS`, kept up."""
+"""By name: how to keep up each planner of `sdn.planners.PLANNERS`."""

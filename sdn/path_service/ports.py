@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a route to the UDP source ports that take it: the inverse of the switches' hash, kept per pair of NICs.
+"""From a route to the UDP source ports that take it: the inverse of the switches' hash, cached per pair of NICs.
 
-The same as `netmodel.ports_for_path`, in another form: all paths of a pair at once, from as few ports as will do, and
-by the numbers of a `Clos`, so that nothing of a failure's consequences has to be walked on the whole topology.
+The result equals that of `netmodel.ports_for_path`. Here all paths of a pair are found together, from as few hashed
+ports as suffice, and on the numbers of a `Clos`, so that a failure does not require a walk over the whole topology.
 """
 
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from netmodel import ENTROPY_PORTS, ROCE_PORT, EcmpHash, FlowFields
 from sdn.planners import LOCAL, UNREACHABLE, Cabling, Clos
 
 Way: TypeAlias = tuple[int, int, int]
-"""Spine, up and down, as in a `sdn.planners.Route`."""
+"""Spine and the parallel links up to it and down from it, as in `sdn.planners.Route`."""
 
 Peer: TypeAlias = tuple[str, int]
-"""Address and UDP port that a device receives on."""
+"""The IPv4 address and UDP port at which a device receives."""
 
-_FIRST_PORTS = 512  # hashed at first; then as many again as there are, until a way has enough
-_MOST_TABLES = 100_000  # of 2 KiB or so each
+_FIRST_PORTS = 512  # hashed at first; then their number doubles until a way has enough
+_MOST_TABLES = 100_000  # each of about 2 KiB
 _NOWHERE: list[int] = []
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How the switches between two ToRs choose: equal shapes give equal tables."""
+    """What determines the choices of the switches between two ToRs: equal shapes have equal tables."""
 
     seed: int
-    """Of the ToR; 0 where the way is within it."""
+    """The hash seed of the source ToR; 0 within a ToR."""
     up: tuple[tuple[int, int], ...]
     """(spine, parallel link) of the group's members, in the order of the ToR's ports; empty within a ToR."""
     down: tuple[tuple[int, tuple[int, ...]], ...]
@@ -39,7 +39,7 @@ class _Shape:
 
 
 class _Table:
-    """Which uplink each port takes between two NICs, as far as ports have been hashed, and the answers so far."""
+    """For a pair of NICs: the uplink that each hashed port takes, and the answers given so far."""
 
     __slots__ = ("_answers", "_hash", "_key", "_shape", "_uplink")
 
@@ -61,7 +61,7 @@ class _Table:
         return answer
 
     def _along(self, way: Way) -> npt.NDArray[np.uint16]:
-        """The ports hashed so far that take this way."""
+        """Those of the ports hashed so far that take this way."""
         spine, up, down = way
         if spine == LOCAL:
             return _first_ports(self._uplink.size)
@@ -69,7 +69,7 @@ class _Table:
             uplink = self._shape.up.index((spine, up))
             seed, links = self._shape.down[uplink]
             downlink = links.index(down)
-        except ValueError:  # a link of it is dead
+        except ValueError:  # one of its links is dead
             return _first_ports(0)
         ports = np.compress(self._uplink == uplink, _first_ports(self._uplink.size))
         return np.compress(self._selected(ports, seed, len(links)) == downlink, ports)
@@ -92,10 +92,9 @@ def _first_ports(count: int) -> npt.NDArray[np.uint16]:
 
 
 class PortTables:
-    """Ports for the lanes of any pair of NICs. Made where they are first asked for, and kept.
+    """Ports for the lanes of any pair of NICs, computed on first use and cached.
 
-    `cabling` tells which links live; `around` gives the tables of the same topology with others dead, sharing what did
-    not change.
+    `cabling` has the links that are alive; `around` gives the tables for the same topology with other links dead.
     """
 
     def __init__(self, cabling: Cabling, ecmp_hash: EcmpHash) -> None:
@@ -110,7 +109,7 @@ class PortTables:
         self._tor: list[int] = cabling.fabric.nic_tor.tolist()
 
     def around(self, fabric: Clos) -> "PortTables":
-        """The same with `fabric`'s links dead or alive; what is the same is shared."""
+        """The tables for `fabric`, the same topology with other links dead; unchanged tables are shared."""
         other = PortTables(self._cabling, self._hash)
         other._tables = self._tables
         other._fabric = fabric
@@ -120,9 +119,9 @@ class PortTables:
         return other
 
     def ports(self, src: int, dst: int, way: Way, count: int, dst_port: int = ROCE_PORT) -> list[int]:
-        """The least `count` UDP source ports that take a flow from NIC `src` to NIC `dst` along `way`, ascending.
+        """The lowest `count` UDP source ports that take a flow from NIC `src` to NIC `dst` along `way`, ascending.
 
-        The list is the same object every time, and empty where fewer ports than that go there, or no live link does.
+        Every call returns the same list object. It is empty when fewer ports take this way, or a link of it is dead.
         """
         if way[0] == UNREACHABLE:
             return _NOWHERE
@@ -144,7 +143,7 @@ class PortTables:
         return table
 
     def _shape(self, src: int, dst: int) -> _Shape:
-        """Of the way from one ToR to another: see `netmodel.forwarding`, which gives the same groups."""
+        """The shape between two ToRs; its groups equal those of `netmodel.forwarding`."""
         shape = self._shapes.get((src, dst))
         if shape is None:
             shape = self._shapes[src, dst] = _Shape(0, (), ()) if src == dst else self._made(src, dst)
@@ -165,7 +164,7 @@ class PortTables:
         return known
 
     def _spines_to(self, tor: int) -> list[tuple[int, tuple[int, ...]]]:
-        """Of every spine: its seed, and its live links to a ToR in the order of its ports."""
+        """For every spine: its hash seed, and its live links to a ToR in the order of its ports."""
         known = self._down.get(tor)
         if known is None:
             live = (self._fabric.link_rate_bps[tor] > 0).tolist()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path service process: loads, listens, serves until it is told to stop."""
+"""The path service's process: listens for hosts and operators until a signal stops it."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ from sdn.path_service.limits import Limits
 from sdn.path_service.server import Server
 from sdn.path_service.service import Options, PathService
 
-_GARBAGE = 50_000  # objects more than there were, for the collector to look at the youngest
+_GARBAGE = 50_000  # allocations that start a collection of the youngest generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Place:
 
     address: str
     port: int
-    """0: one of the kernel's choice."""
+    """0: the kernel chooses."""
     admin: Path
     """The operator's Unix socket."""
 
@@ -44,9 +44,10 @@ def serve(
     limits: Limits | None = None,
     ready: Callable[[str, int], None] = lambda address, port: None,
 ) -> None:
-    """Serves until SIGINT or SIGTERM; `ready` is called with the address and port when hosts can connect.
+    """Serves until SIGINT or SIGTERM. Calls `ready` with the address and port when hosts can connect.
 
-    Raises OSError, AdminError when it cannot listen or write, ValueError for a topology that is no leaf-spine.
+    Raises OSError or AdminError when it cannot listen or write the event log, and ValueError for a topology that is not
+    a two-level leaf-spine.
     """
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -54,7 +55,7 @@ def serve(
 
 
 def raise_file_limit() -> int:
-    """Lets this process have as many descriptors as it may; how many those are."""
+    """Raises the soft limit of file descriptors to the hard limit; the new limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
@@ -80,7 +81,7 @@ async def _serve(
             doors.push_async_callback(server.close)
             at = await server.start(place.address, place.port)
             doors.push_async_callback(await listen(server, token, place.admin))
-            # Nothing that comes and goes is in a cycle: collections find nothing, and a full one would hold up answers.
+            # Short-lived objects are in no cycles, so collections free nothing, and a full one would delay answers.
             gc.freeze()
             gc.set_threshold(_GARBAGE, 20, 100)
             ready(*at)

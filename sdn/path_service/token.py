@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The token that hosts and operators prove themselves by: a file that only its owner may read."""
+"""The shared token that authenticates hosts and operators: a file that only its owner may read."""
 
 import os
 import secrets
@@ -10,11 +10,11 @@ _MOST = 256
 
 
 class TokenError(ValueError):
-    """A token file cannot be used: one sentence says why, and how to mend it."""
+    """A token file cannot be used; the text is one sentence with the reason and the remedy."""
 
 
 def read_token(path: Path) -> str:
-    """The token in a file, without the white space around it. Raises TokenError."""
+    """The token in a file, without surrounding white space. Raises TokenError."""
     try:
         with path.open(encoding="ascii") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -33,7 +33,7 @@ def read_token(path: Path) -> str:
 
 
 def make_token(path: Path) -> None:
-    """Writes a fresh token, 256 bits of the kernel's, to a new file. Raises TokenError, FileExistsError."""
+    """Writes a random token of 256 bits to a new file. Raises TokenError, FileExistsError."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

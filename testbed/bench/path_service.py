@@ -39,13 +39,13 @@ TOKEN = "a token for this machine only"
 REPETITIONS = 3
 LANES = 8
 _WARM_ROUNDS = 3
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 _BATCH = 32  # announcements sent between two looks at answers
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many hosts, how often each announces, and for how long; on a Clos with room for all of them."""
+    """How many hosts announce, how often each per second, and for how many seconds, on a Clos with room for all."""
 
     hosts: int = 5_000
     per_host_s: float = 10.0
@@ -63,14 +63,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run showed, in seconds. Answers are sorted."""
+    """The answer times of one run in seconds, sorted."""
 
     due: list[float]
     """From when the announcement was due."""
     sent: list[float]
     """From when it was sent."""
     cpu_s: float
-    """What the server's processor time came to."""
+    """Processor time of the server."""
     span_s: float
 
     def quantile(self, part: float) -> float:
@@ -89,7 +89,7 @@ def measure() -> Result:
 
 
 def run(load: Load, repetitions: int, tell: Callable[[str], None] = lambda text: None) -> Iterator[list[Measurement]]:
-    """Service and peer in turn, so that a drift of the machine hits both."""
+    """Measures service and peer alternately, so that changes of the machine's speed affect both."""
     cores = sorted(os.sched_getaffinity(0))
     if raise_file_limit() < load.hosts + 100:
         raise InputError(f"{load.hosts} hosts need as many file descriptors: ulimit -Hn {load.hosts + 100}")
@@ -124,7 +124,7 @@ def _measurements(load: Load, ours: Outcome, peer: Outcome) -> Iterator[Measurem
 
 
 class _Hosts:
-    """All hosts, connected and greeted."""
+    """All hosts, connected, after hello."""
 
     def __init__(self, load: Load, topology: Topology, port: int, seed: int) -> None:
         self._load = load
@@ -138,7 +138,7 @@ class _Hosts:
         self._ids = [0] * load.hosts
         for i, address in enumerate(ring):
             hello = messages.Hello(messages.VERSION, TOKEN, address, f"{i:016x}", LANES)
-            one = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_S)
+            one = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             one.sendall(messages.to_line(hello))
             one.setblocking(False)
@@ -153,8 +153,8 @@ class _Hosts:
         self._epoll.close()
 
     def play(self, pid: int) -> Outcome:
-        """First a few rounds in which the service hashes ports for pairs it has not seen, then those that count."""
-        answered, deadline_s = 0, time.perf_counter() + _PATIENCE_S
+        """Plays a few warm-up rounds, in which the service hashes ports for new pairs, then the measured ones."""
+        answered, deadline_s = 0, time.perf_counter() + _TIMEOUT_S
         for round_number in range(_WARM_ROUNDS):
             for i in range(self._load.hosts):
                 self._announce(i)
@@ -163,7 +163,7 @@ class _Hosts:
             while answered < (round_number + 1) * self._load.hosts:
                 answered += len(self._answers())
                 if time.perf_counter() > deadline_s:
-                    raise TestbedError(f"the first announcements were not answered within {_PATIENCE_S:g} s")
+                    raise TestbedError(f"the first announcements were not answered within {_TIMEOUT_S:g} s")
         period_s = 1 / self._load.per_host_s
         phases = sorted((self._rng.random() * period_s, i) for i in range(self._load.hosts))
         rounds = round(self._load.seconds / period_s)
@@ -173,12 +173,12 @@ class _Hosts:
         cpu_s = _cpu_s(pid)
         begin_s = clock() + 0.1
         schedule = ((begin_s + r * period_s + phase, i) for r in range(rounds) for phase, i in phases)
-        waiting, deadline_s = 0, begin_s + self._load.seconds + _PATIENCE_S
+        waiting, deadline_s = 0, begin_s + self._load.seconds + _TIMEOUT_S
         at_s, host = next(schedule, (None, 0))
         while at_s is not None or due_s:
             now_s = clock()
             if now_s > deadline_s:
-                raise TestbedError(f"{len(due_s)} announcements were not answered within {_PATIENCE_S:g} s")
+                raise TestbedError(f"{len(due_s)} announcements were not answered within {_TIMEOUT_S:g} s")
             waiting = 0
             while at_s is not None and at_s <= now_s and waiting < _BATCH:
                 number = self._announce(host)
@@ -195,7 +195,7 @@ class _Hosts:
         return Outcome(sorted(due), sorted(sent), _cpu_s(pid) - cpu_s, span_s)
 
     def _announce(self, i: int) -> int:
-        """Releases what the host announced last, and announces the next; its id."""
+        """Releases the host's last elephant and announces the next one; its id."""
         number = self._ids[i] = self._ids[i] + 1
         self._sockets[i].send(
             b'{"type":"release","id":%d}\n{"type":"announce","id":%d,"peer":"%b","bytes":104857600,"job":"ring"}\n'
@@ -204,7 +204,7 @@ class _Hosts:
         return number
 
     def _answers(self) -> list[tuple[int, int]]:
-        """Host and id of every answer that is there."""
+        """Host and id of every answer that can be read now."""
         answers = []
         for descriptor, _ in self._epoll.poll(0, 512):
             i = self._host_of[descriptor]
@@ -229,15 +229,15 @@ def answered(line: bytes) -> int | None:
 
 @contextmanager
 def _started(server: "_Server", topology: Topology, core: int) -> Iterator[tuple[int, int]]:
-    """The port and process of a server alone on a core."""
+    """Runs a server alone on a core; its port and process id."""
     context = get_context("spawn")  # this process may have threads
     here, there = context.Pipe()
     process = context.Process(target=server, args=(there, topology, core), daemon=True)
     process.start()
     there.close()
     try:
-        if not here.poll(_PATIENCE_S):
-            raise TestbedError(f"the server did not start within {_PATIENCE_S:g} s")
+        if not here.poll(_TIMEOUT_S):
+            raise TestbedError(f"the server did not start within {_TIMEOUT_S:g} s")
         assert process.pid is not None  # it was started
         yield here.recv(), process.pid
     except EOFError:
@@ -254,7 +254,7 @@ def _service(ready: Connection, topology: Topology, core: int) -> None:
     os.sched_setaffinity(0, {core})
     with tempfile.TemporaryDirectory() as folder:
         place = Place("127.0.0.1", 0, Path(folder) / "admin.sock")
-        limits = Limits(silent_s=2 * _PATIENCE_S)  # hosts here do not ping while others get warm
+        limits = Limits(silent_s=2 * _TIMEOUT_S)  # hosts do not ping during the warm-up
         serve(topology, Options(), TOKEN, place, limits=limits, ready=lambda address, port: ready.send(port))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet path-service`: run the path service, and look into a running one. docs/path-service.md says what it does."""
+"""`paralet path-service`: run the path service, or inspect a running one. docs/path-service.md says what it does."""
 
 import json
 import logging
@@ -26,9 +26,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
     epilog="Example: paralet path-service run --topology fabric.yaml --token-file token",
 )
 def path_service() -> None:
-    """Plan paths for hosts that announce elephants, and look at what a running path service does.
+    """Plan paths for hosts that announce elephants, and inspect a running path service.
 
-    The other commands find the running path service by --token-file, beside which its socket is.
+    The other commands find the running path service by --token-file: its socket is in the same folder.
     """
 
 
@@ -38,7 +38,7 @@ def _token_file(command: _Command) -> _Command:
         metavar="FILE",
         type=click.Path(path_type=Path, dir_okay=False),
         required=True,
-        help="The token by which hosts and operators prove themselves; only its owner may read it.",
+        help="The token that authenticates hosts and operators; only its owner may read the file.",
     )(command)
 
 
@@ -55,15 +55,18 @@ def _json(command: _Command) -> _Command:
     metavar="ADDR:PORT",
     default=f"127.0.0.1:{DEFAULT_PORT}",
     show_default=True,
-    help="Where hosts connect; port 0 is one of the kernel's choice.",
+    help="Where hosts connect; with port 0 the kernel chooses one.",
 )
 @_token_file
-@click.option("--planner", type=click.Choice(PLANNERS), default="optimal", show_default=True, help="What plans paths.")
+@click.option("--planner", type=click.Choice(PLANNERS), default="optimal", show_default=True, help="The planner.")
 @hash_option
-@click.option("--forecast", is_flag=True, help="Learn what repeats, and give paths before they are asked for.")
+@click.option("--forecast", is_flag=True, help="Learn which elephants repeat, and assign their paths in advance.")
 @click.option("--rates", is_flag=True, help="Limit every elephant to its max-min fair rate.")
 @click.option(
-    "--event-log", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write all events there."
+    "--event-log",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write all events to FILE.",
 )
 @_json
 def run(
@@ -79,7 +82,7 @@ def run(
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. Logs to standard error.
 
-    When hosts can connect, one line on standard output says where. A token file that is not there is made.
+    When hosts can connect, one line on standard output says where. A missing token file is created.
     """
     from sdn.path_service.admin import AdminError
     from sdn.path_service.run import Place, serve
@@ -124,7 +127,7 @@ def run(
 @_token_file
 @_json
 def status(token_file: Path, as_json: bool) -> None:
-    """How many hosts and elephants there are, how good the plan is, and what was refused."""
+    """Show the numbers of hosts and elephants, the quality of the plan, and refusals."""
     from sdn.path_service.admin import Status
 
     _show(_ask(token_file, Status), as_json, _print_status)
@@ -132,10 +135,12 @@ def status(token_file: Path, as_json: bool) -> None:
 
 @path_service.command(epilog="Example: paralet path-service flows --token-file /etc/paralet/token --most 20")
 @_token_file
-@click.option("--most", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="So many, the oldest.")
+@click.option(
+    "--most", metavar="N", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Show the oldest N."
+)
 @_json
 def flows(token_file: Path, most: int, as_json: bool) -> None:
-    """The elephants that are open: from where to where, since when, by which path."""
+    """Show open elephants: source, destination, age and path."""
     from sdn.path_service.admin import Flows
 
     _show(_ask(token_file, Flows, most=most), as_json, _print_flows)
@@ -145,7 +150,7 @@ def flows(token_file: Path, most: int, as_json: bool) -> None:
 @_token_file
 @_json
 def paths(token_file: Path, as_json: bool) -> None:
-    """Every link between a leaf and a spine, with how many elephants go up and down by it."""
+    """Show every link between a leaf and a spine, with the number of elephants up and down."""
     from sdn.path_service.admin import Paths
 
     _show(_ask(token_file, Paths), as_json, _print_paths)
@@ -158,7 +163,7 @@ def paths(token_file: Path, as_json: bool) -> None:
 )
 @click.argument("link", metavar="LINK")
 @_token_file
-@click.option("--up", is_flag=True, help="The link lives again.")
+@click.option("--up", is_flag=True, help="The link is alive again.")
 @_json
 def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
     """Tell the path service that LINK is dead: elephants get other paths at once. No switch is touched.
@@ -188,7 +193,7 @@ def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dic
 
 
 def _admin(token_file: Path) -> Path:
-    """The operator's socket lies beside the token."""
+    """The operator's socket is in the folder of the token file."""
     return token_file.absolute().with_name(token_file.name + ".sock")
 
 
@@ -223,7 +228,7 @@ def _print_status(said: dict[str, Any]) -> None:
     if said["dead_links"]:
         click.echo(f"dead: {', '.join(name.replace(' ', ' to ') for name in said['dead_links'])}")
     if said["forecast"] is not None and said["forecast"]["rate"] is not None:
-        click.echo(f"{said['forecast']['rate']:.0%} of what was foreseen came")
+        click.echo(f"{said['forecast']['rate']:.0%} of forecast elephants came")
     for name, count in {**said["counts"], **{f"refused: {k}": v for k, v in said["refused"].items()}}.items():
         click.echo(f"{count:>12,} {name}")
 

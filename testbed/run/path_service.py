@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service of a run: `paralet path-service run` in the sandbox, started, killed and told of dead links."""
+"""The path service of a run: starts and kills `paralet path-service run`, and reports dead links to it."""
 
 import subprocess
 import sys
@@ -27,9 +27,9 @@ _PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
 
 
 class PathServiceProcess:
-    """One path service. A context manager: entered it answers, left it is gone.
+    """The process of one path service. A context manager: it answers when entered, and has ended when left.
 
-    `argv` starts it, with the options of `paralet path-service run` that it does not know itself.
+    `argv` is the command with all options except --listen and --token-file.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class PathServiceProcess:
         self._argv = argv
         self._log_file = log_file
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()  # it is started and killed by one thread, told of links by another
+        self._lock = threading.Lock()  # one thread starts and kills it, another one reports links
         self._dead: frozenset[Link] = frozenset()
         self.told_s: float | None = None
-        """When it had last sent hosts what follows from a link's change, by the monotonic clock."""
+        """When it had last sent hosts new paths after a link change, in seconds of the monotonic clock."""
 
     def __enter__(self) -> "PathServiceProcess":
         self.token_file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class PathServiceProcess:
         self.kill()
 
     def start(self) -> None:
-        """Start it, unless it runs; returns when it answers. Raises TestbedError when it does not."""
+        """Start it unless it runs; returns when it answers. Raises TestbedError when it does not answer."""
         with self._lock:
             if self._process is not None:
                 return
@@ -79,7 +79,7 @@ class PathServiceProcess:
             self._tell(self._dead, up=False)
 
     def kill(self) -> None:
-        """End it at once, with no chance to say good-bye."""
+        """Kill it, so that hosts are not told."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
@@ -87,14 +87,14 @@ class PathServiceProcess:
                 self._process = None
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself, as `paralet path-service status` prints it; nothing when it does not run."""
+        """Its status, as `paralet path-service status --json` prints it; empty when it does not run."""
         with self._lock, suppress(AdminError):
             if self._process is not None:
                 return ask(self._admin, Status(read_token(self.token_file)))
         return {}
 
     def dead_links(self, dead: Sequence[Link]) -> None:
-        """Tell it which links are dead now. What it cannot be told, it is told when it is started again."""
+        """Report the links that are dead now. When it does not run, they are reported when it is started again."""
         with self._lock:
             fresh = frozenset(dead)
             gone, back = fresh - self._dead, self._dead - fresh
@@ -110,7 +110,7 @@ class PathServiceProcess:
                 self.told_s = time.monotonic()
             except AdminError as error:
                 with self._log_file.open("a") as log:
-                    print(f"the runner could not tell of link {link.a} to {link.b}: {error}", file=log)
+                    print(f"the runner could not report the change of link {link.a} to {link.b}: {error}", file=log)
 
     def _await_answer(self, process: "subprocess.Popen[bytes]") -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -120,7 +120,7 @@ class PathServiceProcess:
             try:
                 ask(self._admin, Status(read_token(self.token_file)))
                 return
-            except (AdminError, TokenError):  # it has not come so far
+            except (AdminError, TokenError):  # it is still starting
                 if time.monotonic() > deadline:
                     process.kill()
                     raise TestbedError(f"the path service does not answer; see {self._log_file}") from None
@@ -128,7 +128,7 @@ class PathServiceProcess:
 
 
 Services: TypeAlias = Callable[[Policy, str], AbstractContextManager[PathServiceProcess | None]]
-"""The path service for a policy, None for one that needs none; the string names its logs."""
+"""Runs the path service for a policy; None for a policy that needs none. The string is part of its logs' names."""
 
 
 def no_services(policy: Policy, name: str) -> AbstractContextManager[None]:
@@ -137,7 +137,7 @@ def no_services(policy: Policy, name: str) -> AbstractContextManager[None]:
 
 
 class PathServices:
-    """The path services of an experiment, one after the other, each told of the links that are dead."""
+    """The path services of an experiment, one after the other; dead links are reported to each."""
 
     def __init__(self, experiment: Experiment, log_dir: Path) -> None:
         self._experiment = experiment
@@ -146,14 +146,14 @@ class PathServices:
         self._dead: Sequence[Link] = ()
 
     def dead_links(self, dead: Sequence[Link]) -> None:
-        """These links are dead now, and no others. May come in any thread."""
+        """Exactly these links are dead now. May be called in any thread."""
         self._dead = dead
         if (service := self._current) is not None:
             service.dead_links(dead)
 
     @contextmanager
     def serving(self, policy: Policy, name: str) -> Iterator[PathServiceProcess | None]:
-        """While entered, the path service for `policy` runs."""
+        """Runs the path service for `policy` inside the context."""
         if policy.policy != "controller":
             yield None
             return

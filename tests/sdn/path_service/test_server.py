@@ -42,7 +42,7 @@ from sdn.path_service.server import Server
 from sdn.path_service.service import Options, PathService
 from tests.sdn.path_service.sample import LANES, TOKEN, address, fabric, hello
 
-PATIENCE_S = 100
+TIMEOUT_S = 100
 TOPOLOGY = fabric()
 
 
@@ -68,7 +68,7 @@ class Host:
         self.writer.write(b"".join(m if isinstance(m, bytes) else to_line(m) for m in messages))
 
     async def hear(self) -> ServiceMessage:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return from_service(await self.reader.readuntil(b"\n"))
 
     async def refused(self) -> str:
@@ -80,7 +80,7 @@ class Host:
 
     async def closed(self) -> bytes:
         """What comes until the service closes."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             try:
                 return await self.reader.read()
             except ConnectionError:
@@ -203,7 +203,7 @@ def test_thousands_of_silent_connections_harm_nobody(caplog: pytest.LogCaptureFi
                 if number % 1000 == 0:
                     await good.works()
             late = await Host.greeted(at, 1)  # there is room for who has something to say
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while server.counts["hello"] < silent:
                     await asyncio.sleep(0.1)
             assert not server.strangers
@@ -268,7 +268,7 @@ def test_who_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
             deaf, other = await Host.greeted(at, 0), await Host.greeted(at, 1)
             deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
             flood = to_line(Announce(1, address(TOPOLOGY, 5), 1)) * 100
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while server.counts["unread"] == 0:
                     deaf.say(flood)
                     await asyncio.sleep(0)

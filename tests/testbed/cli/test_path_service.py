@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from testbed.cli import main
 
 ROOT = Path(__file__).resolve().parents[3]
-PATIENCE_S = 60
+TIMEOUT_S = 60
 TOPOLOGY = "leaf_spine: {leaves: 2, spines: 2, hosts_per_leaf: 2, host_rate: 20 Mbit/s}\n"
 
 
@@ -46,7 +46,7 @@ def running(tmp_path: Path, topology: Path) -> Iterator[tuple[Path, str, int]]:
         address, _, port = ready["listen"].partition(":")
         yield token, address, int(port)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
     assert not Path(ready["admin"]).exists()
 
 
@@ -54,7 +54,7 @@ def test_a_running_one_is_looked_into(running: tuple[Path, str, int], topology: 
     token_file, *at = running
     token = token_file.read_text().strip()
     assert token_file.stat().st_mode & 0o777 == 0o600
-    with socket.create_connection((at[0], at[1]), timeout=PATIENCE_S) as host, host.makefile("rb") as said:
+    with socket.create_connection((at[0], at[1]), timeout=TIMEOUT_S) as host, host.makefile("rb") as said:
         hello = {"version": 1, "token": token, "device": "10.0.0.1", "instance": "0" * 16, "lanes": 4}
         for message in ({"type": "hello", **hello}, {"type": "announce", "id": 1, "peer": "10.0.1.1", "bytes": 9}):
             host.sendall(json.dumps(message).encode() + b"\n")
