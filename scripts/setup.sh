@@ -49,8 +49,9 @@ debian_packages() {
     for package in "${checks[@]}"; do
         if apt-cache show "$package" >/dev/null 2>&1; then available+=("$package"); else lacking+=("$package"); fi
     done
-    say "installing Debian packages: ${needed[*]} ${available[*]}"
-    quietly apt-get install -q -y --no-install-recommends "${needed[@]}" "${available[@]}"
+    needed+=("${available[@]}")
+    say "installing Debian packages: ${needed[*]}"
+    quietly apt-get install -q -y --no-install-recommends "${needed[@]}"
     ((${#lacking[@]} == 0)) || say "this release has no ${lacking[*]}: 'make lint' and 'make test-native' need Debian 12"
     printf '%s' "${lacking[*]}" >.setup/lacking
 }
