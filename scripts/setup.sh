@@ -50,8 +50,10 @@ debian_packages() {
         if apt-cache show "$package" >/dev/null 2>&1; then available+=("$package"); else lacking+=("$package"); fi
     done
     needed+=("${available[@]}")
-    say "installing Debian packages: ${needed[*]}"
-    quietly apt-get install -q -y --no-install-recommends "${needed[@]}"
+    if ((${#needed[@]})); then
+        say "installing Debian packages: ${needed[*]}"
+        quietly apt-get install -q -y --no-install-recommends "${needed[@]}"
+    fi
     ((${#lacking[@]} == 0)) || say "this release has no ${lacking[*]}: 'make lint' and 'make test-native' need Debian 12"
     printf '%s' "${lacking[*]}" >.setup/lacking
 }
