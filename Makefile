@@ -30,14 +30,14 @@ test: lint test-unit test-native test-integration ## All checks and tests (root)
 
 .PHONY: test-unit
 test-unit: setup ## Python tests that need no privilege (ARGS=... goes to pytest)
-	@scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration -p no:cacheprovider $(ARGS)
+	@scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration -n auto -p no:cacheprovider $(ARGS)
 
 .PHONY: test-integration
 test-integration: setup ## Tests on emulated fabrics (root; ARGS=... goes to pytest)
 	@$(PYTEST) tests/integration $(ARGS)
 
 .PHONY: test-native
-test-native: setup ## C++ tests, plainly and with AddressSanitizer and UBSan
+test-native: setup ## C++ tests, as they ship and with sanitizers (Address, UB, Thread), and the fuzzers briefly
 	@scripts/test-native.sh
 
 .PHONY: fuzz
