@@ -23,7 +23,7 @@ class Simulation:
         header_bytes: int,
         ack_bytes: int,
         receiver: str,
-        reacts: bool,
+        dctcp: bool,
         window_bdp: float,
         timeout_rtts: float,
         reorder_rtts: float,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology's links as numbers: each direction is a link of its own, as congestion has it."""
+"""Numbers for the links of a topology. Each direction of a cable is a link of its own."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ _Number = TypeVar("_Number", int, npt.NDArray[np.int64])
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Every direction of every link of `topology`, by the port that it leaves by."""
+    """Each direction of each link of `topology`, identified by its egress port."""
 
     topology: Topology
 
     @cached_property
     def ports(self) -> tuple[PortRef, ...]:
-        """By number."""
+        """Egress port of each link."""
         return tuple(end for link in self.topology.links for end in (link.a, link.b))
 
     @cached_property
     def rate_bps(self) -> Floats:
-        """By number, in bit/s."""
+        """Rate of each link in bit/s."""
         return np.repeat(np.array([link.rate_bps for link in self.topology.links], dtype=np.float64), 2)
 
     @cached_property
@@ -41,15 +41,15 @@ class Links:
         return 2 * len(self.topology.links)
 
     def number(self, port: PortRef) -> int:
-        """The link that leaves by `port`. Raises KeyError when nothing is plugged in there."""
-        self.topology.link_at(port)  # says so
+        """The link that leaves by `port`. Raises KeyError when no cable is plugged in there."""
+        self.topology.link_at(port)  # raises KeyError with a message
         return self._numbers[port]
 
     def row(self, path: Iterable[PortRef]) -> list[int]:
-        """The links of a path."""
+        """The link numbers of a path."""
         return [self.number(port) for port in path]
 
     @staticmethod
     def back(number: _Number) -> _Number:
-        """The other direction of a link, or of an array of links."""
+        """The reverse direction of a link, or of each link of an array."""
         return number ^ 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths as rows of link numbers: where switches send many flows at once, and how flows of a channel use links."""
+"""Paths as rows of link numbers: hashed paths of many flows at once, and the links that the flows of channels use."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -17,10 +17,10 @@ _Index = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """The flows of some channels, as ragged arrays.
+    """The flows of several channels, as ragged arrays.
 
-    Channel c has the flows `flows[c]` to `flows[c + 1]` - 1. Flow f uses the links `links[uses[f]:uses[f + 1]]`, each
-    with `shares` of its rate; -1 is no link. Flows share links in proportion to their `weight`.
+    Channel c has flows `flows[c]` to `flows[c + 1]` - 1. Flow f uses the links `links[uses[f]:uses[f + 1]]`; a link of
+    -1 is skipped. The part `shares` of the flow's rate crosses each link. Flows share links in proportion to `weight`.
     """
 
     flows: _Index
@@ -31,7 +31,7 @@ class Paths:
 
     @classmethod
     def of(cls, rows: npt.ArrayLike) -> "Paths":
-        """Lanes that pull: `rows[c, lane]` are the links that a lane of channel c crosses, -1 for none."""
+        """One flow per lane: `rows[c, lane]` are the links that a lane of channel c crosses, -1 for none."""
         links = np.asarray(rows, dtype=np.int32)
         if links.ndim != 3:
             raise ValueError(f"paths have dimensions for channels, lanes and links, not {links.ndim}")
@@ -46,10 +46,10 @@ class Paths:
 
     @classmethod
     def sprayed(cls, rows: npt.ArrayLike) -> "Paths":
-        """Packets spread evenly: each channel sends at one rate, an equal part of it over each `rows[c, path]`.
+        """One flow per channel: an equal part of its rate goes over each path `rows[c, path]`.
 
-        The fullest of its paths then holds all of it back. A path may be named more than once. `spread_paths` has
-        every equal-cost path.
+        The most loaded path therefore limits the whole channel. A path may be named more than once. `spread_paths` uses
+        all equal-cost paths.
         """
         paths = np.asarray(rows, dtype=np.int32)
         if paths.ndim != 3:
@@ -72,8 +72,8 @@ class Paths:
 def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: Forwarding | None = None) -> Ints:
     """The links that each flow crosses: a row per flow, -1 after its end.
 
-    `routes` are those of the whole topology unless given, and go by destination alone. Raises KeyError for an address
-    that no host owns, NoRouteError when there is no path.
+    `routes` forward by destination; the default is those of the whole topology. Raises KeyError for an address that no
+    host owns, NoRouteError when there is no path.
     """
     topology = links.topology
     routes = forwarding(topology) if routes is None else routes
@@ -107,10 +107,10 @@ def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: F
 
 
 def spread_paths(links: Links, src: npt.ArrayLike, dst: npt.ArrayLike, routes: Forwarding | None = None) -> Paths:
-    """Channels, one per pair of addresses, whose packets switches spread evenly over all equal-cost ports.
+    """One channel per pair of addresses; switches spread its packets evenly over all equal-cost ports.
 
-    The ideal of per-packet spraying: every switch passes the same part of what it gets to each of its ports, whatever
-    these carry already or can carry. Raises as `hashed_paths` does.
+    This is ideal per-packet spraying: every switch forwards the same part of a flow to each equal-cost port, whatever
+    the load and the rate of these ports. Raises the same errors as `hashed_paths`.
     """
     topology = links.topology
     routes = forwarding(topology) if routes is None else routes
@@ -136,7 +136,7 @@ def _spread(links: Links, first: int, last: int, dst: IPv4Address, routes: Forwa
     shares = {first: 1.0, last: 1.0}
     here = {topology.peer(links.ports[first]).node: 1.0}
     for _ in range(len(topology.switches) + 1):
-        here.pop(home, None)  # from there on all is on the last link
+        here.pop(home, None)  # everything that has arrived there takes the last link
         if not here:
             return shares
         following: dict[str, float] = {}
@@ -155,7 +155,7 @@ def _spread(links: Links, first: int, last: int, dst: IPv4Address, routes: Forwa
 
 
 def _nic_links(links: Links, addresses: npt.NDArray[np.uint32], routes: Forwarding) -> _Index:
-    """The link out of the NIC with each address."""
+    """The egress link of the NIC with each address."""
     distinct, which = np.unique(addresses, return_inverse=True)
     numbers = []
     for address in distinct.tolist():
@@ -174,9 +174,9 @@ def _groups(
     names: list[str],
     routes: Forwarding,
 ) -> list[tuple[_Index, int, tuple[int, ...]]]:
-    """(flows, switch, its ports): flows that are at one switch and may leave it by the same ports.
+    """Groups (flows, switch, ports): flows at one switch that may leave it by the same ports.
 
-    All addresses behind one switch have the same routes elsewhere, so one stands for them.
+    All addresses behind one switch have the same routes elsewhere, so one address stands for all.
     """
     if not flows.size:
         return []

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet fabric: messages as packets over queues, for what a fluid cannot answer.
+"""The packet simulation: messages as packets that cross queues, links and switches.
 
-A `Simulation` lets messages wait for one another and sends their packets over a topology's links. docs/packet.md says
-what is modelled and what is not.
+docs/packet.md says what is modelled and what is not.
 """
 
 from sim.packet.simulation import Congestion, Options, Receiver, Scheme, Simulation

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages over channels of queue pairs, from event to event: the native core in the terms of topologies and arrays."""
+"""The packet simulation: the native core with topologies and NumPy arrays."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,72 +9,71 @@ import numpy.typing as npt
 
 from netmodel import PortRef, forwarding
 from sim import _packet
-from sim.links import Floats, Ints, Links
+from sim.links import Ints, Links
+from sim.messages import Longs, MessageSimulation, columns
 
 Receiver = Literal["go_back_n", "selective_repeat"]
 Congestion = Literal["fixed", "dctcp"]
 Scheme = Literal["hashed", "oblivious", "recycled", "plb", "conweave", "spraying", "drill", "letflow"]
-"""How packets find their way. `hashed`: each lane has a route. Of the next four a queue pair chooses among all routes
-of its channel, packet by packet or now and then. In the last three switches choose, by destination."""
+"""How routes of packets are chosen. `hashed`: each lane has one route. `oblivious` to `conweave`: a queue pair chooses
+among all routes of its channel. `spraying`, `drill`, `letflow`: switches choose by destination."""
 
 _SWITCHES_CHOOSE = ("spraying", "drill", "letflow")
-
-_Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What switches, NICs and packets are like."""
+    """Parameters of switches, NICs and packets."""
 
     link_delay_s: float = 1e-6
-    """Propagation, per link."""
+    """Propagation delay of each link."""
     switch_buffer_bytes: int = 9_000_000
-    """Of each switch, shared by its ports."""
+    """Buffer of each switch, shared by its ports."""
     port_buffer_bytes: int | None = None
-    """The most of it that one output queue may hold; None: all. Without meaning where `pfc` is on."""
+    """Limit of one output queue; None: the whole buffer. Ignored with `pfc`."""
     ecn_bytes: int | None = None
-    """Data packets that find a queue at least this long are marked; None: none is."""
+    """Data packets that find a queue of at least this length are marked; None: no marks."""
     pfc: bool = False
-    """Priority flow control: switches pause their neighbours before they would have to drop."""
+    """Priority flow control: switches pause their neighbours before their buffer overflows."""
     payload_bytes: int = 4096
-    """Of a full packet."""
+    """Payload of a full packet."""
     header_bytes: int = 58
-    """Of every packet, as links count it."""
+    """Headers of every packet, link layer included."""
     ack_bytes: int = 62
-    """Of an acknowledgement, headers included."""
+    """Size of an acknowledgement, headers included."""
     receiver: Receiver = "go_back_n"
-    """What receivers do with packets that come out of order: refuse them (RoCE), or keep them."""
+    """What receivers do with packets that arrive out of order: drop them (RoCE) or keep them."""
     congestion: Congestion = "fixed"
-    """What windows do when packets are marked: nothing, or as DCTCP (Alizadeh et al., SIGCOMM 2010) has it."""
+    """Reaction of windows to marks: none, or that of DCTCP (Alizadeh et al., SIGCOMM 2010)."""
     window_bdp: float = 2.0
-    """A channel's windows together, in bandwidth-delay products of the unloaded path; two packets a lane at least."""
+    """Sum of a channel's windows in bandwidth-delay products of the unloaded path; at least two packets per lane."""
     timeout_rtts: float = 100.0
-    """Unloaded round trips without progress until a sender repeats what is out."""
+    """Unloaded round trips without progress until a sender retransmits all outstanding packets."""
     reorder_rtts: float = 25.0
-    """Of selective repeat: a packet sent that much before one that has arrived, and not there, is lost."""
+    """For selective repeat: a missing packet sent this many round trips before an arrived one is lost."""
     scheme: Scheme = "hashed"
     flowlet_gap_s: float = 100e-6
-    """Of `letflow`: a flow that has been idle for longer may take another way."""
+    """For `letflow`: a flow that was idle for longer may take another link."""
     reroute_rtts: float = 2.0
-    """Of `conweave`: a queue pair whose probe is not answered within so many unloaded round trips is rerouted."""
+    """For `conweave`: a queue pair is rerouted when its probe is not answered within so many unloaded round trips."""
     hold_s: float = 200e-6
-    """Of `conweave`: how long the last switch holds packets back for those sent before them on the old route."""
+    """For `conweave`: how long the last switch holds packets until earlier ones arrive by the old route."""
 
 
-class Simulation:
-    """Hosts and switches of a topology, and messages that go from host to host.
+class Simulation(MessageSimulation[_packet.Simulation]):
+    """Hosts and switches of a topology, and messages from host to host.
 
-    A channel sends the messages that are ready one after the other, flowlet by flowlet over its lanes. A message is
-    ready when its release time has come, all messages that it waits for have been delivered, and then its pause is
-    over. Deterministic by seed.
+    A channel sends its ready messages one after the other, flowlet by flowlet over its lanes. A message is ready when
+    its release time has come, all messages that it waits for are delivered, and its pause after that is over.
+    Deterministic by seed.
     """
 
     def __init__(self, links: Links, options: Options, seed: int = 0) -> None:
-        """Raises ValueError, as all methods do, for what does not fit, as a buffer too small for `pfc`."""
+        """All methods raise ValueError for arguments that do not fit, such as a buffer too small for `pfc`."""
         topology = links.topology
         names = [*(host.name for host in topology.hosts), *(switch.name for switch in topology.switches)]
         number = {name: n for n, name in enumerate(names)}
-        self._core = _packet.Simulation(
+        core = _packet.Simulation(
             rate_bps=links.rate_bps.astype(np.int64),
             head=np.array([number[topology.peer(port).node] for port in links.ports], dtype=np.int32),
             is_switch=np.arange(len(names)) >= len(topology.hosts),
@@ -87,7 +86,7 @@ class Simulation:
             header_bytes=options.header_bytes,
             ack_bytes=options.ack_bytes,
             receiver=options.receiver,
-            reacts=options.congestion == "dctcp",
+            dctcp=options.congestion == "dctcp",
             window_bdp=options.window_bdp,
             timeout_rtts=options.timeout_rtts,
             reorder_rtts=options.reorder_rtts,
@@ -97,15 +96,17 @@ class Simulation:
             reroute_rtts=options.reroute_rtts,
             seed=seed,
         )
+        super().__init__(core)
         if options.scheme in _SWITCHES_CHOOSE:
-            self._core.set_groups(*_groups(links))
+            core.set_groups(*_groups(links))
 
     def add_channels(self, rows: npt.ArrayLike, flowlet_bytes: npt.ArrayLike) -> None:
         """`rows[c, r]` are the links of route r of channel c, -1 after the end.
 
-        Each is a lane's; where queue pairs choose, they are those of one lane. Where switches choose, data go to the
-        end of the route by themselves, and acknowledgements by it. `flowlet_bytes` is the S of each channel, or of all.
-        Channels and routes are numbered in the order in which they are added, from 0.
+        Each route belongs to a lane of its own; where queue pairs choose, one lane has all routes of the channel. Where
+        switches choose, data packets go to the end of the route by any links and acknowledgements follow the route.
+        `flowlet_bytes` is the flowlet size S of each channel, or one for all. Channels and routes are numbered from 0
+        in the order in which they are added.
         """
         paths = np.asarray(rows, dtype=np.int32)
         channels = paths.shape[0] if paths.ndim else 0
@@ -118,59 +119,41 @@ class Simulation:
         release_s: npt.ArrayLike = 0.0,
         pause_s: npt.ArrayLike = 0.0,
     ) -> int:
-        """The number of the first; the others follow it. Single values stand for all.
+        """The number of the first message; the others follow it. Single values stand for all.
 
-        `pause_s` stands for computing before sending. Channel -1 with a size of 0: nothing is sent, the pause passes.
+        `pause_s` models computation before sending. A message with channel NO_CHANNEL and size 0 sends nothing: it is
+        delivered when its pause is over.
         """
-        columns = np.broadcast_arrays(channel, size_bytes, release_s, pause_s)
-        numbers, sizes, releases, pauses = (np.atleast_1d(column) for column in columns)
+        numbers, sizes, releases, pauses = columns(channel, size_bytes, release_s, pause_s)
         return self._core.add_messages(
             numbers.astype(np.int64), sizes.astype(np.int64), releases.astype(np.float64), pauses.astype(np.float64)
         )
 
-    def add_waits(self, earlier: npt.ArrayLike, later: npt.ArrayLike) -> None:
-        """`later[i]` waits for `earlier[i]`. Only for messages added since the last `advance`."""
-        self._core.add_waits(np.asarray(earlier, dtype=np.int64), np.asarray(later, dtype=np.int64))
-
     def advance(self, until_s: float = np.inf) -> None:
-        """Let time pass until then, or until all messages are delivered."""
+        """Advance time to `until_s`, or until all messages are delivered."""
         self._core.advance(until_s)
 
     @property
-    def now_s(self) -> float:
-        """The time, from 0."""
-        return self._core.now_s
-
-    @property
-    def undelivered(self) -> int:
-        """How many messages are not delivered."""
-        return self._core.undelivered
-
-    @property
     def events(self) -> int:
-        """How many have been handled: two for each packet and link, and timers."""
+        """Number of handled events: two for each packet and link, and timers."""
         return self._core.events
 
-    def delivered_s(self) -> Floats:
-        """By message: when its last missing packet had arrived; NaN if it has not."""
-        return self._core.delivered_s()
-
-    def link_counters(self) -> dict[str, _Longs]:
-        """By link: `bytes` and `packets` that have left by it, `dropped` before it, `marked`, `pauses` and
-        `longest_bytes`, the longest that its queue has been."""
+    def link_counters(self) -> dict[str, Longs]:
+        """Counters of each link: `bytes` and `packets` sent, packets `dropped` and `marked` at its queue, `pauses`, and
+        `longest_bytes`, the maximum length of its queue."""
         return self._core.link_counters()
 
-    def route_counters(self) -> dict[str, _Longs]:
-        """By route: payload `bytes` (each once), `packets`, `flowlets`, `retransmits`, `timeouts`."""
+    def route_counters(self) -> dict[str, Longs]:
+        """Counters of each route: `bytes` (payload, each once), `packets`, `flowlets`, `retransmits`, `timeouts`."""
         return self._core.route_counters()
 
     def totals(self) -> dict[str, int]:
-        """Packets: `sent`, `arrived`, `dropped`, `in_flight`; and of data: how many came `out_of_order`."""
+        """Numbers of packets: `sent`, `arrived`, `dropped`, `in_flight`, and data packets that came `out_of_order`."""
         return self._core.totals()
 
 
-def _groups(links: Links) -> tuple[Ints, _Longs, Ints]:
-    """By switch and last link, the number of a group of links that lead there; the groups, one after the other."""
+def _groups(links: Links) -> tuple[Ints, Longs, Ints]:
+    """Groups of equal-cost links for the native core: group by switch and last link, ends, links of groups."""
     topology, groups = links.topology, forwarding(links.topology).groups
     numbers: dict[tuple[int, ...], int] = {}
     of = np.full((len(topology.switches), len(links)), -1, dtype=np.int32)

@@ -55,7 +55,7 @@ def test_messages_may_be_added_later_and_wait_for_what_is_over() -> None:
     simulation.add_waits([0], [second])
     simulation.advance()
     assert simulation.delivered_s() == pytest.approx([1, 2])
-    with pytest.raises(ValueError, match="considered"):
+    with pytest.raises(ValueError, match="before the first advance"):
         simulation.add_waits([0], [second])
 
 

@@ -113,5 +113,5 @@ def test_recycled_entropies_do_as_well_as_chance_or_better() -> None:
 
 
 def test_what_is_not_known_is_refused() -> None:
-    with pytest.raises(ValueError, match="scheme is not known"):
+    with pytest.raises(ValueError, match="scheme is unknown"):
         Simulation(LINKS, replace(OPTIONS, scheme="flat"))  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ def test_messages_wait_for_their_release_and_for_others() -> None:
     simulation.advance()
     once = 4 * (PACKET_S + 1e-6)
     assert simulation.delivered_s() == pytest.approx([1e-3 + once, 1e-3 + 2 * once, 1e-3 + 2 * once], rel=1e-12)
-    with pytest.raises(ValueError, match="considered"):
+    with pytest.raises(ValueError, match="before the first advance"):
         simulation.add_waits([0], [1])
 
 
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for rows, message in ways:
         with pytest.raises(ValueError, match=message):
             simulation.add_channels(rows, 4096)
-    with pytest.raises(ValueError, match="too small to pause"):
+    with pytest.raises(ValueError, match="too small for priority flow control"):
         Simulation(LINKS, replace(OPTIONS, pfc=True, switch_buffer_bytes=50_000))
     for channel in (0, -2):
         with pytest.raises(ValueError, match="channel that does not exist"):

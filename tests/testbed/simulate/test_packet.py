@@ -18,7 +18,7 @@ from testbed.cli import main
 from testbed.errors import Misfit
 from testbed.progress import Steps
 from testbed.simulate import fluid, packet
-from testbed.simulate.observed import HEADER_BYTES
+from testbed.simulate.runs import HEADER_BYTES
 from testbed.spec import Experiment, Spec, check
 
 SMALL: dict[str, Any] = {
@@ -126,7 +126,7 @@ def test_a_buffer_too_small_for_pfc_is_told(tmp_path: Path) -> None:
     spec.write_text(yaml.safe_dump({**SMALL, "packet": {"pfc": True, "switch_buffer_bytes": 20000}}))
     result = CliRunner().invoke(main, ["run", str(spec), "--results", str(tmp_path / "results")])
     assert result.exit_code != 0
-    assert "too small to pause its links" in str(result.output) + str(result.exception)
+    assert "too small for priority flow control" in str(result.output) + str(result.exception)
 
 
 def test_the_benchmark_counts_events_of_a_run_that_ends() -> None:

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sim._fluid: the fluid simulation as Python sees it. Arrays are checked here, once; the simulation trusts them. Work
-// on whole arrays releases the GIL.
-#include <pybind11/numpy.h>
+// sim._fluid: Python bindings of the fluid simulation. All arguments are checked here; the simulation trusts them.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -11,43 +9,32 @@
 #include <span>
 #include <vector>
 
-#include "sharing.hpp"
+#include "arrays.hpp"
 #include "simulation.hpp"
 
-namespace py = pybind11;
-using namespace paralet::fluid;  // NOLINT(google-build-using-namespace): this file is the simulation's face
+using namespace paralet::fluid;  // NOLINT(google-build-using-namespace): all of this file binds that namespace
+using namespace paralet::sim;    // NOLINT(google-build-using-namespace)
 
 namespace {
 
-using Ints = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>;
-using Longs = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
-using Doubles = py::array_t<double, py::array::c_style | py::array::forcecast>;
-using Bools = py::array_t<bool, py::array::c_style | py::array::forcecast>;
-
-constexpr std::size_t kMost = 1U << 31;  // numbers of links, flows, messages and waits fit 32 bits
-
-template <typename T>
-std::span<const T> view(const py::array_t<T, py::array::c_style | py::array::forcecast>& array) {
-  return {array.data(), static_cast<std::size_t>(array.size())};
-}
-
-void check(bool right, const char* otherwise) {
-  if (!right) throw py::value_error(otherwise);
-}
+using Ints = Array<std::int32_t>;
+using Longs = Array<std::int64_t>;
+using Doubles = Array<double>;
+using Bools = Array<bool>;
 
 bool all_finite(std::span<const double> values, double least) {
   return std::all_of(values.begin(), values.end(), [&](double v) { return std::isfinite(v) && v >= least; });
 }
 
 Simulation make(const Doubles& capacity, double precision, double stale) {
-  check(static_cast<std::size_t>(capacity.size()) < kMost, "there are too many links");
+  check(capacity.size() < kMost, "there are too many links");
   check(all_finite(view(capacity), 0), "a capacity is negative or not finite");
   check(precision >= 0 && precision < 1, "precision must lie in 0 .. 1");
   check(stale >= 0 && std::isfinite(stale), "stale_s must not be negative");
   return {view(capacity), precision, stale};
 }
 
-/// The uses of one flow. Raises ValueError.
+/// Replaces `uses` by the uses of one flow; links below 0 are skipped. Raises ValueError.
 void uses_of(std::span<const std::int32_t> links, std::span<const double> shares, std::size_t known,
              std::vector<Use>& uses) {
   uses.clear();
@@ -74,33 +61,34 @@ void add_channels(Simulation& simulation, const Longs& flows, const Longs& uses,
   check(static_cast<std::size_t>(by_channel.back()) == by_flow.size() - 1, "flows must end with the number of flows");
   check(by_flow.back() == links.size() && links.size() == shares.size(), "uses must end with the number of links");
   check(static_cast<std::size_t>(weight.size()) == by_flow.size() - 1, "weight must be one per flow");
-  check(simulation.sharing().flows() + by_flow.size() < kMost && links.size() < static_cast<py::ssize_t>(kMost),
+  check(std::ssize(by_flow) + static_cast<std::int64_t>(simulation.allocator().flows()) < kMost && links.size() < kMost,
         "there are too many flows");
   const auto weights = view(weight);
   check(all_finite(weights, 0) && std::find(weights.begin(), weights.end(), 0.0) == weights.end(),
         "a weight is not above 0, or not finite");
   std::vector<Use> path;
-  for (std::size_t f = 0; f + 1 < by_flow.size(); ++f) {  // all is checked before anything is added
+  for (std::size_t f = 0; f + 1 < by_flow.size(); ++f) {  // everything is checked before anything is added
     const auto first = static_cast<std::size_t>(by_flow[f]);
     const auto count = static_cast<std::size_t>(by_flow[f + 1]) - first;
-    uses_of(view(links).subspan(first, count), view(shares).subspan(first, count), simulation.sharing().links(), path);
+    uses_of(view(links).subspan(first, count), view(shares).subspan(first, count), simulation.allocator().links(),
+            path);
   }
   for (std::size_t c = 0; c + 1 < by_channel.size(); ++c) {
-    const auto begin = static_cast<Sharing::Flow>(simulation.sharing().flows());
+    const auto begin = static_cast<MaxMinAllocator::Flow>(simulation.allocator().flows());
     for (auto f = static_cast<std::size_t>(by_channel[c]); f < static_cast<std::size_t>(by_channel[c + 1]); ++f) {
       const auto first = static_cast<std::size_t>(by_flow[f]);
       const auto count = static_cast<std::size_t>(by_flow[f + 1]) - first;
-      uses_of(view(links).subspan(first, count), view(shares).subspan(first, count), simulation.sharing().links(),
+      uses_of(view(links).subspan(first, count), view(shares).subspan(first, count), simulation.allocator().links(),
               path);
-      simulation.sharing().add(path, weights[f]);
+      simulation.allocator().add(path, weights[f]);
     }
-    simulation.add_channel(begin, static_cast<std::uint32_t>(simulation.sharing().flows() - begin));
+    simulation.add_channel(begin, static_cast<std::uint32_t>(simulation.allocator().flows() - begin));
   }
 }
 
 void set_paths(Simulation& simulation, const Longs& flows, const Longs& uses, const Ints& links,
                const Doubles& shares) {
-  const auto known = static_cast<std::int64_t>(simulation.sharing().flows());
+  const auto known = static_cast<std::int64_t>(simulation.allocator().flows());
   const auto numbers = view(flows);
   const auto by_flow = view(uses);
   check(by_flow.size() == numbers.size() + 1, "flows and paths differ in number");
@@ -110,19 +98,19 @@ void set_paths(Simulation& simulation, const Longs& flows, const Longs& uses, co
   check(std::all_of(numbers.begin(), numbers.end(), [&](auto f) { return f >= 0 && f < known; }),
         "a flow does not exist");
   std::vector<Use> path;
-  for (const bool now : {false, true}) {  // all is checked before anything is changed
+  for (const bool apply : {false, true}) {  // everything is checked before anything is changed
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const auto first = static_cast<std::size_t>(by_flow[i]);
       const auto count = static_cast<std::size_t>(by_flow[i + 1]) - first;
-      uses_of(view(links).subspan(first, count), view(shares).subspan(first, count), simulation.sharing().links(),
+      uses_of(view(links).subspan(first, count), view(shares).subspan(first, count), simulation.allocator().links(),
               path);
-      if (now) simulation.set_uses(static_cast<Sharing::Flow>(numbers[i]), path);
+      if (apply) simulation.set_uses(static_cast<MaxMinAllocator::Flow>(numbers[i]), path);
     }
   }
 }
 
 void set_capacity(Simulation& simulation, std::uint32_t link, double capacity) {
-  check(link < simulation.sharing().links(), "the link does not exist");
+  check(link < simulation.allocator().links(), "the link does not exist");
   check(capacity >= 0 && std::isfinite(capacity), "a capacity is negative or not finite");
   simulation.set_capacity(link, capacity);
 }
@@ -133,7 +121,7 @@ std::size_t add_messages(Simulation& simulation, const Ints& channel, const Doub
   check(bits.size() == count && delay.size() == count && release.size() == count && milestone.size() == count,
         "the columns of messages differ in length");
   const auto first = simulation.messages();
-  check(first + static_cast<std::size_t>(count) < kMost, "there are too many messages");
+  check(static_cast<std::int64_t>(first) + count < kMost, "there are too many messages");
   const auto channels = view(channel);
   check(std::all_of(channels.begin(), channels.end(),
                     [&](auto c) { return c >= -1 && c < static_cast<std::int64_t>(simulation.channels()); }),
@@ -151,33 +139,11 @@ std::size_t add_messages(Simulation& simulation, const Ints& channel, const Doub
   return first;
 }
 
-void add_waits(Simulation& simulation, const Longs& earlier, const Longs& later) {
-  check(earlier.size() == later.size(), "earlier and later differ in length");
-  const auto known = static_cast<std::int64_t>(simulation.messages());
-  for (const auto& ends : {view(earlier), view(later)}) {
-    check(std::all_of(ends.begin(), ends.end(), [&](auto m) { return m >= 0 && m < known; }),
-          "a wait names a message that does not exist");
-  }
-  for (std::size_t i = 0; i < view(later).size(); ++i) {
-    check(simulation.may_wait(static_cast<Simulation::Message>(view(later)[i])),
-          "a message that has been considered cannot wait for another");
-    simulation.add_wait(static_cast<Simulation::Message>(view(earlier)[i]),
-                        static_cast<Simulation::Message>(view(later)[i]));
-  }
-}
-
 std::vector<Simulation::Message> advance(Simulation& simulation, double until) {
   check(!std::isnan(until), "until is not a number");
   const py::gil_scoped_release unlocked;
   const auto reached = simulation.advance(until);
   return {reached.begin(), reached.end()};
-}
-
-template <typename Get>
-Doubles column(std::size_t count, Get get) {
-  Doubles out(static_cast<py::ssize_t>(count));
-  for (std::size_t i = 0; i < count; ++i) out.mutable_data()[i] = get(static_cast<std::uint32_t>(i));
-  return out;
 }
 
 }  // namespace
@@ -190,29 +156,37 @@ PYBIND11_MODULE(_fluid, module) {
            py::arg("weight"))
       .def("add_messages", &add_messages, py::arg("channel"), py::arg("bits"), py::arg("delay_s"), py::arg("release_s"),
            py::arg("milestone"))
-      .def("add_waits", &add_waits, py::arg("earlier"), py::arg("later"))
+      .def(
+          "add_waits",
+          [](Simulation& s, const Longs& earlier, const Longs& later) { add_waits(s.waits(), earlier, later); },
+          py::arg("earlier"), py::arg("later"))
       .def("set_capacity", &set_capacity, py::arg("link"), py::arg("capacity_bps"))
       .def("set_paths", &set_paths, py::arg("flows"), py::arg("uses"), py::arg("links"), py::arg("shares"))
       .def("advance", &advance, py::arg("until_s"))
-      .def("begun_s",
-           [](const Simulation& s) { return column(s.messages(), [&](std::uint32_t m) { return s.begun(m); }); })
+      .def(
+          "begun_s",
+          [](const Simulation& s) { return column<double>(s.messages(), [&](std::uint32_t m) { return s.begun(m); }); })
       .def("delivered_s",
-           [](const Simulation& s) { return column(s.messages(), [&](std::uint32_t m) { return s.delivered(m); }); })
+           [](const Simulation& s) {
+             return column<double>(s.messages(), [&](std::uint32_t m) { return s.delivered(m); });
+           })
       .def("rates_bps",
            [](Simulation& s) {
-             return column(s.sharing().flows(), [&](std::uint32_t f) { return s.sharing().rate(f); });
+             return column<double>(s.allocator().flows(), [&](std::uint32_t f) { return s.allocator().rate(f); });
            })
       .def("flow_bits",
-           [](Simulation& s) { return column(s.sharing().flows(), [&](std::uint32_t f) { return s.flow_bits(f); }); })
+           [](Simulation& s) {
+             return column<double>(s.allocator().flows(), [&](std::uint32_t f) { return s.flow_bits(f); });
+           })
       .def("link_bits",
            [](const Simulation& s) {
              const auto bits = s.link_bits();
-             return column(bits.size(), [&](std::uint32_t l) { return bits[l]; });
+             return column<double>(bits.size(), [&](std::uint32_t l) { return bits[l]; });
            })
       .def_property_readonly("now_s", &Simulation::now)
       .def_property_readonly("undelivered", &Simulation::undelivered)
       .def_property_readonly("stuck", &Simulation::stuck)
       .def_property_readonly("events", &Simulation::events)
-      .def_property_readonly("fillings", [](Simulation& s) { return s.sharing().fillings(); })
-      .def_property_readonly("repairs", [](Simulation& s) { return s.sharing().repairs(); });
+      .def_property_readonly("fillings", [](Simulation& s) { return s.allocator().fillings(); })
+      .def_property_readonly("repairs", [](Simulation& s) { return s.allocator().repairs(); });
 }

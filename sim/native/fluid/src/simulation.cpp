@@ -9,18 +9,18 @@ namespace paralet::fluid {
 
 namespace {
 
-/// Moments that differ by less than this, relatively, count as one.
-constexpr double kSameMoment = 1e-9;
+/// Times that differ by less than this, relatively, count as equal.
+constexpr double kSameTime = 1e-9;
 
 }  // namespace
 
 Simulation::Simulation(std::span<const double> capacity, double precision, double stale)
-    : sharing_(capacity, precision), stale_(stale), link_bits_(capacity.size()) {}
+    : allocator_(capacity, precision), stale_(stale), link_bits_(capacity.size()) {}
 
-Simulation::Channel Simulation::add_channel(Sharing::Flow first, std::uint32_t count) {
+Simulation::Channel Simulation::add_channel(MaxMinAllocator::Flow first, std::uint32_t count) {
   const auto channel = static_cast<Channel>(channels_.size());
   channels_.push_back({.first = first, .count = count});
-  const auto flows = sharing_.flows();
+  const auto flows = allocator_.flows();
   channel_of_.resize(flows, channel);
   flow_bits_.resize(flows);
   flow_since_.resize(flows);
@@ -34,56 +34,44 @@ Simulation::Message Simulation::add_message(const MessageSpec& spec) {
                        .release = spec.release,
                        .channel = spec.channel,
                        .milestone = spec.milestone});
-  ++undelivered_;
-  return static_cast<Message>(messages_.size() - 1);
-}
-
-void Simulation::add_wait(Message earlier, Message later) {
-  if (!std::isnan(messages_[earlier].delivered)) return;
-  waits_.push_back({later, messages_[earlier].first_wait});
-  messages_[earlier].first_wait = static_cast<std::uint32_t>(waits_.size() - 1);
-  ++messages_[later].awaited;
+  return waits_.add_message();
 }
 
 void Simulation::set_capacity(std::uint32_t link, double capacity) {
-  sharing_.set_capacity(link, capacity);
-  due_ = now_;
+  allocator_.set_capacity(link, capacity);
+  rates_due_ = now_;
 }
 
-void Simulation::set_uses(Sharing::Flow flow, std::span<const Use> uses) {
-  account(flow, flow_rate_[flow]);
-  for (const auto& use : sharing_.uses(flow)) link_bits_[use.link] += use.share * flow_bits_[flow];
+void Simulation::set_uses(MaxMinAllocator::Flow flow, std::span<const Use> uses) {
+  set_flow_rate(flow, flow_rate_[flow]);
+  for (const auto& use : allocator_.uses(flow)) link_bits_[use.link] += use.share * flow_bits_[flow];
   flow_bits_[flow] = 0;
-  sharing_.set_uses(flow, uses);
-  due_ = now_;
+  allocator_.set_uses(flow, uses);
+  rates_due_ = now_;
 }
 
 std::span<const Simulation::Message> Simulation::advance(double until) {
   milestones_.clear();
-  for (; unconsidered_ < messages_.size(); ++unconsidered_) {
-    auto& message = messages_[unconsidered_];
-    message.considered = true;
-    if (message.awaited == 0) plan(std::max(now_, message.release), Kind::kReady, unconsidered_);
-  }
+  waits_.activate([&](Message message) { schedule_ready(message); });
   while (milestones_.empty()) {
-    const double end = ends_.empty() ? kNever : ends_.at();
-    const double next = planned_.empty() ? end : std::min(end, planned_.top().at);
-    // What happens at one moment happens before rates are brought up to date, once.
-    if (due_ < next && std::max(due_, now_ + kSameMoment * now_) < next) {
-      if (due_ > until) break;
-      now_ = std::max(now_, due_);
-      settle();
+    const double end = ends_.empty() ? kNever : ends_.top_time();
+    const double next = events_.empty() ? end : std::min(end, events_.top().time);
+    // All events of one time are handled before rates are updated, once.
+    if (rates_due_ < next && std::max(rates_due_, now_ + kSameTime * now_) < next) {
+      if (rates_due_ > until) break;
+      now_ = std::max(now_, rates_due_);
+      update_rates();
       continue;
     }
     if (next > until || next == kNever) break;
     now_ = std::max(now_, next);
-    ++events_;
+    ++event_count_;
     if (end == next) {
-      sent(ends_.subject());
+      head_sent(ends_.top());
       continue;
     }
-    const Event event = planned_.top();
-    planned_.pop();
+    const Event event = events_.top();
+    events_.pop();
     if (event.kind == Kind::kReady) {
       ready(event.message);
     } else {
@@ -94,13 +82,20 @@ std::span<const Simulation::Message> Simulation::advance(double until) {
   return milestones_;
 }
 
-void Simulation::plan(double at, Kind kind, Message message) { planned_.push({at, planned_so_far_++, kind, message}); }
+void Simulation::schedule(double time, Kind kind, Message message) {
+  events_.push({time, scheduled_++, kind, message});
+}
+
+/// The message waits for no other message any more.
+void Simulation::schedule_ready(Message message) {
+  schedule(std::max(now_, messages_[message].release), Kind::kReady, message);
+}
 
 void Simulation::ready(Message message) {
   auto& it = messages_[message];
   if (it.channel == kNoChannel) {
     it.begun = now_;
-    plan(now_ + it.delay, Kind::kDelivered, message);
+    schedule(now_ + it.delay, Kind::kDelivered, message);
     return;
   }
   const auto c = static_cast<Channel>(it.channel);
@@ -113,9 +108,9 @@ void Simulation::ready(Message message) {
   channel.head = channel.tail = message;
   begin_head(c);
   if (channel.active) {
-    resume(c);
+    resume_sending(c);
   } else {
-    unsettle(c, now_);
+    list_changed(c, now_);
   }
 }
 
@@ -127,19 +122,19 @@ void Simulation::begin_head(Channel c) {
   channel.since = now_;
 }
 
-void Simulation::sent(Channel c) {
+void Simulation::head_sent(Channel c) {
   auto& channel = channels_[c];
   const Message message = channel.head;
   channel.head = messages_[message].next;
   if (channel.head == kNone) {
-    rest(c);
-    unsettle(c, now_ + stale_);
+    stop_sending(c);
+    list_changed(c, now_ + stale_);
   } else {
     begin_head(c);
-    predict(c);
+    predict_end(c);
   }
   if (messages_[message].delay > 0) {
-    plan(now_ + messages_[message].delay, Kind::kDelivered, message);
+    schedule(now_ + messages_[message].delay, Kind::kDelivered, message);
   } else {
     deliver(message);
   }
@@ -147,74 +142,68 @@ void Simulation::sent(Channel c) {
 
 void Simulation::deliver(Message message) {
   messages_[message].delivered = now_;
-  --undelivered_;
   if (messages_[message].milestone) milestones_.push_back(message);
-  for (auto w = messages_[message].first_wait; w != kNone; w = waits_[w].next) {
-    auto& later = messages_[waits_[w].later];
-    if (--later.awaited == 0 && later.considered) {
-      plan(std::max(now_, later.release), Kind::kReady, waits_[w].later);
-    }
-  }
+  waits_.deliver(message, [&](Message later) { schedule_ready(later); });
 }
 
-/// The channel has nothing to send, though its flows keep their rates until these are brought up to date.
-void Simulation::rest(Channel c) {
+/// The channel has nothing to send. The allocator keeps its flows' share until the next update of rates.
+void Simulation::stop_sending(Channel c) {
   auto& channel = channels_[c];
-  for (auto f = channel.first; f < channel.first + channel.count; ++f) account(f, 0);
+  for (auto f = channel.first; f < channel.first + channel.count; ++f) set_flow_rate(f, 0);
   channel.rate = 0;
   ends_.remove(c);
 }
 
-void Simulation::resume(Channel c) {
+void Simulation::resume_sending(Channel c) {
   auto& channel = channels_[c];
   channel.rate = 0;
   for (auto f = channel.first; f < channel.first + channel.count; ++f) {
-    account(f, sharing_.rate(f));
+    set_flow_rate(f, allocator_.rate(f));
     channel.rate += flow_rate_[f];
   }
-  predict(c);
+  predict_end(c);
 }
 
-void Simulation::unsettle(Channel c, double due) {
-  due_ = std::min(due_, due);
-  if (std::exchange(channels_[c].unsettled, true)) return;
-  unsettled_.push_back(c);
+void Simulation::list_changed(Channel c, double due) {
+  rates_due_ = std::min(rates_due_, due);
+  if (std::exchange(channels_[c].listed, true)) return;
+  changed_channels_.push_back(c);
 }
 
-/// Rates as they are from now on. A channel that became idle and busy again at one moment has not changed.
-void Simulation::settle() {
-  due_ = kNever;
-  for (const Channel c : unsettled_) {
+/// Brings rates up to date. A channel that became idle and busy again at one time has not changed.
+void Simulation::update_rates() {
+  rates_due_ = kNever;
+  for (const Channel c : changed_channels_) {
     auto& channel = channels_[c];
-    channel.unsettled = false;
+    channel.listed = false;
     const bool active = channel.head != kNone;
     if (active == channel.active) continue;
     channel.active = active;
-    for (auto f = channel.first; f < channel.first + channel.count; ++f) sharing_.set_active(f, active);
+    for (auto f = channel.first; f < channel.first + channel.count; ++f) allocator_.set_active(f, active);
   }
-  unsettled_.clear();
-  for (const auto f : sharing_.settle()) {
+  changed_channels_.clear();
+  for (const auto f : allocator_.update_rates()) {
     const Channel c = channel_of_[f];
     auto& channel = channels_[c];
-    if (!std::exchange(channel.unsettled, true)) {
+    if (!std::exchange(channel.listed, true)) {
       drain(channel);
-      unsettled_.push_back(c);
+      changed_channels_.push_back(c);
     }
-    if (channel.head != kNone) account(f, sharing_.rate(f));
+    if (channel.head != kNone) set_flow_rate(f, allocator_.rate(f));
   }
-  for (const Channel c : unsettled_) {
+  for (const Channel c : changed_channels_) {
     auto& channel = channels_[c];
-    channel.unsettled = false;
+    channel.listed = false;
     if (channel.head == kNone) continue;
     channel.rate = 0;
     for (auto f = channel.first; f < channel.first + channel.count; ++f) channel.rate += flow_rate_[f];
-    predict(c);
+    predict_end(c);
   }
-  unsettled_.clear();
+  changed_channels_.clear();
 }
 
-/// What the flow has sent until now is counted, and from now on it sends at `rate`.
-void Simulation::account(Sharing::Flow flow, double rate) {
+/// Counts what the flow has sent until now. From now on it sends at `rate`.
+void Simulation::set_flow_rate(MaxMinAllocator::Flow flow, double rate) {
   flow_bits_[flow] += flow_rate_[flow] * (now_ - flow_since_[flow]);
   flow_since_[flow] = now_;
   flow_rate_[flow] = rate;
@@ -225,7 +214,7 @@ void Simulation::drain(ChannelState& channel) const {
   channel.since = now_;
 }
 
-void Simulation::predict(Channel c) {
+void Simulation::predict_end(Channel c) {
   const auto& channel = channels_[c];
   if (channel.rate > 0) {
     ends_.set(c, channel.since + channel.left / channel.rate);
@@ -236,8 +225,8 @@ void Simulation::predict(Channel c) {
 
 std::vector<double> Simulation::link_bits() const {
   std::vector<double> bits = link_bits_;
-  for (Sharing::Flow f = 0; f < sharing_.flows(); ++f) {
-    for (const auto& use : sharing_.uses(f)) bits[use.link] += use.share * flow_bits(f);
+  for (MaxMinAllocator::Flow f = 0; f < allocator_.flows(); ++f) {
+    for (const auto& use : allocator_.uses(f)) bits[use.link] += use.share * flow_bits(f);
   }
   return bits;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that wait for one another and share links, from event to event.
+// A discrete-event fluid simulation: messages with dependencies over links shared by max-min fairness.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,18 @@
 #include <utility>
 #include <vector>
 
-#include "agenda.hpp"
-#include "sharing.hpp"
+#include "indexed_heap.hpp"
+#include "max_min_allocator.hpp"
+#include "message_waits.hpp"
 
 namespace paralet::fluid {
 
-/// Messages go over channels. A *channel* sends its messages in the order in which they became ready, one at a time,
-/// over all of its flows at once: each flow takes of the message what its rate lets it (lanes that pull).
+/// A *channel* sends its messages in the order in which they became ready, one at a time, over all of its flows at
+/// once. Each flow takes as much of the message as its rate allows (lanes that pull).
 ///
 /// A message becomes ready when its release time has come and all messages that it waits for are delivered. It is
-/// delivered `delay` after its last bit has been sent. One without a channel sends nothing: it is a pause, or joins
-/// others. Times are in seconds, rates in bit/s, and there is nothing random.
+/// delivered `delay` after its last bit has been sent. A message without a channel sends nothing: it is a pause, or it
+/// joins several waits. Times are in seconds, rates in bit/s. The simulation is deterministic.
 class Simulation {
  public:
   using Message = std::uint32_t;
@@ -35,40 +36,38 @@ class Simulation {
     bool milestone;  // `advance` returns when it is delivered
   };
 
-  /// Rates may be `stale` seconds old when flows have ended: what those leave is given to others that much later at
-  /// most. 0 is exact.
+  /// When flows end, other flows get the freed capacity at most `stale` seconds later. 0 is exact.
   Simulation(std::span<const double> capacity, double precision, double stale);
 
-  /// A channel over the flows `first` to `first + count` - 1 of `sharing`, which the caller has just added.
-  Channel add_channel(Sharing::Flow first, std::uint32_t count);
+  /// A channel over the flows `first` to `first + count` - 1 of `allocator`, which the caller has just added.
+  Channel add_channel(MaxMinAllocator::Flow first, std::uint32_t count);
   Message add_message(const MessageSpec& spec);
-  /// `later` does not become ready before `earlier` is delivered. Only before the first `advance` that sees `later`.
-  void add_wait(Message earlier, Message later);
-  [[nodiscard]] bool may_wait(Message later) const { return !messages_[later].considered; }
+  /// Waits may be added to a message until the first `advance` that follows its addition.
+  [[nodiscard]] sim::MessageWaits& waits() { return waits_; }
 
-  [[nodiscard]] Sharing& sharing() { return sharing_; }
+  [[nodiscard]] MaxMinAllocator& allocator() { return allocator_; }
   void set_capacity(std::uint32_t link, double capacity);
-  void set_uses(Sharing::Flow flow, std::span<const Use> uses);
+  void set_uses(MaxMinAllocator::Flow flow, std::span<const Use> uses);
 
-  /// Let time pass up to `until`, or until a milestone, or, when `until` is infinite, until nothing happens any more.
-  /// The milestones just delivered.
+  /// Advances time to `until`, or to the next milestone, or, when `until` is infinite, to the last event.
+  /// Returns the milestones just delivered.
   std::span<const Message> advance(double until);
 
   [[nodiscard]] double now() const { return now_; }
   [[nodiscard]] std::size_t messages() const { return messages_.size(); }
   [[nodiscard]] std::size_t channels() const { return channels_.size(); }
-  [[nodiscard]] std::size_t undelivered() const { return undelivered_; }
-  /// Whether nothing happens any more until something is added or set.
-  [[nodiscard]] bool stuck() const { return planned_.empty() && ends_.empty() && due_ == kNever; }
-  [[nodiscard]] std::uint64_t events() const { return events_; }
-  /// NaN as long as it has not begun, not been delivered.
+  [[nodiscard]] std::size_t undelivered() const { return waits_.undelivered(); }
+  /// Whether no event is left until something is added or set.
+  [[nodiscard]] bool stuck() const { return events_.empty() && ends_.empty() && rates_due_ == kNever; }
+  [[nodiscard]] std::uint64_t events() const { return event_count_; }
+  /// NaN while it has not begun, or has not been delivered.
   [[nodiscard]] double begun(Message message) const { return messages_[message].begun; }
   [[nodiscard]] double delivered(Message message) const { return messages_[message].delivered; }
-  /// Bits that a flow has sent on the path that it has now.
-  [[nodiscard]] double flow_bits(Sharing::Flow flow) const {
+  /// Bits that the flow has sent on its current path.
+  [[nodiscard]] double flow_bits(MaxMinAllocator::Flow flow) const {
     return flow_bits_[flow] + flow_rate_[flow] * (now_ - flow_since_[flow]);
   }
-  /// Bits that have crossed each link so far, in the flows' own bits.
+  /// Bits that have crossed each link.
   [[nodiscard]] std::vector<double> link_bits() const;
 
  private:
@@ -83,69 +82,63 @@ class Simulation {
     double begun = kNot;
     double delivered = kNot;
     std::int32_t channel;
-    std::uint32_t awaited = 0;         // messages that it waits for
-    std::uint32_t first_wait = kNone;  // of those that wait for it
-    std::uint32_t next = kNone;        // behind it in its channel's queue
+    std::uint32_t next = kNone;  // the message behind it in its channel's queue
     bool milestone;
-    bool considered = false;
-  };
-  struct Wait {
-    Message later;
-    std::uint32_t next;
   };
   struct ChannelState {
-    Sharing::Flow first;
+    MaxMinAllocator::Flow first;
     std::uint32_t count;
     std::uint32_t head = kNone;
     std::uint32_t tail = kNone;
-    double left = 0;  // bits of the head
+    double left = 0;  // bits of the head message that are not sent yet
     double rate = 0;
-    double since = 0;  // when `left` was right
+    double since = 0;  // the time at which `left` was exact
     bool active = false;
-    bool unsettled = false;
+    bool listed = false;  // in `changed_channels_`
   };
   enum class Kind : std::uint8_t { kReady, kDelivered };
   struct Event {
-    double at;
-    std::uint64_t number;  // events of one moment happen in the order in which they were made
+    double time;
+    std::uint64_t sequence;  // events of one time are handled in the order in which they were scheduled
     Kind kind;
     Message message;
-    friend bool operator>(const Event& a, const Event& b) { return a.at != b.at ? a.at > b.at : a.number > b.number; }
+    friend bool operator>(const Event& a, const Event& b) {
+      return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
+    }
   };
 
-  void plan(double at, Kind kind, Message message);
+  void schedule(double time, Kind kind, Message message);
+  void schedule_ready(Message message);
   void ready(Message message);
   void begin_head(Channel channel);
-  void sent(Channel channel);
+  void head_sent(Channel channel);
   void deliver(Message message);
-  void unsettle(Channel channel, double due);
-  void settle();
-  void rest(Channel channel);
-  void resume(Channel channel);
-  void account(Sharing::Flow flow, double rate);
+  void list_changed(Channel channel, double due);
+  void update_rates();
+  void stop_sending(Channel channel);
+  void resume_sending(Channel channel);
+  void set_flow_rate(MaxMinAllocator::Flow flow, double rate);
   void drain(ChannelState& channel) const;
-  void predict(Channel channel);
+  void predict_end(Channel channel);
 
-  Sharing sharing_;
+  MaxMinAllocator allocator_;
   double stale_;
   double now_ = 0;
-  double due_ = kNever;  // when rates must be brought up to date
+  double rates_due_ = kNever;  // when rates must be brought up to date
   std::vector<MessageState> messages_;
-  std::vector<Wait> waits_;
+  sim::MessageWaits waits_;
   std::vector<ChannelState> channels_;
   std::vector<Channel> channel_of_;  // by flow
-  std::vector<double> link_bits_;    // of paths that flows have left
-  std::vector<double> flow_bits_;    // by flow, up to `flow_since_`, on its path
+  std::vector<double> link_bits_;    // by link: bits sent on paths that flows have left
+  std::vector<double> flow_bits_;    // by flow: bits sent on its current path until `flow_since_`
   std::vector<double> flow_since_;
   std::vector<double> flow_rate_;
-  std::vector<Channel> unsettled_;
+  std::vector<Channel> changed_channels_;  // that have become busy or idle since the last update of rates
   std::vector<Message> milestones_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> planned_;
-  Agenda ends_;  // by channel: when its head will have been sent
-  Message unconsidered_ = 0;
-  std::size_t undelivered_ = 0;
-  std::uint64_t planned_so_far_ = 0;
-  std::uint64_t events_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  IndexedHeap ends_;  // by channel: when its head message will have been sent
+  std::uint64_t scheduled_ = 0;
+  std::uint64_t event_count_ = 0;
 };
 
 }  // namespace paralet::fluid

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sim._packet: the packet simulation as Python sees it. Arrays are checked here, once; the simulation trusts them.
-#include <pybind11/numpy.h>
+// sim._packet: Python bindings of the packet simulation. All arguments are checked here; the simulation trusts them.
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
@@ -13,27 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.hpp"
 #include "simulation.hpp"
 
-namespace py = pybind11;
-using namespace paralet::packet;  // NOLINT(google-build-using-namespace): this file is the simulation's face
+using namespace paralet::packet;  // NOLINT(google-build-using-namespace): all of this file binds that namespace
+using namespace paralet::sim;     // NOLINT(google-build-using-namespace)
 
 namespace {
 
-template <typename T>
-using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
-
-constexpr std::int64_t kMost = std::int64_t{1} << 31;  // numbers of links, queue pairs, messages and waits fit 32 bits
-constexpr double kLongest = 1e6;                       // seconds
-
-template <typename T>
-std::span<const T> view(const Array<T>& array) {
-  return {array.data(), static_cast<std::size_t>(array.size())};
-}
-
-void check(bool right, const char* otherwise) {
-  if (!right) throw py::value_error(otherwise);
-}
+constexpr double kLongest = 1e6;  // seconds
 
 Time time_of(double seconds) {
   check(seconds >= 0 && seconds <= kLongest, "a time is negative or longer than a million seconds");
@@ -45,7 +32,7 @@ double seconds_of(Time time) { return static_cast<double>(time) / static_cast<do
 Scheme scheme_of(const std::string& name) {
   constexpr std::array names{"hashed", "oblivious", "recycled", "plb", "conweave", "spraying", "drill", "letflow"};
   const auto* const found = std::ranges::find(names, name);
-  check(found != names.end(), "the scheme is not known");
+  check(found != names.end(), "the scheme is unknown");
   return static_cast<Scheme>(found - names.begin());
 }
 
@@ -53,7 +40,7 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
                                  const Array<bool>& is_switch, double propagation_s, std::int64_t switch_bytes,
                                  std::int64_t port_bytes, std::int64_t mark_bytes, bool pause,
                                  std::int64_t payload_bytes, std::int64_t header_bytes, std::int64_t ack_bytes,
-                                 const std::string& receiver, bool reacts, double window_bdp, double timeout_rtts,
+                                 const std::string& receiver, bool dctcp, double window_bdp, double timeout_rtts,
                                  double reorder_rtts, const std::string& scheme, double flowlet_gap_s, double hold_s,
                                  double reroute_rtts, std::uint64_t seed) {
   check(rate_bps.size() == head.size() && rate_bps.size() % 2 == 0 && rate_bps.size() < kMost,
@@ -86,7 +73,7 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
       .header_bytes = header_bytes,
       .ack_bytes = ack_bytes,
       .receiver = receiver == "go_back_n" ? Receiver::kGoBackN : Receiver::kSelectiveRepeat,
-      .reacts = reacts,
+      .dctcp = dctcp,
       .window_bdp = window_bdp,
       .timeout_rtts = timeout_rtts,
       .reorder_rtts = reorder_rtts,
@@ -152,7 +139,7 @@ void set_groups(Simulation& simulation, const Array<std::int32_t>& of, const Arr
   const auto bounds = view(begins);
   check(!bounds.empty() && bounds.front() == 0 && bounds.back() == links.size() &&
             std::ranges::adjacent_find(bounds, std::ranges::greater_equal{}) == bounds.end(),
-        "the groups do not part the links");
+        "begins does not divide links into groups");
   const auto count = static_cast<std::int64_t>(bounds.size()) - 1;
   check(std::ranges::all_of(view(of), [&](auto group) { return group >= -1 && group < count; }),
         "a group does not exist");
@@ -191,33 +178,11 @@ std::size_t add_messages(Simulation& simulation, const Array<std::int64_t>& chan
   return first;
 }
 
-void add_waits(Simulation& simulation, const Array<std::int64_t>& earlier, const Array<std::int64_t>& later) {
-  check(earlier.size() == later.size(), "earlier and later differ in length");
-  auto& transport = simulation.transport();
-  const auto known = static_cast<std::int64_t>(transport.messages());
-  for (const auto& ends : {view(earlier), view(later)}) {
-    check(std::ranges::all_of(ends, [&](auto m) { return m >= 0 && m < known; }),
-          "a wait names a message that does not exist");
-  }
-  check(std::ranges::none_of(view(later), [&](auto m) { return transport.considered(static_cast<MessageId>(m)); }),
-        "a message that has been considered cannot wait for another");
-  for (std::size_t i = 0; i < view(later).size(); ++i) {
-    transport.add_wait(static_cast<MessageId>(view(earlier)[i]), static_cast<MessageId>(view(later)[i]));
-  }
-}
-
 void advance(Simulation& simulation, double until_s) {
-  check(simulation.network().knows_ways(), "switches choose, but have no groups");
+  check(simulation.network().can_forward(), "the scheme lets switches choose, but set_groups was not called");
   const Time until = std::isinf(until_s) && until_s > 0 ? Simulation::kForever : time_of(until_s);
   const py::gil_scoped_release unlocked;
   simulation.advance(until);
-}
-
-template <typename T, typename Get>
-Array<T> column(std::size_t count, Get get) {
-  Array<T> out(static_cast<py::ssize_t>(count));
-  for (std::size_t i = 0; i < count; ++i) out.mutable_data()[i] = get(static_cast<std::uint32_t>(i));
-  return out;
 }
 
 Array<double> delivered_s(Simulation& simulation) {
@@ -240,7 +205,7 @@ py::dict link_counters(Simulation& simulation) {
   found["dropped"] = of(&C::dropped);
   found["marked"] = of(&C::marked);
   found["pauses"] = of(&C::pauses);
-  found["longest_bytes"] = of(&C::longest);
+  found["longest_bytes"] = of(&C::max_queued);
   return found;
 }
 
@@ -256,7 +221,7 @@ py::dict route_counters(Simulation& simulation) {
   found["bytes"] = of(&C::bytes);
   found["packets"] = of(&C::packets);
   found["flowlets"] = of(&C::flowlets);
-  found["retransmits"] = of(&C::again);
+  found["retransmits"] = of(&C::retransmits);
   found["timeouts"] = of(&C::timeouts);
   return found;
 }
@@ -280,14 +245,19 @@ PYBIND11_MODULE(_packet, module) {
       .def(py::init(&make), py::kw_only(), py::arg("rate_bps"), py::arg("head"), py::arg("is_switch"),
            py::arg("propagation_s"), py::arg("switch_bytes"), py::arg("port_bytes"), py::arg("mark_bytes"),
            py::arg("pause"), py::arg("payload_bytes"), py::arg("header_bytes"), py::arg("ack_bytes"),
-           py::arg("receiver"), py::arg("reacts"), py::arg("window_bdp"), py::arg("timeout_rtts"),
+           py::arg("receiver"), py::arg("dctcp"), py::arg("window_bdp"), py::arg("timeout_rtts"),
            py::arg("reorder_rtts"), py::arg("scheme"), py::arg("flowlet_gap_s"), py::arg("hold_s"),
            py::arg("reroute_rtts"), py::arg("seed"))
       .def("set_groups", &set_groups, py::arg("of"), py::arg("begins"), py::arg("links"))
       .def("add_channels", &add_channels, py::arg("rows"), py::arg("flowlet_bytes"))
       .def("add_messages", &add_messages, py::arg("channel"), py::arg("bytes"), py::arg("release_s"),
            py::arg("pause_s"))
-      .def("add_waits", &add_waits, py::arg("earlier"), py::arg("later"))
+      .def(
+          "add_waits",
+          [](Simulation& s, const Array<std::int64_t>& earlier, const Array<std::int64_t>& later) {
+            add_waits(s.transport().waits(), earlier, later);
+          },
+          py::arg("earlier"), py::arg("later"))
       .def("advance", &advance, py::arg("until_s"))
       .def("delivered_s", &delivered_s)
       .def("link_counters", &link_counters)

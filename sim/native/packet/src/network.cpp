@@ -9,55 +9,55 @@
 
 namespace paralet::packet {
 
-Network::Network(Core& core, const Routes& routes, std::span<const std::int64_t> rates, std::span<const NodeId> heads,
-                 std::span<const bool> switches, const NetworkOptions& options)
-    : core_(core), routes_(routes), options_(options) {
+Network::Network(Context& context, const Routes& routes, std::span<const std::int64_t> rates,
+                 std::span<const NodeId> heads, std::span<const bool> switches, const NetworkOptions& options)
+    : context_(context), routes_(routes), options_(options) {
   for (const bool is_switch : switches) nodes_.push_back({is_switch});
   for (std::size_t l = 0; l < rates.size(); ++l) links_.push_back({rates[l], heads[l]});
   if (!options_.pause) return;
   std::vector<std::int64_t> degree(nodes_.size());
-  std::vector<std::int64_t> headroom(nodes_.size());  // what may still come by a link whose sender is told to pause
+  std::vector<std::int64_t> headroom(nodes_.size());  // bytes that may still arrive after a pause was sent
   for (const auto& link : links_) {
     ++degree[link.head];
-    const std::int64_t coming = 2 * options_.propagation * (link.rate / 8) / kSecond + 3 * options_.largest_bytes;
-    headroom[link.head] = std::max(headroom[link.head], coming);
+    const std::int64_t arriving = 2 * options_.propagation * (link.rate / 8) / kSecond + 3 * options_.largest_bytes;
+    headroom[link.head] = std::max(headroom[link.head], arriving);
   }
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     if (!nodes_[n].is_switch || degree[n] == 0) continue;
     nodes_[n].pause_above = options_.switch_bytes / degree[n] - headroom[n];
     if (nodes_[n].pause_above < 2 * options_.largest_bytes) {
-      throw std::invalid_argument("the buffer of a switch is too small to pause its links in time");
+      throw std::invalid_argument("the buffer of a switch is too small for priority flow control");
     }
   }
 }
 
-void Network::answer(PacketId id) { enqueue_answer(routes_.at(core_.packets[id]), id); }
+void Network::send_ack(PacketId id) { enqueue_ack(routes_.link_of(context_.packets[id]), id); }
 
-void Network::enqueue_answer(LinkId link, PacketId id) {
-  links_[link].answers.push(core_.packets, id);
+void Network::enqueue_ack(LinkId link, PacketId id) {
+  links_[link].acks.push(context_.packets, id);
   wake(link);
 }
 
 void Network::enqueue(LinkId number, PacketId id) {
   Link& link = links_[number];
-  Packet& packet = core_.packets[id];
+  Packet& packet = context_.packets[id];
   Node& node = nodes_[links_[number ^ 1U].head];
   const std::int64_t bytes = packet.bytes;
   const bool fits = node.buffered + bytes <= options_.switch_bytes;
   if (!fits || (!options_.pause && link.queued + bytes > options_.port_bytes)) {
     ++link.counters.dropped;
     transport_->dropped(packet);
-    core_.packets.drop(id);
+    context_.packets.drop(id);
     return;
   }
   node.buffered += bytes;
   if (options_.pause) {
     Link& in = links_[packet.in];
-    in.held += bytes;
-    if (!in.told && in.held > node.pause_above) {
-      in.told = true;
+    in.buffered += bytes;
+    if (!in.pause_sent && in.buffered > node.pause_above) {
+      in.pause_sent = true;
       ++in.counters.pauses;
-      core_.after(options_.propagation, EventKind::kPause, packet.in);
+      context_.after(options_.propagation, EventKind::kPause, packet.in);
     }
   }
   if (options_.mark_bytes > 0 && link.queued >= options_.mark_bytes) {
@@ -65,70 +65,70 @@ void Network::enqueue(LinkId number, PacketId id) {
     ++link.counters.marked;
   }
   link.queued += bytes;
-  link.counters.longest = std::max(link.counters.longest, link.queued);
-  link.queue.push(core_.packets, id);
+  link.counters.max_queued = std::max(link.counters.max_queued, link.queued);
+  link.queue.push(context_.packets, id);
   if (!link.busy) start(number);
 }
 
 void Network::start(LinkId number) {
   Link& link = links_[number];
-  if (!link.answers.empty()) {
-    link.sending = link.answers.pop(core_.packets);
+  if (!link.acks.empty()) {
+    link.sending = link.acks.pop(context_.packets);
   } else if (link.paused) {
     return;
   } else if (!link.queue.empty()) {
-    link.sending = link.queue.pop(core_.packets);
+    link.sending = link.queue.pop(context_.packets);
   } else {
     link.sending = from_switch(number) ? kNone : transport_->next(number);
     if (link.sending == kNone) return;
   }
   link.busy = true;
-  core_.after(serialisation(number, core_.packets[link.sending].bytes), EventKind::kSent, number);
+  context_.after(serialisation(number, context_.packets[link.sending].bytes), EventKind::kSent, number);
 }
 
 void Network::sent(LinkId number) {
   Link& link = links_[number];
   const PacketId id = link.sending;
-  const Packet& packet = core_.packets[id];
+  const Packet& packet = context_.packets[id];
   link.busy = false;
   ++link.counters.packets;
   link.counters.bytes += packet.bytes;
   const NodeId tail = links_[number ^ 1U].head;
   if (nodes_[tail].is_switch && packet.kind == PacketKind::kData) {
     link.queued -= packet.bytes;
-    release(tail, packet);
+    free_buffer(tail, packet);
   }
-  link.flying.push(core_.packets, id);
-  core_.after(options_.propagation, EventKind::kArrived, number);
+  link.propagating.push(context_.packets, id);
+  context_.after(options_.propagation, EventKind::kArrived, number);
   start(number);
 }
 
-void Network::release(NodeId at, const Packet& packet) {
+void Network::free_buffer(NodeId at, const Packet& packet) {
   nodes_[at].buffered -= packet.bytes;
   if (!options_.pause) return;
   Link& in = links_[packet.in];
-  in.held -= packet.bytes;
-  if (in.told && in.held <= nodes_[at].pause_above - options_.largest_bytes) {
-    in.told = false;
-    core_.after(options_.propagation, EventKind::kResume, packet.in);
+  in.buffered -= packet.bytes;
+  if (in.pause_sent && in.buffered <= nodes_[at].pause_above - options_.largest_bytes) {
+    in.pause_sent = false;
+    context_.after(options_.propagation, EventKind::kResume, packet.in);
   }
 }
 
 void Network::arrived(LinkId number) {
-  const PacketId id = links_[number].flying.pop(core_.packets);
+  const PacketId id = links_[number].propagating.pop(context_.packets);
   if (!to_switch(number)) {
     transport_->receive(id);
     return;
   }
-  Packet& packet = core_.packets[id];
+  Packet& packet = context_.packets[id];
   packet.in = number;
   ++packet.hop;
   if (packet.kind != PacketKind::kData) {
-    enqueue_answer(routes_.at(packet), id);
+    enqueue_ack(routes_.link_of(packet), id);
   } else if (switches_choose(options_.scheme)) {
-    enqueue(chosen(links_[number].head, packet), id);
-  } else if (options_.scheme != Scheme::kConWeave || in_order(routes_.at(packet), id)) {
-    enqueue(routes_.at(packet), id);
+    enqueue(choose_link(links_[number].head, packet), id);
+  } else if (options_.scheme != Scheme::kConWeave || may_forward(routes_.link_of(packet), id)) {
+    enqueue(routes_.link_of(packet), id);
   }
 }
 
@@ -137,19 +137,19 @@ void Network::set_groups(Groups groups) {
   best_.assign((nodes_.size() - groups_.first_switch) * groups_.links.size(), kNone);
 }
 
-/// The link by which a switch lets a packet out that it may choose a way for.
-LinkId Network::chosen(NodeId at, const Packet& packet) {
+/// The link to which switch `at` forwards a packet when switches choose.
+LinkId Network::choose_link(NodeId at, const Packet& packet) {
   const LinkId last = routes_.link(packet.route, routes_.length(packet.route) - 1U);
   const std::size_t own = at - groups_.first_switch;
   const auto group = static_cast<std::size_t>(groups_.of[own * links_.size() + last]);
   const auto& links = groups_.links[group];
   const auto count = static_cast<std::uint32_t>(links.size());
   if (count == 1) return links[0];
-  if (options_.scheme == Scheme::kSpraying) return links[core_.dice.below(count)];
+  if (options_.scheme == Scheme::kSpraying) return links[context_.random.below(count)];
   if (options_.scheme == Scheme::kDrill) {
     LinkId& best = best_[own * groups_.links.size() + group];
     for (int sample = 0; sample < 2; ++sample) {
-      const LinkId other = links[core_.dice.below(count)];
+      const LinkId other = links[context_.random.below(count)];
       if (best == kNone || links_[other].queued < links_[best].queued) best = other;
     }
     return best;
@@ -157,44 +157,44 @@ LinkId Network::chosen(NodeId at, const Packet& packet) {
   const std::size_t place = packet.qp * kHops + packet.hop % kHops;
   if (place >= flowlets_.size()) flowlets_.resize((packet.qp + std::size_t{1}) * kHops);
   Flowlet& flowlet = flowlets_[place];
-  if (flowlet.link == kNone || core_.now - flowlet.last > options_.flowlet_gap) {
-    flowlet.link = links[core_.dice.below(count)];
+  if (flowlet.link == kNone || context_.now - flowlet.last > options_.flowlet_gap) {
+    flowlet.link = links[context_.random.below(count)];
   }
-  flowlet.last = core_.now;
+  flowlet.last = context_.now;
   return flowlet.link;
 }
 
-/// ConWeave at the last switch: whether the packet may go on; if not, it is held.
-bool Network::in_order(LinkId link, PacketId id) {
+/// ConWeave at the last switch: whether the caller may forward the packet. If not, it is held or already forwarded.
+bool Network::may_forward(LinkId link, PacketId id) {
   if (to_switch(link)) return true;
-  const Packet packet = core_.packets[id];
+  const Packet packet = context_.packets[id];
   if (packet.qp >= held_.size()) held_.resize(packet.qp + std::size_t{1});
   Held& held = held_[packet.qp];
   if (packet.epoch > held.epoch) {
     if (held.packets.empty()) {
-      held.since = core_.now;
-      core_.after(options_.hold, EventKind::kFlush, packet.qp);
+      held.since = context_.now;
+      context_.after(options_.hold, EventKind::kFlush, packet.qp);
     }
-    held.packets.push(core_.packets, id);
+    held.packets.push(context_.packets, id);
     return false;
   }
   if (!packet.tail || packet.epoch < held.epoch) return true;
   enqueue(link, id);
-  let_go(held);
+  release_held(held);
   return false;
 }
 
-void Network::let_go(Held& held) {
+void Network::release_held(Held& held) {
   ++held.epoch;
   while (!held.packets.empty()) {
-    const PacketId id = held.packets.pop(core_.packets);
-    enqueue(routes_.at(core_.packets[id]), id);
+    const PacketId id = held.packets.pop(context_.packets);
+    enqueue(routes_.link_of(context_.packets[id]), id);
   }
 }
 
 void Network::flush(QpId qp) {
   Held& held = held_[qp];
-  if (!held.packets.empty() && core_.now - held.since >= options_.hold) let_go(held);
+  if (!held.packets.empty() && context_.now - held.since >= options_.hold) release_held(held);
 }
 
 void Network::resume(LinkId number) {
@@ -206,12 +206,12 @@ std::uint64_t Network::in_flight() {
   std::uint64_t count = 0;
   for (const auto& link : links_) {
     if (link.busy) ++count;
-    for (const auto* queue : {&link.answers, &link.queue, &link.flying}) {
-      for (PacketId id = queue->first(); id != kNone; id = core_.packets[id].next) ++count;
+    for (const auto* queue : {&link.acks, &link.queue, &link.propagating}) {
+      for (PacketId id = queue->first(); id != kNone; id = context_.packets[id].next) ++count;
     }
   }
   for (const auto& held : held_) {
-    for (PacketId id = held.packets.first(); id != kNone; id = core_.packets[id].next) ++count;
+    for (PacketId id = held.packets.first(); id != kNone; id = context_.packets[id].next) ++count;
   }
   return count;
 }

@@ -6,7 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "core.hpp"
+#include "context.hpp"
+#include "routes.hpp"
 
 namespace paralet::packet {
 
@@ -14,26 +15,26 @@ class Transport;
 
 struct NetworkOptions {
   Time propagation;            // per link
-  std::int64_t switch_bytes;   // a switch's buffer, shared by its ports
-  std::int64_t port_bytes;     // the most of it that one output queue may hold
-  std::int64_t mark_bytes;     // queues at least this long mark data packets; 0: never
+  std::int64_t switch_bytes;   // buffer of a switch, shared by its ports
+  std::int64_t port_bytes;     // limit of one output queue
+  std::int64_t mark_bytes;     // ECN: data packets that find a queue of at least this length are marked; 0: never
   bool pause;                  // priority flow control
-  std::int64_t largest_bytes;  // of a packet
+  std::int64_t largest_bytes;  // size of the largest packet
   Scheme scheme;
-  Time flowlet_gap;  // LetFlow: idle for so long, a flow may take another way
-  Time hold;         // ConWeave: how long packets wait for the tail of the epoch before
+  Time flowlet_gap;  // LetFlow: a flow that was idle for longer may take another link
+  Time hold;         // ConWeave: how long packets wait for the tail of the previous epoch
 };
 
-/// A switch takes a packet whole, queues it at the port that it leaves by, and drops it when the buffer is full. With
-/// `pause` it counts what came by each of its links and stops that link's sender before this outgrows its part of the
-/// buffer. Acknowledgements are a class of their own: sent first, never paused, too few to be counted in buffers.
-/// Where switches choose ways, they do so among the links of a destination's group.
-/// Hosts take whatever comes; their NICs draw data from the transport whenever they are free.
+/// A switch receives a packet completely, queues it at its output port, and drops it when the buffer is full. With
+/// `pause` (priority flow control), it counts the buffered bytes of each input link and pauses that link's sender
+/// before they exceed their part of the buffer. Acknowledgements have a class of their own: they are sent first, are
+/// never paused, and are not counted in buffers. Where switches choose links, they choose among the links of the
+/// destination's group. Hosts accept every packet. A NIC asks the transport for data whenever it is idle.
 class Network {
  public:
   struct Groups {
-    std::size_t first_switch = 0;            // the number of that node; the others follow
-    std::vector<std::int32_t> of;            // by switch, then by the last link: a group; -1: none
+    std::size_t first_switch = 0;            // node number of the first switch; the others follow
+    std::vector<std::int32_t> of;            // by switch, then by last link: a group; -1: none
     std::vector<std::vector<LinkId>> links;  // by group
   };
   struct Counters {
@@ -42,21 +43,22 @@ class Network {
     std::uint64_t dropped = 0;
     std::uint64_t marked = 0;
     std::uint64_t pauses = 0;
-    std::int64_t longest = 0;  // bytes queued
+    std::int64_t max_queued = 0;  // bytes
   };
 
-  /// Link 2k and 2k + 1 are the directions of a cable; `heads` are the nodes that links lead to.
-  Network(Core& core, const Routes& routes, std::span<const std::int64_t> rates, std::span<const NodeId> heads,
+  /// Links 2k and 2k + 1 are the directions of a cable. `heads` are the nodes that links lead to. Throws
+  /// std::invalid_argument when the buffer of a switch is too small for `pause`.
+  Network(Context& context, const Routes& routes, std::span<const std::int64_t> rates, std::span<const NodeId> heads,
           std::span<const bool> switches, const NetworkOptions& options);
 
   void attach(Transport& transport) { transport_ = &transport; }
   void set_groups(Groups groups);
-  /// Whether switches can forward data.
-  [[nodiscard]] bool knows_ways() const { return !switches_choose(options_.scheme) || !groups_.links.empty(); }
+  /// Whether switches can forward data: `set_groups` has been called if the scheme needs groups.
+  [[nodiscard]] bool can_forward() const { return !switches_choose(options_.scheme) || !groups_.links.empty(); }
 
-  /// A host's NIC gets an acknowledgement.
-  void answer(PacketId id);
-  /// A host's NIC is told that there are data to send.
+  /// Queues an acknowledgement at a host's NIC.
+  void send_ack(PacketId id);
+  /// Tells a host's NIC that the transport has data to send.
   void wake(LinkId link) {
     if (!links_[link].busy) start(link);
   }
@@ -65,7 +67,7 @@ class Network {
   void arrived(LinkId link);
   void pause(LinkId link) { links_[link].paused = true; }
   void resume(LinkId link);
-  /// What is held for a queue pair goes on, if it has been held for long.
+  /// ConWeave: forwards the held packets of a queue pair if the hold time is over.
   void flush(QpId qp);
 
   [[nodiscard]] std::size_t nodes() const { return nodes_.size(); }
@@ -76,63 +78,63 @@ class Network {
   [[nodiscard]] std::int64_t rate(LinkId link) const { return links_[link].rate; }
   [[nodiscard]] Time propagation() const { return options_.propagation; }
   [[nodiscard]] const Counters& counters(LinkId link) const { return links_[link].counters; }
-  /// What a packet of that size occupies the link for.
+  /// For how long a packet of that size occupies the link.
   [[nodiscard]] Time serialisation(LinkId link, std::int64_t bytes) const {
     return bytes * 8 * kSecond / links_[link].rate;
   }
-  /// Packets in queues and on links, counted one by one.
+  /// Number of packets in queues and on links.
   [[nodiscard]] std::uint64_t in_flight();
 
  private:
   struct Link {
     std::int64_t rate;
     NodeId head;
-    PacketQueue answers;
-    PacketQueue queue;   // of data; hosts draw theirs from the transport
-    PacketQueue flying;  // wholly sent; they arrive in this order
-    std::int64_t queued = 0;
-    std::int64_t held = 0;  // what came by it and is in the buffer of the switch it leads to
+    PacketQueue acks;
+    PacketQueue queue;          // of data; hosts ask the transport instead
+    PacketQueue propagating;    // sent completely; they arrive in this order
+    std::int64_t queued = 0;    // bytes in `queue`
+    std::int64_t buffered = 0;  // bytes that came by this link and are in the buffer of the switch it leads to
     PacketId sending = kNone;
     bool busy = false;
     bool paused = false;
-    bool told = false;  // its sender has been told to pause
+    bool pause_sent = false;  // its sender has been told to pause
     Counters counters;
   };
   struct Node {
     bool is_switch;
     std::int64_t buffered = 0;
-    std::int64_t pause_above = 0;  // per link
+    std::int64_t pause_above = 0;  // bytes per input link
   };
 
   struct Flowlet {
     Time last = -1;
     LinkId link = kNone;
   };
-  struct Held {  // by the last switch, of a queue pair
+  struct Held {  // ConWeave: what the last switch holds of a queue pair
     std::uint32_t epoch = 0;
     Time since = 0;
     PacketQueue packets;
   };
-  static constexpr std::size_t kHops = 8;  // that LetFlow tells apart
+  static constexpr std::size_t kHops = 8;  // hops that LetFlow distinguishes
 
-  LinkId chosen(NodeId at, const Packet& packet);
-  bool in_order(LinkId link, PacketId id);
-  void let_go(Held& held);
+  LinkId choose_link(NodeId at, const Packet& packet);
+  bool may_forward(LinkId link, PacketId id);
+  void release_held(Held& held);
   void enqueue(LinkId link, PacketId id);
-  void enqueue_answer(LinkId link, PacketId id);
+  void enqueue_ack(LinkId link, PacketId id);
   void start(LinkId link);
-  void release(NodeId at, const Packet& packet);
+  void free_buffer(NodeId at, const Packet& packet);
 
-  Core& core_;
+  Context& context_;
   const Routes& routes_;
   Transport* transport_ = nullptr;
   NetworkOptions options_;
   std::vector<Link> links_;
   std::vector<Node> nodes_;
   Groups groups_;
-  std::vector<LinkId> best_;       // DRILL's memory, by switch and group
-  std::vector<Flowlet> flowlets_;  // LetFlow's, by queue pair and hop
-  std::vector<Held> held_;         // ConWeave's, by queue pair
+  std::vector<LinkId> best_;       // DRILL: by switch and group
+  std::vector<Flowlet> flowlets_;  // LetFlow: by queue pair and hop
+  std::vector<Held> held_;         // ConWeave: by queue pair
 };
 
 }  // namespace paralet::packet

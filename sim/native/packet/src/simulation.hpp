@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packet simulation: hosts, switches and links, and the messages that go over them, from event to event.
+// A discrete-event packet simulation: hosts, switches and links, and the messages that cross them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "core.hpp"
+#include "context.hpp"
 #include "network.hpp"
+#include "routes.hpp"
 #include "transport.hpp"
 
 namespace paralet::packet {
 
-/// What is random is drawn from one seed, and events of one moment have an order: two runs of one build are the same.
+/// Deterministic by seed: all random numbers come from one generator, and events of one time have an order.
 class Simulation {
  public:
   Simulation(std::span<const std::int64_t> rates, std::span<const NodeId> heads, std::span<const bool> switches,
              const NetworkOptions& network, const TransportOptions& transport, std::uint64_t seed)
-      : core_(seed),
-        network_(core_, routes_, rates, heads, switches, network),
-        transport_(core_, routes_, network_, transport) {
+      : context_(seed),
+        network_(context_, routes_, rates, heads, switches, network),
+        transport_(context_, routes_, network_, transport) {
     network_.attach(transport_);
   }
   Simulation(const Simulation&) = delete;
@@ -28,19 +29,19 @@ class Simulation {
   [[nodiscard]] Routes& routes() { return routes_; }
   [[nodiscard]] Network& network() { return network_; }
   [[nodiscard]] Transport& transport() { return transport_; }
-  [[nodiscard]] Time now() const { return core_.now; }
+  [[nodiscard]] Time now() const { return context_.now; }
   [[nodiscard]] std::uint64_t events() const { return events_; }
 
-  /// Let time pass up to and including `until`, or until all messages are delivered.
+  /// Advances time to `until`, or until all messages are delivered. Handles events at `until`, too.
   void advance(Time until) {
-    transport_.consider();
-    while (transport_.undelivered() > 0 && !core_.events.empty() && core_.events.first().at <= until) {
-      const Event event = core_.events.take();
-      core_.now = event.at;
+    transport_.activate();
+    while (transport_.undelivered() > 0 && !context_.events.empty() && context_.events.first().at <= until) {
+      const Event event = context_.events.take();
+      context_.now = event.at;
       ++events_;
       handle(event);
     }
-    if (transport_.undelivered() > 0 && until != kForever) core_.now = until;
+    if (transport_.undelivered() > 0 && until != kForever) context_.now = until;
   }
 
   static constexpr Time kForever = std::numeric_limits<Time>::max();
@@ -65,7 +66,7 @@ class Simulation {
     }
   }
 
-  Core core_;
+  Context context_;
   Routes routes_;
   Network network_;
   Transport transport_;

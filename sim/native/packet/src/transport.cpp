@@ -11,16 +11,16 @@ namespace paralet::packet {
 
 namespace {
 
-constexpr double kGain = 1.0 / 16;     // DCTCP's g
-constexpr double kCongested = 0.5;     // PLB: of a round's packets, marked
-constexpr std::uint32_t kRounds = 12;  // PLB in Linux: net.ipv4.tcp_plb_rehash_rounds
+constexpr double kGain = 1.0 / 16;     // DCTCP: g
+constexpr double kCongested = 0.5;     // PLB: a round with a larger fraction of marked packets is congested
+constexpr std::uint32_t kRounds = 12;  // PLB: default of Linux's net.ipv4.tcp_plb_rehash_rounds
 
 bool pairs_choose(Scheme scheme) { return scheme != Scheme::kHashed && !switches_choose(scheme); }
 
 }  // namespace
 
-Transport::Transport(Core& core, const Routes& routes, Network& network, const TransportOptions& options)
-    : core_(core), routes_(routes), network_(network), options_(options), ready_(network.links()) {}
+Transport::Transport(Context& context, const Routes& routes, Network& network, const TransportOptions& options)
+    : context_(context), routes_(routes), network_(network), options_(options), ready_(network.links()) {}
 
 std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std::int64_t flowlet_bytes) {
   const auto number = static_cast<std::uint32_t>(channels_.size());
@@ -46,14 +46,14 @@ std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std:
              2 * network_.propagation();
     }
     const double product = static_cast<double>(rtt) / static_cast<double>(network_.serialisation(qp.nic, full));
-    qp.most = std::max(2.0, std::ceil(options_.window_bdp * product / static_cast<double>(lanes)));
-    qp.window = qp.most;
+    qp.max_window = std::max(2.0, std::ceil(options_.window_bdp * product / static_cast<double>(lanes)));
+    qp.window = qp.max_window;
     qp.timeout = static_cast<Time>(options_.timeout_rtts * static_cast<double>(rtt));
     qp.reroute = static_cast<Time>(options_.reroute_rtts * static_cast<double>(rtt));
     if (pairs_choose(options_.scheme)) qp.route = any_route(qp);
     qp.reorder = static_cast<Time>(options_.reorder_rtts * static_cast<double>(rtt));
-    if (qp.most > 1 << 20) throw std::invalid_argument("a window is larger than a million packets");
-    const auto room = std::bit_ceil(4 * static_cast<std::uint32_t>(qp.most));
+    if (qp.max_window > 1 << 20) throw std::invalid_argument("a window is larger than a million packets");
+    const auto room = std::bit_ceil(4 * static_cast<std::uint32_t>(qp.max_window));
     qp.mask = room - 1;
     qp.slots.resize(room);
     if (options_.receiver == Receiver::kSelectiveRepeat) qp.early.resize(room);
@@ -69,28 +69,17 @@ MessageId Transport::add_message(std::uint32_t channel, std::int64_t bytes, Time
                        .pause = pause,
                        .channel = channel,
                        .packets = static_cast<std::uint32_t>(packets)});
-  ++undelivered_;
-  return static_cast<MessageId>(messages_.size() - 1);
+  return waits_.add_message();
 }
 
-void Transport::add_wait(MessageId earlier, MessageId later) {
-  if (messages_[earlier].delivered >= 0) return;
-  waits_.push_back({later, messages_[earlier].first_wait});
-  messages_[earlier].first_wait = static_cast<std::uint32_t>(waits_.size() - 1);
-  ++messages_[later].awaited;
+void Transport::activate() {
+  waits_.activate([&](MessageId message) { schedule(message); });
 }
 
-void Transport::consider() {
-  const auto end = static_cast<MessageId>(messages_.size());
-  for (MessageId m = std::exchange(considered_, end); m < end; ++m) {
-    if (messages_[m].awaited == 0) schedule(m);
-  }
-}
-
-/// It waits for no other message any more.
+/// The message waits for no other message any more.
 void Transport::schedule(MessageId number) {
   const Message& message = messages_[number];
-  core_.events.add(std::max(core_.now, message.release) + message.pause, EventKind::kRelease, number);
+  context_.events.add(std::max(context_.now, message.release) + message.pause, EventKind::kRelease, number);
 }
 
 void Transport::release(MessageId number) {
@@ -112,7 +101,7 @@ std::uint16_t Transport::payload(const Message& message, std::uint32_t packet) c
 
 bool Transport::can_send(const Qp& qp) const {
   const bool selective = options_.receiver == Receiver::kSelectiveRepeat;
-  if ((selective ? qp.out : qp.next - qp.first) >= static_cast<std::uint32_t>(qp.window)) return false;
+  if ((selective ? qp.outstanding : qp.next - qp.first) >= static_cast<std::uint32_t>(qp.window)) return false;
   if (qp.lost > 0) return true;
   if (qp.next - qp.first > qp.mask) return false;
   return qp.next != qp.end || channels_[qp.channel].head != kNone;
@@ -123,33 +112,33 @@ void Transport::make_ready(QpId number) {
   if (qp.ready || !can_send(qp)) return;
   qp.ready = true;
   qp.behind = kNone;
-  Line& line = ready_[qp.nic];
-  (line.head == kNone ? line.head : qps_[line.tail].behind) = number;
-  line.tail = number;
+  ReadyQueue& queue = ready_[qp.nic];
+  (queue.head == kNone ? queue.head : qps_[queue.tail].behind) = number;
+  queue.tail = number;
 }
 
-/// The next flowlet of the channel's message.
-void Transport::give(Qp& qp) {
+/// Assigns the next flowlet of the channel's message to the queue pair.
+void Transport::take_flowlet(Qp& qp) {
   Channel& channel = channels_[qp.channel];
   Message& message = messages_[channel.head];
   ++counters_[qp.route].flowlets;
   qp.flowlet_message = channel.head;
-  qp.flowlet_packet = message.given;
-  const std::uint32_t count = std::min(channel.flowlet, message.packets - message.given);
-  message.given += count;
+  qp.flowlet_packet = message.assigned;
+  const std::uint32_t count = std::min(channel.flowlet, message.packets - message.assigned);
+  message.assigned += count;
   qp.end += count;
-  if (message.given == message.packets) channel.head = message.next;
+  if (message.assigned == message.packets) channel.head = message.next;
 }
 
 PacketId Transport::next(LinkId link) {
-  Line& line = ready_[link];
-  while (line.head != kNone) {
-    const QpId number = line.head;
+  ReadyQueue& queue = ready_[link];
+  while (queue.head != kNone) {
+    const QpId number = queue.head;
     Qp& qp = qps_[number];
-    line.head = qp.behind;
+    queue.head = qp.behind;
     qp.ready = false;
     if (!can_send(qp)) continue;
-    if (qp.first == qp.highest) qp.progress = core_.now;  // nothing was out
+    if (qp.first == qp.highest) qp.progress = context_.now;  // none was outstanding
     std::uint32_t psn = qp.next;
     std::uint64_t fresh_bytes = 0;
     if (qp.lost > 0) {
@@ -157,61 +146,61 @@ PacketId Transport::next(LinkId link) {
       slot(qp, psn).lost = false;
       --qp.lost;
     } else {
-      if (qp.next == qp.end) give(qp);
+      if (qp.next == qp.end) take_flowlet(qp);
       if (qp.next == qp.highest) {
         const Message& message = messages_[qp.flowlet_message];
         slot(qp, psn) = {.sent = 0,
                          .message = qp.flowlet_message,
                          .bytes = payload(message, qp.flowlet_packet++),
-                         .has = false,
+                         .arrived = false,
                          .lost = false};
         fresh_bytes = slot(qp, psn).bytes;
       }
       ++qp.next;
     }
-    const std::uint32_t route = way(qp);
+    const std::uint32_t route = next_route(qp);
     const std::uint32_t epoch = qp.epoch;
-    const bool tail = options_.scheme == Scheme::kConWeave && last_on_route(qp, psn);
+    const bool tail = options_.scheme == Scheme::kConWeave && reroute_after(qp, psn);
     Counters& counters = counters_[route];
     counters.bytes += fresh_bytes;
     if (psn == qp.highest) {
       ++qp.highest;
     } else {
-      ++counters.again;
+      ++counters.retransmits;
     }
-    if (options_.receiver == Receiver::kSelectiveRepeat) ++qp.out;
+    if (options_.receiver == Receiver::kSelectiveRepeat) ++qp.outstanding;
     ++counters.packets;
     ++totals_.sent;
     Slot& own = slot(qp, psn);
-    own.sent = core_.now;
-    arm(number);
+    own.sent = context_.now;
+    set_timer(number);
     make_ready(number);
-    return core_.packets.make({.sent = core_.now,
-                               .next = kNone,
-                               .qp = number,
-                               .psn = psn,
-                               .expected = 0,
-                               .message = own.message,
-                               .route = route,
-                               .in = kNone,
-                               .bytes = static_cast<std::uint16_t>(own.bytes + options_.header_bytes),
-                               .hop = 0,
-                               .kind = PacketKind::kData,
-                               .marked = false,
-                               .tail = tail,
-                               .epoch = epoch});
+    return context_.packets.make({.sent = context_.now,
+                                  .next = kNone,
+                                  .qp = number,
+                                  .psn = psn,
+                                  .expected = 0,
+                                  .message = own.message,
+                                  .route = route,
+                                  .in = kNone,
+                                  .bytes = static_cast<std::uint16_t>(own.bytes + options_.header_bytes),
+                                  .hop = 0,
+                                  .kind = PacketKind::kData,
+                                  .marked = false,
+                                  .tail = tail,
+                                  .epoch = epoch});
   }
   return kNone;
 }
 
 /// The route of the next packet.
-std::uint32_t Transport::way(Qp& qp) {
+std::uint32_t Transport::next_route(Qp& qp) {
   if (options_.scheme == Scheme::kOblivious) qp.route = any_route(qp);
   if (options_.scheme == Scheme::kRecycled) {
-    if (qp.goods > 0) {
-      qp.route = qp.good[qp.oldest];
-      qp.oldest = (qp.oldest + 1) % kGood;
-      --qp.goods;
+    if (qp.recycled_count > 0) {
+      qp.route = qp.recycled[qp.oldest];
+      qp.oldest = (qp.oldest + 1) % kRecycled;
+      --qp.recycled_count;
     } else {
       qp.route = any_route(qp);
     }
@@ -219,16 +208,16 @@ std::uint32_t Transport::way(Qp& qp) {
   return qp.route;
 }
 
-/// ConWeave: whether the queue pair leaves its route behind this packet, because a probe is late. It may do so again
-/// only when all of its earlier epochs has been acknowledged. Every packet is a probe when none is out.
-bool Transport::last_on_route(Qp& qp, std::uint32_t psn) {
+/// ConWeave: whether the queue pair leaves its route after packet `psn` because a probe is late; if so, its next route
+/// is drawn. All packets of earlier epochs must have been acknowledged. A packet is a probe when none is outstanding.
+bool Transport::reroute_after(Qp& qp, std::uint32_t psn) {
   if (qp.probed < 0) {
     qp.probe = psn;
-    qp.probed = core_.now;
+    qp.probed = context_.now;
     return false;
   }
   const bool settled = static_cast<std::int32_t>(qp.first - qp.epoch_begin) >= 0;
-  if (qp.routes == 1 || !settled || psn != qp.highest || core_.now - qp.probed <= qp.reroute) return false;
+  if (qp.routes == 1 || !settled || psn != qp.highest || context_.now - qp.probed <= qp.reroute) return false;
   qp.probed = -1;
   qp.route = any_route(qp);
   ++qp.epoch;
@@ -236,21 +225,21 @@ bool Transport::last_on_route(Qp& qp, std::uint32_t psn) {
   return true;
 }
 
-void Transport::arm(QpId number) {
+void Transport::set_timer(QpId number) {
   Qp& qp = qps_[number];
-  if (qp.timed) return;
-  qp.timed = true;
-  qp.progress = core_.now;
-  core_.after(qp.timeout, EventKind::kTimer, number);
+  if (qp.timer_set) return;
+  qp.timer_set = true;
+  qp.progress = context_.now;
+  context_.after(qp.timeout, EventKind::kTimer, number);
 }
 
 void Transport::timer(QpId number) {
   Qp& qp = qps_[number];
-  qp.timed = false;
-  if (qp.first == qp.highest) return;  // nothing is out
-  if (core_.now - qp.progress < qp.timeout) {
-    qp.timed = true;
-    core_.events.add(qp.progress + qp.timeout, EventKind::kTimer, number);
+  qp.timer_set = false;
+  if (qp.first == qp.highest) return;  // none is outstanding
+  if (context_.now - qp.progress < qp.timeout) {
+    qp.timer_set = true;
+    context_.events.add(qp.progress + qp.timeout, EventKind::kTimer, number);
     return;
   }
   ++counters_[qp.route].timeouts;
@@ -260,83 +249,83 @@ void Transport::timer(QpId number) {
   } else {
     for (std::uint32_t psn = qp.first; psn != qp.next; ++psn) {
       Slot& own = slot(qp, psn);
-      if (own.has || own.lost) continue;
+      if (own.arrived || own.lost) continue;
       own.lost = true;
       ++qp.lost;
-      --qp.out;
+      --qp.outstanding;
     }
   }
-  arm(number);
+  set_timer(number);
   make_ready(number);
   network_.wake(qp.nic);
 }
 
 void Transport::receive(PacketId id) {
   ++totals_.arrived;
-  const QpId number = core_.packets[id].qp;
-  if (core_.packets[id].kind == PacketKind::kData) {
-    take_data(number, id);
+  const QpId number = context_.packets[id].qp;
+  if (context_.packets[id].kind == PacketKind::kData) {
+    receive_data(number, id);
   } else {
-    const Packet packet = core_.packets[id];
-    core_.packets.drop(id);
-    take_answer(number, packet);
+    const Packet packet = context_.packets[id];
+    context_.packets.drop(id);
+    receive_ack(number, packet);
   }
 }
 
-/// What has arrived becomes its own answer.
-void Transport::take_data(QpId number, PacketId id) {
+/// The packet is reused as its own acknowledgement.
+void Transport::receive_data(QpId number, PacketId id) {
   Qp& qp = qps_[number];
-  Packet& packet = core_.packets[id];
+  Packet& packet = context_.packets[id];
   const std::uint32_t psn = packet.psn;
   const MessageId message = packet.message;
   const bool fresh = psn == qp.expected;
-  bool refuse = false;
+  bool nak = false;
   if (static_cast<std::int32_t>(psn - qp.expected) > 0) {
     ++totals_.out_of_order;
     if (options_.receiver == Receiver::kGoBackN) {
-      if (std::exchange(qp.refused, true)) {  // dropped by the receiver; it has been told
-        core_.packets.drop(id);
+      if (std::exchange(qp.nak_sent, true)) {  // one NAK per gap
+        context_.packets.drop(id);
         return;
       }
-      refuse = true;
+      nak = true;
     } else if (!qp.early[psn & qp.mask]) {
       qp.early[psn & qp.mask] = true;
-      land(message);
+      packet_arrived(message);
     }
   }
   if (fresh) {
-    qp.refused = false;
+    qp.nak_sent = false;
     ++qp.expected;
     while (!qp.early.empty() && qp.early[qp.expected & qp.mask]) {
       qp.early[qp.expected & qp.mask] = false;
       ++qp.expected;
     }
-    land(message);
+    packet_arrived(message);
   }
   packet.expected = qp.expected;
-  packet.kind = refuse ? PacketKind::kNak : PacketKind::kAck;
+  packet.kind = nak ? PacketKind::kNak : PacketKind::kAck;
   packet.bytes = static_cast<std::uint16_t>(options_.ack_bytes);
   packet.hop = 0;
   ++totals_.sent;
-  network_.answer(id);
+  network_.send_ack(id);
 }
 
-void Transport::take_answer(QpId number, const Packet& packet) {
+void Transport::receive_ack(QpId number, const Packet& packet) {
   Qp& qp = qps_[number];
   const std::uint32_t before = qp.first;
-  if (options_.receiver == Receiver::kSelectiveRepeat) selected(qp, packet);
+  if (options_.receiver == Receiver::kSelectiveRepeat) acknowledge_one(qp, packet);
   if (static_cast<std::int32_t>(packet.expected - qp.first) > 0) acknowledge(qp, packet.expected);
   if (packet.kind == PacketKind::kNak && packet.expected == qp.first) qp.next = qp.first;  // go back
   if (qp.probed >= 0 && static_cast<std::int32_t>(qp.first - qp.probe) > 0) qp.probed = -1;
   if (options_.scheme == Scheme::kRecycled && !packet.marked) {
-    qp.good[(qp.oldest + qp.goods) % kGood] = packet.route;
-    if (qp.goods < kGood) {
-      ++qp.goods;
+    qp.recycled[(qp.oldest + qp.recycled_count) % kRecycled] = packet.route;
+    if (qp.recycled_count < kRecycled) {
+      ++qp.recycled_count;
     } else {
-      qp.oldest = (qp.oldest + 1) % kGood;  // the newest took the oldest's place
+      qp.oldest = (qp.oldest + 1) % kRecycled;  // the newest has overwritten the oldest
     }
   }
-  adapt(qp, packet.marked, qp.first - before);
+  update_window(qp, packet.marked, qp.first - before);
   make_ready(number);
   network_.wake(qp.nic);
 }
@@ -347,46 +336,47 @@ void Transport::acknowledge(Qp& qp, std::uint32_t expected) {
       Slot& own = slot(qp, psn);
       if (own.lost) {
         --qp.lost;
-      } else if (!own.has) {
-        --qp.out;
+      } else if (!own.arrived) {
+        --qp.outstanding;
       }
     }
   }
   qp.first = expected;
-  qp.progress = core_.now;
-  if (static_cast<std::int32_t>(qp.next - expected) < 0) qp.next = expected;  // it went back, and need not have
+  qp.progress = context_.now;
+  if (static_cast<std::int32_t>(qp.next - expected) < 0) qp.next = expected;  // it had gone back too far
 }
 
-/// Selective repeat: the receiver has this packet, and what was sent long before it and is not there is lost.
-void Transport::selected(Qp& qp, const Packet& packet) {
+/// Selective repeat: the receiver has this packet. Missing packets that were sent long before it are lost.
+void Transport::acknowledge_one(Qp& qp, const Packet& packet) {
   qp.newest = std::max(qp.newest, packet.sent);
   if (static_cast<std::int32_t>(packet.psn - qp.first) < 0) return;
   Slot& own = slot(qp, packet.psn);
-  if (!own.has) {
+  if (!own.arrived) {
     if (own.lost) {
       own.lost = false;
       --qp.lost;
     } else {
-      --qp.out;
+      --qp.outstanding;
     }
-    own.has = true;
+    own.arrived = true;
   }
-  if (packet.psn == qp.first || packet.expected != qp.first) return;  // no gap, or one less
+  if (packet.psn == qp.first || packet.expected != qp.first) return;  // no gap, or a gap was filled
   for (std::uint32_t psn = qp.first; psn != packet.psn; ++psn) {
     Slot& other = slot(qp, psn);
-    if (other.has || other.lost || other.sent + qp.reorder >= qp.newest) continue;
+    if (other.arrived || other.lost || other.sent + qp.reorder >= qp.newest) continue;
     other.lost = true;
     ++qp.lost;
-    --qp.out;
+    --qp.outstanding;
   }
 }
 
-/// DCTCP (Alizadeh et al., SIGCOMM 2010), on a window of packets that never exceeds its first size; and PLB (Qureshi et
-/// al., SIGCOMM 2022), which leaves a route after congested rounds in succession.
-void Transport::adapt(Qp& qp, bool marked, std::uint32_t count) {
+/// DCTCP (Alizadeh et al., SIGCOMM 2010) on a window that never exceeds its initial size, and PLB (Qureshi et al.,
+/// SIGCOMM 2022), which leaves a route after several congested rounds in succession.
+void Transport::update_window(Qp& qp, bool marked, std::uint32_t count) {
   ++qp.round_acks;
   if (marked) ++qp.round_marks;
-  if (options_.reacts && !marked) qp.window = std::min(qp.most, qp.window + static_cast<double>(count) / qp.window);
+  if (options_.dctcp && !marked)
+    qp.window = std::min(qp.max_window, qp.window + static_cast<double>(count) / qp.window);
   if (static_cast<std::int32_t>(qp.first - qp.round_end) < 0) return;
   const double part = static_cast<double>(qp.round_marks) / qp.round_acks;
   if (options_.scheme == Scheme::kPlb) {
@@ -396,26 +386,22 @@ void Transport::adapt(Qp& qp, bool marked, std::uint32_t count) {
       qp.route = any_route(qp);
     }
   }
-  qp.marked_part += kGain * (part - qp.marked_part);
-  if (options_.reacts && qp.round_marks > 0) qp.window = std::max(1.0, qp.window * (1 - qp.marked_part / 2));
+  qp.alpha += kGain * (part - qp.alpha);
+  if (options_.dctcp && qp.round_marks > 0) qp.window = std::max(1.0, qp.window * (1 - qp.alpha / 2));
   qp.round_end = qp.next;
   qp.round_acks = qp.round_marks = 0;
 }
 
-/// A packet of the message is in its place.
-void Transport::land(MessageId number) {
+/// A packet of the message has arrived for the first time.
+void Transport::packet_arrived(MessageId number) {
   Message& message = messages_[number];
   if (++message.arrived == message.packets) deliver(number);
 }
 
 void Transport::deliver(MessageId number) {
   Message& message = messages_[number];
-  message.delivered = core_.now;
-  --undelivered_;
-  for (std::uint32_t w = message.first_wait; w != kNone; w = waits_[w].next) {
-    const MessageId later = waits_[w].later;
-    if (--messages_[later].awaited == 0 && considered(later)) schedule(later);
-  }
+  message.delivered = context_.now;
+  waits_.deliver(number, [&](MessageId later) { schedule(later); });
 }
 
 }  // namespace paralet::packet

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoCE-like queue pairs that carry messages: flowlets, windows, acknowledgements, loss recovery.
+// RoCE-like queue pairs: flowlets of messages, windows, acknowledgements and loss recovery.
 #pragma once
 
 #include <array>
@@ -7,8 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "core.hpp"
+#include "context.hpp"
+#include "message_waits.hpp"
 #include "network.hpp"
+#include "routes.hpp"
 
 namespace paralet::packet {
 
@@ -17,47 +19,49 @@ enum class Receiver : std::uint8_t { kGoBackN, kSelectiveRepeat };
 struct TransportOptions {
   std::int64_t payload_bytes;  // of a full packet
   std::int64_t header_bytes;   // of every packet, as links count it
-  std::int64_t ack_bytes;      // of an acknowledgement, in all
+  std::int64_t ack_bytes;      // of an acknowledgement, headers included
   Receiver receiver;
-  bool reacts;          // windows shrink when marked (DCTCP); else they are fixed
-  double window_bdp;    // a channel's windows together, in bandwidth-delay products
-  double timeout_rtts;  // without any progress, until all is sent again
-  double reorder_rtts;  // selective repeat: sent so much earlier than one that has arrived, it is lost
+  bool dctcp;           // windows shrink when packets are marked; otherwise they are fixed
+  double window_bdp;    // sum of a channel's windows, in bandwidth-delay products
+  double timeout_rtts;  // round trips without progress until unacknowledged packets are sent again
+  double reorder_rtts;  // selective repeat: a missing packet sent so much before one that has arrived is lost
   Scheme scheme;
-  double reroute_rtts;  // ConWeave: a probe not answered within that has its queue pair rerouted
+  double reroute_rtts;  // ConWeave: a queue pair is rerouted when its probe is not answered within this
 };
 
-/// A *channel* joins two hosts by queue pairs (lanes). Each takes a flowlet of the channel's next message whenever it
-/// has sent all of its last one and its window is open; NICs serve the queue pairs that can send in turn, packet by
-/// packet. A queue pair's packets are numbered; flowlets are RDMA WRITEs, so that they may arrive in any order.
+/// A *channel* joins two hosts by queue pairs (lanes). A queue pair takes the next flowlet of the channel's message
+/// when it has sent its last flowlet and its window is open. A NIC serves its queue pairs that can send in round robin,
+/// packet by packet. Packets are numbered by queue pair. Flowlets are RDMA WRITEs, so they may arrive in any order.
 class Transport {
  public:
-  struct Counters {             // of what was sent by a route
-    std::uint64_t bytes = 0;    // payload, what was sent again not counted
-    std::uint64_t packets = 0;  // all
+  struct Counters {             // by route
+    std::uint64_t bytes = 0;    // payload, without retransmissions
+    std::uint64_t packets = 0;  // data packets, with retransmissions
     std::uint64_t flowlets = 0;
-    std::uint64_t again = 0;
+    std::uint64_t retransmits = 0;
     std::uint64_t timeouts = 0;
   };
   struct Totals {
-    std::uint64_t sent = 0;  // packets of all kinds that entered the network
+    std::uint64_t sent = 0;  // packets of all kinds that have entered the network
     std::uint64_t arrived = 0;
     std::uint64_t dropped = 0;
-    std::uint64_t out_of_order = 0;  // data
+    std::uint64_t out_of_order = 0;  // data packets
   };
 
-  Transport(Core& core, const Routes& routes, Network& network, const TransportOptions& options);
+  Transport(Context& context, const Routes& routes, Network& network, const TransportOptions& options);
 
-  /// A channel with a lane for each of `routes`, or, where queue pairs choose, with one lane that has all of them. The
-  /// routes were added one after the other and begin with one NIC's link.
+  /// A channel with one lane for each of `routes`, or, where queue pairs choose, with one lane that has all of them.
+  /// Routes must have consecutive numbers and begin with the same NIC's link. Throws std::invalid_argument when a
+  /// window is too large.
   std::uint32_t add_channel(std::span<const std::uint32_t> routes, std::int64_t flowlet_bytes);
-  /// `channel` is kNone, and `bytes` 0, where a host only computes: it is delivered when its pause is over.
+  /// With `channel` kNone and `bytes` 0 a host only computes: the message is delivered when its pause is over.
   MessageId add_message(std::uint32_t channel, std::int64_t bytes, Time release, Time pause);
-  void add_wait(MessageId earlier, MessageId later);
-  /// Messages since the last time that wait for nothing are sent from their release on, after their pause.
-  void consider();
+  /// Waits may be added to a message until the next call of `activate`.
+  [[nodiscard]] sim::MessageWaits& waits() { return waits_; }
+  /// Schedules all messages added since the last call that wait for nothing.
+  void activate();
 
-  /// What the NIC behind `link` sends next; kNone: nothing.
+  /// The next data packet of the NIC that sends on `link`; kNone: none.
   PacketId next(LinkId link);
   void receive(PacketId id);
   void dropped(const Packet&) { ++totals_.dropped; }
@@ -66,124 +70,115 @@ class Transport {
 
   [[nodiscard]] std::size_t channels() const { return channels_.size(); }
   [[nodiscard]] std::size_t messages() const { return messages_.size(); }
-  [[nodiscard]] std::size_t undelivered() const { return undelivered_; }
-  [[nodiscard]] bool considered(MessageId message) const { return message < considered_; }
+  [[nodiscard]] std::size_t undelivered() const { return waits_.undelivered(); }
   [[nodiscard]] Time delivered(MessageId message) const { return messages_[message].delivered; }  // -1: not yet
   [[nodiscard]] const Counters& counters(std::uint32_t route) const { return counters_[route]; }
   [[nodiscard]] const Totals& totals() const { return totals_; }
 
  private:
-  static constexpr std::uint32_t kGood = 8;  // REPS's buffer
+  static constexpr std::uint32_t kRecycled = 8;  // size of REPS's buffer
 
-  struct Slot {  // of a packet that is not acknowledged
+  struct Slot {  // a packet that is not acknowledged
     Time sent;
     MessageId message;
     std::uint16_t bytes;
-    bool has;   // the receiver has it
-    bool lost;  // to be sent again
+    bool arrived;  // the receiver has it
+    bool lost;     // to be sent again
   };
   struct Qp {
     std::uint32_t channel;
     std::uint32_t first_route;
     std::uint32_t routes;
-    std::uint32_t route;  // the last one taken
+    std::uint32_t route;  // of the last packet
     LinkId nic;
-    // The sender.
-    std::uint32_t first = 0;    // not acknowledged
-    std::uint32_t next = 0;     // to be sent
-    std::uint32_t highest = 0;  // above all that were ever sent
-    std::uint32_t end = 0;      // above all that it has been given
+    // The sender. Packet sequence numbers:
+    std::uint32_t first = 0;    // the first that is not acknowledged
+    std::uint32_t next = 0;     // the next to be sent
+    std::uint32_t highest = 0;  // one above the last that was ever sent
+    std::uint32_t end = 0;      // one above the last packet of its last flowlet
     MessageId flowlet_message = kNone;
-    std::uint32_t flowlet_packet = 0;  // of the message, to be sent next
-    std::uint32_t out = 0;             // selective repeat: sent, neither acknowledged nor lost
+    std::uint32_t flowlet_packet = 0;  // packet of the message to be sent next
+    std::uint32_t outstanding = 0;     // selective repeat: sent, neither acknowledged nor lost
     std::uint32_t lost = 0;
-    std::uint32_t mask = 0;  // of `slots`
-    double window = 0;
-    double most = 0;
-    double marked_part = 0;  // DCTCP's alpha
+    std::uint32_t mask = 0;  // size of `slots` - 1
+    double window = 0;       // packets
+    double max_window = 0;   // packets
+    double alpha = 0;        // DCTCP: average fraction of marked packets
     std::uint32_t round_end = 0;
     std::uint32_t round_acks = 0;
     std::uint32_t round_marks = 0;
-    Time newest = 0;    // when the latest sent of what has arrived was sent
-    Time progress = 0;  // when `first` last rose, or something was sent after nothing was out
+    Time newest = 0;    // latest send time of a packet that has arrived
+    Time progress = 0;  // when `first` last rose, or a packet was sent while none was outstanding
     Time timeout = 0;
     Time reorder = 0;
     Time reroute = 0;
-    bool ready = false;                       // in its NIC's line
-    QpId behind = kNone;                      // it there
-    bool timed = false;                       // a timer event is under way
-    std::array<std::uint32_t, kGood> good{};  // recycled routes, oldest first from `oldest`
+    bool ready = false;                               // in its NIC's ready queue
+    QpId behind = kNone;                              // the queue pair behind it there
+    bool timer_set = false;                           // a timer event is pending
+    std::array<std::uint32_t, kRecycled> recycled{};  // REPS: a ring buffer of routes, from `oldest` on
     std::uint32_t oldest = 0;
-    std::uint32_t goods = 0;
-    std::uint32_t congested = 0;  // PLB: rounds in succession
+    std::uint32_t recycled_count = 0;
+    std::uint32_t congested = 0;  // PLB: congested rounds in succession
     std::uint32_t epoch = 0;      // ConWeave
     std::uint32_t epoch_begin = 0;
     std::uint32_t probe = 0;
-    Time probed = -1;  // when the probe was sent; -1: none is out
+    Time probed = -1;  // when the probe was sent; -1: none is outstanding
     // The receiver.
-    bool refused = false;  // has sent a NAK for `expected`
+    bool nak_sent = false;  // for `expected`
     std::uint32_t expected = 0;
     std::vector<Slot> slots;
-    std::vector<bool> early;  // selective repeat: arrived, above `expected`
+    std::vector<bool> early;  // selective repeat: packets above `expected` that have arrived
   };
   struct Channel {
     QpId first;
     std::uint32_t lanes;
-    std::uint32_t flowlet;  // packets
+    std::uint32_t flowlet;  // packets per flowlet
     MessageId head = kNone;
     MessageId tail = kNone;
   };
   struct Message {
     std::int64_t bytes;
     Time release;
-    Time pause;  // from when it is released, and all that it waits for is there, until it is sent
+    Time pause;  // from when it is released and its waits are over until it is sent
     Time delivered = -1;
     std::uint32_t channel;
     std::uint32_t packets;
-    std::uint32_t given = 0;  // to lanes
+    std::uint32_t assigned = 0;  // packets assigned to lanes
     std::uint32_t arrived = 0;
-    std::uint32_t awaited = 0;
-    std::uint32_t first_wait = kNone;
     MessageId next = kNone;
   };
-  struct Line {  // queue pairs that wait for their turn
+  struct ReadyQueue {  // queue pairs of a NIC that can send
     QpId head = kNone;
     QpId tail = kNone;
-  };
-  struct Wait {
-    MessageId later;
-    std::uint32_t next;
   };
 
   [[nodiscard]] Slot& slot(Qp& qp, std::uint32_t psn) const { return qp.slots[psn & qp.mask]; }
   [[nodiscard]] std::uint16_t payload(const Message& message, std::uint32_t packet) const;
   [[nodiscard]] bool can_send(const Qp& qp) const;
-  [[nodiscard]] std::uint32_t any_route(const Qp& qp) { return qp.first_route + core_.dice.below(qp.routes); }
-  std::uint32_t way(Qp& qp);
-  bool last_on_route(Qp& qp, std::uint32_t psn);
+  [[nodiscard]] std::uint32_t any_route(const Qp& qp) { return qp.first_route + context_.random.below(qp.routes); }
+  std::uint32_t next_route(Qp& qp);
+  bool reroute_after(Qp& qp, std::uint32_t psn);
   void make_ready(QpId number);
-  void give(Qp& qp);
-  void arm(QpId number);
-  void take_data(QpId number, PacketId id);
-  void take_answer(QpId number, const Packet& packet);
+  void take_flowlet(Qp& qp);
+  void set_timer(QpId number);
+  void receive_data(QpId number, PacketId id);
+  void receive_ack(QpId number, const Packet& packet);
   void acknowledge(Qp& qp, std::uint32_t expected);
-  void selected(Qp& qp, const Packet& packet);
-  void adapt(Qp& qp, bool marked, std::uint32_t count);
+  void acknowledge_one(Qp& qp, const Packet& packet);
+  void update_window(Qp& qp, bool marked, std::uint32_t count);
   void schedule(MessageId message);
-  void land(MessageId message);
+  void packet_arrived(MessageId message);
   void deliver(MessageId message);
 
-  Core& core_;
+  Context& context_;
   const Routes& routes_;
   Network& network_;
   TransportOptions options_;
   std::vector<Qp> qps_;
   std::vector<Channel> channels_;
   std::vector<Message> messages_;
-  std::vector<Wait> waits_;
-  std::vector<Line> ready_;  // by NIC's link
-  MessageId considered_ = 0;
-  std::size_t undelivered_ = 0;
+  sim::MessageWaits waits_;
+  std::vector<ReadyQueue> ready_;  // by the NIC's link
   Totals totals_;
   std::vector<Counters> counters_;  // by route
 };

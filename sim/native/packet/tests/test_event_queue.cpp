@@ -3,16 +3,16 @@
 
 #include <cstdint>
 
-#include "core.hpp"
+#include "context.hpp"
 
 namespace paralet::packet {
 namespace {
 
-TEST_CASE("events come by their time, and those of one moment as they were added") {
+TEST_CASE("events come in order of time, and events of one time in the order of addition") {
   EventQueue events;
-  Dice dice(1);
+  Random random(1);
   constexpr std::uint32_t kEvents = 1000;
-  for (std::uint32_t number = 0; number < kEvents; ++number) events.add(dice.below(20), EventKind::kTimer, number);
+  for (std::uint32_t number = 0; number < kEvents; ++number) events.add(random.below(20), EventKind::kTimer, number);
   Event last = events.take();
   for (std::uint32_t count = 1; count < kEvents; ++count) {
     REQUIRE(!events.empty());
@@ -24,7 +24,7 @@ TEST_CASE("events come by their time, and those of one moment as they were added
   CHECK(events.empty());
 }
 
-TEST_CASE("an event knows its kind however many there have been") {
+TEST_CASE("an event keeps its kind however many events have been added") {
   EventQueue events;
   for (int i = 0; i < 1000; ++i) {
     events.add(i, EventKind::kFlush, 7);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two leaves of two hosts each under two spines, all links alike: times are known in closed form, to the picosecond.
+// Two leaves of two hosts each under two spines, all links alike. Times are known in closed form, in picoseconds.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ constexpr TransportOptions kTransport{.payload_bytes = kPayload,
                                       .header_bytes = kHeaders,
                                       .ack_bytes = 62,
                                       .receiver = Receiver::kGoBackN,
-                                      .reacts = false,
+                                      .dctcp = false,
                                       .window_bdp = 2.0,
                                       .timeout_rtts = 100.0,
                                       .reorder_rtts = 25.0,
@@ -64,7 +64,7 @@ class Fabric {
   explicit Fabric(const NetworkOptions& network = kNetwork, const TransportOptions& transport = kTransport)
       : simulation_(kRates, kHeads, kSwitches, network, transport, 1) {}
 
-  /// A message of `kPackets` packets from host 0 or 1 to host 2 or 3, over either spine, on a connection of its own.
+  /// A message of `kPackets` packets from host 0 or 1 to host 2 or 3, over one spine, on its own channel.
   MessageId send(NodeId src, NodeId dst, std::size_t spine) {
     const std::array<LinkId, 4> links{src * 2, kUp[spine], kDown[spine], dst * 2 + 1};
     const std::array<std::uint32_t, 1> routes{simulation_.routes().add(links.data(), links.size())};
@@ -72,7 +72,7 @@ class Fabric {
     return transport().add_message(transport().add_channel(routes, 8 * kPayload), kPackets * kPayload, 0, 0);
   }
 
-  /// Three messages to one host; run until they are there.
+  /// Runs three messages to one host until they are delivered.
   void overload() {
     send(0, 2, 0);
     send(1, 2, 0);
@@ -114,20 +114,18 @@ class Fabric {
   std::vector<std::uint32_t> routes_;
 };
 
-/// When the last of so many packets is there that follow one another without a gap over four links.
+/// Arrival time of the last of so many back-to-back packets over four links.
 constexpr Time end_of(std::int64_t packets) { return (packets + 3) * kPacket + 4 * kPropagation; }
 
-TEST_CASE("flows that do not collide take the time of one alone, exactly") {
+TEST_CASE("flows on disjoint paths take exactly the time of a single flow") {
   Fabric fabric;
   const std::array messages{fabric.send(0, 2, 0), fabric.send(1, 3, 1)};
   fabric.run();
   for (const auto message : messages) CHECK(fabric.transport().delivered(message) == end_of(kPackets));
-  CHECK(fabric.sum(&Transport::Counters::again) == 0);
+  CHECK(fabric.sum(&Transport::Counters::retransmits) == 0);
 }
 
-TEST_CASE(
-    "flows that collide share the link packet by packet: the last packet of both comes when that of twice as many "
-    "would") {
+TEST_CASE("colliding flows share the link packet by packet and end when twice as many packets would") {
   Fabric fabric;
   const std::array messages{fabric.send(0, 2, 0), fabric.send(1, 3, 0)};
   fabric.run();
@@ -139,7 +137,7 @@ TEST_CASE(
   CHECK(fabric.network().counters(kUp[1]).packets == 0);
 }
 
-TEST_CASE("a pause passes after the last wait, with something to send or without") {
+TEST_CASE("a pause begins after the last wait, with or without data to send") {
   Fabric fabric;
   const MessageId first = fabric.send(0, 2, 0);
   Transport& transport = fabric.transport();
@@ -147,42 +145,42 @@ TEST_CASE("a pause passes after the last wait, with something to send or without
   const MessageId computing = transport.add_message(kNone, 0, 0, kPause);
   const MessageId second = transport.add_message(0, kPackets * kPayload, 0, 2 * kPause);
   const MessageId late = transport.add_message(kNone, 0, kSecond, kPause);
-  transport.add_wait(first, computing);
-  transport.add_wait(computing, second);
-  transport.add_wait(second, late);
+  transport.waits().add_wait(first, computing);
+  transport.waits().add_wait(computing, second);
+  transport.waits().add_wait(second, late);
   fabric.run();
   CHECK(transport.delivered(computing) == end_of(kPackets) + kPause);
   CHECK(transport.delivered(second) == 2 * end_of(kPackets) + 3 * kPause);
   CHECK(transport.delivered(late) == kSecond + kPause);
 }
 
-TEST_CASE("with PFC a shallow buffer pauses and never drops, and the link that all wait for is never idle") {
+TEST_CASE("with PFC a shallow buffer pauses, never drops, and keeps the bottleneck link busy") {
   Fabric fabric(shallow(true), eager(Receiver::kGoBackN));
   fabric.send(0, 2, 0);
   fabric.send(1, 2, 1);
   fabric.run();
   CHECK(fabric.sum(&Network::Counters::pauses) > 0);
   CHECK(fabric.sum(&Network::Counters::dropped) == 0);
-  CHECK(fabric.sum(&Transport::Counters::again) == 0);
+  CHECK(fabric.sum(&Transport::Counters::retransmits) == 0);
   CHECK(fabric.now() == end_of(2 * kPackets));
 }
 
-TEST_CASE("what a full buffer drops is sent again; who goes back N sends what came after it again, too") {
+TEST_CASE("dropped packets are retransmitted; go-back-N also retransmits the packets after them") {
   for (const auto receiver : {Receiver::kGoBackN, Receiver::kSelectiveRepeat}) {
     Fabric fabric(shallow(false), eager(receiver));
     fabric.overload();
     const auto dropped = fabric.sum(&Network::Counters::dropped);
-    const auto again = fabric.sum(&Transport::Counters::again);
+    const auto retransmits = fabric.sum(&Transport::Counters::retransmits);
     CHECK(dropped > 0);
     CHECK(fabric.transport().totals().out_of_order > 0);
-    CHECK((receiver == Receiver::kGoBackN ? again > dropped : again == dropped));
+    CHECK((receiver == Receiver::kGoBackN ? retransmits > dropped : retransmits == dropped));
     CHECK(fabric.sum(&Transport::Counters::bytes) == 3 * kPackets * kPayload);
-    CHECK(fabric.sum(&Transport::Counters::packets) == 3 * kPackets + again);
+    CHECK(fabric.sum(&Transport::Counters::packets) == 3 * kPackets + retransmits);
     CHECK(fabric.now() >= end_of(3 * kPackets));
   }
 }
 
-TEST_CASE("one seed gives one run") {
+TEST_CASE("equal seeds give equal runs") {
   Fabric one(shallow(false), eager(Receiver::kGoBackN));
   Fabric other(shallow(false), eager(Receiver::kGoBackN));
   one.overload();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Max-min fair rates of flows that come and go, kept exact from change to change.
+// Max-min fair rates of flows that start and stop, updated incrementally.
 #pragma once
 
 #include <cstddef>
@@ -10,34 +10,37 @@
 
 namespace paralet::fluid {
 
-/// A flow's use of a link: of its rate, `share` crosses it. 1 for a path; less for a flow that is sprayed over many.
+/// The part `share` of a flow's rate crosses `link`: 1 on a single path, less where a flow is sprayed over several
+/// paths.
 struct Use {
   std::uint32_t link;
   double share;
 };
 
-/// Rates by progressive filling: all flows rise together, each in proportion to its weight, and a flow stops when a
-/// link of its is full (D. Bertsekas and R. Gallager, "Data Networks", section 6.5.2).
+/// Weighted max-min fair rates by progressive filling: all rates rise together, each in proportion to its flow's
+/// weight, and a flow stops when one of its links is full (D. Bertsekas and R. Gallager, "Data Networks",
+/// section 6.5.2).
 ///
-/// The *level* of a link is the rate per weight at which its flows stop, infinite while it is not full; a flow has the
-/// least level of its links. Levels of which each fits the others are max-min fair, and no others are. So after a
-/// change levels are made to fit again from the links where it happened outwards, and where that reaches far, all is
-/// filled anew. Both give the same rates, up to rounding.
-class Sharing {
+/// The *level* of a link is the rate per weight at which its flows stop. It is infinite while the link is not full. A
+/// flow's rate is its weight times the lowest level of its links. An assignment is max-min fair exactly when every
+/// level is consistent with all others. After a change, `update_rates` therefore repairs levels outwards from the
+/// changed links. When a repair would visit a large part of all uses, it fills all links anew. Both give the same
+/// rates, up to rounding.
+class MaxMinAllocator {
  public:
   using Flow = std::uint32_t;
 
-  /// Capacities are not negative. A change of a level by less than `precision`, relatively, is not passed on.
-  Sharing(std::span<const double> capacity, double precision);
+  /// Capacities must not be negative. Relative changes of a level below `precision` are not propagated.
+  MaxMinAllocator(std::span<const double> capacity, double precision);
 
-  /// A flow that is not active yet. `uses` name each link once and at least one; shares and weight are above zero.
+  /// Adds an inactive flow. `uses` is not empty and names each link once. Shares and weight must be positive.
   Flow add(std::span<const Use> uses, double weight);
   void set_active(Flow flow, bool active);
   void set_uses(Flow flow, std::span<const Use> uses);
   void set_capacity(std::uint32_t link, double capacity);
 
-  /// Bring all rates up to date; the flows whose rate has changed, each once. Valid until the next call.
-  std::span<const Flow> settle();
+  /// Brings all rates up to date. Returns the flows whose rate has changed, each once; valid until the next call.
+  std::span<const Flow> update_rates();
 
   [[nodiscard]] double rate(Flow flow) const { return flows_[flow].rate; }
   [[nodiscard]] std::span<const Use> uses(Flow flow) const {
@@ -45,21 +48,21 @@ class Sharing {
   }
   [[nodiscard]] std::size_t links() const { return links_.size(); }
   [[nodiscard]] std::size_t flows() const { return flows_.size(); }
-  /// How often `settle` had to fill all anew, and how often it got by with a part.
+  /// How often `update_rates` filled all links anew, and how often a repair was enough.
   [[nodiscard]] std::uint64_t fillings() const { return fillings_; }
   [[nodiscard]] std::uint64_t repairs() const { return repairs_; }
 
  private:
-  static constexpr double kOpen = std::numeric_limits<double>::infinity();
+  static constexpr double kNotFull = std::numeric_limits<double>::infinity();
 
   struct Link {
     double capacity;
-    double level = kOpen;
+    double level = kNotFull;
     bool queued = false;
-    std::vector<std::uint32_t> crossing;  // uses of active flows, by their number
+    std::vector<std::uint32_t> crossing;  // indices of the uses of active flows
   };
   struct FlowState {
-    std::uint32_t first = 0;  // of its uses
+    std::uint32_t first = 0;  // index of its first use
     std::uint32_t count = 0;
     double weight = 1;
     double rate = 0;
@@ -67,19 +70,19 @@ class Sharing {
     bool changed = false;
   };
   struct Demand {
-    double cap;     // the level that the flow's other links leave it
+    double cap;     // lowest level of the flow's other links
     double weight;  // times share
   };
 
   void attach(Flow flow);
   void detach(Flow flow);
   void touch(std::uint32_t link);
-  void mark(Flow flow);
+  void mark_changed(Flow flow);
   bool repair();
   void fill();
-  double fitting_level(const Link& link);
+  double consistent_level(const Link& link);
   [[nodiscard]] double least_level(const FlowState& flow, std::uint32_t except) const;
-  void pass_on(std::uint32_t l, double before);
+  void propagate(std::uint32_t l, double before);
 
   double precision_;
   std::vector<Link> links_;
