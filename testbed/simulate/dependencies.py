@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which transfers of a schedule wait for which. Pure.
+"""Which transfers of a schedule must be delivered before another may start.
 
-The rules are those of `testbed.run.collective_executor`, which runs schedules over live connections.
+The rules are those of `testbed.run.collective_executor`, which runs schedules over real connections.
 """
 
 from collections import defaultdict
@@ -16,18 +16,19 @@ from testbed.spec import Experiment, Job
 from testbed.workloads import Transfer, Workload
 
 Wait = tuple[int, int]
-"""Earlier and later transfer, by their places in the schedule."""
+"""Indices of an earlier transfer and of a later one that waits for it."""
 
 _Numbers = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
-    """What waits for what: transfers by their places, and from there on gates.
+class Dependencies:
+    """Pairs of messages: `later[i]` waits for `earlier[i]`. Messages are the transfers and, numbered after them, gates.
 
-    A gate belongs to a rank and a phase. It opens when the rank is done with all phases before, and has then computed
-    for `pause_s`; what the rank sends in that phase waits for it. Workloads without phases and pauses have none.
+    A gate belongs to a rank and a phase. It is delivered `pause_s` after the rank has finished all earlier phases: the
+    pause models computation. What the rank sends in the phase waits for the gate. Workloads without phases and pauses
+    have no gates.
     """
 
     earlier: _Numbers
@@ -36,8 +37,8 @@ class Order:
     """By gate."""
 
 
-def order_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequence[Transfer]) -> Order:
-    """Of the `transfers` of these jobs, steps ascending."""
+def dependencies_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequence[Transfer]) -> Dependencies:
+    """The dependencies of the `transfers` of these jobs, given in ascending order of steps."""
     found = [_pairs(waits(experiment.spec.workload, transfers))]
     pauses = [np.empty(0)]
     first = len(transfers)
@@ -48,11 +49,11 @@ def order_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequence[Tr
         found += own
         first += pause_s.size
     earlier, later = np.concatenate(found).T
-    return Order(earlier, later, np.concatenate(pauses))
+    return Dependencies(earlier, later, np.concatenate(pauses))
 
 
 def _gates(workload: Workload, job: Job, transfers: Sequence[Transfer], first: int) -> tuple[_Floats, list[_Numbers]]:
-    """A job's gates, numbered from `first` on: what ranks compute before each, and what waits for what."""
+    """A job's gates, numbered from `first` on: their pauses, and their pairs of earlier and later messages."""
     starts, pauses = [0, *workload.phase_starts(job.size)], workload.pauses(job.size)
     if len(starts) == 1 and not pauses:
         return np.empty(0), []
@@ -74,28 +75,28 @@ def _pairs(found: Sequence[Wait]) -> _Numbers:
 
 
 def waits(workload: Workload, transfers: Sequence[Transfer]) -> list[Wait]:
-    """What transfers of `workload`, steps ascending, wait for: data that must arrive first, and a place to send."""
+    """Waits among transfers, given in ascending order of steps: for data to forward, and for a free send slot."""
     found = list(_for_data(transfers)) if workload.in_place else []
     if workload.sends_in_flight is not None:
-        found += _for_a_place(transfers, workload.sends_in_flight)
+        found += _for_a_slot(transfers, workload.sends_in_flight)
     return found
 
 
 def _for_data(transfers: Sequence[Transfer]) -> Iterator[Wait]:
-    """A transfer waits for all that arrived, in earlier steps, in what it carries, since that was last overwritten."""
+    """A transfer waits for all earlier ones that delivered the data it carries, since these were last overwritten."""
     pieces = _pieces(transfers)
     arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # rank and piece -> transfers
     places = enumerate(transfers)
     for _, step in groupby(places, key=lambda entry: entry[1].step):
-        landed = []
+        delivered = []
         for place, transfer in step:
             earlier: dict[int, None] = {}
             for piece in pieces[transfer.src].within(transfer.source, transfer.count):
                 earlier |= dict.fromkeys(arrived[transfer.src, piece])
             yield from ((one, place) for one in earlier)
-            landed.append((place, transfer))
+            delivered.append((place, transfer))
         overwritten = set()
-        for place, transfer in landed:
+        for place, transfer in delivered:
             for piece in pieces[transfer.dst].within(transfer.target, transfer.count):
                 key = (transfer.dst, piece)
                 if not transfer.combine and key not in overwritten:
@@ -105,7 +106,7 @@ def _for_data(transfers: Sequence[Transfer]) -> Iterator[Wait]:
 
 
 class _Pieces:
-    """A rank's elements, cut wherever some transfer begins or ends."""
+    """A rank's elements, divided wherever a transfer begins or ends."""
 
     def __init__(self, bounds: set[int]) -> None:
         self._number = {bound: number for number, bound in enumerate(sorted(bounds))}
@@ -123,11 +124,11 @@ def _pieces(transfers: Sequence[Transfer]) -> dict[int, _Pieces]:
     return {rank: _Pieces(own) for rank, own in bounds.items()}
 
 
-def _for_a_place(transfers: Sequence[Transfer], places: int) -> Iterator[Wait]:
-    """A rank's sends go in order, `places` of them at a time."""
+def _for_a_slot(transfers: Sequence[Transfer], slots: int) -> Iterator[Wait]:
+    """A rank sends in order, with at most `slots` transfers in flight."""
     sends: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for place, transfer in enumerate(transfers):
         sends[transfer.src].append((transfer.step, transfer.part, place))
     for own in sends.values():
         own.sort()
-        yield from ((before, after) for (_, _, before), (_, _, after) in zip(own, own[places:], strict=False))
+        yield from ((before, after) for (_, _, before), (_, _, after) in zip(own, own[slots:], strict=False))

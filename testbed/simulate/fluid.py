@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of an experiment on the fluid fabric. What is modelled, and what is not, is in docs/fluid.md."""
+"""Runs of an experiment on the fluid fabric. docs/fluid.md says what is modelled and what is not."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 import numpy as np
@@ -11,55 +10,48 @@ import numpy.typing as npt
 from netmodel import Forwarding, NoRouteError, PortRef, forwarding
 from sim.fluid import Messages, Simulation
 from sim.links import Links
+from sim.messages import NO_CHANNEL
 from sim.paths import Paths, spread_paths
 from testbed.analysis.jobs import ideal_at
-from testbed.analysis.observations import HappenedEvent, LaneCounters, LinkLoad, Observations, RankLane, RunRecord
+from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import TestbedError
-from testbed.plan.demands import Pair, bytes_by_pair
 from testbed.progress import Steps
-from testbed.simulate.dependencies import Order, order_of
-from testbed.simulate.lanes import Lanes, lanes_of, paths_of_ports
-from testbed.simulate.moving_lanes import RULES, Mover
-from testbed.simulate.observed import ACK_BYTES, HEADER_BYTES, SAMPLES, Course, packet_bytes, record
-from testbed.spec import STEERED, Event, Experiment, Job, Policy
+from testbed.simulate.adaptive_lanes import RULES, LaneMover
+from testbed.simulate.lane_paths import Lanes, paths_of_ports
+from testbed.simulate.runs import (
+    ACK_BYTES,
+    HEADER_BYTES,
+    SAMPLES,
+    LaneTotals,
+    SimulatedJobs,
+    Traffic,
+    observe_runs,
+    packet_bytes,
+    run_record,
+    simultaneous_jobs,
+)
+from testbed.spec import Event, Experiment, Job, Policy
 
 _SPREAD = ("spraying", "oblivious")
-"""Policies that give every packet another path, so that a message goes at one rate."""
+"""Policies that choose a path per packet, so that a whole message is sent at one rate."""
 
 _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
 
 
 def observe(experiment: Experiment, steps: Steps) -> Observations:
-    """Every policy with every seed. Raises TestbedError when a run cannot end, as when a host has been cut off."""
-    links = Links(experiment.topology)
-    records = []
-    for seed in experiment.seeds:
-        for policy in experiment.spec.policies:
-            steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-            records.append(_run(experiment.at(seed), policy, seed, links))
-            steps.advance()
-    return Observations(runs=records)
-
-
-@dataclass(frozen=True, eq=False)
-class _Outcome(Course):
-    pairs: Sequence[Pair]
-    lanes: Lanes
-    lane_bits: _Floats
-    """By pair and lane, with headers."""
+    """Every policy with every seed. Raises TestbedError when a run cannot end, as when a host is cut off."""
+    return observe_runs(experiment, steps, _run)
 
 
 def _run(experiment: Experiment, policy: Policy, seed: int, links: Links) -> RunRecord:
-    together = [[job] for job in experiment.jobs] if policy.alone else [list(experiment.jobs)]
-    outcomes = [_Model(experiment, policy, seed, links, jobs).run() for jobs in together]
-    lanes = [lane for outcome in outcomes for lane in _lanes(experiment, policy, outcome)]
-    link_bits = np.sum([outcome.link_bits for outcome in outcomes], axis=0)
+    simulated = [_Model(experiment, policy, seed, links, jobs).run() for jobs in simultaneous_jobs(experiment, policy)]
+    link_bits = np.sum([one.link_bits for one in simulated], axis=0)
     loads = [
         LinkLoad(port=str(port), tx_bytes=round(bits / 8), tx_packets=_packets(bits, experiment), dropped=0)
         for port, bits in zip(links.ports, link_bits.tolist(), strict=True)
     ]
-    return record(experiment, policy, seed, links, outcomes, lanes, loads)
+    return run_record(experiment, policy, seed, links, simulated, loads)
 
 
 class _Model:
@@ -69,39 +61,35 @@ class _Model:
         self._experiment = experiment
         self._policy = policy
         self._links = links
-        ranks = {rank for job in jobs for rank in job.ranks}
-        self._transfers = [transfer for transfer in experiment.transfers(seed) if transfer.src in ranks]
-        self._pairs: list[Pair] = list(bytes_by_pair(self._transfers, 1))
-        self._lanes = lanes_of(experiment, policy, seed, self._pairs, links)
+        self._traffic = Traffic.of(experiment, policy, seed, links, jobs)
+        self._pairs = self._traffic.pairs
+        self._lanes = self._traffic.lanes
         self._every_s = ideal_at(experiment, seed) / SAMPLES
         self._next_sample_s = self._every_s
-        self._routes: Forwarding | None = None  # as long as all links live
+        self._routes: Forwarding | None = None  # None while no link is dead
         self._capacity = links.rate_bps.copy()
         self._dead: set[PortRef] = set()
         rates_bps = [links.rate_bps]
-        if policy.paced:  # a link of each lane's own
+        if policy.paced:  # one more link per lane, which limits its rate
             first = self._lanes.rows[:, 0, 0]
             rates_bps.append(np.repeat(links.rate_bps[first] / policy.m, policy.m))
         self._simulation = Simulation(np.concatenate(rates_bps))
         self._simulation.add_channels(self._paths(self._lanes.rows))
-        self._left_bits = np.zeros(self._flows)
-        number = {pair: channel for channel, pair in enumerate(self._pairs)}
-        channel = np.array([number[transfer.src, transfer.dst] for transfer in self._transfers])
-        item_bytes, settings = experiment.spec.workload.item_bytes, experiment.spec.fluid
-        payload = np.array([transfer.count * item_bytes for transfer in self._transfers], dtype=np.float64)
+        self._left_bits = np.zeros(self._flows)  # by flow: bits sent on paths that it has left
+        payload = self._traffic.payload_bytes.astype(np.float64)
         packets = np.ceil(payload / packet_bytes(experiment))
         bits = 8 * (payload + (HEADER_BYTES + ACK_BYTES) * packets)
-        delay_s = self._last_packet_s(packets, channel) + settings.message_delay_s
-        self._add_messages(channel, bits, delay_s, order_of(experiment, jobs, self._transfers))
+        delay_s = self._last_packet_s(packets, self._traffic.channel) + experiment.spec.fluid.message_delay_s
+        self._add_messages(bits, delay_s)
         rule = RULES.get(policy.policy)
-        self._mover = None if rule is None else Mover(rule, self._round_trip_s(), self._lanes.ports, seed)
+        self._mover = None if rule is None else LaneMover(rule, self._round_trip_s(), self._lanes.ports, seed)
 
     @property
     def _flows(self) -> int:
         return len(self._pairs) if self._policy.policy in _SPREAD else self._lanes.ports.size
 
     def _paths(self, rows: npt.NDArray[np.int32]) -> Paths:
-        """The flows of all pairs, whose lanes cross `rows` of links, by the policy."""
+        """The flows of all pairs under the policy, where `rows` are the links of each lane."""
         if self._policy.policy == "spraying":
             ends = np.array(
                 [[int(IPv4Address(self._experiment.address(rank))) for rank in pair] for pair in self._pairs],
@@ -110,12 +98,12 @@ class _Model:
             return spread_paths(self._links, ends[:, 0], ends[:, 1], self._routes)
         if self._policy.policy == "oblivious":
             return Paths.sprayed(rows)
-        if self._policy.policy == "qp_scaling":  # a queue pair sends what it was given, not what is left
+        if self._policy.policy == "qp_scaling":  # a queue pair sends its fixed part of a message
             return Paths.of(rows.reshape(-1, 1, rows.shape[2]))
         return self._pulling(rows, np.arange(self._lanes.ports.size).reshape(rows.shape[:2]))
 
     def _pulling(self, rows: npt.NDArray[np.int32], lanes: _Numbers) -> Paths:
-        """Lanes, of these numbers, that pull over `rows` of links, each at its pace at most if it has one."""
+        """Lanes with these numbers that pull over `rows` of links, at their pace at most if the policy has one."""
         if self._policy.paced:
             own = (len(self._links) + lanes[..., None]).astype(np.int32)
             rows = np.concatenate([rows, own], axis=2)
@@ -124,18 +112,19 @@ class _Model:
     def _link_bits(self) -> _Floats:
         return self._simulation.link_bits()[: len(self._links)]
 
-    def _add_messages(self, channel: _Numbers, bits: _Floats, delay_s: _Floats, order: Order) -> None:
-        """Messages numbered as the transfers are, or, where queue pairs get parts of them, what their parts add up to;
-        then the gates of phases.
+    def _add_messages(self, bits: _Floats, delay_s: _Floats) -> None:
+        """Add a message per transfer, with the same number, and then the gates of phases.
 
-        Parts are equal, as E-ECMP's are (Gangidi et al., SIGCOMM 2024, section 4.2).
+        Under policy `qp_scaling` these messages send nothing. Each waits for its parts, one per queue pair, which are
+        added after the gates. Parts are equal, as in E-ECMP (Gangidi et al., SIGCOMM 2024, section 4.2).
         """
-        simulation, earlier, later = self._simulation, order.earlier, order.later
+        simulation, channel, dependencies = self._simulation, self._traffic.channel, self._traffic.dependencies
+        earlier, later = dependencies.earlier, dependencies.later
         parted = self._policy.policy == "qp_scaling"
         simulation.add_messages(
-            Messages(np.full(bits.size, -1), delay_s=delay_s) if parted else Messages(channel, bits, delay_s)
+            Messages(np.full(bits.size, NO_CHANNEL), delay_s=delay_s) if parted else Messages(channel, bits, delay_s)
         )
-        simulation.add_messages(Messages(np.full(order.pause_s.size, -1), delay_s=order.pause_s))
+        simulation.add_messages(Messages(np.full(dependencies.pause_s.size, NO_CHANNEL), delay_s=dependencies.pause_s))
         if parted:
             lanes = self._policy.m
             first = simulation.add_messages(
@@ -146,13 +135,13 @@ class _Model:
             )
             parts = first + np.arange(bits.size * lanes).reshape(-1, lanes)
             simulation.add_waits(parts.ravel(), np.repeat(np.arange(bits.size), lanes))
-            sent = later < bits.size  # what waits is a transfer, so each part of it does
-            simulation.add_waits(np.repeat(earlier[sent], lanes), parts[later[sent]].ravel())
-            earlier, later = earlier[~sent], later[~sent]
+            is_transfer = later < bits.size  # each part of a transfer waits for what the transfer waits for
+            simulation.add_waits(np.repeat(earlier[is_transfer], lanes), parts[later[is_transfer]].ravel())
+            earlier, later = earlier[~is_transfer], later[~is_transfer]
         simulation.add_waits(earlier, later)
 
-    def run(self) -> _Outcome:
-        """From the start to the last delivery."""
+    def run(self) -> SimulatedJobs:
+        """Simulate from the start to the last delivery."""
         happened: list[HappenedEvent] = []
         samples: list[tuple[float, _Floats]] = []
         for event in sorted(self._experiment.spec.events, key=lambda event: event.at_s):
@@ -160,43 +149,50 @@ class _Model:
                 happened.append(self._happen(event, samples))
         self._advance(np.inf, samples)
         simulation = self._simulation
-        delivered_s = simulation.delivered_s()[: len(self._transfers)]
+        delivered_s = simulation.delivered_s()[: len(self._traffic.transfers)]
         if simulation.undelivered:
-            stuck = self._transfers[int(np.flatnonzero(np.isnan(delivered_s))[0])]
+            stuck = self._traffic.transfers[int(np.flatnonzero(np.isnan(delivered_s))[0])]
             raise TestbedError(
-                f"policy {self._policy.name}: after {simulation.now_s:.3g} s nothing moves any more, and what rank "
-                f"{stuck.src} sends rank {stuck.dst} is not there; a link on its way is dead"
+                f"policy {self._policy.name}: the run stops after {simulation.now_s:.3g} s, because a link on the path "
+                f"from rank {stuck.src} to rank {stuck.dst} is dead"
             )
-        return _Outcome(
-            transfers=self._transfers,
+        return SimulatedJobs(
+            traffic=self._traffic,
             delivered_s=delivered_s,
-            pairs=self._pairs,
-            lanes=self._lanes,
-            lane_bits=self._lane_bits(),
             link_bits=self._link_bits(),
             samples=samples,
             happened=happened,
+            lanes=self._lane_totals(),
         )
 
-    def _lane_bits(self) -> _Floats:
-        """What each lane has sent, over all paths that it has had."""
+    def _lane_totals(self) -> LaneTotals:
+        """What each lane has sent over all its paths. The model does not cut messages into flowlets."""
         bits = self._left_bits + self._simulation.flow_bits()
         if self._policy.policy in _SPREAD:
             bits = np.repeat(bits / self._policy.m, self._policy.m)
-        return bits.reshape(self._lanes.ports.shape)
+        payload = packet_bytes(self._experiment)
+        part = payload / (payload + HEADER_BYTES + ACK_BYTES)
+        none = [0] * bits.size
+        return LaneTotals(
+            tx_bytes=[round(sent / 8 * part) for sent in bits.tolist()],
+            tx_packets=[_packets(sent, self._experiment) for sent in bits.tolist()],
+            flowlets=none,
+            retransmits=none,
+            timeouts=none,
+        )
 
     def _last_packet_s(self, packets: _Floats, channel: _Numbers) -> _Floats:
-        """From the moment at which all but the last packets have left until these are there, by message.
+        """The time from the last bit sent until the last packet is received, by message.
 
-        Of k lanes that send at 1 / k of the line rate each, the last packet takes k times as long as one of a single
-        lane (ParaLet, section 5.3); then every switch receives it whole before it passes it on.
+        With k lanes at 1 / k of the line rate each, the last packet takes k times as long to send as with one lane
+        (ParaLet, section 5.3). Every switch then receives it completely before it forwards it.
         """
         first_s, hops_s = self._packet_s()
         lanes = 1.0 if self._policy.policy in _SPREAD else np.minimum(self._policy.m, packets)
         return np.asarray(hops_s[channel] + (lanes - 1) * first_s[channel])
 
     def _packet_s(self) -> tuple[_Floats, _Floats]:
-        """What a full packet takes to leave its host, and from then on until it is there, by pair."""
+        """The time for a full packet to leave its host, and from then on until it is received, by pair."""
         rows = self._lanes.rows[:, 0, :]
         crossed = rows >= 0
         packet_bits = 8 * (packet_bytes(self._experiment) + HEADER_BYTES)
@@ -205,13 +201,13 @@ class _Model:
         return packet_s[:, 0], hops_s
 
     def _round_trip_s(self) -> float:
-        """Of the longest pair, nothing else being sent: a full packet there, an acknowledgement of no size back."""
+        """Round trip of the longest pair on an unloaded fabric: a full packet, and an acknowledgement of size 0."""
         first_s, hops_s = self._packet_s()
         links = (self._lanes.rows[:, 0, :] >= 0).sum(axis=1)
         return float((first_s + hops_s + links * self._experiment.spec.fluid.link_delay_s).max())
 
     def _advance(self, until_s: float, samples: list[tuple[float, _Floats]]) -> bool:
-        """Let time pass, reading the links now and then. Whether the run is still going on."""
+        """Advance time and sample the links. Whether messages are still undelivered."""
         simulation, mover = self._simulation, self._mover
         while simulation.undelivered and simulation.now_s < until_s:
             look_s = np.inf if mover is None else mover.next_s
@@ -225,8 +221,8 @@ class _Model:
                 break
         return simulation.undelivered > 0
 
-    def _look(self, mover: Mover) -> None:
-        """Let the lanes whose turn it is take other paths."""
+    def _look(self, mover: LaneMover) -> None:
+        """Let the lanes that are due compare their rates and take other paths."""
         shape = self._lanes.ports.shape
         dead = ((self._capacity[self._lanes.rows] == 0) & (self._lanes.rows >= 0)).any(axis=2)
         moved = mover.look(self._simulation.rates_bps().reshape(shape), self._could_have, dead)
@@ -243,7 +239,7 @@ class _Model:
         flat[moved, : rows.shape[2]] = rows[:, 0, :]
 
     def _could_have(self, rates: _Floats) -> _Floats:
-        """By pair: what a lane of its would have if only its hosts' links held it back, which all that send share."""
+        """By pair: the rate of a lane if only the links of its hosts, shared by all that send, limited it."""
         rows = self._lanes.rows[:, 0, :]
         first, last = rows[:, 0], rows[np.arange(len(rows)), (rows >= 0).sum(axis=1) - 1]
         sending = (rates > 0).any(axis=1)
@@ -273,7 +269,7 @@ class _Model:
         return HappenedEvent(what=event.what, at_s=at_s, done_s=self._simulation.now_s, concerned=concerned)
 
     def _reroute(self) -> None:
-        """Switches avoid dead links from now on: the same ports go elsewhere."""
+        """Recompute all paths without dead links; ports do not change."""
         topology = self._experiment.topology
         self._routes = forwarding(topology, frozenset(topology.link_at(port) for port in self._dead))
         try:
@@ -285,38 +281,12 @@ class _Model:
         self._lanes = Lanes(self._lanes.ports, rows)
 
     def _concerned(self, link: int) -> list[str]:
-        """The switch ports of the hosts whose data cross a link, either way."""
+        """The switch ports of the hosts that receive data over a link, in either direction."""
         topology, experiment = self._experiment.topology, self._experiment
         crossing = np.isin(self._lanes.rows, (link, self._links.back(link))).reshape(len(self._pairs), -1)
-        receivers = {self._pairs[channel][1] for channel in np.flatnonzero(crossing.any(axis=1))}
+        receivers = {self._pairs[channel][1] for channel in np.flatnonzero(crossing.any(axis=1)).tolist()}
         ports = {topology.peer(PortRef(experiment.hosts[rank], experiment.nic + 1)) for rank in receivers}
         return sorted(str(port) for port in ports)
-
-
-def _lanes(experiment: Experiment, policy: Policy, outcome: _Outcome) -> list[RankLane]:
-    """What each lane has carried. How a lane that pulls cut it into flowlets is not modelled."""
-    method = "ecmp" if policy.policy in STEERED else policy.policy
-    payload = packet_bytes(experiment)
-    part = payload / (payload + HEADER_BYTES + ACK_BYTES)
-    return [
-        RankLane(
-            rank=src,
-            lane=LaneCounters(
-                peer=experiment.address(dst),
-                lane=lane,
-                port=int(outcome.lanes.ports[channel, lane]),
-                port_method=method,
-                tx_bytes=round(bits / 8 * part),
-                tx_packets=_packets(bits, experiment),
-                flowlets=0,
-                retransmits=0,
-                timeouts=0,
-                rtt_s=None,
-            ),
-        )
-        for channel, (src, dst) in enumerate(outcome.pairs)
-        for lane, bits in enumerate(outcome.lane_bits[channel].tolist())
-    ]
 
 
 def _packets(bits: float, experiment: Experiment) -> int:

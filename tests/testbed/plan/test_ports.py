@@ -21,7 +21,7 @@ from testbed.plan.ports import device_seed, drawn_ports, plan_ports, port_tables
 from testbed.run.agent import Hostlib
 from testbed.run.agent_messages import DeviceConfig
 from testbed.run.rank_configuration import prepare_orders
-from testbed.simulate.lanes import lanes_of
+from testbed.simulate.lane_paths import lanes_of
 from testbed.spec import Experiment, Spec, check
 from testbed.workloads import KINDS, Transfer
 

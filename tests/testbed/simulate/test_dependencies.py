@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from testbed.simulate.dependencies import order_of, waits
+from testbed.simulate.dependencies import dependencies_of, waits
 from testbed.spec import Spec, check
 from testbed.workloads import Workload
 from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
@@ -92,7 +92,7 @@ def test_nothing_is_sent_before_a_rank_is_done_with_earlier_phases_and_has_compu
         )
     )
     transfers = experiment.transfers(1)
-    order = order_of(experiment, experiment.jobs, transfers)
+    order = dependencies_of(experiment, experiment.jobs, transfers)
     pause_s = np.concatenate([np.zeros(len(transfers)), order.pause_s])
     followers: list[list[int]] = [[] for _ in pause_s]
     awaited = np.bincount(order.later, minlength=pause_s.size)
@@ -121,7 +121,7 @@ def test_workloads_without_phases_have_no_gates() -> None:
     placed = {"name": "small", "fabric": "fluid", "topology": topology, "placement": {"rule": "packed"}}
     experiment = check(Spec.model_validate(placed | spec))
     transfers = experiment.transfers(1)
-    order = order_of(experiment, experiment.jobs, transfers)
+    order = dependencies_of(experiment, experiment.jobs, transfers)
     assert order.pause_s.size == 0
     found = zip(order.earlier.tolist(), order.later.tolist(), strict=True)
     assert list(found) == waits(experiment.spec.workload, transfers)

@@ -19,8 +19,8 @@ from testbed.cli import main
 from testbed.errors import TestbedError
 from testbed.progress import Steps
 from testbed.simulate import fluid
-from testbed.simulate.lanes import lanes_of
-from testbed.simulate.observed import ACK_BYTES, HEADER_BYTES
+from testbed.simulate.lane_paths import lanes_of
+from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES
 from testbed.spec import Experiment, Spec, check
 from testbed.workloads import KINDS, GridWorkload, Training
 

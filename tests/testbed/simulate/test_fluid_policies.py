@@ -13,7 +13,7 @@ from testbed.analysis.observations import RunRecord
 from testbed.analysis.results import ideal_of
 from testbed.progress import Steps
 from testbed.simulate import fluid
-from testbed.simulate.fluid import ACK_BYTES, HEADER_BYTES
+from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES
 from testbed.spec import IN_QUEUES, MODELLED, Experiment, Spec, check
 
 RATE_BPS = 10e6

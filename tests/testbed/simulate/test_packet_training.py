@@ -14,7 +14,7 @@ from testbed.analysis.results import ideal_of
 from testbed.errors import InputError
 from testbed.progress import Steps
 from testbed.simulate import fluid, packet
-from testbed.simulate.observed import ACK_BYTES, HEADER_BYTES
+from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES
 from testbed.spec import Experiment, Spec, check
 
 RATE_BPS = 1_000_000_000

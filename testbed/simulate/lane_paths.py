@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports and the paths of every pair's lanes, as the engine and the switches choose them."""
+"""The source ports and paths of every pair's lanes, as the engine and the switches choose them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ from testbed.spec import STEERED, Experiment, Policy
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """By pair and lane: the UDP source port, and the links crossed while all links live, -1 after the end."""
+    """By pair and lane: the UDP source port, and the links of its path while no link is dead, -1 after the end."""
 
     ports: npt.NDArray[np.uint16]
     rows: npt.NDArray[np.int32]
 
 
 def lanes_of(experiment: Experiment, policy: Policy, seed: int, pairs: Sequence[Pair], links: Links) -> Lanes:
-    """Where the lanes of `pairs` go with a seed, `experiment` being the one of that seed. Raises InputError."""
+    """The ports and paths of the lanes of `pairs`; `experiment` must be that of the seed. Raises InputError."""
     chosen = experiment.ports(policy, seed)
     ports = np.array([chosen[src].towards(dst) for src, dst in pairs], dtype=np.uint16)
     if policy.policy == "controller":
         return Lanes(ports, _rows(_planned(experiment, policy, pairs), policy.m, links))
-    if policy.policy in STEERED:  # by the port that a packet came in by: not by destination alone
+    if policy.policy in STEERED:  # switches forward by ingress port and destination
         routes = experiment.routes(policy.name)
         return Lanes(ports, _rows([_walked(experiment, pair, routes) for pair in pairs], policy.m, links))
     return Lanes(ports, paths_of_ports(experiment, pairs, ports, links))
@@ -44,7 +44,7 @@ def paths_of_ports(
     links: Links,
     routes: Forwarding | None = None,
 ) -> npt.NDArray[np.int32]:
-    """The links that `ports`, by pair and lane, are sent over. Raises NoRouteError."""
+    """The links that packets with source ports `ports`, by pair and lane, cross. Raises NoRouteError."""
     lanes = ports.shape[1]
     addresses = np.array([int(IPv4Address(experiment.address(rank))) for rank in range(experiment.ranks)], np.uint32)
     ends = np.array(pairs).reshape(-1, 2)
@@ -59,13 +59,13 @@ def paths_of_ports(
 
 
 def _planned(experiment: Experiment, policy: Policy, pairs: Sequence[Pair]) -> list[Path]:
-    """The paths that the planner gives to all pairs at once, as if all were known before the first one starts."""
+    """The planner's paths for all pairs, planned together before the first transfer."""
     cables = cabling(experiment.topology)
     ends = np.array([[cables.nic(experiment.hosts[rank], experiment.nic) for rank in pair] for pair in pairs])
     jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in pairs]
     plan = PLANNERS[policy.planner or "optimal"](cables.fabric, Commodities.of(ends[:, 0], ends[:, 1], job=jobs))
     paths = [cables.path(plan, commodity) for commodity in range(len(pairs))]
-    return [path for path in paths if path is not None]  # all links live, so all have one
+    return [path for path in paths if path is not None]  # no link is dead, so every pair has a path
 
 
 def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:
@@ -74,7 +74,7 @@ def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:
 
 
 def _rows(paths: Sequence[Path], lanes: int, links: Links) -> npt.NDArray[np.int32]:
-    """Every lane of a pair on the pair's path."""
+    """All lanes of a pair on the pair's path."""
     longest = max(len(path) for path in paths)
     rows = [links.row(path) + [-1] * (longest - len(path)) for path in paths]
     return np.repeat(np.array(rows, dtype=np.int32)[:, None, :], lanes, axis=1)

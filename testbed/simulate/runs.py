@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs on both simulated fabrics share: the loop over runs, the traffic of a run, and its record.
+
+A record has the same fields as that of an emulated run, so that the same reports and plots are made of both.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel import PortRef
+from sim.links import Links
+from testbed.analysis.observations import (
+    HappenedEvent,
+    JobRecord,
+    LaneCounters,
+    LinkLoad,
+    Observations,
+    PairFlow,
+    RankLane,
+    RunRecord,
+    Sample,
+)
+from testbed.plan.demands import Pair, bytes_by_pair
+from testbed.progress import Steps
+from testbed.simulate.dependencies import Dependencies, dependencies_of
+from testbed.simulate.lane_paths import Lanes, lanes_of
+from testbed.spec import LARGEST_HEADERS_BYTES, STEERED, Experiment, Job, Policy
+from testbed.workloads import Transfer
+
+HEADER_BYTES = 14 + 20 + 8 + 12 + 4
+"""Headers of every packet as links count them: Ethernet, IPv4, UDP, BTH, ICRC."""
+
+ACK_BYTES = HEADER_BYTES + 4
+"""An acknowledgement: headers and AETH."""
+
+SAMPLES = 60
+"""Readings of link counters within the ideal completion time."""
+
+_PATH_MTUS = (4096, 2048, 1024, 512, 256)
+
+_Floats = npt.NDArray[np.float64]
+_Numbers = npt.NDArray[np.int64]
+
+
+def packet_bytes(experiment: Experiment) -> int:
+    """Payload of a full packet: the spec's `path_mtu`, or the largest path MTU that fits the topology's MTU."""
+    fitting = (size for size in _PATH_MTUS if size + LARGEST_HEADERS_BYTES <= experiment.topology.mtu_bytes)
+    return experiment.spec.path_mtu or next(fitting, _PATH_MTUS[-1])
+
+
+def observe_runs(
+    experiment: Experiment, steps: Steps, run: Callable[[Experiment, Policy, int, Links], RunRecord]
+) -> Observations:
+    """Call `run` for every policy with every seed; its experiment is the one of that seed."""
+    links = Links(experiment.topology)
+    records = []
+    for seed in experiment.seeds:
+        for policy in experiment.spec.policies:
+            steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
+            records.append(run(experiment.at(seed), policy, seed, links))
+            steps.advance()
+    return Observations(runs=records)
+
+
+def simultaneous_jobs(experiment: Experiment, policy: Policy) -> list[list[Job]]:
+    """The jobs of each simulation of a run: each job alone if the policy says so, all together otherwise."""
+    return [[job] for job in experiment.jobs] if policy.alone else [list(experiment.jobs)]
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """What the jobs of one simulation send. There is one channel per pair of ranks."""
+
+    transfers: Sequence[Transfer]
+    pairs: Sequence[Pair]
+    lanes: Lanes
+    channel: _Numbers
+    """Channel of each transfer: the index of its pair."""
+    payload_bytes: _Numbers
+    """Size of each transfer."""
+    dependencies: Dependencies
+
+    @classmethod
+    def of(cls, experiment: Experiment, policy: Policy, seed: int, links: Links, jobs: Sequence[Job]) -> "Traffic":
+        """The traffic of these jobs under one policy. Raises InputError."""
+        ranks = {rank for job in jobs for rank in job.ranks}
+        transfers = [transfer for transfer in experiment.transfers(seed) if transfer.src in ranks]
+        pairs: list[Pair] = list(bytes_by_pair(transfers, 1))
+        number = {pair: channel for channel, pair in enumerate(pairs)}
+        item_bytes = experiment.spec.workload.item_bytes
+        return cls(
+            transfers=transfers,
+            pairs=pairs,
+            lanes=lanes_of(experiment, policy, seed, pairs, links),
+            channel=np.array([number[transfer.src, transfer.dst] for transfer in transfers], dtype=np.int64),
+            payload_bytes=np.array([transfer.count * item_bytes for transfer in transfers], dtype=np.int64),
+            dependencies=dependencies_of(experiment, jobs, transfers),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LaneTotals:
+    """What each lane has sent, by channel and then lane."""
+
+    tx_bytes: Sequence[int]
+    tx_packets: Sequence[int]
+    flowlets: Sequence[int]
+    retransmits: Sequence[int]
+    timeouts: Sequence[int]
+
+
+def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals: LaneTotals) -> list[RankLane]:
+    """The lanes of all pairs with what they have sent."""
+    method = "ecmp" if policy.policy in STEERED else policy.policy
+    lanes = traffic.lanes.ports.shape[1]
+    return [
+        RankLane(
+            rank=src,
+            lane=LaneCounters(
+                peer=experiment.address(dst),
+                lane=lane,
+                port=int(traffic.lanes.ports[channel, lane]),
+                port_method=method,
+                tx_bytes=int(totals.tx_bytes[channel * lanes + lane]),
+                tx_packets=int(totals.tx_packets[channel * lanes + lane]),
+                flowlets=int(totals.flowlets[channel * lanes + lane]),
+                retransmits=int(totals.retransmits[channel * lanes + lane]),
+                timeouts=int(totals.timeouts[channel * lanes + lane]),
+                rtt_s=None,
+            ),
+        )
+        for channel, (src, dst) in enumerate(traffic.pairs)
+        for lane in range(lanes)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedJobs:
+    """The outcome of one simulation: jobs that ran at once. Times are in seconds from their start."""
+
+    traffic: Traffic
+    delivered_s: _Floats
+    """By transfer."""
+    link_bits: _Floats
+    samples: list[tuple[float, _Floats]]
+    """Time, and bits by link."""
+    happened: list[HappenedEvent]
+    lanes: LaneTotals
+
+
+def run_record(
+    experiment: Experiment,
+    policy: Policy,
+    seed: int,
+    links: Links,
+    simulated: Sequence[SimulatedJobs],
+    loads: Sequence[LinkLoad],
+) -> RunRecord:
+    """The record of a run. `loads` has all links; the record keeps those whose egress port is a switch's."""
+    arrival: dict[Pair, float] = {}
+    finished = [0.0] * experiment.ranks
+    by_step: list[dict[int, float]] = [{} for _ in range(experiment.ranks)]
+    for one in simulated:
+        for transfer, moment in zip(one.traffic.transfers, one.delivered_s.tolist(), strict=True):
+            pair = transfer.src, transfer.dst
+            arrival[pair] = max(arrival.get(pair, 0.0), moment)
+            for rank in pair:
+                by_step[rank][transfer.step] = max(by_step[rank].get(transfer.step, 0.0), moment)
+                finished[rank] = max(finished[rank], moment)
+    demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
+    jobs = [
+        JobRecord(name=job.name, ranks=job.size, completion_s=max(finished[rank] for rank in job.ranks))
+        for job in experiment.jobs
+    ]
+    return RunRecord(
+        policy=policy.name,
+        m=policy.m,
+        seed=seed,
+        completion_s=max(job.completion_s for job in jobs),
+        wrong_bytes=0,
+        step_finished_s=[_running(own) for own in by_step],
+        flows=[
+            PairFlow(src=src, dst=dst, bytes=count, completion_s=arrival[src, dst])
+            for (src, dst), count in demands.items()
+        ],
+        lanes=[lane for one in simulated for lane in rank_lanes(experiment, policy, one.traffic, one.lanes)],
+        discards={},
+        overruns=0,
+        links=[
+            load
+            for port, load in sorted(zip(links.ports, loads, strict=True), key=lambda pair: pair[0])
+            if not experiment.topology.has_host(port.node)
+        ],
+        samples=_samples(experiment, links, simulated),
+        seen=[],
+        jobs=jobs,
+        events=[event for one in simulated for event in one.happened],
+    )
+
+
+def _running(by_step: dict[int, float]) -> list[float]:
+    """End time of each step; a step without transfers ends with the one before it."""
+    moments = [by_step.get(step, 0.0) for step in range(1 + max(by_step, default=-1))]
+    return np.maximum.accumulate(moments).tolist() if moments else []
+
+
+def _samples(experiment: Experiment, links: Links, simulated: Sequence[SimulatedJobs]) -> list[Sample]:
+    """Bytes sent towards each host over time; simulations are put end to end, as jobs that run one after another."""
+    hosts = dict.fromkeys(experiment.hosts)
+    watched = [experiment.topology.peer(PortRef(host, experiment.nic + 1)) for host in hosts]
+    columns = [links.number(port) for port in watched]
+    found, base_s, base = [], 0.0, Counter[int]()
+    for one in simulated:
+        for at_s, bits in one.samples:
+            counts = [round(base[column] + bits[column] / 8) for column in columns]
+            found.append(Sample(at_s=base_s + at_s, tx_bytes={str(p): n for p, n in zip(watched, counts, strict=True)}))
+        base_s += float(one.delivered_s.max(initial=0.0))
+        base.update({column: round(one.link_bits[column] / 8) for column in columns})
+    return found
