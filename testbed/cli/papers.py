@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet papers`: what a paper says beside what we get."""
+"""`paralet papers`: the numbers of a paper beside ours."""
 
 import json
 from collections import Counter
@@ -13,24 +13,24 @@ from testbed.papers import PAPERS, Claim
 
 @click.command(epilog="Example: paralet papers 003 --json")
 @click.argument("number", metavar="PAPER", type=click.Choice(list(PAPERS)))
-@click.option("--quick", is_flag=True, help="Only as much as a few seconds allow; not every paper takes longer.")
+@click.option("--quick", is_flag=True, help="Check only a small part, in seconds.")
 @click.option(
     "--page",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Write the paper's section into this Markdown page, and its figures into images/ beside it.",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the paper's page to this Markdown file, all numbers to a CSV file and figures to images/ beside it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def papers(number: str, quick: bool, page: Path | None, as_json: bool) -> None:
-    """Print the numbers of PAPER beside ours, with their ratio, ours / paper, and a verdict.
+    """Print the numbers of PAPER beside ours, with the ratio ours / paper and a verdict.
 
-    docs/papers.md says what the verdicts mean and what our numbers rest on.
+    docs/papers/index.md explains the verdicts.
     """
     paper = PAPERS[number]
     findings = paper.find(quick)
     if page is not None:
         from testbed.papers.page import write
 
-        write(page, number, paper, findings)
+        write(page, paper, findings)
     if as_json:
         listed = {"paper": number, "title": paper.title, "claims": [claim.as_json() for claim in findings.claims]}
         click.echo(json.dumps(listed, indent=2))

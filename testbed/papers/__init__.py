@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What papers say beside what we get: one package per paper, with a check of its claims and a text for the page."""
+"""Numbers of papers beside ours: one package per paper, with a check of its claims and the text of its page."""
 
 from testbed.papers import paralet, rail_only, routing
 from testbed.papers.claim import Claim, Relation, Verdict
@@ -18,6 +18,6 @@ PAPERS = {
         paralet.find,
     ),
 }
-"""By the number that the documentation knows the paper by."""
+"""By the number of the paper in docs/papers/index.md."""
 
 __all__ = ["PAPERS", "Claim", "Drawing", "Findings", "Paper", "Relation", "Verdict"]

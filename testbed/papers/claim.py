@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One number of a paper beside ours, and what to think of it."""
+"""One number of a paper beside ours, with a verdict."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,15 +8,16 @@ Relation = Literal["equals", "more than", "less than"]
 Verdict = Literal["agrees", "close", "differs", "holds", "fails", "not printed"]
 
 CLOSE = 0.05
-"""Relative deviation up to which a number that does not agree to its last digit still counts as close."""
+"""Largest relative deviation of a number that counts as close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`printed`: the paper's number, None where it has none or our text of it lost it; `decimals` of it are printed.
+    """A number that a paper states or implies.
 
-    `relation` says what the paper claims: that the value equals `printed`, or is more or less. `note` says what the
-    number rests on, or why it may differ.
+    `printed` is the paper's number, with `decimals` digits after the point; None where the paper prints none or our
+    copy of it lacks the number. `relation` says whether the paper claims equality or a bound. `note` says how our
+    number was obtained, or why it differs.
     """
 
     where: str
@@ -35,7 +36,7 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """`agrees`: the same number, rounded or cut off to the digits printed. `close`: within 5 %."""
+        """`agrees`: equal when rounded or truncated to the printed digits. `close`: within 5 %."""
         if self.printed is None:
             return "not printed"
         if self.relation != "equals":
@@ -49,11 +50,11 @@ class Claim:
     def _as_printed(self) -> bool:
         scale = 10.0**self.decimals
         wanted = round((self.printed or 0.0) * scale)
-        # A hair more, so that 37.4999.. of binary fractions still rounds as the decimal would.
+        # The tolerance lets binary fractions such as 37.4999.. round like the decimal number.
         return wanted in (int(self.ours * scale + 1e-9), int(self.ours * scale + 0.5 + 1e-9))
 
     def as_json(self) -> dict[str, float | str | None]:
-        """All of it, for programs."""
+        """All fields, with ratio and verdict."""
         return {
             "where": self.where,
             "what": self.what,

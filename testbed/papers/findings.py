@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of checking a paper: its claims, and drawings of the figures that it has."""
+"""The result of checking a paper: claims, and drawings like its figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure with the name of its file, without ending, and one sentence that says what to see."""
+    """A figure with its file name (no suffix) and alternative text."""
 
     name: str
     alt: str
@@ -24,7 +24,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Claims in the paper's order."""
+    """Claims in the order of the paper."""
 
     claims: Sequence[Claim]
     drawings: Sequence[Drawing] = ()
@@ -32,9 +32,10 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper, what there is to say of it in general (Markdown), and the check, done anew at each call."""
+    """A paper and its check."""
 
     title: str
     text: str
+    """What was checked and how, in Markdown."""
     find: Callable[[bool], Findings]
-    """The argument: whether a small part of it will do, for a look."""
+    """Runs the check. The argument says whether a small part of it is enough."""

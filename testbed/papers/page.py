@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation's page on papers, a section for each: `paralet papers NUMBER --page FILE` writes that paper's."""
+"""The documentation of a paper: a Markdown page with the claims that the paper prints, and all claims as CSV."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from testbed.papers.claim import Claim
@@ -12,12 +13,19 @@ from testbed.papers.findings import Findings, Paper
 
 DPI = 100
 
+_LEAST, _MOST = "least", "most"
+"""How the names of the two ends of a range end."""
 
-def write(page: Path, number: str, paper: Paper, findings: Findings) -> None:
-    """Put the paper's section into the page, instead of an older one, and its drawings into `images/` beside it."""
+COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "note")
+
+
+def write(page: Path, paper: Paper, findings: Findings) -> None:
+    """Write the page, a CSV file with the same stem beside it, and the figures into `images/` beside it."""
+    page.parent.mkdir(parents=True, exist_ok=True)
     if findings.drawings:
         _draw(findings, page.parent / "images")
-    page.write_text(with_section(page.read_text(), number, section(number, paper, findings)))
+    page.write_text(markdown(paper, findings, f"{page.stem}.csv"))
+    page.with_suffix(".csv").write_text(table(findings.claims))
 
 
 def _draw(findings: Findings, folder: Path) -> None:
@@ -31,30 +39,49 @@ def _draw(findings: Findings, folder: Path) -> None:
             drawing.draw().savefig(folder / f"{drawing.name}.png", dpi=DPI, metadata={"Software": None})
 
 
-def section(number: str, paper: Paper, findings: Findings) -> str:
-    """The paper's section, in Markdown."""
-    notes = notes_of(findings.claims)
-    rows = [
-        f"| {claim.where} | {claim.what}{_mark(claim, notes)} | {printed_of(claim)} | {ours_of(claim)} "
-        f"| {ratio_of(claim)} | {claim.verdict} |"
-        for claim in findings.claims
-    ]
+def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
+    """The page: text, figures, the claims with a printed number (a range as "least, most"), and their notes."""
+    printed = [claim for claim in findings.claims if claim.printed is not None]
+    notes = notes_of(printed)
     parts = [
-        f"## {number}, {paper.title}",
+        f"# {paper.title}",
         paper.text.strip(),
         *(f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings),
-        "\n".join(["| where | what | paper | ours | ratio | verdict |", "|---|---|---|---|---|---|", *rows]),
-        "\n".join(f"{place}. {note}" for place, note in enumerate(notes, start=1)),
+        "## Printed numbers",
+        f"[{csv_name}]({csv_name}) has all {len(findings.claims)} numbers, also those that the paper does not print.",
+        "\n".join(["| where | what | paper | ours | verdict |", "|---|---|---|---|---|", *_rows(printed, notes)]),
+        "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def with_section(page: str, number: str, text: str) -> str:
-    """The page with this section instead of that paper's, or where its number belongs."""
-    head, *sections = re.split(r"(?m)^(?=## )", page)
-    kept = {_number(old): old for old in sections}
-    kept[number] = text
-    return "\n\n".join(part.strip() for part in [head, *(kept[key] for key in sorted(kept))]) + "\n"
+def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
+    """A row per claim; the two ends of a range, which follow each other, share one."""
+    rest = list(claims)
+    while rest:
+        claim = rest.pop(0)
+        cells = [claim.what, printed_of(claim), ours_of(claim), claim.verdict]
+        if rest and claim.what.endswith(_LEAST) and rest[0].what == claim.what.removesuffix(_LEAST) + _MOST:
+            most = rest.pop(0)
+            cells[0] = claim.what.removesuffix(_LEAST).rstrip(",: ")
+            ends = [printed_of(most), ours_of(most), most.verdict]
+            cells[1:] = [one if one == other else f"{one}, {other}" for one, other in zip(cells[1:], ends, strict=True)]
+        yield f"| {claim.where} | {' | '.join(cells)}{_mark(claim, notes)} |"
+
+
+def table(claims: Sequence[Claim]) -> str:
+    """All claims as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for claim in claims:
+        printed = "" if claim.printed is None else f"{claim.printed:.{claim.decimals}f}"
+        relation = "" if claim.printed is None else claim.relation
+        ours = f"{claim.ours:.{claim.decimals + 1 if claim.unit else 0}f}"
+        writer.writerow(
+            [claim.where, claim.what, claim.unit, relation, printed, ours, ratio_of(claim), claim.verdict, claim.note]
+        )
+    return text.getvalue()
 
 
 def notes_of(claims: Sequence[Claim]) -> list[str]:
@@ -63,7 +90,7 @@ def notes_of(claims: Sequence[Claim]) -> list[str]:
 
 
 def printed_of(claim: Claim) -> str:
-    """The paper's number, for people; empty where it has none."""
+    """The paper's number with its unit; empty where the paper prints none."""
     if claim.printed is None:
         return ""
     sign = {"equals": "", "more than": "> ", "less than": "< "}[claim.relation]
@@ -71,18 +98,14 @@ def printed_of(claim: Claim) -> str:
 
 
 def ours_of(claim: Claim) -> str:
-    """Our number, with one digit more than the paper's."""
+    """Our number with its unit, with one digit more than the paper's."""
     return f"{claim.ours:,.{claim.decimals + 1}f} {claim.unit}" if claim.unit else f"{claim.ours:,.0f}"
 
 
 def ratio_of(claim: Claim) -> str:
-    """Ours over the paper's; empty where there is none."""
+    """Ours over the paper's; empty where the paper prints none."""
     return "" if claim.ratio is None else f"{claim.ratio:.3f}"
 
 
 def _mark(claim: Claim, notes: list[str]) -> str:
     return f" [{notes.index(claim.note) + 1}]" if claim.note else ""
-
-
-def _number(text: str) -> str:
-    return text.removeprefix("## ").split(",", 1)[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's statements, and what we get."""
+"""The paper's claims beside our results."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil, sqrt
@@ -44,49 +44,42 @@ TABLE_3 = ((6, ""), (43, ""), (740, ""), (31574, ""), (3488555, ""), (1.013, "1e
 NODES = 1024
 
 TEXT = """
-Formulas by computing them, then section 6 on the [fluid fabric](fluid.md): leaf-spine fabrics of 8 x 16 hosts with 16
-spines and of 32 x 32 with 32, 100 Gbit/s, 1 us links, every connection of a ring or of NCCL's two trees sending 8 MiB
-at once. The paper states neither these shapes nor the messages nor where ranks are; here they are on random hosts,
-since a ring in the order of the hosts hardly crosses leaves. Means of three draws, one for 1,024 hosts.
+Formulas are evaluated. Section 6 runs on the [fluid fabric](../fluid.md): 8 x 16 hosts with 16 spines and 32 x 32
+hosts with 32, 100 Gbit/s, links of 1 us, 8 MiB on each connection of a ring or of NCCL's two trees (DBT). The paper
+gives neither shapes, message sizes nor placement. Ranks are on random hosts here, because a ring in the order of
+hosts hardly crosses leaves. Numbers are means of three draws, of one draw for 1,024 hosts.
 
-- Throughput near the optimum with 32 lanes, and little to gain beyond 16, are reproduced. So are gains over ECMP of the
-  printed size, with the ring above the printed range and the double binary tree below it: hosts have up to three peers
-  each way there, so their own links are the bottleneck and ECMP loses less. Which edges the paper's snapshots have it
-  does not say.
-- The printed gains in flow completion time look like those of the slowest flow, not of the mean: ours are on both sides
-  of the range for the slowest, and all below it for the mean.
-- Equation 1 is too low for few lanes, its "speedup by sqrt(m)" counts the slowdown's part above 1 only, and its last
-  row of Table 3 and one of two examples of section 5.2 are not what the formulas give.
-- DRILL, LetFlow and ConWeave live on queues, gaps between packets and their order. The [packet fabric](packet.md) has
-  approximations of them; here with 128 hosts, fixed windows of 2 BDP, no PFC and one draw. LetFlow is no better than
-  ECMP, ConWeave lies between ECMP and ParaLet, as the paper says. DRILL's loss is a matter of go-back-N alone. What
-  flowlet sizes cost is not looked at.
-- Free lanes take what their paths leave; the paper's send at 1/m of the line rate. The rows of section 5.1 say what
-  that costs.
-- Since the paper: with four links at a quarter of their rate, schemes that give each path a fixed part of a message
-  (spraying, entropies in turn, queue pairs with equal parts) wait for the slowest path, about four times as long; so do
-  planned paths whose planner was not told. Lanes that pull lose a little, lanes that also move hardly anything. That is
-  what "static" and "oblivious" mean here: a sender with a window for each entropy would pull, too. REPS, PLB and
-  adaptive lanes are [approximations without queues](fluid.md#policies).
+- Throughput near the optimum with 32 lanes, and little gain beyond 16, are reproduced. Gains over ECMP are above the
+  printed range for the ring and below it for the tree, whose hosts have up to three peers each way.
+- The printed gains in flow completion time fit those of the slowest flow rather than the mean.
+- Equation 1 is too low for few lanes. The last row of Table 3 and one example of section 5.2 do not follow from the
+  formulas.
+- DRILL, LetFlow and ConWeave need queues and run on the [packet fabric](../packet.md): 128 hosts, fixed windows of 2
+  BDP, no PFC, one draw. LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet, as in the paper.
+  DRILL loses only with go-back-N.
+- Lanes use the rate that their paths leave; the paper's send at 1/m of the line rate. The CSV compares both (5.1).
+- The CSV also has schemes since the paper. With four links at a quarter of their rate, schemes that give each path a
+  fixed part of a message take about four times as long, as do planned paths whose planner does not know of them.
+  Lanes that pull lose little; lanes that also move lose hardly anything. REPS, PLB and adaptive lanes are
+  [approximations without queues](../fluid.md#policies).
 """
 
-_RANGE = "the paper gives a range over its four scenarios: here the least, respectively the most, of ours"
-_PACKETS = "packet by packet, 128 hosts: of the ring and the tree the least, respectively the most"
+_RANGE = "The paper gives a range over four scenarios; ours is the end of our range."
+_PACKETS = "Packet simulation, 128 hosts; an end of the range over ring and tree."
 _BOUNDS = (
-    "windows here do not shrink when a receiver refuses what is out of order, as a real NIC's rate would, so go-back-N "
-    "is too slow; selective repeat, which the paper's NICs have not, is what DRILL could be. The paper's lies between. "
-    "Throughput counts what is sent again"
+    "Windows here do not shrink after a NAK, as a real NIC's rate would, so go-back-N is too slow. Selective repeat is "
+    "an upper bound for DRILL. The paper's numbers lie between. Throughput includes retransmissions."
 )
-_TAIL = "the paper does not say whether FCT is the mean or the slowest flow's; with the slowest its ratios are nearer"
+_TAIL = "The paper does not say whether FCT is the mean or that of the slowest flow."
 
 
 def find(quick: bool) -> Findings:
-    """Everything; the small fabric with one seed and without packets if it is to be quick."""
+    """All claims; if `quick`, of the small fabric with one seed and without packets."""
     return found(_figure_5(quick), [] if quick else _packets(), _since(quick))
 
 
 def found(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequence[Point]) -> Findings:
-    """What points show."""
+    """The claims and drawings for these points."""
     return Findings(
         claims=[*_of_theory(), *_of_figure_5(figure_5), *of_packets(packets), *_of_since(since)],
         drawings=_drawings(figure_5, packets, since),
@@ -94,7 +87,7 @@ def found(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequence[P
 
 
 def _packets() -> list[Point]:
-    """Figures 4 and 5 packet by packet; of LetFlow what the best gap gives."""
+    """Figures 4 and 5 by packet simulation; LetFlow with its best gap."""
     points = measured([(case, scheme) for case in SMALL for scheme in PACKETS], PACKET_SEEDS)
     return [
         min(same, key=lambda point: point.fct_max_s)
@@ -125,10 +118,12 @@ def _since(quick: bool) -> list[Point]:
 
 def _of_theory() -> Iterator[Claim]:
     meet = 100 * theory.collision_probability(16)
-    yield Claim("4.1", "16 flows, 16 ports: probability that two meet", "%", meet, 100, note='the paper: "almost 1"')
+    yield Claim(
+        "4.1", "16 flows, 16 ports: probability that two meet", "%", meet, 100, note='The paper says "almost 1".'
+    )
     for n_prime, (printed, power) in enumerate(TABLE_3, start=1):
         ours = theory.nodes_of(n_prime)
-        note = "printed digits are cut off, not rounded" if n_prime < 8 else _cancelled()
+        note = "The printed digits are truncated." if n_prime < 8 else _cancelled()
         what, scale = f"n for n' = {n_prime}", float(power or 1)
         yield Claim("Table 3", what, power or "ports", ours / scale, printed, 3 if power else 0, note=note)
     for m in (1, 4, 32):
@@ -139,8 +134,8 @@ def _of_theory() -> Iterator[Claim]:
             theory.fullest_port(NODES, m),
             round(theory.slowdown(NODES, m), 3),
             3,
-            note="the paper's number is what Equation 1 gives: it takes a quantile for the mean of a maximum, and a "
-            "normal for a binomial distribution, which has the longer tail: too low, most of all for small m",
+            note="The paper's number is Equation 1. It takes a quantile for the mean of a maximum and a normal for a "
+            "binomial distribution, and is too low for small m.",
         )
     gain = theory.slowdown(NODES, 1) / theory.slowdown(NODES, 32)
     yield Claim(
@@ -150,8 +145,9 @@ def _of_theory() -> Iterator[Claim]:
         gain,
         round(sqrt(32), 2),
         2,
-        note='"expected to speedup by sqrt(m)": what shrinks by sqrt(m) is the slowdown\'s part above 1, not the whole '
-        f"of it; by draws it is {theory.fullest_port(NODES, 1) / theory.fullest_port(NODES, 32):.2f}",
+        note='"Expected to speedup by sqrt(m)": only the part of the slowdown above 1 shrinks by sqrt(m). '
+        "Random draws give "
+        f"{theory.fullest_port(NODES, 1) / theory.fullest_port(NODES, 32):.2f}.",
     )
     yield Claim(
         "4.1",
@@ -160,7 +156,7 @@ def _of_theory() -> Iterator[Claim]:
         100 * (theory.slowdown(NODES, 32) - 1),
         round(100 / sqrt(32), 1),
         1,
-        note='"only 1/sqrt(m) slower than optimal" leaves out the factor n\' of its own equation, 3.10 here',
+        note='"Only 1/sqrt(m) slower than optimal" omits the factor n\' of Equation 1, 3.10 here.',
     )
     yield Claim(
         "5.2",
@@ -168,8 +164,8 @@ def _of_theory() -> Iterator[Claim]:
         "lanes",
         ceil(theory.lanes_for(1e5, 2)),
         25,
-        note=f"the formula gives {theory.lanes_for(1e5, 2):.1f}; 25 is right for n' = 5, so for "
-        f"{theory.nodes_of(5):,.0f} nodes (Table 3)",
+        note=f"The formula gives {theory.lanes_for(1e5, 2):.1f}; 25 is right for n' = 5, so for "
+        f"{theory.nodes_of(5):,.0f} nodes.",
     )
     yield Claim("5.2", "m for a slowdown of 2, 1e9 nodes", "lanes", ceil(theory.lanes_for(1e9, 2)), 36)
     yield Claim(
@@ -177,15 +173,14 @@ def _of_theory() -> Iterator[Claim]:
         "S = 4 BDP / m, 100 Gbit/s, four links of 1 us each way, m = 32",
         "kB",
         4 * 100e9 * 8e-6 / 8 / 32 / 1e3,
-        note="three packets of 4 KiB; a fluid has no flowlets of a size, so what S costs is not checked here",
+        note="Three packets of 4 KiB. The effect of S is not checked: the fluid model has no flowlets.",
     )
 
 
 def _cancelled() -> str:
     return (
-        "1 - CDF(8) in double precision is 6 units of 2^-53, all other digits cancelled, and 1 / (1 - CDF(8)) is the "
-        f"printed {theory.nodes_of_as_printed(8) / 1e15:.3f}e15; by the complementary error function it is "
-        f"{theory.nodes_of(8) / 1e15:.3f}e15"
+        f"1 / (1 - CDF(8)) in double precision is the printed {theory.nodes_of_as_printed(8) / 1e15:.3f}e15, by "
+        f"cancellation; the complementary error function gives {theory.nodes_of(8) / 1e15:.3f}e15."
     )
 
 
@@ -213,7 +208,7 @@ def _of_figure_5(points: Sequence[Point]) -> Iterator[Claim]:
             near,
             1.0,
             1,
-            note='"near-optimal throughput" is taken for a ratio of 1',
+            note='"Near-optimal throughput" counts as a ratio of 1.',
         )
     for case in cases:
         if (case, PACED) in at:
@@ -233,7 +228,7 @@ def _of_figure_5(points: Sequence[Point]) -> Iterator[Claim]:
         2,
         0,
         "more than",
-        'the paper: "at least doubled"',
+        'The paper says "at least doubled".',
     )
 
 

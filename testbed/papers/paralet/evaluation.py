@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section 6: snapshots of ring and double-binary-tree all-reduce on leaf-spine fabrics, and what came after the paper.
 
-All as specs, run as `paralet run` would: 100 Gbit/s, 1 us links, as many spines as hosts per leaf, ranks on random
-hosts. The paper gives neither the shape of its fabrics nor sizes of messages nor the placement. 8 leaves of 16 hosts
-and 32 of 32 are the square ones; a ring in the order of the hosts would hardly cross leaves.
+Every run is a spec, as for `paralet run`: 100 Gbit/s, links of 1 us, as many spines as hosts per leaf, ranks on random
+hosts. The paper gives neither the shapes of its fabrics nor message sizes nor the placement. A ring in the order of
+hosts would hardly cross leaves.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,29 +24,29 @@ MESSAGE_BYTES = 8 * 1024 * 1024
 LANES = (2, 4, 8, 16, 32, 64)
 DEGRADED = 4
 LEFT = 0.25
-"""What a degraded link keeps of its rate."""
+"""Fraction of its rate that a degraded link keeps."""
 
 ECMP, PARALET, PACED, SPRAYING = "ECMP", "ParaLet m = 32", "ParaLet m = 32, paced", "ideal spraying"
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A policy of a spec, with the name that figures have for it."""
+    """A policy of a spec with its name in figures."""
 
     name: str
     policy: str
     m: int = 1
     paced: bool = False
-    """Lanes at 1 / m of the line rate at most (section 5.1); otherwise they take what their paths leave."""
+    """Whether lanes send at 1 / m of the line rate at most (section 5.1). Otherwise only their paths limit them."""
 
     fabric: str = "fluid"
     receiver: str | None = None
-    """On fabric packet; go-back-N unless said."""
+    """For fabric packet; None is go-back-N."""
     gap_s: float = 100e-6
-    """On fabric packet: after which a flow counts as another flowlet (LetFlow)."""
+    """For fabric packet: the gap after which LetFlow starts another flowlet."""
 
     def document(self) -> dict[str, Any]:
-        """As a spec has it."""
+        """The policy as in a spec."""
         policy = {"name": "scheme", "policy": self.policy, "m": self.m, "paced": self.paced}
         return policy if self.receiver is None else {**policy, "receiver": self.receiver}
 
@@ -79,23 +79,23 @@ PACKETS = (
     Scheme(DRILL_SR, "drill", fabric="packet", receiver="selective_repeat"),
     Scheme(PARALET, "ecmp", 32, fabric="packet"),
 )
-"""What needs packets, and ECMP and ParaLet among them. The paper shows LetFlow with the best of its three gaps."""
+"""Schemes that need packets, with ECMP and ParaLet. The paper shows LetFlow with the best of three gaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A fabric with a snapshot."""
+    """A fabric and a snapshot of a collective."""
 
     leaves: int
     hosts_per_leaf: int
     collective: str
     """`ring` or `tree`."""
     degraded: int = 0
-    """Uplinks, of as many leaves, that have `LEFT` of their rate."""
+    """Number of leaves with one uplink at `LEFT` of its rate."""
 
     @property
     def hosts(self) -> int:
-        """In all."""
+        """Number of hosts."""
         return self.leaves * self.hosts_per_leaf
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Case:
         return f"{name}, {self.hosts} hosts" + (f", {self.degraded} slow links" if self.degraded else "")
 
     def document(self, scheme: Scheme, seed: int) -> dict[str, Any]:
-        """The spec: what a file would say."""
+        """The spec of one run."""
         spines = self.hosts_per_leaf
         slow = [f"leaf{n}:{self.hosts_per_leaf + n}" for n in range(1, self.degraded + 1)]
         return {
@@ -132,22 +132,22 @@ LARGE = tuple(Case(32, 32, collective) for collective in ("ring", "tree"))
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A scheme on a case with one seed, or means over several."""
+    """Results of a scheme on a case: of one seed, or means over several."""
 
     case: Case
     scheme: Scheme
     ideal_s: float
-    """Payload at the rate of the busiest host's link."""
+    """Time to send the busiest host's payload at the rate of its link."""
     fct_mean_s: float
     fct_max_s: float
     peak_bps: float
-    """Maximum Total Throughput: what left towards all hosts in the best interval, headers and all."""
+    """Maximum Total Throughput: the highest rate towards all hosts in an interval, headers included."""
     throughput: tuple[tuple[float, float], ...]
-    """Total Throughput: the end of each interval and its rate, of the first seed."""
+    """Total Throughput of the first seed: end of each interval, and rate in it."""
 
 
 def measure(case: Case, scheme: Scheme, seed: int) -> Point:
-    """Run one scheme."""
+    """Run one scheme with one seed."""
     experiment = check(Spec.model_validate(case.document(scheme, seed)))
     observe = packet.observe if scheme.fabric == "packet" else fluid.observe
     run = observe(experiment, Silent()).runs[0]
@@ -174,7 +174,7 @@ def _throughput(run: RunRecord) -> Iterator[tuple[float, float]]:
 
 
 def measured(wanted: Sequence[tuple[Case, Scheme]], seeds: Sequence[int]) -> list[Point]:
-    """Every case with its scheme, means over seeds, on every core, with progress."""
+    """Run all cases and schemes on all cores, with progress; means over seeds."""
     from joblib import Parallel, delayed
 
     asked = [(case, scheme, seed) for case, scheme in wanted for seed in seeds]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 4.1: how much later than ideal the fullest of n ports is done. Equation 1, and what it approximates."""
+"""Section 4.1: the slowdown of the fullest of n ports, by Equation 1 and by random draws."""
 
 from math import erfc, exp, lgamma, log, sqrt
 from statistics import NormalDist
@@ -20,7 +20,7 @@ def nodes_of(n_prime: float) -> float:
 
 
 def nodes_of_as_printed(n_prime: float) -> float:
-    """The same as 1 / (1 - CDF) in double precision, where the difference keeps few digits."""
+    """Table 3 as 1 / (1 - CDF) in double precision, which loses digits by cancellation."""
     return 1 / (1 - _NORMAL.cdf(n_prime))
 
 
@@ -30,17 +30,17 @@ def slowdown(nodes: float, m: int) -> float:
 
 
 def lanes_for(nodes: float, target: float) -> float:
-    """Section 5.2: the m, not rounded, for which Equation 1 gives the slowdown `target`."""
+    """Section 5.2: the (fractional) m for which Equation 1 gives the slowdown `target`."""
     return (quantile(nodes) / (target - 1)) ** 2
 
 
 def collision_probability(ports: int) -> float:
-    """Section 4.1: that of `ports` flows, each hashed to one of as many ports, two meet: 1 - n! / n^n."""
+    """Section 4.1: the probability that two of n flows hashed to n ports meet: 1 - n! / n^n."""
     return 1 - exp(lgamma(ports + 1) - ports * log(ports))
 
 
 def fullest_port(ports: int, m: int, draws: int = 400, seed: int = 1) -> float:
-    """What Equation 1 approximates: the mean over draws of the most of m n flowlets on one of n ports, over m."""
+    """The slowdown that Equation 1 approximates: the mean maximum of m n flowlets on n ports, divided by m."""
     rng = np.random.default_rng(seed)
     counts = (np.bincount(rng.integers(ports, size=m * ports), minlength=ports).max() for _ in range(draws))
     return float(np.mean(list(counts))) / m

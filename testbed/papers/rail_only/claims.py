@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's numbers, and ours beside them."""
+"""The paper's numbers beside ours."""
 
 from collections.abc import Iterator
 
@@ -8,20 +8,17 @@ from testbed.papers.findings import Findings
 from testbed.papers.rail_only import cost, times, traffic
 
 TEXT = """
-- Table II's savings are all reproduced. The paper does not say how it counts switches; the rule that gives its
-  numbers is written down in [testbed/papers/rail_only/cost.py](../testbed/papers/rail_only/cost.py).
-- The all-to-all slowdown C_S / C_F is 8.3 % for DGX A100 (200 and 2,400 Gbit/s) and 11.1 % for DGX H100 (400 and
-  3,600); the paper prints 8.2 and 11.2.
-- "117 to 234 million dollars" saved: the least of Table II's six rows comes to 58.5 (32,768 GPUs, radix 64). "200
-  million" for a Clos of 30,000 GPUs: the paper's own prices give 153 for 32,768. The printed megawatts are ours
-  divided by 1.024.
-- "Less than 0.04 % of GPU pairs carry tensor-parallel traffic" holds for the two larger models only: with rings the
-  share is 1 / (GPUs - 1).
-- That data parallelism over NICs is 0.8 % of GPT-1T's traffic on GH200 is not reproduced (0.12 %): the accounting of
-  [traffic.py](../testbed/papers/rail_only/traffic.py) agrees with the paper's 6 GB for MegatronLM, and the paper does
-  not say what differs here.
+All numbers follow from formulas. [Rail-only on the emulated fabric](../rail-only.md) shows the mechanisms with real
+packets.
 
-[Rail-only on the emulated fabric](rail-only.md) shows its mechanisms with real packets.
+- All savings of Table II are reproduced. The paper does not say how it counts switches;
+  [cost.py](../../testbed/papers/rail_only/cost.py) has the rule that gives its numbers.
+- Savings of "117 to 234 million dollars": the smallest of Table II's six rows is 58.5 (32,768 GPUs, radix 64). A Clos
+  of 30,000 GPUs for "200 million": the paper's prices give 153 for 32,768.
+- "Less than 0.04 % of GPU pairs carry tensor-parallel traffic" holds for the two larger models only: with rings, the
+  share is 1 / (GPUs - 1).
+- The 0.8 % of data-parallel traffic over NICs for GPT-1T on GH200 is not reproduced. The accounting of
+  [traffic.py](../../testbed/papers/rail_only/traffic.py) agrees with the paper's 6 GB for MegatronLM.
 """
 
 GPUS_PER_DOMAIN = 256
@@ -34,7 +31,7 @@ _TABLE_2 = {  # GPUs, radix -> cost and power saved in per cent, as printed
     (65536, 128): (38, 37),
     (65536, 256): (77, 75),
 }
-_LOST = "the paper's cell is lost in the text that we have; what is saved in cost and power follows from it"
+_LOST = "Our copy of the paper lacks this cell; the savings follow from it."
 _A100 = times.Grid(x=8, y=8, hb_bps=2400e9, nic_bps=200e9)
 _H100 = times.Grid(x=8, y=8, hb_bps=3600e9, nic_bps=400e9)
 _GH200 = times.Grid(x=32, y=2, hb_bps=3600e9, nic_bps=400e9)
@@ -46,12 +43,12 @@ def claims() -> list[Claim]:
 
 
 def find(quick: bool) -> Findings:
-    """All of them, however quick it has to be."""
+    """All claims, whether `quick` or not."""
     return Findings(claims())
 
 
 def _of_traffic() -> Iterator[Claim]:
-    accounting = "two-byte activations and gradients, ring collectives; see testbed/papers/rail_only/traffic.py"
+    accounting = "Two-byte activations and gradients, ring collectives (traffic.py)."
     for training in traffic.MEGATRON:
         name = training.model.name
         bytes_sent = traffic.volume(training)
@@ -67,10 +64,12 @@ def _of_traffic() -> Iterator[Claim]:
             0.04,
             2,
             "less than",
-            f"each of the {training.gpus} GPUs sends to one of the others, in a ring",
+            f"Each of the {training.gpus} GPUs sends to one other, in a ring.",
         )
     largest = traffic.volume(traffic.MEGATRON[-1])
-    yield Claim("III-B", "GPT-1T: data parallelism, per GPU", "GB", largest.data_nic / 1e9, 6, 0, note="printed: about")
+    yield Claim(
+        "III-B", "GPT-1T: data parallelism, per GPU", "GB", largest.data_nic / 1e9, 6, 0, note='The paper says "about".'
+    )
     on_gh200 = traffic.volume(traffic.GH200)
     yield Claim(
         "Fig. 4",
@@ -79,21 +78,29 @@ def _of_traffic() -> Iterator[Claim]:
         100 * on_gh200.data_nic / on_gh200.total,
         0.8,
         1,
-        note="the paper does not say what its tensor-parallel traffic consists of here",
+        note="The paper does not say what tensor-parallel traffic it counts here.",
     )
 
 
 def _of_collectives() -> Iterator[Claim]:
     share = times.all_reduce_hb_share(_GH200)
-    yield Claim("III-B", "all-reduce, 32 x 2 GPUs: bytes in HB domains", "%", 100 * share, 98, 0, note="62/63")
+    yield Claim(
+        "III-B",
+        "all-reduce, 32 x 2 GPUs: bytes in HB domains",
+        "%",
+        100 * share,
+        98,
+        0,
+        note="The formula gives 62/63.",
+    )
     yield Claim("III-B", "all-reduce, 32 x 2 GPUs: bytes over NICs", "%", 100 * (1 - share), 2, 0)
     yield Claim(
         "Eq. 1",
         "all-gather of 1 GB, 32 x 2 GPUs of GH200",
         "ms",
         1e3 * times.all_gather_s(_GH200, 1e9),
-        note="the paper prints no example; against 8 * 63/64 GB over NICs alone it is "
-        f"{8 * 63 / 64 / 400 / times.all_gather_s(_GH200, 1e9):.1f} times as fast",
+        note="The paper prints no example. Over NICs alone, 8 * 63/64 GB take "
+        f"{8 * 63 / 64 / 400 / times.all_gather_s(_GH200, 1e9):.1f} times as long.",
     )
 
 
@@ -106,7 +113,7 @@ def _of_alltoall() -> Iterator[Claim]:
             100 * times.alltoall_slowdown(grid),
             printed,
             1,
-            note=f"C_S / C_F = {grid.nic_bps / 1e9:g} / {grid.hb_bps / 1e9:g} Gbit/s, which Eq. 3 gives where x = y",
+            note=f"C_S / C_F = {grid.nic_bps / 1e9:g} / {grid.hb_bps / 1e9:g} Gbit/s: Eq. 3 with x = y.",
         )
 
 
@@ -133,14 +140,14 @@ def _of_totals() -> Iterator[Claim]:
     dollars = [(before.usd - after.usd) / 1e6 for before, after in pairs]
     megawatts = [(before.watts - after.watts) / 1e6 for before, after in pairs]
     largest = cost.rail_optimised(32768, 64)
-    kilo = "the printed megawatts are ours / 1.024 throughout: 32,000 GPUs, or a kilo of 1,024"
+    kilo = "All printed megawatts are ours / 1.024: 32,000 GPUs, or a kilo of 1,024."
     yield Claim(
         "V-E",
         "least cost saved",
         "M$",
         min(dollars),
         117,
-        note="117.1 is saved at 32768 GPUs and radix 128, and at 65536 and radix 64; at 32768 and radix 64 it is half",
+        note="117.1 is the saving of 32768 GPUs with radix 128, and of 65536 with radix 64.",
     )
     yield Claim("V-E", "most cost saved", "M$", max(dollars), 234)
     yield Claim("V-E", "least power saved", "MW", min(megawatts), 1.7, 1, note=kilo)
@@ -152,5 +159,5 @@ def _of_totals() -> Iterator[Claim]:
         "M$",
         largest.usd / 1e6,
         200,
-        note="the paper says 30,000 GPUs; its own prices (Eq. 4) do not come to that",
+        note="The paper says 30,000 GPUs; its prices (Eq. 4) give less.",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's statements, and what we get."""
+"""The paper's claims beside our results."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, median
@@ -30,34 +30,30 @@ ITERATIONS = 11
 SEEDS = (1, 2, 3)
 
 TEXT = """
-Theorems by construction and by trial, then the evaluation on the [fluid fabric](fluid.md), as large as in the paper: 64
-ToRs, 32 spines, 2,048 NICs of 100 Gbit/s, 11 iterations, 3 draws of the placement. The text that we have lost nearly
-all numbers and all figures; sizes are those of the code released with the paper. So most rows below have no printed
-number, and what the paper says in words is held against ours: "very close to the optimum" is taken for a ratio of 1.
+The theorems are checked by construction and by random trials. The evaluation runs on the [fluid fabric](../fluid.md)
+at the paper's scale: 64 ToRs, 32 spines, 2,048 NICs of 100 Gbit/s, 11 iterations, means over 3 placements. Our copy
+of the paper lacks nearly all numbers and figures, so most claims come from its words: "very close to the optimum"
+counts as a ratio of 1. Model sizes are those of the released code.
 
-- The constants lost from theorems 1 and 2 are 1/2 and 2: so the proof counts, and both are reached.
-- Greedy comes within a few per cent of the optimum in every sub-figure where copies of a model fill whole ToRs, which
-  is how the released code places them: a ring's flows then leave a ToR side by side for one other, and the first link
-  that is free is mostly the right one. Where NICs are drawn one by one it loses more, and with all of 2,048 in use its
-  worst link carries twice the optimum's flows: there the paper's "very close" does not hold.
-- Edge colouring is exact and no slower than greedy: that greedy is far faster than the "computation heavy alternatives"
-  holds of integer programming, and hardly of annealing. The released code colours in Python, by Euler splits and
-  Hopcroft-Karp matchings; ours goes by Kempe chains in C++, like our greedy.
-- With rings of 8, four and five jobs do not fit 2,048 NICs; the released code leaves them out, and so do we.
-- The ILP here is that of the stated objective, the worst link, and solved by spine bisection ([planners](planners.md)):
-  that also keeps each ToR's flows as even as they can be. Where failed spines make some links carry two flows in any
-  plan, optimal plans still differ in whose flows share a link, and so in all-reduce times, by a few per cent.
-- FCT is that of a ring's single step. Figure 7 has medians over plans of as many commodities, on a machine busy with
-  other work; only ratios are claimed, of medians over all plans of a run.
+- The proofs give the constants of theorems 1 and 2: 1/2 and 2. Both are reached.
+- Greedy is within a few per cent of the optimum where copies of a model fill whole ToRs, as in the released code.
+  With NICs drawn one by one and all 2,048 in use, its worst link carries twice the optimum's flows: there the paper's
+  claim does not hold.
+- Edge colouring is exact and as fast as greedy. That greedy is much faster holds for integer programming only. Ours
+  are in C++; the released code colours in Python.
+- The ILP minimises the load of the worst link and is solved by spine bisection ([planners](../planners.md)). With
+  failed spines, optimal plans differ in which flows share a link, and all-reduce times by a few per cent.
+- With rings of 8, four and five jobs do not fit 2,048 NICs and are left out, as in the released code.
+- FCT is that of one step of a ring. Figure 7 compares medians over all plans of one run.
 """
 
-_LOST = "lost in the text that we have"
-_PROOF = "the constant is lost in the text that we have; this is what the proof's counting gives"
-_WORDS = "the paper's words; its figures are images that we do not have"
+_LOST = "Our copy of the paper lacks this number."
+_PROOF = "Our copy lacks the constant; this one follows from the proof."
+_WORDS = "From the paper's words; our copy lacks its figures."
 
 
 def find(quick: bool) -> Findings:
-    """Everything; a few cases with one placement and fewer iterations if it is to be quick."""
+    """All claims; if `quick`, of a few cases with one placement and one iteration."""
     main, failed, mixed = cases(quick), failure_cases(quick), mixed_cases(quick)
     seeds, iterations = (SEEDS[:1], 1) if quick else (SEEDS, ITERATIONS)
     measured: dict[Case, list[Point]] = {}
@@ -124,7 +120,7 @@ def _of_theory(quick: bool) -> Iterator[Claim]:
         "",
         tried.colouring_beyond,
         0,
-        note="the paper names it as the optimum; so does König's theorem",
+        note="The paper calls it the optimum, as does König's theorem.",
     )
     tors, spines = (16, 8) if quick else (64, 32)
     worst, least = theory.permutations(5, tors, spines)
@@ -177,7 +173,7 @@ def _of_runtimes(planned: Sequence[Planned]) -> Iterator[Claim]:
             1,
             1,
             "more than",
-            "the paper's words; ours are all in C++ (ILP: HiGHS, by spine bisection), its own in Python and Java",
+            "From the paper's words. Ours are in C++ (ILP: HiGHS, by spine bisection), the paper's in Python and Java.",
         )
 
 

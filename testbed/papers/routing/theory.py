@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 4: how far greedy may be from the optimum, by construction and by trial; and that colouring is optimal."""
+"""Section 4: greedy against the optimum, by construction and by random trials, and the optimality of edge colouring."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ RATE_BPS = 100e9
 
 
 def tight_case() -> tuple[Plan, Plan]:
-    """Greedy's plan and the optimum of four commodities over two spines, where greedy shares a link and none need be.
+    """Greedy's plan and the optimum for four commodities over two spines: greedy shares a link, the optimum does not.
 
-    ToRs A to E, in this order: A to C and B to E take the first spine; so B to D takes the second. Then A to D finds
-    A's link to the first spine taken, and the second spine's link to D.
+    Commodities between ToRs A to E: A to C and B to E take the first spine, so B to D takes the second. For A to D,
+    both A's link to the first spine and the second spine's link to D are in use.
     """
     fabric = Clos.of(tors=5, spines=2, nics_per_tor=2, nic_rate_bps=RATE_BPS)
     a, b, c, d, e = (2 * tor for tor in range(5))
@@ -24,19 +24,19 @@ def tight_case() -> tuple[Plan, Plan]:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What random instances gave."""
+    """Results of random instances."""
 
     instances: int
     beyond_twice: int
-    """In how many greedy's worst link has more than twice as many commodities as the optimum's."""
+    """Instances where greedy's worst link has more than twice as many commodities as the optimum's."""
     colouring_beyond: int
-    """In how many colouring's has more than the busiest ToR's commodities over the spines, rounded up."""
+    """Instances where colouring's worst link has more than ceil(commodities of the busiest ToR / spines)."""
     mean: float
-    """Greedy's worst link over the optimum's."""
+    """Mean ratio of greedy's worst link to the optimum's."""
 
 
 def trials(instances: int, seed: int = 0) -> Trials:
-    """Small fabrics of any shape with any number of commodities between any NICs."""
+    """Random small fabrics with random commodities."""
     rng = np.random.default_rng(seed)
     ratios: list[float] = []
     beyond = colouring = 0
@@ -58,7 +58,7 @@ def trials(instances: int, seed: int = 0) -> Trials:
 
 
 def permutations(instances: int, tors: int, spines: int, seed: int = 0) -> tuple[float, float]:
-    """Means of greedy's and of the optimum's worst link in random permutations of all NICs; as many a ToR as spines."""
+    """Mean load of the worst link under greedy and the optimum, in random permutations of all NICs."""
     rng = np.random.default_rng(seed)
     fabric = Clos.of(tors, spines, spines, RATE_BPS)
     worst = []

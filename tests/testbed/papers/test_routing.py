@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of "Routing for Large ML Models": its theorems, its evaluation in small, and the page made of it."""
+"""The check of "Routing for Large ML Models": its theorems, a small part of its evaluation, and its page."""
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.cli import main
-from testbed.papers import PAPERS, Findings
-from testbed.papers.page import with_section, write
+from testbed.papers import PAPERS, Claim, Findings
+from testbed.papers.page import markdown, write
 from testbed.papers.routing import find, theory
 from testbed.papers.routing.evaluation import Case, cases, measure
 from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
 
-PAGE = "# Papers\n\nWords.\n\n## 002, Before\n\nold\n\n## 004, After\n\nstays\n"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -75,28 +76,41 @@ def test_what_does_not_depend_on_speed_is_as_the_paper_says(quick: Findings) -> 
     assert sum(claim.verdict == "agrees" for claim in claims) >= 8
 
 
-def test_a_page_gets_the_section_and_its_figures(quick: Findings, tmp_path: Path) -> None:
-    page = tmp_path / "papers.md"
-    page.write_text(PAGE)
-    write(page, "000", PAPERS["000"], quick)
+def test_a_page_has_the_printed_claims_and_its_figures(quick: Findings, tmp_path: Path) -> None:
+    page = tmp_path / "routing.md"
+    write(page, PAPERS["000"], quick)
     text = page.read_text()
-    assert text.index("## 000, Routing for Large ML Models") < text.index("## 002") < text.index("## 004")
+    assert text.startswith("# Routing for Large ML Models")
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == sum(claim.printed is not None for claim in quick.claims)
     for drawing in quick.drawings:
         assert f"(images/{drawing.name}.png)" in text
         assert 5_000 < (tmp_path / "images" / f"{drawing.name}.png").stat().st_size < 200_000
-    write(page, "000", PAPERS["000"], quick)
-    assert page.read_text() == text
 
 
-def test_a_section_takes_the_place_of_its_older_one() -> None:
-    changed = with_section(PAGE, "002", "## 002, Before\n\nnew\n")
-    assert changed == PAGE.replace("old", "new")
+def test_the_csv_file_has_all_claims(quick: Findings, tmp_path: Path) -> None:
+    write(tmp_path / "routing.md", PAPERS["000"], Findings(quick.claims))
+    with (tmp_path / "routing.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["what"] for row in rows] == [claim.what for claim in quick.claims]
+    assert [row["verdict"] for row in rows] == [claim.verdict for claim in quick.claims]
+
+
+def test_the_ends_of_a_range_share_a_row() -> None:
+    claims = [
+        Claim("Fig. 5", "MTT: least", "x", 1.19, 1.4, 1),
+        Claim("Fig. 5", "MTT: most", "x", 1.64, 1.6, 1),
+        Claim("Fig. 5", "least", "x", 1.0, 1.0, 1),
+    ]
+    text = markdown(PAPERS["000"], Findings(claims), "routing.csv")
+    assert "| Fig. 5 | MTT | 1.4 x, 1.6 x | 1.19 x, 1.64 x | differs, agrees |" in text
+    assert "| Fig. 5 | least | 1.0 x | 1.00 x | agrees |" in text
 
 
 def test_the_command_writes_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "papers.md"
-    page.write_text(PAGE)
+    page = tmp_path / "papers" / "rail-only.md"
     done = CliRunner().invoke(main, ["papers", "003", "--quick", "--json", "--page", str(page)])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["paper"] == "003"
-    assert page.read_text().count("## 003, ") == 1
+    assert page.read_text() == (ROOT / "docs" / "papers" / "rail-only.md").read_text()
+    assert page.with_suffix(".csv").read_text() == (ROOT / "docs" / "papers" / "rail-only.csv").read_text()
