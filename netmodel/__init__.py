@@ -7,6 +7,7 @@ from netmodel.direct_connect import direct_connect, panel_of
 from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields
 from netmodel.forwarding import Forwarding, forwarding
 from netmodel.hashes import AffineHash, CrcHash, EcmpHash, LinuxL4Hash, OvsHash, XorHash
+from netmodel.located import LocatedError, Location, raise_all
 from netmodel.paths import NoRouteError, Path, equal_cost_paths, path_of, paths_of_ports, ports_for_path
 from netmodel.rails import rail_only, rail_optimised
 from netmodel.rates import RateBps, format_rate, parse_rate
@@ -23,7 +24,7 @@ from netmodel.topology import (
     derived_mac,
 )
 from netmodel.topology_yaml import LeafSpineSpec, TopologySpec, dump_topology, load_topology
-from netmodel.yaml_source import SpecError, load_yaml, parse_yaml
+from netmodel.yaml_source import Document, Mistake, SpecError, load_yaml, parse_yaml
 
 __all__ = [
     "ENTROPY_PORTS",
@@ -31,6 +32,7 @@ __all__ = [
     "AffineHash",
     "Circuits",
     "CrcHash",
+    "Document",
     "EcmpHash",
     "Flow",
     "FlowFields",
@@ -39,6 +41,9 @@ __all__ = [
     "LeafSpineSpec",
     "Link",
     "LinuxL4Hash",
+    "LocatedError",
+    "Location",
+    "Mistake",
     "Nic",
     "NoRouteError",
     "OvsHash",
@@ -76,4 +81,5 @@ __all__ = [
     "ports_for_path",
     "rail_only",
     "rail_optimised",
+    "raise_all",
 ]

@@ -4,6 +4,7 @@
 from collections import Counter
 from ipaddress import IPv4Address
 
+from netmodel.located import raise_all
 from netmodel.topology import (
     Host,
     Link,
@@ -57,18 +58,25 @@ def leaf_spine(
         "hosts_per_leaf": (hosts_per_leaf, _HOSTS_PER_LEAF_MAX),
         "parallel_links": (parallel_links, 65535),
     }
-    for what, (count, largest) in counts.items():
-        if not 1 <= count <= largest:
-            raise TopologyError(f"{what} is {count}, but must lie in 1..{largest}", (what,))
-    if not 0 <= optical_switches <= min(leaves + spines - 1, 65535):
-        raise TopologyError(
-            f"optical_switches is {optical_switches}, but must lie in 0..{min(leaves + spines - 1, 65535)}: more would "
-            "have no cable",
-            ("optical_switches",),
+    found = [
+        TopologyError(f"{what} is {count}, but must lie in 1..{largest}", (what,))
+        for what, (count, largest) in counts.items()
+        if not 1 <= count <= largest
+    ]
+    if not found and not 0 <= optical_switches <= min(leaves + spines - 1, 65535):
+        found.append(
+            TopologyError(
+                f"optical_switches is {optical_switches}, but must lie in 0..{min(leaves + spines - 1, 65535)}: more "
+                "would have no cable",
+                ("optical_switches",),
+            )
         )
-    for what, rate in (("host_rate_bps", host_rate_bps), ("fabric_rate_bps", fabric_rate_bps)):
-        if rate is not None and rate <= 0:
-            raise TopologyError(f"{what} is {rate}, but a rate must be at least 1 bit/s", (what.removesuffix("_bps"),))
+    found += [
+        TopologyError(f"{what} is {rate}, but a rate must be at least 1 bit/s", (what.removesuffix("_bps"),))
+        for what, rate in (("host_rate_bps", host_rate_bps), ("fabric_rate_bps", fabric_rate_bps))
+        if rate is not None and rate <= 0
+    ]
+    raise_all(found)
     check_links(leaves * (hosts_per_leaf + spines * parallel_links * (2 if optical_switches else 1)))
     fabric_rate = host_rate_bps if fabric_rate_bps is None else fabric_rate_bps
 

@@ -3,6 +3,7 @@
 
 from ipaddress import IPv4Address
 
+from netmodel.located import raise_all
 from netmodel.topology import (
     Host,
     Link,
@@ -45,12 +46,14 @@ def direct_connect(
     any value that `Topology` refuses.
     """
     most = _LOOK_AHEAD_HOSTS_MAX if look_ahead else _HOSTS_MAX
+    found: list[TopologyError] = []
     for what, count, least, largest in (("hosts", hosts, 2, most), ("degree", degree, 1, min(_DEGREE_MAX, hosts - 1))):
         if not least <= count <= largest:
             why = ": a host has no more others to be joined to" if what == "degree" and count >= hosts else ""
-            raise TopologyError(f"{what} is {count}, but must lie in {least}..{largest}{why}", (what,))
+            found.append(TopologyError(f"{what} is {count}, but must lie in {least}..{largest}{why}", (what,)))
     if rate_bps <= 0:
-        raise TopologyError(f"rate is {rate_bps} bit/s, but must be at least 1", ("rate",))
+        found.append(TopologyError(f"rate is {rate_bps} bit/s, but must be at least 1", ("rate",)))
+    raise_all(found)
     check_links(hosts * degree * (3 if look_ahead else 1))
     machines = []
     for i in range(hosts):

@@ -9,6 +9,7 @@ HB domain, which is a switch of its own and not joined to any rail. `rail_optimi
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
+from netmodel.located import raise_all
 from netmodel.topology import (
     Host,
     Link,
@@ -109,19 +110,29 @@ def _check(
     fabric_rate_bps: int | None,
 ) -> None:
     counts = {"domains": domains, "gpus_per_domain": gpus_per_domain, "leaves_per_rail": leaves_per_rail}
-    for what, count in counts.items():
-        if not 1 <= count <= _LARGEST[what]:
-            raise TopologyError(f"{what} is {count}, but must lie in 1..{_LARGEST[what]}", (what,))
+    found = [
+        TopologyError(f"{what} is {count}, but must lie in 1..{_LARGEST[what]}", (what,))
+        for what, count in counts.items()
+        if not 1 <= count <= _LARGEST[what]
+    ]
+    if not found and domains % leaves_per_rail:
+        found.append(
+            TopologyError(
+                f"{domains} domains cannot be parted evenly among {leaves_per_rail} leaves of a rail",
+                ("leaves_per_rail",),
+            )
+        )
     if not fewest_spines <= spines <= _LARGEST["spines"]:
-        raise TopologyError(f"spines is {spines}, but must lie in {fewest_spines}..{_LARGEST['spines']}", ("spines",))
-    if domains % leaves_per_rail:
-        raise TopologyError(
-            f"{domains} domains cannot be parted evenly among {leaves_per_rail} leaves of a rail", ("leaves_per_rail",)
+        found.append(
+            TopologyError(f"spines is {spines}, but must lie in {fewest_spines}..{_LARGEST['spines']}", ("spines",))
         )
     rates = {"rail_rate": rail_rate_bps, "hb_rate": hb_rate_bps, "fabric_rate": fabric_rate_bps}
-    for what, rate in rates.items():
-        if rate is not None and rate <= 0:
-            raise TopologyError(f"{what}_bps is {rate}, but a rate must be at least 1 bit/s", (what,))
+    found += [
+        TopologyError(f"{what}_bps is {rate}, but a rate must be at least 1 bit/s", (what,))
+        for what, rate in rates.items()
+        if rate is not None and rate <= 0
+    ]
+    raise_all(found)
     check_links(gpus_per_domain * (2 * domains + leaves_per_rail * spines))
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Literal, TypeAlias, get_args
 
+from netmodel.located import LocatedError, Location, raise_all
+
 Role: TypeAlias = Literal["leaf", "spine", "ocs"]
 """What a switch is for. `leaf`: hosts hang off it. `spine`: it joins other switches (of any upper tier). `ocs`: an
 optical circuit switch, which does not forward by address."""
@@ -33,16 +35,12 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
-class TopologyError(ValueError):
+class TopologyError(LocatedError):
     """A topology that contradicts itself, in one sentence.
 
-    `where` is the place of the culprit as keys and indices into the topology, for example `("hosts", 3, "name")`; a
-    reader that knows the file the topology came from can turn it into a line number. It is empty for arguments.
+    `where` is the place of the culprit as keys and indices into the topology, for example `("hosts", 3, "name")`. It is
+    empty for arguments. `others` has further contradictions of the same topology.
     """
-
-    def __init__(self, message: str, where: tuple[str | int, ...] = ()) -> None:
-        super().__init__(message)
-        self.where = where
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -140,14 +138,18 @@ class Topology:
     _index: _Index = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_name(self.name, "topology", ("name",))
+        found: list[TopologyError] = []
+        _check_name(self.name, "topology", ("name",), found)
         if not MTU_BYTES_MIN <= self.mtu_bytes <= MTU_BYTES_MAX:
-            raise TopologyError(
-                f"mtu_bytes is {self.mtu_bytes}, but must lie in {MTU_BYTES_MIN}..{MTU_BYTES_MAX}", ("mtu_bytes",)
+            found.append(
+                TopologyError(
+                    f"mtu_bytes is {self.mtu_bytes}, but must lie in {MTU_BYTES_MIN}..{MTU_BYTES_MAX}", ("mtu_bytes",)
+                )
             )
-        hosts, nic_ports = _index_hosts(self.hosts)
-        switches = _index_switches(self.switches, hosts)
-        links = _index_links(self.links, hosts, switches)
+        hosts, nic_ports = _index_hosts(self.hosts, found)
+        switches = _index_switches(self.switches, hosts, found)
+        links = _index_links(self.links, hosts, switches, found)
+        raise_all(found)
         object.__setattr__(self, "_index", _Index(hosts, switches, nic_ports, links))
 
     def __hash__(self) -> int:
@@ -229,104 +231,135 @@ def check_links(count: int) -> None:
         raise TopologyError(f"these numbers make {count:,} links, and {LINKS_MAX:,} are the most; take smaller ones")
 
 
-def _check_name(name: str, kind: str, where: tuple[str | int, ...]) -> None:
+def _check_name(name: str, kind: str, where: Location, found: list[TopologyError]) -> None:
     if not _NAME.fullmatch(name):
-        raise TopologyError(
-            f"{kind} name {name!r} must start with a letter and hold at most 63 letters, digits, '_', '.' and '-'",
-            where,
+        found.append(
+            TopologyError(
+                f"{kind} name {name!r} must start with a letter and hold at most 63 letters, digits, '_', '.' and '-'",
+                where,
+            )
         )
 
 
-def _index_hosts(hosts: Iterable[Host]) -> tuple[dict[str, Host], dict[IPv4Address, tuple[Host, PortRef]]]:
+def _index_hosts(
+    hosts: Iterable[Host], found: list[TopologyError]
+) -> tuple[dict[str, Host], dict[IPv4Address, tuple[Host, PortRef]]]:
     by_name: dict[str, Host] = {}
     by_address: dict[IPv4Address, tuple[Host, PortRef]] = {}
     macs: set[str] = set()
     for i, host in enumerate(hosts):
-        _check_name(host.name, "host", ("hosts", i, "name"))
+        _check_name(host.name, "host", ("hosts", i, "name"), found)
         if host.name in by_name:
-            raise TopologyError(f"two hosts are called {host.name!r}", ("hosts", i, "name"))
+            found.append(TopologyError(f"two hosts are called {host.name!r}", ("hosts", i, "name")))
         by_name[host.name] = host
         if not host.nics:
-            raise TopologyError(f"host {host.name!r} has no NIC", ("hosts", i, "nics"))
+            found.append(TopologyError(f"host {host.name!r} has no NIC", ("hosts", i, "nics")))
         if len({nic.name for nic in host.nics}) < len(host.nics):
-            raise TopologyError(f"two NICs of host {host.name!r} have the same name", ("hosts", i, "nics"))
+            found.append(TopologyError(f"two NICs of host {host.name!r} have the same name", ("hosts", i, "nics")))
         for k, nic in enumerate(host.nics):
             where = ("hosts", i, "nics", k)
-            _check_name(nic.name, "NIC", (*where, "name"))
+            _check_name(nic.name, "NIC", (*where, "name"), found)
             if nic.address in by_address:
                 other = by_address[nic.address][0].name
-                raise TopologyError(
-                    f"hosts {other!r} and {host.name!r} both have address {nic.address}", (*where, "address")
+                found.append(
+                    TopologyError(
+                        f"hosts {other!r} and {host.name!r} both have address {nic.address}", (*where, "address")
+                    )
                 )
             if not _MAC.fullmatch(nic.mac):
-                raise TopologyError(
-                    f"MAC {nic.mac!r} of host {host.name!r} must be written like '02:00:0a:00:00:01'", (*where, "mac")
+                found.append(
+                    TopologyError(
+                        f"MAC {nic.mac!r} of host {host.name!r} must be written like '02:00:0a:00:00:01'",
+                        (*where, "mac"),
+                    )
                 )
-            if nic.mac in macs:
-                raise TopologyError(f"two NICs have the MAC {nic.mac!r}", (*where, "mac"))
+            elif nic.mac in macs and nic.address not in by_address:  # a repeated address has told of its MAC
+                found.append(TopologyError(f"two NICs have the MAC {nic.mac!r}", (*where, "mac")))
             macs.add(nic.mac)
             by_address[nic.address] = (host, PortRef(host.name, k + 1))
     return by_name, by_address
 
 
-def _index_switches(switches: Iterable[Switch], hosts: dict[str, Host]) -> dict[str, Switch]:
+def _index_switches(
+    switches: Iterable[Switch], hosts: dict[str, Host], found: list[TopologyError]
+) -> dict[str, Switch]:
     by_name: dict[str, Switch] = {}
     by_dpid: dict[int, str] = {}
     for i, switch in enumerate(switches):
-        _check_name(switch.name, "switch", ("switches", i, "name"))
+        _check_name(switch.name, "switch", ("switches", i, "name"), found)
         if switch.name in by_name or switch.name in hosts:
-            raise TopologyError(f"two nodes are called {switch.name!r}", ("switches", i, "name"))
+            found.append(TopologyError(f"two nodes are called {switch.name!r}", ("switches", i, "name")))
         if switch.role not in ROLES:
-            raise TopologyError(
-                f"role {switch.role!r} of switch {switch.name!r} is none of {', '.join(ROLES)}", ("switches", i, "role")
+            found.append(
+                TopologyError(
+                    f"role {switch.role!r} of switch {switch.name!r} is none of {', '.join(ROLES)}",
+                    ("switches", i, "role"),
+                )
             )
         if not 1 <= switch.dpid <= _U64_MAX:
-            raise TopologyError(
-                f"dpid {switch.dpid} of switch {switch.name!r} is not in 1..2**64-1", ("switches", i, "dpid")
+            found.append(
+                TopologyError(
+                    f"dpid {switch.dpid} of switch {switch.name!r} is not in 1..2**64-1", ("switches", i, "dpid")
+                )
             )
         if switch.dpid in by_dpid:
-            raise TopologyError(
-                f"switches {by_dpid[switch.dpid]!r} and {switch.name!r} both have dpid {switch.dpid}",
-                ("switches", i, "dpid"),
+            found.append(
+                TopologyError(
+                    f"switches {by_dpid[switch.dpid]!r} and {switch.name!r} both have dpid {switch.dpid}",
+                    ("switches", i, "dpid"),
+                )
             )
         if not 0 <= switch.hash_seed <= _U64_MAX:
-            raise TopologyError(
-                f"hash_seed {switch.hash_seed} of switch {switch.name!r} is not in 0..2**64-1",
-                ("switches", i, "hash_seed"),
+            found.append(
+                TopologyError(
+                    f"hash_seed {switch.hash_seed} of switch {switch.name!r} is not in 0..2**64-1",
+                    ("switches", i, "hash_seed"),
+                )
             )
         by_name[switch.name] = switch
         by_dpid[switch.dpid] = switch.name
     return by_name
 
 
-def _index_links(links: Iterable[Link], hosts: dict[str, Host], switches: dict[str, Switch]) -> dict[PortRef, Link]:
+def _index_links(
+    links: Iterable[Link], hosts: dict[str, Host], switches: dict[str, Switch], found: list[TopologyError]
+) -> dict[PortRef, Link]:
     by_port: dict[PortRef, Link] = {}
     for i, link in enumerate(links):
         if not 0 < link.rate_bps <= RATE_BPS_MAX:
-            raise TopologyError(
-                f"the rate of link {link.a} to {link.b} is {link.rate_bps} bit/s, but must lie in 1..{RATE_BPS_MAX}",
-                ("links", i, "rate"),
+            found.append(
+                TopologyError(
+                    f"the rate of link {link.a} to {link.b} is {link.rate_bps} bit/s, but must lie in "
+                    f"1..{RATE_BPS_MAX}",
+                    ("links", i, "rate"),
+                )
             )
         for side, end in (("a", link.a), ("b", link.b)):
             where = ("links", i, side)
             if end.node in hosts:
                 if not 1 <= end.port <= len(hosts[end.node].nics):
-                    raise TopologyError(
-                        f"a link ends at {end}, but the ports of host {end.node!r} (one per NIC) are"
-                        f" 1..{len(hosts[end.node].nics)}",
-                        where,
+                    found.append(
+                        TopologyError(
+                            f"a link ends at {end}, but the ports of host {end.node!r} (one per NIC) are"
+                            f" 1..{len(hosts[end.node].nics)}",
+                            where,
+                        )
                     )
             elif end.node not in switches:
-                raise TopologyError(f"a link ends at {end}, but there is no host or switch {end.node!r}", where)
+                found.append(TopologyError(f"a link ends at {end}, but there is no host or switch {end.node!r}", where))
             elif not 1 <= end.port <= 65535:
-                raise TopologyError(f"a link ends at {end}, but switch ports are 1..65535", where)
+                found.append(TopologyError(f"a link ends at {end}, but switch ports are 1..65535", where))
             if end in by_port:
-                raise TopologyError(f"two links are plugged into port {end}", where)
+                found.append(TopologyError(f"two links are plugged into port {end}", where))
             by_port[end] = link
         if link.a.node in hosts and link.b.node in hosts:
-            raise TopologyError(
-                f"link {link.a} to {link.b} joins two hosts, but a link needs a switch at one end", ("links", i)
+            found.append(
+                TopologyError(
+                    f"link {link.a} to {link.b} joins two hosts, but a link needs a switch at one end", ("links", i)
+                )
             )
         if link.a.node == link.b.node:
-            raise TopologyError(f"link {link.a} to {link.b} joins switch {link.a.node!r} to itself", ("links", i))
+            found.append(
+                TopologyError(f"link {link.a} to {link.b} joins switch {link.a.node!r} to itself", ("links", i))
+            )
     return by_port

@@ -275,7 +275,7 @@ class TopologySpec(_Spec):
         try:
             self._topology = spec.build()
         except TopologyError as error:
-            raise TopologyError(str(error), (builder, *error.where)) from None
+            raise error.below(builder) from None
         return self
 
     def _spelt_out(self) -> Topology:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML files into pydantic models, with every error named by file, line and field and told in one sentence.
+"""YAML files into pydantic models, with all mistakes told at once: each by file, line and field, in one sentence.
 
 The file is first composed into YAML nodes, which know their lines, and then constructed by the safe loader, so no tag
 can run code. Pydantic says where in the data it found an error; the nodes say in which line that is. Models should
@@ -12,72 +12,128 @@ a number at 100 characters, a file at 64 MiB, and aliases may not blow a file up
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path as FilePath
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeVar
 
 import pydantic
 import yaml
 from pydantic_core import ErrorDetails
 
+from netmodel.located import LocatedError, Location
 from netmodel.model_keys import known_keys
-
-Location: TypeAlias = tuple[str | int, ...]
-"""A place in the data: keys and indices from the top."""
 
 _MAX_VALUES = 1_000_000
 _MAX_DEPTH = 100
 _MAX_BYTES = 64 << 20
 _MAX_NUMBER = 100  # characters; Python reads hexadecimal numbers that it then refuses to write, even in an error
 _SHOWN = 60  # characters of an offending value that an error repeats
+_MOST_MISTAKES = 50  # of one file that are told
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
 
-class SpecError(ValueError):
-    """A file that cannot be used. Its str is "FILE:LINE: FIELD: what is wrong, and how to mend it".
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One mistake in a file. Its str is "FILE:LINE: FIELD: what is wrong, and how to mend it".
 
-    `line` counts from 1 and is None when the file cannot be read at all; `field` is a path such as "links[3].rate", or
-    empty when the whole document is meant. Both are then left out of the str.
+    `line` counts from 1 and is None when the file cannot be read at all. `place` is empty when the whole document is
+    meant. Both are then left out of the str.
     """
 
-    def __init__(self, file: str, line: int | None, field: str, what: str) -> None:
-        self.file, self.line, self.field, self.what = file, line, field, what
-        super().__init__(f"{file}{'' if line is None else f':{line}'}: {f'{field}: ' if field else ''}{what}")
+    file: str
+    line: int | None
+    place: Location
+    what: str
 
-    def __reduce__(self) -> tuple[type["SpecError"], tuple[str, int | None, str, str]]:
-        # An exception is otherwise pickled by its message alone, and could not cross to another process.
-        return type(self), (self.file, self.line, self.field, self.what)
+    @property
+    def field(self) -> str:
+        """The place as a path, such as "links[3].rate"."""
+        text = ""
+        for segment in self.place:
+            if isinstance(segment, int):
+                text += f"[{segment}]"
+            else:
+                key = segment if segment.isprintable() else repr(segment)
+                text += f".{key}" if text else key
+        return text
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f":{self.line}"
+        return f"{self.file}{line}: {f'{self.field}: ' if self.place else ''}{self.what}"
+
+
+class SpecError(ValueError):
+    """A file that cannot be used. Its str has a line for every one of its `mistakes`, in the order of the file."""
+
+    def __init__(self, *mistakes: Mistake) -> None:
+        super().__init__(*mistakes)  # by which exceptions are pickled
+        self.mistakes = mistakes
+
+    def __str__(self) -> str:
+        lines = [str(mistake) for mistake in self.mistakes[:_MOST_MISTAKES]]
+        if left_out := len(self.mistakes) - len(lines):
+            lines.append(f"{self.mistakes[0].file}: {left_out} more mistake{'s' if left_out > 1 else ''}")
+        return "\n".join(lines)
+
+
+class Document:
+    """A YAML file that has been read: its data, and the line of every value."""
+
+    def __init__(self, text: str, file: str = "<text>") -> None:
+        """`file` is what errors call the text. Raises SpecError."""
+        self.file = file
+        self._root, self.data = _parsed(text, file)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Self:
+        """The file at `path`. Raises SpecError, and nothing else, when it cannot be read or is not YAML."""
+        file = str(path)
+        try:
+            with FilePath(path).open("rb") as source:
+                raw = source.read(_MAX_BYTES + 1)  # not all of a file that has no end
+            if len(raw) > _MAX_BYTES:
+                raise _error(file, None, (), f"is larger than {_MAX_BYTES >> 20} MiB")
+            text = raw.decode()
+        except OSError as error:
+            raise _error(file, None, (), f"cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError as error:
+            raise _error(file, None, (), f"is not UTF-8 text: {error.reason} at byte {error.start}") from None
+        return cls(text, file)
+
+    def as_model(self, model: type[_Model]) -> _Model:
+        """The data as a `model`. Raises SpecError with all mistakes that the model's validators find.
+
+        A `LocatedError` that a validator raises (as `TopologyError` is) is told at its place below the validated value.
+        """
+        try:
+            return model.model_validate(self.data)
+        except pydantic.ValidationError as error:
+            raise SpecError(*_mistakes(error, self._root, model, self.file)) from None
+
+    def mistakes(self, errors: Iterable[LocatedError]) -> list[Mistake]:
+        """Errors that were found in the data after it was read, with their lines."""
+        found = []
+        for error in errors:
+            place, _, line = _placed(error.where, self._root, absent=False)
+            found.append(Mistake(self.file, line, place, str(error)))
+        return found
 
 
 def load_yaml(path: str | PathLike[str], model: type[_Model]) -> _Model:
-    """The file at `path` as a `model`. Raises SpecError, and nothing else, when it cannot be read or is not one.
-
-    A ValueError that a validator raises with an attribute `where`, a `Location` below the validated value, is told at
-    that place (as `TopologyError` is).
-    """
-    file = str(path)
-    try:
-        with FilePath(path).open("rb") as source:
-            raw = source.read(_MAX_BYTES + 1)  # not all of a file that has no end
-        if len(raw) > _MAX_BYTES:
-            raise SpecError(file, None, "", f"is larger than {_MAX_BYTES >> 20} MiB")
-        text = raw.decode()
-    except OSError as error:
-        raise SpecError(file, None, "", f"cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SpecError(file, None, "", f"is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    return parse_yaml(text, model, file=file)
+    """The file at `path` as a `model`. Raises SpecError as `Document` does."""
+    return Document.read(path).as_model(model)
 
 
 def parse_yaml(text: str, model: type[_Model], *, file: str = "<text>") -> _Model:
     """`load_yaml` of a text in memory, which errors call `file`."""
-    root, data = _parsed(text, file)
-    try:
-        return model.model_validate(data)
-    except pydantic.ValidationError as error:
-        raise _told(error, root, model, file) from None
+    return Document(text, file).as_model(model)
+
+
+def _error(file: str, line: int | None, place: Location, what: str) -> SpecError:
+    return SpecError(Mistake(file, line, place, what))
 
 
 def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
@@ -88,7 +144,7 @@ def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
         try:
             root = loader.get_single_node()
             if root is None:
-                raise SpecError(file, 1, "", "the file is empty, but a mapping of keys to values is needed")
+                raise _error(file, 1, (), "the file is empty, but a mapping of keys to values is needed")
             _Shape(file).check(root, ())
             return root, loader.construct_document(root)
         finally:
@@ -96,15 +152,15 @@ def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(part for part in (error.context, error.problem) if part)
-        raise SpecError(file, None if mark is None else mark.line + 1, "", f"not valid YAML: {what}") from None
+        raise _error(file, None if mark is None else mark.line + 1, (), f"not valid YAML: {what}") from None
     except SpecError:
         raise
     except (yaml.YAMLError, ValueError) as error:
         # Characters YAML forbids, and values that look like a date but are none, come without a mark.
-        raise SpecError(file, None, "", f"not valid YAML: {str(error).splitlines()[0]}") from None
+        raise _error(file, None, (), f"not valid YAML: {str(error).splitlines()[0]}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError):
         # What PyYAML's constructors run into for values such as `!!bool maybe`, which they do not check.
-        raise SpecError(file, None, "", "not valid YAML: a value does not suit the tag (!!..) before it") from None
+        raise _error(file, None, (), "not valid YAML: a value does not suit the tag (!!..) before it") from None
 
 
 def _check_depth(events: Iterable[yaml.Event], file: str) -> None:
@@ -114,7 +170,7 @@ def _check_depth(events: Iterable[yaml.Event], file: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _MAX_DEPTH:
-                raise SpecError(file, _line(event), "", f"nested more than {_MAX_DEPTH} levels deep")
+                raise _error(file, _line(event), (), f"nested more than {_MAX_DEPTH} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -132,7 +188,7 @@ class _Shape:
         if id(node) in self._sizes:
             return self._sizes[id(node)]
         if id(node) in self._open:
-            raise SpecError(self._file, _line(node), _field(at), "this value contains itself through an alias")
+            raise _error(self._file, _line(node), at, "this value contains itself through an alias")
         self._open.add(id(node))
         size = 1
         if isinstance(node, yaml.MappingNode):
@@ -141,10 +197,10 @@ class _Shape:
                 if isinstance(key, yaml.ScalarNode):
                     self._check_number(key, at)
                     if (key.tag, key.value) in first_line:
-                        raise SpecError(
+                        raise _error(
                             self._file,
                             _line(key),
-                            _field((*at, key.value)),
+                            (*at, key.value),
                             f"this key occurs twice, first in line {first_line[key.tag, key.value]}; remove one",
                         )
                     first_line[key.tag, key.value] = _line(key)
@@ -154,7 +210,7 @@ class _Shape:
         else:
             self._check_number(node, at)
         if size > _MAX_VALUES:
-            raise SpecError(self._file, _line(node), _field(at), f"stands for more than {_MAX_VALUES} values")
+            raise _error(self._file, _line(node), at, f"stands for more than {_MAX_VALUES} values")
         self._open.remove(id(node))
         self._sizes[id(node)] = size
         return size
@@ -162,47 +218,62 @@ class _Shape:
     def _check_number(self, node: yaml.Node, at: Location) -> None:
         if node.tag == "tag:yaml.org,2002:int" and len(node.value) > _MAX_NUMBER:
             what = f"a number has {_MAX_NUMBER} characters at most; write a smaller one"
-            raise SpecError(self._file, _line(node), _field(at), what)
+            raise _error(self._file, _line(node), at, what)
 
 
-def _told(error: pydantic.ValidationError, root: yaml.Node, model: type[pydantic.BaseModel], file: str) -> SpecError:
-    """The one error to tell of all that pydantic found: the first in the file, a mistyped key before others."""
-    found = _nearest_branches([_Finding(details, root) for details in error.errors(include_url=False)])
-    first = min(found, key=lambda finding: (not finding.unknown_key, finding.line))
+def _mistakes(
+    error: pydantic.ValidationError, root: yaml.Node, model: type[pydantic.BaseModel], file: str
+) -> list[Mistake]:
+    """What pydantic found, in the order of the file, each mistake once."""
+    raised = [_Finding(details, root, one) for details in error.errors(include_url=False) for one in _causes(details)]
     # A value that fits no branch of a union fails once per branch: all that would do is told in one sentence.
-    same = [f for f in found if f.place == first.place and f.unknown_key == first.unknown_key]
-    if first.unknown_key:
-        keys = sorted({key for finding in same for key in known_keys(model, finding.location[:-1])})
-        close = difflib.get_close_matches(str(first.location[-1]), keys, n=1)
-        what = f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known are {', '.join(keys)}"
-    else:
-        what = ", or ".join(dict.fromkeys(finding.sentence for finding in same)) + first.value_found
-    others = len({finding.place for finding in found}) - 1
-    if others:
-        what += f" (and {others} more error{'s' if others > 1 else ''})"
-    return SpecError(file, first.line, _field(first.place), what)
+    places: defaultdict[tuple[Location, bool], list[_Finding]] = defaultdict(list)
+    for finding in _nearest_branches(raised):
+        places[finding.place, finding.unknown_key].append(finding)
+    mistakes, meant = [], set()
+    for (place, unknown_key), same in places.items():
+        if unknown_key:
+            keys = sorted({key for finding in same for key in known_keys(model, finding.location[:-1])})
+            close = difflib.get_close_matches(str(place[-1]), keys, n=1)
+            meant |= {(*place[:-1], key) for key in close}
+            what = f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known are {', '.join(keys)}"
+        else:
+            what = ", or ".join(dict.fromkeys(finding.sentence for finding in same)) + same[0].value_found
+        mistakes.append((same[0].absent, Mistake(file, same[0].line, place, what)))
+    # A mistyped key is one mistake, although the key that was meant is then missing.
+    told = [mistake for absent, mistake in mistakes if not (absent and mistake.place in meant)]
+    return sorted(told, key=lambda mistake: mistake.line or 0)
+
+
+def _causes(details: ErrorDetails) -> Sequence[LocatedError | None]:
+    """The errors that a validator raised together; one None for what pydantic itself has found."""
+    error = details.get("ctx", {}).get("error")
+    return error.all if isinstance(error, LocatedError) else (None,)
 
 
 class _Finding:
-    """One pydantic error, placed in the file."""
+    """One pydantic error, or one `cause` of several that it stands for, placed in the file."""
 
-    def __init__(self, details: ErrorDetails, root: yaml.Node) -> None:
+    def __init__(self, details: ErrorDetails, root: yaml.Node, cause: LocatedError | None) -> None:
         self._details = details
+        self._cause = cause
         self._kind, context = details["type"], details.get("ctx", {})
-        below: Location = getattr(context.get("error"), "where", ())
+        below: Location = () if cause is None else cause.where
         if self._kind in ("union_tag_invalid", "union_tag_not_found"):
             below = (context["discriminator"].strip("'"),)  # the key that should say which branch is meant
         self.location: Location = (*details["loc"], *below)
         if self._kind == "invalid_key":
             self.location = (*details["loc"][:-1], str(details["input"]))  # pydantic's own names truth values 0 and 1
         self.unknown_key = self._kind == "extra_forbidden"
-        absent = self._kind in ("missing", "union_tag_not_found")
-        self.place, self.tags, self.line = _placed(self.location, root, absent)
+        self.absent = self._kind in ("missing", "union_tag_not_found")
+        self.place, self.tags, self.line = _placed(self.location, root, self.absent)
 
     @property
     def sentence(self) -> str:
         """What is wrong and how to mend it, without the value found."""
-        if self._kind in ("missing", "union_tag_not_found"):
+        if self._cause is not None:
+            return str(self._cause)
+        if self.absent:
             return "is missing; add it"
         if self._kind == "union_tag_invalid":
             context = self._details["ctx"]
@@ -285,15 +356,3 @@ def _truth(key: yaml.ScalarNode) -> str | None:
 
 def _line(node: yaml.Node | yaml.Event) -> int:
     return 1 if node.start_mark is None else int(node.start_mark.line) + 1
-
-
-def _field(location: Iterable[str | int]) -> str:
-    """("links", 3, "rate") -> "links[3].rate"."""
-    text = ""
-    for segment in location:
-        if isinstance(segment, int):
-            text += f"[{segment}]"
-        else:
-            key = segment if segment.isprintable() else repr(segment)
-            text += f".{key}" if text else key
-    return text

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a command can end badly. Each error is one sentence, meant to be read by a person."""
+"""The ways in which a command can fail. Each error is one sentence for the user."""
+
+from netmodel import LocatedError, SpecError
 
 
 class TestbedError(Exception):
@@ -16,14 +18,19 @@ class InputError(TestbedError):
 
 
 def sentence_of(error: OSError) -> str:
-    """What nobody foresees of the system: a full disk, a folder where a file should be."""
+    """A sentence for an error of the operating system, such as a full disk or a folder where a file should be."""
     file, reason = error.filename2 or error.filename, error.strerror or str(error)
     return f"{file} cannot be used: {reason}" if file else reason
 
 
-class Misfit(ValueError):
-    """A spec asks for what cannot be; `where` is the place in it, which `netmodel.load_yaml` turns into a line."""
+class Misfit(LocatedError):
+    """A spec asks for something impossible, in one sentence; `where` is the place in the spec."""
 
     def __init__(self, what: str, *where: str | int) -> None:
-        super().__init__(what)
-        self.where = where
+        super().__init__(what, where)
+
+
+def lines_of(error: Exception | str) -> str:
+    """What the command prints on standard error: a line for every sentence, each after the name of the program."""
+    sentences = str(error).splitlines() if isinstance(error, SpecError) else [str(error)]
+    return "\n".join(f"paralet: {' '.join(sentence.split())}" for sentence in sentences)

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from pydantic import ConfigDict, RootModel
 
-from netmodel import CrcHash, EcmpHash, LinuxL4Hash, OvsHash, Topology, XorHash, load_topology, load_yaml
+from netmodel import CrcHash, Document, EcmpHash, LinuxL4Hash, OvsHash, Topology, TopologySpec, XorHash
 from sdn.openflow.source_rules import SourcePortRules
 from testbed import spec
 from testbed.errors import InputError
@@ -63,13 +62,8 @@ def fabric_of(file: Path, hash_name: str | None) -> tuple[Topology, str, EcmpHas
 
 def _read(file: Path) -> tuple[Topology, str]:
     """The topology, and the hash of a fabric that runs it."""
-    if "topology" not in load_yaml(file, _Document).root:
-        return load_topology(file), "ovs"
-    experiment = spec.load(file)
+    document = Document.read(file)
+    if not isinstance(document.data, dict) or "topology" not in document.data:
+        return document.as_model(TopologySpec).topology, "ovs"
+    experiment = spec.load(document)
     return experiment.topology, "rules" if experiment.spec.pinning == "rules" else "ovs"
-
-
-class _Document(RootModel[dict[str, Any]]):
-    """Any mapping: enough to see what kind of file it is."""
-
-    model_config = ConfigDict(frozen=True)

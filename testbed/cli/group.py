@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from netmodel import SpecError
-from testbed.errors import InputError, TestbedError, sentence_of
+from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 
 
 class OneSentenceGroup(click.Group):
@@ -33,9 +33,9 @@ class OneSentenceGroup(click.Group):
         except click.ClickException as error:
             _end(error.format_message(), error.exit_code)
         except (InputError, SpecError) as error:
-            _end(str(error), 2)
+            _end(error, 2)
         except TestbedError as error:
-            _end(str(error), 1)
+            _end(error, 1)
         except OSError as error:
             _end(sentence_of(error), 1)
         except (click.Abort, KeyboardInterrupt):
@@ -43,6 +43,6 @@ class OneSentenceGroup(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _end(sentence: str, status: int) -> NoReturn:
-    click.echo(f"paralet: {' '.join(sentence.split())}", err=True)
+def _end(error: Exception | str, status: int) -> NoReturn:
+    click.echo(lines_of(error), err=True)
     sys.exit(status)

@@ -39,7 +39,7 @@ from testbed.analysis.observations import (
     Sample,
     SeenFlow,
 )
-from testbed.errors import InputError, TestbedError, sentence_of
+from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 from testbed.plan.demands import bytes_by_pair
 from testbed.plan.optical import Setting
 from testbed.progress import Steps
@@ -411,13 +411,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         with Steps(len(experiment.seeds) * len(experiment.spec.policies)) as steps:
             run_in_sandbox(experiment, arguments.log_dir, steps).save(arguments.out)
     except (InputError, SpecError) as error:
-        print(f"paralet: {error}", file=sys.stderr)
+        print(lines_of(error), file=sys.stderr)
         return 2
     except TestbedError as error:
-        print(f"paralet: {error}", file=sys.stderr)
+        print(lines_of(error), file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"paralet: {sentence_of(error)}", file=sys.stderr)
+        print(lines_of(sentence_of(error)), file=sys.stderr)
         return 1
     return 0
 

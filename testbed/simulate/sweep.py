@@ -19,13 +19,12 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import yaml
 from pydantic import ValidationError
 
 from testbed.analysis.results import ideal_of
 from testbed.errors import InputError, Misfit, TestbedError
 from testbed.progress import Silent, Steps
-from testbed.spec import Experiment, Spec, TopologyFile, check
+from testbed.spec import Experiment, Spec, check
 
 _FORMAT = 1
 """Of result files; another makes old ones unknown."""
@@ -63,8 +62,6 @@ def points(experiment: Experiment, values: Mapping[str, Sequence[Any]]) -> list[
     `policies.paralet.m`.
     """
     document = experiment.spec.model_dump(mode="json", exclude_unset=True)
-    if isinstance(experiment.spec.topology, TopologyFile):  # which other machines need not have
-        document["topology"] = yaml.safe_load(Path(experiment.spec.topology.file).read_text())
     found = []
     for chosen in product(*values.values()):
         parameters = dict(zip(values, chosen, strict=True))

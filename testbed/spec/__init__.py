@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Experiment specs: what a YAML file may say, and every check that can be made before anything is started.
 
-`load` gives an `Experiment`: the spec as written, beside what follows from it (topology, the host of each rank).
-Whatever is wrong with a file is a `netmodel.SpecError` of one sentence with the line; nothing privileged has happened
-by then.
+`load` gives an `Experiment`: the spec as written, beside what follows from it (topology, the host of each rank). It
+raises `netmodel.SpecError` with all mistakes of the file, each in one sentence with its line. Nothing privileged has
+happened by then.
 """
 
 from netmodel import SpecError
@@ -11,27 +11,25 @@ from testbed.spec.checks import check
 from testbed.spec.experiment import Experiment, leaf_names
 from testbed.spec.files import dump, load
 from testbed.spec.placing import Job
-from testbed.spec.written import (
+from testbed.spec.policies import (
     IN_QUEUES,
-    LARGEST_HEADERS_BYTES,
     MODELLED,
     MODELS,
-    SEEDS_MAX,
-    SOFTROCE_PATIENCE,
     STEERED,
-    AnyTopology,
-    Event,
     FabricName,
-    FluidSettings,
-    JobName,
-    Optical,
-    PacketSettings,
-    Placement,
     PlannerName,
     Policy,
     PolicyName,
+)
+from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
+from testbed.spec.written import (
+    LARGEST_HEADERS_BYTES,
+    SEEDS_MAX,
+    AnyTopology,
+    Event,
+    JobName,
+    Placement,
     Spec,
-    Timeouts,
     TopologyFile,
 )
 
@@ -41,7 +39,6 @@ __all__ = [
     "MODELLED",
     "MODELS",
     "SEEDS_MAX",
-    "SOFTROCE_PATIENCE",
     "STEERED",
     "AnyTopology",
     "Event",

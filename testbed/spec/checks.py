@@ -1,127 +1,203 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every check that can be made before anything is started, where parts of a spec have to fit each other."""
+"""Checks of what sections of a spec ask of each other, made before anything is started.
 
-from netmodel import (
-    PortRef,
-    Topology,
-    forwarding,
-    lit,
-    load_topology,
-)
+Every check runs whose sections are valid, so that all mistakes are found at once.
+"""
+
+from collections.abc import Iterable
+
+from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, lit, raise_all
+from sdn.isolation.optical_clos import OpticalClos
 from sdn.openflow.source_rules import source_rules
 from testbed.errors import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
-from testbed.spec.placing import hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
-from testbed.spec.written import LACKING, LARGEST_HEADERS_BYTES, MODELS, Spec, TopologyFile
+from testbed.spec.findings import Findings
+from testbed.spec.placing import Job, hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
+from testbed.spec.policies import LACKING, MODELS
+from testbed.spec.written import LARGEST_HEADERS_BYTES, Spec
 from testbed.workloads import NcclAllreduce
 
 
 def check(spec: Spec) -> Experiment:
-    """What `spec` stands for. Raises Misfit, or SpecError for a topology file."""
-    topology = load_topology(spec.topology.file) if isinstance(spec.topology, TopologyFile) else spec.topology.topology
+    """What `spec`, with its topology in place, stands for. Raises Misfit, whose `others` are the further misfits."""
+    experiment, findings = examine(spec)
+    raise_all(findings.misfits)
+    assert experiment is not None  # nothing has been found
+    return experiment
+
+
+def examine(spec: Spec, unread: Iterable[Location] = ()) -> tuple[Experiment | None, Findings]:
+    """All that is wrong with `spec`, and what it stands for: None where that could not be made out.
+
+    `unread` has the places for which other values stand in, because they could not be read.
+    """
+    found = Findings(unread)
+    assert isinstance(spec.topology, TopologySpec)  # see `load`
+    topology = spec.topology.topology
+    experiment = None
+    if found.fit("topology"):
+        with found.collecting():
+            _check_cabled(topology)
+    if found.fit("topology"):
+        check_optical(spec, topology, found)
+        pcap = _checked_ports(spec, topology, found)
+        experiment = _experiment(spec, topology, pcap, found)
+    if experiment is not None:
+        experiment = _checked_workload(experiment, found)
+    _check_policies(spec, experiment, found)
+    _check_fabric(spec, found)
+    return experiment, found
+
+
+def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found: Findings) -> Experiment | None:
+    """Hosts, jobs and NICs; None where they do not fit."""
+    if not found.fit("placement") or (spec.placement.rule == "vclos" and not found.fit("jobs")):
+        return None
     seeds = tuple(range(1, spec.seeds + 1)) if isinstance(spec.seeds, int) else tuple(spec.seeds)
-    _check_cabled(topology)
-    check_optical(spec, topology)
-    isolation = None
-    if spec.placement.rule == "vclos":
-        isolation = isolation_of(spec, topology)
-        hosts = tuple(host for job in isolation.clos.jobs for host in job.hosts)
-    else:
-        hosts = hosts_of(spec.placement, topology, seeds[0])
-    cabled = topology if isolation is not None and isolation.circuits else None
-    experiment = Experiment(
+    isolation: OpticalClos | None = None
+    hosts: tuple[str, ...] = ()
+    with found.collecting():
+        if spec.placement.rule == "vclos":
+            isolation = isolation_of(spec, topology)
+            hosts = tuple(host for job in isolation.clos.jobs for host in job.hosts)
+        else:
+            hosts = hosts_of(spec.placement, topology, seeds[0])
+    if not hosts:
+        return None
+    nic = nic_index(spec.nic, topology, hosts, "nic", found)
+    local_nic = None if spec.local_nic is None else nic_index(spec.local_nic, topology, hosts, "local_nic", found)
+    jobs: tuple[Job, ...] = ()
+    if found.fit("jobs", "workload"):
+        with found.collecting():
+            where = ("jobs",) if spec.workload.job_sizes is None else ("workload", "models")
+            jobs = jobs_of(job_sizes(spec), len(hosts), where)
+    if not jobs or nic is None or not found.fit("local_nic"):
+        return None
+    return Experiment(
         spec=spec,
         topology=topology if isolation is None else lit(topology, isolation.circuits),
         hosts=hosts,
         seeds=seeds,
-        pcap=tuple(port_named(text, topology, "pcap", index) for index, text in enumerate(spec.pcap)),
-        nic=nic_index(spec.nic, topology, hosts, "nic"),
-        jobs=jobs_of(
-            job_sizes(spec), len(hosts), ("jobs",) if spec.workload.job_sizes is None else ("workload", "models")
-        ),
-        local_nic=None if spec.local_nic is None else nic_index(spec.local_nic, topology, hosts, "local_nic"),
-        cabled=cabled,
+        pcap=pcap,
+        nic=nic,
+        jobs=jobs,
+        local_nic=local_nic,
+        cabled=topology if isolation is not None and isolation.circuits else None,
         isolation=isolation,
     )
+
+
+def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | None:
+    """The experiment, with the circuits of its jobs if it has some; None where the workload does not fit the fabric."""
+    spec = experiment.spec
     for number, job in enumerate(experiment.jobs):
-        try:
+        with found.collecting("workload"):
             spec.workload.of_job(number).check_ranks(job.size)
-        except Misfit as misfit:
-            raise Misfit(str(misfit), "workload", *misfit.where) from misfit
     if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce):
-        raise Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic")
-    if any(switch.role != "ocs" for switch in topology.switches):
+        found.add(Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic"))
+    if not found.fit("workload", "topology", "optical", "fabric", "placement", "nic", "local_nic"):
+        return None
+    with found.collecting():
+        if all(switch.role == "ocs" for switch in experiment.topology.switches):
+            return laid_out(experiment)
         _check_reach(experiment)
-    else:
-        experiment = laid_out(experiment)
-    for index, policy in enumerate(spec.policies):
-        if policy.policy in LACKING[spec.fabric]:
-            others = [name for name, lacking in LACKING.items() if policy.policy not in lacking and name != "softroce"]
-            said = f"fabric {spec.fabric} has no policy {policy.policy}; use {' or '.join(others)}"
-            raise Misfit(said, "policies", index, "policy")
-        if policy.paced and spec.fabric != "fluid":
-            raise Misfit("only fabric fluid models it", "policies", index, "paced")
-        try:
-            for seed in seeds:
-                experiment.at(seed).routes(policy.name)
-        except ValueError as error:
-            raise Misfit(str(error), "policies", index) from error
-    if spec.fabric in MODELS:
-        _check_modelled(spec)
-    else:
-        _check_live(spec)
-    for index, event in enumerate(spec.events):
-        for key in ("cut", "degrade", "mend"):
-            if (text := getattr(event, key)) is not None:
-                port_named(text, topology, "events", index, key)
-        if event.controller and not any(policy.policy == "controller" for policy in spec.policies):
-            raise Misfit("the spec has no policy controller that it would concern", "events", index, "controller")
-    if spec.pinning == "rules":
-        try:
-            source_rules(topology, forwarding(topology))
-        except ValueError as error:
-            raise Misfit(str(error), "pinning") from error
-    if spec.path_mtu is not None and spec.path_mtu + LARGEST_HEADERS_BYTES > topology.mtu_bytes:
-        raise Misfit(
-            f"{spec.path_mtu} bytes of payload and {LARGEST_HEADERS_BYTES} of headers do not fit the topology's MTU of "
-            f"{topology.mtu_bytes}",
-            "path_mtu",
-        )
-    return experiment
+        return experiment
+    return None
 
 
 def _check_cabled(topology: Topology) -> None:
-    """Raises Misfit for a NIC without a cable: placement, capture and counters all look at its switch port."""
+    """Raises Misfit for NICs without a cable: placement, captures and counters all need the switch port."""
+    found = []
     for host in topology.hosts:
         for index in range(len(host.nics)):
             try:
                 topology.link_at(PortRef(host.name, index + 1))
             except KeyError as error:
-                raise Misfit(f"{error.args[0]}; add one, or leave out the NIC", "topology") from None
+                found.append(Misfit(f"{error.args[0]}; add one, or leave out the NIC", "topology"))
+    raise_all(found[:1])  # they are at one place of the spec
 
 
-def _check_modelled(spec: Spec) -> None:
-    """Raises Misfit for what a model has not got."""
-    for index, policy in enumerate(spec.policies):
-        if spec.fabric == "packet" and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
-            raise Misfit("it needs switches that mark; give ecn_bytes under packet", "policies", index, "policy")
+def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[PortRef, ...]:
+    """The ports to capture at. Checks all that goes by the topology alone: switch ports, MTU and source-port rules."""
+    pcap: list[PortRef] = []
+    for index, text in enumerate(spec.pcap):
+        with found.collecting():
+            pcap.append(port_named(text, topology, "pcap", index))
     for index, event in enumerate(spec.events):
-        if event.controller is not None:
-            raise Misfit(f"fabric {spec.fabric} has no controller process; use mininet", "events", index, "controller")
-    if spec.fabric == "packet" and spec.events:
-        raise Misfit("on fabric packet nothing happens to links; use fluid", "events")
-    if spec.local_nic is not None:
-        raise Misfit(f"fabric {spec.fabric} models one NIC of each host; use mininet", "local_nic")
-    if spec.pcap:
-        raise Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap")
+        for key in ("cut", "degrade", "mend"):
+            if (text := getattr(event, key)) is not None:
+                with found.collecting():
+                    port_named(text, topology, "events", index, key)
+    if spec.pinning == "rules":
+        try:
+            source_rules(topology, forwarding(topology))
+        except ValueError as error:
+            found.add(Misfit(str(error), "pinning"))
+    if spec.path_mtu is not None and spec.path_mtu + LARGEST_HEADERS_BYTES > topology.mtu_bytes:
+        found.add(
+            Misfit(
+                f"{spec.path_mtu} bytes of payload and {LARGEST_HEADERS_BYTES} of headers do not fit the topology's "
+                f"MTU of {topology.mtu_bytes}",
+                "path_mtu",
+            )
+        )
+    return tuple(pcap)
 
 
-def _check_live(spec: Spec) -> None:
-    """Raises Misfit for what only a model has."""
+def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) -> None:
+    """Checks that the fabric has the policies, and that the topology has the routes that they need."""
+    if not found.fit("fabric"):
+        return
+    for index, policy in enumerate(spec.policies):
+        if policy.policy in LACKING[spec.fabric]:
+            others = [name for name, lacking in LACKING.items() if policy.policy not in lacking and name != "softroce"]
+            said = f"fabric {spec.fabric} has no policy {policy.policy}; use {' or '.join(others)}"
+            found.add(Misfit(said, "policies", index, "policy"))
+            continue
+        if policy.paced and spec.fabric != "fluid":
+            found.add(Misfit("only fabric fluid models it", "policies", index, "paced"))
+        if spec.fabric == "packet" and policy.policy in ("recycled", "plb") and spec.packet.ecn_bytes is None:
+            said = "it needs switches that mark; give ecn_bytes under packet"
+            found.add(Misfit(said, "policies", index, "policy"))
+        if experiment is not None:
+            try:
+                for seed in experiment.seeds:
+                    experiment.at(seed).routes(policy.name)
+            except ValueError as error:
+                found.add(Misfit(str(error), "policies", index))
+
+
+def _check_fabric(spec: Spec, found: Findings) -> None:
+    """Checks that the fabric has what the spec asks of it."""
+    if found.fit("policies") and not any(policy.policy == "controller" for policy in spec.policies):
+        for index, event in enumerate(spec.events):
+            if event.controller:
+                said = "the spec has no policy controller that it would concern"
+                found.add(Misfit(said, "events", index, "controller"))
+    if not found.fit("fabric"):
+        return
+    if spec.fabric in MODELS:
+        _check_simulated(spec, found)
+        return
     for index, event in enumerate(spec.events):
         if event.degrade is not None:
-            raise Misfit(f"fabric {spec.fabric} cuts links but does not degrade them; use fluid", "events", index)
+            said = f"fabric {spec.fabric} cuts links but does not degrade them; use fluid"
+            found.add(Misfit(said, "events", index))
+
+
+def _check_simulated(spec: Spec, found: Findings) -> None:
+    """Checks for what simulated fabrics do not have."""
+    for index, event in enumerate(spec.events):
+        if event.controller is not None:
+            said = f"fabric {spec.fabric} has no path service; use mininet"
+            found.add(Misfit(said, "events", index, "controller"))
+    if spec.fabric == "packet" and spec.events:
+        found.add(Misfit("fabric packet does not change links during a run; use fluid", "events"))
+    if spec.local_nic is not None:
+        found.add(Misfit(f"fabric {spec.fabric} models one NIC of each host; use mininet", "local_nic"))
+    if spec.pcap:
+        found.add(Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap"))
 
 
 def _check_reach(experiment: Experiment) -> None:

@@ -5,56 +5,57 @@ from dataclasses import replace
 
 import numpy as np
 
-from netmodel import (
-    Topology,
-)
+from netmodel import Topology
 from sdn.topoopt import Demand, data_parallel
 from testbed.errors import Misfit
 from testbed.plan.demands import bytes_by_pair
 from testbed.plan.optical import found, rings
 from testbed.spec.experiment import Experiment
+from testbed.spec.findings import Findings
 from testbed.spec.placing import Job
 from testbed.spec.written import Spec
 from testbed.workloads import NcclAllreduce
 from testbed.workloads.ring_allreduce import RingAllreduce
 
 
-def check_optical(spec: Spec, topology: Topology) -> None:
-    """Raises Misfit when what the spec says of optical switches does not fit the topology or the policies."""
+def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
+    """Checks that what the spec says of optical switches fits the topology and the policies."""
+    if not found.fit("optical"):
+        return
     roles = {switch.role for switch in topology.switches}
     asked = spec.optical is not None and (spec.optical.find or spec.optical.strides is not None)
     if "ocs" not in roles:
         if spec.optical is not None:
-            raise Misfit(f"topology {topology.name} has no optical switches; leave it out", "optical")
+            found.add(Misfit(f"topology {topology.name} has no optical switches; leave it out", "optical"))
     elif roles == {"ocs"}:
         if not asked:
-            raise Misfit(
-                f"topology {topology.name} has optical switches only: say under optical what they are set to",
-                *(("topology",) if spec.optical is None else ("optical",)),
-            )
-        _check_direct(spec)
+            said = f"topology {topology.name} has optical switches only: say under optical what they are set to"
+            found.add(Misfit(said, "topology" if spec.optical is None else "optical"))
+        _check_direct(spec, found)
     else:
         if asked:
-            raise Misfit(f"topology {topology.name} is no direct-connect fabric; leave out strides and find", "optical")
+            said = f"topology {topology.name} is no direct-connect fabric; leave out strides and find"
+            found.add(Misfit(said, "optical"))
         if spec.placement.rule != "vclos":
-            raise Misfit(
-                f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits",
-                "placement",
-            )
+            said = f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits"
+            found.add(Misfit(said, "placement"))
         for index, policy in enumerate(spec.policies):
             if policy.policy == "controller":
-                raise Misfit("the path service does not look through circuits", "policies", index, "policy")
+                said = "the path service does not look through circuits; take another policy"
+                found.add(Misfit(said, "policies", index, "policy"))
 
 
-def _check_direct(spec: Spec) -> None:
-    """Raises Misfit for what does not run over circuits between hosts."""
+def _check_direct(spec: Spec, found: Findings) -> None:
+    """Checks for what does not run over circuits between hosts."""
     if spec.fabric != "mininet":
-        raise Misfit(f"fabric {spec.fabric} has no optical switches; use mininet", "fabric")
+        found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet", "fabric"))
     if isinstance(spec.workload, NcclAllreduce):
-        raise Misfit(f"workload {spec.workload.kind} does not run over relays; take ring_allreduce", "workload", "kind")
+        said = f"workload {spec.workload.kind} does not run over relays; take ring_allreduce"
+        found.add(Misfit(said, "workload", "kind"))
     for index, policy in enumerate(spec.policies):
         if policy.policy != "ecmp":
-            raise Misfit("on circuits a connection has one way only, so take ecmp", "policies", index, "policy")
+            said = "over circuits a connection has one path only; take policy ecmp"
+            found.add(Misfit(said, "policies", index, "policy"))
 
 
 def laid_out(experiment: Experiment) -> Experiment:

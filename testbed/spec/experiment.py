@@ -20,7 +20,9 @@ from testbed.plan.optical import Layout, Setting, setting
 from testbed.plan.placement import leaf_of
 from testbed.plan.ports import RankPorts, plan_ports
 from testbed.spec.placing import Job, hosts_of
-from testbed.spec.written import SOFTROCE_PATIENCE, Policy, Spec, Timeouts
+from testbed.spec.policies import Policy
+from testbed.spec.settings import SOFTROCE_TIME_FACTOR, Timeouts
+from testbed.spec.written import Spec
 from testbed.workloads import Transfer
 
 
@@ -59,7 +61,7 @@ class Experiment:
         limits = self.spec.timeouts
         if self.spec.fabric != "softroce":
             return limits
-        return Timeouts(**{name: limit * SOFTROCE_PATIENCE for name, limit in limits.model_dump().items()})
+        return Timeouts(**{name: limit * SOFTROCE_TIME_FACTOR for name, limit in limits.model_dump().items()})
 
     @property
     def all_hosts(self) -> tuple[str, ...]:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the ranks of a spec are: the jobs, their hosts, NICs and ports. Raises Misfit for what the topology lacks."""
+"""The jobs of a spec, and the hosts, NICs and switch ports that it names. Raises Misfit for what the topology lacks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from netmodel import (
-    PortRef,
-    Topology,
-)
+from netmodel import PortRef, Topology, raise_all
 from sdn.isolation.optical_clos import OpticalClos
 from testbed.errors import Misfit
-from testbed.plan.placement import PlacementError, isolated, place
+from testbed.plan.placement import PlacementError, Rule, isolated, place
+from testbed.spec.findings import Findings
 from testbed.spec.written import Placement, Spec
+
+DEFAULT_RULE: Rule = "in_order"
+"""Of a spec without placement, or with one that has neither hosts nor a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,34 +76,41 @@ def isolation_of(spec: Spec, topology: Topology) -> OpticalClos:
 
 
 def hosts_of(placement: Placement, topology: Topology, seed: int) -> tuple[str, ...]:
-    """The hosts by rank; `seed` is the run's."""
-    if placement.rule is not None and placement.rule != "vclos":
+    """The hosts by rank; `seed` is the run's. Not for rule `vclos`."""
+    if placement.hosts is None:
+        assert placement.rule != "vclos"  # which places jobs, see isolation_of
         ranks = placement.ranks or len(topology.hosts)
+        draw = [placement.seed, seed] if placement.redraw else placement.seed
         try:
-            return place(
-                topology, placement.rule, ranks, [placement.seed, seed] if placement.redraw else placement.seed
-            )
+            return place(topology, placement.rule or DEFAULT_RULE, ranks, draw)
         except PlacementError as error:
             raise Misfit(str(error), "placement") from error
-    hosts = tuple(placement.hosts or ())
+    hosts = tuple(placement.hosts)
+    found = []
     for index, host in enumerate(hosts):
         if not topology.has_host(host):
-            raise Misfit(f"topology {topology.name} has no host {host!r}", "placement", "hosts", index)
-        if host in hosts[:index]:
-            raise Misfit(f"host {host} has a rank already, and each host runs one", "placement", "hosts", index)
+            found.append(Misfit(f"topology {topology.name} has no host {host!r}", "placement", "hosts", index))
+        elif host in hosts[:index]:
+            found.append(Misfit(f"host {host} has a rank already; name each host once", "placement", "hosts", index))
+    raise_all(found)
     return hosts
 
 
-def nic_index(nic: str, topology: Topology, hosts: tuple[str, ...], key: str) -> int:
-    """The index that `nic` has on every one of `hosts`."""
+def nic_index(nic: str, topology: Topology, hosts: Sequence[str], key: str, found: Findings) -> int | None:
+    """The index that `nic`, the value of `key`, has on every one of `hosts`; None where it has none."""
+    if not found.fit(key):
+        return None
     indices = set()
     for host in hosts:
         names = [candidate.name for candidate in topology.host(host).nics]
         if nic not in names:
-            raise Misfit(f"host {host} has no device {nic!r}; let {key} be one that it has: {', '.join(names)}", key)
+            said = f"host {host} has no device {nic!r}; let {key} be one that it has: {', '.join(names)}"
+            found.add(Misfit(said, key))
+            return None
         indices.add(names.index(nic))
     if len(indices) > 1:
-        raise Misfit(f"{nic} is not at the same place on every host", key)
+        found.add(Misfit(f"{nic} is not at the same place on every host", key))
+        return None
     return indices.pop()
 
 

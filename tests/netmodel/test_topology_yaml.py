@@ -116,3 +116,37 @@ def test_errors_name_line_and_field(text: str, old: str, new: str, told: str) ->
     with pytest.raises(SpecError) as refusal:
         read(text.replace(old, new, 1))
     assert str(refusal.value).startswith(f"t.yaml:{told}")
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "told"),
+    [
+        (
+            COMPACT,
+            {"leaves: 4": "leaves: 0", "spines: 2": "spines: 0"},
+            ["2: leaf_spine.leaves: leaves is 0, but", "3: leaf_spine.spines: spines is 0, but"],
+        ),
+        (
+            SPELT_OUT,
+            {"name: pair": "name: 5air", "10.0.0.2": "10.0.0.1", "77": "1", '"h2:1"': '"h3:1"'},
+            [
+                "1: name: topology name '5air' must start with a letter",
+                "8: hosts[1].nics[0].address: hosts 'h1' and 'h2' both have address",
+                "11: switches[1].dpid: switches 'leaf1' and 'leaf2' both have dpid 1",
+                "14: links[1].a: a link ends at h3:1, but there is no host or switch 'h3'",
+            ],
+        ),
+        (
+            SPELT_OUT,
+            {"10.0.0.2": "10.0.0", "1000000000": "0"},
+            ["8: hosts[1].nics[0].address: '10.0.0' is not", "14: links[1].rate: rate 0 must lie"],
+        ),
+    ],
+)
+def test_all_mistakes_of_a_topology_are_told(text: str, changes: dict[str, str], told: list[str]) -> None:
+    for old, new in changes.items():
+        text = text.replace(old, new, 1)
+    with pytest.raises(SpecError) as refusal:
+        read(text)
+    for line, start in zip(str(refusal.value).splitlines(), told, strict=True):
+        assert line.startswith(f"t.yaml:{start}")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from netmodel import SpecError, load_yaml, parse_yaml
+from netmodel import Document, LocatedError, SpecError, load_yaml, parse_yaml, raise_all
 
 
 class Strict(BaseModel):
@@ -48,6 +48,13 @@ class Spec(Strict):
     size: int | list[int] = 1
     named: dict[str, Sliced] = {}
     later: Sliced | None = None
+    pairs: list[int] = []
+
+    @field_validator("pairs")
+    @classmethod
+    def _not_below_zero(cls, pairs: list[int]) -> list[int]:
+        raise_all([LocatedError("is below 0", (index,)) for index, value in enumerate(pairs) if value < 0])
+        return pairs
 
 
 GOOD = """\
@@ -83,14 +90,14 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("title: a", "titel: a", "s.yaml:1: titel: unknown key; did you mean 'title'? (and 1 more error)"),
-        ("size: 5", "zzz: 5", "s.yaml:9: zzz: unknown key; known are later, named, policies, size, title, work"),
+        ("title: a", "titel: a", "s.yaml:1: titel: unknown key; did you mean 'title'?"),
+        ("size: 5", "zzz: 5", "s.yaml:9: zzz: unknown key; known are later, named, pairs, policies, size, title, work"),
         ("title: a spec\n", "", "s.yaml:1: title: is missing; add it"),
         ("title: a spec", "title: [1]", "s.yaml:1: title: must be a valid string, not [1]"),
         ("size: 5", "5: size", "s.yaml:9: 5: this key is read as 5, not as text; put it in quotes"),
         ("size: 5", "on: 5", "s.yaml:9: True: this key is read as True, not as text; put it in quotes"),
         # lists and discriminated unions
-        ("    lanes", "    lane", "s.yaml:5: policies[1].lane: unknown key; did you mean 'lanes'? (and 1 more error)"),
+        ("    lanes", "    lane", "s.yaml:5: policies[1].lane: unknown key; did you mean 'lanes'?"),
         ("    lanes: 4\n", "", "s.yaml:4: policies[1].lanes: is missing; add it"),
         ("    lanes: 4", "    lanes: 0", "s.yaml:5: policies[1].lanes: needs at least one lane"),
         ("    lanes: 4", "    lanes: four", "s.yaml:5: policies[1].lanes: must be a valid integer, not 'four'"),
@@ -98,12 +105,12 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
         ("- name: plain", "- nam: plain", "s.yaml:3: policies[0].name: is missing; add it"),
         ("- name: plain", "- plain", "s.yaml:3: policies[0]: must be a mapping of keys to values, not 'plain'"),
         # unions without a discriminator: told of the branch that came nearest
-        ("repeat: 3", "repaet: 3", "s.yaml:8: work.repaet: unknown key; did you mean 'repeat'? (and 1 more error)"),
+        ("repeat: 3", "repaet: 3", "s.yaml:8: work.repaet: unknown key; did you mean 'repeat'?"),
         ("[h1, h2]", "[h1, 2]", "s.yaml:7: work.ranks[1]: must be a valid string, not 2"),
         ("size: 5", "size: [5, six]", "s.yaml:9: size[1]: must be a valid integer, not 'six'"),
         ("size: 5", "size: six", "s.yaml:9: size: must be a valid integer, or must be a valid list, not 'six'"),
         # mappings with free keys, and optional parts
-        ("lanes: 8", "lans: 8", "s.yaml:11: named.x.lans: unknown key; did you mean 'lanes'? (and 1 more error)"),
+        ("lanes: 8", "lans: 8", "s.yaml:11: named.x.lans: unknown key; did you mean 'lanes'?"),
         ("size: 5", "later: {name: sliced, lane: 1}", "s.yaml:9: later.lane: unknown key; did you mean 'lanes'?"),
         # YAML itself
         ("size: 5", "title: b", "s.yaml:9: title: this key occurs twice, first in line 1; remove one"),
@@ -123,7 +130,38 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
 )
 def test_errors_name_file_line_and_field(old: str, new: str, told: str) -> None:
     assert GOOD.count(old) >= 1
-    assert error(GOOD.replace(old, new, 1)).startswith(told)
+    sentence = error(GOOD.replace(old, new, 1))
+    assert sentence.startswith(told)
+    assert "\n" not in sentence
+
+
+def test_all_mistakes_are_told_in_the_order_of_the_file() -> None:
+    text = GOOD.replace("title", "titel").replace("lanes: 4", "lanes: 0").replace("size: 5", "size: six")
+    text = text.replace("[h1, h2]", "[h1, 2]").replace("{name: sliced, lanes: 8}", "{name: sliced}")
+    assert error(text).splitlines() == [
+        "s.yaml:1: titel: unknown key; did you mean 'title'?",
+        "s.yaml:5: policies[1].lanes: needs at least one lane",
+        "s.yaml:7: work.ranks[1]: must be a valid string, not 2",
+        "s.yaml:9: size: must be a valid integer, or must be a valid list, not 'six'",
+        "s.yaml:11: named.x.lanes: is missing; add it",
+    ]
+
+
+def test_a_validator_may_raise_several_errors_at_once() -> None:
+    told = error(GOOD.replace("size: 5", "pairs: [1, -2, 3, -4]"))
+    assert told.splitlines() == [f"s.yaml:9: pairs[{n}]: is below 0" for n in (1, 3)]
+
+
+def test_of_very_many_mistakes_the_first_are_told() -> None:
+    told = error(GOOD.replace("size: 5", f"pairs: [{', '.join(['six'] * 60)}]")).splitlines()
+    assert len(told) == 51
+    assert told[-1] == "s.yaml: 10 more mistakes"
+
+
+def test_errors_found_later_get_their_lines() -> None:
+    document = Document(GOOD, "s.yaml")
+    found = document.mistakes([LocatedError("is too long", ("work", "ranks", 1)), LocatedError("is odd")])
+    assert [str(mistake) for mistake in found] == ["s.yaml:7: work.ranks[1]: is too long", "s.yaml:1: is odd"]
 
 
 def test_documents_that_are_no_mapping() -> None:
@@ -169,7 +207,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, make: object, what: str) -> 
     with pytest.raises(SpecError) as refusal:
         load_yaml(file, Spec)
     assert str(refusal.value).startswith(f"{file}: {what}")
-    assert refusal.value.line is None
+    assert refusal.value.mistakes[0].line is None
 
 
 def test_a_file_without_end_is_refused() -> None:
@@ -181,8 +219,9 @@ def test_an_error_keeps_its_parts_also_across_processes() -> None:
     with pytest.raises(SpecError) as refusal:
         parse_yaml(GOOD.replace("lanes: 4", "lanes: 0"), Spec, file="s.yaml")
     for told in (refusal.value, pickle.loads(pickle.dumps(refusal.value))):
-        assert (told.file, told.line, told.field) == ("s.yaml", 5, "policies[1].lanes")
-        assert told.what == "needs at least one lane"
+        (mistake,) = told.mistakes
+        assert (mistake.file, mistake.line, mistake.field) == ("s.yaml", 5, "policies[1].lanes")
+        assert mistake.what == "needs at least one lane"
         assert str(told) == "s.yaml:5: policies[1].lanes: needs at least one lane"
 
 
@@ -190,9 +229,11 @@ def test_an_error_keeps_its_parts_also_across_processes() -> None:
 def test_whatever_is_done_to_a_file_only_spec_errors_arise(at: int, text: str, removed: int) -> None:
     told = outcome(GOOD[:at] + text + GOOD[at + removed :])
     if told is not None:
-        assert str(told).startswith("s.yaml:")
-        assert "\n" not in str(told)
-        assert told.line is None or 1 <= told.line <= GOOD.count("\n") + text.count("\n") + 6
+        last = GOOD.count("\n") + text.count("\n") + 6
+        for mistake in told.mistakes:
+            assert str(mistake).startswith("s.yaml:")
+            assert "\n" not in str(mistake)
+            assert mistake.line is None or 1 <= mistake.line <= last
 
 
 def outcome(text: str) -> SpecError | None:
@@ -210,5 +251,5 @@ def test_values_that_do_not_suit_their_tag_are_refused(value: str) -> None:
 
 def test_a_key_of_several_lines_is_told_in_one() -> None:
     assert error(GOOD + '"a\\nb": 1\n') == (
-        r"s.yaml:12: 'a\nb': unknown key; known are later, named, policies, size, title, work"
+        r"s.yaml:12: 'a\nb': unknown key; known are later, named, pairs, policies, size, title, work"
     )

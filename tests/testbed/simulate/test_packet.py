@@ -95,7 +95,7 @@ def test_jobs_that_run_alone_do_not_collide() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"events": [{"at_s": 1.0, "cut": "leaf1:3"}]}, "nothing happens to links"),
+        ({"events": [{"at_s": 1.0, "cut": "leaf1:3"}]}, "does not change links during a run"),
         ({"policies": [{"name": "a", "policy": "adaptive"}]}, "fabric packet has no policy adaptive"),
         ({"packet": {"congestion": "dctcp"}}, "give ecn_bytes"),
         ({"policies": [{"name": "a", "policy": "plb"}]}, "give ecn_bytes"),

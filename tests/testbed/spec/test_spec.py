@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from click.testing import CliRunner
 
 from netmodel import PortRef, SpecError, dump_topology
+from testbed.cli import main
 from testbed.errors import InputError
 from testbed.spec import dump, leaf_names, load
-from testbed.spec.written import LACKING, FabricName, PolicyName
+from testbed.spec.policies import LACKING, FabricName, PolicyName
 from tests.testbed.experiments import SMALL, experiment, write_spec
 
 ROOT = Path(__file__).parents[3]
@@ -63,10 +65,19 @@ def test_a_number_of_seeds_counts_from_one(tmp_path: Path) -> None:
 
 
 def test_a_topology_may_lie_in_a_file_beside_the_spec(tmp_path: Path) -> None:
-    (tmp_path / "fabric.yaml").write_text(dump_topology(experiment(tmp_path).topology))
+    fabric = tmp_path / "fabric.yaml"
+    fabric.write_text(dump_topology(experiment(tmp_path).topology))
     made = experiment(tmp_path, topology={"file": "fabric.yaml"})
     assert len(made.topology.hosts) == 4
-    assert str(tmp_path) in dump(made.spec)  # the copy in the results must find it from elsewhere
+    fabric.unlink()
+    again = tmp_path / "again.yaml"
+    again.write_text(dump(made.spec))  # the copy in the results needs no other file
+    assert load(again) == made
+
+
+def test_ranks_are_placed_on_all_hosts_in_order_unless_said(tmp_path: Path) -> None:
+    assert experiment(tmp_path, placement=None).hosts == ("h1", "h2", "h3", "h4")
+    assert experiment(tmp_path, placement={"ranks": 2}).hosts == ("h1", "h2")
 
 
 def test_a_dumped_spec_is_the_same_experiment(tmp_path: Path) -> None:
@@ -164,8 +175,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
     ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
     ({"pinning": "luck"}, "pinning: must be 'hash' or 'rules'"),
-    ({"events": [{"at_s": 1}]}, r"events\[0\]: give one of cut, degrade, mend and controller"),
-    ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give one of"),
+    ({"events": [{"at_s": 1}]}, r"events\[0\]: give exactly one of cut, degrade, mend and controller"),
+    ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give exactly one of"),
     ({"events": [{"at_s": 1.0, "cut": "leaf1:33"}]}, r"events\[0\].cut: 'leaf1:33' is no connected switch port"),
     ({"events": [{"at_s": 1.0, "controller": "kill"}]}, r"events\[0\].controller: the spec has no policy controller"),
     ({"policies": [{"name": "a", "policy": "ecmp"}] * 2}, r"policies\[1\].name: another policy is called 'a'"),
@@ -201,8 +212,83 @@ def test_what_is_wrong_is_told_in_one_sentence_with_its_line(
 ) -> None:
     with pytest.raises(SpecError, match=sentence) as caught:
         experiment(tmp_path, **changes)
-    assert "\n" not in str(caught.value)
-    assert caught.value.line is not None or "none.yaml" in str(caught.value)
+    (mistake,) = caught.value.mistakes
+    assert "\n" not in str(mistake)
+    assert mistake.line is not None or "none.yaml" in str(mistake)
+
+
+def mistakes(folder: Path, **changes: Any) -> list[str]:
+    """The field and the beginning of the sentence of every mistake, in their order."""
+    with pytest.raises(SpecError) as caught:
+        experiment(folder, **changes)
+    lines = [mistake.line or 0 for mistake in caught.value.mistakes if mistake.file.endswith("spec.yaml")]
+    assert lines == sorted(lines)
+    return [f"{mistake.field}: {mistake.what.split(';')[0]}" for mistake in caught.value.mistakes]
+
+
+def test_mistakes_inside_sections_and_between_them_are_told_at_once(tmp_path: Path) -> None:
+    found = mistakes(
+        tmp_path,
+        name="latest",
+        placement={"hosts": ["h1", "h9", "h1"]},
+        policies=[{"name": "a", "policy": "drill"}, {"name": "b", "policy": "ecmp", "lanes": 8, "planner": "greedy"}],
+        seeds=[1, 1],
+        events=[{"at_s": 1.0, "cut": "leaf1:33"}, {"at_s": 1.0, "degrade": "leaf1:3", "part": 0.5}],
+        pcap=["leaf1:77", "leaf1:1"],
+        path_mtu=9000,
+        sedes=3,
+    )
+    assert found == [
+        "name: 'latest' is the name of the link to the newest results",
+        "placement.hosts[1]: topology leaf-spine-2x2x2 has no host 'h9'",
+        "placement.hosts[2]: host h1 has a rank already",
+        "policies[0].policy: fabric mininet has no policy drill",
+        "policies[1].lanes: unknown key",
+        "seeds: a list of seeds needs distinct numbers, none below 0",
+        "events[0].cut: 'leaf1:33' is no connected switch port",
+        "events[1]: fabric mininet cuts links but does not degrade them",
+        "pcap[0]: 'leaf1:77' is no connected switch port",
+        "path_mtu: must be 256, 512, 1024, 2048 or 4096, not 9000",
+        "sedes: unknown key",
+    ]
+
+
+def test_checks_need_valid_sections(tmp_path: Path) -> None:
+    wrong_topology = {"leaf_spine": {**TOPOLOGY, "spines": "2"}}
+    assert mistakes(tmp_path, topology=wrong_topology, pcap=["leaf1:77"], placement={"hosts": ["h1", "h9"]}) == [
+        "topology.leaf_spine.spines: must be a valid integer, not '2'"
+    ]
+    assert mistakes(tmp_path, fabric="fluide", policies=[{"name": "a", "policy": "drill"}]) == [
+        "fabric: must be 'mininet', 'fluid', 'packet' or 'softroce', not 'fluide'"
+    ]
+    policies = [{"name": "a", "policy": "controler"}]
+    assert [
+        found.split(",")[0]
+        for found in mistakes(tmp_path, policies=policies, events=[{"at_s": 1.0, "controller": "kill"}])
+    ] == ["policies[0].policy: must be 'ecmp'"]
+
+
+def test_mistakes_in_a_topology_file_are_told_with_those_of_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "fabric.yaml").write_text("leaf_spine: {leaves: 0, spines: 0, hosts_per_leaf: 2, host_rate: 1G}\n")
+    found = mistakes(tmp_path, topology={"file": "fabric.yaml"}, nic=3)
+    assert found == [
+        "nic: must be a valid string, not 3",
+        "leaf_spine.leaves: leaves is 0, but must lie in 1..65536",
+        "leaf_spine.spines: spines is 0, but must lie in 1..65535",
+    ]
+
+
+def test_mistakes_of_chosen_policies_have_their_lines_in_the_file(tmp_path: Path) -> None:
+    policies = [{"name": "a", "policy": "drill"}, {"name": "b", "policy": "conweave"}]
+    with pytest.raises(SpecError) as caught:
+        load(write_spec(tmp_path, policies=policies), policies=["b"])
+    assert [mistake.field for mistake in caught.value.mistakes] == ["policies[1].policy"]
+
+
+def test_the_command_prints_a_line_for_every_mistake(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["run", str(write_spec(tmp_path, seeds=0, sedes=1))], prog_name="paralet")
+    assert result.exit_code == 2
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["paralet", "paralet"]
 
 
 def test_a_partner_that_is_oneself_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that a spec may change: time limits, optical switches, and the two simulated fabrics."""
+
+from pydantic import Field, model_validator
+
+from sim.packet import Congestion, Receiver
+from testbed.errors import Misfit
+from testbed.spec.section import Section
+
+SOFTROCE_TIME_FACTOR = 10.0
+"""Factor on all timeouts of a spec on fabric softroce, which runs on an emulated machine."""
+
+
+class Timeouts(Section):
+    """Seconds after which a phase counts as failed."""
+
+    start_s: float = Field(default=60.0, gt=0)
+    connect_s: float = Field(default=30.0, gt=0)
+    run_s: float = Field(default=120.0, gt=0)
+
+
+class Optical(Section):
+    """What optical switches are set to before runs.
+
+    On direct-connect fabrics each job has circuits of its own: with `strides` NIC k of every host is in the ring that
+    leads from the job's rank r to rank r + strides[k]; with `find` TopologyFinder decides by what the workload sends,
+    with the first seed. Ports are dark for `reconfiguration_s` while they change.
+    """
+
+    strides: list[int] | None = Field(default=None, min_length=1)
+    find: bool = False
+    reconfiguration_s: float = Field(default=0.010, ge=0, le=60)
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "Optical":
+        if self.find and self.strides is not None:
+            raise ValueError("give either strides or find")
+        return self
+
+
+class FluidSettings(Section):
+    """What a fabric `fluid` adds to the time that links need for the bits. docs/fluid.md tells how it was measured."""
+
+    link_delay_s: float = Field(default=1e-6, ge=0, le=1)
+    """Propagation, per link."""
+    message_delay_s: float = Field(default=0.0, ge=0, le=10)
+    """From the last bit of a message until its receiver has it and may go on."""
+    reroute_s: float = Field(default=0.0, ge=0, le=60)
+    """From a cut or a mended link until switches have new routes."""
+
+
+class PacketSettings(Section):
+    """What switches and NICs of a fabric `packet` are like. docs/packet.md tells what the settings mean."""
+
+    link_delay_s: float = Field(default=1e-6, ge=0, le=1)
+    switch_buffer_bytes: int = Field(default=9_000_000, ge=10_000)
+    port_buffer_bytes: int | None = Field(default=None, ge=10_000)
+    ecn_bytes: int | None = Field(default=None, ge=1)
+    pfc: bool = False
+    receiver: Receiver = "go_back_n"
+    congestion: Congestion = "fixed"
+    window_bdp: float = Field(default=2.0, gt=0, le=1000)
+    timeout_rtts: float = Field(default=100.0, ge=1, le=100_000)
+    reorder_rtts: float = Field(default=25.0, ge=0, le=100_000)
+    flowlet_gap_s: float = Field(default=100e-6, ge=0, le=10)
+    reroute_rtts: float = Field(default=2.0, ge=1, le=100_000)
+    hold_s: float = Field(default=200e-6, ge=0, le=10)
+
+    @model_validator(mode="after")
+    def _marks_are_heeded(self) -> "PacketSettings":
+        if self.congestion == "dctcp" and self.ecn_bytes is None:
+            raise Misfit("dctcp needs switches that mark; give ecn_bytes, too", "congestion")
+        return self
