@@ -33,11 +33,8 @@ std::shared_ptr<Connection> accept(Device& device, Listener& listener) {
   std::shared_ptr<Connection> connection;
   device.wait(
       [&] {
-        const std::lock_guard lock(listener.mutex);
-        if (listener.arrived.empty()) return false;
-        connection = listener.arrived.front();
-        listener.arrived.pop_front();
-        return true;
+        connection = listener.accept();
+        return connection != nullptr;
       },
       std::nullopt);
   return connection;

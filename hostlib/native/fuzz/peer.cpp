@@ -100,7 +100,7 @@ class Stage {
         handle_(*handshake::decode_handle(listener_->handle)),
         listening_(listen_tcp(kHostileAddress, listen_port_)) {
     to_ = honest_.connect(listener_->handle);
-    require(eventually([&] { return (back_ = accepted()) != nullptr; }));
+    require(eventually([&] { return (back_ = listener_->accept()) != nullptr; }));
     require(eventually([&] { return to_->state == Connection::State::kOpen; }));
     exchange();
   }
@@ -132,14 +132,6 @@ class Stage {
     if (tcp_) listen_to(tcp_->receive());
     for (auto datagram = udp_.receive(); !datagram.empty(); datagram = udp_.receive()) hear(datagram);
     settle_receives();
-  }
-
-  std::shared_ptr<Connection> accepted() {
-    const std::lock_guard lock(listener_->mutex);
-    if (listener_->arrived.empty()) return nullptr;
-    auto connection = listener_->arrived.front();
-    listener_->arrived.pop_front();
-    return connection;
   }
 
   static std::shared_ptr<Request> request(const std::shared_ptr<Connection>& connection, Request::Kind kind,
@@ -242,7 +234,7 @@ class Stage {
       if (fd.valid()) tcp_.emplace(std::move(fd));
     }
     sync();
-    while (auto connection = accepted()) connections_.push_back(connection);
+    while (auto connection = listener_->accept()) connections_.push_back(connection);
   }
 
   handshake::Connect connect(std::uint32_t name) const {
@@ -421,7 +413,7 @@ class Stage {
       }
       default:
         sync(script.u8() % 128);
-        while (auto connection = accepted()) connections_.push_back(connection);
+        while (auto connection = listener_->accept()) connections_.push_back(connection);
         break;
     }
     sync(2);
@@ -436,7 +428,7 @@ class Stage {
       const Tcp ended(std::move(fd));
     }
     require(eventually([&] {
-      while (auto connection = accepted()) victim_.close_connection(connection);
+      while (auto connection = listener_->accept()) victim_.close_connection(connection);
       return std::ranges::all_of(connections_, [](const auto& c) { return c->state == Connection::State::kClosed; });
     }));
     require(std::ranges::all_of(sends_, [](const auto& send) { return send->state != State::kPending; }));

@@ -260,11 +260,8 @@ class PyListener {
   std::unique_ptr<PyConnection> accept(std::optional<double> timeout_s) {
     std::shared_ptr<Connection> connection;
     const auto ready = [&] {
-      const std::lock_guard lock(listener_->mutex);
-      if (listener_->arrived.empty()) return device_->closed();
-      connection = std::move(listener_->arrived.front());
-      listener_->arrived.pop_front();
-      return true;
+      connection = listener_->accept();
+      return connection != nullptr || device_->closed();
     };
     if (!wait_for(*device_, ready, to_nanos(timeout_s))) raise_timeout("nobody connected in time");
     if (!connection) throw DeviceError("the device is closed");

@@ -42,13 +42,7 @@ ListenComm::~ListenComm() {
   }
 }
 
-std::shared_ptr<Connection> ListenComm::accept() {
-  const std::lock_guard lock(listener_->mutex);
-  if (listener_->arrived.empty()) return nullptr;
-  auto connection = std::move(listener_->arrived.front());
-  listener_->arrived.pop_front();
-  return connection;
-}
+std::shared_ptr<Connection> ListenComm::accept() { return listener_->accept(); }
 
 // -- messages ----------------------------------------------------------------------------------------------------
 

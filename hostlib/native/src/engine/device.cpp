@@ -51,10 +51,10 @@ Device::Device(const DeviceOptions& options) : Device(options, make_backend(opti
 Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
     : options_(options),
       forks_(count_forks()),
-      backend_(std::move(backend)),
-      udp_port_(backend_->udp_port()),
+      udp_port_(backend->udp_port()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      backend_(std::move(backend)),
       receive_buffers_(kReceiveBuffers * sizeof(AdvertisementBatch::bytes)) {
   if (!wake_.valid() || !epoll_.valid())
     throw DeviceError(std::string("cannot watch sockets: ") + std::strerror(errno));
@@ -90,78 +90,26 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
 
 Device::~Device() { close(0); }
 
-/// Holds the progress lock.
-class Device::ProgressLockGuard {
- public:
-  explicit ProgressLockGuard(Device& device) : device_(device) {
-    device_.waiting_.fetch_add(1, std::memory_order_relaxed);
-    device_.progress_lock_.lock();
-    device_.waiting_.fetch_sub(1, std::memory_order_relaxed);
-  }
-  ProgressLockGuard(Device& device, std::adopt_lock_t /*locked*/) : device_(device) {}
-  ProgressLockGuard(const ProgressLockGuard&) = delete;
-  ProgressLockGuard& operator=(const ProgressLockGuard&) = delete;
-  ~ProgressLockGuard() { device_.release_progress_lock(); }
+// -- the progress lock -------------------------------------------------------------------------------------------
 
- private:
-  Device& device_;
-};
-
-void Device::close(Nanos timeout) {
-  if (closed_.exchange(true)) return;
-  if (inherited()) {                      // the parent goes on with all of it; here only descriptors are closed
-    new std::thread(std::move(thread_));  // NOLINT(cppcoreguidelines-owning-memory): there is none to be joined
-    static_cast<void>(backend_.release());
-    static_cast<void>(policy_.release());
-    return;
-  }
-  if (controller_ != nullptr) controller_->stop();
-  execute([this] {
-    settle(now());  // peers must not wait for what we have taken
-    listeners_.clear();
-    listen_socket_.reset();
-    for (auto& [id, connection] : std::map(connections_.begin(), connections_.end())) begin_close(connection);
-  });
-  std::atomic<bool> quiet{false};
-  const Nanos until = now() + timeout;
-  do {
-    execute([this, &quiet] { quiet = connections_.empty(); });
-    if (!quiet) std::this_thread::sleep_for(std::chrono::microseconds(200));
-  } while (!quiet && now() < until);
-  execute([this] {
-    for (std::size_t i = 0; i < peers_.size(); ++i) fail_peer(*peers_[i], Failure::kClosed, "the device was closed");
-  });
-  stop_ = true;
-  wake();
-  thread_.join();
-  while (waking_ != 0) std::this_thread::yield();  // nobody may write to what becomes another's descriptor
-  {
-    // The caller may keep this object: its ports and descriptors are free again all the same.
-    const ProgressLockGuard guard(*this);
-    incoming_.clear();
-    while (Request* fence = fences_.front()) {
-      const auto keep = fences_.remove(*fence);
-      fail(*fence, Failure::kClosed, "the device was closed");
-    }
-    live_counters_ = {};
-    backend_.reset();
-    epoll_.reset();
-    wake_.reset();
-  }
-  completion_signal().notify();
+Device::ProgressLockGuard::ProgressLockGuard(Device& device) : device_(device) {
+  if (device_.inherited()) throw DeviceError("the device is the parent process's: a forked child opens its own");
+  device_.waiting_.fetch_add(1, std::memory_order_relaxed);
+  device_.progress_lock_.lock();
+  device_.waiting_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-bool Device::inherited() const { return forks.load(std::memory_order_relaxed) != forks_; }
+Device::ProgressLockGuard::ProgressLockGuard(Device& device, std::adopt_lock_t /*locked*/) : device_(device) {}
 
-// -- the progress lock --------------------------------------------------------------------------------------------
+Device::ProgressLockGuard::~ProgressLockGuard() { device_.release_progress_lock(); }
 
 void Device::wake() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
-/// Releases the progress lock. What could only be left on the stack meanwhile is started first, and the progress thread
-/// does not sleep past what is due.
+/// Starts the requests that other threads left on the stack meanwhile, and wakes the progress thread if something is
+/// due before it would wake by itself.
 void Device::release_progress_lock() {
   for (;;) {
     if (backend_ && sleeping_until_ != 0 && next_deadline(now()) < sleeping_until_) {
@@ -181,7 +129,7 @@ void Device::release_progress_lock() {
 void Device::submit(const std::shared_ptr<Request>& request) {
   request->state.store(Request::State::kPending, std::memory_order_relaxed);
   if (closed()) {
-    fail(*request, Failure::kDevice, "the device is closed");
+    report_failure(*request, Failure::kDevice, "the device is closed");
     return;
   }
   if (progress_lock_.try_lock()) {
@@ -222,13 +170,63 @@ void Device::start_submitted() {
   }
 }
 
-/// Runs `task` with the progress lock held.
-void Device::execute(const std::function<void()>& task) {
-  if (inherited()) throw DeviceError("the device is the parent process's: a forked child opens its own");
-  const ProgressLockGuard guard(*this);
+void Device::close(Nanos timeout) {
+  if (closed_.exchange(true)) return;
+  if (inherited()) {
+    progress_lock_.assume_held();  // the child has no other thread
+    // The parent goes on using all of it: the child only closes descriptors.
+    new std::thread(std::move(thread_));  // NOLINT(cppcoreguidelines-owning-memory): no thread exists to be joined
+    static_cast<void>(backend_.release());
+    static_cast<void>(policy_.release());
+    return;
+  }
+  if (controller_ != nullptr) controller_->stop();
+  {
+    const ProgressLockGuard guard(*this);
+    begin_call();
+    settle(now());  // acknowledge what has arrived, so that peers need not wait for it
+    listeners_.clear();
+    listen_socket_.reset();
+    for (auto& [id, connection] : std::map(connections_.begin(), connections_.end())) begin_close(connection);
+  }
+  const auto all_closed = [this] {
+    const ProgressLockGuard guard(*this);
+    begin_call();
+    return connections_.empty();
+  };
+  const Nanos until = now() + timeout;
+  while (!all_closed() && now() < until) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  {
+    const ProgressLockGuard guard(*this);
+    begin_call();
+    for (std::size_t i = 0; i < peers_.size(); ++i) fail_peer(*peers_[i], Failure::kClosed, "the device was closed");
+  }
+  stop_ = true;
+  wake();
+  thread_.join();
+  while (waking_ != 0) std::this_thread::yield();  // the number of wake_ may soon be another descriptor's
+  {
+    // The caller may keep this object: release its ports and descriptors now.
+    const ProgressLockGuard guard(*this);
+    incoming_.clear();
+    while (Request* fence = fences_.front()) {
+      const auto keep = fences_.remove(*fence);
+      fail(*fence, Failure::kClosed, "the device was closed");
+    }
+    live_counters_ = {};
+    backend_.reset();
+    epoll_.reset();
+    wake_.reset();
+  }
+  completion_signal().notify();
+}
+
+bool Device::inherited() const { return forks.load(std::memory_order_relaxed) != forks_; }
+
+/// Begins every public call that has waited for the lock. Throws DeviceError when the device is closed.
+void Device::begin_call() {
   if (!backend_) throw DeviceError("the device is closed");
-  start_submitted();  // what a caller submitted before its task comes before it
-  task();
+  start_submitted();  // requests that the caller submitted before this call come first
 }
 
 void Device::poll(Nanos t) {
@@ -355,13 +353,13 @@ void Device::housekeeping(Nanos t) {
   bool busy = false;
   for (std::size_t p = 0; p < peers_.size(); ++p) {  // one that fails may bring another
     Peer* const peer = peers_[p].get();
-    if (peer->dead) continue;
+    if (peer->dead()) continue;
     bool any_silent = false;
     bool working = false;
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       Lane& lane = peer->lanes[i];
       if (lane.renewal) advance_renewal(*peer, i);
-      if (peer->dead) break;
+      if (peer->dead()) break;
       if (lane.unfinished == 0) continue;
       busy = working = true;
       any_silent = any_silent || silent(lane);
@@ -370,13 +368,14 @@ void Device::housekeeping(Nanos t) {
       if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
       if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }
+    if (peer->dead()) continue;
     if (any_silent) repeat_advertisements(*peer);
     // What is under way finds out by itself whether the peer is there.
     if (std::exchange(peer->heard, false) || working) {
       peer->quiet_since = t;
     } else if (t - peer->quiet_since >= options_.retry_time / kQuietShare) {
       peer->quiet_since = t;
-      if (peer->ready && awaits(*peer)) ping(*peer);
+      if (peer->ready() && awaits(*peer)) ping(*peer);
     }
   }
   if (std::exchange(listening_paused_, false) && listen_socket_.valid()) watch(listen_socket_.get(), false);
@@ -412,51 +411,52 @@ void Device::release_spare() {
 // -- calls from any thread ---------------------------------------------------------------------------------------
 
 std::uint32_t Device::register_memory(std::byte* base, std::uint64_t length) {
-  std::uint32_t rkey = 0;
-  execute([&] { rkey = backend_->register_memory(base, length); });
-  return rkey;
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  return backend_->register_memory(base, length);
 }
 
 std::uint32_t Device::register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) {
-  std::uint32_t rkey = 0;
-  execute([&] { rkey = backend_->register_device_memory(base, length, dmabuf); });
-  return rkey;
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  return backend_->register_device_memory(base, length, dmabuf);
 }
 
 void Device::deregister_memory(std::uint32_t rkey) {
   if (closed()) return;
-  execute([&] {
-    if (awaited(rkey)) {
-      retire(rkey);
-    } else {
-      backend_->deregister_memory(rkey);
-    }
-  });
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  if (awaited(rkey)) {
+    retire(rkey);
+  } else {
+    backend_->deregister_memory(rkey);
+  }
 }
 
 bool Device::set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t port) {
+  const ProgressLockGuard guard(*this);
+  begin_call();
   bool found = false;
-  execute([&] {
-    for (const auto& peer : peers_) {
-      if (peer->dead || peer->address != peer_address || lane >= peer->lanes.size()) continue;
-      found = true;
-      peer->lanes[lane].moving_to = port;
-      if (may_move(peer->lanes[lane])) move_lane(*peer, lane);
-    }
-  });
+  for (const auto& peer : peers_) {
+    if (peer->dead() || peer->address != peer_address || lane >= peer->lanes.size()) continue;
+    found = true;
+    peer->lanes[lane].moving_to = port;
+    if (may_move(peer->lanes[lane])) move_lane(*peer, lane);
+  }
   return found;
 }
 
 DeviceCounters Device::counters() {
-  DeviceCounters out;
-  if (!closed()) execute([&] { out = collect(); });
-  return out;
+  if (closed()) return {};
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  return collect();
 }
 
 DeviceCounters Device::collect() const {
   DeviceCounters out;
   for (const auto& peer : peers_) {
-    if (peer->dead) continue;
+    if (peer->dead()) continue;
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       const Lane& lane = peer->lanes[i];
       QpStatistics qp = backend_->statistics(lane.qp.qpn);

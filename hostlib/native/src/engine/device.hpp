@@ -1,6 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device: one NIC address, its lanes, peers and connections. One thread at a time holds the progress lock: a
-// caller that submits or polls, or else the device's own progress thread, which stands back while callers poll.
+// The engine: a Device with its peers, lanes and connections.
+//
+//   Device      one NIC address (local IPv4). It owns a Backend, which sends and receives packets.
+//   Peer        another device that this one shares QPs with, plus a TCP channel for the handshake (handshake.hpp).
+//               All connections to that device share its QPs.
+//   Lane        one of the m paths to a peer: a QP and its UDP source port, which ECMP hashes to a path.
+//   Connection  a stream of messages between two devices (request.hpp). It owns no QP.
+//   Request     one send or receive. A send is cut into flowlets; each is posted on one lane.
+//
+// Threads. Any thread may call the public functions. All state of peers, lanes, connections and the backend belongs to
+// the holder of the device's progress lock; Clang's thread-safety analysis checks this (base/mutex.hpp). The holder
+// moves packets (step). These threads take the lock:
+//   - a caller that submits a request or polls, if the lock is free (it never waits for the lock). It then sends and
+//     receives on its own core, and no other thread has to wake up. If the lock is held, a poll does nothing, and a
+//     submitted request goes on a lock-free stack; every holder starts the requests on the stack after unlocking.
+//   - a caller of any other function: it waits for the lock.
+//   - the device's progress thread (run). It moves packets while no caller polls, so that progress never depends on
+//     callers. It sleeps until a packet arrives or a timer expires.
+//
+// The member functions are in four files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
+// connections), device_data.cpp (messages) and device_paths.cpp (changes of a lane's source port).
 #pragma once
 
 #include <atomic>
@@ -16,6 +35,7 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/mutex.hpp"
 #include "base/ring.hpp"
 #include "base/signal.hpp"
 #include "engine/channel.hpp"
@@ -28,8 +48,9 @@
 
 namespace paralet {
 
+/// Counters of one lane towards one peer.
 struct LaneCounters {
-  std::uint32_t peer = 0;
+  std::uint32_t peer = 0;  ///< IPv4, host byte order
   unsigned lane = 0;
   std::uint32_t qpn = 0;
   PortMethod method = PortMethod::kSocket;
@@ -38,7 +59,7 @@ struct LaneCounters {
   QpStatistics qp;
 };
 
-/// Finished requests. Bytes are those of messages, each counted once however often its packets were sent.
+/// Finished requests. Bytes are message bytes: retransmissions do not count.
 struct MessageCounters {
   std::uint64_t sends = 0;
   std::uint64_t send_bytes = 0;
@@ -53,130 +74,162 @@ struct DeviceCounters {
   Discards discards;
   std::size_t connections = 0;
   std::size_t peers = 0;
-  std::optional<ControllerCounters> controller;  ///< with the policy of this name
+  std::optional<ControllerCounters> controller;  ///< only with policy `controller`
 };
 
-/// A lane's QP gives way to a fresh one beside it: so a lane moves where a QP's source port is fixed. What has been
-/// posted stays with the old one, which goes when both sides have nothing left on it.
+/// Replacement of a lane's QP by a fresh one. A lane changes its port this way where a QP's source port is fixed.
+/// Posted work stays on the old QP, which is destroyed when neither side has work left on it. docs/protocol.md,
+/// section 5.
 struct Renewal {
-  QpIdentity qp;           ///< the fresh one, or, once the lane has taken that, the old one
-  std::uint16_t port = 0;  ///< of the fresh one
-  bool connected = false;  ///< ours; the peer's is when it says so, and then the lane takes the fresh one
-  bool taken = false;
-  unsigned unfinished = 0;               ///< work posted on the old one, from then on
-  bool drained = false;                  ///< we have told the peer that there is none
-  bool peer_drained = false;             ///< it has told us
-  std::optional<handshake::NewQp> next;  ///< of the peer, which is rid of its old one before us
+  enum class State : std::uint8_t {
+    kAsked,        ///< our fresh QP exists and the peer knows it; the peer's is unknown. The lane posts on the old QP
+    kConnected,    ///< our fresh QP is connected to the peer's. The lane posts on the old QP
+    kDraining,     ///< both ends are connected. The lane posts on the fresh QP; both sides finish work on the old one
+    kDrained,      ///< we have no work left on the old QP, the peer has
+    kPeerDrained,  ///< the peer has no work left on the old QP, we have
+    kFinished,     ///< neither has: the next housekeeping destroys the old QP
+  };
+  enum class Event : std::uint8_t {
+    kConnected,      ///< we connected our fresh QP
+    kPeerConnected,  ///< the peer said QpReady
+    kDrained,        ///< our last work on the old QP finished
+    kPeerDrained,    ///< the peer said QpDrained
+  };
+
+  State state = State::kAsked;
+  QpIdentity qp;                         ///< the fresh QP until kDraining, then the old one
+  std::uint16_t port = 0;                ///< source port of the fresh QP
+  unsigned unfinished = 0;               ///< work posted on the old QP, from kDraining on
+  std::optional<handshake::NewQp> next;  ///< the peer's next renewal: it destroyed its old QP before us
+
+  /// The only place that changes `state`. Returns false, and changes nothing, if the event cannot happen in this state.
+  bool on(Event event);
+  /// Whether the lane posts on the fresh QP.
+  [[nodiscard]] bool switched() const { return state >= State::kDraining; }
 };
 
-/// One lane towards one peer: a QP. What is looked at of all lanes to choose one comes first, in a cache line.
+/// A lane towards one peer. The fields that pick_lane reads of every lane come first, in one cache line.
 struct alignas(64) Lane {
-  std::optional<std::uint16_t> moving_to;  ///< takes no flowlet until it is empty and has moved
+  std::optional<std::uint16_t> moving_to;  ///< the next source port: no new flowlets until the lane has it
   unsigned outstanding = 0;                ///< flowlets posted and not finished
-  unsigned unfinished = 0;                 ///< the same with advertisements
+  unsigned unfinished = 0;                 ///< work posted and not finished: flowlets and receive advertisements
   std::uint64_t outstanding_bytes = 0;
-  std::unique_ptr<Renewal> renewal;  ///< of few lanes, and an idle lane is to be small: like `former`
-  PathEstimate rested;               ///< when its last work was finished: holds until it gets more
+  std::unique_ptr<Renewal> renewal;  ///< behind a pointer, as few lanes have one and idle lanes should be small
+  PathEstimate rested;               ///< the estimate when the last work finished, valid until more is posted
   QpIdentity qp;
   std::uint16_t port = 0;
   std::uint64_t flowlets = 0;
   std::uint64_t moves = 0;
   std::uint64_t timeouts_seen = 0;
-  std::unique_ptr<QpCounters> former;  ///< of QPs that it had before
+  std::unique_ptr<QpCounters> former;  ///< sums over the lane's former QPs
 
-  /// The port that it has, or is about to have.
-  [[nodiscard]] std::uint16_t heading() const { return renewal && !renewal->taken ? renewal->port : port; }
+  /// The source port after the renewal in progress, if any.
+  [[nodiscard]] std::uint16_t heading() const { return renewal && !renewal->switched() ? renewal->port : port; }
 };
 
-/// Advertisements on their way to a peer in one SEND; the memory of its payload.
+/// Receive advertisements that go to a peer in one SEND, and the memory of its payload.
 struct AdvertisementBatch {
   static constexpr std::size_t kMaxAdvertisements = 12;
   std::array<std::byte, kMaxAdvertisements * handshake::kAdvertisementBytes> bytes;
   std::size_t count = 0;
-  Lane* lane = nullptr;      ///< that carries it
-  bool repeated = false;     ///< on another lane, since this one is silent
+  Lane* lane = nullptr;      ///< the lane that carries it; nullptr when it is not posted
+  bool repeated = false;     ///< sent again on another lane, because this one is silent
   std::uint32_t memory = 0;  ///< registration of `bytes`, 0: none
 };
 
-/// Another device we share QPs with, and the TCP channel that keeps the two in step.
+/// Another device that this one shares QPs with, and the TCP channel that keeps the two in step.
 struct Peer {
+  enum class State : std::uint8_t {
+    kConnecting,  ///< QPs exist; the other side's are unknown
+    kReady,       ///< QPs are connected
+    kDead,        ///< given up or closed: nothing may use it; the next housekeeping removes it
+  };
+
+  State state = State::kConnecting;
   handshake::Guid device{};
   std::uint32_t address = 0;
-  std::uint16_t udp_port = 0;          ///< where it receives packets; known when it is ready
+  std::uint16_t udp_port = 0;          ///< where it receives packets; known in kReady
   bool initiator = false;              ///< we connected to it
-  bool ready = false;                  ///< QPs are connected on both sides
-  bool dead = false;                   ///< nothing may use it; removed by the next housekeeping
-  bool heard = false;                  ///< since the last housekeeping
-  bool advertisements_urgent = false;  ///< the sender may be waiting for them
+  bool heard = false;                  ///< something came from it since the last housekeeping
+  bool advertisements_urgent = false;  ///< the sender may be waiting for `gathering`
   std::unique_ptr<Channel> channel;
   std::uint32_t path_mtu = 0;
-  std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< of its packets
+  std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
   std::vector<Lane> lanes;
-  std::size_t next_lane = 0;
-  Lane* small_lane = nullptr;  ///< of small messages for a while, so that their acknowledgements go together
-  unsigned small_left = 0;     ///< messages until another lane is looked for
-  Nanos small_rtt = 0;         ///< when it was chosen
-  AdvertisementBatch* gathering = nullptr;  ///< advertisements not sent yet: they go together
-  Nanos advertisements_since = 0;
+  std::size_t next_lane = 0;                ///< pick_lane starts here
+  Lane* small_lane = nullptr;               ///< small messages share it, so that one ACK covers several
+  unsigned small_left = 0;                  ///< messages until another lane is chosen
+  Nanos small_rtt = 0;                      ///< round trip of small_lane when it was chosen
+  AdvertisementBatch* gathering = nullptr;  ///< advertisements that wait to be sent together
+  Nanos advertisements_since = 0;           ///< age of `gathering`
   std::vector<std::unique_ptr<AdvertisementBatch>> batches;
   std::vector<AdvertisementBatch*> spare_batches;
   Ring<Request*> sending;       ///< messages with flowlets to post, oldest first
   std::vector<Request*> slots;  ///< receives by slot
   std::vector<std::uint16_t> free_slots;
-  std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for `ready`
+  std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for kReady
   std::size_t connections = 0;
-  Nanos idle_since = 0;
-  Nanos quiet_since = 0;
+  Nanos idle_since = 0;   ///< when the last connection closed
+  Nanos quiet_since = 0;  ///< when it was last heard, or pinged
 
+  [[nodiscard]] bool ready() const { return state == State::kReady; }
+  [[nodiscard]] bool dead() const { return state == State::kDead; }
   [[nodiscard]] PeerName name() const { return {address, udp_port}; }
 };
 
-/// Where connections to a device arrive.
-struct Listener {
-  std::array<std::byte, handshake::kHandleBytes> handle{};
+/// Where connections to a device arrive. Any thread.
+class Listener {
+ public:
+  /// The next connection that nobody has accepted, nullptr when there is none.
+  std::shared_ptr<Connection> accept();
+
+  std::array<std::byte, handshake::kHandleBytes> handle{};  ///< what a connecting side needs
   std::uint32_t id = 0;
-  std::mutex mutex;
-  std::deque<std::shared_ptr<Connection>> arrived;
+
+ private:
+  friend class Device;
+  Mutex mutex_;
+  std::deque<std::shared_ptr<Connection>> arrived_ PARALET_GUARDED_BY(mutex_);
 };
 
 class Device {
  public:
   /// Throws DeviceError.
   explicit Device(const DeviceOptions& options);
-  /// The same over a back end that is there already.
+  /// The same over an existing backend.
   Device(const DeviceOptions& options, std::unique_ptr<Backend> backend);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  /// Closes.
+  /// Closes without waiting for peers.
   ~Device();
-  /// Closes every connection, waiting for peers up to `timeout`, then stops. Requests still pending fail.
+  /// Closes every connection, waits up to `timeout` for the peers to agree, then stops. Pending requests fail.
   void close(Nanos timeout = 2 * kSecond);
-  /// Also in a forked child, which has neither the device's thread nor a share in its QPs: there it does nothing.
+  /// True also in a forked child, which has no progress thread and must not touch the QPs: all calls do nothing there.
   [[nodiscard]] bool closed() const { return closed_.load() || inherited(); }
 
   std::shared_ptr<Listener> listen();
   /// Closes the listener; accepted connections stay.
   void stop_listening(const std::shared_ptr<Listener>& listener);
-  /// Never blocks: watch the connection's state. Throws std::invalid_argument for a handle that is none.
+  /// Does not wait for the peer: watch the connection's state. Throws std::invalid_argument for an invalid handle.
   std::shared_ptr<Connection> connect(std::span<const std::byte> handle);
-  /// Starts closing; done when the state is kClosed.
+  /// Starts closing. The state becomes kClosed when both sides are done.
   void close_connection(const std::shared_ptr<Connection>& connection);
-  /// For a peer that does not answer a close: all memory of the connection's requests is the caller's again. Flowlets
-  /// that QPs hold can only be taken back with the QPs, so where there are any the whole peer is given up. Memory that
-  /// was advertised is retired, also for other connections that use the same registration.
+  /// For a peer that does not answer a close: returns the memory of all the connection's requests to the caller.
+  /// Flowlets on QPs can only be withdrawn with the QPs, so if there are any the whole peer is given up. Advertised
+  /// memory is retired, also for other connections that use the same registration.
   void give_up(const std::shared_ptr<Connection>& connection);
 
   /// Registers memory for receives; returns the rkey.
   std::uint32_t register_memory(std::byte* base, std::uint64_t length);
-  /// Registers memory of another device for sends and receives: Backend::register_device_memory.
+  /// Registers memory of another device (a GPU) for sends and receives: Backend::register_device_memory.
   std::uint32_t register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf);
-  /// The memory is the caller's again at once. Receives into it that are open fail when their message comes.
+  /// The memory is the caller's again at once. Open receives into it fail when their message comes.
   void deregister_memory(std::uint32_t rkey);
 
-  /// Moves packets on the calling thread if no other thread is doing so. Progress never depends on it: whoever waits
-  /// busily calls it to save the hand-over to the progress thread.
+  /// Moves packets on the calling thread if no other thread is doing so. Progress never depends on it: a thread that
+  /// busy-waits calls it to save the hand-over to the progress thread.
   void poll() { poll(now()); }
-  /// Polls for `busy_poll`, then sleeps, until `ready` holds or `timeout` has passed (nothing: for ever). Returns the
+  /// Polls for `busy_poll`, then sleeps, until `ready` holds or `timeout` has passed (nullopt: no limit). Returns the
   /// last value of `ready`.
   template <typename Predicate>
   bool wait(Predicate ready, std::optional<Nanos> timeout) {
@@ -192,7 +245,7 @@ class Device {
     }
     return true;
   }
-  /// Says that this thread will sleep: the progress thread need not stand back any longer.
+  /// Call before sleeping: the progress thread takes over at once, not after kStandBack.
   void stop_polling();
 
   /// Starts a filled-in request. Its memory must stay until the state is no longer kPending.
@@ -207,159 +260,200 @@ class Device {
   [[nodiscard]] const DeviceOptions& options() const { return options_; }
 
  private:
+  /// A TCP connection whose hello has not come yet.
   struct Incoming {
     std::unique_ptr<Channel> channel;
     std::uint32_t address;
-    Nanos until;
+    Nanos until;  ///< deadline of the hello
   };
-
-  // device.cpp: the progress lock and the thread
-  class ProgressLockGuard;
-  [[nodiscard]] bool inherited() const;
-  void poll(Nanos now);
-  void run();
-  bool step(Nanos now);
-  void look();
-  void settle(Nanos now);
-  void release_progress_lock();
-  void wake();
-  void start_submitted();
-  void execute(const std::function<void()>& task);
-  [[nodiscard]] bool callers_poll() const;
-  [[nodiscard]] Nanos next_deadline(Nanos now) const;
-  void housekeeping(Nanos now);
-  [[nodiscard]] bool awaits(const Peer& peer) const;
-  void release_spare();
-  [[nodiscard]] DeviceCounters collect() const;
-
-  // device_data.cpp: messages
-  void start(std::shared_ptr<Request> request);
-  void start_receive(const std::shared_ptr<Request>& request);
-  void start_fence(std::shared_ptr<Request> request);
-  void on_fenced(const Completion& completion);
-  void send_advertisements(Peer& peer);
-  void post_advertisements(Lane& lane, AdvertisementBatch& batch);
-  void repeat_advertisements(Peer& peer);
-  void ping(Peer& peer);
-  AdvertisementBatch& spare_batch(Peer& peer);
-  bool flush(Nanos now);
-  void on_advertisements(Peer& peer, std::span<const std::byte> bytes);
-  void add_advertisement(Peer& peer, const handshake::Advertisement& advertisement);
-  void match(Connection& connection);
-  void start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement);
-  void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu);
-  bool pump(Nanos now);
-  void post(Lane& lane, const WorkRequest& work);
-  [[nodiscard]] Lane* pick_lane(Peer& peer, bool any_depth);
-  [[nodiscard]] Lane& lane_for_small(Peer& peer);
-  [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const;
-  void consult_policy(Peer& peer, unsigned lane, unsigned unheard = 0);
-  [[nodiscard]] bool silent(const Lane& lane) const;
-  void follow_controller();
-  void tell_controller(Nanos now);
-  void on_completion(const Completion& completion);
-  void fail_lane(Peer& peer, unsigned lane, Status status);
-  void on_sent(Peer& peer, unsigned lane, const Completion& completion);
-  void on_received_send(Peer& peer, std::span<const std::byte> bytes);
-  void on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes);
-  void finish(Request& request);
-  void fail(Request& request, Failure failure, const std::string& error);
-  bool register_temporarily(Request& request);
-  void release_memory(Request& request);
-  void release_receive(Request& request);
-  [[nodiscard]] bool awaited(std::uint32_t rkey) const;
-  void retire(std::uint32_t rkey);
-  [[nodiscard]] bool retired(std::uint32_t rkey) const;
-  void post_receive_buffer(std::uint64_t index);
-
-  // device_paths.cpp: lanes move to other ports
-  [[nodiscard]] bool may_move(const Lane& lane) const;
-  void move_lane(Peer& peer, unsigned index);
-  void leave_dead_path(Peer& peer, unsigned index);
-  bool create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port);
-  void on_new_qp(Peer& peer, const handshake::NewQp& frame);
-  void on_qp_ready(Peer& peer, const handshake::QpReady& frame);
-  void on_qp_drained(Peer& peer, const handshake::QpDrained& frame);
-  void advance_renewal(Peer& peer, unsigned index);
-
-  // device_control.cpp: peers and connections
-  void watch(int fd, bool write);
-  bool ignore(int fd);
-  void send_frame(Peer& peer, const handshake::Frame& frame);
-  void on_listen_readable();
-  void on_channel_event(int fd, std::uint32_t events);
-  [[nodiscard]] bool token_matches(std::uint32_t listener, const handshake::Token& token) const;
-  Peer& add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes);
-  [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const;
-  void connect_lanes(Peer& peer, const handshake::Endpoint& remote);
-  Peer& open_peer(const handshake::Handle& target);
-  Peer* welcome(Incoming& incoming, const handshake::Hello& hello);
-  void drop_qp(std::uint32_t qpn);
-  void drop_qps(const Peer& peer);
-  void fail_peer(Peer& peer, Failure failure, const std::string& error);
-  void reap_peers(Nanos now);
-  void start_connect(const std::shared_ptr<Connection>& connection);
-  void send_connect(Peer& peer, const Connection& connection);
-  void on_connect(Peer& peer, const handshake::Connect& frame);
-  void on_frame(Peer& peer, const handshake::Frame& frame);
-  void stop_sending(Connection& connection, const std::string& why);
-  void begin_close(const std::shared_ptr<Connection>& connection);
-  void on_close(Connection& connection);
-  void fail_receives(Connection& connection, const std::string& error);
-  void advance_close(Connection& connection);
-  void finalize(Connection& connection);
-  void abandon(Connection& connection, Failure failure, const std::string& error);
-
-  DeviceOptions options_;
-  unsigned forks_;  ///< of the process when it was opened
-  std::unique_ptr<Backend> backend_;
-  std::uint32_t path_mtu_ = 0;
-  std::uint16_t udp_port_ = 0;
-  handshake::Guid guid_{};
-
-  // Any thread. A request that finds the progress lock held waits on a lock-free stack for the holder.
-  std::mutex progress_lock_;
-  std::atomic<unsigned> waiting_{0};  ///< threads that wait for the progress lock: others let them
-  std::atomic<Request*> submitted_{nullptr};
-  std::atomic<Nanos> polled_at_{0};
-  std::atomic<bool> standing_back_{false};
-  std::atomic<unsigned> waking_{0};  ///< threads without the progress lock that write to wake_
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> closed_{false};
-  FileDescriptor wake_;
-  FileDescriptor epoll_;
-
-  std::unique_ptr<PathPolicy> policy_;
-  ControllerPolicy* controller_ = nullptr;  ///< the policy, if it is this one
-
-  // Only with the progress lock held.
   struct QpOwner {
     Peer* peer;
     unsigned lane;
   };
-  std::vector<std::unique_ptr<Peer>> peers_;
-  std::size_t pumped_ = 0;  ///< the peer whose flowlets lanes take next
-  std::unordered_map<std::uint32_t, QpOwner> qp_owners_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<Connection>> connections_;
-  std::unordered_map<std::uint32_t, std::pair<std::shared_ptr<Listener>, handshake::Token>> listeners_;
-  std::vector<Incoming> incoming_;  ///< oldest first
-  FileDescriptor listen_socket_;
-  std::uint16_t listen_port_ = 0;
-  bool listening_paused_ = false;  ///< the process may open no more descriptors
-  std::uint32_t next_id_ = 1;
-  std::vector<std::byte> receive_buffers_;
-  std::vector<std::uint32_t> retired_;  ///< rkeys deregistered while receives into them were open
-  std::vector<Peer*> advertising_;      ///< peers with advertisements not sent yet
-  RequestList fences_;                  ///< under way
-  std::vector<Completion> completions_;
-  bool finished_ = false;  ///< requests are: sleepers are woken when the progress lock is released
-  unsigned rounds_ = 0;
-  Nanos next_housekeeping_ = 0;
-  Nanos next_release_ = 0;
-  MessageCounters messages_;              ///< without those that failed
-  std::atomic<std::uint64_t> failed_{0};  ///< after close, on any thread
-  LiveCounters live_counters_;
-  Nanos sleeping_until_ = 0;  ///< when the progress thread looks again by itself, 0: soon
+
+  /// Holds the progress lock.
+  class PARALET_SCOPED_CAPABILITY ProgressLockGuard {
+   public:
+    /// Waits for the lock. Throws DeviceError in a forked child, where a thread that does not exist may hold it.
+    explicit ProgressLockGuard(Device& device) PARALET_ACQUIRE(device.progress_lock_);
+    /// Takes over the lock that try_lock has taken.
+    ProgressLockGuard(Device& device, std::adopt_lock_t locked) PARALET_REQUIRES(device.progress_lock_);
+    ProgressLockGuard(const ProgressLockGuard&) = delete;
+    ProgressLockGuard& operator=(const ProgressLockGuard&) = delete;
+    ~ProgressLockGuard() PARALET_RELEASE();
+
+   private:
+    Device& device_;
+  };
+
+  // Any thread, without the lock.
+  [[nodiscard]] bool inherited() const;
+  void poll(Nanos now);
+  void run();
+  void wake();
+  [[nodiscard]] bool callers_poll() const;
+  void watch(int fd, bool write);
+  bool ignore(int fd);
+  void report_failure(Request& request, Failure failure, const std::string& error);
+
+  void release_progress_lock() PARALET_RELEASE(progress_lock_);
+
+  // All functions below require the progress lock. device.cpp: what its holder does
+  void begin_call() PARALET_REQUIRES(progress_lock_);
+  bool step(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void look() PARALET_REQUIRES(progress_lock_);
+  void settle(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void start_submitted() PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] Nanos next_deadline(Nanos now) const PARALET_REQUIRES(progress_lock_);
+  void housekeeping(Nanos now) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] bool awaits(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
+  void release_spare() PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] DeviceCounters collect() const PARALET_REQUIRES(progress_lock_);
+
+  // device_data.cpp: messages
+  void start(std::shared_ptr<Request> request) PARALET_REQUIRES(progress_lock_);
+  void start_receive(const std::shared_ptr<Request>& request) PARALET_REQUIRES(progress_lock_);
+  void start_fence(std::shared_ptr<Request> request) PARALET_REQUIRES(progress_lock_);
+  void on_fenced(const Completion& completion) PARALET_REQUIRES(progress_lock_);
+  void send_advertisements(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  void post_advertisements(Lane& lane, AdvertisementBatch& batch) PARALET_REQUIRES(progress_lock_);
+  void repeat_advertisements(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  void ping(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  AdvertisementBatch& spare_batch(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  bool flush(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void on_advertisements(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock_);
+  void add_advertisement(Peer& peer, const handshake::Advertisement& advertisement) PARALET_REQUIRES(progress_lock_);
+  void match(Connection& connection) PARALET_REQUIRES(progress_lock_);
+  void start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement)
+      PARALET_REQUIRES(progress_lock_);
+  void post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) PARALET_REQUIRES(progress_lock_);
+  bool pump(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void post(Lane& lane, const WorkRequest& work) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] Lane* pick_lane(Peer& peer, bool any_depth) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] Lane& lane_for_small(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
+  void consult_policy(Peer& peer, unsigned lane, unsigned unheard = 0) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] bool silent(const Lane& lane) const PARALET_REQUIRES(progress_lock_);
+  void follow_controller() PARALET_REQUIRES(progress_lock_);
+  void tell_controller(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void on_completion(const Completion& completion) PARALET_REQUIRES(progress_lock_);
+  void fail_lane(Peer& peer, unsigned lane, Status status) PARALET_REQUIRES(progress_lock_);
+  void on_sent(Peer& peer, unsigned lane, const Completion& completion) PARALET_REQUIRES(progress_lock_);
+  void on_received_send(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock_);
+  void on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes)
+      PARALET_REQUIRES(progress_lock_);
+  void finish(Request& request) PARALET_REQUIRES(progress_lock_);
+  void fail(Request& request, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock_);
+  bool register_temporarily(Request& request) PARALET_REQUIRES(progress_lock_);
+  void release_memory(Request& request) PARALET_REQUIRES(progress_lock_);
+  void release_receive(Request& request) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] bool awaited(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
+  void retire(std::uint32_t rkey) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] bool retired(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
+  void post_receive_buffer(std::uint64_t index) PARALET_REQUIRES(progress_lock_);
+
+  // device_paths.cpp: changes of a lane's source port
+  [[nodiscard]] bool may_move(const Lane& lane) const PARALET_REQUIRES(progress_lock_);
+  void move_lane(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
+  void leave_dead_path(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
+  bool create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
+  Renewal* renewal_after(Peer& peer, unsigned index, Renewal::Event event) PARALET_REQUIRES(progress_lock_);
+  void advance_renewal(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
+
+  // device_control.cpp: peers and connections
+  void send_frame(Peer& peer, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
+  void on_listen_readable() PARALET_REQUIRES(progress_lock_);
+  void on_channel_event(int fd, std::uint32_t events) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] bool token_matches(std::uint32_t listener, const handshake::Token& token) const
+      PARALET_REQUIRES(progress_lock_);
+  Peer& add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes)
+      PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
+  void connect_lanes(Peer& peer, const handshake::Endpoint& remote) PARALET_REQUIRES(progress_lock_);
+  Peer& open_peer(const handshake::Handle& target) PARALET_REQUIRES(progress_lock_);
+  Peer* welcome(Incoming& incoming, const handshake::Hello& hello) PARALET_REQUIRES(progress_lock_);
+  void drop_qp(std::uint32_t qpn) PARALET_REQUIRES(progress_lock_);
+  void drop_qps(const Peer& peer) PARALET_REQUIRES(progress_lock_);
+  void fail_peer(Peer& peer, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock_);
+  void reap_peers(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void start_connect(const std::shared_ptr<Connection>& connection) PARALET_REQUIRES(progress_lock_);
+  void send_connect(Peer& peer, const Connection& connection) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] std::shared_ptr<Connection> find_connection(const Peer& peer, std::uint32_t id) const
+      PARALET_REQUIRES(progress_lock_);
+  void stop_sending(Connection& connection, const std::string& why) PARALET_REQUIRES(progress_lock_);
+  void begin_close(const std::shared_ptr<Connection>& connection) PARALET_REQUIRES(progress_lock_);
+  void on_close(Connection& connection) PARALET_REQUIRES(progress_lock_);
+  void fail_receives(Connection& connection, const std::string& error) PARALET_REQUIRES(progress_lock_);
+  void advance_close(Connection& connection) PARALET_REQUIRES(progress_lock_);
+  void finalize(Connection& connection) PARALET_REQUIRES(progress_lock_);
+  void abandon(Connection& connection, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock_);
+
+  // Frames from a ready or connecting peer.
+  void on_frame(Peer& peer, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Hello& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Welcome& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Refuse& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Connect& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Accept& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Reject& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Close& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Closed& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Overrun& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::NewQp& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::QpReady& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::QpDrained& frame) PARALET_REQUIRES(progress_lock_);
+
+  // Constant once the device is open.
+  DeviceOptions options_;
+  unsigned forks_;  ///< forks of the process before it was opened
+  std::uint32_t path_mtu_ = 0;
+  std::uint16_t udp_port_ = 0;
+  handshake::Guid guid_{};
+  ControllerPolicy* controller_ = nullptr;  ///< `policy_`, if it is this one
+  FileDescriptor wake_;                     ///< an eventfd that wakes the progress thread
+  FileDescriptor epoll_;                    ///< what the progress thread sleeps on
+
+  // Any thread.
+  std::atomic<unsigned> waiting_{0};          ///< threads that wait for the progress lock: pollers let them
+  std::atomic<Request*> submitted_{nullptr};  ///< stack of requests that found the progress lock held
+  std::atomic<Nanos> polled_at_{0};           ///< when a caller last polled, 0: it stopped
+  std::atomic<bool> standing_back_{false};    ///< the progress thread sleeps because callers poll
+  std::atomic<unsigned> waking_{0};           ///< threads in stop_polling that may write to wake_
+  std::atomic<bool> stop_{false};             ///< ends the progress thread
+  std::atomic<bool> closed_{false};
+  std::atomic<std::uint64_t> failed_{0};  ///< failed requests
+
+  Mutex progress_lock_;
+
+  /// nullptr once the device is closed
+  std::unique_ptr<Backend> backend_ PARALET_GUARDED_BY(progress_lock_) PARALET_PT_GUARDED_BY(progress_lock_);
+  std::unique_ptr<PathPolicy> policy_ PARALET_GUARDED_BY(progress_lock_) PARALET_PT_GUARDED_BY(progress_lock_);
+  std::vector<std::unique_ptr<Peer>> peers_ PARALET_GUARDED_BY(progress_lock_);
+  std::size_t pumped_ PARALET_GUARDED_BY(progress_lock_) = 0;  ///< index of the next peer in pump's round robin
+  std::unordered_map<std::uint32_t, QpOwner> qp_owners_ PARALET_GUARDED_BY(progress_lock_);
+  std::unordered_map<std::uint32_t, std::shared_ptr<Connection>> connections_ PARALET_GUARDED_BY(progress_lock_);
+  std::unordered_map<std::uint32_t, std::pair<std::shared_ptr<Listener>, handshake::Token>> listeners_
+      PARALET_GUARDED_BY(progress_lock_);
+  std::vector<Incoming> incoming_ PARALET_GUARDED_BY(progress_lock_);  ///< oldest first
+  FileDescriptor listen_socket_ PARALET_GUARDED_BY(progress_lock_);
+  std::uint16_t listen_port_ PARALET_GUARDED_BY(progress_lock_) = 0;
+  bool listening_paused_ PARALET_GUARDED_BY(progress_lock_) = false;  ///< the process may open no more descriptors
+  std::uint32_t next_id_ PARALET_GUARDED_BY(progress_lock_) = 1;
+  std::vector<std::byte> receive_buffers_ PARALET_GUARDED_BY(progress_lock_);
+  /// rkeys deregistered while receives into them were open
+  std::vector<std::uint32_t> retired_ PARALET_GUARDED_BY(progress_lock_);
+  std::vector<Peer*> advertising_ PARALET_GUARDED_BY(progress_lock_);  ///< peers whose `gathering` is not sent yet
+  RequestList fences_ PARALET_GUARDED_BY(progress_lock_);              ///< posted and not finished
+  std::vector<Completion> completions_ PARALET_GUARDED_BY(progress_lock_);
+  /// requests finished: release_progress_lock wakes the threads that wait
+  bool finished_ PARALET_GUARDED_BY(progress_lock_) = false;
+  unsigned rounds_ PARALET_GUARDED_BY(progress_lock_) = 0;
+  Nanos next_housekeeping_ PARALET_GUARDED_BY(progress_lock_) = 0;
+  Nanos next_release_ PARALET_GUARDED_BY(progress_lock_) = 0;
+  MessageCounters messages_ PARALET_GUARDED_BY(progress_lock_);  ///< without those that failed
+  LiveCounters live_counters_ PARALET_GUARDED_BY(progress_lock_);
+  /// when the progress thread wakes by itself, 0: it is awake
+  Nanos sleeping_until_ PARALET_GUARDED_BY(progress_lock_) = 0;
 
   std::thread thread_;
 };

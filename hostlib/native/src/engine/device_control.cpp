@@ -23,13 +23,6 @@ constexpr std::size_t kMaxIncoming = 256;  // TCP connections that have not said
 constexpr Nanos kHelloTime = 5 * kSecond;  // they have this long
 constexpr int kPortAttempts = 64;
 
-template <typename... Handlers>
-struct Overloaded : Handlers... {
-  using Handlers::operator()...;
-};
-template <typename... Handlers>
-Overloaded(Handlers...) -> Overloaded<Handlers...>;
-
 }  // namespace
 
 // -- sockets -----------------------------------------------------------------------------------------------------
@@ -89,12 +82,12 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
     const auto* hello = std::get_if<handshake::Hello>(&frames.front());
     if (hello == nullptr) return;
     Peer* peer = welcome(incoming, *hello);
-    for (std::size_t f = 1; peer != nullptr && f < frames.size() && !peer->dead; ++f) on_frame(*peer, frames[f]);
+    for (std::size_t f = 1; peer != nullptr && f < frames.size() && !peer->dead(); ++f) on_frame(*peer, frames[f]);
     return;
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = *peers_[i];
-    if (peer.dead || peer.channel->fd() != fd) continue;
+    if (peer.dead() || peer.channel->fd() != fd) continue;
     const auto frames = serve(*peer.channel);
     if (!frames.empty() || peer.channel->closed()) {
       // A NIC acknowledges by itself: what the peer knows to have arrived may still wait in a completion queue.
@@ -104,13 +97,13 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
     }
     for (const auto& frame : frames) {
       peer.heard = true;
-      if (!peer.dead) on_frame(peer, frame);
+      if (!peer.dead()) on_frame(peer, frame);
     }
-    if (!peer.dead && peer.channel->closed()) {
+    if (!peer.dead() && peer.channel->closed()) {
       const std::string& reason = peer.channel->reason();
-      fail_peer(peer, peer.ready ? Failure::kClosed : Failure::kTransport,
-                peer.ready ? format_ipv4(peer.address) + " went away: " + reason
-                           : "cannot connect to " + format_ipv4(peer.address) + ": " + reason);
+      fail_peer(peer, peer.ready() ? Failure::kClosed : Failure::kTransport,
+                peer.ready() ? format_ipv4(peer.address) + " went away: " + reason
+                             : "cannot connect to " + format_ipv4(peer.address) + ": " + reason);
     }
     return;
   }
@@ -118,38 +111,41 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
 
 // -- listeners ---------------------------------------------------------------------------------------------------
 
+std::shared_ptr<Connection> Listener::accept() {
+  const MutexLock lock(mutex_);
+  if (arrived_.empty()) return nullptr;
+  auto connection = std::move(arrived_.front());
+  arrived_.pop_front();
+  return connection;
+}
+
 std::shared_ptr<Listener> Device::listen() {
   auto listener = std::make_shared<Listener>();
-  execute([&] {
-    if (!listen_socket_.valid()) {
-      listen_socket_ = listen_tcp(options_.address, listen_port_);
-      watch(listen_socket_.get(), false);
-    }
-    handshake::Token token{};
-    random_bytes(token);
-    listener->id = next_id_++;
-    listener->handle = handshake::encode(handshake::Handle{.address = options_.address,
-                                                           .tcp_port = listen_port_,
-                                                           .device = guid_,
-                                                           .listener = listener->id,
-                                                           .token = token});
-    listeners_.emplace(listener->id, std::pair(listener, token));
-  });
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  if (!listen_socket_.valid()) {
+    listen_socket_ = listen_tcp(options_.address, listen_port_);
+    watch(listen_socket_.get(), false);
+  }
+  handshake::Token token{};
+  random_bytes(token);
+  listener->id = next_id_++;
+  listener->handle = handshake::encode(handshake::Handle{.address = options_.address,
+                                                         .tcp_port = listen_port_,
+                                                         .device = guid_,
+                                                         .listener = listener->id,
+                                                         .token = token});
+  listeners_.emplace(listener->id, std::pair(listener, token));
   return listener;
 }
 
 void Device::stop_listening(const std::shared_ptr<Listener>& listener) {
   if (closed()) return;
-  execute([&] {
-    listeners_.erase(listener->id);
-    std::deque<std::shared_ptr<Connection>> unwanted;  // nobody will accept these any more
-    {
-      const std::lock_guard lock(listener->mutex);
-      unwanted.swap(listener->arrived);
-    }
-    for (const auto& connection : unwanted) begin_close(connection);
-    if (listeners_.empty()) listen_socket_.reset();  // nothing listens that need not
-  });
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  listeners_.erase(listener->id);
+  while (const auto connection = listener->accept()) begin_close(connection);  // nobody else will accept them
+  if (listeners_.empty()) listen_socket_.reset();
 }
 
 bool Device::token_matches(std::uint32_t listener, const handshake::Token& token) const {
@@ -219,7 +215,7 @@ void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
       lane.port = *other;
     }
   }
-  peer.ready = true;
+  peer.state = Peer::State::kReady;
   peer.idle_since = now();
 }
 
@@ -227,7 +223,7 @@ void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
 Peer& Device::open_peer(const handshake::Handle& target) {
   for (const auto& peer : peers_) {
     // The address too: a peer says itself what its GUID is.
-    if (peer->dead || peer->device != target.device || peer->address != target.address) continue;
+    if (peer->dead() || peer->device != target.device || peer->address != target.address) continue;
     // A peer that the other side opened serves as well, unless it has fewer lanes than we want, or is our own
     // accepting half (a device may connect to itself).
     const bool serves = peer->lanes.size() >= options_.policy.lanes && target.device != guid_;
@@ -278,8 +274,9 @@ void Device::drop_qps(const Peer& peer) {
 }
 
 void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
-  if (peer.dead) return;
-  peer.dead = true;
+  if (peer.dead()) return;
+  const bool was_ready = peer.ready();
+  peer.state = Peer::State::kDead;
   // So that its requests need not find out by themselves. If it cannot be told, they will.
   if (peer.channel && failure != Failure::kClosed) peer.channel->send(handshake::Refuse{error});
   peer.channel.reset();
@@ -294,7 +291,7 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   for (const auto& [id, connection] : std::map(connections_.begin(), connections_.end())) {
     if (connection->peer != &peer) continue;
     const bool connecting = connection->state == Connection::State::kConnecting;
-    if (connecting && peer.ready && !connection->retried) {
+    if (connecting && was_ready && !connection->retried) {
       // The peer dropped its idle QPs just as we asked: ask afresh, once.
       connection->retried = true;
       connection->peer = nullptr;
@@ -309,11 +306,11 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
 
 void Device::reap_peers(Nanos t) {
   for (const auto& peer : peers_) {
-    if (!peer->dead && peer->connections == 0 && t - peer->idle_since > options_.idle_peer) {
+    if (!peer->dead() && peer->connections == 0 && t - peer->idle_since > options_.idle_peer) {
       fail_peer(*peer, Failure::kClosed, "idle");
     }
   }
-  std::erase_if(peers_, [](const auto& peer) { return peer->dead; });
+  std::erase_if(peers_, [](const auto& peer) { return peer->dead(); });
 }
 
 // -- connections -------------------------------------------------------------------------------------------------
@@ -324,11 +321,11 @@ std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle) {
   auto connection = std::make_shared<Connection>();
   connection->target = std::make_unique<handshake::Handle>(*target);
   connection->peer_address = target->address;
-  execute([&] {
-    connection->id = next_id_++;
-    connections_.emplace(connection->id, connection);
-    start_connect(connection);
-  });
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  connection->id = next_id_++;
+  connections_.emplace(connection->id, connection);
+  start_connect(connection);
   return connection;
 }
 
@@ -337,7 +334,7 @@ void Device::start_connect(const std::shared_ptr<Connection>& connection) {
     Peer& peer = open_peer(*connection->target);
     connection->peer = &peer;
     ++peer.connections;
-    if (peer.ready) {
+    if (peer.ready()) {
       send_connect(peer, *connection);
     } else {
       peer.waiting.push_back(connection);
@@ -353,7 +350,50 @@ void Device::send_connect(Peer& peer, const Connection& connection) {
                                       .token = connection.target->token});
 }
 
-void Device::on_connect(Peer& peer, const handshake::Connect& frame) {
+// -- frames ------------------------------------------------------------------------------------------------------
+
+void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
+  std::visit([&](const auto& one) PARALET_REQUIRES(progress_lock_) { on(peer, one); }, frame);
+}
+
+/// nullptr for a name that is not known, or no longer: Close and Closed may cross.
+std::shared_ptr<Connection> Device::find_connection(const Peer& peer, std::uint32_t id) const {
+  const auto found = connections_.find(id);
+  return found != connections_.end() && found->second->peer == &peer ? found->second : nullptr;
+}
+
+void Device::on(Peer& peer, const handshake::Hello& /*frame*/) {
+  fail_peer(peer, Failure::kTransport, "the peer said hello twice");
+}
+
+void Device::on(Peer& peer, const handshake::Welcome& frame) {
+  if (!peer.initiator || peer.ready() || frame.endpoint.qps.size() != peer.lanes.size() ||
+      frame.endpoint.device != peer.device) {
+    fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
+    return;
+  }
+  try {
+    handshake::Endpoint remote = frame.endpoint;
+    remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
+    connect_lanes(peer, remote);
+  } catch (const DeviceError& error) {
+    fail_peer(peer, Failure::kDevice, error.what());
+    return;
+  }
+  for (const auto& connection : peer.waiting) {
+    if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
+  }
+  peer.waiting = std::vector<std::shared_ptr<Connection>>();  // clear() would keep the memory
+}
+
+void Device::on(Peer& peer, const handshake::Refuse& frame) {
+  peer.channel.reset();  // so that fail_peer does not answer
+  fail_peer(peer, peer.ready() ? Failure::kClosed : Failure::kTransport,
+            format_ipv4(peer.address) + (peer.ready() ? " gave up: " : " refused: ") + frame.reason);
+}
+
+void Device::on(Peer& peer, const handshake::Connect& frame) {
+  if (!peer.ready()) return;
   if (!token_matches(frame.listener, frame.token)) {
     send_frame(peer, handshake::Reject{.connection = frame.connection, .reason = "nobody listens there any more"});
     return;
@@ -369,89 +409,52 @@ void Device::on_connect(Peer& peer, const handshake::Connect& frame) {
   send_frame(peer, handshake::Accept{.connection = frame.connection, .peer_connection = connection->id});
   Listener& listener = *listeners_.at(frame.listener).first;
   {
-    const std::lock_guard lock(listener.mutex);
-    listener.arrived.push_back(connection);
+    const MutexLock lock(listener.mutex_);
+    listener.arrived_.push_back(connection);
   }
   completion_signal().notify();
 }
 
-void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
-  const auto find = [&](std::uint32_t id) -> std::shared_ptr<Connection> {
-    const auto found = connections_.find(id);
-    // Close and Closed may cross: a name that is no longer known is no error.
-    return found != connections_.end() && found->second->peer == &peer ? found->second : nullptr;
-  };
-  std::visit(Overloaded{
-                 [&](const handshake::Hello&) { fail_peer(peer, Failure::kTransport, "the peer said hello twice"); },
-                 [&](const handshake::Welcome& f) {
-                   if (!peer.initiator || peer.ready || f.endpoint.qps.size() != peer.lanes.size() ||
-                       f.endpoint.device != peer.device) {
-                     fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
-                     return;
-                   }
-                   try {
-                     handshake::Endpoint remote = f.endpoint;
-                     remote.address = peer.address;  // where the handle said, not where the answer says
-                     connect_lanes(peer, remote);
-                   } catch (const DeviceError& error) {
-                     fail_peer(peer, Failure::kDevice, error.what());
-                     return;
-                   }
-                   for (const auto& connection : peer.waiting) {
-                     if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
-                   }
-                   peer.waiting = std::vector<std::shared_ptr<Connection>>();  // clear() would keep the memory
-                 },
-                 [&](const handshake::Refuse& f) {
-                   peer.channel.reset();  // nobody listens there
-                   fail_peer(peer, peer.ready ? Failure::kClosed : Failure::kTransport,
-                             format_ipv4(peer.address) + (peer.ready ? " gave up: " : " refused: ") + f.reason);
-                 },
-                 [&](const handshake::Connect& f) {
-                   if (peer.ready) on_connect(peer, f);
-                 },
-                 [&](const handshake::Accept& f) {
-                   const auto connection = find(f.connection);
-                   if (!connection) {  // closed before the answer came: the peer's half must not live on alone
-                     send_frame(peer, handshake::Close{f.peer_connection});
-                     return;
-                   }
-                   if (connection->state != Connection::State::kConnecting) return;
-                   connection->remote_id = f.peer_connection;
-                   connection->state = Connection::State::kOpen;
-                   connection->target.reset();
-                   completion_signal().notify();
-                 },
-                 [&](const handshake::Reject& f) {
-                   const auto connection = find(f.connection);
-                   if (connection && connection->state == Connection::State::kConnecting) {
-                     abandon(*connection, Failure::kTransport, format_ipv4(peer.address) + " refused: " + f.reason);
-                   }
-                 },
-                 [&](const handshake::Close& f) {
-                   if (const auto connection = find(f.connection)) on_close(*connection);
-                 },
-                 [&](const handshake::Closed& f) {
-                   if (const auto connection = find(f.connection)) {
-                     connection->peer_quiet = true;
-                     advance_close(*connection);
-                   }
-                 },
-                 [&](const handshake::Overrun& f) {
-                   const auto connection = find(f.connection);
-                   Request* request = f.slot < peer.slots.size() ? peer.slots[f.slot] : nullptr;
-                   if (!connection || request == nullptr || request->connection != connection) return;
-                   const auto keep = connection->receives.remove(*request);
-                   release_receive(*request);
-                   fail(*request, Failure::kTransport,
-                        "a message of " + std::to_string(f.message_bytes) + " bytes met a receive of " +
-                            std::to_string(request->length) + ": receive at least as much as is sent");
-                 },
-                 [&](const handshake::NewQp& f) { on_new_qp(peer, f); },
-                 [&](const handshake::QpReady& f) { on_qp_ready(peer, f); },
-                 [&](const handshake::QpDrained& f) { on_qp_drained(peer, f); },
-             },
-             frame);
+void Device::on(Peer& peer, const handshake::Accept& frame) {
+  const auto connection = find_connection(peer, frame.connection);
+  if (!connection) {  // closed before the answer came: the peer must close its half too
+    send_frame(peer, handshake::Close{frame.peer_connection});
+    return;
+  }
+  if (connection->state != Connection::State::kConnecting) return;
+  connection->remote_id = frame.peer_connection;
+  connection->state = Connection::State::kOpen;
+  connection->target.reset();
+  completion_signal().notify();
+}
+
+void Device::on(Peer& peer, const handshake::Reject& frame) {
+  const auto connection = find_connection(peer, frame.connection);
+  if (connection && connection->state == Connection::State::kConnecting) {
+    abandon(*connection, Failure::kTransport, format_ipv4(peer.address) + " refused: " + frame.reason);
+  }
+}
+
+void Device::on(Peer& peer, const handshake::Close& frame) {
+  if (const auto connection = find_connection(peer, frame.connection)) on_close(*connection);
+}
+
+void Device::on(Peer& peer, const handshake::Closed& frame) {
+  const auto connection = find_connection(peer, frame.connection);
+  if (!connection) return;
+  connection->peer_quiet = true;
+  advance_close(*connection);
+}
+
+void Device::on(Peer& peer, const handshake::Overrun& frame) {
+  const auto connection = find_connection(peer, frame.connection);
+  Request* request = frame.slot < peer.slots.size() ? peer.slots[frame.slot] : nullptr;
+  if (!connection || request == nullptr || request->connection != connection) return;
+  const auto keep = connection->receives.remove(*request);
+  release_receive(*request);
+  fail(*request, Failure::kTransport,
+       "a message of " + std::to_string(frame.message_bytes) + " bytes met a receive of " +
+           std::to_string(request->length) + ": receive at least as much as is sent");
 }
 
 // -- closing -----------------------------------------------------------------------------------------------------
@@ -462,30 +465,30 @@ void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
 
 void Device::close_connection(const std::shared_ptr<Connection>& connection) {
   if (closed()) return;
-  execute([&] {
-    settle(now());
-    begin_close(connection);
-  });
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  settle(now());
+  begin_close(connection);
 }
 
 void Device::give_up(const std::shared_ptr<Connection>& connection) {
   if (closed()) return;
-  execute([&] {
-    if (connection->peer == nullptr) return;
-    const std::string error = format_ipv4(connection->peer_address) + " does not answer";
-    stop_sending(*connection, error);
-    bool posted = false;
-    for (Request* send = connection->in_flight.front(); send != nullptr; send = send->next) {
-      posted = posted || send->posted > 0;
-    }
-    if (posted) {
-      fail_peer(*connection->peer, Failure::kTransport, error);
-      return;
-    }
-    for (Request* receive = connection->receives.front(); receive != nullptr; receive = receive->next) {
-      retire(receive->registration());
-    }
-  });
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  if (connection->peer == nullptr) return;
+  const std::string error = format_ipv4(connection->peer_address) + " does not answer";
+  stop_sending(*connection, error);
+  bool posted = false;
+  for (Request* send = connection->in_flight.front(); send != nullptr; send = send->next) {
+    posted = posted || send->posted > 0;
+  }
+  if (posted) {
+    fail_peer(*connection->peer, Failure::kTransport, error);
+    return;
+  }
+  for (Request* receive = connection->receives.front(); receive != nullptr; receive = receive->next) {
+    retire(receive->registration());
+  }
 }
 
 void Device::stop_sending(Connection& connection, const std::string& why) {

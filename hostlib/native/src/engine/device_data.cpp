@@ -80,6 +80,10 @@ void Device::finish(Request& request) {
 
 void Device::fail(Request& request, Failure failure, const std::string& error) {
   release_memory(request);
+  report_failure(request, failure, error);
+}
+
+void Device::report_failure(Request& request, Failure failure, const std::string& error) {
   failed_.fetch_add(1, std::memory_order_relaxed);
   request.failure = failure;
   request.error = error;
@@ -258,7 +262,7 @@ void Device::release_receive(Request& request) {
 /// Whether messages may still come for a region.
 bool Device::awaited(std::uint32_t rkey) const {
   return std::ranges::any_of(peers_, [rkey](const auto& peer) {
-    return !peer->dead && std::ranges::any_of(peer->slots, [rkey](const Request* request) {
+    return !peer->dead() && std::ranges::any_of(peer->slots, [rkey](const Request* request) {
       return request != nullptr && request->registration() == rkey;
     });
   });
@@ -279,7 +283,7 @@ void Device::on_advertisements(Peer& peer, std::span<const std::byte> bytes) {
               "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
     return;
   }
-  for (; !bytes.empty() && !peer.dead; bytes = bytes.subspan(handshake::kAdvertisementBytes)) {
+  for (; !bytes.empty() && !peer.dead(); bytes = bytes.subspan(handshake::kAdvertisementBytes)) {
     if (const auto advertisement = handshake::decode_advertisement(bytes.first(handshake::kAdvertisementBytes))) {
       add_advertisement(peer, *advertisement);
     } else {
@@ -525,7 +529,7 @@ bool Device::silent(const Lane& lane) const {
 void Device::follow_controller() {
   if (!controller_->take()) return;
   for (const auto& peer : peers_) {
-    if (peer->dead || !peer->ready || !controller_->changed(peer->name())) continue;
+    if (peer->dead() || !peer->ready() || !controller_->changed(peer->name())) continue;
     const bool cut = controller_->cut(peer->name());
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       Lane& lane = peer->lanes[i];
@@ -546,7 +550,7 @@ void Device::follow_controller() {
 /// Shows the policy how each peer's lanes do.
 void Device::tell_controller(Nanos t) {
   for (const auto& peer : peers_) {
-    if (peer->dead) continue;
+    if (peer->dead()) continue;
     controller::PeerView view{.busy = !peer->sending.empty()};
     Nanos sum = 0;
     Nanos count = 0;
@@ -613,7 +617,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   }
   Lane& lane = peer.lanes[index];
   if (--lane.unfinished == 0) lane.rested = backend_->estimate(lane.qp.qpn);
-  if (lane.renewal && lane.renewal->taken && lane.renewal->qp.qpn == completion.qpn &&
+  if (lane.renewal && lane.renewal->switched() && lane.renewal->qp.qpn == completion.qpn &&
       --lane.renewal->unfinished == 0) {
     next_housekeeping_ = 0;  // after all completions of this round: some may be of that QP
   }

@@ -30,7 +30,7 @@ void Device::move_lane(Peer& peer, unsigned index) {
     ++lane.moves;
     return;
   }
-  const bool renewable = peer.ready && backend_->port_method() == PortMethod::kFlowLabel;
+  const bool renewable = peer.ready() && backend_->port_method() == PortMethod::kFlowLabel;
   if (renewable && port >= wire::kFirstEntropyPort && create_fresh_qp(peer, index, port)) {
     const std::uint32_t qpn = lane.renewal->qp.qpn;
     send_frame(peer, handshake::NewQp{
@@ -62,16 +62,35 @@ bool Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) {
   }
 }
 
-/// The peer's side of a renewal, as a question or as an answer to ours. Two questions that cross answer each other.
-void Device::on_new_qp(Peer& peer, const handshake::NewQp& frame) {
-  Lane* lane = peer.ready && frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
-  if (lane != nullptr && lane->renewal && lane->renewal->peer_drained && lane->renewal->drained) {
+bool Renewal::on(Event event) {
+  const auto change = [this](State from, State to) {
+    if (state != from) return false;
+    state = to;
+    return true;
+  };
+  switch (event) {
+    case Event::kConnected:
+      return change(State::kAsked, State::kConnected);
+    case Event::kPeerConnected:
+      return change(State::kConnected, State::kDraining);
+    case Event::kDrained:
+      return change(State::kDraining, State::kDrained) || change(State::kPeerDrained, State::kFinished);
+    case Event::kPeerDrained:
+      return change(State::kDraining, State::kPeerDrained) || change(State::kDrained, State::kFinished);
+  }
+  return false;
+}
+
+/// The peer's fresh QP, as a question or as the answer to ours. Two questions that cross answer each other.
+void Device::on(Peer& peer, const handshake::NewQp& frame) {
+  Lane* lane = peer.ready() && frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
+  if (lane != nullptr && lane->renewal && lane->renewal->state == Renewal::State::kFinished) {
     lane->renewal->next = frame;
     return;
   }
   const bool asked = lane != nullptr && lane->renewal;
   const bool refused = frame.qp.qpn == 0;
-  if (lane == nullptr || (asked && lane->renewal->connected) || (refused && !asked)) {
+  if (lane == nullptr || (asked && lane->renewal->state != Renewal::State::kAsked) || (refused && !asked)) {
     fail_peer(peer, Failure::kTransport, kOutOfSequence);
     return;
   }
@@ -101,56 +120,53 @@ void Device::on_new_qp(Peer& peer, const handshake::NewQp& frame) {
     fail_peer(peer, Failure::kDevice, error.what());
     return;
   }
-  renewal.connected = true;
+  renewal.on(Renewal::Event::kConnected);
   if (!asked) {
     send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = renewal.qp, .ece = backend_->ece(renewal.qp.qpn)});
   }
   send_frame(peer, handshake::QpReady{frame.lane});
 }
 
+/// The lane's renewal after this event from the peer. nullptr, and the peer has failed, if the event cannot happen.
+Renewal* Device::renewal_after(Peer& peer, unsigned index, Renewal::Event event) {
+  Renewal* renewal = index < peer.lanes.size() ? peer.lanes[index].renewal.get() : nullptr;
+  if (renewal != nullptr && renewal->on(event)) return renewal;
+  fail_peer(peer, Failure::kTransport, kOutOfSequence);
+  return nullptr;
+}
+
 /// Both ends are connected: the lane posts on its fresh QP from now on.
-void Device::on_qp_ready(Peer& peer, const handshake::QpReady& frame) {
-  Lane* lane = frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
-  if (lane == nullptr || !lane->renewal || !lane->renewal->connected || lane->renewal->taken) {
-    fail_peer(peer, Failure::kTransport, kOutOfSequence);
-    return;
-  }
-  Renewal& renewal = *lane->renewal;
-  std::swap(lane->qp, renewal.qp);
-  renewal.taken = true;
-  renewal.unfinished = lane->unfinished;
-  lane->timeouts_seen = 0;
-  lane->rested = backend_->estimate(lane->qp.qpn);
-  if (renewal.port != std::exchange(lane->port, renewal.port)) ++lane->moves;
+void Device::on(Peer& peer, const handshake::QpReady& frame) {
+  Renewal* renewal = renewal_after(peer, frame.lane, Renewal::Event::kPeerConnected);
+  if (renewal == nullptr) return;
+  Lane& lane = peer.lanes[frame.lane];
+  std::swap(lane.qp, renewal->qp);
+  renewal->unfinished = lane.unfinished;
+  lane.timeouts_seen = 0;
+  lane.rested = backend_->estimate(lane.qp.qpn);
+  if (renewal->port != std::exchange(lane.port, renewal->port)) ++lane.moves;
   next_housekeeping_ = 0;
 }
 
-void Device::on_qp_drained(Peer& peer, const handshake::QpDrained& frame) {
-  Lane* lane = frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
-  if (lane == nullptr || !lane->renewal || !lane->renewal->taken || lane->renewal->peer_drained) {
-    fail_peer(peer, Failure::kTransport, kOutOfSequence);
-    return;
-  }
-  lane->renewal->peer_drained = true;
-  next_housekeeping_ = 0;
+void Device::on(Peer& peer, const handshake::QpDrained& frame) {
+  if (renewal_after(peer, frame.lane, Renewal::Event::kPeerDrained) != nullptr) next_housekeeping_ = 0;
 }
 
-/// Comes after a round's completions: those of the old QP have been seen, also what it has received.
+/// Runs after a round's completions, so that all completions of the old QP have been handled, receives included.
 void Device::advance_renewal(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
   Renewal& renewal = *lane.renewal;
-  if (renewal.taken && renewal.unfinished == 0 && !renewal.drained) {
-    renewal.drained = true;
+  if (renewal.unfinished == 0 && renewal.on(Renewal::Event::kDrained)) {
     send_frame(peer, handshake::QpDrained{static_cast<std::uint16_t>(index)});
   }
-  if (!renewal.drained || !renewal.peer_drained) return;
+  if (renewal.state != Renewal::State::kFinished) return;
   if (!lane.former) lane.former = std::make_unique<QpCounters>();
   *lane.former += backend_->statistics(renewal.qp.qpn).counters;
   drop_qp(renewal.qp.qpn);
   const std::optional<handshake::NewQp> next = renewal.next;
   lane.renewal.reset();
   if (lane.moving_to) move_lane(peer, index);
-  if (next) on_new_qp(peer, *next);
+  if (next) on(peer, *next);
 }
 
 }  // namespace paralet

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Requests and connections. The caller and the engine share both; the engine's part is accessed only while the device's
+// progress lock is held (device.hpp).
 #pragma once
 
 #include <array>
@@ -17,56 +19,59 @@
 
 namespace paralet {
 
+class Device;
 struct Peer;
 struct Connection;
 
-/// Why something failed: the type decides which exception the API raises.
+/// Why something failed. Front ends choose the exception by it.
 enum class Failure : std::uint8_t { kNone, kTransport, kDevice, kClosed };
 
-/// One send or receive. The caller fills in the first group and hands it to Device::submit; then it reads `state`, and
-/// `bytes` or `error`; the rest is the engine's. A request that is done may be filled in and submitted again.
+/// One send or receive. The caller fills in the first group and passes the request to Device::submit. It then waits
+/// until `state` is no longer kPending and reads the second group. The rest belongs to the engine. A finished request
+/// may be filled in and submitted again.
 struct Request {
-  /// kFence, of memory registered as another device's: done when what has been received is in its place.
+  /// kFence is for memory registered as another device's: done when all received data is visible there.
   enum class Kind : std::uint8_t { kSend, kReceive, kFence };
   enum class State : std::uint8_t { kPending, kDone, kFailed };
 
   Kind kind = Kind::kSend;
   std::shared_ptr<Connection> connection;
   std::byte* data = nullptr;
-  std::uint64_t length = 0;
+  std::uint64_t length = 0;  ///< bytes
   std::uint32_t tag = 0;
-  std::uint32_t rkey = 0;           ///< of the registered region, 0: registered for this receive alone
-  std::uint64_t region_offset = 0;  ///< of `data` in the region
+  std::uint32_t rkey = 0;           ///< the registered region; 0: the engine registers `data` for this request
+  std::uint64_t region_offset = 0;  ///< of `data` in the region, in bytes
 
   std::atomic<State> state{State::kPending};
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  ///< of the message, when done
   Failure failure = Failure::kNone;
   std::string error;
 
-  // Where it stands in the engine: in the list of submissions or of a connection, which own it through `self`.
+  // The list that holds the request: the stack of submissions or a list of its connection. It owns the request.
   std::shared_ptr<Request> self;
   Request* previous = nullptr;
   Request* next = nullptr;
 
   // Send side.
-  handshake::Advertisement advertisement;
+  handshake::Advertisement advertisement;  ///< the receive that the send was matched with
   std::optional<Flowlets> flowlets;
-  std::uint32_t next_flowlet = 0;
-  std::uint32_t posted = 0;  ///< flowlets given to a QP and not finished
-  std::uint32_t finished = 0;
-  std::array<std::array<std::byte, handshake::kFlowletEndBytes>, 2> ends;  ///< payloads: all but the last, the last
+  std::uint32_t next_flowlet = 0;  ///< index of the next flowlet to post
+  std::uint32_t posted = 0;        ///< flowlets posted and not finished
+  std::uint32_t finished = 0;      ///< flowlets finished
+  /// Payloads of the SENDs that end flowlets: one for the last flowlet, one that all others share.
+  std::array<std::array<std::byte, handshake::kFlowletEndBytes>, 2> ends;
 
-  std::uint32_t temporary_rkey = 0;  ///< 0: the caller's region, or none is needed
-  /// Names the memory that the back end reads, or that the sender was told to write to.
+  std::uint32_t temporary_rkey = 0;  ///< of the engine's own registration, 0: none
+  /// The registration that the backend reads from, or that the sender writes to.
   [[nodiscard]] std::uint32_t registration() const { return rkey != 0 ? rkey : temporary_rkey; }
 
   // Receive side.
-  std::uint16_t slot = 0;
-  std::uint32_t arrived = 0;
+  std::uint16_t slot = 0;     ///< names the receive in flowlets
+  std::uint32_t arrived = 0;  ///< flowlets
   std::uint64_t arrived_bytes = 0;
 };
 
-/// Requests in order, linked through themselves: joining and leaving allocate nothing.
+/// Requests in order, linked through themselves: push_back and remove allocate nothing.
 class RequestList {
  public:
   [[nodiscard]] bool empty() const { return first_ == nullptr; }
@@ -81,6 +86,7 @@ class RequestList {
     last_ = &r;
     ++size_;
   }
+  /// `r` must be in the list. Returns its ownership.
   std::shared_ptr<Request> remove(Request& r) {
     (r.previous != nullptr ? r.previous->next : first_) = r.next;
     (r.next != nullptr ? r.next->previous : last_) = r.previous;
@@ -95,32 +101,32 @@ class RequestList {
   std::size_t size_ = 0;
 };
 
-/// A stream of messages between two devices, matched in order of sends and receives per tag. It owns no QP: its
-/// messages travel on the QPs of its peer.
+/// A stream of messages between two devices. Within a tag, the k-th send meets the k-th receive. A connection owns no
+/// QP: its messages use the QPs of its peer.
 struct Connection {
   enum class State : std::uint8_t { kConnecting, kOpen, kClosing, kClosed };
 
-  // Any thread.
   std::atomic<State> state{State::kConnecting};
   std::atomic<Failure> failure{Failure::kNone};  ///< set after `error`
   std::string error;
-  std::uint32_t peer_address = 0;
+  std::uint32_t peer_address = 0;  ///< IPv4, host byte order
 
-  // Only with the device's progress lock held.
+ private:
+  friend class Device;  // only while its progress lock is held
   std::uint32_t id = 0;
-  std::uint32_t remote_id = 0;
+  std::uint32_t remote_id = 0;  ///< the peer's name for it
   Peer* peer = nullptr;
-  std::unique_ptr<handshake::Handle> target;  ///< of a connecting side, until it is open
-  bool retried = false;
-  bool peer_quiet = false;  ///< the peer starts no more flowlets on this connection
+  std::unique_ptr<handshake::Handle> target;  ///< on the connecting side, until the connection is open
+  bool retried = false;                       ///< started again because the peer had dropped its idle QPs
+  bool peer_quiet = false;                    ///< the peer posts no more flowlets on this connection
   bool close_sent = false;
   bool reply_closed = false;            ///< the peer waits for our Closed
-  std::uint32_t next_sequence = 0;      ///< of our advertisements
-  std::uint32_t expected_sequence = 0;  ///< of the peer's advertisements
-  std::map<std::uint32_t, handshake::Advertisement> early_advertisements;
-  Ring<handshake::Advertisement> advertisements;  ///< receives of the peer that no send has met yet
-  RequestList sends;                              ///< that have met no receive yet
-  RequestList in_flight;                          ///< sends with flowlets posted or to post
+  std::uint32_t next_sequence = 0;      ///< of our receive advertisements
+  std::uint32_t expected_sequence = 0;  ///< of the peer's receive advertisements
+  std::map<std::uint32_t, handshake::Advertisement> early_advertisements;  ///< arrived out of order, by sequence number
+  Ring<handshake::Advertisement> advertisements;  ///< the peer's receives that no send has been matched with yet
+  RequestList sends;                              ///< not matched with a receive yet
+  RequestList in_flight;                          ///< matched sends
   RequestList receives;
 };
 

@@ -77,8 +77,7 @@ TEST_CASE("controller: messages arrive while ports are pushed, and while the ser
   until([&] { return to->state == Connection::State::kOpen; });
   std::shared_ptr<Connection> from;
   until([&] {
-    const std::lock_guard lock(listener->mutex);
-    if (!listener->arrived.empty()) from = listener->arrived.front();
+    from = listener->accept();
     return from != nullptr;
   });
   service.welcome();

@@ -50,8 +50,7 @@ struct VerbsPair {
     REQUIRE(eventually([&] { return to->state != Connection::State::kConnecting; }));
     REQUIRE_MESSAGE(to->state == Connection::State::kOpen, to->error);
     REQUIRE(eventually([&] {
-      const std::lock_guard lock(listener->mutex);
-      if (!listener->arrived.empty()) from = listener->arrived.front();
+      from = listener->accept();
       return from != nullptr;
     }));
   }

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits of the process, and fork.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file_descriptor.hpp"
+#include "engine/device_fixture.hpp"
+
+namespace paralet {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace): the fixture
+
+/// Opens files until the process may open no more.
+class ExhaustedDescriptors {
+ public:
+  ExhaustedDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit few = before_;
+    few.rlim_cur = 256;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const auto take = [] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); };
+    for (int fd = take(); fd >= 0; fd = take()) taken_.emplace_back(fd);
+    REQUIRE(errno == EMFILE);
+  }
+  ExhaustedDescriptors(const ExhaustedDescriptors&) = delete;
+  ExhaustedDescriptors& operator=(const ExhaustedDescriptors&) = delete;
+  ~ExhaustedDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  void release(std::size_t count) { taken_.resize(taken_.size() - count); }
+
+ private:
+  rlimit before_{};
+  std::vector<FileDescriptor> taken_;
+};
+
+TEST_CASE("a process without free descriptors refuses peers, keeps its lanes' ports and goes on") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  Device c(options(0x7F000003));
+  const auto listener = c.listen();
+  const std::string error = "cannot open a UDP socket: Too many open files";
+  {
+    ExhaustedDescriptors exhausted;
+    const std::uint16_t port = pair.a.counters().lanes[0].qp.port;
+    CHECK(pair.a.set_port(kB, 0, port == 0xD555 ? 0xD556 : 0xD555));
+    joined.check(10'000);
+    CHECK(pair.a.counters().lanes[0].qp.port == port);
+    exhausted.release(3);  // both ends of the channel and the first of four ports; a and b have theirs already
+    CHECK(connect_error(c, joined.listener->handle) == error);
+    CHECK(connect_error(pair.a, listener->handle) == "127.0.0.3 refused: " + error);
+  }
+  joined.check(10'000);
+  CHECK(open(c.connect(joined.listener->handle)));
+}
+
+TEST_CASE("a connection that arrives while no descriptor is free waits without using processor time") {
+  DevicePair pair;
+  const auto listener = pair.b.listen();
+  ConnectionPtr connection;
+  {
+    ExhaustedDescriptors exhausted;
+    exhausted.release(1);  // for our end of the channel
+    connection = pair.a.connect(listener->handle);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    timespec before{};
+    timespec after{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    const auto start = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+    const double used =
+        static_cast<double>(after.tv_sec - before.tv_sec) + static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
+    CHECK(used < wall.count() / 4);
+  }
+  CHECK(open(connection));
+}
+
+TEST_CASE("a forked child may close a device while the parent goes on using it") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  joined.check(1000);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const bool idle = pair.a.closed() && pair.a.counters().lanes.empty();
+    pair.a.close_connection(joined.to);
+    pair.a.close();
+    pair.b.close();
+    ::_exit(idle ? 0 : 1);
+  }
+  int status = -1;
+  const bool ended = eventually([&] { return ::waitpid(child, &status, WNOHANG) == child; });
+  if (!ended) ::kill(child, SIGKILL);
+  CHECK(ended);
+  CHECK(status == 0);
+  CHECK_FALSE(pair.a.closed());
+  joined.check(10'000);
+}
+
+}  // namespace
+}  // namespace paralet

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// How flowlets are posted: their ends, and round robin over peers.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "engine/device_fixture.hpp"
+#include "soft/soft_backend.hpp"
+
+namespace paralet {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace): the fixture
+
+TEST_CASE("without pacing, a flowlet whose last packet would be longer with immediate data ends in a SEND") {
+  constexpr std::uint64_t kMtu = 4096;
+  for (const double line_rate_bps : {0.0, 1e9}) {
+    DeviceOptions of_a = options(kA, 1);
+    of_a.line_rate_bps = line_rate_bps;
+    of_a.flowlet_bytes = 16 * kMtu;
+    Device a(of_a);
+    Device b(options(kB, 1));
+    REQUIRE(a.path_mtu() == kMtu);
+    const Joined joined(a, b);
+    struct Case {
+      std::uint64_t bytes;
+      std::uint64_t packets;  ///< as short as they can be
+      std::uint64_t ends;     ///< flowlets that end apart
+    };
+    for (const Case& c : {Case{2 * kMtu, 2, 0}, Case{2 * kMtu + 1, 3, 0}, Case{3 * kMtu - 4, 3, 0},
+                          Case{3 * kMtu - 3, 3, 1}, Case{3 * kMtu, 3, 1}, Case{3 * kMtu + 1, 4, 0},
+                          Case{16 * kMtu, 16, 1}, Case{32 * kMtu, 32, 2}, Case{33 * kMtu + 5, 34, 2}}) {
+      CAPTURE(line_rate_bps);
+      CAPTURE(c.bytes);
+      Bytes out = test::random_fill(7, c.bytes);
+      Bytes in(c.bytes + 100);
+      const auto lane = [&a] { return a.counters().lanes[0]; };
+      const LaneCounters before = lane();
+      const auto received = joined.receive(in);
+      const auto sent = joined.send(out);
+      REQUIRE(wait(sent) == State::kDone);
+      REQUIRE(wait(received) == State::kDone);
+      CHECK(received->bytes == c.bytes);
+      CHECK(std::equal(out.begin(), out.end(), in.begin()));
+      const LaneCounters after = lane();
+      CHECK(after.flowlets - before.flowlets == (c.bytes + 16 * kMtu - 1) / (16 * kMtu));
+      const auto once = [](const LaneCounters& l) { return l.qp.counters.tx_packets - l.qp.counters.retransmits; };
+      CHECK(once(after) - once(before) == c.packets + (line_rate_bps > 0 ? 0 : c.ends));
+    }
+  }
+}
+
+/// `soft`, but it accepts one flowlet per round, on any lane, after a number of peers have advertised receives.
+class OneFlowletBackend final : public SoftBackend {
+ public:
+  struct Log {
+    std::size_t awaited = 0;              ///< peers that must have advertised a receive
+    std::vector<std::uint32_t> flowlets;  ///< the destination address of each
+  };
+  OneFlowletBackend(const SoftOptions& options, Log& log) : SoftBackend(options), log_(log) {}
+  bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t port) override {
+    address_[qpn] = remote.address;
+    return SoftBackend::connect_qp(qpn, remote, port);
+  }
+  bool progress(Nanos t, std::vector<Completion>& completions) override {
+    const bool any = SoftBackend::progress(t, completions);
+    for (const Completion& done : completions) {
+      if (done.kind == Completion::Kind::kReceivedSend) advertised_.insert(address_[done.qpn]);
+    }
+    full_ = false;
+    return any;
+  }
+  void post(std::uint32_t qpn, const WorkRequest& request) override {
+    if (request.kind == WorkKind::kWrite || request.kind == WorkKind::kWriteImm) {
+      log_.flowlets.push_back(address_[qpn]);
+      full_ = true;
+    }
+    SoftBackend::post(qpn, request);
+  }
+  [[nodiscard]] bool wants_work(Nanos /*t*/) const override { return advertised_.size() >= log_.awaited && !full_; }
+  [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override {
+    PathEstimate out = SoftBackend::estimate(qpn);
+    out.hungry = true;
+    return out;
+  }
+
+ private:
+  Log& log_;
+  std::map<std::uint32_t, std::uint32_t> address_;
+  std::set<std::uint32_t> advertised_;
+  bool full_ = false;
+};
+
+TEST_CASE("long messages to several peers are served round robin") {
+  constexpr std::size_t kPeers = 3;
+  constexpr std::size_t kFlowlets = 20;
+  DeviceOptions short_flowlets = options(kA);
+  short_flowlets.flowlet_bytes = 20'000;
+  SoftOptions of_a;
+  of_a.address = kA;
+  OneFlowletBackend::Log log{.awaited = kPeers};
+  Device a(short_flowlets, std::make_unique<OneFlowletBackend>(of_a, log));
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<Joined> joined;
+  for (std::uint32_t i = 0; i < kPeers; ++i) {
+    devices.push_back(std::make_unique<Device>(options(kB + i)));
+    joined.emplace_back(a, *devices.back());
+  }
+  Bytes out = test::random_fill(1, kFlowlets * 20'000);
+  std::array<Bytes, kPeers> in;
+  std::vector<RequestPtr> requests;
+  requests.reserve(2 * kPeers);
+  for (const Joined& to : joined) requests.push_back(to.send(out));
+  for (std::size_t i = 0; i < kPeers; ++i) {
+    in[i].resize(out.size());
+    requests.push_back(joined[i].receive(in[i]));
+  }
+  for (const RequestPtr& request : requests) REQUIRE(wait(request) == State::kDone);
+  for (const Bytes& each : in) CHECK(each == out);
+  REQUIRE(log.flowlets.size() == kPeers * kFlowlets);
+  for (std::size_t round = 0; round < kFlowlets; ++round) {
+    const auto first = log.flowlets.begin() + static_cast<std::ptrdiff_t>(round * kPeers);
+    CHECK(std::set<std::uint32_t>(first, first + kPeers).size() == kPeers);
+  }
+}
+
+}  // namespace
+}  // namespace paralet

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many threads that use one device: progress lock, polling callers and the progress thread.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/random.hpp"
+#include "engine/device_fixture.hpp"
+
+namespace paralet {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace): the fixture
+
+TEST_CASE("many threads may use two devices in both directions") {
+  DevicePair pair;
+  constexpr std::size_t kThreads = 4;
+  std::vector<std::unique_ptr<Joined>> joined;
+  for (std::size_t i = 0; i < kThreads; ++i) joined.push_back(std::make_unique<Joined>(pair.a, pair.b));
+  std::atomic<unsigned> good{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      SplitMix64 random(t);
+      for (int i = 0; i < 50; ++i) {
+        Bytes out = test::random_fill(random, random.below(30'000));
+        Bytes in(out.size());
+        const auto received = joined[t]->receive(in, static_cast<std::uint32_t>(i));
+        const auto sent = joined[t]->send(out, static_cast<std::uint32_t>(i));
+        if (wait(sent) == State::kDone && wait(received) == State::kDone && in == out) ++good;
+        static_cast<void>(pair.a.counters());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(good == kThreads * 50);
+}
+
+/// Polls both devices until `request` has ended.
+State poll_until_done(Device& one, Device& two, const RequestPtr& request) {
+  const auto until = std::chrono::steady_clock::now() + kTimeLimit;
+  while (request->state == State::kPending && std::chrono::steady_clock::now() < until) {
+    one.poll();
+    two.poll();
+  }
+  return request->state;
+}
+
+TEST_CASE("threads that poll, submit and wait at the same time all make progress") {
+  DeviceOptions polling = options(kA);
+  polling.busy_poll = 50 * kMillisecond;
+  Device a(polling);
+  Device b(options(kB));
+  constexpr std::size_t kThreads = 4;
+  constexpr unsigned kMessages = 60;
+  std::vector<std::unique_ptr<Joined>> links;
+  for (std::size_t i = 0; i < kThreads; ++i) links.push_back(std::make_unique<Joined>(a, b));
+  std::atomic<unsigned> right{0};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      // Odd threads only wait, so that the progress thread and the pollers pass the progress lock to each other.
+      for (unsigned n = 0; n < kMessages; ++n) {
+        Bytes out = test::random_fill(1000 * i + n, n % 3 == 0 ? 8 : 20'000 * (n % 5));
+        Bytes in(out.size());
+        const auto received = links[i]->receive(in);
+        const auto sent = links[i]->send(out);
+        const auto ended = [&received] { return received->state != State::kPending; };
+        if (i % 2 == 0) {
+          static_cast<void>(poll_until_done(a, b, received));
+        } else {
+          static_cast<void>(a.wait(ended, 20 * kSecond));
+        }
+        const bool done = received->state == State::kDone;
+        if (done && wait(sent) == State::kDone && in == out) ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == kThreads * kMessages);
+}
+
+TEST_CASE("progress goes on after a polling caller stops") {
+  DevicePair pair;
+  const Joined link(pair.a, pair.b);
+  for (int round = 0; round < 20; ++round) {
+    Bytes out = test::random_fill(static_cast<std::uint64_t>(round), 300'000);
+    Bytes in(out.size());
+    const auto received = link.receive(in);
+    for (int i = 0; i < 10 * round; ++i) {
+      link.one.poll();
+      link.two.poll();
+    }
+    if (round % 2 == 0) link.one.stop_polling();
+    const auto sent = link.send(out);
+    REQUIRE(wait(received) == State::kDone);
+    REQUIRE(wait(sent) == State::kDone);
+    CHECK(in == out);
+  }
+}
+
+}  // namespace
+}  // namespace paralet
