@@ -28,9 +28,9 @@ def test_a_handle_has_128_bytes_and_is_checked(pair: Pair) -> None:
     assert len(pair.listener.handle) == 128
     assert pair.to.peer == B
     assert pair.back.peer == A
-    with pytest.raises(ValueError, match=r"^this is no paralet handle: pass the listener's 128 bytes unchanged$"):
+    with pytest.raises(ValueError, match=r"^this is not a paralet handle: pass the listener's 128 bytes unchanged$"):
         pair.one.connect(bytes(128))
-    with pytest.raises(ValueError, match="no paralet handle"):
+    with pytest.raises(ValueError, match="is not a paralet handle"):
         pair.one.connect(pair.listener.handle[:-1])
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the soft transport on loopback and prints one JSON object per figure and repetition. What each bench
-// measures is told where it is: transport.hpp, scale.hpp.
+// Measures the soft transport on loopback and prints one JSON object per figure and repetition. transport.hpp and
+// scale.hpp describe the benchmarks.
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::string size_name(std::uint64_t bytes) {
 
 std::string count(unsigned n, const char* what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
 
-/// A figure beside TCP's.
+/// A figure and TCP's.
 void print(const char* metric, const std::string& name, const char* unit, double ours, double peer) {
   std::printf(R"({"metric": "%s", "case": "%s", "unit": "%s", "ours": %.6g, "peer": %.6g, "peer_name": "TCP"})"
               "\n",
@@ -40,7 +40,7 @@ void print(const char* metric, const std::string& name, const char* unit, double
   std::fflush(stdout);
 }
 
-/// A figure by itself.
+/// A figure without a comparison.
 void print(const char* metric, const std::string& name, const char* unit, double ours) {
   std::printf(R"({"metric": "%s", "case": "%s", "unit": "%s", "ours": %.6g})"
               "\n",
@@ -127,8 +127,8 @@ Arguments parse(int argc, char** argv) {
   return out;
 }
 
-/// What the C library keeps for a thread of the pieces that it has freed counts as allocated, and has nothing to do
-/// with how many lanes there are. It can only be turned off where a program starts.
+/// glibc counts freed memory in its per-thread cache as allocated, which has nothing to do with the number of lanes.
+/// The cache can only be turned off when a program starts.
 void keep_no_freed_memory(char** argv) {
   constexpr const char* kName = "GLIBC_TUNABLES";
   if (std::getenv(kName) != nullptr) return;

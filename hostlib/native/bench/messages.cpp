@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messages.hpp"
 
-#include <mutex>
-
 #include "base/errors.hpp"
 
 namespace paralet::bench {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over devices, as callers of the engine move them.
+// Messages over devices, through the engine's public interface.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace paralet::bench {
 
-/// A request that may be submitted again and again.
+/// A request that may be submitted repeatedly.
 std::shared_ptr<Request> prepared(const std::shared_ptr<Connection>& connection, Request::Kind kind,
                                   std::span<std::byte> buffer, std::uint32_t rkey = 0);
 
-/// Whether it is over, well or not.
+/// Whether it is done or has failed.
 bool ended(const Request& request);
 /// Throws TransportError when it has failed.
 void check_done(const Request& request);
 void wait_done(Device& device, const Request& request);
 
-/// The next connection that arrives.
+/// Waits for the next connection.
 std::shared_ptr<Connection> accept(Device& device, Listener& listener);
-/// Throws TransportError when it cannot be had.
+/// Throws TransportError when the connection fails.
 void wait_open(Device& device, const Connection& connection);
 
 }  // namespace paralet::bench

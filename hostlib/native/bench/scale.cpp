@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint32_t kHub = 0x7F000001;        // 127.0.0.1
 constexpr std::uint32_t kFirstPeer = 0x7F000101;  // 127.0.1.1
 constexpr std::size_t kMessageBytes = 256 * 1024;
-constexpr std::size_t kInFlight = 128;  // messages, all peers together, so that the caches see the same in all cases
+constexpr std::size_t kInFlight = 128;  // messages to all peers together, so that all cases use the caches alike
 constexpr std::uint64_t kBytes = 2ULL << 30;
 
 using Handle = decltype(Listener::handle);
@@ -70,7 +70,7 @@ std::vector<Handle> hear_handles(int link, const ScaleCase& c) {
   return handles;
 }
 
-/// Requests under way, each submitted again when it is done until all have been so often.
+/// Requests in progress. Each is submitted again when it is done, until all have run the given number of times.
 class Traffic {
  public:
   void add(Device& device, std::shared_ptr<Request> request) { streams_.push_back({&device, std::move(request), 0}); }
@@ -83,7 +83,7 @@ class Traffic {
   [[nodiscard]] bool over() const {
     return std::ranges::all_of(streams_, [](const Stream& stream) { return stream.left == 0; });
   }
-  /// Whether advance has something to do.
+  /// Whether a request has ended, so that advance has work.
   [[nodiscard]] bool ready() const {
     return std::ranges::any_of(streams_,
                                [](const Stream& stream) { return stream.left > 0 && ended(*stream.request); });
@@ -105,11 +105,11 @@ class Traffic {
   std::vector<Stream> streams_;
 };
 
-/// Message `i` in flight goes to peer i modulo their number, all to and from buffers of their own.
+/// Message `i` in flight goes to peer i modulo the number of peers. Each message has its own buffers.
 std::vector<Buffer> make_buffers() { return {kInFlight, Buffer(kMessageBytes, std::byte{1})}; }
 
-/// As many rounds of receives as the hub sends. As on hosts of their own each peer's thread moves its packets; this one
-/// sleeps until a message is whole.
+/// Runs as many rounds of receives as the hub sends. Each peer's progress thread moves its packets, as on a host of its
+/// own; this thread sleeps until a message has arrived.
 void run(Traffic& traffic, std::uint64_t rounds) {
   for (traffic.start(rounds); !traffic.over(); traffic.advance()) {
     completion_signal().wait([&] { return traffic.ready(); }, std::nullopt);
@@ -140,7 +140,7 @@ struct MemoryUse {
   double resident = 0;
 };
 
-/// Of this process: what malloc has handed out, and what is in memory.
+/// Memory of this process: allocated by malloc, and resident.
 MemoryUse memory_use() {
   const struct mallinfo2 info = ::mallinfo2();
   std::uint64_t pages = 0;
@@ -149,10 +149,10 @@ MemoryUse memory_use() {
           .resident = static_cast<double>(pages) * static_cast<double>(::sysconf(_SC_PAGESIZE))};
 }
 
-/// Until every lane has carried a message, which its window has grown with.
+/// Sends until every lane has carried a message and grown its window.
 std::uint64_t warm_up_rounds(const ScaleCase& c) { return 1 + std::uint64_t{c.lanes} * c.peers / kInFlight; }
 
-/// The far end: peers that have received on every lane, and are ready for more.
+/// The far end: peers that have received on every lane and have open receives.
 struct Receivers {
   Receivers(int link, const ScaleCase& c) : sides(open_peers(link, c)) {
     add_receives(traffic, sides, buffers);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many lanes and many peers. One process has one device, the hub; in the other every peer has a device, and so a
-// loopback address, of its own.
+// Many lanes and many peers. One process has one device, the hub. In the other process every peer has its own device
+// and loopback address.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct ScaleCase {
   unsigned peers = 1;
 };
 
-/// The hub sends to all peers in turn. Nobody polls, so that processor time is that of the work.
+/// The hub sends to all peers round robin. No thread polls, so processor time is that of the work.
 struct ScaleFlow {
   double gbps = 0;              ///< all peers together
   double hub_ns_per_byte = 0;   ///< processor time
@@ -20,8 +20,8 @@ struct ScaleFlow {
 };
 ScaleFlow scale_flow(const ScaleCase& c);
 
-/// What the hub needs for each (peer, lane) that has carried a message and is idle: QP, its share of connection and
-/// control channel, counters. Without the kernel's sockets.
+/// The hub's memory per (peer, lane) that has carried a message and is idle: the QP, counters, and its share of the
+/// connection and the TCP channel, without the kernel's sockets.
 struct ScaleMemory {
   double allocated_bytes = 0;  ///< by malloc
   double resident_bytes = 0;

@@ -33,7 +33,7 @@ std::uint64_t messages_of(std::uint64_t bytes) {
   return std::clamp<std::uint64_t>(kBytesPerCase / bytes, 1, kMessagesPerCase);
 }
 
-/// What one side spent on the messages that counted.
+/// Processor time of one side for the measured messages.
 struct Spent {
   Nanos time = 0;
   Nanos processor = 0;
@@ -104,7 +104,7 @@ struct Connected {
   }
 };
 
-/// `kind` again and again with up to kInFlight under way; waits for the last.
+/// Submits requests of `kind` with up to kInFlight in progress; waits for the last.
 void stream(Device& device, const std::shared_ptr<Connection>& connection, Request::Kind kind, Buffers& buffers,
             std::uint64_t messages) {
   std::vector<std::shared_ptr<Request>> requests;
@@ -120,8 +120,8 @@ void stream(Device& device, const std::shared_ptr<Connection>& connection, Reque
   for (std::uint64_t i = 0; i < std::min<std::uint64_t>(messages, kInFlight); ++i) wait_done(device, *requests[i]);
 }
 
-/// Messages of one size back and forth. As is usual with RDMA, receives wait before their messages come; what was sent
-/// is looked at when its buffer is needed again.
+/// A ping-pong with messages of one size. As is usual with RDMA, receives are posted before their messages arrive, and
+/// a send's completion is awaited when its buffer is needed again.
 class PingPong {
  public:
   PingPong(Device& device, const std::shared_ptr<Connection>& connection, std::uint64_t bytes)

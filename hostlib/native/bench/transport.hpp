@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The soft transport between two processes on loopback beside one plain TCP stream: same messages, same buffers.
-// Neither side runs Python.
+// The soft transport between two processes on loopback, compared with one plain TCP stream: same messages, same
+// buffers, no Python.
 #pragma once
 
 #include <cstdint>
 
 namespace paralet::bench {
 
-/// Processor time counts user and kernel mode of all threads; callers that poll spend it while they wait, too.
+/// Processor time includes user and kernel mode of all threads, and the waiting time of callers that poll.
 struct Throughput {
   double gbps = 0;
   double sender_ns_per_byte = 0;

@@ -55,7 +55,7 @@ void with_two_processes(const std::function<void(int link)>& child, const std::f
   check(pid >= 0, "fork");
   if (pid == 0) {
     ::close(pair[0]);
-    ::prctl(PR_SET_NAME, "receiver");  // for profilers, which tell processes apart by it
+    ::prctl(PR_SET_NAME, "receiver");  // so that profilers can distinguish the processes
     try {
       child(pair[1]);
     } catch (const std::exception& error) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes that measure together: a pair of them, what they tell each other, and the processor time each spent.
+// A benchmark in two processes: starting them, exchanging values between them, and their processor time.
 #pragma once
 
 #include <sched.h>
@@ -31,15 +31,15 @@ T hear(int fd) {
   return value;
 }
 
-/// Processor time that this process has spent, in user and kernel mode, all its threads together (getrusage).
+/// Processor time of all threads of this process, in user and kernel mode (getrusage).
 Nanos processor_time();
 
 /// Runs `child` in a second process with one end of a socket pair and `parent` here with the other. Throws what
 /// `parent` throws, or std::runtime_error when the child fails.
 void with_two_processes(const std::function<void(int link)>& child, const std::function<void(int link)>& parent);
 
-/// While it lives the calling thread, and those that it starts, run on the first core that this process may use, or on
-/// all the others: two sides then have no core in common, as hosts have none. On a single core it changes nothing.
+/// While it exists, the calling thread and the threads it starts run on the first core that this process may use, or on
+/// all other cores: the two sides then share no core, like two hosts. With a single core it has no effect.
 class OnCores {
  public:
   enum class Share : std::uint8_t { kFirst, kOthers };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes a whole device by a peer that has a handle, or whose handle the device was given: it knows every number, and
-// says over TCP and in right packets what it likes: frames, advertisements, flowlets, answers. The application
-// receives, sends and closes meanwhile.
+// Fuzzes a whole device through a malicious peer that has the device's handle, or whose handle the device has. The peer
+// knows all QPNs, PSNs and rkeys. It sends arbitrary frames over TCP, and arbitrary advertisements, flowlets and
+// acknowledgements in valid packets. Meanwhile the application receives, sends and closes.
 //
-// What must hold whatever comes:
-// - memory is written only while a receive into it is open (the rest is poisoned, AddressSanitizer)
-// - a receive never reports more than it takes
-// - when the peer goes away every request ends
-// - a message between the device and another peer goes through afterwards
+// Invariants:
+// - memory is written only while a receive into it is open (AddressSanitizer; other memory is poisoned)
+// - a receive never reports more bytes than its length
+// - every request ends when the peer is gone
+// - afterwards a message between the device and another peer arrives
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ DeviceOptions device_options(std::uint32_t address) {
   return out;
 }
 
-/// A TCP connection of the attacker, which ends without a farewell.
+/// A TCP connection of the attacker. It ends with a reset.
 class Tcp {
  public:
   explicit Tcp(FileDescriptor connected) : socket_(std::move(connected)) {
@@ -84,7 +84,7 @@ class Tcp {
   std::vector<std::byte> in_;
 };
 
-/// A QP of the attacker and the victim's at its other end.
+/// A QP of the attacker and the QP of the victim that it is connected to.
 struct Lane {
   std::uint32_t qpn = 0;
   QpIdentity victim;
@@ -126,7 +126,7 @@ class Stage {
     return false;
   }
 
-  /// Until what was sent has been looked at: channels are at least every 64th round.
+  /// Polls until the victim has handled what was sent: it reads its channels at least every 64 rounds.
   void sync(int rounds = 70) {
     for (int i = 0; i < rounds; ++i) victim_.poll();
     if (tcp_) listen_to(tcp_->receive());
@@ -185,7 +185,7 @@ class Stage {
 
   const std::shared_ptr<Connection>& pick(std::uint8_t by) const { return connections_[by / 3 % connections_.size()]; }
 
-  /// What a receive has taken is the application's again.
+  /// Closes the memory of finished receives.
   void settle_receives() {
     std::erase_if(receives_, [&](const Receive& receive) {
       const State state = receive.request->state;
@@ -298,7 +298,7 @@ class Stage {
     lane.psn = (lane.psn + 1) & wire::kPsnMask;
   }
 
-  /// A name of a connection that the victim knows, or perhaps not.
+  /// A connection name that the victim may or may not know.
   std::uint32_t name(Script& script) const {
     const std::uint8_t which = script.u8();
     if (names_known_.empty() || which >= 0xC0) return which;
@@ -422,7 +422,7 @@ class Stage {
   void end() {
     for (const auto& connection : connections_) victim_.close_connection(connection);
     tcp_.reset();
-    for (;;) {  // tries of the victim to connect afresh
+    for (;;) {  // the victim may try to connect again
       FileDescriptor fd(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!fd.valid()) break;
       const Tcp ended(std::move(fd));
@@ -462,8 +462,8 @@ class Stage {
   std::optional<Tcp> tcp_;
   handshake::Guid guid_{};
   std::uint64_t names_ = 0;
-  bool calls_ = true;    ///< the attacker, else the victim
-  bool polite_ = true;   ///< shakes hands
+  bool calls_ = true;    ///< the attacker connects; otherwise the victim does
+  bool polite_ = true;   ///< completes the handshake
   bool answers_ = true;  ///< acknowledges what the victim sends
   std::array<Lane, kLanes> lanes_;
   std::uint16_t victim_port_ = 0;
@@ -482,7 +482,7 @@ class Stage {
 }  // namespace paralet::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static auto& stage = *new paralet::fuzz::Stage;  // its threads outlive static destructors
+  static auto& stage = *new paralet::fuzz::Stage;  // never destroyed: its threads outlive static destructors
   stage.play({data, size});
   return 0;
 }

@@ -20,7 +20,7 @@ inline Nanos now() {
 }
 
 inline double to_seconds(Nanos t) { return static_cast<double>(t) * 1e-9; }
-/// Longer than the clock can count is forever.
+/// kNever for times that Nanos cannot hold.
 inline Nanos from_seconds(double s) { return s < 9e9 ? static_cast<Nanos>(s * 1e9) : kNever; }
 
 }  // namespace paralet

@@ -10,11 +10,11 @@ namespace paralet {
 struct TransportError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// A device cannot be opened or used as asked.
+/// A device cannot be opened, or cannot do what was requested.
 struct DeviceError : TransportError {
   using TransportError::TransportError;
 };
-/// The other side closed the connection or went away.
+/// The peer closed the connection or is gone.
 struct ConnectionClosed : TransportError {
   using TransportError::TransportError;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutexes whose use Clang checks at compile time (-Wthread-safety, https://clang.llvm.org/docs/ThreadSafetyAnalysis.html):
-// a declaration says which mutex a variable or a function needs, and an access without it is an error. Other compilers
-// ignore the annotations. The fuzzers are built with Clang, so every build of them checks the whole engine.
+// Mutexes whose use Clang checks at compile time (https://clang.llvm.org/docs/ThreadSafetyAnalysis.html): a declaration
+// says which mutex a variable or a function needs, and an access without it is an error. Other compilers ignore the
+// annotations. The fuzzers are built with Clang, so each of their builds checks the whole engine.
 #pragma once
 
 #include <mutex>

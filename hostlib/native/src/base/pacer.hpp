@@ -7,10 +7,10 @@
 
 namespace paralet {
 
-/// A token bucket in bytes. Rate 0 means unlimited.
+/// A token bucket. Rate 0 means unlimited.
 class Pacer {
  public:
-  /// `burst_bytes` may leave at once after idling; it also pays back what a late wake-up missed.
+  /// Up to `burst_bytes` may leave at once after an idle period, or after a late wake-up.
   Pacer(double bytes_per_second, double burst_bytes)
       : rate_(bytes_per_second * 1e-9), burst_(burst_bytes), tokens_(burst_bytes) {}
 
@@ -21,7 +21,7 @@ class Pacer {
     last_ = now;
     return tokens_ > 0;
   }
-  /// May overdraw by one packet; ready() waits until that is paid back.
+  /// May overdraw by one packet: ready() is false until the debt is paid.
   void spend(std::size_t bytes) {
     if (!unlimited()) tokens_ -= static_cast<double>(bytes);
   }

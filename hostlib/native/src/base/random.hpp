@@ -10,10 +10,10 @@ namespace paralet {
 /// Fills `out` from the kernel's generator (getrandom). Throws std::system_error when the kernel refuses.
 void random_bytes(std::span<std::byte> out);
 
-/// An unpredictable 32-bit number: rkeys, QPNs, starting PSNs.
+/// An unpredictable 32-bit number, for rkeys, QPNs and first PSNs.
 std::uint32_t random_u32();
 
-/// A small, fast, seedable generator (SplitMix64) for entropy that must be reproducible, never for secrets.
+/// A small, fast generator with a seed (SplitMix64), for reproducible randomness; never for secrets.
 class SplitMix64 {
  public:
   explicit SplitMix64(std::uint64_t seed) : state_(seed) {}

@@ -7,7 +7,7 @@
 
 namespace paralet {
 
-/// A queue in one block of memory that doubles when full and shrinks only when told: no allocation in steady state.
+/// A queue in one block of memory that doubles when full and shrinks only in release(): no allocation in steady state.
 template <typename T>
 class Ring {
  public:
@@ -28,7 +28,7 @@ class Ring {
     head_ = (head_ + 1) & (slots_.size() - 1);
     --size_;
   }
-  /// Takes out element i; those before it move up, so that taking near the front is cheap.
+  /// Removes element i. Costs time proportional to i: the elements before it move.
   void erase(std::size_t i) {
     for (; i > 0; --i) (*this)[i] = std::move((*this)[i - 1]);
     pop_front();
@@ -36,7 +36,7 @@ class Ring {
   void clear() {
     while (!empty()) pop_front();
   }
-  /// Gives the memory of an empty queue back.
+  /// Frees the memory of an empty queue.
   void release() {
     if (empty()) *this = {};
   }

@@ -15,9 +15,9 @@
 
 namespace paralet {
 
-/// Wakes threads that wait for requests or connections. Costs a fence and one load when nobody waits. A futex and no
-/// condition variable: a thread that is woken takes no lock, on which it would only sleep again where it shares its
-/// core with whoever woke it.
+/// Wakes threads that wait for requests or connections. notify costs a fence and a load when no thread waits. It is a
+/// futex, because a thread that wakes from a condition variable must take its mutex, and would sleep again if it shares
+/// its core with the notifying thread.
 class Signal {
  public:
   void notify() {
@@ -26,7 +26,7 @@ class Signal {
     generation_.fetch_add(1, std::memory_order_release);
     ::syscall(SYS_futex, &generation_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
   }
-  /// Waits until `ready` holds or `timeout` has passed (nothing: forever). Returns the last value of `ready`.
+  /// Waits until `ready` holds or `timeout` has passed (nullopt: no limit). Returns the last value of `ready`.
   template <typename Predicate>
   bool wait(Predicate ready, std::optional<Nanos> timeout) {
     if (ready()) return true;
@@ -50,11 +50,11 @@ class Signal {
 
  private:
   std::atomic<unsigned> waiters_{0};
-  std::atomic<std::uint32_t> generation_{0};  ///< of what waiters have looked at
+  std::atomic<std::uint32_t> generation_{0};  ///< the futex: counts notifications
   static_assert(sizeof generation_ == sizeof(std::uint32_t));
 };
 
-/// One for the process, so that a thread can wait for requests of several devices at once.
+/// One per process, so that a thread can wait for requests of several devices at once.
 Signal& completion_signal();
 
 }  // namespace paralet

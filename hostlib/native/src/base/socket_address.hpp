@@ -8,7 +8,7 @@
 
 namespace paralet {
 
-/// For the socket calls: address and port in host byte order.
+/// A sockaddr_in from an IPv4 address and a port in host byte order.
 inline sockaddr_in socket_address(std::uint32_t address, std::uint16_t port) {
   sockaddr_in out{};
   out.sin_family = AF_INET;

@@ -8,16 +8,17 @@
 
 namespace paralet {
 
-/// Whether a thread without work stays awake for a moment. Being woken costs the thread, and whoever sends to it, as
-/// much as many packets do, and the next batch of a message that is under way comes sooner than that. Where staying
-/// awake has been in vain, as between packets of a slow line, it is tried now and then only.
+/// Decides whether an idle progress thread spins before it sleeps. A wake-up costs the thread, and the sender that
+/// causes it, as much time as many packets; within a message the next batch usually arrives sooner. If spinning has
+/// found no work lately, as between the packets of a slow link, the thread spins in every kTryEvery-th idle period
+/// only.
 class AdaptiveSpin {
  public:
   static constexpr Nanos kMaxSpin = 20 * kMicrosecond;
-  static constexpr unsigned kTryEvery = 16;  ///< waits, where it has been in vain
+  static constexpr unsigned kTryEvery = 16;  ///< idle periods
   static constexpr int kMostCredit = 8;
 
-  /// The thread has been without work for so long: whether it should look again before it sleeps.
+  /// Whether a thread that has been idle for `waited` should look for work again before it sleeps.
   bool keeps_spinning(Nanos waited) {
     if (!spinning_) spinning_ = credit_ > 0 || ++sleeps_ % kTryEvery == 0;
     if (!spinning_) return false;
@@ -26,14 +27,15 @@ class AdaptiveSpin {
     credit_ = std::max(0, credit_ - 1);
     return false;
   }
+  /// The thread has found work.
   void worked() {
     if (std::exchange(spinning_, false)) credit_ = std::min(kMostCredit, credit_ + 2);
   }
 
  private:
-  bool spinning_ = false;  ///< now
-  int credit_ = 0;         ///< two for each time that work came meanwhile, less one for each in vain
-  unsigned sleeps_ = 0;
+  bool spinning_ = false;  ///< in this idle period
+  int credit_ = 0;         ///< plus two for each idle period whose spinning found work, minus one for each other
+  unsigned sleeps_ = 0;    ///< idle periods without spinning
 };
 
 }  // namespace paralet

@@ -32,7 +32,7 @@ Channel::Channel(FileDescriptor connected, Nanos dead_after) : socket_(std::move
 Channel::Channel(std::uint32_t local, std::uint32_t address, std::uint16_t port, Nanos dead_after)
     : socket_(tcp_socket()), connecting_(true) {
   configure(dead_after);
-  // From the device's address, so that the connection takes the device's interface.
+  // Bind to the device's address, so that the connection uses the device's interface.
   const sockaddr_in from = socket_address(local, 0);
   const sockaddr_in to = socket_address(address, port);
   const int on = 1;
@@ -49,7 +49,7 @@ void Channel::configure(Nanos dead_after) {
   setsockopt(fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   const auto dead_ms = static_cast<unsigned>(std::clamp<Nanos>(dead_after / kMillisecond, 1000, INT32_MAX));
   setsockopt(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof dead_ms);
-  constexpr Nanos kLongestIdle = 32767;  // seconds that the kernel takes
+  constexpr Nanos kLongestIdle = 32767;  // seconds, the kernel's limit (MAX_TCP_KEEPIDLE)
   const int idle_s = static_cast<int>(std::clamp<Nanos>(dead_after / kSecond / 2, 1, kLongestIdle));
   setsockopt(fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
@@ -65,7 +65,7 @@ void Channel::send(const handshake::Frame& frame) {
   const auto bytes = handshake::encode(frame);
   out_.insert(out_.end(), bytes.begin(), bytes.end());
   if (!connecting_) flush();
-  if (out_.size() > kMaxUnsent) close("the peer does not read what it is told");
+  if (out_.size() > kMaxUnsent) close("the peer does not read what is sent to it");
 }
 
 void Channel::on_writable() {
@@ -91,12 +91,12 @@ void Channel::flush() {
     }
     out_.erase(out_.begin(), out_.begin() + sent);
   }
-  out_.shrink_to_fit();  // a channel is silent most of its life
+  out_.shrink_to_fit();  // most channels are idle most of the time
 }
 
 std::vector<handshake::Frame> Channel::on_readable() {
   std::array<std::byte, 16384> chunk;
-  // Bounded, so that a peer that never stops talking cannot fill our memory.
+  // A limit, so that a peer that sends without pause cannot fill the memory.
   for (int rounds = 0; rounds < 4 && !closed_; ++rounds) {
     const ssize_t got = ::recv(fd(), chunk.data(), chunk.size(), 0);
     if (got > 0) {

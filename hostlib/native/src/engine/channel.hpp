@@ -12,9 +12,10 @@
 
 namespace paralet {
 
-/// Frames over a non-blocking TCP connection. Every failure ends in closed().
+/// Handshake frames over a non-blocking TCP connection. After any failure closed() is true and reason() says why.
 class Channel {
  public:
+  /// Over a connected socket. The kernel closes the connection if the peer does not answer for `dead_after`.
   explicit Channel(FileDescriptor connected, Nanos dead_after);
   /// Starts connecting from `local`. Throws TransportError when that fails at once.
   Channel(std::uint32_t local, std::uint32_t address, std::uint16_t port, Nanos dead_after);
@@ -26,11 +27,11 @@ class Channel {
 
   void send(const handshake::Frame& frame);
   void on_writable();
-  /// Reads what is there and returns the whole frames; a malformed one closes the channel.
+  /// Reads what has arrived and returns the complete frames; a malformed frame closes the channel.
   std::vector<handshake::Frame> on_readable();
 
  private:
-  static constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  ///< bytes that a peer may leave unread
+  static constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  ///< bytes; a peer that leaves more unread is closed
 
   void flush();
   void close(const std::string& reason);
@@ -44,7 +45,7 @@ class Channel {
   std::vector<std::byte> out_;
 };
 
-/// A TCP socket that listens on `address` at a port of the kernel's choice. Throws DeviceError.
+/// A TCP socket that listens on `address`; the kernel chooses `port`. Throws DeviceError.
 FileDescriptor listen_tcp(std::uint32_t address, std::uint16_t& port);
 
 }  // namespace paralet

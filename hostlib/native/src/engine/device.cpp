@@ -25,11 +25,12 @@ namespace {
 constexpr std::size_t kReceiveBuffers = 2048;
 constexpr Nanos kHousekeeping = 5 * kMillisecond;
 constexpr Nanos kReleaseSpare = 1 * kSecond;
-constexpr Nanos kQuietShare = 4;                // of the retry time a peer may be quiet before it is asked
-constexpr unsigned kEventsEvery = 64;           // rounds between looks at channels
-constexpr Nanos kStandBack = 1 * kMillisecond;  // callers that stopped polling are noticed after at most twice this
+constexpr Nanos kQuietShare = 4;                // a waiting device probes a quiet peer after retry_time / 4
+constexpr unsigned kEventsEvery = 64;           // rounds between two calls of look
+constexpr Nanos kStandBack = 1 * kMillisecond;  // the progress thread notices that polling stopped after at most 2 ms
 
-std::atomic<unsigned> forks{0};  // that made this process, since the first device
+/// Forks between the first device and this process.
+std::atomic<unsigned> forks{0};
 
 unsigned count_forks() {
   static const int registered =
@@ -41,7 +42,7 @@ unsigned count_forks() {
 }  // namespace
 
 Signal& completion_signal() {
-  // Never destroyed: progress threads of devices that nobody closed may outlive static destructors.
+  // Never destroyed: the progress thread of a device that was not closed may outlive static destructors.
   static auto& signal = *new Signal;  // NOLINT(cppcoreguidelines-owning-memory)
   return signal;
 }
@@ -118,7 +119,7 @@ void Device::release_progress_lock() {
     }
     const bool finished = std::exchange(finished_, false);
     progress_lock_.unlock();
-    if (finished) completion_signal().notify();  // who is woken may find the lock free
+    if (finished) completion_signal().notify();  // after unlocking, so that a woken thread can take the lock
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (submitted_.load(std::memory_order_relaxed) == nullptr || !progress_lock_.try_lock()) return;
     start_submitted();
@@ -134,7 +135,7 @@ void Device::submit(const std::shared_ptr<Request>& request) {
   }
   if (progress_lock_.try_lock()) {
     const ProgressLockGuard guard(*this, std::adopt_lock);
-    start_submitted();  // first come, first served
+    start_submitted();  // requests that were submitted earlier come first
     start(request);
     if (backend_) flush(now());
     return;
@@ -145,7 +146,7 @@ void Device::submit(const std::shared_ptr<Request>& request) {
   while (!submitted_.compare_exchange_weak(raw->next, raw, std::memory_order_release, std::memory_order_relaxed)) {
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // The holder looks at the stack after releasing the lock; if nobody holds it any more, that is for us to do.
+  // The holder checks the stack after unlocking. If the lock is free, it may have checked before our push.
   if (progress_lock_.try_lock()) {
     const ProgressLockGuard guard(*this, std::adopt_lock);
     start_submitted();
@@ -153,6 +154,7 @@ void Device::submit(const std::shared_ptr<Request>& request) {
   }
 }
 
+/// Starts the requests on the stack, oldest first.
 void Device::start_submitted() {
   if (submitted_.load(std::memory_order_relaxed) == nullptr) return;
   Request* newest = submitted_.exchange(nullptr, std::memory_order_acquire);
@@ -249,7 +251,7 @@ void Device::stop_polling() {
   --waking_;
 }
 
-/// One round of everything. True when anything was done.
+/// One round: channels, submitted requests, packets, timers. True when anything was done.
 bool Device::step(Nanos t) {
   if (rounds_++ % kEventsEvery == 0) look();
   start_submitted();
@@ -262,14 +264,14 @@ bool Device::step(Nanos t) {
   return any;
 }
 
-/// Sends what was kept back to go together with more.
+/// Sends the advertisements and acknowledgements that were kept back to be sent together with more.
 void Device::settle(Nanos t) {
   while (!advertising_.empty()) send_advertisements(*advertising_.back());
   backend_->flush(t);
   backend_->settle(t);
 }
 
-/// Serves the channels that have news.
+/// Serves the sockets that are readable or writable, but for the backend's.
 void Device::look() {
   std::array<epoll_event, 32> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
@@ -288,15 +290,15 @@ void Device::look() {
 
 Nanos Device::next_deadline(Nanos t) const {
   if (!advertising_.empty()) return t;
-  const Nanos restrained = controller_ != nullptr ? controller_->deadline() : kNever;
-  return std::min({backend_->deadline(t), next_housekeeping_, restrained});
+  const Nanos paced = controller_ != nullptr ? controller_->deadline() : kNever;
+  return std::min({backend_->deadline(t), next_housekeeping_, paced});
 }
 
 // -- the progress thread -----------------------------------------------------------------------------------------
 
 namespace {
 
-/// Sleeps until `fd` is readable, but not past `until`.
+/// Sleeps until `fd` is readable, at most until `until` and at most a second.
 void sleep_on(int fd, Nanos until) {
   const Nanos rest = std::clamp<Nanos>(until - now(), 0, kSecond);
   const timespec timeout{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
@@ -306,7 +308,7 @@ void sleep_on(int fd, Nanos until) {
 
 }  // namespace
 
-/// Callers that poll do the work: two threads at it would only contend for the lock and for caches.
+/// Whether callers move packets. The progress thread then stands back: it would only contend for the lock and caches.
 bool Device::callers_poll() const { return now() - polled_at_.load(std::memory_order_seq_cst) < kStandBack; }
 
 void Device::run() {
@@ -327,7 +329,7 @@ void Device::run() {
     {
       const ProgressLockGuard guard(*this);
       const Nanos t = now();
-      if (slept) rounds_ = 0;  // there may be news on the channels
+      if (slept) rounds_ = 0;  // a channel may have woken the thread: look at once
       if (step(t)) {
         spin.worked();
         last_work = now();
@@ -351,7 +353,7 @@ void Device::run() {
 
 void Device::housekeeping(Nanos t) {
   bool busy = false;
-  for (std::size_t p = 0; p < peers_.size(); ++p) {  // one that fails may bring another
+  for (std::size_t p = 0; p < peers_.size(); ++p) {  // by index: a peer that fails may add another (start_connect)
     Peer* const peer = peers_[p].get();
     if (peer->dead()) continue;
     bool any_silent = false;
@@ -363,14 +365,13 @@ void Device::housekeeping(Nanos t) {
       if (lane.unfinished == 0) continue;
       busy = working = true;
       any_silent = any_silent || silent(lane);
-      // A lane that hears nothing finishes nothing, neither flowlets nor advertisements, so the policy would never be
-      // asked.
+      // The policy is asked when a flowlet finishes. On a dead path none does, so timeouts ask it here.
       if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
       if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }
     if (peer->dead()) continue;
     if (any_silent) repeat_advertisements(*peer);
-    // What is under way finds out by itself whether the peer is there.
+    // Work in progress detects a dead peer by its own retransmissions. Otherwise ping.
     if (std::exchange(peer->heard, false) || working) {
       peer->quiet_since = t;
     } else if (t - peer->quiet_since >= options_.retry_time / kQuietShare) {
@@ -391,7 +392,7 @@ void Device::housekeeping(Nanos t) {
   next_housekeeping_ = t + (busy ? kHousekeeping : 20 * kHousekeeping);
 }
 
-/// Whether anybody here waits for the peer to do something.
+/// Whether a connection or a request waits for the peer.
 bool Device::awaits(const Peer& peer) const {
   return std::ranges::any_of(connections_, [&peer](const auto& entry) {
     const Connection& connection = *entry.second;
@@ -401,8 +402,7 @@ bool Device::awaits(const Peer& peer) const {
   });
 }
 
-/// Of many peers few are busy at a time: the others keep no memory for their next messages. As the back end does with
-/// its QPs.
+/// Frees the memory of empty queues: of many peers few are busy at a time.
 void Device::release_spare() {
   for (const auto& peer : peers_) peer->sending.release();
   for (const auto& [id, connection] : connections_) connection->advertisements.release();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers and connections: who may connect, how QPs are exchanged, how both sides let go. docs/protocol.md tells the same
-// as a protocol.
+// Peers and connections: TCP channels, the exchange of QPs, opening and closing. docs/protocol.md describes the same as
+// a protocol.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
@@ -19,14 +19,15 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxIncoming = 256;  // TCP connections that have not said who they are
-constexpr Nanos kHelloTime = 5 * kSecond;  // they have this long
-constexpr int kPortAttempts = 64;
+constexpr std::size_t kMaxIncoming = 256;  // TCP connections without a hello
+constexpr Nanos kHelloTime = 5 * kSecond;  // deadline of the hello
+constexpr int kPortAttempts = 64;          // source ports tried for a lane
 
 }  // namespace
 
 // -- sockets -----------------------------------------------------------------------------------------------------
 
+/// Wakes the progress thread when `fd` is readable, or writable if `write`.
 void Device::watch(int fd, bool write) {
   epoll_event event{};
   event.events = write ? EPOLLIN | EPOLLOUT : EPOLLIN;
@@ -34,6 +35,7 @@ void Device::watch(int fd, bool write) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
+/// Stops watching `fd` without removing it from the epoll set. False when that failed.
 bool Device::ignore(int fd) {
   epoll_event event{};
   event.data.fd = fd;
@@ -52,12 +54,11 @@ void Device::on_listen_readable() {
     FileDescriptor fd(
         ::accept4(listen_socket_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
-      // Nobody leaves the queue, so the socket stays readable and would keep the thread awake: housekeeping looks
-      // again.
+      // The socket stays readable and would keep the progress thread awake. Housekeeping watches it again.
       if (errno == EMFILE || errno == ENFILE) listening_paused_ = ignore(listen_socket_.get());
       return;
     }
-    // The oldest has had the most time to say who it is: strangers that stay silent keep nobody out.
+    // Drop the oldest, which has had the most time for its hello: silent connections must not keep peers out.
     if (incoming_.size() >= kMaxIncoming) incoming_.erase(incoming_.begin());
     auto channel = std::make_unique<Channel>(std::move(fd), options_.retry_time);
     watch(channel->fd(), false);
@@ -90,7 +91,8 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
     if (peer.dead() || peer.channel->fd() != fd) continue;
     const auto frames = serve(*peer.channel);
     if (!frames.empty() || peer.channel->closed()) {
-      // A NIC acknowledges by itself: what the peer knows to have arrived may still wait in a completion queue.
+      // A NIC acknowledges on its own. Completions of data that the peer knows to have arrived may still be queued;
+      // handle them before the frames that follow that data.
       std::vector<Completion> arrived;
       backend_->progress(now(), arrived);
       for (const Completion& completion : arrived) on_completion(completion);
@@ -151,7 +153,7 @@ void Device::stop_listening(const std::shared_ptr<Listener>& listener) {
 bool Device::token_matches(std::uint32_t listener, const handshake::Token& token) const {
   const auto found = listeners_.find(listener);
   if (found == listeners_.end()) return false;
-  std::byte difference{0};  // in constant time: how long it takes must not tell how much is right
+  std::byte difference{0};  // in constant time, so that the time does not reveal how many bytes match
   for (std::size_t i = 0; i < token.size(); ++i) difference |= token[i] ^ found->second.second[i];
   return difference == std::byte{0};
 }
@@ -169,7 +171,7 @@ Peer& Device::add_peer(std::uint32_t address, const handshake::Guid& device, std
       peer.lanes[i].qp = backend_->create_qp();
       qp_owners_.emplace(peer.lanes[i].qp.qpn, QpOwner{&peer, i});
     }
-  } catch (const DeviceError&) {  // a NIC has only so many
+  } catch (const DeviceError&) {  // the NIC has no more QPs
     drop_qps(peer);
     peers_.pop_back();
     throw;
@@ -196,7 +198,7 @@ void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
   peer.max_ip_id = remote.max_ip_id;
   for (unsigned i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[i];
-    // The connecting side's m sets the number of lanes; a side with fewer uses its own in turn.
+    // The connecting side's m sets the number of lanes. A side with fewer repeats the ports of its own lanes.
     const unsigned own = i % options_.policy.lanes;
     const RemoteQp qp{.address = remote.address,
                       .udp_port = remote.udp_port,
@@ -219,13 +221,13 @@ void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
   peer.idle_since = now();
 }
 
-/// The peer behind a handle, new or known.
+/// The peer that a handle names: an existing one, or a new one whose hello is on its way. Throws TransportError.
 Peer& Device::open_peer(const handshake::Handle& target) {
   for (const auto& peer : peers_) {
-    // The address too: a peer says itself what its GUID is.
+    // Compare the address too: a peer may claim any GUID.
     if (peer->dead() || peer->device != target.device || peer->address != target.address) continue;
-    // A peer that the other side opened serves as well, unless it has fewer lanes than we want, or is our own
-    // accepting half (a device may connect to itself).
+    // A peer that the other side opened can be used too, unless it has fewer lanes than our m, or is the accepting half
+    // of this device's connection to itself.
     const bool serves = peer->lanes.size() >= options_.policy.lanes && target.device != guid_;
     if (peer->initiator || serves) return *peer;
   }
@@ -237,7 +239,7 @@ Peer& Device::open_peer(const handshake::Handle& target) {
   return peer;
 }
 
-/// Takes a stranger in if it knows a listener's token. nullptr when it is refused.
+/// Makes an incoming TCP connection a peer if its hello has a listener's token. nullptr when it is refused.
 Peer* Device::welcome(Incoming& incoming, const handshake::Hello& hello) {
   if (!token_matches(hello.listener, hello.token)) {
     incoming.channel->send(handshake::Refuse{"nobody listens there any more, or the handle is wrong"});
@@ -273,16 +275,18 @@ void Device::drop_qps(const Peer& peer) {
   }
 }
 
+/// Ends a peer: its requests fail, connections in progress are tried once more. The peer is told why, except for
+/// kClosed.
 void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   if (peer.dead()) return;
   const bool was_ready = peer.ready();
   peer.state = Peer::State::kDead;
-  // So that its requests need not find out by themselves. If it cannot be told, they will.
+  // Tell the peer, so that its requests fail at once. If the frame is lost, they time out.
   if (peer.channel && failure != Failure::kClosed) peer.channel->send(handshake::Refuse{error});
   peer.channel.reset();
   peer.sending.clear();
   std::erase(advertising_, &peer);
-  // First the QPs, so that nothing moves any more, then the requests, whose memory is the caller's again.
+  // QPs first, so that nothing accesses memory any more; then the requests, whose memory returns to the caller.
   drop_qps(peer);
   for (const auto& batch : peer.batches) {
     if (batch->memory != 0) backend_->deregister_memory(batch->memory);
@@ -292,7 +296,7 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
     if (connection->peer != &peer) continue;
     const bool connecting = connection->state == Connection::State::kConnecting;
     if (connecting && was_ready && !connection->retried) {
-      // The peer dropped its idle QPs just as we asked: ask afresh, once.
+      // The peer dropped its idle QPs while our connect was on its way. Try once more.
       connection->retried = true;
       connection->peer = nullptr;
       again.push_back(connection);
@@ -317,7 +321,7 @@ void Device::reap_peers(Nanos t) {
 
 std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle) {
   const auto target = handshake::decode_handle(handle);
-  if (!target) throw std::invalid_argument("this is no paralet handle: pass the listener's 128 bytes unchanged");
+  if (!target) throw std::invalid_argument("this is not a paralet handle: pass the listener's 128 bytes unchanged");
   auto connection = std::make_shared<Connection>();
   connection->target = std::make_unique<handshake::Handle>(*target);
   connection->peer_address = target->address;
@@ -459,9 +463,9 @@ void Device::on(Peer& peer, const handshake::Overrun& frame) {
 
 // -- closing -----------------------------------------------------------------------------------------------------
 //
-// A side that closes starts no more flowlets, waits for those it has posted, and says Close: from then on it is quiet.
-// The other side does the same and answers Closed. Only when the peer is quiet are receives taken back, so no flowlet
-// ever meets memory that is no longer registered.
+// The closing side starts no more flowlets, waits for those it has posted, and sends Close; from then on it is quiet.
+// The other side does the same and answers Closed. Receives are withdrawn only when the peer is quiet, so that no
+// flowlet arrives for memory that is no longer registered.
 
 void Device::close_connection(const std::shared_ptr<Connection>& connection) {
   if (closed()) return;
@@ -491,6 +495,7 @@ void Device::give_up(const std::shared_ptr<Connection>& connection) {
   }
 }
 
+/// Fails the sends that have posted nothing and removes the connection's messages from the peer's queue.
 void Device::stop_sending(Connection& connection, const std::string& why) {
   while (Request* send = connection.sends.front()) fail(*connection.sends.remove(*send), Failure::kClosed, why);
   auto& sending = connection.peer->sending;
@@ -509,6 +514,7 @@ void Device::begin_close(const std::shared_ptr<Connection>& connection) {
   }
 }
 
+/// The peer has sent Close.
 void Device::on_close(Connection& connection) {
   connection.peer_quiet = true;
   connection.reply_closed = true;
@@ -528,11 +534,12 @@ void Device::fail_receives(Connection& connection, const std::string& error) {
   }
 }
 
+/// Sends Closed or Close once no flowlet is in progress; finishes when both sides are quiet.
 void Device::advance_close(Connection& connection) {
   Request* next = nullptr;
   for (Request* send = connection.in_flight.front(); send != nullptr; send = next) {
     next = send->next;
-    if (send->posted > 0) return;  // still moving
+    if (send->posted > 0) return;  // flowlets are in progress
     fail(*connection.in_flight.remove(*send), Failure::kClosed,
          "the connection was closed before the message was sent");
   }
@@ -549,7 +556,7 @@ void Device::advance_close(Connection& connection) {
   }
 }
 
-/// Takes a connection out of all books; the peer moves nothing for it any more.
+/// Removes the connection. The peer must be quiet, or have no QPs.
 void Device::finalize(Connection& connection) {
   const auto keep = connections_.extract(connection.id);
   fail_receives(connection, "the connection was closed");
@@ -559,7 +566,7 @@ void Device::finalize(Connection& connection) {
   completion_signal().notify();
 }
 
-/// The connection is over without the peer's consent: its QPs are gone, or it never came to be.
+/// Ends a connection without the peer: its QPs are destroyed, or it was never open.
 void Device::abandon(Connection& connection, Failure failure, const std::string& error) {
   if (connection.failure == Failure::kNone) {
     connection.error = error;

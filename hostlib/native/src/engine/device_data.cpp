@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages: matching sends with receives, cutting them into flowlets, spreading those over lanes, counting them in.
+// Messages: matching sends with receives, cutting messages into flowlets, choosing their lanes, counting arrivals.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -12,13 +12,13 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxSlots = 65536;
-constexpr std::size_t kMaxOpenAdvertisements = 65536;  // that a peer may have open on one connection
-constexpr std::size_t kEnoughAdvertised = 4;           // receives that a sender has in hand: more need not hurry
+constexpr std::size_t kMaxSlots = 65536;               // open receives per peer: slots have 16 bits
+constexpr std::size_t kMaxOpenAdvertisements = 65536;  // of a peer on one connection
+constexpr std::size_t kEnoughAdvertised = 4;  // open receives; advertisements of more may wait to be sent together
 constexpr Nanos kAdvertisementDelay = 100 * kMicrosecond;
 constexpr std::uint64_t kUnpacedFlowlet = 2 * 1024 * 1024;
 constexpr Nanos kAssumedRtt = 1 * kMillisecond;
-constexpr Nanos kLeastSilence = 5 * kMillisecond;  // less may be the scheduler's
+constexpr Nanos kLeastSilence = 5 * kMillisecond;  // shorter silence may be scheduling delay
 
 // Cookies of posted work are pointers to requests, or, with kBatch, to batches of advertisements. 0: nothing follows
 // from it.
@@ -46,7 +46,7 @@ void Device::post_receive_buffer(std::uint64_t index) {
 
 // -- results -----------------------------------------------------------------------------------------------------
 
-/// For this request alone. False when it cannot be had: the request has failed.
+/// Registers the request's memory for this request alone. False, and the request has failed, when that is refused.
 bool Device::register_temporarily(Request& request) {
   try {
     request.temporary_rkey = request.kind == Request::Kind::kReceive
@@ -59,7 +59,7 @@ bool Device::register_temporarily(Request& request) {
   }
 }
 
-/// Of a send: no QP reads its memory any more.
+/// Deregisters a send's memory, which no QP reads any more.
 void Device::release_memory(Request& request) {
   if (request.kind != Request::Kind::kSend || request.temporary_rkey == 0) return;
   backend_->deregister_memory(std::exchange(request.temporary_rkey, 0));
@@ -138,7 +138,7 @@ void Device::on_fenced(const Completion& completion) {
     finish(fence);
   } else {
     fail(fence, Failure::kDevice,
-         std::string("what was received cannot be waited for: ") + to_string(completion.status));
+         std::string("cannot flush received data to device memory: ") + to_string(completion.status));
   }
 }
 
@@ -183,7 +183,7 @@ void Device::start_receive(const std::shared_ptr<Request>& request) {
   if (peer.gathering->count == AdvertisementBatch::kMaxAdvertisements) send_advertisements(peer);
 }
 
-/// Sends the advertisements that have gathered, in one message.
+/// Sends the advertisements that have gathered in one SEND.
 void Device::send_advertisements(Peer& peer) {
   std::erase(advertising_, &peer);
   AdvertisementBatch* batch = std::exchange(peer.gathering, nullptr);  // comes back with the completion
@@ -200,8 +200,8 @@ void Device::post_advertisements(Lane& lane, AdvertisementBatch& batch) {
               .memory = batch.memory});
 }
 
-/// Sends the advertisements on silent lanes again on lanes that are not: all later ones wait for them. The peer takes
-/// what comes first.
+/// Sends the advertisements of silent lanes again on other lanes, because the peer uses advertisements in order. It
+/// ignores the second copy.
 void Device::repeat_advertisements(Peer& peer) {
   for (std::size_t i = 0; i < peer.batches.size(); ++i) {
     AdvertisementBatch& batch = *peer.batches[i];
@@ -216,8 +216,8 @@ void Device::repeat_advertisements(Peer& peer) {
   }
 }
 
-/// Asks a peer from which nothing came for a while whether it is there: a WRITE of nothing needs no receive, its
-/// process has to acknowledge it all the same, and who does not is given up like one that leaves data unacknowledged.
+/// Checks that a quiet peer is alive with a WRITE of no bytes. It needs no receive; a peer that does not acknowledge it
+/// is given up after retry_time, as for data.
 void Device::ping(Peer& peer) { post(*pick_lane(peer, true), {.kind = WorkKind::kWrite}); }
 
 AdvertisementBatch& Device::spare_batch(Peer& peer) {
@@ -225,7 +225,7 @@ AdvertisementBatch& Device::spare_batch(Peer& peer) {
     AdvertisementBatch& fresh = *peer.batches.emplace_back(std::make_unique<AdvertisementBatch>());
     try {
       fresh.memory = backend_->register_source(fresh.bytes.data(), fresh.bytes.size());
-    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): each SEND tries again, and fails by itself
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): each SEND registers it again, and may fail
     }
     return fresh;
   }
@@ -234,7 +234,7 @@ AdvertisementBatch& Device::spare_batch(Peer& peer) {
   return batch;
 }
 
-/// Lets leave what may leave now. True when anything did.
+/// Posts flowlets and advertisements, and sends what may leave now. True when anything left.
 bool Device::flush(Nanos t) {
   const bool pumped = pump(t);
   for (std::size_t i = 0; i < advertising_.size();) {
@@ -259,7 +259,7 @@ void Device::release_receive(Request& request) {
   request.temporary_rkey = 0;
 }
 
-/// Whether messages may still come for a region.
+/// Whether a receive into the region is open.
 bool Device::awaited(std::uint32_t rkey) const {
   return std::ranges::any_of(peers_, [rkey](const auto& peer) {
     return !peer->dead() && std::ranges::any_of(peer->slots, [rkey](const Request* request) {
@@ -268,7 +268,7 @@ bool Device::awaited(std::uint32_t rkey) const {
   });
 }
 
-/// Gives memory back to its owner while messages may still come for it: they will be taken and dropped.
+/// Returns memory to its owner while messages may still arrive for it: the backend drops their data.
 void Device::retire(std::uint32_t rkey) {
   if (retired(rkey)) return;
   backend_->retire_memory(rkey);
@@ -295,14 +295,14 @@ void Device::on_advertisements(Peer& peer, std::span<const std::byte> bytes) {
 
 void Device::add_advertisement(Peer& peer, const handshake::Advertisement& advertisement) {
   const auto found = connections_.find(advertisement.connection);
-  // An advertisement may cross our close on the way.
+  // Not an error: the advertisement and our close may cross.
   if (found == connections_.end() || found->second->peer != &peer) return;
   Connection& connection = *found->second;
   if (connection.early_advertisements.size() + connection.advertisements.size() >= kMaxOpenAdvertisements) {
     fail_peer(peer, Failure::kTransport, "the peer advertised more than 65536 receives on one connection");
     return;
   }
-  // Advertisements that were on a silent lane come twice.
+  // A copy: repeat_advertisements.
   if (static_cast<std::int32_t>(advertisement.sequence - connection.expected_sequence) < 0) return;
   if (advertisement.sequence != connection.expected_sequence) {
     connection.early_advertisements.emplace(advertisement.sequence, advertisement);
@@ -320,7 +320,7 @@ void Device::add_advertisement(Peer& peer, const handshake::Advertisement& adver
   if (!connection.sends.empty()) match(connection);
 }
 
-/// Pairs sends with advertisements: in order among those of one tag.
+/// Pairs sends with advertised receives, in order within a tag.
 void Device::match(Connection& connection) {
   if (connection.state != Connection::State::kOpen || connection.peer_quiet) return;
   Request* next = nullptr;
@@ -337,7 +337,7 @@ void Device::match(Connection& connection) {
 
 // -- sending -----------------------------------------------------------------------------------------------------
 
-/// S (section 5.2): as set, else 4 BDP / m with the measured round trip where none is given.
+/// S in bytes (ParaLet, section 5.2): the option, or 4 BDP / m with base_rtt or the smallest measured round trip.
 std::uint64_t Device::flowlet_size(const Peer& peer) const {
   if (options_.flowlet_bytes) return std::max<std::uint64_t>(1, *options_.flowlet_bytes);
   if (options_.line_rate_bps <= 0) return kUnpacedFlowlet;
@@ -373,7 +373,7 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
                             peer.path_mtu);
   connection.in_flight.push_back(request);
   if (mouse) {
-    // A mouse does not queue behind elephants' flowlets that no lane has taken yet.
+    // Small messages do not wait behind the flowlets of large ones.
     post_flowlet(lane_for_small(peer), *request, peer.path_mtu);
   } else {
     peer.sending.push_back(request.get());
@@ -414,8 +414,8 @@ void Device::post(Lane& lane, const WorkRequest& work) {
   backend_->post(lane.qp.qpn, work);
 }
 
-/// The lane that will be done first by its round trip and window, the one with fewer bytes outstanding or next in turn
-/// among equals. nullptr when all are as deep as they may be.
+/// The lane that would finish a flowlet first by its round trip and window. Ties go to the lane with fewer outstanding
+/// bytes, then round robin. nullptr when every lane has kDepth flowlets; `any_depth` ignores that limit.
 Lane* Device::pick_lane(Peer& peer, bool any_depth) {
   // Two flowlets keep a lane busy while the first one's acknowledgement travels, as S is four times its share of the
   // BDP. Where the BDP was underestimated, a lane that has sent everything pulls more.
@@ -425,7 +425,7 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
   std::pair<Nanos, std::uint64_t> least;
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[(peer.next_lane + i) % peer.lanes.size()];
-    // Most lanes of many are at rest: their QPs, each in cache lines of its own, need not be asked.
+    // Of many lanes most are idle. Their estimate is in the Lane, which saves the cache misses of reading the QP.
     PathEstimate path = lane.unfinished > 0 ? backend_->estimate(lane.qp.qpn) : lane.rested;
     if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
     if (!any_depth && (lane.moving_to || (lane.outstanding >= kDepth && !path.hungry))) continue;
@@ -435,13 +435,13 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
     if (best != nullptr && cost >= least) continue;
     best = &lane;
     least = cost;
-    if (least == std::pair<Nanos, std::uint64_t>()) break;  // at rest, and to be tried: none is better
+    if (least == std::pair<Nanos, std::uint64_t>()) break;  // idle and without a sample: no lane costs less
   }
   if (best != nullptr) peer.next_lane = static_cast<std::size_t>(best - peer.lanes.data()) + 1;
   return best;
 }
 
-/// Small messages stay on one lane while it does well, or each would be acknowledged for itself.
+/// Consecutive small messages share a lane while its round trip is good, so that one ACK covers several.
 Lane& Device::lane_for_small(Peer& peer) {
   constexpr unsigned kStay = 32;
   const bool stay = peer.small_left > 0 && !peer.small_lane->moving_to && peer.small_lane->outstanding < kStay &&
@@ -455,11 +455,11 @@ Lane& Device::lane_for_small(Peer& peer) {
   return *peer.small_lane;
 }
 
-/// Lets lanes pull waiting flowlets, oldest message first, peers in turn. True when any was taken.
+/// Lanes pull waiting flowlets: the oldest message of a peer first, round robin over peers. True when any was posted.
 bool Device::pump(Nanos t) {
   bool any = false;
   if (controller_ != nullptr) controller_->begin_round();
-  // Until every peer in turn had nothing to give, or no lane to take it.
+  // Ends when a whole round over the peers posted nothing.
   for (std::size_t passed = 0; passed < peers_.size(); ++pumped_) {
     if (pumped_ >= peers_.size()) pumped_ = 0;
     Peer& peer = *peers_[pumped_];
@@ -481,18 +481,19 @@ bool Device::pump(Nanos t) {
   return any;
 }
 
-/// `unheard`: how often the peer seems not to have heard the lane's acknowledgements.
+/// Asks the path policy whether the lane should change its port. `unheard`: acknowledgements of this lane that the peer
+/// seems not to have received; they count as timeouts.
 void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
   if (options_.policy.kind != PolicyKind::kAdaptive && controller_ == nullptr) return;
   Lane& lane = peer.lanes[index];
   const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
   const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen + unheard;
   lane.timeouts_seen = statistics.counters.timeouts;
-  if (lane.moving_to) {  // decided, but what is in flight may have met a path that went silent meanwhile
+  if (lane.moving_to) {  // already decided; but if the path went silent meanwhile, do not wait for its flowlets
     if (timeouts > 0) leave_dead_path(peer, index);
     return;
   }
-  if (lane.renewal) return;  // on its way; what finishes may tell of the path that it leaves
+  if (lane.renewal) return;  // a move is in progress; completions may belong to the old path
   Nanos best = statistics.smoothed_rtt;
   for (const Lane& other : peer.lanes) {
     const Nanos rtt = backend_->statistics(other.qp.qpn).smoothed_rtt;
@@ -515,21 +516,21 @@ void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
   }
 }
 
-/// Whether a lane that waits to be empty waits in vain: nothing comes back on its path, so nothing can be overtaken.
+/// Whether the lane's path seems dead: the current silence is several times its usual round trip.
 bool Device::silent(const Lane& lane) const {
   constexpr Nanos kRoundTrips = 4;
   const Nanos usual = backend_->statistics(lane.qp.qpn).smoothed_rtt;
   return backend_->estimate(lane.qp.qpn).smoothed_rtt > std::max(kRoundTrips * usual, kLeastSilence);
 }
 
-// -- the controller ----------------------------------------------------------------------------------------------
+// -- policy `controller` ------------------------------------------------------------------------------------------
 
-/// Sends lanes to the ports that the path service has given: idle ones now, others between flowlets, but at once where
-/// the path is dead. What a dead path has swallowed goes again with the move.
+/// Moves lanes to the ports that the path service has assigned: idle lanes now, others between flowlets. A lane on a
+/// dead path moves at once and retransmits.
 void Device::follow_controller() {
   if (!controller_->take()) return;
   for (const auto& peer : peers_) {
-    if (peer->dead() || !peer->ready() || !controller_->changed(peer->name())) continue;
+    if (!peer->ready() || !controller_->changed(peer->name())) continue;
     const bool cut = controller_->cut(peer->name());
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       Lane& lane = peer->lanes[i];
@@ -547,7 +548,7 @@ void Device::follow_controller() {
   }
 }
 
-/// Shows the policy how each peer's lanes do.
+/// Reports the state of each peer's lanes to the policy.
 void Device::tell_controller(Nanos t) {
   for (const auto& peer : peers_) {
     if (peer->dead()) continue;
@@ -570,7 +571,7 @@ void Device::tell_controller(Nanos t) {
 // -- completions -------------------------------------------------------------------------------------------------
 
 void Device::on_completion(const Completion& completion) {
-  if (completion.kind == Completion::Kind::kFenced) {  // of a QP that no peer has
+  if (completion.kind == Completion::Kind::kFenced) {  // its QP belongs to no peer
     on_fenced(completion);
     return;
   }
@@ -619,7 +620,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   if (--lane.unfinished == 0) lane.rested = backend_->estimate(lane.qp.qpn);
   if (lane.renewal && lane.renewal->switched() && lane.renewal->qp.qpn == completion.qpn &&
       --lane.renewal->unfinished == 0) {
-    next_housekeeping_ = 0;  // after all completions of this round: some may be of that QP
+    next_housekeeping_ = 0;  // advance_renewal runs after this round's completions, which may belong to that QP
   }
   if (AdvertisementBatch* batch = batch_of(completion.cookie)) {
     batch->lane = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes move to other source ports. Where a QP's port can change, it does. A NIC that takes the port from the flow
-// label fixes it when the QP connects: there the lane gets a fresh QP beside its old one, which carries to their end
-// the flowlets that it has. docs/protocol.md, section 5.
+// Changes of a lane's source port. Where the backend can change the port of a QP, it does. A NIC that derives the port
+// from the flow label fixes it when the QP connects: there the lane gets a fresh QP, and the old one finishes the
+// flowlets posted on it (Renewal; docs/protocol.md, section 5).
 #include <utility>
 
 #include "base/errors.hpp"
@@ -16,14 +16,14 @@ constexpr const char* kOutOfSequence = "the peer sent a queue pair renewal messa
 
 }  // namespace
 
-/// Whether nothing can be overtaken: what is in flight is done, or stays on the QP that it is on.
+/// Whether a move now keeps flowlets in order: none is in progress, or they stay on the old QP.
 bool Device::may_move(const Lane& lane) const {
   return lane.outstanding == 0 || backend_->port_method() == PortMethod::kFlowLabel;
 }
 
 void Device::move_lane(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
-  if (lane.renewal) return;  // one after the other
+  if (lane.renewal) return;  // advance_renewal calls again when it is finished
   const std::uint16_t port = *std::exchange(lane.moving_to, std::nullopt);
   if (backend_->set_port(lane.qp.qpn, port)) {
     lane.port = port;
@@ -40,17 +40,17 @@ void Device::move_lane(Peer& peer, unsigned index) {
   }
 }
 
-/// Takes a lane off a path that lets nothing through, to its new port if it has one. What is in flight was lost with
-/// the path: there is nothing to overtake, and it goes again without waiting for a timeout backed off for the path
-/// before.
+/// Moves a lane off a dead path, to its new port if it has one. Packets in flight were lost with the path, so order
+/// does not matter, and with policy `controller` they are retransmitted at once: the backed-off timeout belongs to the
+/// old path.
 void Device::leave_dead_path(Peer& peer, unsigned index) {
   const Lane& lane = peer.lanes[index];
   if (lane.moving_to) move_lane(peer, index);
-  // `adaptive` leaves at the first timeout, which may have come too early: there the oldest packet asks alone.
+  // `adaptive` moves at the first timeout, which may be spurious: there only the oldest packet is retransmitted.
   if (controller_ != nullptr) backend_->path_changed(lane.qp.qpn, now());
 }
 
-/// False when the NIC has no more.
+/// Starts a renewal of the lane. False when the NIC has no more QPs.
 bool Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) {
   try {
     const QpIdentity qp = backend_->create_qp();
@@ -81,7 +81,7 @@ bool Renewal::on(Event event) {
   return false;
 }
 
-/// The peer's fresh QP, as a question or as the answer to ours. Two questions that cross answer each other.
+/// The peer's fresh QP, as its own request or as the answer to ours. Two requests that cross answer each other.
 void Device::on(Peer& peer, const handshake::NewQp& frame) {
   Lane* lane = peer.ready() && frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
   if (lane != nullptr && lane->renewal && lane->renewal->state == Renewal::State::kFinished) {
@@ -114,7 +114,7 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
                         .ece = frame.ece};
   try {
     if (!backend_->connect_qp(renewal.qp.qpn, remote, renewal.port)) {
-      throw DeviceError("UDP source port " + std::to_string(renewal.port) + " cannot be had any more");
+      throw DeviceError("UDP source port " + std::to_string(renewal.port) + " is taken by another program");
     }
   } catch (const DeviceError& error) {
     fail_peer(peer, Failure::kDevice, error.what());

@@ -30,7 +30,7 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value 
 }  // namespace
 
 double slowdown(unsigned m, double hosts) {
-  // Fewer than two hosts never collide; Phi^-1 is negative there.
+  // Below two hosts Phi^-1 is negative, but flows cannot collide.
   return 1.0 + std::max(0.0, normal_tail_quantile(1.0 / hosts)) / std::sqrt(static_cast<double>(m));
 }
 

@@ -5,22 +5,22 @@
 
 namespace paralet {
 
-/// ParaLet, equation 1: expected slowdown of `hosts` senders with m parallel flowlets each, 1 + Phi^-1(1 - 1/N) /
-/// sqrt(m). Optimistic for small m, where the normal approximation of the binomial is poor.
+/// ParaLet, equation 1: expected slowdown of N = `hosts` senders with m parallel flowlets each, 1 + Phi^-1(1 - 1/N) /
+/// sqrt(m). Too low for small m, where the normal distribution approximates the binomial poorly.
 double slowdown(unsigned m, double hosts);
 
 /// The smallest m whose slowdown (equation 1) does not exceed `target` > 1.
 unsigned lanes_for(double target, double hosts);
 
-/// ParaLet, section 5.2: S = 4 BDP / m, at least one packet, in whole packets.
+/// ParaLet, section 5.2: S = 4 BDP / m in bytes, rounded up to whole packets, at least one.
 std::uint64_t flowlet_bytes(double bdp_bytes, unsigned m, std::uint32_t path_mtu);
 
-/// A message cut into flowlets. Their number travels in 16 bits, so huge messages get larger flowlets.
+/// A message cut into flowlets. Their number has 16 bits on the wire, so very large messages get larger flowlets.
 struct Flowlets {
   static constexpr std::uint64_t kMaxCount = 65535;
-  static constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 31;  ///< of an RDMA WRITE (IBTA 9.4.3)
+  static constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 31;  ///< bytes in an RDMA WRITE (IBTA 9.4.3)
 
-  /// `size_bytes` > 0 is S, rounded up to whole packets and cut to kMaxSize.
+  /// `size_bytes` > 0 is S; it is limited to kMaxSize and rounded up to whole packets.
   Flowlets(std::uint64_t message_bytes, std::uint64_t size_bytes, std::uint32_t path_mtu);
 
   std::uint64_t message_bytes;

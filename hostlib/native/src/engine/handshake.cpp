@@ -59,7 +59,7 @@ class Writer {
   std::vector<std::byte>& out_;
 };
 
-/// Reads past the end yield zeros and spoil ok().
+/// A read past the end returns zeros and makes ok() false.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> in) : in_(in) {}
@@ -87,10 +87,10 @@ class Reader {
     if (n > kMaxReasonBytes) ok_ = false;
     const std::byte* p = ok_ ? take(n) : nullptr;
     std::string out(reinterpret_cast<const char*>(p), p == nullptr ? 0 : n);
-    if (!std::ranges::all_of(out, printable)) ok_ = false;  // it goes into logs and exceptions as it is
+    if (!std::ranges::all_of(out, printable)) ok_ = false;  // the text goes into logs and exceptions unchanged
     return out;
   }
-  /// Everything read was there, and nothing is left.
+  /// Every read succeeded and no bytes are left.
   [[nodiscard]] bool complete() const { return ok_ && in_.empty(); }
   [[nodiscard]] bool ok() const { return ok_; }
   void spoil() { ok_ = false; }
@@ -162,7 +162,7 @@ Endpoint read_endpoint(Reader& r) {
     return e;
   }
   for (std::size_t i = 0; i < count && r.ok(); ++i) e.qps.push_back(read_qp(r));
-  if (r.complete()) return e;  // what follows is told where it is not the usual
+  if (r.complete()) return e;  // the rest is optional: absent when it has the default values
   e.max_ip_id = r.u16();
   e.ece = read_ece(r);
   return e;

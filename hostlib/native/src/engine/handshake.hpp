@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages that set up peers and connections (over TCP) and advertise receive buffers (over the QPs).
-// docs/protocol.md describes them for other implementations. All numbers are big-endian.
+// Wire formats: the frames that set up peers and connections (over TCP), and the payloads of SENDs (over the QPs):
+// receive advertisements and flowlet ends. docs/protocol.md describes them for other implementations. All numbers are
+// big-endian.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ inline constexpr std::size_t kMaxQps = 1024;
 using Guid = std::array<std::byte, 16>;
 using Token = std::array<std::byte, 16>;
 
-/// What a listener hands out, by whatever way the application has.
+/// Names a listener. The application passes it to the connecting side by its own means.
 struct Handle {
   std::uint32_t address = 0;
   std::uint16_t tcp_port = 0;
@@ -35,7 +36,7 @@ struct Handle {
 std::array<std::byte, kHandleBytes> encode(const Handle& handle);
 std::optional<Handle> decode_handle(std::span<const std::byte> bytes);
 
-/// One side's QPs towards the other, lane by lane.
+/// One side's address and its QPs towards the other, by lane.
 struct Endpoint {
   Guid device{};
   std::uint32_t address = 0;
@@ -58,7 +59,7 @@ struct Refuse {
   std::string reason;
 };
 struct Connect {
-  std::uint32_t connection = 0;  ///< the sender's name for it
+  std::uint32_t connection = 0;  ///< the sender's name for the connection
   std::uint32_t listener = 0;
   Token token{};
 };
@@ -76,41 +77,42 @@ struct Close {
 struct Closed {
   std::uint32_t connection = 0;  ///< the receiver's name; the last flowlet is done
 };
-/// A message did not fit the receive that it met.
+/// A message is longer than the receive it was matched with.
 struct Overrun {
   std::uint32_t connection = 0;
   std::uint16_t slot = 0;
   std::uint64_t message_bytes = 0;
 };
-/// A QP to take the place of a lane's, which is renewed because its source port is fixed. Answered by another one; QPN
-/// 0 as the answer: none can be had.
+/// The sender's fresh QP for a lane whose QP is renewed because its source port is fixed (device_paths.cpp). The answer
+/// is a NewQp too; QPN 0 in it means that the NIC has no more QPs.
 struct NewQp {
   std::uint16_t lane = 0;
   QpIdentity qp;
   Ece ece;
 };
-/// The sender's new QP is connected: the receiver may post on its own.
+/// The sender's fresh QP is connected: the receiver may post on its own fresh QP.
 struct QpReady {
   std::uint16_t lane = 0;
 };
-/// All that the sender has posted on the lane's former QP is acknowledged, and it will post no more there.
+/// All work that the sender posted on the lane's former QP is acknowledged, and it posts no more there.
 struct QpDrained {
   std::uint16_t lane = 0;
 };
 using Frame =
     std::variant<Hello, Welcome, Refuse, Connect, Accept, Reject, Close, Closed, Overrun, NewQp, QpReady, QpDrained>;
 
-/// With the length prefix.
+/// The frame with its length prefix.
 std::vector<std::byte> encode(const Frame& frame);
-/// `body` is one frame without its length prefix. Nothing when it is malformed.
+/// `body` is one frame without its length prefix. nullopt when it is malformed.
 std::optional<Frame> decode(std::span<const std::byte> body);
 
-/// A receive buffer advertised to the sender ("clear to send"), the payload of a SEND on any QP to the peer.
+/// A receive buffer advertised to the sender ("clear to send"). One to twelve are the payload of a SEND on any QP of
+/// the peer.
 struct Advertisement {
   std::uint32_t connection = 0;  ///< the sender-side name of the connection
-  std::uint32_t sequence = 0;    ///< advertisements of one connection may overtake each other
+  std::uint32_t sequence = 0;    ///< by connection, from 0: advertisements may arrive out of order
   std::uint32_t tag = 0;
-  std::uint16_t slot = 0;  ///< comes back in the immediate data of the flowlets
+  std::uint16_t slot = 0;  ///< names the receive in immediate data and flowlet ends
   std::uint32_t rkey = 0;
   std::uint64_t address = 0;
   std::uint64_t length = 0;
@@ -119,11 +121,12 @@ inline constexpr std::size_t kAdvertisementBytes = 40;
 std::array<std::byte, kAdvertisementBytes> encode(const Advertisement& advertisement);
 std::optional<Advertisement> decode_advertisement(std::span<const std::byte> bytes);
 
-/// A flowlet is whole, said in a SEND behind its WRITE on the same QP: instead of immediate data.
+/// The end of a flowlet: the payload of a SEND that follows the flowlet's WRITE on the same QP, in place of immediate
+/// data.
 struct FlowletEnd {
   std::uint16_t slot = 0;   ///< of the receive
-  std::uint16_t count = 0;  ///< flowlets of the message
-  std::uint32_t bytes = 0;  ///< of this one
+  std::uint16_t count = 0;  ///< flowlets in the message
+  std::uint32_t bytes = 0;  ///< in this flowlet
 };
 inline constexpr std::size_t kFlowletEndBytes = 12;
 std::array<std::byte, kFlowletEndBytes> encode(const FlowletEnd& end);

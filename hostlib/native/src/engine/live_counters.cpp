@@ -21,12 +21,12 @@
 namespace paralet {
 namespace {
 
-using Text = std::array<char, 16>;  // padded with zeros, the last byte is always zero
+using Text = std::array<char, 16>;  // padded with zeros; the last byte is zero
 
 struct Header {
   std::array<char, 8> magic;
   std::uint32_t version;
-  std::uint32_t crc;  // CRC-32 as zlib's, of everything behind it
+  std::uint32_t crc;  // CRC-32 (as in zlib) of all bytes after this field
   std::uint64_t total_bytes;
   std::uint64_t generation;
   std::int64_t time_ns;
@@ -60,7 +60,7 @@ struct DeviceRecord {
   std::uint64_t wrong_source;
   std::uint64_t send_errors;
   std::uint64_t injected;
-  // Of policy `controller`, else zeros.
+  // Zero without policy `controller`.
   std::uint64_t connected;
   std::uint64_t since_ns;
   std::uint64_t service_connections;
@@ -102,7 +102,7 @@ struct LaneRecord {
   std::uint64_t stale_acks;
 };
 
-// The sizes that docs/live-counters.md promises, and no padding whose bytes would be left to chance.
+// The sizes in docs/live-counters.md, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
 static_assert(sizeof(DeviceRecord) == 296 && std::has_unique_object_representations_v<DeviceRecord>);
 static_assert(sizeof(LaneRecord) == 160 && std::has_unique_object_representations_v<LaneRecord>);
@@ -202,7 +202,7 @@ std::size_t hash_of(std::span<const std::byte> bytes) {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-/// Whether a file may grow so far. Beyond its limit a process is not only refused but sent SIGXFSZ, which kills it.
+/// Whether a file may have this size. A write beyond RLIMIT_FSIZE sends SIGXFSZ, which kills the process.
 bool allowed(std::size_t bytes) {
   rlimit limit{};
   return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes <= limit.rlim_cur;
@@ -248,8 +248,8 @@ void LiveCounters::publish(Nanos now, const DeviceCounters& counters) {
   header.crc =
       crc32_gzip_refl(0, reinterpret_cast<const unsigned char*>(fresh.data()) + kCrcFrom, fresh.size() - kCrcFrom);
   std::memcpy(fresh.data(), &header, sizeof header);
-  // One call: whoever reads meanwhile sees by the CRC that it got some of the old and some of the new, and reads again.
-  // A write that failed, for want of memory, leaves `published_` as it was, so that the next one tries again.
+  // One call. A concurrent reader that gets a mixture of two snapshots sees a wrong CRC and reads again. A write that
+  // failed (no memory) leaves `published_` unchanged, so that the next call tries again.
   const ssize_t written = ::pwrite(file_.get(), fresh.data(), fresh.size(), 0);
   if (written == static_cast<ssize_t>(fresh.size())) published_ = content;
 }

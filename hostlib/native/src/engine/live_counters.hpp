@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a running process lets others see: a snapshot of a device's counters in a memfd, which programs of the same user
-// and root open through /proc/PID/fd while the process lives. It has no name in any file system and listens nowhere, so
-// nothing of it outlives the process. The layout is told in docs/live-counters.md; hostlib/stats.py reads it.
+// A snapshot of a device's counters for other programs: a memfd that root and programs of the same user open through
+// /proc/PID/fd. It has no name in a file system and no port, so it ends with the process. docs/live-counters.md
+// describes the layout; hostlib/stats.py reads it.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace paralet {
 
 struct DeviceCounters;
 
-/// What stays the same while a device is open.
+/// Properties of a device that do not change while it is open.
 struct DeviceIdentity {
   std::array<std::byte, 16> guid{};
   std::string interface;
@@ -29,22 +29,22 @@ struct DeviceIdentity {
   double line_rate_bps = 0;  ///< 0: unknown
 };
 
-/// Belongs to whoever drives the device; not for several threads at once.
+/// Not thread-safe: the device uses it with its progress lock held.
 class LiveCounters {
  public:
   static constexpr const char* kName = "paralet-stats";  ///< as in /proc/PID/fd: "/memfd:paralet-stats (deleted)"
   static constexpr std::uint32_t kVersion = 1;
   static constexpr Nanos kEvery = 100 * kMillisecond;
-  static constexpr Nanos kPerLane = 50 * kMicrosecond;  ///< a few thousand lanes are published less often
+  static constexpr Nanos kPerLane = 50 * kMicrosecond;  ///< the period is at least this times the number of lanes
 
   /// Publishes nothing.
   LiveCounters() = default;
-  /// Where the kernel grants no memfd nothing is published: no transfer may fail for the want of an audience.
+  /// Publishes nothing if the kernel refuses a memfd: counters must not make transfers fail.
   explicit LiveCounters(DeviceIdentity identity);
 
-  /// Whether publish should be called, so that nobody collects counters in vain.
+  /// Whether publish would write: collecting the counters costs time.
   [[nodiscard]] bool due(Nanos now) const { return file_.valid() && now >= next_; }
-  /// Replaces the snapshot, unless nothing but the time differs.
+  /// Replaces the snapshot if any counter differs.
   void publish(Nanos now, const DeviceCounters& counters);
 
   [[nodiscard]] int fd() const { return file_.get(); }
@@ -56,7 +56,7 @@ class LiveCounters {
   DeviceIdentity identity_;
   Nanos next_ = 0;
   std::uint64_t generation_ = 0;
-  std::size_t published_ = 0;  ///< hash of what the file holds
+  std::size_t published_ = 0;  ///< hash of the counters in the file
 };
 
 }  // namespace paralet

@@ -17,7 +17,7 @@ std::uint64_t entropy(const std::optional<std::uint64_t>& seed) {
   return seed ? *seed : (static_cast<std::uint64_t>(random_u32()) << 32) | random_u32();
 }
 
-/// Random entropy: each lane draws one port and keeps it for all peers, as ECMP and ParaLet's static lanes do.
+/// Each lane draws one random port and keeps it for all peers, like flow-level ECMP and ParaLet's static lanes.
 class Ecmp : public PathPolicy {
  public:
   explicit Ecmp(const PolicyOptions& options) : random_(entropy(options.seed)) {
@@ -38,8 +38,7 @@ class Ecmp : public PathPolicy {
   std::vector<std::uint16_t> ports_;
 };
 
-/// Ports from a table. A peer that is not in it gets random entropy: acknowledgements and advertisements need no pinned
-/// path.
+/// Ports from a table. Peers without an entry get random ports: only acknowledgements and advertisements go to them.
 class Pinned final : public Ecmp {
  public:
   explicit Pinned(const PolicyOptions& options) : Ecmp(options), ports_(options.ports) {}
@@ -55,9 +54,9 @@ class Pinned final : public Ecmp {
   std::map<std::uint32_t, std::vector<std::uint16_t>> ports_;
 };
 
-/// Random entropy that moves away from bad paths and comes back to good ones: a lane that times out, or whose round
-/// trip stays well above the best lane's, takes a port that did well before (as REPS recycles entropies), else a new
-/// random one.
+/// Random ports that leave bad paths and return to good ones. A lane that times out, or whose round trip stays above
+/// kBadRatio times the best lane's, takes a port that performed well before (REPS recycles entropies the same way),
+/// else a new random port.
 class Adaptive final : public Ecmp {
  public:
   explicit Adaptive(const PolicyOptions& options) : Ecmp(options) {}
@@ -73,10 +72,10 @@ class Adaptive final : public Ecmp {
       }
       return std::nullopt;
     }
-    // A port that timed out is retired, one that is merely congested now may do well again.
+    // A port that timed out is not used again. One that is only congested may perform well later.
     if (timed_out) std::ranges::replace(state.recycled, lane.port, std::uint16_t{0});
     ++state.bad_flowlets;
-    if (!timed_out && (state.bad_flowlets < kPatience || now - state.moved_at < kSettle * lane.smoothed_rtt)) {
+    if (!timed_out && (state.bad_flowlets < kBadFlowlets || now - state.moved_at < kSettle * lane.smoothed_rtt)) {
       return std::nullopt;
     }
     state.bad_flowlets = 0;
@@ -88,9 +87,9 @@ class Adaptive final : public Ecmp {
   }
 
  private:
-  static constexpr Nanos kBadRatio = 2;
-  static constexpr unsigned kPatience = 3;  // bad flowlets in a row
-  static constexpr Nanos kSettle = 8;       // round trips between moves
+  static constexpr Nanos kBadRatio = 2;        // to the smallest round trip of the peer's lanes
+  static constexpr unsigned kBadFlowlets = 3;  // in a row, before a slow lane moves
+  static constexpr Nanos kSettle = 8;          // round trips between moves: the smoothed round trip has to follow
   struct State {
     unsigned bad_flowlets = 0;
     Nanos moved_at = 0;

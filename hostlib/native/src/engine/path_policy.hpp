@@ -26,7 +26,7 @@ struct PolicyOptions {
   controller::Options controller;  ///< for kController
 };
 
-/// For kController what is behind it, ECMP. Throws DeviceError for options that cannot work.
+/// For kController this is the fallback, ECMP. Throws DeviceError for invalid options.
 std::unique_ptr<PathPolicy> make_policy(const PolicyOptions& options);
 
 }  // namespace paralet

@@ -120,9 +120,9 @@ struct Connection {
   bool retried = false;                       ///< started again because the peer had dropped its idle QPs
   bool peer_quiet = false;                    ///< the peer posts no more flowlets on this connection
   bool close_sent = false;
-  bool reply_closed = false;            ///< the peer waits for our Closed
-  std::uint32_t next_sequence = 0;      ///< of our receive advertisements
-  std::uint32_t expected_sequence = 0;  ///< of the peer's receive advertisements
+  bool reply_closed = false;                                               ///< the peer waits for our Closed
+  std::uint32_t next_sequence = 0;                                         ///< of our receive advertisements
+  std::uint32_t expected_sequence = 0;                                     ///< of the peer's receive advertisements
   std::map<std::uint32_t, handshake::Advertisement> early_advertisements;  ///< arrived out of order, by sequence number
   Ring<handshake::Advertisement> advertisements;  ///< the peer's receives that no send has been matched with yet
   RequestList sends;                              ///< not matched with a receive yet

@@ -9,7 +9,7 @@ namespace {
 constexpr double kRate = 1e6;  // bytes per second
 constexpr std::size_t kPacket = 1000;
 
-TEST_CASE("rate 0 never holds back") {
+TEST_CASE("rate 0 is always ready") {
   Pacer pacer(0, 100);
   CHECK(pacer.unlimited());
   for (int i = 0; i < 100; ++i) {
@@ -18,7 +18,7 @@ TEST_CASE("rate 0 never holds back") {
   }
 }
 
-TEST_CASE("a rate that a lifetime does not pay for is never ready, and no time in the past") {
+TEST_CASE("a rate too low for any packet is ready at kNever, not at a time in the past") {
   Pacer pacer(1e-12, 1);
   REQUIRE(pacer.ready(kSecond));
   pacer.spend(kPacket);
@@ -26,7 +26,7 @@ TEST_CASE("a rate that a lifetime does not pay for is never ready, and no time i
   CHECK(pacer.ready_at() == kNever);
 }
 
-TEST_CASE("the rate is kept to a packet over a long time, asked as soon as it is ready") {
+TEST_CASE("over a long time the rate is exact to one packet") {
   Pacer pacer(kRate, 4 * kPacket);
   Nanos now = kSecond;  // clocks do not start at zero
   const Nanos end = now + 10 * kSecond;
@@ -43,7 +43,7 @@ TEST_CASE("the rate is kept to a packet over a long time, asked as soon as it is
   CHECK(static_cast<double>(sent) == doctest::Approx(10 * kRate).epsilon(0.002));
 }
 
-TEST_CASE("what was saved while idle is bounded by the burst") {
+TEST_CASE("tokens saved while idle are limited by the burst") {
   Pacer pacer(kRate, 4 * kPacket);
   const auto burst = [&](Nanos now) {
     int packets = 0;
@@ -55,7 +55,7 @@ TEST_CASE("what was saved while idle is bounded by the burst") {
   CHECK(burst(3600 * kSecond) == 0);
 }
 
-TEST_CASE("a late wake-up costs no rate") {
+TEST_CASE("late wake-ups do not lower the rate") {
   Pacer pacer(kRate, 8 * kPacket);
   std::size_t sent = 0;
   for (Nanos now = kSecond; now < 11 * kSecond; now += 5 * kMillisecond) {  // five packets at a time
@@ -67,7 +67,7 @@ TEST_CASE("a late wake-up costs no rate") {
   CHECK(static_cast<double>(sent) == doctest::Approx(10 * kRate).epsilon(0.002));
 }
 
-TEST_CASE("an overdrawn bucket says when it is ready, neither early nor much late") {
+TEST_CASE("ready_at of an overdrawn bucket is neither early nor much late") {
   Pacer pacer(kRate, kPacket);
   REQUIRE(pacer.ready(kSecond));
   pacer.spend(10 * kPacket);

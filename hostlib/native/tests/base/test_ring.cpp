@@ -10,12 +10,12 @@
 namespace paralet {
 namespace {
 
-TEST_CASE("a ring is a queue, through any mixture of pushes and pops") {
+TEST_CASE("a ring is a queue under any mixture of pushes and pops") {
   SplitMix64 random(2);
   Ring<int> ring;
   std::deque<int> truth;
   for (int i = 0; i < 20'000; ++i) {
-    // Phases of growth and of decline, so that it wraps around at many sizes.
+    // Growing and shrinking phases, so that it wraps around at many sizes.
     const bool growing = (i / 500) % 2 == 0;
     if (truth.empty() || random.uniform() < (growing ? 0.6 : 0.4)) {
       ring.push_back(i);
@@ -36,7 +36,7 @@ TEST_CASE("a ring is a queue, through any mixture of pushes and pops") {
   CHECK(ring.empty());
 }
 
-TEST_CASE("a popped element is let go at once") {
+TEST_CASE("a popped element is destroyed at once") {
   Ring<std::shared_ptr<int>> ring;
   const auto value = std::make_shared<int>(1);
   ring.push_back(value);
@@ -45,7 +45,7 @@ TEST_CASE("a popped element is let go at once") {
   CHECK(value.use_count() == 1);
 }
 
-TEST_CASE("a ring that is told to lets its memory go when it is empty, and only then") {
+TEST_CASE("release frees the memory of an empty ring only") {
   Ring<int> ring;
   for (int i = 0; i < 10; ++i) ring.push_back(i);
   ring.release();

@@ -6,70 +6,70 @@
 namespace paralet {
 namespace {
 
-/// A wait in which no work comes: whether the thread stayed awake for a while before it slept.
-bool in_vain(AdaptiveSpin& spin) {
+/// An idle period without work. Returns whether the thread spun before it slept.
+bool spins_without_work(AdaptiveSpin& spin) {
   if (!spin.keeps_spinning(0)) return false;
   CHECK(spin.keeps_spinning(AdaptiveSpin::kMaxSpin - 1));
   CHECK_FALSE(spin.keeps_spinning(AdaptiveSpin::kMaxSpin));
   return true;
 }
 
-/// A wait in which work comes at once: whether the thread was still awake.
-bool rewarded(AdaptiveSpin& spin) {
+/// An idle period that work ends at once. Returns whether the thread was spinning.
+bool spins_until_work(AdaptiveSpin& spin) {
   const bool awake = spin.keeps_spinning(0);
   spin.worked();
   return awake;
 }
 
-/// Waits until the thread stays awake for one, all of them in vain.
-unsigned waits_until_tried(AdaptiveSpin& spin) {
+/// Number of idle periods without work until the thread spins in one.
+unsigned periods_until_spin(AdaptiveSpin& spin) {
   for (unsigned waits = 1; waits < 1000; ++waits) {
-    if (in_vain(spin)) return waits;
+    if (spins_without_work(spin)) return waits;
   }
   return 0;
 }
 
-TEST_CASE("where staying awake is in vain it is tried now and then") {
+TEST_CASE("without success the thread spins in every kTryEvery-th idle period") {
   AdaptiveSpin spin;
-  for (int i = 0; i < 5; ++i) CHECK(waits_until_tried(spin) == AdaptiveSpin::kTryEvery);
+  for (int i = 0; i < 5; ++i) CHECK(periods_until_spin(spin) == AdaptiveSpin::kTryEvery);
 }
 
-TEST_CASE("work that comes meanwhile makes up for two waits in vain") {
+TEST_CASE("one successful spin pays for two unsuccessful ones") {
   AdaptiveSpin spin;
-  for (unsigned i = 1; i < AdaptiveSpin::kTryEvery; ++i) CHECK_FALSE(in_vain(spin));
-  CHECK(rewarded(spin));
-  CHECK(in_vain(spin));
-  CHECK(in_vain(spin));
-  CHECK_FALSE(in_vain(spin));
+  for (unsigned i = 1; i < AdaptiveSpin::kTryEvery; ++i) CHECK_FALSE(spins_without_work(spin));
+  CHECK(spins_until_work(spin));
+  CHECK(spins_without_work(spin));
+  CHECK(spins_without_work(spin));
+  CHECK_FALSE(spins_without_work(spin));
 }
 
-TEST_CASE("a thread stays awake as long as every other wait is worth it") {
+TEST_CASE("a thread keeps spinning while every second spin succeeds") {
   AdaptiveSpin spin;
-  for (unsigned i = 1; i < AdaptiveSpin::kTryEvery; ++i) CHECK_FALSE(in_vain(spin));
+  for (unsigned i = 1; i < AdaptiveSpin::kTryEvery; ++i) CHECK_FALSE(spins_without_work(spin));
   for (int i = 0; i < 1000; ++i) {
-    CHECK(rewarded(spin));
-    CHECK(in_vain(spin));
+    CHECK(spins_until_work(spin));
+    CHECK(spins_without_work(spin));
   }
 }
 
-TEST_CASE("however often it was worth it, it soon stops once it is in vain") {
+TEST_CASE("after any number of successes, kMostCredit failures stop the spinning") {
   AdaptiveSpin spin;
-  for (int i = 0; i < 1000; ++i) rewarded(spin);
-  for (int i = 0; i < AdaptiveSpin::kMostCredit; ++i) CHECK(in_vain(spin));
-  CHECK_FALSE(in_vain(spin));
+  for (int i = 0; i < 1000; ++i) spins_until_work(spin);
+  for (int i = 0; i < AdaptiveSpin::kMostCredit; ++i) CHECK(spins_without_work(spin));
+  CHECK_FALSE(spins_without_work(spin));
 }
 
-TEST_CASE("work that wakes a thread which slept earns nothing") {
+TEST_CASE("work that wakes a sleeping thread earns no credit") {
   AdaptiveSpin spin;
-  for (unsigned i = 1; i < AdaptiveSpin::kTryEvery; ++i) CHECK_FALSE(rewarded(spin));
-  CHECK(in_vain(spin));
+  for (unsigned i = 1; i < AdaptiveSpin::kTryEvery; ++i) CHECK_FALSE(spins_until_work(spin));
+  CHECK(spins_without_work(spin));
   spin.worked();
-  CHECK_FALSE(in_vain(spin));
+  CHECK_FALSE(spins_without_work(spin));
 }
 
-TEST_CASE("a thread that has waited for long already sleeps at once") {
+TEST_CASE("a thread that has been idle for kMaxSpin sleeps at once") {
   AdaptiveSpin spin;
-  for (int i = 0; i < 1000; ++i) rewarded(spin);
+  for (int i = 0; i < 1000; ++i) spins_until_work(spin);
   CHECK_FALSE(spin.keeps_spinning(AdaptiveSpin::kMaxSpin));
 }
 

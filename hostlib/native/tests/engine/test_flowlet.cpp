@@ -20,7 +20,7 @@ TEST_CASE("equation 1 gives the quantiles of the standard normal") {
   CHECK(slowdown(1, 1e9) == doctest::Approx(6.997807).epsilon(1e-6));
 }
 
-TEST_CASE("equation 1 as the paper and its recomputation have it") {
+TEST_CASE("equation 1 gives the values of the paper and of its recomputation") {
   CHECK(slowdown(1, 1024) == doctest::Approx(4.10).epsilon(0.002));
   CHECK(slowdown(32, 1024) == doctest::Approx(1.548).epsilon(0.001));
   // Section 5.2: a slowdown of 2 among 10^5 hosts takes m >= 19 (25 is printed), among 10^9 hosts m >= 36.
@@ -31,11 +31,11 @@ TEST_CASE("equation 1 as the paper and its recomputation have it") {
 TEST_CASE("equation 1 falls with m and rises with the number of hosts") {
   for (unsigned m = 1; m < 200; ++m) CHECK(slowdown(m + 1, 1e4) < slowdown(m, 1e4));
   for (double hosts = 2; hosts < 1e9; hosts *= 3) CHECK(slowdown(8, 3 * hosts) > slowdown(8, hosts));
-  CHECK(slowdown(8, 1) == 1.0);  // alone there is nothing to collide with
+  CHECK(slowdown(8, 1) == 1.0);  // a single host cannot collide
   CHECK(slowdown(8, 1.5) == 1.0);
 }
 
-TEST_CASE("lanes_for is the smallest m that is enough") {
+TEST_CASE("lanes_for returns the smallest sufficient m") {
   for (const double target : {1.1, 1.5, 2.0, 3.0, 10.0}) {
     for (const double hosts : {2.0, 16.0, 1000.0, 1e6}) {
       CAPTURE(target);
@@ -48,7 +48,7 @@ TEST_CASE("lanes_for is the smallest m that is enough") {
   }
 }
 
-TEST_CASE("lanes_for does not overflow where the target is next to nothing") {
+TEST_CASE("lanes_for does not overflow for targets close to 1") {
   CHECK(lanes_for(1.0 + 1e-9, 1e9) == std::numeric_limits<unsigned>::max());
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("flowlets cover a message exactly, once and in order") {
   constexpr std::array<std::uint32_t, 5> kMtus{256, 512, 1024, 2048, 4096};
   for (int i = 0; i < 20'000; ++i) {
     const std::uint32_t mtu = kMtus[random.below(kMtus.size())];
-    // From bytes to terabytes, evenly in the exponent.
+    // From bytes to terabytes, log-uniform.
     const auto message = static_cast<std::uint64_t>(std::pow(2.0, 42.0 * random.uniform())) - 1;
     const auto size = static_cast<std::uint64_t>(std::pow(2.0, 30.0 * random.uniform()));
     CAPTURE(message);
@@ -76,7 +76,7 @@ TEST_CASE("flowlets cover a message exactly, once and in order") {
     REQUIRE(flowlets.count <= Flowlets::kMaxCount);
     REQUIRE(flowlets.size_bytes % mtu == 0);
     REQUIRE(flowlets.size_bytes >= size);
-    // All but the last are full, so offsets leave neither gap nor overlap; the last one ends where the message does.
+    // All flowlets but the last have full size, so offsets leave no gap and no overlap; the last ends with the message.
     const std::uint32_t last = flowlets.count - 1;
     REQUIRE(flowlets.offset(last) + flowlets.length(last) == message);
     REQUIRE(flowlets.length(last) <= flowlets.size_bytes);
@@ -85,7 +85,7 @@ TEST_CASE("flowlets cover a message exactly, once and in order") {
   }
 }
 
-TEST_CASE("the number of flowlets fits the 16 bits it travels in") {
+TEST_CASE("the number of flowlets fits in 16 bits") {
   CHECK(Flowlets(65535ULL * 256, 256, 256).count == 65535);
   const Flowlets beyond(65535ULL * 256 + 1, 256, 256);
   CHECK(beyond.count <= 65535);
@@ -95,7 +95,7 @@ TEST_CASE("the number of flowlets fits the 16 bits it travels in") {
   CHECK(Flowlets(1, 1, 4096).size_bytes == 4096);
 }
 
-TEST_CASE("no flowlet is longer than an RDMA WRITE may be, whatever S is asked for") {
+TEST_CASE("no flowlet exceeds the longest RDMA WRITE, whatever S is") {
   for (const std::uint64_t size : {std::uint64_t{1} << 31, std::uint64_t{1} << 32, std::uint64_t{1} << 40,
                                    std::numeric_limits<std::uint64_t>::max()}) {
     CAPTURE(size);

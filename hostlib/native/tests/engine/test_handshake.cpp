@@ -102,7 +102,7 @@ TEST_CASE("frames have the bytes that docs/protocol.md describes") {
         "00ffffff");
 }
 
-TEST_CASE("every frame is read back as it was written") {
+TEST_CASE("encoded frames decode to the same frame") {
   for (const Frame& frame : frames()) {
     CAPTURE(frame.index());
     const Bytes body = body_of(frame);
@@ -114,7 +114,7 @@ TEST_CASE("every frame is read back as it was written") {
   }
 }
 
-TEST_CASE("a frame that ends early or late is refused") {
+TEST_CASE("a frame that is too short or too long is refused") {
   for (const Frame& frame : frames()) {
     CAPTURE(frame.index());
     const Bytes body = body_of(frame);
@@ -128,7 +128,7 @@ TEST_CASE("a frame that ends early or late is refused") {
   }
 }
 
-TEST_CASE("an endpoint whose back end is not soft says more, and all of it or nothing") {
+TEST_CASE("the optional fields of an endpoint are present together or not at all") {
   Endpoint nic = endpoint(2);
   nic.max_ip_id = 65535;
   nic.ece = {.vendor_id = 0x15B3, .options = 0x10000000, .comp_mask = 1};
@@ -146,7 +146,7 @@ TEST_CASE("an endpoint whose back end is not soft says more, and all of it or no
   CHECK(std::get<Welcome>(*decode(body_of(Welcome{endpoint(2)}))).endpoint.max_ip_id == kDefaultMaxIpId);
 }
 
-TEST_CASE("unknown types, other versions and a stranger's greeting are refused") {
+TEST_CASE("unknown types, other versions and a wrong magic number are refused") {
   for (unsigned type = 0; type < 256; ++type) {
     if (type >= 1 && type <= 9) continue;
     CHECK_FALSE(decode(Bytes(32, static_cast<std::byte>(type))));
@@ -164,7 +164,7 @@ TEST_CASE("unknown types, other versions and a stranger's greeting are refused")
   CHECK_FALSE(decode({}));
 }
 
-TEST_CASE("endpoints that make no sense are refused") {
+TEST_CASE("endpoints with invalid values are refused") {
   const auto accepted = [](const Endpoint& e) { return decode(body_of(Welcome{e})).has_value(); };
   CHECK(accepted(endpoint(1)));
   CHECK(accepted(endpoint(kMaxQps)));
@@ -193,7 +193,7 @@ TEST_CASE("endpoints that make no sense are refused") {
   CHECK_FALSE(accepted(wide_psn));
 }
 
-TEST_CASE("a count that promises more QPs than there are bytes allocates nothing and is refused") {
+TEST_CASE("a QP count beyond the end of the frame is refused without allocating") {
   Bytes welcome = body_of(Welcome{endpoint(1)});
   const std::size_t count_at = 1 + 2 + 16 + 4 + 2 + 4;
   wire::put_u16(welcome.data() + count_at, 1000);
@@ -202,7 +202,7 @@ TEST_CASE("a count that promises more QPs than there are bytes allocates nothing
   CHECK_FALSE(decode(welcome));
 }
 
-TEST_CASE("reasons are cut to 512 bytes, longer ones refused") {
+TEST_CASE("reasons are cut to 512 bytes when sent and refused when longer") {
   const auto frame = decode(body_of(Refuse{std::string(2000, 'x')}));
   REQUIRE(frame);
   CHECK(std::get<Refuse>(*frame).reason == std::string(512, 'x'));
@@ -212,7 +212,7 @@ TEST_CASE("reasons are cut to 512 bytes, longer ones refused") {
   CHECK_FALSE(decode(body));
 }
 
-TEST_CASE("reasons are printable, whoever wrote them: they end in logs and exceptions") {
+TEST_CASE("reasons must be printable, because they go into logs and exceptions") {
   const auto frame = decode(body_of(Refuse{"no\n\x1b[31m \xC3\xA9"}));
   REQUIRE(frame);
   CHECK(std::get<Refuse>(*frame).reason == "no??[31m ??");
@@ -223,7 +223,7 @@ TEST_CASE("reasons are printable, whoever wrote them: they end in logs and excep
   }
 }
 
-TEST_CASE("random frames are refused or make sense") {
+TEST_CASE("random frames are refused or decode to valid values") {
   SplitMix64 random(5);
   const std::vector<Frame> good = frames();
   unsigned accepted = 0;
@@ -239,12 +239,12 @@ TEST_CASE("random frames are refused or make sense") {
     const auto frame = decode(body);
     if (!frame) continue;
     ++accepted;
-    REQUIRE(to_hex(body_of(*frame)) == to_hex(body));  // one encoding for each meaning
+    REQUIRE(to_hex(body_of(*frame)) == to_hex(body));  // one encoding per frame
   }
   CHECK(accepted > 1000);
 }
 
-TEST_CASE("handles are 128 bytes and read back") {
+TEST_CASE("handles have 128 bytes and decode to the same handle") {
   const Handle handle{
       .address = 0x7F000001, .tcp_port = 40000, .device = counting<16>(1), .listener = 5, .token = counting<16>(0x90)};
   const auto bytes = encode(handle);
@@ -266,7 +266,7 @@ TEST_CASE("handles are 128 bytes and read back") {
   CHECK(decoded->token == handle.token);
 }
 
-TEST_CASE("what is no handle is refused") {
+TEST_CASE("invalid handles are refused") {
   const auto bytes = encode(Handle{});
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     CHECK_FALSE(decode_handle(std::span(bytes).first(length)));
@@ -281,7 +281,7 @@ TEST_CASE("what is no handle is refused") {
   }
 }
 
-TEST_CASE("advertisements are 40 bytes and read back") {
+TEST_CASE("advertisements have 40 bytes and decode to the same advertisement") {
   const Advertisement advertisement{.connection = 0x01020304,
                                     .sequence = 0x05060708,
                                     .tag = 0x090A0B0C,
@@ -314,7 +314,7 @@ TEST_CASE("advertisements are 40 bytes and read back") {
   CHECK_FALSE(decode_advertisement(other));
 }
 
-TEST_CASE("the end of a flowlet is 12 bytes and read back") {
+TEST_CASE("the end of a flowlet has 12 bytes and decodes to the same values") {
   const auto bytes = encode(FlowletEnd{.slot = 0x0D0E, .count = 0x0102, .bytes = 0x21222324});
   CHECK(to_hex(bytes) ==
         "0201"

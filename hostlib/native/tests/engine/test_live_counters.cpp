@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what is published as another process would: through /proc, at the offsets that docs/live-counters.md tells.
+// Reads snapshots as another process does: through /proc, at the offsets in docs/live-counters.md.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -39,7 +39,7 @@ std::string text_at(const Bytes& bytes, std::size_t offset) {
   return {reinterpret_cast<const char*>(bytes.data()) + offset};
 }
 
-/// CRC-32 of IEEE 802.3, bit by bit: a second opinion.
+/// CRC-32 of IEEE 802.3, bit by bit, independent of the library.
 std::uint32_t crc32(std::span<const std::byte> bytes) {
   std::uint32_t state = 0xFFFFFFFF;
   for (const std::byte b : bytes) {
@@ -61,7 +61,7 @@ Bytes everything(const FileDescriptor& file) {
   return bytes;
 }
 
-/// A snapshot whose CRC is right; nothing when it was read while it changed.
+/// A snapshot with a correct CRC; nullopt when it changed during the read.
 std::optional<Bytes> whole(const FileDescriptor& file) {
   Bytes bytes = everything(file);
   REQUIRE(bytes.size() >= kHeader);
@@ -85,7 +85,7 @@ DeviceIdentity identity() {
   return out;
 }
 
-/// Every number of lane i is i + 1000 times its place in the record.
+/// Every number of lane i is i + 1000 times its position in the record.
 LaneCounters lane(unsigned i) {
   const auto place = [i](unsigned n) { return i + std::uint64_t{1000} * n; };
   LaneCounters out;
@@ -123,7 +123,7 @@ DeviceCounters counters(unsigned lanes) {
   return out;
 }
 
-TEST_CASE("a snapshot has every counter where the documentation says") {
+TEST_CASE("a snapshot has every counter at its documented offset") {
   LiveCounters live(identity());
   live.publish(kSecond, counters(3));
   const auto snapshot = whole(open_by_name(live));
@@ -161,7 +161,7 @@ TEST_CASE("a snapshot has every counter where the documentation says") {
   }
 }
 
-TEST_CASE("the controller's counters follow the device's, zeros with another policy") {
+TEST_CASE("the counters of policy controller follow the device's; they are zero with other policies") {
   constexpr std::size_t kController = kHeader + 176;
   LiveCounters live(identity());
   DeviceCounters with = counters(1);
@@ -190,7 +190,7 @@ TEST_CASE("the controller's counters follow the device's, zeros with another pol
   for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*all, kController + std::size_t{8} * n) == n + 1);
 }
 
-TEST_CASE("only what changed is written") {
+TEST_CASE("an unchanged snapshot is not written") {
   LiveCounters live(identity());
   const FileDescriptor file = open_by_name(live);
   CHECK(everything(file).empty());
@@ -206,7 +206,7 @@ TEST_CASE("only what changed is written") {
   CHECK(at<std::int64_t>(second, 32) == 3 * kSecond);
 }
 
-TEST_CASE("it grows and shrinks with the lanes") {
+TEST_CASE("the snapshot grows and shrinks with the number of lanes") {
   LiveCounters live(identity());
   const FileDescriptor file = open_by_name(live);
   std::uint64_t generation = 0;
@@ -219,7 +219,7 @@ TEST_CASE("it grows and shrinks with the lanes") {
   }
 }
 
-TEST_CASE("it is due ten times a second, less often with thousands of lanes") {
+TEST_CASE("a snapshot is due ten times a second, less often with thousands of lanes") {
   LiveCounters live(identity());
   CHECK(live.due(0));
   live.publish(kSecond, counters(8));
@@ -230,7 +230,7 @@ TEST_CASE("it is due ten times a second, less often with thousands of lanes") {
   CHECK(live.due(kSecond + 20'000 * LiveCounters::kPerLane));
 }
 
-TEST_CASE("the file is only read by others, and does not shrink under them") {
+TEST_CASE("others may only read the file, and it never shrinks") {
   LiveCounters live(identity());
   live.publish(kSecond, counters(1));
   struct stat status {};
@@ -241,7 +241,7 @@ TEST_CASE("the file is only read by others, and does not shrink under them") {
   CHECK(::ftruncate(live.fd(), 0) == -1);
 }
 
-TEST_CASE("one that publishes nothing is never due") {
+TEST_CASE("a default-constructed LiveCounters is never due") {
   const LiveCounters none;
   CHECK_FALSE(none.due(kSecond));
   LiveCounters gone(identity());
@@ -251,7 +251,7 @@ TEST_CASE("one that publishes nothing is never due") {
   CHECK(::fcntl(fd, F_GETFD) == -1);
 }
 
-TEST_CASE("a limit on the size of files costs the snapshot, not the process") {
+TEST_CASE("a limit on file sizes suppresses the snapshot and does not kill the process") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   LiveCounters live(identity());
@@ -266,15 +266,15 @@ TEST_CASE("a limit on the size of files costs the snapshot, not the process") {
   CHECK(whole(file));
 }
 
-TEST_CASE("a reader at any time gets a snapshot of one moment") {
+TEST_CASE("a concurrent reader gets a consistent snapshot") {
   LiveCounters live(identity());
   live.publish(kSecond, counters(0));
   const FileDescriptor file = open_by_name(live);
   std::atomic<bool> stop{false};
   std::thread writer([&] {
-    for (unsigned turn = 1; !stop; ++turn) {
-      DeviceCounters same = counters(64 + turn % 2);
-      for (LaneCounters& each : same.lanes) each.flowlets = turn;
+    for (unsigned round = 1; !stop; ++round) {
+      DeviceCounters same = counters(64 + round % 2);
+      for (LaneCounters& each : same.lanes) each.flowlets = round;
       live.publish(kSecond, same);
     }
   });

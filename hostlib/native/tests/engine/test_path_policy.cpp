@@ -48,23 +48,23 @@ TEST_CASE("ecmp: ports are in the entropy range, the same for every peer, reprod
   CHECK(ports_of(*make_policy(ecmp(std::nullopt)), kPeer, 64) != ports_of(*make_policy(ecmp(std::nullopt)), kPeer, 64));
 }
 
-TEST_CASE("ecmp: the whole entropy range is drawn from") {
+TEST_CASE("ecmp: ports come from the whole entropy range") {
   const auto ports = ports_of(*make_policy(ecmp(1, 1024)), kPeer, 1024);
   CHECK(std::ranges::min(ports) < 0xC000 + 200);
   CHECK(std::ranges::max(ports) > 0xFFFF - 200);
 }
 
-TEST_CASE("ecmp: another port when one is taken, and no move ever") {
+TEST_CASE("ecmp: a taken port is replaced; lanes never move") {
   const auto policy = make_policy(ecmp(1));
   const std::uint16_t taken = policy->port(kPeer, 3);
   const auto other = policy->alternative(kPeer, 3);
   REQUIRE(other);
   CHECK(*other != taken);
-  CHECK(policy->port(kStranger, 3) == *other);  // and later peers are spared the attempt
+  CHECK(policy->port(kStranger, 3) == *other);  // later peers use the new port at once
   CHECK_FALSE(policy->after_flowlet({.peer = kPeer, .lane = 3, .port = *other, .timeouts = 5}, kSecond));
 }
 
-TEST_CASE("pinned: the table's ports, repeated; strangers get random ones") {
+TEST_CASE("pinned: the table's ports, repeated; other peers get random ports") {
   const auto policy = make_policy(pinned({0xC001, 0xFFFF}));
   CHECK(ports_of(*policy, kPeer, 4) == std::vector<std::uint16_t>{0xC001, 0xFFFF, 0xC001, 0xFFFF});
   CHECK_FALSE(policy->alternative(kPeer, 0));
@@ -75,7 +75,7 @@ TEST_CASE("pinned: the table's ports, repeated; strangers get random ones") {
   CHECK_FALSE(policy->after_flowlet({.peer = kPeer, .lane = 0, .port = 0xC001, .timeouts = 5}, kSecond));
 }
 
-TEST_CASE("options that cannot work are refused with a sentence") {
+TEST_CASE("invalid options are refused with a message") {
   CHECK(refusal(ecmp(1, 0)) == "lanes must be 1 to 1024");
   CHECK(refusal(ecmp(1, 1025)) == "lanes must be 1 to 1024");
   CHECK(refusal(pinned({})) == "the list of source ports for peer 10.0.0.2 is empty");
@@ -93,7 +93,7 @@ class AdaptiveLane {
  public:
   AdaptiveLane() { port_ = policy_->port(kPeer, 0); }
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  /// A flowlet finishes one second later; whether the lane moved.
+  /// A flowlet finishes one second later. Returns whether the lane moved.
   bool flowlet(Nanos rtt, std::uint64_t timeouts = 0, Nanos peer_rtt = kGood, Nanos after = kSecond) {
     now_ += after;
     const auto to = policy_->after_flowlet({.peer = kPeer,
@@ -115,13 +115,13 @@ class AdaptiveLane {
   Nanos now_ = 0;
 };
 
-TEST_CASE("adaptive: a lane that does well stays") {
+TEST_CASE("adaptive: a lane with a good round trip keeps its port") {
   AdaptiveLane lane;
   for (int i = 0; i < 100; ++i) CHECK_FALSE(lane.flowlet(kGood));
   for (int i = 0; i < 100; ++i) CHECK_FALSE(lane.flowlet(2 * kGood));  // not yet bad
 }
 
-TEST_CASE("adaptive: a timeout moves a lane at once, to a port of the range") {
+TEST_CASE("adaptive: a timeout moves a lane at once, to a port in the entropy range") {
   AdaptiveLane lane;
   const std::uint16_t before = lane.port();
   CHECK(lane.flowlet(kGood, 1));
@@ -129,7 +129,7 @@ TEST_CASE("adaptive: a timeout moves a lane at once, to a port of the range") {
   CHECK(lane.port() >= 0xC000);
 }
 
-TEST_CASE("adaptive: a slow lane moves after three bad flowlets in a row, not after two and a good one") {
+TEST_CASE("adaptive: a slow lane moves after three bad flowlets in a row") {
   AdaptiveLane lane;
   CHECK_FALSE(lane.flowlet(kBad));
   CHECK_FALSE(lane.flowlet(kBad));
@@ -139,7 +139,7 @@ TEST_CASE("adaptive: a slow lane moves after three bad flowlets in a row, not af
   CHECK(lane.flowlet(kBad));
 }
 
-TEST_CASE("adaptive: after a move the smoothed round trip gets time to follow") {
+TEST_CASE("adaptive: after a move a slow lane stays for 8 round trips") {
   AdaptiveLane lane;
   while (!lane.flowlet(kBad)) {
   }
@@ -149,13 +149,13 @@ TEST_CASE("adaptive: after a move the smoothed round trip gets time to follow") 
   CHECK(flowlets <= 50);
 }
 
-TEST_CASE("adaptive: without a round trip to compare with, only timeouts move") {
+TEST_CASE("adaptive: without a round trip of the peer, only timeouts move lanes") {
   AdaptiveLane lane;
   for (int i = 0; i < 20; ++i) CHECK_FALSE(lane.flowlet(kBad, 0, 0));
   CHECK(lane.flowlet(0, 1, 0));
 }
 
-TEST_CASE("adaptive: ports that did well are used again, a dead one is not") {
+TEST_CASE("adaptive: good ports are used again, ports that timed out are not") {
   AdaptiveLane lane;
   const std::uint16_t first = lane.port();
   for (int i = 0; i < 10; ++i) CHECK_FALSE(lane.flowlet(kGood));
@@ -163,8 +163,8 @@ TEST_CASE("adaptive: ports that did well are used again, a dead one is not") {
   const std::uint16_t second = lane.port();
   CHECK(second != first);
   CHECK(lane.flowlet(kGood, 1));
-  CHECK(lane.port() == first);  // it had done well
-  // Now the first one dies: nothing may lead back to it.
+  CHECK(lane.port() == first);  // it performed well before
+  // The first port times out: no lane may use it again.
   std::set<std::uint16_t> visited;
   for (int i = 0; i < 50; ++i) {
     CHECK(lane.flowlet(kGood, 1));
@@ -173,7 +173,7 @@ TEST_CASE("adaptive: ports that did well are used again, a dead one is not") {
   CHECK_FALSE(visited.contains(first));
 }
 
-TEST_CASE("adaptive: lanes and peers are judged apart") {
+TEST_CASE("adaptive: lanes and peers are judged separately") {
   const auto policy = make_policy({.kind = PolicyKind::kAdaptive, .lanes = 2, .seed = 1, .ports = {}});
   LaneView view{.peer = kPeer, .lane = 0, .port = 0xC000, .smoothed_rtt = kBad, .peer_rtt = kGood};
   CHECK_FALSE(policy->after_flowlet(view, kSecond));
