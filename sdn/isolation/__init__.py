@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Isolation: jobs on sub-topologies of their own, so that none meets another's traffic. docs/vclos.md tells how.
+"""Isolation: every job has a sub-topology of its own and shares no link. docs/vclos.md explains it.
 
-`vclos` places jobs on a leaf-spine, `ocs_vclos` on one whose cables run through optical circuit switches. Both are pure
-functions from a cluster and a wish to an `Allocation`, or to None when the job must wait. `virtual_clos` makes switches
-enforce what was allocated.
+`vclos` places jobs on a leaf-spine, `ocs_vclos` on a leaf-spine whose cables run through optical circuit switches. Both
+are pure functions from a cluster and a request to an `Allocation`, or to None when the job must wait. `virtual_clos` is
+the steering by which switches enforce allocations, `source_routing` routing by ingress port.
 """
 
 from sdn.isolation.cluster import Allocation, Cluster, Gpu

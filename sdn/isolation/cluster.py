@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scheduler of jobs sees of a leaf-spine cluster: idle GPUs and free links, and what a job has been given.
+"""A leaf-spine cluster for job scheduling: idle GPUs, free links, and the allocations of jobs.
 
-Numbers stand for leaves, spines, servers and GPUs, all from 0. Nothing here changes: taking and releasing give a new
+Leaves, spines, servers and GPUs are numbered from 0. All objects are immutable: taking and releasing return a new
 cluster. Letters in docstrings are vClos's (table 1): L leaves, S spines, T GPUs per server, C[n, m] free links between
 leaf n and spine m, R[n] idle servers on leaf n.
 """
@@ -28,7 +28,7 @@ LinkCount = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one job holds. Without links it needs none: it lies on one server (stage 0) or under one leaf (stage 1)."""
+    """The GPUs and links of one job. Without links it is on one server (stage 0) or under one leaf (stage 1)."""
 
     job: str
     stage: int
@@ -48,7 +48,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """L leaves with servers of T GPUs each, and S spines. `free`: C[n, m], zeros left out."""
+    """L leaves with servers of T GPUs each, and S spines. `free` is C[n, m] without zeros."""
 
     leaves: int
     spines: int
@@ -61,7 +61,7 @@ class Cluster:
     def empty(
         cls, leaves: int, spines: int, servers_per_leaf: int, gpus_per_server: int = 1, parallel_links: int = 1
     ) -> "Cluster":
-        """Nothing is taken. Raises ValueError for counts below one."""
+        """A cluster without jobs. Raises ValueError for counts below one."""
         for what, count in (
             ("leaves", leaves),
             ("spines", spines),
@@ -86,16 +86,16 @@ class Cluster:
         return self.leaves * self.servers_per_leaf * self.gpus_per_server
 
     def idle_servers(self, leaf: int) -> list[int]:
-        """The servers of a leaf of which every GPU is idle; their number is R[n]."""
+        """The servers of a leaf whose GPUs are all idle; their number is R[n]."""
         counts = Counter(gpu.server for gpu in self.idle if gpu.leaf == leaf)
         return sorted(server for server, count in counts.items() if count == self.gpus_per_server)
 
     def free_ports(self, spine: int) -> int:
-        """Free links of a spine, to all leaves together."""
+        """The number of free links of a spine, to all leaves."""
         return sum(count for (_, other), count in self.free.items() if other == spine)
 
     def take(self, allocation: Allocation) -> "Cluster":
-        """The cluster less what a job has been given. Raises ValueError when some of that is not free."""
+        """The cluster without an allocation's GPUs and links. Raises ValueError when some of them are not free."""
         if not self.idle.issuperset(allocation.gpus):
             raise ValueError(f"job {allocation.job!r} cannot take a GPU that another has")
         free = Counter(self.free)
@@ -105,16 +105,16 @@ class Cluster:
         return replace(self, idle=self.idle.difference(allocation.gpus), free=+free)
 
     def release(self, allocation: Allocation) -> "Cluster":
-        """The cluster with what a job had free again. Raises ValueError when some of that is free already."""
+        """The cluster with an allocation's GPUs and links free. Raises ValueError when some are free already."""
         if not self.idle.isdisjoint(allocation.gpus):
             raise ValueError(f"job {allocation.job!r} has been released before")
         return replace(self, idle=self.idle.union(allocation.gpus), free=Counter(self.free) + Counter(allocation.links))
 
 
 def rounded(gpus: int, wanted: int, per_server: int, job: str) -> int:
-    """The GPUs that a job gets: as many as it wants on one server, else whole servers (locality).
+    """The number of GPUs that a job gets: its request if that fits a server, else whole servers (locality).
 
-    Raises ValueError when that is none, or more than the `gpus` of the cluster.
+    Raises ValueError when the request is below one, or more than the `gpus` of the cluster.
     """
     if wanted < 1:
         raise ValueError(f"job {job!r} asks for {wanted} GPUs; one is the least")

@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small integer programs, solved by HiGHS on one thread, so that the answer depends on the program alone."""
+"""Small integer programs, solved by HiGHS on one thread, so that the result depends on the program alone."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
 TIME_LIMIT_S = 30.0
-"""Beyond this a program counts as having no solution, and its job waits."""
+"""Time limit in seconds. A program that exceeds it counts as infeasible, and its job waits."""
 
 
 @dataclass(slots=True)
 class IntegerProgram:
-    """Minimise the sum of cost times column, all columns integers from 0 to their upper bound."""
+    """Minimises the sum of cost times column; all columns are integers from 0 to their upper bounds."""
 
     _cost: list[float] = field(default_factory=list)
     _upper: list[int] = field(default_factory=list)
     _rows: list[tuple[list[int], list[float], float, float]] = field(default_factory=list)
 
     def column(self, upper: int, cost: float = 0.0) -> int:
-        """A new column; its number."""
+        """Adds a column; its number."""
         self._cost.append(cost)
         self._upper.append(upper)
         return len(self._cost) - 1
 
     def row(self, terms: dict[int, float], lower: float = -np.inf, upper: float = np.inf) -> None:
-        """Demand that the sum of value times column is in lower..upper."""
+        """Constrains the sum of value times column to lower..upper."""
         self._rows.append((list(terms), list(terms.values()), lower, upper))
 
     def solve(self) -> list[int] | None:
-        """The columns of a best solution, or of the best found in the time; None when none was found."""
-        import highspy  # takes as long to load as many a program to solve
+        """The columns of an optimal solution, or of the best found in time; None when none was found."""
+        import highspy  # imported here, because loading it takes as long as many programs
 
         if not self._cost:
             return None if any(lower > 0 for _, _, lower, _ in self._rows) else []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A leaf-spine whose cables run through optical circuit switches (OCS), as a scheduler of jobs sees it. Pure.
+"""A leaf-spine whose cables run through optical circuit switches (OCS), for job scheduling. Pure.
 
-Every leaf and spine port that faces the other level is plugged into an OCS, which joins any two of its ports by a
-circuit and can do so anew at any time. A circuit that a job uses stays as it is until the job ends: changing it would
-cut the job's traffic for the switching time, 50 ms in the paper's section 7.
+Every leaf and spine port that faces the other level is connected to an OCS, which can join any two of its ports by a
+circuit and can be reconfigured at any time. A job's circuits do not change until the job ends: a change would interrupt
+its traffic for the switching time, 50 ms in the paper's section 7.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ Level = Literal["leaf", "spine"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class OpticalPort:
-    """A port of leaf or spine `switch` that is plugged into an OCS, numbered from 0 among those of its switch."""
+    """A port of leaf or spine `switch` that is connected to an OCS, numbered from 0 among those of its switch."""
 
     level: Level
     switch: int
@@ -27,14 +27,14 @@ class OpticalPort:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Circuit:
-    """Light between two ports of one OCS, both ways; `a` is the smaller port."""
+    """A bidirectional circuit between two ports of one OCS; `a` is the smaller port."""
 
     a: OpticalPort
     b: OpticalPort
 
     @classmethod
     def of(cls, one: OpticalPort, other: OpticalPort) -> "Circuit":
-        """Between two ports, in whatever order. Raises ValueError when they are one."""
+        """The circuit between two ports, in any order. Raises ValueError when they are equal."""
         if one == other:
             raise ValueError(f"a circuit cannot join {one.level} {one.switch} port {one.number} to itself")
         return cls(min(one, other), max(one, other))
@@ -47,7 +47,7 @@ class Circuit:
 
 @dataclass(frozen=True, slots=True)
 class OcsAllocation:
-    """What one job holds. `made`: those of its circuits that were not there before.
+    """The GPUs and circuits of one job; `made` has those of its circuits that have to be set up.
 
     Stage 2 joins its leaves by one spine or, when there are two, by circuits from leaf to leaf; stage 3 by several.
     """
@@ -66,7 +66,7 @@ class OcsAllocation:
 
 @dataclass(frozen=True, slots=True)
 class OcsCluster:
-    """GPUs as in `Cluster`, the OCS of every port, the circuits that there are, and which of them are some job's."""
+    """GPUs as in `Cluster`, the OCS of every port, the present circuits, and those of them that jobs use."""
 
     leaves: int
     spines: int
@@ -81,8 +81,10 @@ class OcsCluster:
     def empty(
         cls, leaves: int, spines: int, servers_per_leaf: int, gpus_per_server: int, switches: int
     ) -> "OcsCluster":
-        """Nothing is taken, every leaf has a circuit to every spine. The one from leaf n to spine m is on OCS
-        (n + m) mod `switches`, so that the ports of each are spread over all. Raises ValueError for counts below one.
+        """A cluster without jobs, with a circuit between every leaf and spine.
+
+        The circuit from leaf n to spine m is on OCS (n + m) mod `switches`, so that the ports of each switch are spread
+        over all of them. Raises ValueError for counts below one.
         """
         if switches < 1:
             raise ValueError(f"a cluster needs one or more optical switches, not {switches}")
@@ -107,12 +109,12 @@ class OcsCluster:
         return sorted(set(self.ocs.values()))
 
     def idle_servers(self, leaf: int) -> list[int]:
-        """The servers of a leaf of which every GPU is idle; their number is R[n]."""
+        """The servers of a leaf whose GPUs are all idle; their number is R[n]."""
         counts = Counter(gpu.server for gpu in self.idle if gpu.leaf == leaf)
         return sorted(server for server, count in counts.items() if count == self.gpus_per_server)
 
     def free_ports(self) -> dict[tuple[Level, int, int], list[OpticalPort]]:
-        """The ports that no job uses, lit or dark, by level, switch and OCS; C^k_n and C^k_m are their numbers."""
+        """Ports that no job uses, with or without a circuit, by level, switch and OCS: C^k_n and C^k_m count them."""
         used = {port for circuit in self.busy for port in circuit.ports}
         free: dict[tuple[Level, int, int], list[OpticalPort]] = {}
         for port, ocs in sorted(self.ocs.items()):
@@ -121,7 +123,7 @@ class OcsCluster:
         return free
 
     def take(self, allocation: OcsAllocation) -> "OcsCluster":
-        """The cluster with a job's circuits made and taken. What these ports carried before, idle, is gone.
+        """The cluster after a job's circuits have been set up and taken. Idle circuits at these ports are removed.
 
         Raises ValueError for a GPU or port that another job has, and for a circuit between two OCSs.
         """
@@ -141,9 +143,9 @@ class OcsCluster:
         )
 
     def release(self, allocation: OcsAllocation) -> "OcsCluster":
-        """The cluster with what a job had free again; its circuits stay until someone needs their ports.
+        """The cluster with an allocation free again. Its circuits stay until a job needs their ports.
 
-        Raises ValueError when some of that is free already.
+        Raises ValueError when some of it is free already.
         """
         if not (self.idle.isdisjoint(allocation.gpus) and allocation.circuits <= self.busy):
             raise ValueError(f"job {allocation.job!r} has been released before")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OCS-vClos: where no links are left between the right switches, circuits are made between those that have free ports.
+"""OCS-vClos: sets up circuits between switches with free ports when the links that a job needs are not free.
 
 Section 7 and appendix A.3 of the paper that `source_routing` names. Circuits of running jobs are never touched.
 
-Where the appendix contradicts the text, this follows the text: a spine may hold several virtual spines of a job (the
-printed (9), at most one link from a virtual leaf to a spine, would forbid it together with (10)), and a spine with just
-as many free ports as GPUs suffices (algorithm 2 asks for more).
+Where the appendix contradicts the text, this follows the text. A spine may hold several virtual spines of a job; the
+printed (9), at most one link from a virtual leaf to a spine, would forbid that together with (10). And a spine with
+exactly as many free ports as GPUs suffices; algorithm 2 requires more.
 """
 
 from collections import Counter, defaultdict
@@ -20,13 +20,13 @@ from sdn.isolation.vclos import sizes
 
 _Switch = tuple[Level, int]
 _Need = Mapping[tuple[_Switch, _Switch, int], int]
-"""How many circuits between two switches through an OCS."""
+"""The number of circuits between two switches through an OCS."""
 
 
 def place(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation | None:
-    """Algorithm 2: stages 0 and 1 as in vClos, stage 2 with one spine or none, stage 3 with several; None to wait.
+    """Algorithm 2: stages 0 and 1 as in vClos, stage 2 with one spine or none, stage 3 with several.
 
-    Raises ValueError for a job that would not even fit the empty cluster's GPUs, or of no GPU.
+    None when the job must wait. Raises ValueError for a job of no GPU, or of more than the whole cluster has.
     """
     per_server = cluster.gpus_per_server
     given = rounded(cluster.gpus, gpus, per_server, job)
@@ -51,7 +51,7 @@ _Plan = tuple[dict[int, int], _Need]
 
 
 class _Room:
-    """What is free in a cluster, and the ways to put a job of so many GPUs there."""
+    """The free resources of a cluster, and the stages that place a job of `gpus` GPUs on them."""
 
     def __init__(self, cluster: OcsCluster, idle_servers: list[list[int]], gpus: int) -> None:
         self._cluster, self._idle_servers, self._gpus = cluster, idle_servers, gpus
@@ -60,7 +60,7 @@ class _Room:
         self._leaves = [leaf for leaf, servers in enumerate(idle_servers) if servers]
 
     def two_leaves(self) -> _Plan | None:
-        """Half of the servers on each of two leaves, joined directly: one circuit for two GPUs, and no spine."""
+        """Half of the servers on each of two leaves, joined directly: one circuit per two GPUs, no spine."""
         servers, odd = divmod(self._gpus // self._per_server, 2)
         if odd:
             return None
@@ -76,7 +76,7 @@ class _Room:
         return None
 
     def one_spine(self) -> _Plan | None:
-        """All leaves joined by the spine with the fewest free ports that has enough, or by the next that can."""
+        """Leaves joined by one spine: the first in ascending order of free ports that can join them."""
         enough = [m for m in range(self._cluster.spines) if self._spine_ports(m) >= self._gpus]
         for spine in sorted(enough, key=lambda m: (self._spine_ports(m), m)):
             program = IntegerProgram()
@@ -109,7 +109,7 @@ class _Room:
         return None
 
     def _virtual_clos(self, count: int, size: int) -> _Plan | None:
-        """(7) to (12) for given l and s. (8) is in the number of virtual leaves that a leaf has room for."""
+        """(7) to (12) for given l and s. (8) is the number of virtual leaves that a leaf has room for."""
         cluster, program = self._cluster, IntegerProgram()
         spines = {m: program.column(self._spine_ports(m) // count, self._spine_ports(m)) for m in range(cluster.spines)}
         leaves = {
@@ -151,7 +151,7 @@ class _Room:
         return {n: number * size // self._per_server for n, number in servers.items()}, +need
 
     def allocation(self, job: str, stage: int, plan: _Plan | None) -> OcsAllocation | None:
-        """The GPUs and circuits of a plan. Circuits that are there already come first: they need no switching."""
+        """The GPUs and circuits of a plan. Present circuits are preferred, because they need no switching."""
         if plan is None:
             return None
         servers, need = plan

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OCS-vClos on a fabric: jobs placed on real hosts, and the circuits that join the virtual Clos of each. Pure."""
+"""OCS-vClos on a fabric: places jobs on hosts, with the circuits of their virtual Clos. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from sdn.isolation.virtual_clos import SubClos, VirtualClos, hosts_by_gpu, must_
 
 @dataclass(frozen=True, slots=True)
 class OpticalClos:
-    """What the optical switches are set to, and the steering that keeps jobs apart on `netmodel.lit` of it."""
+    """The circuits of the optical switches, and the steering that isolates jobs on `netmodel.lit` of them."""
 
     circuits: Circuits
     clos: VirtualClos
 
 
 def placed(topology: Topology, jobs: Mapping[str, int]) -> OpticalClos:
-    """OCS-vClos for jobs of so many hosts each, one job after the other, on a fabric that is dark at first.
+    """Places jobs, given by their numbers of hosts, one after the other on a fabric without circuits.
 
-    Raises ValueError for a job that the cluster is too small for, or that would have to wait until others have ended.
+    Raises ValueError for a job that is larger than the cluster, or that has to wait until others have ended.
     """
     cluster, ports = ocs_cluster_of(topology)
     hosts = hosts_by_gpu(topology)
@@ -41,9 +41,10 @@ def placed(topology: Topology, jobs: Mapping[str, int]) -> OpticalClos:
 
 
 def ocs_cluster_of(topology: Topology) -> tuple[OcsCluster, dict[OpticalPort, PortRef]]:
-    """A leaf-spine whose cables end in optical switches, each host a server of one GPU, with the port of every number.
+    """The cluster of a leaf-spine whose cables end in optical switches, and the port of every number.
 
-    All is idle and dark. Leaves with fewer hosts than others have servers that are never idle.
+    Each host is a server of one GPU. All GPUs are idle, and there are no circuits. A leaf with fewer hosts than others
+    has servers that are never idle.
     """
     numbers = {name: number for number, name in enumerate(_names(topology, "ocs"))}
     ports: dict[OpticalPort, PortRef] = {}

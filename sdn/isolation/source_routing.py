@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Source routing: the port that a packet enters its leaf by decides the spine. Pure.
+"""Source routing: the port by which a packet enters its leaf determines the spine. Pure.
 
 "vClos" is X. Han et al., "Isolated Scheduling for Distributed Training Tasks in GPU Clusters", 2023. Its section 5.2:
-leaf m has a one-to-one mapping f_m from host ports to spine ports; a packet for another leaf that comes in by host port
-i leaves by spine port f_m(i), and from the spine there is one way. No hash takes part, so two hosts of one leaf never
-share an uplink, and no two flows share a link at all where
+leaf m has a one-to-one mapping f_m from host ports to spine ports; a packet to another leaf that enters by host port i
+leaves by spine port f_m(i), and a spine has one path to each leaf. There is no hash, so two hosts of a leaf never share
+an uplink. No two flows share any link if
 
-- every leaf sends to one other leaf and no two send to the same (Lemma 5.1; rings, halving-doubling), whatever the
+- every leaf sends to one other leaf, and no two leaves to the same one (Lemma 5.1; rings, halving-doubling), for any
   f_m; or
-- every host sends to the host a fixed number of hosts further on (pairwise all-to-all, pipelines), and all f_m are
-  alike. The paper proves this for f_m(i) = i; with mappings that differ a leaf can get two flows by one spine.
+- every host sends to the host at a fixed distance (pairwise all-to-all, pipelines), and all f_m are equal. The paper
+  proves this for f_m(i) = i. With different mappings a leaf can receive two flows from one spine.
 
-Parallel links make as many spines of a spine: what comes in by the k-th link of one leaf leaves by the k-th of another.
+A spine with parallel links acts as several spines: packets that enter by the k-th link of one leaf leave by the k-th
+link of another.
 """
 
 from collections import defaultdict
@@ -26,17 +27,17 @@ from netmodel import Forwarding, Link, Path, PortRef, Topology, forwarding
 
 @dataclass(frozen=True, slots=True)
 class SourceRouting:
-    """`uplinks[leaf][host port]` is the spine port f_m(i); other ports of hosts go by the groups."""
+    """`uplinks[leaf][host port]` is the spine port f_m(i); packets from other host ports use the groups."""
 
     uplinks: Mapping[str, Mapping[int, int]]
     kind: Literal["source_routing"] = "source_routing"
 
     def routes(self, topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
-        """What switches do: `netmodel.forwarding`, with tables for the mapped ports.
+        """`netmodel.forwarding` with tables for the mapped ports.
 
-        Where the mapped uplink is dead, or the spine has lost the destination, packets go by the groups.
+        Packets use the groups when the mapped uplink is dead or its spine does not reach the destination.
 
-        Raises ValueError for a leaf, host port or spine port that there is not, and for an uplink that two ports share.
+        Raises ValueError for an unknown leaf, host port or spine port, and for an uplink that two ports share.
         """
         _check(topology, self.uplinks)
         routes = forwarding(topology, dead_links)
@@ -51,7 +52,7 @@ class SourceRouting:
 
 
 class Preferring(Mapping[IPv4Address, tuple[int, ...]]):
-    """A switch's table in which `ports` win wherever they are among several ways."""
+    """A switch's table that uses one of `ports` wherever a group has it."""
 
     __slots__ = ("_ports", "_table")
 
@@ -70,7 +71,7 @@ class Preferring(Mapping[IPv4Address, tuple[int, ...]]):
 
 
 def in_order(topology: Topology) -> SourceRouting:
-    """The mapping that the paper's proofs use: on every leaf the i-th host port goes by the i-th spine port.
+    """The mapping of the paper's proofs: on every leaf the i-th host port uses the i-th spine port.
 
     Raises ValueError for a leaf with more hosts than uplinks.
     """
@@ -85,10 +86,10 @@ def in_order(topology: Topology) -> SourceRouting:
 
 
 def path(topology: Topology, routing: SourceRouting, src: str, dst: str) -> Path:
-    """The way from one host's first NIC to another's, link by link, while all links live.
+    """The path from one host's first NIC to another's while all links are alive.
 
-    The same as `netmodel.path_of` with `routing.routes(topology)`, without tables: for fabrics of thousands of hosts.
-    Raises KeyError for a host that there is not, and for a source whose port is not mapped.
+    It equals `netmodel.path_of` with `routing.routes(topology)`, but needs no tables: for fabrics of thousands of
+    hosts. Raises KeyError for an unknown host, and for a source whose port is not mapped.
     """
     origin, goal = PortRef(topology.host(src).name, 1), topology.peer(PortRef(topology.host(dst).name, 1))
     entry = topology.peer(origin)
@@ -104,17 +105,17 @@ def path(topology: Topology, routing: SourceRouting, src: str, dst: str) -> Path
 
 
 def host_ports(topology: Topology) -> dict[str, list[int]]:
-    """The ports that hosts are plugged into, ascending, of every leaf."""
+    """The ports to hosts of every leaf, ascending."""
     return _ports_by_leaf(topology, to_hosts=True)
 
 
 def uplink_ports(topology: Topology) -> dict[str, list[int]]:
-    """The ports to spines, ascending, of every leaf."""
+    """The ports to spines of every leaf, ascending."""
     return _ports_by_leaf(topology, to_hosts=False)
 
 
 def planes(topology: Topology) -> dict[PortRef, frozenset[int]]:
-    """For every spine port with parallel links beside it: the ports of its plane, the k-th to each leaf."""
+    """For every port of a spine with parallel links: the ports of its plane, the k-th to each leaf."""
     result = {}
     for switch in topology.switches:
         if switch.role != "spine":
@@ -160,7 +161,7 @@ def _check_ports(leaf: str, kind: str, ports: Iterable[int], known: list[int]) -
 
 @lru_cache(maxsize=8)
 def _peers(topology: Topology) -> Mapping[str, Mapping[int, str]]:
-    """What is plugged into every port of every switch, by switch, ports ascending."""
+    """The neighbour at every port of every switch; ports ascending."""
     peers: dict[str, dict[int, str]] = {switch.name: {} for switch in topology.switches}
     for link in topology.links:
         for near, far in ((link.a, link.b), (link.b, link.a)):

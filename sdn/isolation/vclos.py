@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """vClos: every job gets a leaf-spine of its own within the cluster, on links that no other job uses. Pure.
 
-Section 6 and appendix A.2 of the paper that `source_routing` names. A virtual Clos has l virtual leaves, each on a
-leaf of its own, and s virtual spines, each on a spine of its own, and one link between each two; a virtual leaf has s
-GPUs, on whole servers. With source routing inside it, no collective of the job meets any other's traffic.
+Section 6 and appendix A.2 of the paper that `source_routing` names. A virtual Clos has l virtual leaves and s virtual
+spines, each on a leaf or spine of its own, with a link between each virtual leaf and spine. A virtual leaf has s GPUs,
+on whole servers. With source routing inside it, a job's collectives share no link with other jobs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,8 +16,8 @@ from sdn.isolation.local import within_leaf, within_server
 def place(cluster: Cluster, job: str, gpus: int) -> Allocation | None:
     """Algorithm 1: stage 0 within a server, stage 1 under a leaf, stage 2 a virtual Clos; None when the job must wait.
 
-    A job of more than a server gets whole servers. Raises ValueError for a job that would not even fit the empty
-    cluster's GPUs, or of no GPU.
+    A job larger than a server gets whole servers. Raises ValueError for a job of no GPU, or of more than the whole
+    cluster has.
     """
     per_server = cluster.gpus_per_server
     given = rounded(cluster.gpus, gpus, per_server, job)
@@ -28,11 +28,11 @@ def place(cluster: Cluster, job: str, gpus: int) -> Allocation | None:
 
 
 def sizes(gpus: int, leaves: int, spines: int, per_server: int, *, stacked: bool = False) -> Iterator[tuple[int, int]]:
-    """The (l, s) with l * s = gpus to try, s a multiple of T, in the order of algorithm 3, line 1 to 10.
+    """The (l, s) with l * s = gpus to try, s a multiple of T, in the order of algorithm 3, lines 1 to 10.
 
-    That begins with as large virtual leaves as spines allow and doubles l. For sizes that are no power of two it would
-    miss divisors; these come last here, so that a virtual Clos is found whenever there is one. `stacked`: a spine can
-    hold several virtual spines, so s may be larger than S.
+    The algorithm begins with the largest virtual leaves that spines allow, and doubles l. It misses divisors of sizes
+    that are not a power of two; these are tried last here, so that a virtual Clos is found whenever one exists.
+    `stacked`: a spine can hold several virtual spines, so s may exceed S.
     """
     first = max(1, (1 << (gpus.bit_length() - 1)) // spines)
     doubled = [first << n for n in range(leaves.bit_length() + 1)]
@@ -44,9 +44,9 @@ def sizes(gpus: int, leaves: int, spines: int, per_server: int, *, stacked: bool
 
 
 def spines_for(cluster: Cluster, job: str, gpus: Sequence[Gpu]) -> Allocation:
-    """A virtual Clos for GPUs chosen by someone else: as many spines as the job has GPUs on any one leaf.
+    """A virtual Clos for given GPUs: it needs as many spines as the largest number of its GPUs on a leaf.
 
-    Of the spines with a free link to every leaf of the job, those with the least free ports are taken. Raises
+    Of the spines with a free link to every leaf of the job, those with the fewest free ports are used. Raises
     ValueError when there are too few.
     """
     leaves = sorted({gpu.leaf for gpu in gpus})
@@ -78,10 +78,10 @@ def _across_leaves(cluster: Cluster, idle_servers: list[list[int]], gpus: int, j
 
 
 def _virtual_clos(cluster: Cluster, idle_servers: list[list[int]], count: int, size: int) -> LinkCount | None:
-    """Links of the virtual Clos of `count` leaves and `size` spines that costs least (6), None when there is none.
+    """Links of the cheapest virtual Clos (6) of `count` leaves and `size` spines; None when there is none.
 
-    Of the unknowns of (2) to (5), r is known from l by (5), and c from l and s: (3) and (4) let c[n, m] be 1 just where
-    l[n] and s[m] are. What is left of (4) is that l[n] and s[m] are not both 1 where C[n, m] is 0.
+    Of the unknowns of (2) to (5), l determines r by (5), and l and s determine c: by (3) and (4), c[n, m] is 1 exactly
+    when l[n] and s[m] are. The rest of (4) is that l[n] and s[m] are not both 1 where C[n, m] is 0.
     """
     program = IntegerProgram()
     needed = size // cluster.gpus_per_server

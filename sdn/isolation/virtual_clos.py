@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual leaves and spines on real switches: which ports are a job's, and what may pass between them. Pure.
+"""Virtual leaves and spines on switches: the ports of each job, and the tables that isolate them. Pure.
 
-A packet belongs to the job whose port it comes in by, and is forwarded only by that job's ports and only to its hosts;
-anything else is dropped where it comes in, and counted there. Within a job its hosts are source-routed.
+A packet belongs to the job of the port by which it enters. It is forwarded only by ports of that job and only to its
+hosts. Other packets are dropped and counted where they enter. Within a job, hosts are source-routed.
 """
 
 from collections import Counter, defaultdict
@@ -30,17 +30,17 @@ class SubClos:
 
 @dataclass(frozen=True, slots=True)
 class VirtualClos:
-    """A steering that keeps jobs apart. Hosts of no job can send nothing."""
+    """A steering that isolates jobs. Hosts without a job cannot send."""
 
     jobs: tuple[SubClos, ...]
     kind: Literal["virtual_clos"] = "virtual_clos"
 
     def routes(self, topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
-        """What switches do: every port of a leaf or spine has a table of its own, by default an empty one.
+        """Forwarding in which every port of a leaf or spine has a table of its own, empty by default.
 
-        The i-th of a job's hosts on a leaf goes by the i-th of the job's uplinks there that lead to the destination's
-        leaf, by themselves or by a spine with another link of the job. When a link dies the others share its traffic; a
-        job without any other stops, and takes no one else's.
+        The i-th of a job's hosts on a leaf uses the i-th of those of the job's uplinks there that lead to the
+        destination's leaf, directly or by a spine with another link of the job. When a link dies, the job's other links
+        carry its traffic. A job without another link stops; it never uses links of other jobs.
 
         Raises ValueError for a host or an uplink that the topology lacks or that two jobs have.
         """
@@ -54,9 +54,9 @@ class VirtualClos:
 
 
 def sub_clos(topology: Topology, jobs: Mapping[str, Sequence[str]]) -> VirtualClos:
-    """Virtual Clos for jobs whose hosts are given, in their order, on links that no two share.
+    """Virtual Clos for jobs with given hosts, placed in the order of `jobs`, on links that no two jobs share.
 
-    Raises ValueError where the spines do not suffice, and when a host has two jobs.
+    Raises ValueError when there are too few spines, and when a host has two jobs.
     """
     cluster, leaves, spines = cluster_of(topology)
     gpus = {host: gpu for gpu, host in hosts_by_gpu(topology).items()}
@@ -70,9 +70,9 @@ def sub_clos(topology: Topology, jobs: Mapping[str, Sequence[str]]) -> VirtualCl
 
 
 def placed(topology: Topology, jobs: Mapping[str, int]) -> VirtualClos:
-    """Virtual Clos for jobs of so many hosts each, on hosts and links that vClos chooses: one job after the other.
+    """Virtual Clos for jobs given by their numbers of hosts, one after the other; vClos chooses hosts and links.
 
-    Raises ValueError for a job that the cluster is too small for, or that would have to wait until others have ended.
+    Raises ValueError for a job that is larger than the cluster, or that has to wait until others have ended.
     """
     cluster, leaves, spines = cluster_of(topology)
     hosts = hosts_by_gpu(topology)
@@ -88,7 +88,7 @@ def placed(topology: Topology, jobs: Mapping[str, int]) -> VirtualClos:
 
 
 def must_wait(job: str, size: int, idle: int) -> ValueError:
-    """What to tell of a job for which there is no place now."""
+    """The error for a job that cannot be placed now."""
     return ValueError(
         f"job {job!r} of {size} hosts would have to wait: {idle} are idle, but there is no virtual Clos for it among "
         "them and the links that are free; make it smaller, or leave out a job before it"
@@ -107,9 +107,9 @@ def hosts_by_gpu(topology: Topology) -> dict[Gpu, str]:
 
 
 def cluster_of(topology: Topology) -> tuple[Cluster, list[str], list[str]]:
-    """A leaf-spine topology, each host a server of one GPU, with the names of its leaves and of its spines.
+    """The cluster of a leaf-spine, each host a server of one GPU, and the names of its leaves and spines.
 
-    Leaves with fewer hosts than others have servers that are never idle.
+    A leaf with fewer hosts than others has servers that are never idle.
     """
     hosts = host_ports(topology)
     leaves = list(hosts)
@@ -130,13 +130,13 @@ def _links(topology: Topology, leaves: list[str], spines: list[str]) -> dict[tup
 
 
 def _realised(allocation: Allocation, hosts: tuple[str, ...], free: dict[tuple[int, int], list[PortRef]]) -> SubClos:
-    """The links that stand for an allocation's, taken from those that are free."""
+    """Chooses links for an allocation, and removes them from `free`."""
     taken = [free[pair].pop(0) for pair, count in allocation.links.items() for _ in range(count)]
     return SubClos(allocation.job, hosts, tuple(sorted(taken)))
 
 
 def _tables(topology: Topology, job: SubClos, routes: Forwarding) -> dict[PortRef, _Table]:
-    """What may come in by each port of a job."""
+    """The table of each port of a job."""
     homes: dict[IPv4Address, PortRef] = {}
     for name in job.hosts:
         address, home = topology.host(name).nics[0].address, topology.peer(PortRef(name, 1))

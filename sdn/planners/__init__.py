@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planners: pure functions from a fabric and its commodities to the path of every one. docs/planners.md compares them.
+"""Planners: pure functions from a fabric and its commodities to a path for each. docs/planners.md compares them.
 
 "Cohen et al." is O. Cohen, J. Yallouz, M. Schapira, S. Belkar and T. Mizrahi, "Routing for Large ML Models",
 arXiv:2503.05324, 2025.
 
-All take a `Clos` and `Commodities` and give a `Plan`, which tells the rates that it predicts and how far from the
-optimum it may be.
+All take a `Clos` and `Commodities` and return a `Plan`, which has the predicted rates and a bound of the distance from
+the optimum.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from sdn.planners.rates import max_min_rates
 PLANNERS: MappingProxyType[str, Callable[[Clos, Commodities], Plan]] = MappingProxyType(
     {"ecmp": ecmp, "greedy": greedy, "annealing": annealing, "ilp": ilp, "optimal": optimal}
 )
-"""Every planner by its name."""
+"""Every planner by name."""
 
 __all__ = [
     "LOCAL",

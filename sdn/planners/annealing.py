@@ -18,13 +18,13 @@ def annealing(
     cooling: float = 0.99,
     steps_per_temperature: int = 1,
 ) -> Plan:
-    """One link to the spines for each destination NIC, improved by random swaps.
+    """Gives each destination NIC one link to the spines, and improves that by random swaps.
 
-    Hedera's ideas are here: destinations, not flows, are assigned, a step swaps two of them, often of one ToR, and the
-    energy is the demand beyond the capacity of links. Capacity here is what each link would carry at the lower bound of
+    As in Hedera, destinations instead of flows are assigned, a step swaps two of them, often of one ToR, and the energy
+    is the demand beyond the capacity of links. Here the capacity of a link is its load at the lower bound of
     congestion, so energy 0 is an optimum and ends the search. Temperatures fall from `hot` to `cold` (in commodities
-    beyond capacity) by the factor `cooling`; the schedule and its single step per temperature are those of the code
-    released with Cohen et al. The best state seen is the plan. The same `seed` gives the same plan.
+    beyond capacity) by the factor `cooling`. The schedule, with one step per temperature, is that of the code released
+    with Cohen et al. The plan is the best state seen. The same `seed` gives the same plan.
     """
     src, dst = tors_of(fabric, commodities)
     bound = congestion_bound(fabric, commodities)

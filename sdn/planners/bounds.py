@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no plan can better: lower bounds of congestion, with the argument that each rests on."""
+"""Lower bounds of congestion, each with its argument."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sdn.planners.model import SAME, Clos, Commodities, Floats, Ints, tors_of
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """No plan has less congestion than `congestion` (demand per bit/s), because of `why`."""
+    """Every plan has at least this `congestion` (demand per bit/s); `why` is the argument."""
 
     congestion: float
     why: str
@@ -23,9 +23,9 @@ NOTHING = Bound(0.0, "no commodity needs a spine")
 
 
 def congestion_bound(fabric: Clos, commodities: Commodities) -> Bound:
-    """The best of the cheap bounds: what each ToR must send and take over its live links, and each pair of ToRs.
+    """The highest of the cheap bounds: the demand of each ToR, and of each pair of ToRs, over their live links.
 
-    With equal demands, commodities are counted whole; otherwise see `weighted_tor`. O(commodities), and
+    Commodities of equal demand are counted whole; for others see `weighted_tor`. O(commodities), and
     O(commodities * log) with unequal demands.
     """
     src, dst = tors_of(fabric, commodities)
@@ -41,13 +41,13 @@ def congestion_bound(fabric: Clos, commodities: Commodities) -> Bound:
 
 
 def joined(fabric: Clos, src: Ints, dst: Ints) -> Mask:
-    """Whether some spine has a live link to both ToRs, for each pair of ToRs."""
-    spines = np.packbits((fabric.link_rate_bps > 0).any(axis=2), axis=1)  # a matrix product would wait for its threads
+    """For each pair of ToRs, `src[i]` and `dst[i]`: whether some spine has a live link to both."""
+    spines = np.packbits((fabric.link_rate_bps > 0).any(axis=2), axis=1)  # a matrix product would wait for threads
     return np.asarray((spines[src] & spines[dst]).any(axis=1))
 
 
 def equal_demands(fabric: Clos, src: Ints, dst: Ints, demand: float) -> Bound:
-    """For commodities of one demand between different ToRs."""
+    """The bound for commodities of one demand between different ToRs."""
     sent, taken = np.bincount(src, minlength=fabric.tors), np.bincount(dst, minlength=fabric.tors)
     if (uniform := fabric.uniform_links) is not None:
         links, rate = uniform[0].size, fabric.link_rate_bps[0, uniform[0][0], uniform[1][0]]
@@ -64,10 +64,10 @@ _PAIR = "what goes between two ToRs must share the spines that both have live li
 
 
 def pair_level(levels: Levels, src: Ints, dst: Ints, start: float) -> float:
-    """The least level from `start` on at which every pair's commodities fit between its two ToRs, ignoring others."""
+    """The lowest level from `start` at which every pair's commodities fit between its ToRs, ignoring other pairs."""
     tors = levels.rate_bps.shape[0]
     pairs, commodities = np.unique(src.astype(np.int64) * tors + dst, return_counts=True)
-    # Most ToRs have links alike: what two of them share is the same for all that are like them.
+    # Most ToRs have equal links, so the room between two of them is computed once per kind.
     rates, kind = np.unique(levels.rate_bps.reshape(tors, -1), axis=0, return_inverse=True)
     kind, alike = kind.ravel(), Levels(rates.reshape(-1, *levels.rate_bps.shape[1:]), levels.demand)
     kinds, which = np.unique(kind[pairs // tors] * len(rates) + kind[pairs % tors], return_inverse=True)
@@ -83,7 +83,7 @@ def pair_level(levels: Levels, src: Ints, dst: Ints, start: float) -> float:
 
 
 def unequal_demands(fabric: Clos, src: Ints, dst: Ints, demand: Floats) -> Bound:
-    """For any commodities between different ToRs."""
+    """The bound for any commodities between different ToRs."""
     most = 0.0
     for tors in (src, dst):
         order = np.lexsort((-demand, tors))
@@ -100,11 +100,12 @@ def unequal_demands(fabric: Clos, src: Ints, dst: Ints, demand: Floats) -> Bound
 
 
 def weighted_tor(demand: Floats, rate: Floats) -> float:
-    """The congestion that these demands, descending, must cause somewhere on links of these rates, however dealt out.
+    """A lower bound of the congestion of these demands, in descending order, on links of these rates.
 
-    The greatest of: the mean; the largest demand on the fastest link; and on n equal links, what the (j + 1) least of
-    the (j n + 1) largest demands add up to, for some j + 1 of those share a link (the bounds of identical parallel
-    machines, S. Martello and P. Toth, "Knapsack Problems", 1990, section 8.3); there whole numbers are rounded up too.
+    The maximum of: the mean; the largest demand on the fastest link; and on n equal links, for every j, the sum of the
+    j + 1 smallest of the j n + 1 largest demands, because some j + 1 of these share a link (bounds for identical
+    parallel machines, S. Martello and P. Toth, "Knapsack Problems", 1990, section 8.3). On equal links, bounds for
+    integer demands are rounded up.
     """
     bound = max(demand.sum() / rate.sum(), demand[0] / rate.max())
     if rate.min() == rate.max():

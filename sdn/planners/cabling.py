@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between `netmodel.Topology`, which has names and ports, and `Clos`, which has numbers."""
+"""Conversion between `netmodel.Topology`, which has names and ports, and `Clos`, which has numbers."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ LinkIndex = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Cabling:
-    """What the numbers of a `Clos` stand for in a topology."""
+    """A topology as a `Clos`, and the names of its numbers."""
 
     topology: Topology
     fabric: Clos
@@ -29,7 +29,7 @@ class Cabling:
     tors: tuple[str, ...]
     spines: tuple[str, ...]
     tor_port: Ints
-    """[ToR, spine, parallel link]: the ToR's port, 0 where there is no link. Parallel links count by this port."""
+    """[ToR, spine, parallel link]: the ToR's port, 0 without a link. Parallel links are in order of this port."""
     spine_port: Ints
     """[ToR, spine, parallel link]: the spine's port."""
     _nic_number: dict[PortRef, int]
@@ -51,34 +51,34 @@ class Cabling:
         try:
             return self._nic_number[port]
         except KeyError:
-            self.topology.link_at(port)  # says so where nothing is plugged in
+            self.topology.link_at(port)  # raises KeyError when nothing is connected
             raise KeyError(f"the link of {port} is dead") from None
 
     def commodities(
         self, pairs: Iterable[tuple[str, str]], demand: npt.ArrayLike = 1.0, job: npt.ArrayLike = 0
     ) -> Commodities:
-        """One for each pair of source and destination host, between their first NICs."""
+        """One commodity for each pair of source and destination host, between their first NICs."""
         numbers = np.array([(self.nic(src), self.nic(dst)) for src, dst in pairs], dtype=np.int32).reshape(-1, 2)
         return Commodities.of(numbers[:, 0], numbers[:, 1], demand, job)
 
     def link(self, link: Link) -> LinkIndex:
-        """The number of a link between a ToR and a spine. Raises KeyError for any other."""
+        """The index of a link between a ToR and a spine. Raises KeyError for any other link."""
         try:
             return self._link_number[link]
         except KeyError:
             raise KeyError(f"link {link.a} to {link.b} does not join a leaf and a spine of this topology") from None
 
     def without(self, links: Iterable[Link]) -> "Cabling":
-        """The same with these links between ToRs and spines dead. Raises KeyError for any other link."""
+        """The same cabling with these links between ToRs and spines dead. Raises KeyError for any other link."""
         return replace(self, fabric=self.fabric.without(links=[self.link(link) for link in links]))
 
     def path(self, plan: Plan, commodity: int) -> Path | None:
-        """The path of one commodity of a plan, as `netmodel` writes it; None where it has none."""
+        """The `netmodel` path of a commodity of a plan; None when it has none."""
         columns = (plan.commodities.src, plan.commodities.dst, plan.spine, plan.up, plan.down)
         return self.path_by(*(int(column[commodity]) for column in columns))
 
     def path_by(self, src: int, dst: int, spine: int, up: int, down: int) -> Path | None:
-        """The path from one NIC to another by a spine, or LOCAL or UNREACHABLE, and parallel links."""
+        """The `netmodel` path between two NICs by a spine (or LOCAL or UNREACHABLE) and parallel links."""
         first, last = self.nics[src], self.topology.peer(self.nics[dst])
         if spine == UNREACHABLE:
             return None
@@ -94,9 +94,9 @@ class Cabling:
 
 
 def cabling(topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Cabling:
-    """Reads a two-level leaf-spine off a topology's roles and links; dead links get rate 0. Recent answers are kept.
+    """The cabling of a two-level leaf-spine; dead links get rate 0. Recent results are cached.
 
-    Raises ValueError when it is anything else: with switches other than leaves and spines, links other than from host
+    Raises ValueError for any other topology: with switches other than leaves and spines, links other than from host
     to leaf and from leaf to spine, no leaf, no spine, or no link between the two levels while there are several leaves.
     """
     return _cabling(topology, frozenset(dead_links))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`optimal` for pairs of hosts of a topology: every pair on uplinks and downlinks of its own, if that can be."""
+"""`optimal` for pairs of hosts: every pair has uplinks and downlinks of its own, if possible."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ Pair = tuple[str, str]
 
 
 def assign(topology: Topology, pairs: Sequence[Pair]) -> dict[Pair, Path]:
-    """A path for every (source host, destination host) pair, with least maximum load on leaf uplinks and downlinks.
+    """A path for every pair (source host, destination host), minimising the maximum load of leaf uplinks and downlinks.
 
     Pairs on one leaf get their only path. Paths join the hosts' first NICs and are equal-cost paths of
-    `netmodel.equal_cost_paths`. Deterministic: the same arguments give the same answer; the order of `pairs` matters.
+    `netmodel.equal_cost_paths`. The result is deterministic and depends on the order of `pairs`.
 
     Raises KeyError for an unknown host or one whose first NIC has no link; ValueError for a pair that occurs twice,
     joins a host to itself, or has no spine between its leaves, and for a topology that is not a two-level leaf-spine.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ECMP: what becomes of commodities that nobody plans, by chance or by the very hash of the switches."""
+"""ECMP: the paths of commodities without a plan, at random or by the hash of the switches."""
 
 from collections.abc import Iterator
 
@@ -15,10 +15,10 @@ from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Ints, Plan
 
 
 def ecmp(fabric: Clos, commodities: Commodities, *, seed: int = 0) -> Plan:
-    """Every commodity on an equal-cost path at random, as a good hash of random source ports would have it.
+    """Puts every commodity on a random equal-cost path, as a good hash of random source ports does.
 
-    Each ToR chooses among all its live links to spines that still reach the destination's ToR, and the spine among its
-    live links to it. The same `seed` gives the same plan.
+    Each ToR chooses among its live links to spines that reach the destination's ToR, and the spine among its live links
+    to that ToR. The same `seed` gives the same plan.
     """
     src, dst = tors_of(fabric, commodities)
     chance = np.random.default_rng(seed).random((2, len(commodities)))
@@ -30,7 +30,7 @@ def ecmp(fabric: Clos, commodities: Commodities, *, seed: int = 0) -> Plan:
         chosen = links[(chance[0, members] * links.size).astype(np.intp)]
         spine[members], up[members] = chosen // fabric.parallel, chosen % fabric.parallel
     across = np.flatnonzero(spine >= 0)
-    live = fabric.link_rate_bps[dst[across], spine[across]] > 0  # per commodity: which parallel links come down
+    live = fabric.link_rate_bps[dst[across], spine[across]] > 0  # per commodity: the parallel links from the spine
     nth = (chance[1, across] * live.sum(axis=1)).astype(np.intp)
     down[across] = (np.cumsum(live, axis=1) <= nth[:, None]).sum(axis=1)
     bound = congestion_bound(fabric, commodities)
@@ -46,10 +46,10 @@ def ecmp_hashed(
     seed: int = 0,
     dst_port: int = ROCE_PORT,
 ) -> Plan:
-    """Every commodity where the switches of a topology send it: `netmodel.path_of` for all of them at once.
+    """Puts every commodity on the path that the switches' hash chooses: `netmodel.path_of` for all at once.
 
-    `src_port` are the UDP source ports, by default drawn by `seed` from RoCEv2's range. `ecmp_hash` is what the
-    switches hash with, each with its own seed.
+    `src_port` has the UDP source ports, by default random ones of RoCEv2's range, drawn with `seed`. `ecmp_hash` is the
+    hash of the switches, each of which has its own seed.
     """
     fabric = cabling.fabric
     src, dst = tors_of(fabric, commodities)
@@ -71,7 +71,7 @@ def ecmp_hashed(
         if not links.size:
             spine[members] = UNREACHABLE
             continue
-        # A switch numbers the members of a group by its ports.
+        # A switch numbers the members of a group in order of its ports.
         by_port = links[np.argsort(cabling.tor_port[tor].ravel()[links])]
         chosen = by_port[selected(members, cabling.tor_seed[tor], links.size)]
         spine[members], up[members] = chosen // fabric.parallel, chosen % fabric.parallel
@@ -92,9 +92,9 @@ def _nowhere(commodities: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _ways_up(fabric: Clos, src: Ints, dst: Ints) -> Iterator[tuple[int, Index, Index]]:
-    """(ToR, links, commodities): which of a ToR's links, by spine * parallel + link, its commodities may go up by.
+    """(ToR, links, commodities): the links of a ToR, as spine * parallel + link, that these commodities may take up.
 
-    They depend on the destination's ToR where some link is dead: a ToR avoids spines that do not reach it.
+    They depend on the destination's ToR when some link is dead: a ToR avoids spines that do not reach it.
     """
     across = np.flatnonzero(src != dst)
     live = fabric.link_rate_bps > 0

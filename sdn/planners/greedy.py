@@ -7,12 +7,12 @@ from sdn.planners.model import Clos, Commodities, Ints, Plan, tors_of
 
 
 def greedy(fabric: Clos, commodities: Commodities, *, order: Ints | None = None, threads: int = 1) -> Plan:
-    """A path is as congested as the worse of its two links, counted with the commodity; of equal ones the first wins.
+    """Puts each commodity on the path whose worse link is least congested with it; the first of equal ones.
 
     With equal demands on a full Clos of equal links, no link carries more than twice as many commodities as in the best
     plan (theorem 2 of the paper), and the slowest has at least half the rate (theorem 1); both are tight. `order` lists
-    the commodities in the order in which they choose, as `sdn.planners.order` makes them; by default as they come.
-    Connected components are planned by `threads` threads (section 3.4.3), with the same outcome.
+    the commodities in the order in which they choose, for example by `sdn.planners.order`; by default in given order.
+    Connected components are planned by `threads` threads (section 3.4.3), with the same result.
     O(commodities * spines * parallel links).
     """
     src, dst = tors_of(fabric, commodities)

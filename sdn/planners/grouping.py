@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Equal keys in arrays: where they are, and which occurrence each is."""
+"""Equal keys in arrays: their positions, and the rank of each among its equals."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def groups(keys: npt.NDArray[np.integer[Any]]) -> list[Index]:
 
 
 def occurrences(keys: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-    """How many equal keys come before each."""
+    """For each key, the number of equal keys before it."""
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order], prepend=keys[order][:1] - 1))
     before = np.empty(keys.size, dtype=np.int64)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimum by integer programming, a yardstick: commodities aggregated by pair of ToRs, solved by HiGHS.
+"""The optimum by integer programming, as a reference: commodities aggregated by pair of ToRs, solved by HiGHS.
 
-Commodities of one pair of ToRs and one demand are alike, so the program counts them: x[pair, spine] of them go by each
-spine, y[ToR, spine, link] by each of several parallel links, and the largest load per rate is made as small as can be.
-That is some hundred times fewer unknowns than one per commodity and path, with which solvers give up from about 800
-commodities on. When all demands are equal, alike spines are counted together, too: see `spine_bisection`.
+Commodities of one pair of ToRs and one demand are interchangeable, so the program counts them: x[pair, spine] of them
+use each spine, y[ToR, spine, link] each of several parallel links, and the largest load per rate is minimised. This
+needs about a hundred times fewer unknowns than one per commodity and path, with which solvers fail from about 800
+commodities on. When all demands are equal, equal spines are counted together too: see `spine_bisection`.
 """
 
 import time
@@ -25,22 +25,21 @@ _Routes = tuple[Ints, Ints, Ints]  # spine, up and down of each commodity
 
 
 def ilp(fabric: Clos, commodities: Commodities, *, time_limit_s: float = 60.0, seed: int = 0) -> Plan:
-    """A plan of least congestion, proved by integer programming, or the best found in the time with the bound proved.
+    """A plan of least congestion, proved by integer programming, or the best found in time with the bound proved.
 
-    Whatever the demands, rates and failures. First it is asked whether the lower bound can be reached, which is far
-    easier than to minimise; with equal demands then whether the next level can, and so on.
+    It takes any demands, rates and failures. It first tests whether the lower bound can be reached, which is much
+    faster than minimising; with equal demands it then tests the next level, and so on.
 
-    *Equal demands, all ToRs alike at every spine:* linear programs only, whose vertices are whole, one for each time
-    that the spines can be halved. With links of one rate the optimum for every ToR at once.
+    *Equal demands, all ToRs alike at every spine:* linear programs only, with integer vertices, one for each bisection
+    of the spines. With links of one rate the plan is optimal for every ToR at once.
 
     *Equal demands, single links dead or of several rates:* branch and bound over classes of alike spines, then the same
     within each class.
 
     *Unequal demands:* branch and bound over single spines and links.
 
-    One thread, so that the answer depends on the arguments alone as long as the time suffices. `time_limit_s` is for
-    branch and bound, which takes most of the time where there is any. Where it finds no plan in time, the plan is
-    `greedy`'s, the largest demands first.
+    It uses one thread, so that the result depends on the arguments alone while time suffices. `time_limit_s` limits
+    branch and bound. When that finds no plan in time, the plan is that of `greedy`, the largest demands first.
     """
     src, dst = tors_of(fabric, commodities)
     cross = src != dst
@@ -62,7 +61,7 @@ def ilp(fabric: Clos, commodities: Commodities, *, time_limit_s: float = 60.0, s
 def _minimised(
     fabric: Clos, src: Ints, dst: Ints, demand: Floats, bound: Bound, time_limit_s: float, seed: int
 ) -> tuple[_Routes | None, Bound]:
-    """The best plan, or the best found in time, or None; and what is then known of the optimum. For any demands."""
+    """For any demands: the best plan, or the best found in time, or None; and the bound that is proved."""
     end = time.monotonic() + time_limit_s
     program = _Program(fabric, src, dst, demand)
     reached, counts, _ = program.solve(bound.congestion, True, time_limit_s, seed)
@@ -117,7 +116,7 @@ class _Program:
         """The links between a ToR and a spine carry no more than their rates allow."""
         if not kinds:
             return
-        rate = self._fabric.link_rate_bps[tor, spine] * self._unit  # the demand that makes congestion 1 here
+        rate = self._fabric.link_rate_bps[tor, spine] * self._unit  # the demand of congestion 1 on this link
         links = np.flatnonzero(rate > 0)
         if links.size == 1:
             self._load([(self._by_spine[kind, spine], float(self._kinds[kind, 2])) for kind in kinds], rate[links[0]])
@@ -135,7 +134,7 @@ class _Program:
             self._load([(self._by_link[way, tor, spine, link, demand], demand) for demand in demands], rate[link])
 
     def _load(self, terms: list[tuple[int, float]], rate: float) -> None:
-        """What these columns put on a link is at most its rate times the congestion."""
+        """Limits the load of these columns on a link to its rate times the congestion."""
         columns, demands = [column for column, _ in terms], [demand for _, demand in terms]
         scale = max(demands)
         self._rows.append(_Row([*columns, 0], [d / scale for d in demands] + [-rate / scale], -np.inf, 0.0))
@@ -143,12 +142,12 @@ class _Program:
     def solve(
         self, congestion: float, exactly: bool, time_limit_s: float, seed: int
     ) -> tuple[bool | None, _Counts | None, float]:
-        """Looks for a plan of just this congestion, or of the least that is no less.
+        """Solves for a plan of exactly this congestion, or of the least congestion from there.
 
-        Whether there is one, None if time ran out first; the value of each column in the best plan found, if any; and
-        the congestion proved necessary.
+        Returns whether there is one, None if time ran out first; the columns of the best plan found, if any; and the
+        congestion proved necessary.
         """
-        import highspy  # takes as long to load as many a plan to make
+        import highspy  # imported here, because loading it takes as long as many plans
 
         least = congestion / self._unit
         first = np.eye(1, len(self._most)).ravel()
@@ -186,7 +185,7 @@ class _Program:
         return status == highspy.HighsModelStatus.kOptimal or None, counts, proved
 
     def dealt(self, counts: _Counts) -> _Routes:
-        """Spine, up and down of each commodity: alike ones take what was counted for them, in their order."""
+        """Spine, up and down of each commodity: interchangeable ones get the counted routes in their order."""
         spine = np.full(self._kind.size, -1, dtype=np.int32)
         for kind, members in enumerate(groups(self._kind)):
             spines = [s for s in range(self._fabric.spines) if (kind, s) in self._by_spine]

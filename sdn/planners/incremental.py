@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`optimal`, kept up while commodities come and go: every change reroutes few others, and no more than allowed.
+"""`optimal`, kept up while commodities arrive and depart: a change reroutes few others, and no more than allowed.
 
-With equal demands and links of one rate, the colouring of `sdn.planners.optimal` is kept even at every ToR: each link
-of a ToR that sends d over S links carries floor(d / S) or ceil(d / S). An arrival then needs one alternating chain at
-most, a departure two, and without single dead links the congestion is the optimum after each change. With one commodity
-per link an arrival moves at most ToRs - 1 others (M. Paull, "Reswitching of connection networks", BSTJ 41, 1962).
+With equal demands and links of one rate, the colouring of `sdn.planners.optimal` is kept balanced at every ToR: each
+link of a ToR that sends d commodities over S links carries floor(d / S) or ceil(d / S). Then an arrival needs one
+alternating chain at most, a departure two. Without single dead links the congestion is optimal after each change. With
+one commodity per link an arrival moves at most ToRs - 1 others (M. Paull, "Reswitching of connection networks", BSTJ
+41, 1962).
 
-Anything else, unequal demands or links of several rates, is kept by single moves, and the plan says how good it is.
+Unequal demands, or links of several rates, are handled by single moves, and the plan has a bound of its distance from
+the optimum.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,36 +22,36 @@ from sdn.planners.grouping import Index
 from sdn.planners.model import LOCAL, SAME, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
 from sdn.planners.optimal import optimal
 
-_TRIES = 4  # chains of which the shortest is taken
+_TRIES = 4  # chains tried for a change; the shortest one is used
 _Way: TypeAlias = tuple[int, int, int]  # spine, up and down
-_Moved: TypeAlias = tuple[int, int, int, int]  # the number of a route, and its way now
+_Moved: TypeAlias = tuple[int, int, int, int]  # the number of a route, and its new way
 _Item: TypeAlias = tuple[int, int, float, int, int, int | None]
-"""Source, destination, demand, job, phase, and the number in the state: None within a ToR or without a path."""
-_EFFORT = 2_000  # paths that one change may look at where chains do not apply
+"""Source, destination, demand, job, phase, and its number in the state; None within a ToR or without a path."""
+_EFFORT = 2_000  # paths examined per change when chains do not apply
 
 
 class Route(NamedTuple):
-    """Where one commodity goes."""
+    """The route of one commodity."""
 
     commodity: int
     spine: int
-    """Or LOCAL or UNREACHABLE; `up` and `down` are then -1."""
+    """The spine, or LOCAL or UNREACHABLE, with which `up` and `down` are -1."""
     up: int
     down: int
 
 
 class Incremental:
-    """Commodities on a fabric, each with a number of its own that is never used again.
+    """Commodities on a fabric, each with a number that is never reused.
 
-    `max_reroutes` bounds how many others a single arrival or departure may move; without it, as many as the optimum
-    takes. Where it is too small for some change, congestion stays above the optimum, which `plan().gap` tells, until
-    later changes mend it. Not for several threads at once.
+    `max_reroutes` limits how many others an arrival or departure may reroute; None: as many as the optimum needs. When
+    the limit is too low for a change, congestion stays above the optimum, as `plan().gap` shows, until later changes
+    correct it. Not for several threads at once.
     """
 
     def __init__(
         self, fabric: Clos, commodities: Commodities | None = None, *, max_reroutes: int | None = None
     ) -> None:
-        """Starts from the optimal plan for `commodities`, which are numbered from 0, or from nothing."""
+        """Starts from the optimal plan for `commodities`, numbered from 0, or without any."""
         self.max_reroutes = max_reroutes
         self._next = 0
         start = Commodities.of((), ()) if commodities is None else commodities
@@ -57,7 +59,7 @@ class Incremental:
 
     @classmethod
     def of(cls, plan: Plan, *, max_reroutes: int | None = None) -> "Incremental":
-        """Goes on from any plan; its commodities are numbered from 0."""
+        """Starts from any plan; its commodities are numbered from 0."""
         made = cls(plan.fabric, max_reroutes=max_reroutes)
         made._load(plan, range(len(plan.commodities)))
         return made
@@ -75,9 +77,9 @@ class Incremental:
     def arrive(
         self, src: int, dst: int, demand: float = 1.0, job: int = 0, phase: int = 0
     ) -> tuple[Route, tuple[Route, ...]]:
-        """Plans one more commodity, from NIC `src` to NIC `dst`: its route, and the new ones of others that made room.
+        """Adds a commodity from NIC `src` to NIC `dst`: its route, and the new routes of others that made room.
 
-        Raises ValueError for what `Commodities` refuses.
+        Raises ValueError for arguments that `Commodities` refuses.
         """
         tor = self._tor
         if not (0 <= src < len(tor) and 0 <= dst < len(tor)) or src == dst:
@@ -98,7 +100,7 @@ class Incremental:
         return Route(commodity, spine, up, down), self._of_owners(moved) if moved else ()
 
     def depart(self, commodity: int) -> tuple[Route, ...]:
-        """Takes a commodity out; the routes of others that changed. Raises KeyError for one that is not there."""
+        """Removes a commodity; the routes of others that changed. Raises KeyError for an unknown commodity."""
         try:
             _, _, demand, _, _, edge = self._items.pop(commodity)
         except KeyError:
@@ -112,7 +114,7 @@ class Incremental:
         return self._of_owners(moved) if moved else ()
 
     def route(self, commodity: int) -> Route:
-        """Where a commodity goes. Raises KeyError for one that is not there."""
+        """The route of a commodity. Raises KeyError for an unknown commodity."""
         src, dst, _, _, _, edge = self._items[commodity]
         if edge is not None:
             return Route(commodity, *self._state.route(edge))
@@ -120,7 +122,7 @@ class Incremental:
         return Route(commodity, LOCAL if local else UNREACHABLE, -1, -1)
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
-        """Goes over to the same fabric with other links dead; the routes that changed. See `repair`."""
+        """Changes to the same fabric with other links dead; the routes that changed. See `repair`."""
         numbers = self.numbers()
         before = self.plan()
         after = repair(before, fabric, max_reroutes=self.max_reroutes)
@@ -133,7 +135,7 @@ class Incremental:
         return list(self._items)
 
     def plan(self) -> Plan:
-        """The routes as they are, with what is known of their quality."""
+        """The present routes, with their bound."""
         columns = list(zip(*self._items.values(), strict=True)) or [()] * 6
         commodities = Commodities.of(*columns[:5])
         src, dst = tors_of(self._fabric, commodities)
@@ -161,7 +163,7 @@ class Incremental:
         self._take_over(_Chains(plan.fabric) if chains else _Moves(plan.fabric), plan)
 
     def _begin_demand(self, demand: float) -> None:
-        """The first commodity of this demand is about to come."""
+        """Prepares for the first commodity of this demand."""
         if not 0 < demand < float("inf"):
             raise ValueError(f"the demand {demand} is not above 0, or not finite")
         self._demands[demand] = 0
@@ -173,7 +175,7 @@ class Incremental:
         placed = np.flatnonzero(plan.spine >= 0)
         edges = _loaded(state, plan, src, dst, placed)
         self._state = state
-        self._owner: dict[int, int] = {}  # of an edge; of one that is gone, until its number is used again
+        self._owner: dict[int, int] = {}  # by edge; entries of removed edges stay until their number is reused
         numbers = list(self._items)
         for i, edge in zip(placed.tolist(), edges.tolist(), strict=True):
             number = numbers[i]
@@ -187,9 +189,10 @@ class Incremental:
 def repair(plan: Plan, fabric: Clos, *, max_reroutes: int | None = None) -> Plan:
     """A plan for the same commodities on the same fabric with other links dead, with few routes changed.
 
-    Routes whose links still live are kept. Each of the others is found a new one, moving `max_reroutes` at most; then
-    ToRs are evened out, with as many again for all. Where that is not proved optimal and reroutes are not limited,
-    `optimal` plans afresh, and its plan is taken if it is better. Raises ValueError when the fabrics differ in shape.
+    Routes whose links are alive are kept. Each other commodity gets a new route, which may move `max_reroutes` others;
+    then ToRs are balanced, with as many moves for all. If the result is not proved optimal and reroutes are not
+    limited, `optimal` plans from scratch, and its plan is used if it is better. Raises ValueError when the fabrics
+    differ in shape.
     """
     if fabric.link_rate_bps.shape != plan.fabric.link_rate_bps.shape or fabric.nics != plan.fabric.nics:
         raise ValueError("a plan can only be repaired for the same fabric with other links dead")
@@ -217,12 +220,12 @@ def repair(plan: Plan, fabric: Clos, *, max_reroutes: int | None = None) -> Plan
     afresh = optimal(fabric, commodities)
     if afresh.congestion < mended.congestion * (1 - SAME):
         return afresh
-    # What the fresh plan found out about the optimum holds for this one too.
+    # The bound of the new plan holds for this one too.
     return Plan(fabric, commodities, plan.planner, spine, up, down, afresh.bound, afresh.why)
 
 
 def _loaded(state: "_State", plan: Plan, src: Ints, dst: Ints, which: Index) -> Ints:
-    """The numbers of some of a plan's routes in a state that takes them over."""
+    """Loads some of a plan's routes into a state; their numbers there."""
     demand, spine, up, down = plan.commodities.demand, plan.spine, plan.up, plan.down
     return state.load(src[which], dst[which], demand[which], spine[which], up[which], down[which])
 
@@ -233,28 +236,28 @@ def _one_rate(fabric: Clos) -> bool:
 
 
 class _State(Protocol):
-    """Routes between ToRs, by numbers of its own."""
+    """Routes between ToRs; the state numbers them."""
 
     def load(self, src: Ints, dst: Ints, demand: Floats, spine: Ints, up: Ints, down: Ints) -> Ints:
-        """Takes over routes whose links live."""
+        """Adds routes whose links are alive; their numbers."""
         ...
 
     def insert(self, src: int, dst: int, demand: float, max_moves: int | None) -> int | None:
-        """Adds a route; None where no spine joins the two."""
+        """Adds a route between two ToRs; None when no spine joins them."""
         ...
 
     def even_out(self, max_moves: int | None) -> None:
-        """Mends what the change before left undone, the moves of both together being at most so many."""
+        """Balances ToRs after a change; the moves of both together are at most `max_moves`."""
         ...
 
     def arrive(
         self, src: int, dst: int, demand: float, max_moves: int | None
     ) -> tuple[int, _Way, Sequence[_Moved]] | None:
-        """`insert` and `even_out`: the number, its way, and what else was moved."""
+        """`insert` and `even_out`: the number, its way, and the routes that were moved."""
         ...
 
     def depart(self, edge: int, max_moves: int | None) -> Sequence[_Moved]:
-        """Takes a route out and evens out what it leaves behind: what was moved."""
+        """Removes a route and balances its ToRs; the routes that were moved."""
         ...
 
     def route(self, edge: int) -> _Way: ...
@@ -263,10 +266,10 @@ class _State(Protocol):
 
 
 class _Chains:
-    """Equal demands on links of one rate: an edge colouring.
+    """The state for equal demands on links of one rate: an edge colouring.
 
-    A colour is a spine and the rank of a link among the live ones between it and a ToR, so that a ToR with fewer of
-    them lacks the last ranks.
+    A colour is a spine and the rank of a link among the live ones between the spine and a ToR; a ToR with fewer live
+    links lacks the last ranks.
     """
 
     def __init__(self, fabric: Clos) -> None:
@@ -328,7 +331,7 @@ class _Chains:
 
 
 class _Moves:
-    """Any demands on any links: the least congested path, and single moves off the worst link."""
+    """The state for any demands and links: the least congested path, and single moves off the worst link."""
 
     def __init__(self, fabric: Clos) -> None:
         self._routing = _planners.Routing(fabric.link_rate_bps)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What planners take and give, as arrays: a two-level Clos, commodities, and a plan that says how good it is.
+"""The data of planners, as arrays: a two-level Clos, commodities, and a plan with its bound.
 
-Everything is plain data of a few arrays, so that a fabric of 65,536 NICs is made in a millisecond.
-`sdn.planners.cabling` makes one from a `netmodel.Topology` and turns plans back into its paths.
+Everything is a few arrays, so that a fabric of 65,536 NICs is built in a millisecond. `sdn.planners.cabling` makes a
+fabric from a `netmodel.Topology`, and converts plans to its paths.
 
-Terms. A *commodity* goes from a source NIC to a destination NIC with a *demand*. Each NIC hangs off one ToR; every ToR
-is joined to every spine by `parallel` full-duplex links. The *congestion* of a link is the demand on it divided by its
-rate, that of a plan is its worst link's. Demands are relative weights: with demands of 1, congestion times rate is the
-number of flows on a link; with demands in bits, congestion is the time in seconds that the worst link is busy.
+Terms. A *commodity* goes from a source NIC to a destination NIC with a *demand*. Each NIC is connected to one ToR;
+every ToR is connected to every spine by `parallel` full-duplex links. The *congestion* of a link is the demand on it
+divided by its rate; the congestion of a plan is that of its worst link. Demands are relative weights: with demands of
+1, congestion times rate is the number of flows on a link; with demands in bits, congestion is the time in seconds that
+the worst link is busy.
 """
 
 from collections.abc import Iterable
@@ -24,24 +25,24 @@ Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 LOCAL = -1
-"""The spine of a commodity within one ToR: it needs none."""
+"""Stands for the spine of a commodity within one ToR."""
 UNREACHABLE = -2
-"""The spine of a commodity whose ToRs no live spine joins: it has no path of two hops, and rate 0."""
+"""Stands for the spine of a commodity whose ToRs no live spine joins. It has rate 0."""
 
 SAME = 1e-9
-"""Figures that differ by less than this part are taken for equal: they differ by rounding alone."""
+"""Values whose relative difference is less than this are equal but for rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Clos:
-    """A two-level Clos. Raises ValueError for shapes, numbers or rates that cannot be."""
+    """A two-level Clos. Raises ValueError for inconsistent shapes, and for invalid numbers or rates."""
 
     nic_tor: Ints
     """The ToR of each NIC, from 0."""
     nic_rate_bps: Floats
-    """Each NIC's rate, each way, in bit/s. Infinity: NICs do not limit anything, as in the analysis of Cohen et al.."""
+    """Each NIC's rate, each way, in bit/s. Infinity: NICs are no limit, as in the analysis of Cohen et al."""
     link_rate_bps: Floats
-    """[ToR, spine, parallel link]: the rate each way in bit/s; 0 for a link that is dead or was never cabled."""
+    """[ToR, spine, parallel link]: the rate each way in bit/s; 0 for a link that is dead or does not exist."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nic_tor", _frozen(self.nic_tor, np.int32, "nic_tor", 1))
@@ -68,7 +69,7 @@ class Clos:
         link_rate_bps: float | None = None,
         parallel: int = 1,
     ) -> "Clos":
-        """A regular one: NIC j of ToR i is number i * nics_per_tor + j; links are as fast as NICs unless told."""
+        """A regular Clos: NIC j of ToR i is number i * nics_per_tor + j. By default links are as fast as NICs."""
         rate = nic_rate_bps if link_rate_bps is None else link_rate_bps
         if min(tors, spines, nics_per_tor, parallel) < 1:
             raise ValueError("tors, spines, nics_per_tor and parallel must all be at least 1")
@@ -119,18 +120,18 @@ class Clos:
 
 @dataclass(frozen=True, eq=False)
 class Commodities:
-    """Who sends to whom, as arrays of equal length. Raises ValueError when they are not, or a demand is not above 0."""
+    """Commodities as arrays of equal length. Raises ValueError for unequal lengths and for demands not above 0."""
 
     src: Ints
     """Source NIC."""
     dst: Ints
     """Destination NIC."""
     demand: Floats
-    """What the commodity has to carry, relative to the others: 1, or bytes."""
+    """The relative weight of the commodity: 1, or bytes."""
     job: Ints
-    """The training job that it belongs to: any numbers."""
+    """The number of its training job; any integers."""
     phase: Ints
-    """The phase of the job, the third layer of fairness: any numbers."""
+    """The number of its phase within the job, the third layer of fairness; any integers."""
 
     def __post_init__(self) -> None:
         for name in ("src", "dst", "job", "phase"):
@@ -150,7 +151,7 @@ class Commodities:
         job: npt.ArrayLike = 0,
         phase: npt.ArrayLike = 0,
     ) -> "Commodities":
-        """From anything array-like; single values of the last three stand for all commodities."""
+        """From array-likes; scalars for the last three apply to all commodities."""
         sources = np.atleast_1d(np.asarray(src, dtype=np.int32))
         shape = sources.shape
         return cls(
@@ -165,12 +166,12 @@ class Commodities:
         return self.src.size
 
     def take(self, which: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> "Commodities":
-        """Some of them, in the order of `which`."""
+        """A selection of the commodities, in the order of `which`."""
         return Commodities(self.src[which], self.dst[which], self.demand[which], self.job[which], self.phase[which])
 
 
 def tors_of(fabric: Clos, commodities: Commodities) -> tuple[Ints, Ints]:
-    """Source and destination ToR of each commodity. Raises ValueError for a NIC unknown, or sending to itself."""
+    """Source and destination ToR of each commodity. Raises ValueError for unknown NICs and for equal ones."""
     for what, nics in (("source", commodities.src), ("destination", commodities.dst)):
         if len(commodities) and not 0 <= nics.min() <= nics.max() < fabric.nics:
             raise ValueError(f"a {what} NIC of a commodity lies outside 0..{fabric.nics - 1}")
@@ -193,13 +194,13 @@ class Plan:
     down: Ints
     """The parallel link from the spine to the destination's ToR."""
     bound: float
-    """No plan for these commodities on this fabric has less congestion. In demand per bit/s."""
+    """A lower bound of the congestion of all plans for these commodities on this fabric, in demand per bit/s."""
     why: str
-    """What `bound` rests on, in words."""
+    """The argument for `bound`, in words."""
 
     @cached_property
     def congestion(self) -> float:
-        """The demand on the worst ToR-to-spine or spine-to-ToR link, divided by its rate. 0 when nothing crosses."""
+        """The demand on the worst ToR-to-spine or spine-to-ToR link, divided by its rate; 0 without load."""
         loads = self.loads
         used = loads > 0
         rates = np.broadcast_to(self.fabric.link_rate_bps, loads.shape)[used]
@@ -213,19 +214,19 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """How much worse than the best conceivable the congestion is: 0 is proved optimal, 0.5 is half as much more."""
+        """The congestion over its lower bound, minus 1: 0 is proved optimal, 0.5 is half as much more."""
         if self.congestion <= self.bound * (1 + SAME):
             return 0.0
         return self.congestion / self.bound - 1 if self.bound else float("inf")
 
     @property
     def proved(self) -> bool:
-        """Whether no plan can have less congestion."""
+        """Whether the congestion is proved optimal."""
         return self.gap == 0.0
 
     @property
     def statement(self) -> str:
-        """What is known of the plan's optimality, in one line."""
+        """The plan's distance from the optimum, in one line for users."""
         if self.proved:
             return f"optimal: {self.why}"
         return f"within {self.gap:.1%} of the best conceivable: {self.why}"
@@ -236,7 +237,7 @@ class Plan:
         return self.rates_weighted_by(self.commodities.demand)
 
     def rates_weighted_by(self, weight: npt.ArrayLike) -> Floats:
-        """Max-min fair rates in bit/s under other weights: 1 is what fair congestion control alone gives."""
+        """Max-min fair rates in bit/s with other weights; with 1 the rates of fair congestion control."""
         lost = self.spine == UNREACHABLE
         rates = max_min_rates(*links_of(self), np.broadcast_to(np.asarray(weight, dtype=np.float64), lost.shape))
         rates[lost] = 0.0
@@ -244,7 +245,7 @@ class Plan:
 
     @cached_property
     def fairness(self) -> Fairness:
-        """The objective, layer by layer, of the predicted rates."""
+        """The layers of the objective for the predicted rates."""
         return fairness(self.commodities.job, self.commodities.phase, self.rates / self.commodities.demand)
 
 
@@ -284,7 +285,7 @@ def links_of(plan: Plan) -> tuple[Floats, Ints]:
 
 
 def _frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, dimensions: int) -> npt.NDArray[np.generic]:
-    """The array as one that nobody can write, copied unless it is one already. Raises ValueError."""
+    """A read-only array, copied unless the argument is one. Raises ValueError."""
     frozen = np.asarray(array, dtype=dtype)
     if frozen.ndim != dimensions:
         raise ValueError(f"{name} must be an array of {dimensions} dimension{'s'[: dimensions > 1]}, not {frozen.ndim}")

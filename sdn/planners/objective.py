@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objective: max-min fairness in layers (Cohen et al., "Routing for Large ML Models", sections 3.3 and 8).
 
-A phase is as fast as its slowest commodity, because an all-reduce waits for it; a job is as fast as its slowest phase;
-and among jobs the slowest counts first. So the objective is the least rate of all, to be made as large as possible, and
-plans that agree in it are told apart by the next slowest job, and so on (leximin order).
+A phase is as fast as its slowest commodity, because an all-reduce waits for it. A job is as fast as its slowest phase.
+The slowest job counts first. So the objective is to maximise the lowest rate; plans with equal lowest rates are
+compared by the next slowest job, and so on (leximin order).
 """
 
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ class Fairness:
     jobs: _Ints
     """The jobs, ascending."""
     job_rate: _Floats
-    """Each job's: that of its slowest phase."""
+    """The rate of each job: that of its slowest phase."""
     phases: _Ints
     """[i, 0] job and [i, 1] phase, ascending."""
     phase_rate: _Floats
-    """Each phase's: that of its slowest commodity."""
+    """The rate of each phase: that of its slowest commodity."""
 
     @property
     def minimum(self) -> float:
-        """The objective of the paper: the slowest job's rate. Infinity when there is no commodity."""
+        """The objective of the paper: the slowest job's rate. Infinity without commodities."""
         return float(np.min(self.job_rate, initial=np.inf))
 
     @property
     def leximin(self) -> tuple[float, ...]:
-        """All jobs' rates, the slowest first, then all phases': of two plans the fairer has the greater tuple."""
+        """The rates of all jobs, the slowest first, then of all phases. The fairer plan has the greater tuple."""
         return (*np.sort(self.job_rate).tolist(), *np.sort(self.phase_rate).tolist())
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exact planner: bipartite edge colouring, and what remains of it where links differ or have failed.
+"""The exact planner: bipartite edge colouring, with extensions for links that differ or have failed.
 
-Draw commodities as edges from sending to receiving ToRs. A colouring in which no vertex has two edges of one colour
-gives each commodity an uplink and a downlink of its own, a colour standing for a spine and one of its parallel links.
-König's theorem (Math. Annalen 77, 1916) says that as many colours suffice as a vertex has edges, and de Werra's that
-with fewer colours, S, each vertex of degree d can see each of them ceil(d / S) times at most, which no plan can better.
+Commodities are edges from sending to receiving ToRs. A colouring in which no vertex has two edges of one colour
+gives each commodity an uplink and a downlink of its own; a colour is a spine and one of its parallel links.
+König's theorem (Math. Annalen 77, 1916) says that the largest degree of a vertex is enough colours. De Werra's says
+that with S colours each vertex of degree d can have each of them ceil(d / S) times at most, which is optimal.
 """
 
 import numpy as np
@@ -18,26 +18,25 @@ from sdn.planners.weighted import weighted
 
 
 def optimal(fabric: Clos, commodities: Commodities, *, order: Ints | None = None, threads: int = 1) -> Plan:
-    """A plan of least congestion: exact, or with a bound that says how far from it the plan may be.
+    """A plan of least congestion: exact, or with a bound of its distance from the optimum.
 
-    *Equal demands, every spine alive or dead as a whole, live links equally fast, parallel or not:* exact, not only for
-    the worst ToR but for all at once. In practice linear in the commodities; at worst O(commodities * ToRs * flows per
-    link).
+    *Equal demands, every spine alive or dead as a whole, live links equally fast, parallel or not:* exact for all ToRs
+    at once. In practice linear in the commodities; at worst O(commodities * ToRs * flows per link).
 
     *Equal demands, single links dead or links of several rates:* see `restricted`. Exact where the uneven links all
     belong to one spine or, with equal rates, to one ToR; otherwise proved by the bound or given with a gap.
 
     *Unequal demands:* see `weighted`. NP-hard; a bound and a gap.
 
-    Each connected component is planned apart (Cohen et al., section 3.4.3), so its demands count as equal if only its
-    own are; `threads` threads do the colouring. Where a ToR has more commodities than links, those late in `order`
-    share first, as far as chains allow. The answer depends on the arguments alone.
+    Each connected component is planned by itself (Cohen et al., section 3.4.3), so demands need to be equal only within
+    it; `threads` threads do the colouring. When a ToR has more commodities than links, those late in `order` share
+    first, as far as chains allow. The result depends on the arguments alone.
     """
     src, dst = tors_of(fabric, commodities)
     if fabric.uniform_links is not None and len(commodities) and commodities.demand.min() == commodities.demand.max():
         spine_of, link_of = fabric.uniform_links
         colour = _planners.colour(fabric.tors, src, dst, spine_of.size, order, threads)
-        # Colour -1, of commodities within a ToR, picks the entry appended.
+        # Colour -1, of commodities within a ToR, selects the entry appended.
         spine = np.append(spine_of, np.int32(LOCAL))[colour]
         link = np.append(link_of, np.int32(-1))[colour]
         bound = congestion_bound(fabric, commodities)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose commodities choose first, for planners that take an `order`."""
+"""Orders of commodities, for planners that take an `order`."""
 
 import math
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from sdn.planners.model import Clos, Commodities, Floats, Ints, tors_of
 
 
 def crux(fabric: Clos, commodities: Commodities, work: Mapping[int, float] | None = None) -> Ints:
-    """Jobs by GPU intensity, the highest first, as Crux selects paths (J. Cao et al., SIGCOMM 2024, section 4.1).
+    """Jobs in descending order of GPU intensity, as Crux selects paths (J. Cao et al., SIGCOMM 2024, section 4.1).
 
     The intensity of a job is its `work` per iteration (in any one unit, say FLOP; equal for all by default) divided by
-    the time that its worst link is busy. Crux measures that time on links as they are used; here, where no path is
-    chosen yet, it is the least possible: over the job's NICs, and over the links of its ToRs together. Jobs of equal
-    intensity come by number, commodities of one job as they are given. Raises KeyError for a job without work.
+    the time that its worst link is busy. Crux measures that time on the links used. Here no path is chosen yet, so it
+    is the least possible time: over the job's NICs, and over the links of its ToRs together. Jobs of equal intensity
+    are ordered by number, commodities of one job as given. Raises KeyError for a job without work.
     """
     busy = busy_times(fabric, commodities)
     jobs = np.unique(commodities.job)
@@ -30,10 +30,10 @@ def crux(fabric: Clos, commodities: Commodities, work: Mapping[int, float] | Non
 
 
 def c4p(fabric: Clos, commodities: Commodities) -> Ints:
-    """Jobs in the order in which they came, as C4P places them (J. Dong et al., HPCA 2025: C4, section on C4P).
+    """Jobs in order of arrival, as C4P places them (J. Dong et al., HPCA 2025: C4, section on C4P).
 
-    The first commodity of each job says when it came. Within a job its source ToRs take turns, so that a job's
-    connections spread over the paths evenly, whatever the order in which it made them.
+    A job arrives with its first commodity. Within a job source ToRs alternate, so that its connections spread evenly
+    over the paths, in whatever order they were opened.
     """
     src, _ = tors_of(fabric, commodities)
     _, first, job = np.unique(commodities.job, return_index=True, return_inverse=True)
@@ -48,7 +48,7 @@ def largest_first(commodities: Commodities) -> Ints:
 
 
 def busy_times(fabric: Clos, commodities: Commodities) -> dict[int, float]:
-    """For each job, the least time that its worst link is busy with it, in demand per bit/s."""
+    """For each job, the least time that its worst link is busy, in demand per bit/s."""
     src, dst = tors_of(fabric, commodities)
     cross = src != dst
     jobs, job = np.unique(commodities.job, return_inverse=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact max-min fair rates, by progressive filling: fast, and as a plain reference that tests hold it to.
+"""Exact max-min fair rates by progressive filling: a fast function, and a plain reference for tests.
 
-All flows' rates rise together, each in proportion to its weight, until a link is full; its flows then stay as they are,
-and the others go on (D. Bertsekas and R. Gallager, "Data Networks", 2nd ed., section 6.5.2). The outcome is the only
-rates of which none can be raised without lowering one that is, per weight, no larger.
+The rates of all flows rise together, in proportion to their weights, until a link is full. The rates of its flows are
+then fixed, and the others continue to rise (D. Bertsekas and R. Gallager, "Data Networks", 2nd ed., section 6.5.2). In
+the result, no rate can be raised without lowering one that is, per weight, no larger.
 """
 
 from collections import defaultdict
@@ -21,15 +21,15 @@ _Ints = npt.NDArray[np.int32]
 def max_min_rates(capacity: _Floats, links: _Ints, weight: _Floats) -> _Floats:
     """The rate of each flow, in the unit of `capacity`.
 
-    `capacity` is per link, not negative, perhaps infinite. `links[f]` are the numbers of the links that flow f crosses,
-    -1 for none; all distinct. `weight` is per flow, above 0. A flow without any finite link gets infinity.
+    `capacity` is per link, not negative, perhaps infinite. `links[f]` has the distinct numbers of the links that flow f
+    crosses, and -1 for none. `weight` is per flow, above 0. A flow without any finite link gets infinity.
     O((flows + links) log links). Raises ValueError for arrays that do not fit.
     """
     return _planners.max_min_rates(capacity, links, weight)
 
 
 def max_min_rates_reference(capacity: _Floats, links: _Ints, weight: _Floats) -> _Floats:
-    """The same, as the definition says and with exact fractions: O(links * (flows + links)), for tests."""
+    """The same by definition, with exact fractions: O(links * (flows + links)), for tests."""
     crossed = [[int(link) for link in row if link >= 0 and np.isfinite(capacity[link])] for row in links]
     weights = [Fraction(float(w)) for w in weight]
     left = {link: Fraction(float(capacity[link])) for row in crossed for link in row}

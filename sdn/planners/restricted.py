@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Equal demands where ToRs do not all have the same live links: colouring with some colours forbidden at some vertices.
+"""Equal demands when ToRs differ in their live links: colouring with some colours forbidden at some vertices.
 
-In general that is NP-hard, and König's theorem does not hold. What does hold is used as far as it goes:
+The general problem is NP-hard, and König's theorem does not hold. These steps are used:
 
 1. A lower bound of the congestion: commodities against live links, per ToR and per pair of ToRs.
-2. Chains that avoid dead links, started from nothing. Mostly they reach the bound, which proves them right.
-3. Otherwise spines are *uneven* (their links differ between ToRs) or *even*. Uneven spines take their share one after
-   the other: a flow with lower bounds picks, for each pair of ToRs, how many commodities the spine takes, such that no
-   ToR, and no pair, keeps more than the remaining spines can hold. What is left is for the even spines, and there
-   colouring is exact again.
+2. Chains that avoid dead links, starting without any route. Mostly they reach the bound, which proves the plan optimal.
+3. Otherwise spines are *uneven* (their links differ between ToRs) or *even*. Uneven spines take commodities one after
+   the other: a flow with lower bounds determines, for each pair of ToRs, how many commodities the spine takes, such
+   that no ToR, and no pair, keeps more than the remaining spines can carry. The even spines take the rest, for which
+   colouring is exact.
 
-With one uneven spine a level of congestion is possible exactly when the flow exists, so the first level with one is the
-optimum. With links of one rate, of which a single ToR lacks some, the flows always exist (a dead link is a commodity
-from that ToR to itself, which no other may join, and König's theorem counts it like any other): the bound is reached.
-With more of both, success is proof, and failure raises the level and leaves a gap.
+With one uneven spine a level of congestion is possible exactly when the flow exists, so the first level with a flow is
+the optimum. With links of one rate, some of which a single ToR lacks, the flows always exist, so the bound is reached:
+a dead link is a commodity from that ToR to itself, and König's theorem counts it like any other. With several uneven
+spines and ToRs, a plan that reaches the bound is proved optimal; otherwise the level is raised and a gap remains.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ from sdn.planners.grouping import Index, Mask
 from sdn.planners.levels import Counts, Levels, dealt
 from sdn.planners.model import SAME, Clos, Ints
 
-_TRIES = 8  # chains that are compared: short ones meet fewer dead links
-_LEVELS = 64  # levels above the bound that are tried before whatever has been found must do
-_EFFORT = 2_000_000  # paths that repairs by single moves may look at
+_TRIES = 8  # chains that are compared; shorter ones meet fewer dead links
+_LEVELS = 64  # levels above the bound that are tried before the best plan so far is used
+_EFFORT = 2_000_000  # paths that single moves may examine
 
 
 def restricted(fabric: Clos, src: Ints, dst: Ints, demand: float) -> tuple[Ints, Ints, Ints, Bound]:
-    """Spine, up, down and a bound for commodities of one demand, each between two ToRs that some spine joins."""
+    """Spine, up, down and a bound, for commodities of one demand, each between two ToRs that some spine joins."""
     problem = _Problem.of(fabric, src, dst, demand)
     bound = equal_demands(fabric, src, dst, demand)
     best = problem.by_chains() if problem.one_rate else None
@@ -46,14 +46,14 @@ def restricted(fabric: Clos, src: Ints, dst: Ints, demand: float) -> tuple[Ints,
         if best is None or answer.congestion < best.congestion:
             best = answer
         level = problem.levels.next(level)
-    assert best is not None  # as _LEVELS is not 0
+    assert best is not None  # because _LEVELS is not 0
     up, down = (problem.link_at[tors, best.spine, rank] for tors, rank in ((src, best.up), (dst, best.down)))
     return best.spine, up, down, bound
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Answer:
-    """A plan whose links are ranks."""
+    """A plan in which links are given by rank."""
 
     spine: Ints
     up: Ints
@@ -68,11 +68,11 @@ class _Problem:
     levels: Levels
     """By [ToR, spine, rank]."""
     link_at: Ints
-    """[ToR, spine, rank]: which parallel link that is."""
+    """[ToR, spine, rank]: the parallel link."""
     src: Ints
     dst: Ints
     tors: Ints
-    """Those that send or take anything."""
+    """ToRs that send or receive."""
     even: Mask
     """Per spine: whether all of `tors` have the same links to it."""
     one_rate: bool
@@ -96,7 +96,7 @@ class _Problem:
         )
 
     def by_chains(self) -> _Answer:
-        """Colours everything by chains that keep off dead links. Works with links of one rate only."""
+        """Colours all commodities by chains that avoid dead links. Requires links of one rate."""
         rate = self.levels.rate_bps
         spine_of, rank_of = np.nonzero((rate[self.tors] > 0).any(axis=0))
         colouring = _planners.Colouring(rate.shape[0], spine_of.size)
@@ -108,10 +108,10 @@ class _Problem:
         return self._answer(spine, rank, rank)
 
     def by_shares(self, level: float) -> tuple[_Answer, bool]:
-        """Aims at a congestion of `level`: uneven spines take their shares, the even ones are coloured.
+        """Tries a congestion of `level`: uneven spines take their part, the even ones are coloured.
 
-        Where that fails, what is left goes where it fits best. Also tells whether the level has been ruled out for all
-        plans. At first every ToR is held to the level that it needs itself, which is kinder to those with little to do.
+        If that fails, the remaining commodities use the least congested paths. Also returns whether no plan can have
+        this level. First every ToR is limited to the level that it needs itself, which helps ToRs with little load.
         """
         sent, taken = (np.bincount(tors, minlength=len(self.link_at)) for tors in (self.src, self.dst))
         own = self.levels.room(self.levels.least(sent)), self.levels.room(self.levels.least(taken))
@@ -124,19 +124,19 @@ class _Problem:
         return self._coloured(shares, level), False
 
     def _take(self, shares: "_Shares") -> bool:
-        """Lets each uneven spine take its share, those with the least room first. False when one cannot."""
+        """Each uneven spine takes its part, those with the least room first. False when one cannot."""
         room = shares.room_out[self.tors].sum(axis=0)
         uneven = np.flatnonzero(~self.even & (room > 0))
         return all(shares.take(int(spine)) for spine in uneven[np.argsort(room[uneven], kind="stable")])
 
     def _coloured(self, shares: "_Shares", level: float) -> _Answer:
-        """The commodities left are coloured with the links of the even spines."""
+        """Colours the remaining commodities with the links of the even spines."""
         spine, up, down = self._taken(shares)
         rate = self.levels.rate_bps[self.tors[0]]
         spine_of, rank_of = np.nonzero((rate > 0) & self.even[:, None])
         rates = rate[spine_of, rank_of]
         if rates.size and (rates != rates[0]).any():
-            # A faster link is as many colours as it holds commodities; those that fill it least come first.
+            # A link has as many colours as it carries commodities; colours that load a link least come first.
             slots = np.floor(level * rates / self.levels.demand * (1 + SAME)).astype(np.int64)
             of = np.repeat(np.arange(rates.size), slots)
             nth = np.arange(of.size) - np.repeat(np.cumsum(slots) - slots, slots) + 1
@@ -150,7 +150,7 @@ class _Problem:
         return self._answer(spine, up, down)
 
     def _finished(self, shares: "_Shares", level: float) -> _Answer:
-        """The commodities left go one by one on the least congested path, and then whatever is too much is moved."""
+        """Puts the remaining commodities on the least congested paths one by one, then moves those above the level."""
         spine, up, down = self._taken(shares)
         routing = _planners.Routing(self.levels.rate_bps)
         kept, left = np.flatnonzero(spine >= 0), np.flatnonzero(spine < 0)
@@ -159,7 +159,7 @@ class _Problem:
         for i in left:
             routing.insert(int(self.src[i]), int(self.dst[i]), self.levels.demand)
         routing.improve(level, effort=_EFFORT)
-        both = np.concatenate((kept, left))  # a new Routing numbers commodities as they come
+        both = np.concatenate((kept, left))  # a new Routing numbers commodities in order of arrival
         spine[both], up[both], down[both] = routing.routes(np.arange(both.size, dtype=np.int32))
         return self._answer(spine, up, down)
 
@@ -185,7 +185,7 @@ class _Problem:
 
 
 class _Shares:
-    """Commodities by pair of ToRs, as spines take them away."""
+    """The remaining commodities by pair of ToRs, while spines take theirs."""
 
     def __init__(self, src: Ints, dst: Ints, room_out: Counts, room_in: Counts) -> None:
         tors = len(room_out)
@@ -194,13 +194,13 @@ class _Shares:
         pairs, self._next, self._count = np.unique(code[self._by_pair], return_index=True, return_counts=True)
         self._out, self._in = (pairs // tors).astype(np.int32), (pairs % tors).astype(np.int32)
         self.room_out, self.room_in = room_out, room_in
-        self._left: Mask = np.asarray((room_out + room_in).any(axis=0))  # per spine: whether it is still to come
+        self._left: Mask = np.asarray((room_out + room_in).any(axis=0))  # per spine: still to come
         self.spine = np.full(src.size, -1, dtype=np.int32)
         self.taken = 0
-        """How many spines have taken their share."""
+        """How many spines have taken their part."""
 
     def take(self, spine: int) -> bool:
-        """Gives `spine` as much as it can take, but at least what the others could not. False when that is too much."""
+        """Gives `spine` as much as fits, at least what the others cannot carry. False when that does not fit."""
         rest = self._left.copy()
         rest[spine] = False
         out, into = self.room_out, self.room_in

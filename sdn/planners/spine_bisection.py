@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The integer program for commodities of one demand: alike spines counted together, then told apart by halves.
+"""The integer program for commodities of one demand: equal spines form classes, which are then bisected.
 
-At a given congestion the links between a ToR and a spine have room for so many commodities. The program counts:
-x[pair of ToRs, spine] whole commodities, as many in all as the pair has, within the room of every ToR at every spine.
-Spines that are alike would have branch and bound try the same again and again, so it is solved in two steps.
+At a given congestion the links between a ToR and a spine have *room* for a number of commodities. The unknowns
+x[pair of ToRs, spine] are numbers of commodities. They add up to the commodities of each pair, within the room of every
+ToR at every spine. With equal spines branch and bound would repeat the same search, so the program is solved in two
+steps.
 
-1. Spines at which all ToRs have the same room, each spine its own, make one class; of the others, those at which each
-   ToR has as much room as at the next one. x[pair, class] within the room of classes is found by branch and bound. With
-   a single class there is nothing to find. Plans of single spines fulfil this too, so what it rules out, no plan does.
-2. A class is split into two halves, these again, until each spine stands alone. Of each pair's and of each ToR's
-   commodities the first half gets its share of the room, rounded up or down. That is a linear program, and all splits
-   of one depth are one. It has a solution, the shares themselves. In its matrix a column meets one sending ToR and one
-   receiving, as edges do in a bipartite graph, so it is totally unimodular, and vertices, at which the simplex method
-   ends, are whole (A. Hoffman and J. Kruskal, "Integral boundary points of convex polyhedra", 1956). Room being whole,
-   a load that fits is split into loads that fit.
+1. Classes. All spines at which every ToR has the same room, which may differ between spines, form one class. Other
+   spines form a class when each ToR has equal room at them. Branch and bound finds x[pair, class] within the room of
+   the classes; a single class needs no search. Every plan fulfils these constraints, so a congestion without a solution
+   is impossible for any plan.
+2. Bisection. A class is split into halves, and these again, until each spine is alone. The first half gets its share of
+   each pair's and of each ToR's commodities, in proportion to its room, rounded up or down. This is a linear program,
+   one for all splits of the same depth. It has a solution, the exact shares. Each column of its matrix has one sending
+   and one receiving ToR, as edges of a bipartite graph have, so the matrix is totally unimodular, and the vertices, at
+   which the simplex method ends, are integer (A. Hoffman and J. Kruskal, "Integral boundary points of convex
+   polyhedra", 1956). Room is integer too, so a load that fits is split into loads that fit.
 
-So whatever congestion the first step allows is reached, and the least such is the optimum.
+So every congestion that the first step allows is reached, and the lowest one is the optimum.
 """
 
 import time
@@ -29,15 +31,15 @@ from sdn.planners.model import Clos, Floats, Ints
 
 SEARCHED = "branch and bound"
 
-_WHOLE = 1e-6  # how far from whole numbers the answers of a solver may be
+_WHOLE = 1e-6  # largest distance of a solver's values from integers
 
 
 def bisected(
     fabric: Clos, src: Ints, dst: Ints, demand: Floats, bound: Bound, time_limit_s: float, seed: int
 ) -> tuple[tuple[Ints, Ints, Ints] | None, Bound]:
-    """Spine, up and down of commodities of one demand, each between two ToRs that some spine joins; what is proved.
+    """Spine, up and down of commodities of one demand, each between two ToRs that some spine joins; and the bound.
 
-    The congestion is the bound's. None: the time for branch and bound was up.
+    The routes reach the bound. They are None when the time for branch and bound has run out.
     """
     end = time.monotonic() + time_limit_s
     levels = Levels(fabric.link_rate_bps, float(demand[0]))
@@ -54,7 +56,7 @@ def bisected(
     if chosen is None:
         return None, bound
     first, last = np.searchsorted(kind, chosen, "left"), np.searchsorted(kind, chosen, "right")
-    at = _told_apart(src, dst, first, last, room[tors][:, spines].max(axis=0), seed)
+    at = _bisect(src, dst, first, last, room[tors][:, spines].max(axis=0), seed)
     spine = spines[at].astype(np.int32)
     return (spine, dealt(fabric.link_rate_bps, src, spine), dealt(fabric.link_rate_bps, dst, spine)), bound
 
@@ -69,9 +71,9 @@ def _classes(room: Counts) -> Counts:
 def _chosen(
     src: Ints, dst: Ints, room: Counts, kind: Counts, time_limit_s: float, seed: int
 ) -> tuple[bool | None, Counts | None]:
-    """Whether all fits, None if time ran out first; and the class of each commodity. The spines are sorted by class."""
+    """Whether all commodities fit, None if time ran out; and the class of each. Spines are sorted by class."""
     if kind[-1] == 0:
-        return True, np.zeros(src.size, dtype=np.int64)  # no ToR has more than fits, as the bound counts it
+        return True, np.zeros(src.size, dtype=np.int64)  # every ToR's commodities fit, because of the bound
     room = np.add.reduceat(room, np.flatnonzero(np.diff(kind, prepend=-1)), axis=1)
     tors, classes = room.shape
     code = src.astype(np.int64) * tors + dst
@@ -91,8 +93,8 @@ def _chosen(
     return True, chosen
 
 
-def _told_apart(src: Ints, dst: Ints, first: Counts, last: Counts, room: Counts, seed: int) -> Counts:
-    """A spine for each commodity, of those from `first` until before `last`, whose shares are as their `room`."""
+def _bisect(src: Ints, dst: Ints, first: Counts, last: Counts, room: Counts, seed: int) -> Counts:
+    """A spine for each commodity in [`first`, `last`), by bisection with shares in proportion to `room`."""
     first, last = first.copy(), last.copy()
     before = np.concatenate(([0], np.cumsum(room)))
     while (mine := np.flatnonzero(last - first > 1)).size:
@@ -106,9 +108,9 @@ def _told_apart(src: Ints, dst: Ints, first: Counts, last: Counts, room: Counts,
 
 
 def _split(src: Ints, dst: Ints, group: Counts, part: Counts, whole: Counts, seed: int) -> Mask:
-    """Which commodities go to the first half, which has `part` of the `whole` room: each group is split by itself.
+    """Which commodities go to the first half of their group, which has `part` of the `whole` room.
 
-    All but one at most of a pair's are told by rounding down; this one is a column, 1 if it goes to the first half.
+    Rounding down decides all commodities of a pair but one. That one is a column: 1 if it goes to the first half.
     """
     tors = int(max(src.max(), dst.max())) + 1
     code = (group * tors + src) * tors + dst
@@ -127,9 +129,9 @@ def _split(src: Ints, dst: Ints, group: Counts, part: Counts, whole: Counts, see
     load, told = np.bincount(row.ravel()), np.bincount(row[first].ravel(), minlength=one.size)
     part, whole = part[one // 2], whole[one // 2]
     limits = load * part // whole - told, -(-load * part // whole) - told
-    # Costs have pairs take turns, which leaves the dual simplex method, that begins there, little to mend.
+    # Alternating costs give the dual simplex method a start that is nearly feasible.
     cost = 1 - 2 * (np.arange(left.size) & 1)
-    for integer in (False, True):  # whole numbers need not be asked for, but for a solver's rounding
+    for integer in (False, True):  # integrality is only required when rounding errors made the first answer non-integer
         _, x = _solved(row[left], cost, np.ones_like(left), limits, integer, np.inf, seed)
         if x is not None:
             break
@@ -147,12 +149,12 @@ def _solved(
     time_limit_s: float,
     seed: int,
 ) -> tuple[bool | None, Counts | None]:
-    """Whole numbers from 0 to `most`, one for each column, that keep the sums of rows within lower and upper limits.
+    """Integers from 0 to `most`, one per column, with the sums of rows within lower and upper limits, of least cost.
 
-    `rows` is by [column, which], for each column those in which it counts. Tells whether there are such numbers, None
-    if time ran out first; and the cheapest, None too where a linear program's, which goes without `integer`, are not.
+    `rows[column]` lists the rows in which a column counts. Returns whether there is a solution, None if time ran out;
+    and the solution. The latter is None too when that of the linear program (without `integer`) is not integer.
     """
-    import highspy  # takes as long to load as many a plan to make
+    import highspy  # imported here, because loading it takes as long as many plans
 
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = most.size, limits[0].size
