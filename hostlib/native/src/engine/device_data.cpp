@@ -20,14 +20,14 @@ constexpr std::uint64_t kUnpacedFlowlet = 2 * 1024 * 1024;
 constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 constexpr Nanos kLeastSilence = 5 * kMillisecond;  // shorter silence may be scheduling delay
 
-// Cookies of posted work are pointers to requests, or, with kBatch, to batches of advertisements. 0: nothing follows
-// from it.
+// Cookies of posted work are pointers to requests, or to advertisement batches if marked kBatch. 0: the completion
+// needs no action.
 constexpr std::uint64_t kBatch = 1;
 constexpr std::uint64_t kEnd = 2;      // the SEND that ends a flowlet
-constexpr std::uint64_t kLastEnd = 4;  // the same of the message's last flowlet
+constexpr std::uint64_t kLastEnd = 4;  // the SEND that ends the last flowlet of a message
 constexpr std::uint64_t kMarks = kBatch | kEnd | kLastEnd;
 static_assert(alignof(Request) > kMarks && alignof(AdvertisementBatch) > kMarks);
-// NOLINTBEGIN(performance-no-int-to-ptr): our own pointers come back
+// NOLINTBEGIN(performance-no-int-to-ptr): the integers were pointers
 Request* request_of(std::uint64_t cookie) { return reinterpret_cast<Request*>(cookie & ~kMarks); }
 std::uint64_t cookie_of(const AdvertisementBatch* batch) { return reinterpret_cast<std::uint64_t>(batch) | kBatch; }
 AdvertisementBatch* batch_of(std::uint64_t cookie) {
