@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics that run: a topology becomes a Mininet network in a sandbox of namespaces that only this run has.
+"""Emulated fabrics: a topology becomes a Mininet network in a sandbox of namespaces that belongs to one run.
 
-`emul.sandbox` makes the sandbox, `MininetFabric` the network in it, and `probe` tells what this machine can do.
-Importing the package imports neither Mininet nor anything else that a machine may lack.
+`emul.sandbox` makes the sandbox, `MininetFabric` makes the network in it, and `probe` reports what this machine can do.
+Importing this package imports neither Mininet nor anything else that a machine may lack.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from emul.machine import Finding, probe
 
 if TYPE_CHECKING:
-    from emul.mininet_fabric import FabricError, LinkCounters, MininetFabric
+    from emul.commands import FabricError
+    from emul.link_counters import LinkCounters
+    from emul.mininet_fabric import MininetFabric
 
 __all__ = ["FabricError", "Finding", "LinkCounters", "MininetFabric", "probe"]
 
+_MODULES = {
+    "FabricError": "emul.commands",
+    "LinkCounters": "emul.link_counters",
+    "MininetFabric": "emul.mininet_fabric",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from emul import mininet_fabric
-
-        return getattr(mininet_fabric, name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

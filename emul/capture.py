@@ -13,13 +13,14 @@ _POLL_S = 0.02
 
 
 class CaptureError(Exception):
-    """A capture cannot be made; the text is one sentence for the user."""
+    """A capture cannot be made. The text is one sentence for the user."""
 
 
 class Capture:
-    """tcpdump on one interface into `file`, capturing once the constructor returns. Raises CaptureError.
+    """tcpdump on one interface, written to `file`. It captures by the time the constructor returns.
 
-    prefix: arguments in front, such as those that enter a host's namespace.
+    prefix: argv prefix, such as the one that enters a host's namespace. Raises CaptureError when tcpdump is missing or
+    does not start capturing within 10 s.
     """
 
     def __init__(self, interface: str, file: Path, prefix: Sequence[str] = ()) -> None:
@@ -27,7 +28,7 @@ class Capture:
         with log.open("wb") as messages:
             try:
                 self._process = subprocess.Popen(
-                    # -Z root: or it gives up root before it has opened the file; -U: readable while it is written
+                    # -Z root: otherwise it drops root before it opens the file; -U: readable while it is written
                     [*prefix, "tcpdump", "-i", interface, "-w", str(file), "-U", "-n", "-Z", "root"],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -47,7 +48,7 @@ class Capture:
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """End it; tcpdump writes what it still holds."""
+        """Stop capturing. tcpdump writes the packets that it still buffers."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where packets go, read from the text of OVS's datapath flow table and of its tracer. Pure."""
+"""Parsers of OVS's datapath flow table, flow rules and packet traces. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ _TRACED = re.compile(r"^Datapath actions: (\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ObservedFlow:
-    """A UDP flow of one switch's datapath: it came in by one interface and leaves by another (kernel names).
+    """A UDP flow in one switch's datapath, with the interfaces (kernel names) by which it enters and leaves.
 
-    `idle_s`: since its last packet, infinity when the datapath counts none.
+    `idle_s` is the time since its last packet in seconds, infinity when the datapath has counted none.
     """
 
     flow: Flow
@@ -37,9 +37,9 @@ class ObservedFlow:
 
 
 def observed_flows(text: str) -> Iterator[ObservedFlow]:
-    """Every flow of `dpctl/dump-flows --names` that names one UDP 5-tuple exactly and sends it by one port.
+    """The flows of `dpctl/dump-flows --names` that match one UDP 5-tuple exactly and send it by one port.
 
-    Flows that wildcard the ports (where a switch had only one way) and flows that drop are left out.
+    Flows that wildcard the UDP ports (where a switch has only one egress port) and flows that drop are left out.
     """
     for line in text.splitlines():
         if match := _FLOW.search(line):
@@ -54,18 +54,18 @@ def observed_flows(text: str) -> Iterator[ObservedFlow]:
 
 
 def counted_by_port(text: str) -> Iterator[tuple[int, int]]:
-    """In port and packets of every rule of `ovs-ofctl dump-flows --no-names` that names an in port."""
+    """(ingress port, packets) of every rule of `ovs-ofctl dump-flows --no-names` that matches an ingress port."""
     for match in _COUNTED.finditer(text):
         yield int(match["port"]), int(match["packets"])
 
 
 def single_output(actions: str) -> str | None:
-    """The interface that datapath actions send to, header rewrites aside; None for a drop or anything else."""
+    """The interface that datapath actions send to. Header rewrites are ignored; None for a drop or any other action."""
     out = _SET.sub("", actions)
     return None if out == "drop" or "," in out or "(" in out else out
 
 
 def traced_output(text: str) -> str | None:
-    """The interface by which a packet would leave, from the text of `ofproto/trace --names`; None if it would not."""
+    """The interface by which a traced packet would leave, from `ofproto/trace --names`; None if it would be dropped."""
     actions = _TRACED.search(text)
     return single_output(actions[1]) if actions else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a topology is laid out on kernel interfaces: their names and the configuration they get. Pure.
+"""The kernel interfaces of a topology: their names and their configuration. Pure.
 
-A switch's port P is the interface SWITCH-ethP of the sandbox's main network namespace; a host's NIC keeps its own name
-("nic0") in the host's namespace. Hosts without a namespace of their own have HOST-nic0 in the main one.
+Port P of a switch is the interface SWITCH-ethP in the sandbox's main network namespace. A host's NIC keeps its name
+("nic0") in the host's namespace. Hosts without a namespace of their own have HOST-nic0 in the main namespace.
 """
 
 from collections.abc import Iterator
@@ -13,26 +13,25 @@ from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, shape_lines
 from netmodel import Host, Link, PortRef, Topology
 
 INTERFACE_NAME_MAX = 15
-"""Bytes in a Linux interface name without its end (IFNAMSIZ - 1)."""
+"""Largest length of a Linux interface name in bytes, without the terminating zero (IFNAMSIZ - 1)."""
 
 INTERFACE_GROUP = "4791"
-"""Group number of all switch interfaces of a fabric, by which they are deleted at once."""
+"""Group number of all switch interfaces of a fabric. One command deletes a whole group."""
 
 _FIRST_NIC_TABLE = 100
 _FIRST_METRIC = 100
 
 
 class LayoutError(ValueError):
-    """A topology that cannot be laid out on this kind of fabric; the text is one sentence for the user."""
+    """A topology that this kind of fabric cannot carry. The text is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Interface names of a topology's linked ports, and the other way round for switch ports.
+    """Interface names and configuration of a topology's linked ports.
 
-    shared: hosts have no namespaces of their own (`emul.shared_hosts`).
-
-    Raises LayoutError for a topology that Mininet and OVS cannot carry.
+    shared: hosts have no namespaces of their own (`emul.shared_hosts`). Raises LayoutError for a topology that Mininet
+    and OVS cannot carry.
     """
 
     topology: Topology
@@ -44,9 +43,9 @@ class Layout:
             if self.shared and switch.role == "ocs":
                 raise LayoutError(
                     f"switch {switch.name!r} is an optical circuit switch, behind which hosts relay for one another; "
-                    "hosts that share a namespace cannot (take fabric mininet)"
+                    "hosts that share a namespace cannot; use fabric mininet"
                 )
-            if len(switch.name) > INTERFACE_NAME_MAX:  # the bridge's own interface has its name
+            if len(switch.name) > INTERFACE_NAME_MAX:  # OVS gives the bridge an interface of its name
                 raise LayoutError(f"switch name {switch.name!r} is longer than {INTERFACE_NAME_MAX} characters")
         for port in self.topology.linked_ports():
             name = self.interface(port)
@@ -61,29 +60,29 @@ class Layout:
                 names[name] = port
 
     def is_switch(self, port: PortRef) -> bool:
-        """Whether `port` is a switch's."""
+        """Whether `port` belongs to a switch."""
         return not self.topology.has_host(port.node)
 
     def interface(self, port: PortRef) -> str:
-        """Kernel name of a port's interface, within the namespace of its node."""
+        """Kernel name of a port's interface in the namespace of its node."""
         if self.is_switch(port):
             return f"{port.node}-eth{port.port}"
         nic = self.topology.host(port.node).nics[port.port - 1].name
         return f"{port.node}-{nic}" if self.shared else nic
 
     def switch_interfaces(self) -> dict[PortRef, str]:
-        """The interfaces of all linked switch ports."""
+        """The interface names of all linked switch ports."""
         return {port: self.interface(port) for port in self.topology.linked_ports() if self.is_switch(port)}
 
     def switch_link_lines(self) -> list[str]:
-        """Lines for `ip -batch` in the main namespace: MTU and group of every switch interface."""
+        """Lines for `ip -batch` in the main namespace: MTU and group of all switch interfaces."""
         mtu = self.topology.mtu_bytes
         return [
             f"link set dev {name} mtu {mtu} group {INTERFACE_GROUP} up" for name in self.switch_interfaces().values()
         ]
 
     def switch_shape_lines(self) -> list[str]:
-        """Lines for `tc -batch` in the main namespace: what leaves the switches."""
+        """Lines for `tc -batch` in the main namespace: shaping of what leaves the switches."""
         mtu = self.topology.mtu_bytes
         return [
             line
@@ -92,7 +91,7 @@ class Layout:
         ]
 
     def host_shape_lines(self, host: Host) -> list[str]:
-        """Lines for `tc -batch` in a host's namespace: what leaves its NICs."""
+        """Lines for `tc -batch` in a host's namespace: shaping of what leaves its NICs."""
         mtu = self.topology.mtu_bytes
         return [
             line
@@ -101,10 +100,10 @@ class Layout:
         ]
 
     def host_lines(self, host: Host) -> list[str]:
-        """Lines for `ip -batch` in a host's namespace: addresses, MTU, routes, and who has which MAC.
+        """Lines for `ip -batch` in a host's namespace: addresses, MTU, routes and neighbours.
 
-        The whole fabric is one subnet to a host. Packets leave by the NIC whose address they bear; neighbours are
-        permanent entries, so that no ARP packet stirs a counter (the switches answer ARP all the same).
+        A host sees the whole fabric as one subnet. A packet leaves by the NIC that owns its source address. Neighbour
+        entries are permanent, so that no ARP packet changes a counter; the switches answer ARP nevertheless.
         """
         subnet = common_network([nic.address for other in self.topology.hosts for nic in other.nics])
         linked = list(self.linked_nics(host))
@@ -116,7 +115,7 @@ class Layout:
                 f"address add {nic.address}/32 dev {name}",
             ]
             if not self.shared:
-                # Sockets bound to no address take the first NIC: routes of a higher metric stand back.
+                # Sockets that are bound to no address use the first NIC, whose route has the lowest metric.
                 lines.append(f"route add {subnet} dev {name} src {nic.address} metric {_FIRST_METRIC + number}")
             if len(linked) > 1 and not self.shared:
                 table = _FIRST_NIC_TABLE + number
@@ -133,7 +132,7 @@ class Layout:
         return lines
 
     def linked_nics(self, host: Host) -> Iterator[tuple[PortRef, str]]:
-        """The ports and interface names of a host's NICs that are plugged in."""
+        """The ports and interface names of a host's NICs that have a link."""
         linked = set(self.topology.linked_ports())
         for number in range(1, len(host.nics) + 1):
             port = PortRef(host.name, number)
@@ -142,12 +141,12 @@ class Layout:
 
 
 def common_network(addresses: list[IPv4Address]) -> IPv4Network:
-    """The smallest network, of /30 or larger, that holds all `addresses`."""
+    """The smallest network that contains all `addresses`, /30 at the smallest."""
     numbers = [int(address) for address in addresses]
     differing = (min(numbers) ^ max(numbers)).bit_length()
     return IPv4Network((min(numbers), 32 - max(differing, 2)), strict=False)
 
 
 def switch_end(layout: Layout, link: Link) -> PortRef:
-    """An end of `link` at a switch (every link has one)."""
+    """The end of `link` at a switch; end `a` where both are. Every link has one."""
     return link.a if layout.is_switch(link.a) else link.b

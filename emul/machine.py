@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine can do for an emulation, found out by trying, with the command that mends what is missing."""
+"""Checks of what this machine can do for an emulation, each with the command that repairs a failure."""
 
 import importlib
 import os
@@ -17,9 +17,10 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked for. `ok` is false only for what a fabric cannot do without.
+    """The result of one check. `ok` is false only where the fabric cannot run.
 
-    `detail` says what was found; `remedy` is the command that mends it, or turns on what is optional ("" if nothing).
+    `detail` says what was found. `remedy` is the command that repairs it, or that enables an optional feature; it is
+    empty where there is nothing to do.
     """
 
     name: str
@@ -29,7 +30,7 @@ class Finding:
 
 
 def probe() -> list[Finding]:
-    """Look at this machine. Leaves nothing behind: what has to be tried is tried in a throw-away network namespace."""
+    """Check this machine. Nothing is left behind: commands are tried in a temporary network namespace."""
     checks: tuple[Callable[[], Finding], ...] = (
         _root,
         _namespaces,
@@ -45,7 +46,7 @@ def probe() -> list[Finding]:
 
 
 def _try(*argv: str) -> str | None:
-    """None when the command succeeds, else what it said."""
+    """Run a command: None when it succeeds, otherwise its error message."""
     try:
         done = subprocess.run(
             argv,

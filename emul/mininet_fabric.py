@@ -1,88 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology as a running Mininet network: private OVS, shaped veth links, the OpenFlow app, counters, faults.
+"""A topology as a running Mininet network with a private Open vSwitch, shaped veth links and an OpenFlow app.
 
-Only inside the sandbox (`emul.sandbox`): everything is made in the namespaces of this run and removed with them.
+It runs only inside the sandbox (`emul.sandbox`): everything it makes lives in the namespaces of the run, and the kernel
+removes it with them.
 """
 
 import logging
-import os
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
-from emul import management, packet_sockets, rxe, sandbox, shared_hosts
+from emul import commands, hosts, packet_sockets, rxe, sandbox
 from emul.capture import Capture
-from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, traced_output
+from emul.commands import FabricError
+from emul.flow_dump import ObservedFlow
 from emul.layout import INTERFACE_GROUP, Layout, switch_end
-from emul.mininet_net import OPENFLOW, Network
-from emul.netlink import InterfaceCounters, read_interface_counters, read_root_qdisc_drops
+from emul.link_counters import LinkCounters, PortCounters
+from emul.mininet_net import Network
+from emul.netlink import InterfaceCounters
+from emul.observation import SwitchObserver
 from emul.ocs import RECONFIGURATION_S, OpticalSwitches
 from emul.openflow_app import OpenFlowAppError, OpenFlowAppProcess
-from emul.ovs import Datapath, PrivateOvs, load_kernel_datapath
+from emul.ovs import OPENFLOW, Datapath, PrivateOvs, load_kernel_datapath
 from emul.relays import Relays
-from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, forwarding, lit
-from sdn.openflow.hash_check import judge, questions
-from sdn.openflow.messages import STRAY_COOKIE
-from sdn.openflow.source_rules import Pinning, ecmp_hash_of
+from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, lit
+from sdn.openflow.source_rules import Pinning
 from sdn.openflow.steering import Steer, Steering
 from sdn.topoopt.relays import RelayPlan
 
-OPENFLOW_PORT = 6653  # its IANA number; free, for the network namespace is ours alone
-
-HASH_QUESTIONS = 32
-"""Flows traced at start-up to see that OVS hashes as predicted; about 4 ms each."""
+OPENFLOW_PORT = 6653
+"""TCP port of the OpenFlow app: the port that IANA assigned. It is free, because the network namespace is our own."""
 
 Nics = Literal["plain", "rxe"]
-"""What hosts have: Ethernet interfaces, or these and a device of the kernel's SoftRoCE on each."""
+"""NICs of hosts: Ethernet interfaces only, or with a device of the kernel's SoftRoCE on each."""
 
-# Long, for a machine that is itself emulated takes a minute to import a library.
+# Generous, because an emulated machine (QEMU without KVM) may take a minute to import a library.
 _READY_TIMEOUT_S = 300.0
 _LINK_TIMEOUT_S = 30.0
-_BATCH_TIMEOUT_S = 120.0
-# Checksums and segments that the sender leaves to a NIC are nobody's work on a veth into the userspace datapath.
-_OFFLOADS_OFF = ("tx", "off", "rx", "off", "gro", "off", "gso", "off", "tso", "off")
-# An Ethernet frame of a local experimental type (IEEE 802 type 0x88b5), which no host takes.
+# An Ethernet frame of the local experimental EtherType 0x88b5 (IEEE 802). No host processes it.
 _PRIMING_FRAME = "ff" * 6 + "02" + "00" * 5 + "88b5" + "00" * 46
 
 _log = logging.getLogger("emul")
 
 
-class FabricError(Exception):
-    """The fabric cannot be brought up or asked; the text is one sentence for the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkCounters:
-    """One switch port since the fabric came up. Bytes are those of Ethernet frames without the check sequence.
-
-    tx is what left the switch by the port, after its queue; `dropped` counts packets that its queue dropped instead.
-    """
-
-    tx_bytes: int
-    tx_packets: int
-    rx_bytes: int
-    rx_packets: int
-    dropped: int
-
-
 class MininetFabric:
-    """A context manager; `with` brings the fabric up (switches programmed, links shaped) and takes it down.
+    """A fabric as a context manager: `with` brings it up (switches programmed, links shaped) and takes it down.
 
-    log_dir: gets topology.yaml, the logs of OVS and the OpenFlow app, and pcap/. datapath: "user" runs anywhere,
-    "kernel" needs the openvswitch module. nics: with "rxe" every host's NIC is an RDMA device too (`rxe.device_name`);
-    where a kernel has these in its first network namespace only, all hosts share that one. pcap: the ports (of switches
-    or hosts) to capture at. pinning: what UDP source ports choose paths by. management: hosts reach what listens at
-    `MANAGEMENT_ADDRESS` in the sandbox, by links of their own that carry nothing else (`emul.management`). on_dead:
-    told of the links that are dead, whenever that changes and before switches route around them, in its own thread.
+    log_dir: directory for topology.yaml, the logs of OVS and the OpenFlow app, and pcap/.
+    datapath: "user" runs anywhere, "kernel" needs the openvswitch kernel module.
+    nics: with "rxe" every host's NIC is an RDMA device too (`rxe.device_name`). Where the kernel supports rxe in its
+        first network namespace only, all hosts share that namespace.
+    pcap: ports, of switches or hosts, whose packets are captured.
+    pinning: how UDP source ports choose paths.
+    management: hosts reach the sandbox at `MANAGEMENT_ADDRESS` by separate links (`emul.management`).
+    on_dead: called with all dead links whenever they change, before switches route around them, in a thread of its own.
 
-    Raises SandboxError outside the sandbox, LayoutError for a topology it cannot carry, HashMismatchError when OVS
-    does not choose as predicted, and OvsError, RxeError, OpenFlowAppError, CaptureError or FabricError when a part does
-    not come up.
+    Raises ValueError for an unknown datapath, KeyError for a port in `pcap` without a link, SandboxError outside the
+    sandbox, LayoutError for a topology that it cannot carry, HashMismatchError when OVS does not choose ports as
+    predicted, and OvsError, RxeError, OpenFlowAppError, CaptureError or FabricError when a part does not come up.
     """
 
     def __init__(
@@ -107,23 +86,23 @@ class MininetFabric:
         self._management = management
         self._on_dead = on_dead
         self._interfaces = self._layout.switch_interfaces()
-        self._ports = {name: port for port, name in self._interfaces.items()}
-        self._indices: dict[PortRef, int] = {}
         self._dead: set[Link] = set()
-        self._base: dict[PortRef, LinkCounters] = {}
         self._receivers: dict[PortRef, socket.socket] = {}
-        self._host_processes: list[subprocess.Popen[Any]] = []
-        self._stack = ExitStack()
-        self._network: Network
-        self._ovs: PrivateOvs
-        self._openflow_app: OpenFlowAppProcess | None = None
         self._steering: Steering | None = None
+        self._stack = ExitStack()
+        # Made when the fabric comes up, in this order.
+        self._ovs: PrivateOvs
+        self._network: Network
+        self._hosts: hosts.Hosts
+        self._openflow_app: OpenFlowAppProcess | None = None  # stays None where all switches are optical
         self._optical: OpticalSwitches
+        self._observer: SwitchObserver
         self._relays: Relays
+        self._counters: PortCounters
         if datapath not in get_args(Datapath):
             raise ValueError(f"datapath {datapath!r} is none of {', '.join(get_args(Datapath))}")
         for port in self._pcap:
-            topology.link_at(port)  # KeyError with a sentence, before anything is started
+            topology.link_at(port)  # raises KeyError before anything is started
 
     def __enter__(self) -> Self:
         sandbox.require("a Mininet fabric")
@@ -146,93 +125,105 @@ class MininetFabric:
         """The private OVS that carries the fabric."""
         return self._ovs
 
-    def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
-        """Start a command in a host's network (and mount) namespace; keywords go to subprocess.Popen.
+    # Hosts
 
-        If it still runs when the fabric goes down, it is killed. Raises KeyError for an unknown host.
+    def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
+        """Start a command in a host's network and mount namespaces. Keywords go to subprocess.Popen.
+
+        A command that still runs when the fabric goes down is killed. Raises KeyError for an unknown host.
         """
         self.topology.host(host_name)
-        process = subprocess.Popen([*self._enter(host_name), *argv], **popen_kwargs)
-        self._host_processes.append(process)
-        return process
+        return self._hosts.popen(host_name, argv, **popen_kwargs)
 
     def host_pid(self, host_name: str) -> int:
-        """A process that lives in a host's namespaces, for `nsenter --net --target PID`. Raises KeyError."""
+        """The id of a process in a host's namespaces, for `nsenter --net --target PID`. Raises KeyError."""
         self.topology.host(host_name)
         return self._network.pid(host_name)
 
+    # Observation
+
     def link_counters(self) -> dict[PortRef, LinkCounters]:
-        """Counters of every linked switch port, from zero when the fabric came up. About a millisecond for 50 ports."""
-        return {
-            port: LinkCounters(
-                now.tx_bytes - base.tx_bytes,
-                now.tx_packets - base.tx_packets,
-                now.rx_bytes - base.rx_bytes,
-                now.rx_packets - base.rx_packets,
-                now.dropped - base.dropped,
-            )
-            for port, now in self._raw_counters().items()
-            for base in (self._base[port],)
-        }
+        """Counters of every linked switch port since the fabric came up. Takes about 1 ms for 50 ports."""
+        return self._counters.read()
+
+    def overruns(self) -> Mapping[PortRef, int]:
+        """Packets lost at each switch port because OVS did not fetch them in time (userspace datapath only).
+
+        A value above zero means that the machine was too slow for the rates; the run measured the machine, not the
+        fabric.
+        """
+        return {port: packet_sockets.receive_drops(receiver) for port, receiver in self._receivers.items()}
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
-        """Out port of every UDP flow for which the switch had a choice, from OVS's datapath flow table.
+        """Egress port of every UDP flow for which the switch had a choice, from OVS's datapath flow table.
 
-        A flow is listed from its first packet on. Where a switch has one way only, OVS does not look at UDP ports and
-        the flow is not listed. Raises KeyError for an unknown switch and OvsError.
+        A flow is listed from its first packet on. Where a switch has only one port for a destination, OVS does not look
+        at UDP ports and the flow is not listed. Raises KeyError for an unknown switch, and OvsError.
         """
-        self.topology.switch(switch_name)
-        return {seen.flow: out.port for node, out, seen in self._observed() if node == switch_name}
+        return self._observer.observed_ports(switch_name)
 
     def crossing(self, link: Link, within_s: float) -> list[ObservedFlow]:
-        """The UDP flows that a switch with a choice has sent over a link, either way, in the last `within_s` seconds.
+        """The UDP flows that a switch with a choice sent over a link, in either direction, in the last `within_s` s.
 
         Raises OvsError.
         """
-        return [seen for _, out, seen in self._observed() if out in (link.a, link.b) and seen.idle_s <= within_s]
+        return self._observer.crossing(link, within_s)
 
-    def _observed(self) -> Iterator[tuple[str, PortRef, ObservedFlow]]:
-        """Every flow of the datapath's table with the switch and the port that it leaves by."""
-        name = "netdev@ovs-netdev" if self._datapath == "user" else "system@ovs-system"
-        for seen in observed_flows(self._ovs.appctl("dpctl/dump-flows", "--names", name)):
-            incoming, outgoing = self._ports.get(seen.in_interface), self._ports.get(seen.out_interface)
-            if incoming is not None and outgoing is not None:
-                yield incoming.node, outgoing, seen
+    def traced_port(self, switch_name: str, flow: Flow) -> int | None:
+        """The port by which a switch would send a flow's next packet; None if it would drop it. Sends no packet.
+
+        Raises KeyError for an unknown switch, and OvsError.
+        """
+        return self._observer.traced_port(switch_name, flow)
+
+    def strays(self) -> dict[PortRef, int]:
+        """By ingress port: packets dropped since `steer` because the steering does not allow their destination there.
+
+        Raises OvsError.
+        """
+        return self._observer.strays()
+
+    def relay_counters(self) -> dict[PortRef, InterfaceCounters]:
+        """By NIC: packets and bytes that its relay interface received and sent. Raises FabricError."""
+        return self._relays.counters()
+
+    def check_relays(self, plan: RelayPlan) -> None:
+        """Check that all hosts that `plan` uses as relays do forward. Raises RelayError and FabricError."""
+        self._relays.check(plan)
+
+    # Control
 
     def set_link(self, link: Link, up: bool) -> None:
-        """Cut a link, or mend it; returns when the OpenFlow app has every switch route accordingly.
+        """Cut or restore a link. Returns when all switches route accordingly.
 
-        Raises ValueError for a link that the topology lacks, OpenFlowAppError when the routes do not follow.
+        Raises ValueError for a link that the topology does not have, FabricError, and OpenFlowAppError when the routes
+        do not follow.
         """
         if link not in self.topology.links:
             raise ValueError(f"topology {self.topology.name!r} has no link {link.a} to {link.b}")
         if (link not in self._dead) == up:
             return
         interface = self._interfaces[switch_end(self._layout, link)]
-        _run(["ip", "link", "set", "dev", interface, "up" if up else "down"])
+        commands.run(["ip", "link", "set", "dev", interface, "up" if up else "down"])
         (self._dead.discard if up else self._dead.add)(link)
-        # The OpenFlow app hears nothing of links at optical switches alone: no routes depend on them.
-        seen = [other for other in self._dead if self._is_routed(other)]
+        # The OpenFlow app does not hear of links between optical switches and hosts: no routes depend on them.
         if self._openflow_app is not None and self._is_routed(link):
-            dead = sorted([str(other.a), str(other.b)] for other in seen)
+            dead = sorted([str(other.a), str(other.b)] for other in self._dead if self._is_routed(other))
             self._openflow_app.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
-
-    def _is_routed(self, link: Link) -> bool:
-        """Whether a switch that forwards by address is at an end of `link`."""
-        ends = (end for end in (link.a, link.b) if self._layout.is_switch(end))
-        return any(self.topology.switch(end.node).role != "ocs" for end in ends)
 
     @property
     def circuits(self) -> Circuits:
-        """What the optical switches are set to; they begin dark."""
+        """The circuits that the optical switches are set to; none at the start."""
         return self._optical.circuits
 
     def set_circuits(self, circuits: Circuits, reconfiguration_s: float = RECONFIGURATION_S) -> None:
-        """Set the named optical switches to exactly these circuits; returns when light goes through.
+        """Set the named optical switches to exactly these circuits. Returns when light passes.
 
-        The ports of circuits that change are dark for `reconfiguration_s`; others go on. Switches that forward by
-        address are told after that, and have confirmed. Raises TopologyError, before anything has changed, for ports
-        that are used twice or have no link, ValueError where the steering would not fit any more, and OvsError.
+        The ports of circuits that change are dark for `reconfiguration_s` seconds; other circuits stay up. After that
+        the switches that forward by address are reprogrammed and have confirmed.
+
+        Raises TopologyError, before anything changes, for ports that are used twice or have no link; ValueError where
+        the steering does not fit the new circuits; OvsError, OpenFlowAppError and HashMismatchError.
         """
         if self._openflow_app is None:
             self._optical.set(circuits, reconfiguration_s)
@@ -240,240 +231,137 @@ class MininetFabric:
         check_circuits(self.topology, circuits)
         self._check_steering(self._steering, {**self.circuits, **circuits})
         self._optical.set(circuits, reconfiguration_s)
-        self._order(self._openflow_app)
-        self._check_hash()  # which has had no choice in the dark
+        self._program(self._openflow_app)
+        # Without circuits a switch may have had no choice of ports, so the check at start-up has not covered it.
+        self._observer.check_hash(self.circuits, self._pinning)
 
     def set_relays(self, plan: RelayPlan) -> None:
-        """Let hosts send and forward for others as planned for the circuits that are set. Raises FabricError."""
+        """Make hosts send to and forward for others as `plan` says for the current circuits. Raises FabricError."""
         self._relays.set(self.circuits, plan)
 
-    def relay_counters(self) -> dict[PortRef, InterfaceCounters]:
-        """By NIC: what hosts have taken in and sent for others, by the interfaces that are there for it."""
-        return self._relays.counters()
-
-    def check_relays(self, plan: RelayPlan) -> None:
-        """Raises RelayError when a host that should relay does not."""
-        self._relays.check(plan)
-
     def steer(self, steering: Steering | None) -> None:
-        """Put `steering` above the routes, or, with None, do without; returns when every switch has confirmed.
+        """Give `steering` precedence over the routes, or remove it with None. Returns when all switches have confirmed.
 
-        What `observed_ports` tells starts anew. Raises ValueError where the steering does not fit the topology, and
-        OpenFlowAppError when switches do not follow.
+        `observed_ports` and `strays` start anew. Raises ValueError where the steering does not fit the topology, and
+        OpenFlowAppError when there is nothing to steer or switches do not follow.
         """
         if self._openflow_app is None:
             raise OpenFlowAppError(f"topology {self.topology.name!r} has optical switches only, and nothing to steer")
         self._check_steering(steering, self.circuits)
         self._steering = steering
-        self._order(self._openflow_app)
+        self._program(self._openflow_app)
 
     def _check_steering(self, steering: Steering | None, circuits: Circuits) -> None:
         if steering is not None:
             steering.routes(lit(self.topology, circuits))
 
-    def _order(self, app: OpenFlowAppProcess) -> None:
-        """Have switches do what follows from the steering and the circuits that are set."""
-        # Before: what old flows have carried must not be counted by new rules. After: no flow goes by an old rule.
+    def _program(self, app: OpenFlowAppProcess) -> None:
+        """Program the switches for the current steering and circuits."""
+        # The first purge keeps packets of old flows out of the new rules' counters; after the second no flow uses an
+        # old rule.
         self._ovs.appctl("revalidator/purge")
         app.steer(Steer(steer=self._steering, circuits=self.circuits), _LINK_TIMEOUT_S)
         self._ovs.appctl("revalidator/purge")
 
-    def strays(self) -> dict[PortRef, int]:
-        """Packets dropped because what comes in by that switch port may not go where they wanted to, since `steer`."""
-        self._ovs.appctl("revalidator/wait")  # or the counters would lack the last half second
-        return {
-            PortRef(switch.name, port): packets
-            for switch in self.topology.switches
-            for port, packets in counted_by_port(
-                self._ovs.command(
-                    "ovs-ofctl", "--no-names", "-O", OPENFLOW, "dump-flows", switch.name, f"cookie={STRAY_COOKIE:#x}/-1"
-                )
-            )
-        }
+    def _is_routed(self, link: Link) -> bool:
+        """Whether a switch that forwards by address is at an end of `link`."""
+        ends = (end for end in (link.a, link.b) if self._layout.is_switch(end))
+        return any(self.topology.switch(end.node).role != "ocs" for end in ends)
 
-    def overruns(self) -> Mapping[PortRef, int]:
-        """Packets lost at each switch port because OVS, short of CPU, did not fetch them in time (user datapath only).
-
-        Anything but zero means that the machine was too slow for the rates, and not the fabric for the traffic.
-        """
-        return {port: packet_sockets.receive_drops(receiver) for port, receiver in self._receivers.items()}
-
-    def _start(self) -> None:
-        stack, layout, topology = self._stack, self._layout, self.topology
-        self._log_dir.mkdir(parents=True, exist_ok=True)
-        topology_file = self._log_dir / "topology.yaml"
-        topology_file.write_text(dump_topology(topology))
-        # Neighbour and router discovery would stir the counters. A new namespace does not inherit this.
-        quiet = "net.ipv6.conf.{}.disable_ipv6=1"
-        no_ipv6 = ["sysctl", "-q", "-e", "-w", quiet.format("all"), quiet.format("default")]
-        _run(no_ipv6)
-        if self._nics == "rxe":
-            rxe.load()
-            layout = self._layout = Layout(topology, shared=not rxe.per_namespace())
-        self._ovs = stack.enter_context(PrivateOvs(sandbox.SCRATCH_DIR / "ovs", self._log_dir))
-        self._network = Network(layout, self._datapath, OPENFLOW_PORT, self._ovs.command)
-        stack.callback(self._remove_links)
-        stack.callback(self._network.stop)
-        stack.callback(self._remove_rxe)
-        stack.callback(self._kill_host_processes)
-        if any(switch.role != "ocs" for switch in topology.switches):
-            self._openflow_app = OpenFlowAppProcess(
-                topology_file, OPENFLOW_PORT, self._log_dir / "openflow-app.log", self._pinning, self._hear
-            )
-            stack.callback(self._openflow_app.stop)
-        for host in topology.hosts:
-            enter = self._enter(host.name)
-            _run([*enter, *no_ipv6])
-            _run([*enter, "ip", "-batch", "-"], layout.host_lines(host))
-            for _, name in layout.linked_nics(host):
-                _run([*enter, "ethtool", "-K", name, *_OFFLOADS_OFF])
-            _run([*enter, "tc", "-batch", "-"], layout.host_shape_lines(host))
-        if layout.shared:
-            _run(["sysctl", "-q", "-w", *shared_hosts.sysctls(layout)])
-            _run(["ip", "-batch", "-"], shared_hosts.lines(layout))
-            stack.callback(_run, ["ip", "-batch", "-"], shared_hosts.undo_lines(layout))
-        if self._management and layout.shared:
-            _run(["ip", "-batch", "-"], management.main_lines({}))
-        elif self._management:
-            pids = {host.name: self._network.pid(host.name) for host in topology.hosts}
-            _run(["ip", "-batch", "-"], management.main_lines(pids))
-            for number, host in enumerate(topology.hosts):
-                _run([*self._enter(host.name), "ip", "-batch", "-"], management.host_lines(number))
-        _run(["ip", "-batch", "-"], layout.switch_link_lines())
-        for name in self._interfaces.values():
-            _run(["ethtool", "-K", name, *_OFFLOADS_OFF])
-        if self._openflow_app is not None:
-            self._openflow_app.wait_for("listening", _READY_TIMEOUT_S)  # or the bridges retry only a second later
-        self._network.start_switches()
-        # After the bridges: OVS removes foreign qdiscs from a port it takes over.
-        _run(["tc", "-batch", "-"], layout.switch_shape_lines())
-        if self._openflow_app is not None and (dead := self._openflow_app.wait_for("ready", _READY_TIMEOUT_S)["dead"]):
-            raise FabricError(f"links {dead} do not come up; see {self._log_dir}")
-        if self._nics == "rxe":
-            for host in topology.hosts:
-                for port, name in layout.linked_nics(host):
-                    rxe.add(rxe.device_name(host, port.port - 1), name, self._enter(host.name))
-        self._optical = OpticalSwitches(topology, self._ovs.command, self._log_dir)
-        self._check_hash()
-        self._relays = Relays(topology, lambda host, argv, lines: _run([*self._enter(host), *argv], lines))
-        if self._datapath == "user":
-            self._give_sockets_room()
-        for port in self._pcap:
-            self._capture(port)
-        self._indices = {port: socket.if_nametoindex(name) for port, name in self._interfaces.items()}
-        self._base = self._raw_counters()
-        _log.info("fabric %s is up: %d hosts, %d switches", topology.name, len(topology.hosts), len(topology.switches))
-
-    def traced_port(self, switch_name: str, flow: Flow) -> int | None:
-        """The port by which a switch would send a flow's next packet, None if it would drop it; sends nothing.
-
-        Raises KeyError for an unknown switch and OvsError.
-        """
-        self.topology.switch(switch_name)
-        # As if from the bridge itself: a switch never sends a packet back by the port it came in by.
-        packet = (
-            f"in_port=LOCAL,udp,nw_src={flow.src},nw_dst={flow.dst},udp_src={flow.src_port},udp_dst={flow.dst_port}"
-        )
-        out = traced_output(self._ovs.appctl("ofproto/trace", "--names", switch_name, packet))
-        port = self._ports.get(out or "")
-        return None if port is None else port.port
-
-    def _check_hash(self) -> None:
-        seen = lit(self.topology, self.circuits)
-        asked = questions(seen, forwarding(seen), ecmp_hash_of(seen, self._pinning), HASH_QUESTIONS)
-        judge(asked, [self.traced_port(question.switch, question.flow) for question in asked])
-
-    def _hear(self, event: Mapping[str, Any]) -> None:
+    def _report_dead(self, event: Mapping[str, Any]) -> None:
+        """Pass the OpenFlow app's event of dead links on to `on_dead`."""
         if event.get("event") == "dead":
             ends = {tuple(pair) for pair in event["dead"]}
             self._on_dead([link for link in self.topology.links if (str(link.a), str(link.b)) in ends])
 
-    def _give_sockets_room(self) -> None:
-        # The sending socket is opened for the first packet ever sent, so one is.
-        port, _ = next(iter(self._interfaces.items()))
-        self._ovs.command(
-            "ovs-ofctl",
-            "-O",
-            OPENFLOW,
-            "packet-out",
-            port.node,
-            f"in_port=controller,packet={_PRIMING_FRAME},actions=output:{port.port}",
-        )
-        senders = 0
-        for duplicate in packet_sockets.borrow(self._ovs.vswitchd_pid):
-            packet_sockets.give_room(duplicate)
-            if packet_sockets.is_sender(duplicate):
-                senders += 1
-                duplicate.close()
-            elif (receiving := self._ports.get(duplicate.getsockname()[0])) is not None:
-                self._receivers[receiving] = duplicate
-                self._stack.callback(duplicate.close)
-            else:
-                duplicate.close()
-        if senders != 1 or len(self._receivers) != len(self._interfaces):
-            raise FabricError(
-                f"ovs-vswitchd has {senders} sending and {len(self._receivers)} receiving packet sockets where 1 and "
-                f"{len(self._interfaces)} were expected; this Open vSwitch does its input and output otherwise"
+    # Bring-up. What the stack holds takes the parts down in reverse order.
+
+    def _start(self) -> None:
+        stack, topology = self._stack, self.topology
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        hosts.disable_ipv6()
+        if self._nics == "rxe":
+            rxe.load()
+            self._layout = Layout(topology, shared=not rxe.per_namespace())
+        self._ovs = stack.enter_context(PrivateOvs(sandbox.SCRATCH_DIR / "ovs", self._log_dir))
+        self._network = Network(self._layout, self._datapath, OPENFLOW_PORT, self._ovs.command)
+        self._hosts = hosts.Hosts(self._layout, self._network)
+        stack.callback(self._remove_links)
+        stack.callback(self._network.stop)
+        if self._nics == "rxe":
+            stack.callback(self._hosts.remove_rdma_devices)
+        stack.callback(self._hosts.kill_processes)
+        self._start_openflow_app()
+        self._hosts.configure()
+        if self._layout.shared:
+            self._hosts.share_namespace()
+            stack.callback(self._hosts.unshare_namespace)
+        if self._management:
+            self._hosts.add_management()
+        self._start_switches()
+        if self._nics == "rxe":
+            self._hosts.add_rdma_devices()
+        self._optical = OpticalSwitches(topology, self._ovs.command, self._log_dir)
+        self._observer = SwitchObserver(topology, self._interfaces, self._ovs, self._datapath)
+        self._observer.check_hash(self.circuits, self._pinning)
+        self._relays = Relays(topology, self._hosts.run)
+        if self._datapath == "user":
+            self._enlarge_socket_buffers()
+        for port in self._pcap:
+            self._capture(port)
+        self._counters = PortCounters(self._interfaces)
+        _log.info("fabric %s is up: %d hosts, %d switches", topology.name, len(topology.hosts), len(topology.switches))
+
+    def _start_openflow_app(self) -> None:
+        """Start the OpenFlow app. It loads while the hosts are configured; `_start_switches` waits for it."""
+        topology_file = self._log_dir / "topology.yaml"
+        topology_file.write_text(dump_topology(self.topology))
+        if any(switch.role != "ocs" for switch in self.topology.switches):
+            self._openflow_app = OpenFlowAppProcess(
+                topology_file, OPENFLOW_PORT, self._log_dir / "openflow-app.log", self._pinning, self._report_dead
             )
+            self._stack.callback(self._openflow_app.stop)
 
-    def _kill_host_processes(self) -> None:
-        for process in self._host_processes:
-            process.kill()  # a no-op for those that have been waited for
-        for process in self._host_processes:
-            process.wait()
+    def _start_switches(self) -> None:
+        """Configure the switches' interfaces, make the bridges, and wait until the OpenFlow app has programmed them."""
+        commands.batch("ip", self._layout.switch_link_lines())
+        for name in self._interfaces.values():
+            hosts.disable_offloads(name)
+        if self._openflow_app is not None:
+            # A bridge that finds nobody listening tries again only a second later.
+            self._openflow_app.wait_for("listening", _READY_TIMEOUT_S)
+        self._network.start_switches()
+        # After the bridges are made, because OVS removes foreign qdiscs from a port that it takes over.
+        commands.batch("tc", self._layout.switch_shape_lines())
+        if self._openflow_app is not None and (dead := self._openflow_app.wait_for("ready", _READY_TIMEOUT_S)["dead"]):
+            raise FabricError(f"links {dead} do not come up; see {self._log_dir}")
 
-    def _remove_rxe(self) -> None:
-        for host in self.topology.hosts if self._nics == "rxe" else ():
-            for port, _ in self._layout.linked_nics(host):
-                rxe.remove(rxe.device_name(host, port.port - 1), self._enter(host.name))
+    def _enlarge_socket_buffers(self) -> None:
+        """Enlarge the packet sockets of ovs-vswitchd, and keep its receiving ones to read their drop counters."""
+        # ovs-vswitchd opens its sending socket for the first packet that it sends, so make it send one.
+        port = next(iter(self._interfaces))
+        packet = f"in_port=controller,packet={_PRIMING_FRAME},actions=output:{port.port}"
+        self._ovs.command("ovs-ofctl", "-O", OPENFLOW, "packet-out", port.node, packet)
+        try:
+            receivers = packet_sockets.enlarge(self._ovs.vswitchd_pid, set(self._interfaces.values()))
+        except packet_sockets.PacketSocketError as error:
+            raise FabricError(str(error)) from error
+        for receiver in receivers.values():
+            self._stack.callback(receiver.close)
+        self._receivers = {port: receivers[name] for port, name in self._interfaces.items()}
+
+    def _capture(self, port: PortRef) -> None:
+        """Start a packet capture at a port. Raises CaptureError."""
+        directory = self._log_dir / "pcap"
+        directory.mkdir(exist_ok=True)
+        enter = () if self._layout.is_switch(port) else self._hosts.enter(port.node)
+        interface = self._layout.interface(port)
+        capture = Capture(interface, directory / f"{port.node}-{port.port}.pcap", enter)
+        self._stack.callback(capture.stop)
 
     def _remove_links(self) -> None:
-        """Delete the veths, all at once, so that another fabric can come up in this sandbox."""
-        # Not an error when they are gone: a host's end goes with its namespace, at a time of the kernel's choosing.
+        """Delete all veths at once, so that another fabric can come up in this sandbox."""
+        # A failure is no error: the kernel deletes the host's end with its namespace, at a time of its own choosing.
         subprocess.run(
             ["ip", "link", "delete", "group", INTERFACE_GROUP], stdin=subprocess.DEVNULL, capture_output=True
         )
-
-    def _capture(self, port: PortRef) -> None:
-        directory = self._log_dir / "pcap"
-        directory.mkdir(exist_ok=True)
-        prefix = () if self._layout.is_switch(port) else self._enter(port.node)
-        interface = self._layout.interface(port)
-        capture = Capture(interface, directory / f"{port.node}-{port.port}.pcap", prefix)
-        self._stack.callback(capture.stop)
-
-    def _raw_counters(self) -> dict[PortRef, LinkCounters]:
-        interfaces, drops = read_interface_counters(), read_root_qdisc_drops()
-        result = {}
-        for port, name in self._interfaces.items():
-            seen = interfaces[name]
-            result[port] = LinkCounters(
-                seen.tx_bytes, seen.tx_packets, seen.rx_bytes, seen.rx_packets, drops.get(self._indices[port], 0)
-            )
-        return result
-
-    def _enter(self, host_name: str) -> list[str]:
-        return [] if self._layout.shared else ["mnexec", "-a", str(self._network.pid(host_name))]
-
-
-def _run(argv: Sequence[str], lines: Sequence[str] | None = None) -> str:
-    """Output of a configuration command, with `lines` as its input. Raises FabricError with the command's own words."""
-    if lines is not None and not lines:
-        return ""
-    try:
-        done = subprocess.run(
-            argv,
-            input=None if lines is None else "\n".join(lines) + "\n",
-            stdin=subprocess.DEVNULL if lines is None else None,
-            capture_output=True,
-            text=True,
-            timeout=_BATCH_TIMEOUT_S,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except FileNotFoundError as error:
-        raise FabricError(f"{error.filename} is missing; `paralet doctor` tells what to install") from error
-    except subprocess.TimeoutExpired as error:
-        raise FabricError(f"{' '.join(argv)} did not end in {_BATCH_TIMEOUT_S:.0f} s") from error
-    if done.returncode != 0:
-        raise FabricError(f"{' '.join(argv)} failed: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The boundary to Mininet, which has no types: nodes and veth links of a topology, and its bridges.
+"""The interface to Mininet, which has no type annotations: namespaces, veth links and bridges of a topology.
 
-Mininet makes the namespaces, cables and bridges; addresses, MTU, shaping and offloads are set by `MininetFabric` with
-batches, for Mininet would run a shell command for each and log, not raise, when one fails.
+Mininet makes the namespaces, cables and bridges. `MininetFabric` sets addresses, MTU, shaping and offloads in batches,
+because Mininet runs one shell command per setting, and logs failures instead of raising an exception.
 """
 
 import importlib
@@ -24,49 +24,48 @@ from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
 from emul.layout import Layout
-from emul.ovs import Datapath
+from emul.ovs import OPENFLOW, Datapath
 
-# Importing Mininet makes its own class that of all later loggers, and with it a level that drops what they inform of.
+# Importing Mininet sets the class of all loggers created later to its own, whose level drops messages of level INFO.
 logging.setLoggerClass(logging.Logger)
 
 OPENFLOW_ADDRESS = "127.0.0.1"
-OPENFLOW = "OpenFlow15"
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenFlowAddress:
-    """All that `OVSSwitch.start` asks of a controller. Mininet's own classes start a shell, or a controller, too."""
+    """The attributes of a controller that `OVSSwitch.start` reads. Mininet's own classes would start processes."""
 
     name: str
     protocol: str
     port: int
 
     def IP(self) -> str:
-        """The address; Mininet's name for it."""
+        """The address. The name is Mininet's."""
         return OPENFLOW_ADDRESS
 
 
 class _Bridge(OVSSwitch):
-    """Mininet's switch, except that a refused `ovs-vsctl` raises; Mininet would go on with half a bridge."""
+    """Mininet's switch, except that a failed `ovs-vsctl` raises; Mininet would continue with an incomplete bridge."""
 
     def vsctl(self, *args: object, **_kwargs: object) -> str:
-        """Run `ovs-vsctl` with the words Mininet quoted for a shell."""
+        """Run `ovs-vsctl` with arguments that Mininet quoted for a shell."""
         run: Callable[..., str] = self.params["run"]
         return run("ovs-vsctl", *shlex.split(" ".join(str(arg) for arg in args)))
 
 
 class Network:
-    """Mininet nodes and links of a topology; `start_switches` makes the bridges.
+    """The Mininet nodes and links of a topology. `start_switches` makes the bridges.
 
-    run: runs an OVS command of the private OVS, and raises when it fails (`PrivateOvs.command`).
+    run: runs a command of the private OVS and raises when it fails (`PrivateOvs.command`).
     """
 
     def __init__(self, layout: Layout, datapath: Datapath, openflow_port: int, run: Callable[..., str]) -> None:
-        # Mininet.init raises system-wide limits (net.core, kernel.pty, ..): not ours to change, and not needed.
+        # Mininet.init raises system-wide limits (net.core, kernel.pty), which a run must not change and does not need.
         Mininet.inited = True
-        # Its set-up check runs `ovs-vsctl -t 1` and leaves the interpreter when a busy machine takes longer.
+        # Mininet's set-up check runs `ovs-vsctl -t 1` and exits the interpreter when a busy machine takes longer.
         OVSSwitch.isSetup = True
-        OVSSwitch.OVSVersion = "2.5"  # only ever compared with 1.10
+        OVSSwitch.OVSVersion = "2.5"  # Mininet only compares it with 1.10
         self._net: Any = Mininet(topo=None, build=False, link=VethLink, controller=None)
         self._openflow_port = openflow_port
         topology = layout.topology
@@ -94,16 +93,16 @@ class Network:
             )
 
     def pid(self, node: str) -> int:
-        """A process that lives in the node's namespaces."""
+        """The id of a process in the node's namespaces."""
         return int(self._net.get(node).pid)
 
     def start_switches(self) -> None:
-        """Make the bridges and point them at the OpenFlow app, which has no part in optical switches."""
+        """Make the bridges and connect them to the OpenFlow app, except those of optical switches."""
         app = _OpenFlowAddress("openflow", "tcp", self._openflow_port)
         for switch in self._net.switches:
             switch.start([] if switch.name in self._optical else [app])
 
     def stop(self) -> None:
-        """End the nodes' shells. Bridges and veths are left to the sandbox, whose end removes them all at once."""
+        """End the nodes' shells. Bridges and veths disappear with the sandbox."""
         for node in (*self._net.hosts, *self._net.switches):
             node.terminate()

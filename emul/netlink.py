@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two kernel counters of a network namespace, read fast enough to sample a whole fabric many times a second.
+"""Interface and queue counters of a network namespace, read fast enough to sample a fabric many times per second.
 
-A `tc -s -j qdisc` per sample would fork on a busy machine and pyroute2 parses every attribute of every message; one
-rtnetlink dump of which only the drop counter is looked at, and one read of /proc/net/dev, take about a millisecond.
+`tc -s -j qdisc` would start a process per sample, and pyroute2 parses every attribute of every message. One rtnetlink
+dump, of which only the drop counters are parsed, and one read of /proc/net/dev take about one millisecond.
 """
 
 import socket
@@ -26,7 +26,7 @@ _RECEIVE_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class InterfaceCounters:
-    """What an interface has received and sent since it was made, from the kernel's point of view."""
+    """What the kernel has received and sent by an interface since the interface was made."""
 
     rx_bytes: int
     rx_packets: int
@@ -52,7 +52,7 @@ def read_interface_counters() -> dict[str, InterfaceCounters]:
 
 
 def root_qdisc_drops(messages: bytes) -> tuple[dict[int, int], bool]:
-    """Packets dropped by root qdiscs, by interface index, from one datagram of a dump; and whether it was the last.
+    """Parse one datagram of a qdisc dump: (packets dropped by root qdiscs, by interface index; whether it is the last).
 
     Raises OSError when the kernel reports an error.
     """
@@ -77,7 +77,7 @@ def root_qdisc_drops(messages: bytes) -> tuple[dict[int, int], bool]:
 
 
 def read_root_qdisc_drops() -> dict[int, int]:
-    """Packets dropped by the root qdisc of every interface of this network namespace, by interface index."""
+    """Packets dropped by the root qdiscs of this network namespace, by interface index. Raises OSError."""
     request = _NLMSGHDR.pack(
         _NLMSGHDR.size + _TCMSG.size, _RTM_GETQDISC, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0
     ) + _TCMSG.pack(0, 0, 0, 0, 0)

@@ -1,28 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optical circuit switches of a fabric: bridges of Open vSwitch that join ports, whatever the packets.
+"""Optical circuit switches of a fabric: Open vSwitch bridges that connect ports regardless of packet contents.
 
-Each circuit is one OpenFlow rule, "what comes in by this port leaves by that one". The OpenFlow app has no part in
-it, as an optical switch has a management interface of its own and looks into no packet. While mirrors turn, the ports
-of circuits that change are dark: what comes in there is lost. Circuits that stay as they are go on carrying light.
+Each circuit is one OpenFlow rule: what enters by one port leaves by another. The OpenFlow app does not control these
+bridges, because an optical switch has a management interface of its own and does not inspect packets. During a
+reconfiguration the ports of circuits that change are dark: what enters there is lost. Other circuits stay up.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from emul.ovs import OPENFLOW
 from netmodel import Circuits, Topology, check_circuits
 
 RECONFIGURATION_S = 0.010
-"""Of a MEMS switch (TopoOpt, section 5.1); a patch panel with a robot's arm takes minutes."""
-
-_OPENFLOW = "OpenFlow15"
+"""Reconfiguration time of a MEMS switch in seconds (TopoOpt, section 5.1). A robotic patch panel takes minutes."""
 
 
 class OpticalSwitches:
-    """The switches of role "ocs" of one topology. They begin dark.
+    """The switches of role "ocs" of one topology. They start without circuits.
 
-    run: runs an OVS command and returns its output (`PrivateOvs.command`). directory: takes a file of rules per switch.
-    Whatever `run` raises when a switch refuses, is raised here.
+    run: runs an OVS command and returns its output (`PrivateOvs.command`); its exceptions are passed on.
+    directory: gets one file of rules per switch.
     """
 
     def __init__(self, topology: Topology, run: Callable[..., str], directory: Path) -> None:
@@ -35,13 +34,13 @@ class OpticalSwitches:
 
     @property
     def circuits(self) -> Circuits:
-        """What is set now."""
+        """The current circuits."""
         return {name: dict(joined) for name, joined in self._circuits.items()}
 
     def set(self, circuits: Circuits, reconfiguration_s: float = RECONFIGURATION_S) -> None:
-        """Set the named switches to exactly these circuits, all at once, and return when light goes through.
+        """Set the named switches to exactly these circuits, all at the same time. Returns when light passes.
 
-        Raises TopologyError as `netmodel.check_circuits` does, before anything has changed.
+        Raises TopologyError as `netmodel.check_circuits` does, before anything changes.
         """
         check_circuits(self._topology, circuits)
         turning = {
@@ -61,7 +60,7 @@ class OpticalSwitches:
             rules.write_text(
                 "".join(f"in_port={entry},actions=output:{leaving}\n" for entry, leaving in joined.items())
             )
-            self._run("ovs-ofctl", "-O", _OPENFLOW, "replace-flows", name, str(rules))
+            self._run("ovs-ofctl", "-O", OPENFLOW, "replace-flows", name, str(rules))
             self._circuits[name] = joined
-        # The datapath forwards by its own flow table, which follows the rules a little later.
+        # The datapath forwards by its own flow table, which is updated a little after the rules.
         self._run("ovs-appctl", "-t", "ovs-vswitchd", "revalidator/wait")

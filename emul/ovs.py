@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private Open vSwitch: its own database and daemon under a directory of the sandbox, found by environment variables.
+"""A private Open vSwitch: its own database and daemon in a directory of the sandbox.
 
-Every OVS tool (also when Mininet calls it) derives its sockets from OVS_RUNDIR and its database from OVS_DBDIR, so with
-these set nothing can reach the machine's own OVS, whose sockets live elsewhere.
+Every OVS tool derives its sockets from OVS_RUNDIR and its database from OVS_DBDIR, also when Mininet calls it. With
+these variables set, no command reaches the machine's own OVS, whose sockets are elsewhere.
 """
 
 import os
@@ -17,15 +17,18 @@ from typing import Literal, Self
 
 Datapath = Literal["user", "kernel"]
 
+OPENFLOW = "OpenFlow15"
+"""The OpenFlow version of all bridges, by OVS's name for it."""
+
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 5.0
 _COMMAND_TIMEOUT_S = 120
 
 _NICENESS = -10
 
-# For every port and turn of its loop the userspace datapath allocates 32 buffers of the MTU, and frees them if nothing
-# came in; by default glibc hands each such heap top back to the kernel and asks for it anew. Measured with 48 ports of
-# MTU 9000: 128 brk(2) calls per turn, and three quarters of the daemon's time.
+# In every iteration of its loop the userspace datapath allocates 32 buffers of MTU size per port, and frees them if
+# nothing arrived. By default glibc returns this memory to the kernel and requests it again. Measured with 48 ports of
+# MTU 9000: 128 brk(2) calls per iteration, three quarters of the daemon's time.
 _ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
     "MALLOC_TOP_PAD_": str(1 << 26),
@@ -33,7 +36,7 @@ _ALLOCATOR = {
 }
 
 _NEVER_MS = 3_600_000
-"""Idle time after which OVS drops a datapath flow. The default of 10 s would make slow flows pay an upcall again."""
+"""Idle time in ms after which OVS removes a datapath flow. With the default of 10 s, slow flows need another upcall."""
 
 _SCHEMA_CANDIDATES = (
     "/usr/share/openvswitch/vswitch.ovsschema",
@@ -42,11 +45,11 @@ _SCHEMA_CANDIDATES = (
 
 
 class OvsError(Exception):
-    """OVS is missing, does not start, or refuses a command; the text is one sentence for the user."""
+    """OVS is missing, does not start, or rejects a command. The text is one sentence for the user."""
 
 
 def find_schema() -> Path:
-    """The database schema file that came with OVS. Raises OvsError."""
+    """The database schema file of the installed OVS. Raises OvsError."""
     places = [os.environ["OVS_PKGDATADIR"] + "/vswitch.ovsschema"] if "OVS_PKGDATADIR" in os.environ else []
     for place in (*places, *_SCHEMA_CANDIDATES):
         if Path(place).is_file():
@@ -55,12 +58,12 @@ def find_schema() -> Path:
 
 
 def kernel_datapath_present() -> bool:
-    """Whether the openvswitch kernel module is loaded (or built in): its generic netlink family says so."""
+    """Whether the openvswitch kernel module is loaded or built in."""
     return Path("/sys/module/openvswitch").is_dir()
 
 
 def load_kernel_datapath() -> None:
-    """Load the openvswitch kernel module unless it is there. Raises OvsError."""
+    """Load the openvswitch kernel module if it is not loaded. Raises OvsError."""
     if kernel_datapath_present():
         return
     try:
@@ -68,15 +71,18 @@ def load_kernel_datapath() -> None:
     except (OSError, subprocess.SubprocessError) as error:
         raise OvsError(
             "the kernel datapath needs the openvswitch module; load it with `modprobe openvswitch`, "
-            'or take datapath "user"'
+            'or use datapath "user"'
         ) from error
 
 
 class PrivateOvs:
-    """ovsdb-server and ovs-vswitchd of one run. A context manager; sets the OVS_* variables of this process while open.
+    """ovsdb-server and ovs-vswitchd of one run, as a context manager. While open, this process has the OVS_* variables.
 
-    run_dir: is made for the sockets, pid files and database, and removed; keep it short (UNIX socket paths).
-    log_dir: where the daemons' logs go.
+    run_dir: created for sockets, pid files and database, and removed at the end. The path must be short, because UNIX
+        socket paths have at most 107 bytes.
+    log_dir: directory for the daemons' logs.
+
+    Entering raises OvsError when a program is missing, a daemon does not start, or `run_dir` exists.
     """
 
     def __init__(self, run_dir: Path, log_dir: Path) -> None:
@@ -88,7 +94,7 @@ class PrivateOvs:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that make every OVS tool talk to this instance."""
+        """Environment variables that direct every OVS tool to this instance."""
         return {
             "OVS_RUNDIR": str(self.run_dir),
             "OVS_DBDIR": str(self.run_dir),
@@ -115,7 +121,7 @@ class PrivateOvs:
         self._stop()
 
     def command(self, *argv: str) -> str:
-        """Output of an OVS tool (`ovs-vsctl`, `ovs-appctl`, ...). Raises OvsError with the tool's own words."""
+        """Output of an OVS tool (`ovs-vsctl`, `ovs-appctl`, ...). Raises OvsError with the tool's own message."""
         try:
             done = subprocess.run(
                 argv, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, env={**os.environ, **self.environment}
@@ -129,7 +135,7 @@ class PrivateOvs:
         return done.stdout
 
     def appctl(self, *argv: str) -> str:
-        """Output of `ovs-appctl` at ovs-vswitchd. Raises OvsError."""
+        """Output of an `ovs-appctl` command to ovs-vswitchd. Raises OvsError."""
         return self.command("ovs-appctl", "-t", "ovs-vswitchd", *argv)
 
     def _start(self) -> None:
@@ -140,7 +146,7 @@ class PrivateOvs:
             raise OvsError(f"{self.run_dir} exists: another Open vSwitch of this sandbox uses it") from error
         self._made_run_dir = True
         self.log_dir.mkdir(parents=True, exist_ok=True)
-        for name, value in self.environment.items():  # Mininet runs ovs-vsctl with our environment
+        for name, value in self.environment.items():  # Mininet runs ovs-vsctl with the environment of this process
             self._previous[name] = os.environ.get(name)
             os.environ[name] = value
         database, socket = self.run_dir / "conf.db", self.run_dir / "db.sock"
@@ -148,7 +154,7 @@ class PrivateOvs:
         self._spawn(["ovsdb-server", str(database), f"--remote=punix:{socket}"])
         self._wait_for(socket)
         self.command("ovs-vsctl", "--no-wait", "init")
-        # One handler and one revalidator: the machine's cores are for the hosts. The userspace datapath upcalls inline.
+        # One handler and one revalidator thread leave the cores to the hosts. The userspace datapath needs no handlers.
         self.command(
             "ovs-vsctl",
             "--no-wait",
@@ -162,10 +168,10 @@ class PrivateOvs:
         )
         self._spawn(["ovs-vswitchd", f"unix:{socket}"])
         self._wait_for(self.run_dir / "ovs-vswitchd.pid")
-        # On a busy machine the network is to wait last. A container without SYS_NICE forbids it, and works.
+        # On a busy machine the network gets the CPU first. A container without CAP_SYS_NICE forbids this, and works.
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, self.vswitchd_pid, _NICENESS)
-        # Without --no-wait ovs-vsctl returns when vswitchd has taken the configuration over.
+        # Without --no-wait, ovs-vsctl returns when ovs-vswitchd has applied the configuration.
         self.command("ovs-vsctl", f"--timeout={int(_START_TIMEOUT_S)}", "show")
 
     def _spawn(self, argv: Sequence[str]) -> None:
@@ -179,7 +185,7 @@ class PrivateOvs:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C is for the run, which then stops the daemons in its own order
+                process_group=0,  # Ctrl-C must reach only the run, which then stops the daemons in order
                 env={**os.environ, **self.environment, **_ALLOCATOR},
             )
         )

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room in the packet sockets of ovs-vswitchd, which the userspace datapath sends and receives by.
+"""Larger buffers for the packet sockets by which OVS's userspace datapath sends and receives.
 
-The userspace datapath sends by ONE socket for all ports of all switches, and a packet that waits in a shaped port's
+The userspace datapath sends by one socket for all ports of all switches, and a packet that waits in a shaped port's
 queue counts against that socket's send buffer. With the default of 208 KiB about 23 packets of 4 KB may wait in the
-whole fabric; then every port loses packets, and no counter says so. Measured: four links of 20 Mbit/s, each offered 30,
-carried 17.5 to 20 with "dropped 0"; with room, 20.0 each, and the drops counted. Packets arriving while the daemon
-does not run wait in one socket per port, which had better hold more than the default too.
+whole fabric; beyond that every port loses packets, and no counter counts them. Measured: four links of 20 Mbit/s, each
+offered 30 Mbit/s, carried 17.5 to 20 Mbit/s with "dropped 0"; with larger buffers each carried 20.0 Mbit/s and the
+drops were counted. Packets that arrive while the daemon does not run wait in one receive socket per port, whose default
+buffer is too small as well.
 
-OVS has no setting for either, and the system-wide default (net.core.wmem_default) is not ours to change. So these very
-sockets are borrowed with pidfd_getfd(2) (Linux 5.6) and given room. The borrowed receive sockets also tell how many
-packets the emulation itself lost because the daemon came too late.
+OVS has no setting for either buffer, and the system-wide default (net.core.wmem_default) belongs to the machine. So
+these sockets are duplicated with pidfd_getfd(2) (Linux 5.6), and their buffers are set. The duplicated receive sockets
+also count the packets that the emulation itself lost because the daemon fetched them too late.
 """
 
 import ctypes
 import os
 import socket
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
 SEND_BYTES = 1 << 28
@@ -28,10 +30,42 @@ _MEMINFO_DROPS = 8
 
 
 class PacketSocketError(Exception):
-    """The sockets of ovs-vswitchd cannot be reached; the text is one sentence for the user."""
+    """The sockets of ovs-vswitchd cannot be reached or are not the expected ones. The text is one sentence."""
 
 
-def borrow(pid: int) -> list[socket.socket]:
+def enlarge(pid: int, interfaces: Collection[str]) -> dict[str, socket.socket]:
+    """Enlarge the buffers of all packet sockets of `pid`, an ovs-vswitchd that has sent a packet.
+
+    Returns a duplicate of the receiving socket of each interface in `interfaces`; the caller closes them. Raises
+    PacketSocketError when the process has not exactly one sending socket and one receiving socket per interface.
+    """
+    senders = 0
+    receivers: dict[str, socket.socket] = {}
+    for duplicate in duplicated_sockets(pid):
+        _set_buffers(duplicate)
+        interface = duplicate.getsockname()[0]
+        if interface in interfaces:
+            receivers[interface] = duplicate
+            continue
+        senders += not interface  # the sending socket is bound to no interface
+        duplicate.close()
+    if senders != 1 or len(receivers) != len(interfaces):
+        for receiver in receivers.values():
+            receiver.close()
+        raise PacketSocketError(
+            f"ovs-vswitchd has {senders} sending and {len(receivers)} receiving packet sockets where 1 and "
+            f'{len(interfaces)} were expected; this version of Open vSwitch is not supported with datapath "user"'
+        )
+    return receivers
+
+
+def receive_drops(packet_socket: socket.socket) -> int:
+    """Packets that found the buffer of a receiving socket full, since it was opened."""
+    information = packet_socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+    return int(_MEMINFO.unpack(information)[_MEMINFO_DROPS])
+
+
+def duplicated_sockets(pid: int) -> list[socket.socket]:
     """Duplicates of every packet socket that process `pid` has open. Raises PacketSocketError."""
     libc = ctypes.CDLL(None, use_errno=True)
     process = os.pidfd_open(pid)
@@ -42,12 +76,12 @@ def borrow(pid: int) -> list[socket.socket]:
                 if not os.readlink(entry).startswith("socket:"):
                     continue
             except FileNotFoundError:
-                continue  # closed meanwhile
+                continue  # closed in the meantime
             descriptor = libc.syscall(_SYS_PIDFD_GETFD, process, int(entry.name), 0)
             if descriptor < 0:
                 code = ctypes.get_errno()
                 raise PacketSocketError(
-                    f"cannot reach the sockets of ovs-vswitchd ({os.strerror(code)}); "
+                    f"cannot duplicate the sockets of ovs-vswitchd ({os.strerror(code)}); "
                     "the userspace datapath needs Linux 5.6 and the right to ptrace (CAP_SYS_PTRACE)"
                 )
             duplicate = socket.socket(fileno=descriptor)
@@ -60,18 +94,7 @@ def borrow(pid: int) -> list[socket.socket]:
     return found
 
 
-def is_sender(packet_socket: socket.socket) -> bool:
-    """Whether this is the shared sending socket, the one bound to no interface."""
-    return not packet_socket.getsockname()[0]
-
-
-def give_room(packet_socket: socket.socket) -> None:
-    """Enlarge both buffers of a socket beyond the system's limits (needs CAP_NET_ADMIN)."""
+def _set_buffers(packet_socket: socket.socket) -> None:
+    """Set both buffers beyond the system's limits. Needs CAP_NET_ADMIN."""
     packet_socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, SEND_BYTES)
     packet_socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BYTES)
-
-
-def receive_drops(packet_socket: socket.socket) -> int:
-    """Packets that found no room in a receiving socket since it was opened."""
-    information = packet_socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
-    return int(_MEMINFO.unpack(information)[_MEMINFO_DROPS])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that forward for others, on kernel interfaces: what `sdn.topoopt.relays` plans.
+"""Hosts that forward packets of other hosts, as `sdn.topoopt.relays` plans, on kernel interfaces.
 
-As where a NIC is partitioned in hardware (TopoOpt, appendix I), each NIC "nicN" gets a second interface "nicNr": a
-macvlan with a MAC of its own and no address. What is addressed to it goes to the host's kernel, which forwards it by
-rules on source and destination and permanent neighbour entries; the RDMA engine at "nicN" never sees it.
+A NIC that is partitioned in hardware (TopoOpt, appendix I) is emulated by a second interface "nicNr" beside "nicN": a
+macvlan with a MAC of its own and no IP address. The host's kernel forwards frames that are sent to this MAC, by rules
+on source and destination and by permanent neighbour entries. The RDMA engine at "nicN" never sees them.
 """
 
 import json
@@ -15,13 +15,13 @@ from netmodel import Circuits, Host, PortRef, Topology
 from sdn.topoopt.relays import RelayPlan, next_mac, relay_mac
 
 RULE_PREFERENCE = 1000
-"""Of the rules for what is relayed: before those by which a host's own packets leave."""
+"""Preference of the rules for relayed packets. They precede the rules for the host's own packets."""
 
 _PER_INTERFACE = ("rp_filter", "send_redirects")
 _DROP_PREFERENCE = 2000
 _FIRST_TABLE = 300
 
-# A relay's kernel must neither doubt sources that it would reach otherwise nor tell senders of shorter ways.
+# A relay must accept source addresses that it reaches by another interface, and must not send ICMP redirects.
 SYSCTLS = (
     "net.ipv4.ip_forward=1",
     "net.ipv4.conf.all.rp_filter=0",
@@ -32,14 +32,14 @@ SYSCTLS = (
 
 
 def relay_interface(nic: str) -> str:
-    """The name of a NIC's second interface."""
+    """Name of the relay interface of a NIC."""
     return f"{nic}r"
 
 
 def interface_lines(topology: Topology, host: Host) -> list[str]:
-    """Lines for `ip -batch` in a host's namespace, once: the second interfaces.
+    """Lines for `ip -batch` in a host's namespace that make its relay interfaces. They are run once.
 
-    What comes in by them and no rule knows is dropped.
+    A packet that enters by a relay interface and matches no rule is dropped.
     """
     lines = []
     for nic in host.nics:
@@ -53,19 +53,19 @@ def interface_lines(topology: Topology, host: Host) -> list[str]:
 
 
 def plan_lines(topology: Topology, circuits: Circuits, plan: RelayPlan, host: Host) -> list[str]:
-    """Lines for `ip -batch` in a host's namespace: its part in the ways of a plan, as sender and as relay."""
+    """Lines for `ip -batch` in a host's namespace: its part in the paths of a plan, as sender and as relay."""
     return [*dict.fromkeys(_lines(topology, circuits, plan, host))]
 
 
 class RelayError(Exception):
-    """A host that should relay does not; the text is one sentence for the user."""
+    """A host that should relay does not. The text is one sentence for the user."""
 
 
 class Relays:
-    """The relays of a fabric that is up.
+    """The relays of a running fabric.
 
-    run: runs a command in a host's network namespace, with lines as its input, and returns its output; it raises when
-    the command fails.
+    run: runs a command in a host's network namespace with lines as its input, returns its output, and raises when the
+    command fails.
     """
 
     def __init__(self, topology: Topology, run: Callable[[str, Sequence[str], Sequence[str] | None], str]) -> None:
@@ -74,7 +74,7 @@ class Relays:
         self._rules: dict[str, int] = {}
 
     def set(self, circuits: Circuits, plan: RelayPlan) -> None:
-        """Let every host send and forward as planned, and no longer as an earlier plan said."""
+        """Configure every host to send and forward as planned. This replaces an earlier plan."""
         for host in self._topology.hosts:
             lines = [f"rule delete pref {RULE_PREFERENCE}"] * self._rules.get(host.name, 0)
             if host.name not in self._rules:
@@ -87,7 +87,7 @@ class Relays:
             self._rules[host.name] = sum(line.startswith("rule add") for line in planned)
 
     def counters(self) -> dict[PortRef, InterfaceCounters]:
-        """By NIC: what its second interface has taken in and sent, Ethernet frames as they are on the wire."""
+        """By NIC: frames and bytes that its relay interface received and sent, without the frame check sequence."""
         found = {}
         for name in self._rules:
             seen = interface_counters(self._run(name, ["cat", "/proc/net/dev"], None))
@@ -97,7 +97,7 @@ class Relays:
         return found
 
     def check(self, plan: RelayPlan) -> None:
-        """Raises RelayError when a host that relays in `plan` has an interface for it that is down or gone."""
+        """Raises RelayError when a relay interface that `plan` uses is down or missing."""
         up: dict[str, set[str]] = {}
         for (source, target), way in plan.ways.items():
             for port in way.ports[1:]:
@@ -124,7 +124,8 @@ def _lines(topology: Topology, circuits: Circuits, plan: RelayPlan, host: Host) 
                 yield f"neighbour replace {destination} lladdr {mac} nud permanent dev {nic}"
                 continue
             out, table = relay_interface(nic), _FIRST_TABLE + port.port - 1
-            yield f"route replace default dev {out} table {table}"  # it went if the interface was down meanwhile
+            # Replaced, because the kernel removed the route if the interface was down in the meantime.
+            yield f"route replace default dev {out} table {table}"
             yield f"neighbour replace {destination} lladdr {mac} nud permanent dev {out}"
             yield f"rule add pref {RULE_PREFERENCE} from {source} to {destination} lookup {table}"
 

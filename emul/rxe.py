@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel's SoftRoCE (rdma_rxe): RoCEv2 devices on ordinary network interfaces.
 
-Up to Linux 7.0 all of rxe lives in the kernel's first network namespace: a device made in another one looks active, but
-its UDP socket is in the first, so nothing reaches it. Whether a kernel does better is found out by trying.
+Up to Linux 7.0 rxe works only in the kernel's first network namespace: a device made in another namespace appears
+active, but its UDP socket is in the first one, so no packet reaches it. `per_namespace` tests the running kernel.
 """
 
 import os
@@ -20,23 +20,23 @@ _PROBE = (
 
 
 class RxeError(Exception):
-    """There is no SoftRoCE here, or it refuses a device; the text is one sentence for the user."""
+    """The kernel has no SoftRoCE, or it rejects a device. The text is one sentence for the user."""
 
 
 def load() -> None:
-    """Load rdma_rxe unless it is there. Raises RxeError."""
+    """Load the kernel module rdma_rxe if it is not loaded. Raises RxeError."""
     if Path("/sys/module/rdma_rxe").is_dir():
         return
     try:
         subprocess.run(["modprobe", "-q", "rdma_rxe"], check=True, capture_output=True, timeout=_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         raise RxeError(
-            "this kernel has no rdma_rxe (SoftRoCE); docs/softroce.md tells how a guest brings one"
+            "this kernel has no rdma_rxe (SoftRoCE); run in a guest whose kernel has it (docs/softroce.md)"
         ) from error
 
 
 def per_namespace() -> bool:
-    """Whether rxe works in any network namespace of this kernel. Needs root; leaves nothing behind."""
+    """Whether rxe works in every network namespace of this kernel. Needs root; leaves nothing behind."""
     try:
         load()
         done = subprocess.run(
@@ -48,18 +48,18 @@ def per_namespace() -> bool:
 
 
 def listens(proc_net_udp: str) -> bool:
-    """Whether somebody has UDP port 4791, from the text of a namespace's /proc/net/udp."""
+    """Whether a socket is bound to UDP port 4791, from the text of a namespace's /proc/net/udp."""
     local = (line.split()[1] for line in proc_net_udp.splitlines()[1:])
     return any(int(address.rpartition(":")[2], 16) == ROCE_PORT for address in local)
 
 
 def device_name(host: Host, nic: int) -> str:
-    """The name of the rxe device on a host's NIC; such names are the whole kernel's."""
+    """Name of the rxe device on a host's NIC. Device names are unique in the whole kernel, hence the host's name."""
     return f"rxe-{host.name}-{nic}"
 
 
 def add(device: str, interface: str, enter: Sequence[str] = ()) -> None:
-    """Make a device on `interface`, in the namespace that the words `enter` go to. Raises RxeError."""
+    """Make an rxe device on `interface`. `enter`: argv prefix that enters its namespace. Raises RxeError."""
     _rdma([*enter, "rdma", "link", "add", device, "type", "rxe", "netdev", interface])
     table = subprocess.run([*enter, "cat", "/proc/net/udp"], capture_output=True, text=True, timeout=_TIMEOUT_S)
     if not listens(table.stdout):
@@ -70,7 +70,7 @@ def add(device: str, interface: str, enter: Sequence[str] = ()) -> None:
 
 
 def remove(device: str, enter: Sequence[str] = ()) -> None:
-    """Take a device away; not an error when it has gone with its interface."""
+    """Remove a device. It is no error when the device disappeared with its interface."""
     subprocess.run([*enter, "rdma", "link", "del", device], capture_output=True, timeout=_TIMEOUT_S)
 
 

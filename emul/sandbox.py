@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a command in network, mount and PID namespaces of its own, which the kernel removes when the command ends.
 
-Clean-up is not code that may be skipped: the command ends, its parent is killed, the terminal goes away, and in every
-case process 1 of the PID namespace dies, with it every process of the sandbox, and with them the namespaces and all
-that lived in them (bridges, veths, daemons, mounts). Nothing is looked for by name, so no one else's is ever touched.
+Clean-up does not depend on code that could be skipped. When the command ends, its parent is killed or the terminal
+disappears, process 1 of the PID namespace ends. The kernel then kills every process of the sandbox and removes the
+namespaces with everything in them: bridges, veths, mounts. Nothing is searched by name, so nothing outside is touched.
 """
 
 import os
@@ -20,38 +20,38 @@ from typing import IO
 from emul import sandbox_init
 
 SCRATCH_DIR = Path(sandbox_init.SCRATCH)
-"""Inside a sandbox: a tmpfs of its own, gone with it. Short, for UNIX socket paths have at most 107 bytes."""
+"""Inside a sandbox: a private tmpfs. The path is short, because UNIX socket paths have at most 107 bytes."""
 
 GRACE_S = 15.0
-"""How long a command that has been told to stop may take, unless `run` is told otherwise."""
+"""Default time in seconds that a command has to end after a signal."""
 
 
 class SandboxError(Exception):
-    """A sandbox is missing or cannot be made; the text is one sentence for the user."""
+    """A sandbox is missing or cannot be made. The text is one sentence for the user."""
 
 
 def inside() -> bool:
-    """Whether this process runs in a sandbox's main network namespace (not in an emulated host's, nor outside)."""
+    """Whether this process runs in the main network namespace of a sandbox, not in an emulated host's or outside."""
     mark = os.environ.get(sandbox_init.ENVIRONMENT_MARK)
     return mark is not None and mark == os.readlink("/proc/self/ns/net")
 
 
 def require(what: str) -> None:
-    """Raises SandboxError naming `what` unless this process runs in a sandbox."""
+    """Raises SandboxError, which names `what`, unless this process runs in a sandbox."""
     if not inside():
         raise SandboxError(
-            f"{what} runs only inside the sandbox, so that nothing of this machine is touched; "
+            f"{what} runs only inside the sandbox, which protects the machine's own network; "
             f"start it with `{Path(sys.executable).name} -m emul.sandbox COMMAND`"
         )
 
 
 def namespace_argv(lifeline: int, argv: Sequence[str], grace_s: float = GRACE_S) -> list[str]:
-    """The argument list that makes the namespaces and runs `argv` under process 1, which reads `lifeline`."""
+    """The argv that makes the namespaces and runs `argv` under process 1, which reads file descriptor `lifeline`."""
     return [
         "unshare",
         "--net",
         "--mount",
-        "--propagation=private",  # the default of unshare(1), said because a shared /sys mount would reach the machine
+        "--propagation=private",  # unshare(1)'s default, stated because a shared /sys mount would propagate outside
         "--pid",
         "--fork",
         "--kill-child",
@@ -76,20 +76,22 @@ def run(
     stderr: int | IO[bytes] | None = None,
     grace_s: float = GRACE_S,
 ) -> int:
-    """Run `argv` in a new sandbox and wait; its exit status (128 + n when signal n ended it, 126 or 127 when not run).
+    """Run `argv` in a new sandbox and wait. Returns its exit status.
 
-    When this returns, every process of the sandbox is gone. The command leads a process group of its own. SIGINT and
-    SIGTERM that reach this process meanwhile (in the main thread; Ctrl-C is the first of them) are told to the sandbox,
-    which hands the first to that whole group and gives it `grace_s` seconds to end in its own way; a second signal, or
-    the time run out, kills the sandbox (status 128 + SIGKILL). With `grace_s` = 0 the first signal n ends the sandbox
-    at once and the status is 128 + n: for commands whose every trace goes with the sandbox anyway. It is also the only
-    sure way to end a Python program: KeyboardInterrupt, raised wherever the program happens to be, is lost where
-    somebody's code excepts everything, as Cython's does while numpy is imported.
+    The status is 128 + n when signal n ended the command, and 126 or 127 when it could not be run. When this function
+    returns, every process of the sandbox is gone. The command leads a process group of its own.
 
-    `stdin` is empty unless given; None passes ours on, and when that is a terminal of which we are in the foreground,
-    the command is lent the foreground, and so gets Ctrl-C from the terminal itself.
+    While the command runs, SIGINT (Ctrl-C) and SIGTERM that reach this process's main thread are forwarded: the first
+    signal goes to the command's process group, which has `grace_s` seconds to end. A second signal, or the end of that
+    time, kills the sandbox (status 128 + SIGKILL). With `grace_s` = 0 the first signal n kills the sandbox at once and
+    the status is 128 + n; this suits commands that leave nothing outside the sandbox. It is also the only reliable way
+    to end a Python program: code that catches all exceptions swallows KeyboardInterrupt, as Cython's code does while
+    numpy is imported.
 
-    Raises SandboxError when the namespaces cannot be made at all (no root, no unshare).
+    `stdin` is empty by default. With None the command inherits the standard input of this process; if that is a
+    terminal and this process is in its foreground, the command is put into the foreground and gets Ctrl-C directly.
+
+    Raises SandboxError without root or without unshare(1).
     """
     if os.geteuid() != 0:
         raise SandboxError("the emulation needs root to make network namespaces; run the same command with sudo")
@@ -110,17 +112,17 @@ def run(
             raise SandboxError(f"cannot start a sandbox: {error.filename} is missing; install util-linux") from error
         finally:
             os.close(lifeline_read)
-        with process, lifeline, _foreground(process.pid, stdin):  # whatever is raised here: first the lifeline ends
+        with process, lifeline, _foreground(process.pid, stdin):  # on an exception the lifeline is closed first
             status = process.wait()
     return status if status >= 0 else 128 - status
 
 
 @contextmanager
 def _forwarding(lifeline: IO[bytes]) -> Iterator[None]:
-    """While open, signals that ask to stop are written to `lifeline`, where they wait until process 1 reads them."""
+    """While open, SIGINT and SIGTERM are written to `lifeline`, a pipe from which process 1 reads them."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        with suppress(BrokenPipeError, ValueError):  # process 1 has ended, or the lifeline is closed and it will
+        with suppress(BrokenPipeError, ValueError):  # process 1 has ended, or ends because the lifeline is closed
             lifeline.write(bytes([number]))
 
     if threading.current_thread() is not threading.main_thread():
@@ -136,13 +138,16 @@ def _forwarding(lifeline: IO[bytes]) -> Iterator[None]:
 
 @contextmanager
 def _foreground(group: int, stdin: int | IO[bytes] | None) -> Iterator[None]:
-    """While open, process group `group` is in the terminal's foreground, if it is to read the terminal and we were."""
+    """While open, process group `group` is in the foreground of the terminal.
+
+    Nothing happens if the command does not inherit the terminal, or if this process is not in its foreground.
+    """
     if stdin is not None or not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
         yield
         return
     _set_foreground(group)
     with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGCONT)  # it was stopped if it has read already
+        os.killpg(group, signal.SIGCONT)  # it was stopped if it has already read from the terminal
     try:
         yield
     finally:
@@ -160,7 +165,7 @@ def _set_foreground(group: int) -> None:
 
 
 def main() -> int:
-    """`python -m emul.sandbox COMMAND ...`: run a command in a sandbox by hand, at a terminal also interactively."""
+    """`python -m emul.sandbox COMMAND ...`: run a command, also an interactive one, in a sandbox."""
     if len(sys.argv) < 2:
         sys.stderr.write("usage: python -m emul.sandbox COMMAND [ARGUMENT ...]\n")
         return 2

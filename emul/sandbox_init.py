@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first process of a sandbox: set the new namespaces up, run one command, reap, and go when told or orphaned.
+"""The first process of a sandbox: set up the new namespaces, run one command, reap processes, and end on request.
 
-It runs as process 1 of a new PID namespace, so when it ends, for whatever reason, the kernel kills every process of the
-sandbox, and with the last one go the network namespace (bridges, veths) and the mount namespace (tmpfs, sysfs).
-Run by path with ``python -I -S``; standard library only, for it must start fast and import nothing of ours.
+It is process 1 of a new PID namespace, so when it ends, for any reason, the kernel kills every process of the sandbox.
+The network namespace (bridges, veths) and the mount namespace (tmpfs, sysfs) disappear with the last process. It is run
+by path with ``python -I -S`` and uses the standard library only, to start fast and independently of this package.
 
-LIFELINE_FD is a pipe from whoever made the sandbox. Its end of file ends the sandbox at once. A byte on it is the
-number of a signal: the command's process group gets it, and GRACE_S seconds to end; another byte cuts them short.
+LIFELINE_FD is a pipe from the process that made the sandbox. End of file ends the sandbox at once. A byte is the
+number of a signal, which is sent to the command's process group; the command then has GRACE_S seconds to end. A second
+byte ends the sandbox at once.
 
 usage: sandbox_init.py LIFELINE_FD GRACE_S COMMAND [ARGUMENT ...]
 """
@@ -23,7 +24,7 @@ import sys
 import time
 
 ENVIRONMENT_MARK = "PARALET_SANDBOX"
-SCRATCH = "/dev/shm"  # exists on every Linux; ours gets a tmpfs of its own, so that what is written there dies with us
+SCRATCH = "/dev/shm"  # exists on every Linux; the sandbox mounts a tmpfs of its own there, which disappears with it
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -52,15 +53,15 @@ def _loopback_up() -> None:
 
 
 def _prepare() -> None:
-    """A /sys that shows this network namespace, a private scratch tmpfs, and loopback up. Raises OSError."""
+    """Mount a /sys of this network namespace and a private scratch tmpfs, and bring loopback up. Raises OSError."""
     _mount("sysfs", "/sys", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _mount("tmpfs", SCRATCH, _MS_NOSUID | _MS_NODEV, "mode=1777")
     _loopback_up()
 
 
 def _start(argv: list[str], lifeline: int) -> int:
-    """Fork and execute the command with default signal dispositions; its process id. From now on we ignore STOPPING."""
-    # Blocked, or Python would forget a signal that the child gets before it has learned that it is one.
+    """Fork and execute the command with default signal handling. Returns its process id; STOPPING is ignored after."""
+    # The signals are blocked, because Python drops a signal that the child gets before it knows that it is the child.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     pid = os.fork()
     if pid:
@@ -84,7 +85,7 @@ def _start(argv: list[str], lifeline: int) -> int:
 
 
 def _reap(command: int) -> int | None:
-    """Collect every ended child (orphans of the sandbox become ours); the command's exit status once it has ended."""
+    """Reap every ended child, orphans of the sandbox included. Returns the command's exit status once it has ended."""
     status = None
     while True:
         try:
@@ -99,7 +100,7 @@ def _reap(command: int) -> int | None:
 
 
 def _supervise(command: int, lifeline: int, wakeup: int, grace_s: float) -> int:
-    """Wait until the command has ended or the sandbox has to; the exit status."""
+    """Wait until the command ends or the sandbox must end. Returns the exit status."""
     killed = EXIT_SIGNAL_BASE + signal.SIGKILL
     deadline = None
     poller = select.poll()
@@ -124,10 +125,10 @@ def _supervise(command: int, lifeline: int, wakeup: int, grace_s: float) -> int:
 
 
 def main() -> int:
-    """Exit status: the command's; 128 + n when signal n ended it; 126 when the sandbox could not be set up."""
+    """Returns the command's exit status; 128 + n when signal n ended it; 126 when the sandbox cannot be set up."""
     lifeline, grace_s = int(sys.argv[1]), float(sys.argv[2])
-    # Signals that do not come by the lifeline come from a terminal, which signals our whole group: the command gets its
-    # own, and we outlive it. Until there is a command they end this process.
+    # Signals that do not arrive by the lifeline come from a terminal, which signals the whole process group, so the
+    # command gets them too. This process outlives it; before the command has started they end this process.
     for number in STOPPING:
         signal.signal(number, lambda caught, _frame: os._exit(EXIT_SIGNAL_BASE + caught))
     try:
@@ -137,7 +138,7 @@ def main() -> int:
         return EXIT_NOT_RUN
     os.environ[ENVIRONMENT_MARK] = os.readlink("/proc/self/ns/net")
     wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # a handler, or no byte is written to the pipe
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler no byte is written to the pipe
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
     command = _start(sys.argv[3:], lifeline)
     return _supervise(command, lifeline, wakeup_read, grace_s)
@@ -145,4 +146,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.stdout.flush()
-    os._exit(main())  # no interpreter shutdown: the kernel is about to remove everything anyway
+    os._exit(main())  # skips the interpreter's shutdown: the kernel removes everything

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One direction of a link as traffic control sees it: a token bucket at the link's rate over a bounded queue. Pure.
+"""Traffic control for one direction of a link: a token bucket at the link's rate with a bounded queue. Pure.
 
-The queue is a `pfifo_head_drop` and not the token bucket's own tail-drop queue for a measured reason. A qdisc that
-refuses a packet makes sendmmsg(2) fail; OVS's userspace datapath then throws the rest of its burst away (up to 31
-packets) and no counter anywhere sees these: with 32-packet bursts into a full queue, tc counted 248 of 1,119 losses. A
-queue that drops from its head accepts every packet and says so, and every loss is counted: 1,121 of 1,121. Which packet
-of a flow is lost differs, how many does not.
+The queue is a `pfifo_head_drop`, not the token bucket's own tail-drop queue. A qdisc that rejects a packet makes
+sendmmsg(2) fail; OVS's userspace datapath then discards the rest of its batch (up to 31 packets), and no counter counts
+them: with batches of 32 packets into a full queue, tc counted 248 of 1,119 losses. A queue that drops from its head
+accepts every packet, and every loss is counted: 1,121 of 1,121. Other packets of a flow are lost, but equally many.
 """
 
 QUEUE_PACKETS = 96
-"""Packets a switch port's queue holds before it drops: 400 KB of 4.2 KB packets, enough for several RoCE windows."""
+"""Length of a switch port's queue in packets: 400 KB of 4.2 KB packets, enough for several RoCE windows."""
 
 HOST_QUEUE_PACKETS = 1024
-"""Packets a host NIC's queue holds: a NIC exerts back-pressure rather than drop, so sockets' buffers fill first."""
+"""Length of a host NIC's queue in packets. It exceeds what socket buffers hold, so a NIC delays senders, not drops."""
 
 _ETHERNET_HEADER_BYTES = 14
 _BURST_PACKETS = 3
@@ -20,16 +19,20 @@ _BURST_S = 0.001
 
 
 def burst_bytes(rate_bps: int, mtu_bytes: int) -> int:
-    """Bucket size in bytes: three full packets (a bucket below one packet would never send it) or 1 ms of the rate."""
+    """Bucket size in bytes: three full frames or 1 ms at the rate, whichever is larger.
+
+    A bucket smaller than one frame would never send it.
+    """
     return max(_BURST_PACKETS * (mtu_bytes + _ETHERNET_HEADER_BYTES), int(rate_bps / 8 * _BURST_S))
 
 
 def shape_lines(interface: str, rate_bps: int, mtu_bytes: int, queue_packets: int) -> list[str]:
     """Lines for `tc -batch` that shape what leaves by `interface`.
 
-    rate_bps counts Ethernet frames without preamble, check sequence and gap, as every counter does.
+    rate_bps: bits of Ethernet frames per second, without preamble, frame check sequence and interframe gap, as in all
+    counters.
     """
-    # The bucket's own limit is out of reach, so that the inner queue is the only one that ever drops.
+    # The bucket's own limit is never reached, so only the inner queue drops packets.
     limit = 2 * queue_packets * (mtu_bytes + _ETHERNET_HEADER_BYTES)
     burst = burst_bytes(rate_bps, mtu_bytes)
     return [

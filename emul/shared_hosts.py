@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that share one network namespace, and yet reach one another by the wire alone: policy routing. Pure.
+"""Policy routing for hosts that share one network namespace but reach each other only over the fabric. Pure.
 
-rxe devices of most kernels work in the first network namespace only, so there all hosts' NICs lie side by side. Left to
-itself the kernel would hand a packet from one of its addresses to another without sending it. So the table of local
-addresses is asked last: a packet of our own leaves by the NIC whose address it bears, and only what comes in by a NIC
-finds the address to be local. Names, MTU, MACs and neighbours are `Layout`'s.
+On most kernels rxe devices work in the first network namespace only, so the NICs of all hosts are in it. By default the
+kernel delivers a packet from one of its addresses to another locally, without sending it. Here the table of local
+addresses is consulted last: an outgoing packet leaves by the NIC that owns its source address, and only a packet that
+arrives by a NIC is delivered locally. `Layout` has names, MTU, MACs and neighbours.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _LOCAL_PRIORITY = 200
 
 
 def sysctls(layout: Layout) -> list[str]:
-    """NAME=VALUE for `sysctl -w`: our own addresses are good sources of what comes in, and ARP keeps NICs apart."""
+    """NAME=VALUE for `sysctl -w`: accept local source addresses on arrival, and answer ARP per NIC."""
     names = ["all", *(name for name, _ in _nics(layout))]
     return [
         f"net.ipv4.conf.{name}.{key}={value}"
@@ -28,7 +28,7 @@ def sysctls(layout: Layout) -> list[str]:
 
 
 def lines(layout: Layout) -> list[str]:
-    """Lines for `ip -batch` in the namespace of all, when the NICs are up."""
+    """Lines for `ip -batch` in the shared namespace. The NICs must be up."""
     subnet = common_network([nic.address for _, nic in _nics(layout)])
     own = []
     for number, (name, nic) in enumerate(_nics(layout)):
@@ -41,7 +41,7 @@ def lines(layout: Layout) -> list[str]:
 
 
 def undo_lines(layout: Layout) -> list[str]:
-    """Lines that take the rules back; routes go with the NICs."""
+    """Lines that remove the rules. The kernel removes the routes with the NICs."""
     return [
         "rule add pref 0 lookup local",
         f"rule del pref {_LOCAL_PRIORITY}",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a command on another Linux kernel over this machine's file system, for what this machine's kernel cannot do.
+"""Run a command on a Debian kernel in QEMU, over this machine's file system.
 
-The kernel's SoftRoCE (rdma_rxe) and Open vSwitch datapath are modules that a container or a small virtual machine often
-cannot load. A Debian kernel has them; QEMU runs it without KVM, so it needs no right on this machine, and slowly.
+A container or a small virtual machine often cannot load the kernel modules of SoftRoCE (rdma_rxe) and of the Open
+vSwitch datapath. A Debian kernel has them. QEMU runs it without KVM: slowly, but without privileges for virtualisation.
 """
 
 from emul.guest.command import GuestOptions

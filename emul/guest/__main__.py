@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m emul.guest -- COMMAND ...``: run a command in a guest by hand."""
+"""``python -m emul.guest -- COMMAND ...``: run a command in a guest."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from emul.guest.runner import run
 
 
 def main() -> int:
-    """Exit status: the command's; 2 for wrong usage or when something is missing, 1 when the guest itself failed."""
+    """Returns the command's exit status; 2 for wrong usage; 1 when something is missing or the guest itself failed."""
     parser = argparse.ArgumentParser(
         prog="python -m emul.guest",
         description="Run COMMAND in QEMU, on a Debian kernel with SoftRoCE and OVS's datapath, over this file system.",
@@ -23,9 +23,13 @@ def main() -> int:
     parser.add_argument(
         "--time-limit-s", type=int, default=defaults.time_limit_s, help="seconds, boot included (default %(default)s)"
     )
-    parser.add_argument("--log", type=Path, default=Path("build/guest.log"), help="the console (default %(default)s)")
+    parser.add_argument("--log", type=Path, default=Path("build/guest.log"), help="console log (default %(default)s)")
     parser.add_argument(
-        "--writable", type=Path, action="append", default=[], help="a directory in which what is written stays"
+        "--writable",
+        type=Path,
+        action="append",
+        default=[],
+        help="a directory whose changes are kept",
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the command and its arguments, after --")
     given = parser.parse_args()

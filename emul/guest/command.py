@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command lines of a guest, from data alone: what QEMU is asked for, and what runs inside."""
+"""The command line of a guest and the scripts that run in it. Pure, except that it looks which directories exist."""
 
 import os
 import shlex
@@ -16,13 +16,13 @@ KILL_GRACE_S = 10
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _PACKAGES = os.path.realpath(sysconfig.get_path("purelib"))
 
-# What programs write to by habit, and /lib for its modules. The guest gets its own changes to them, in its memory; the
-# machine's stay as they are.
+# Directories to which programs commonly write, and /lib for kernel modules. The guest keeps its changes to them in
+# memory; the machine's directories are not changed.
 _OVERLAID = ("/etc", "/home", "/lib", "/root", "/tmp", "/var")
 
 
-# virtme's own export of the root is read anew, page by page, for every program that starts. These directories nobody
-# changes meanwhile, so they get a second export with a cache: programs start in a third of the time.
+# virtme's export of the root is not cached, so every program start reads the program again. These directories do not
+# change during a run, so they get a second export with a cache: programs start in a third of the time.
 _CACHED = ("/usr/bin", "/usr/sbin", "/usr/lib/x86_64-linux-gnu", "/usr/lib/python3", _STANDARD_LIBRARY, _PACKAGES)
 _CACHE_DIR = "/run/paralet-cached"
 _CACHE_MOUNT = "ro,version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"
@@ -34,9 +34,10 @@ _CACHED_EXPORT = (
 
 @dataclass(frozen=True, slots=True)
 class GuestOptions:
-    """What a guest is given. Directories in `writable` are the machine's own; all else that is written is lost.
+    """Resources and limits of a guest.
 
-    `time_limit_s` is for all of it. A guest that has not started its command after `boot_limit_s` never will.
+    Changes in the directories of `writable` are kept; all other changes are lost. `time_limit_s` covers boot and
+    command. A guest that has not started its command after `boot_limit_s` is considered hung.
     """
 
     cpus: int = 2
@@ -48,10 +49,10 @@ class GuestOptions:
 
 
 def job_script(argv: Sequence[str], cwd: Path, started: Path, options: GuestOptions) -> str:
-    """The shell script that runs `argv` in the guest, its output and errors on one stream.
+    """The shell script that runs `argv` in the guest, with standard output and standard error on one stream.
 
-    It leaves the file `started` first: without that file nothing of `argv` has run. All of the guest is a sandbox
-    (`emul.sandbox.inside`), whose network namespace is its kernel's first.
+    It first creates the file `started`; without that file `argv` has not run. The whole guest counts as a sandbox
+    (`emul.sandbox.inside`), whose network namespace is the first one of its kernel.
     """
     variables = [f"{name}={value}" for name, value in options.environment.items()]
     return "\n".join(
@@ -67,7 +68,7 @@ def job_script(argv: Sequence[str], cwd: Path, started: Path, options: GuestOpti
 
 
 def boot_script(job: Path) -> str:
-    """The shell script that the guest boots into: it puts the cached directories in their places and runs `job`."""
+    """The first shell script of the guest: it mounts the cached directories and runs `job`."""
     cached = [each for each in _CACHED if os.path.isdir(each)]
     binds = (f"mount --bind {shlex.quote(_CACHE_DIR + each)} {shlex.quote(each)}" for each in cached)
     return "\n".join(
@@ -84,7 +85,10 @@ def boot_script(job: Path) -> str:
 
 
 def watched_argv(argv: Sequence[str], started: Path, boot_limit_s: int) -> list[str]:
-    """`argv`, which is timeout(1) or becomes it, told that its time is over if `started` is not there in time."""
+    """`argv` with a watchdog that sends SIGALRM if the file `started` does not exist after `boot_limit_s` seconds.
+
+    `argv` must be timeout(1), or exec it: timeout(1) reacts to SIGALRM as to the end of its time.
+    """
     watch = '(sleep "$1"; [ -e "$2" ] || kill -ALRM $$) & shift 2; exec "$@"'
     return ["sh", "-c", watch, "sh", str(boot_limit_s), str(started), *argv]
 
@@ -92,10 +96,10 @@ def watched_argv(argv: Sequence[str], started: Path, boot_limit_s: int) -> list[
 def guest_argv(
     kernel: GuestKernel, tools: GuestTools, script: Path, state: Path, cwd: Path, options: GuestOptions
 ) -> list[str]:
-    """The command that boots the guest and runs `script` in it. Exit status: the script's; 124 after the limit.
+    """The command that boots the guest and runs `script` in it. Its exit status is the script's, or 124 at the limit.
 
-    The guest may write to the directory `state`, as to those of `options`. Its standard output is the script's, its
-    standard error the guest's console. The whole of it is low in priority.
+    The guest may write to the directory `state` and to `options.writable`. The command's standard output is that of the
+    script, its standard error is the guest's console. It runs at low priority.
     """
     overlaid = [*_OVERLAID] if any(cwd.is_relative_to(each) for each in _OVERLAID) else [*_OVERLAID, str(cwd)]
     return [
@@ -106,10 +110,10 @@ def guest_argv(
         *("--mods", "auto"),
         *("--qemu-bin", str(tools.qemu)),
         *("--busybox", str(tools.busybox)),
-        "--disable-kvm",  # where /dev/kvm can be opened and does not work, a guest would hang
+        "--disable-kvm",  # a guest hangs where /dev/kvm can be opened but does not work
         "--show-boot-console",
         "--verbose",  # the kernel's messages belong in the log
-        # The kernel tests the timer against real time, of which a guest in software may get little: it panicked.
+        # The kernel checks the timer against real time and panics in a slow guest without this option.
         *("--kopt", "no_timer_check"),
         *("--user", "root"),
         *("--cpus", str(options.cpus)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest's kernel and tools, as scripts/setup-softroce.sh fetches them."""
+"""The guest's kernel and tools, which scripts/setup-softroce.sh fetches."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ SETUP = "make softroce"
 
 
 class GuestError(Exception):
-    """The guest cannot be run, or ended without having run its command; the text is one sentence for the user."""
+    """The guest cannot be started, or ended before it had run its command. The text is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class GuestKernel:
 
 @dataclass(frozen=True, slots=True)
 class GuestTools:
-    """The programs that make a guest."""
+    """The programs that run a guest."""
 
     virtme_run: Path
     qemu: Path
@@ -38,7 +38,7 @@ class GuestTools:
 
 
 def cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the kernel is kept, by the rules of the XDG base directories."""
+    """The directory of the kernel, according to the XDG Base Directory Specification."""
     base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/root"), ".cache")
     return Path(base, "paralet", "softroce")
 
@@ -55,7 +55,7 @@ def find_kernel(cache: Path) -> GuestKernel:
 
 
 def find_tools() -> GuestTools:
-    """The programs, from this Python's environment and the system's. Raises GuestError naming one that is missing."""
+    """The programs, from this Python's environment or PATH. Raises GuestError, which names a missing one."""
     beside = Path(sys.executable).parent / "virtme-run"
     virtme_run = str(beside) if beside.is_file() else shutil.which("virtme-run")
     found: dict[str, Path] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boot a guest, run one command in it, keep its console."""
+"""Boot a guest and run one command in it; write its console to a log."""
 
 import os
 import sys
@@ -18,8 +18,8 @@ from emul.guest.kernel import GuestError, cache_dir, find_kernel, find_tools
 from emul.sandbox_init import STOPPING
 
 _TIMED_OUT = (124, 128 + 9)  # timeout(1): by SIGTERM, by SIGKILL
-_NO_STATUS = 255  # virtme-run: the guest ended before its command did
-_STOPPED = tuple(128 + number for number in STOPPING)  # we were told to stop
+_NO_STATUS = 255  # virtme-run: the guest ended before its command
+_STOPPED = tuple(128 + number for number in STOPPING)  # this process got SIGINT or SIGTERM
 
 
 def run(
@@ -30,17 +30,18 @@ def run(
     output: IO[bytes] | None = None,
     cwd: Path | None = None,
 ) -> int:
-    """Run `argv` in a guest and wait; its exit status.
+    """Run `argv` in a guest and wait. Returns its exit status. Needs root.
 
-    Its output and errors go to `output` as they come (default: our standard output), the guest's console to the file
-    `log`. The guest sees this machine's file system and starts in `cwd` (default: ours); what it writes is lost but for
-    `options.writable`. QEMU runs in a sandbox, so no process outlives this call, however it ends. SIGINT and SIGTERM
-    end the guest at once, with the status 128 + the signal. Needs root.
+    The command's standard output and standard error go to `output` as they arrive (default: our standard output). The
+    guest's console goes to the file `log`. The guest uses this machine's file system and starts in `cwd` (default: our
+    working directory); its changes are lost, except in `options.writable`. QEMU runs in a sandbox, so no process
+    outlives this call. SIGINT and SIGTERM end the guest at once with status 128 + the signal.
 
-    A guest that ends or hangs before it has started the command is booted once more, and that is told on standard
-    error; a command that has been started never runs again.
+    A guest that ends or hangs before it has started the command is booted a second time, with a message on standard
+    error. A command that has started is never run again.
 
-    Raises GuestError when something is missing, when the time limit is over, and when the guest ends without an answer.
+    Raises GuestError when something is missing, when the time limit is exceeded, and when the guest ends without a
+    status.
     """
     options = options or GuestOptions()
     where = (cwd or Path.cwd()).resolve()
@@ -60,14 +61,14 @@ def run(
 
         def attempt(time_limit_s: int) -> int:
             qemu = guest_argv(kernel, tools, boot, state, where, replace(options, time_limit_s=time_limit_s))
-            # QEMU opens its outputs anew, which would empty a file: it gets pipes.
+            # QEMU reopens its outputs, which would truncate a file, so it gets pipes.
             with _copied_to(_flushing(sink)) as stdout, _copied_to(_flushing(console)) as stderr:
                 return sandbox.run(
                     watched_argv(qemu, started, options.boot_limit_s),
                     stdout=stdout,
                     stderr=stderr,
                     cwd=scratch,
-                    grace_s=0.0,  # told to stop, it just ends: a guest has nothing to put in order
+                    grace_s=0.0,  # a guest has nothing to clean up
                 )
 
         try:
@@ -100,7 +101,7 @@ def _flushing(sink: IO[bytes]) -> Callable[[bytes], object]:
 
 @contextmanager
 def _copied_to(write: Callable[[bytes], object]) -> Iterator[int]:
-    """The writing end of a pipe whose data goes to `write`; on exit, when all of it has."""
+    """The writing end of a pipe whose data goes to `write`. On exit all data has been written."""
     reading, writing = os.pipe()
 
     def copy() -> None:

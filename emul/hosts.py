@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of a fabric: configuration of their network namespaces, and commands that run in them."""
+
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from emul import commands, management, rxe, shared_hosts
+from emul.layout import Layout
+from emul.mininet_net import Network
+
+# Nothing behind a veth into the userspace datapath computes checksums or cuts segments, so the sender has to.
+_OFFLOADS_OFF = ("tx", "off", "rx", "off", "gro", "off", "gso", "off", "tso", "off")
+
+# IPv6 neighbour and router discovery would change the counters. New namespaces do not inherit this setting.
+_NO_IPV6 = ("sysctl", "-q", "-e", "-w", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+
+
+def disable_ipv6(enter: Sequence[str] = ()) -> None:
+    """Disable IPv6 on all interfaces of a network namespace. Raises FabricError."""
+    commands.run([*enter, *_NO_IPV6])
+
+
+def disable_offloads(interface: str, enter: Sequence[str] = ()) -> None:
+    """Disable checksum and segmentation offloads of an interface. Raises FabricError."""
+    commands.run([*enter, "ethtool", "-K", interface, *_OFFLOADS_OFF])
+
+
+class Hosts:
+    """The hosts of `network`. Methods that configure raise FabricError when a command fails."""
+
+    def __init__(self, layout: Layout, network: Network) -> None:
+        self._layout = layout
+        self._hosts = layout.topology.hosts
+        self._network = network
+        self._processes: list[subprocess.Popen[Any]] = []
+
+    def enter(self, host_name: str) -> list[str]:
+        """The argv prefix that runs a command in a host's namespaces. Empty where hosts share the main namespace."""
+        return [] if self._layout.shared else ["mnexec", "-a", str(self._network.pid(host_name))]
+
+    def run(self, host_name: str, argv: Sequence[str], lines: Sequence[str] | None) -> str:
+        """`commands.run` in a host's namespaces."""
+        return commands.run([*self.enter(host_name), *argv], lines)
+
+    def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> "subprocess.Popen[Any]":
+        """Start a command in a host's namespaces. Keywords go to subprocess.Popen."""
+        process = subprocess.Popen([*self.enter(host_name), *argv], **popen_kwargs)
+        self._processes.append(process)
+        return process
+
+    def kill_processes(self) -> None:
+        """Kill every process that `popen` started and that still runs, and wait for it."""
+        for process in self._processes:
+            process.kill()  # does nothing for a process that has been waited for
+        for process in self._processes:
+            process.wait()
+
+    def configure(self) -> None:
+        """Set addresses, routes, neighbours, MTU, offloads and shaping of all NICs."""
+        for host in self._hosts:
+            enter = self.enter(host.name)
+            disable_ipv6(enter)
+            commands.batch("ip", self._layout.host_lines(host), enter)
+            for _, name in self._layout.linked_nics(host):
+                disable_offloads(name, enter)
+            commands.batch("tc", self._layout.host_shape_lines(host), enter)
+
+    def share_namespace(self) -> None:
+        """Set the policy routing of hosts that share the main namespace (`emul.shared_hosts`)."""
+        commands.run(["sysctl", "-q", "-w", *shared_hosts.sysctls(self._layout)])
+        commands.batch("ip", shared_hosts.lines(self._layout))
+
+    def unshare_namespace(self) -> None:
+        """Undo `share_namespace`."""
+        commands.batch("ip", shared_hosts.undo_lines(self._layout))
+
+    def add_management(self) -> None:
+        """Add the management network (`emul.management`). Hosts in the main namespace need its address only."""
+        if self._layout.shared:
+            commands.batch("ip", management.main_lines({}))
+            return
+        commands.batch("ip", management.main_lines({host.name: self._network.pid(host.name) for host in self._hosts}))
+        for number, host in enumerate(self._hosts):
+            commands.batch("ip", management.host_lines(number), self.enter(host.name))
+
+    def add_rdma_devices(self) -> None:
+        """Add an rxe device to every linked NIC. Raises RxeError."""
+        for host in self._hosts:
+            for port, name in self._layout.linked_nics(host):
+                rxe.add(rxe.device_name(host, port.port - 1), name, self.enter(host.name))
+
+    def remove_rdma_devices(self) -> None:
+        """Remove the rxe devices that still exist."""
+        for host in self._hosts:
+            for port, _ in self._layout.linked_nics(host):
+                rxe.remove(rxe.device_name(host, port.port - 1), self.enter(host.name))
