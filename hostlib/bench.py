@@ -5,7 +5,10 @@ from pathlib import Path
 
 
 def bench_program() -> Path:
-    """The program that measures the transport beside TCP and prints JSON lines. Raises FileNotFoundError."""
+    """Path of the program that measures the transport and TCP, and prints JSON lines.
+
+    Raises FileNotFoundError when it has not been built.
+    """
     program = Path(__file__).parent / "bin" / "paralet-bench"
     if not program.exists():
         raise FileNotFoundError(f"{program} is missing: build it with make setup")

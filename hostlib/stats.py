@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live counters: what running processes publish of their devices, read from outside and without their help.
+"""Live counters of devices in other processes.
 
-Every open device keeps a snapshot of its counters in a memfd. `survey` finds those that this user may read,
-`parse` turns the bytes of one into a `DeviceSnapshot`. docs/live-counters.md tells the layout.
+Every open device publishes a snapshot of its counters in a memfd. `survey` reads the snapshots that this user may read;
+`parse` decodes one into a `DeviceSnapshot`. docs/live-counters.md describes the layout.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pathlib import Path
 
 VERSION = 1
 EVERY_S = 0.1
-"""How often a busy process publishes; one with thousands of lanes does so less often, an idle one not at all."""
+"""Interval at which a busy process publishes. One with thousands of lanes publishes less often, an idle one never."""
 
 _LINK = "/memfd:paralet-stats (deleted)"
 _MAGIC = b"paralet\0"
 _HEADER = struct.Struct("=8sIIQQqIIIIII")
 _DEVICE = struct.Struct("=16s16s16sIIII14Q")
-_CONTROLLER = struct.Struct("=15Q")  # behind the device; an older paralet has none
+_CONTROLLER = struct.Struct("=15Q")  # after the device; snapshots of an older paralet have none
 _LANE = struct.Struct("=IIII16s16Q")
-_CHECKED_FROM = 16  # the CRC is of everything behind it
-_MOST_BYTES = 2**24  # a hundred thousand lanes
+_CHECKED_FROM = 16  # the CRC covers everything from here on
+_MAX_BYTES = 2**24  # a hundred thousand lanes
 _TRIES = 20
 _PAUSE_S = 0.001
 
 
 class SnapshotError(ValueError):
-    """These bytes are no snapshot, or one that was read while it was written. The message is one sentence."""
+    """The bytes are not a snapshot, or were read while it was written. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSnapshot:
-    """One lane towards one peer. Counters run from when its first QP was made; bytes are payload."""
+    """One lane towards one peer. Counters start with its first QP; bytes are payload."""
 
     peer: str
     lane: int
@@ -47,11 +47,11 @@ class LaneSnapshot:
     port: int
     """UDP source port."""
     port_method: str
-    """How the port was set: ``socket``, ``flow_label``, ``modify_qp`` or ``none``, where the driver chooses."""
+    """How the port was set: ``socket``, ``flow_label``, ``modify_qp``, or ``none`` when the driver chooses it."""
     window: float
     """Packets that may be in flight."""
     rtt_s: float
-    """Smoothed round trip, 0 before the first."""
+    """Smoothed round trip; 0 before the first measurement."""
     min_rtt_s: float
     flowlets: int
     """Sent and acknowledged."""
@@ -63,7 +63,7 @@ class LaneSnapshot:
     rx_packets: int
     rx_bytes: int
     retransmits: int
-    """Packets sent again."""
+    """Retransmitted packets."""
     timeouts: int
     naks: int
     rnr: int
@@ -74,7 +74,7 @@ class LaneSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Requests that have finished; bytes are those of messages, counted once however often packets were sent."""
+    """Finished requests. Bytes are those of messages, without retransmissions."""
 
     sends: int
     send_bytes: int
@@ -85,7 +85,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Discards:
-    """Packets thrown away, by reason."""
+    """Discarded packets, by reason."""
 
     malformed: int
     icrc: int
@@ -97,37 +97,37 @@ class Discards:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """How a device with policy ``controller`` gets on with the path service."""
+    """Counters of policy ``controller``: the device's exchange with the path service."""
 
     connected: bool
     since_s: float
-    """When that began, on the machine's monotonic clock."""
+    """Start of the present connected or disconnected time, on the monotonic clock."""
     connections: int
-    """With the service, so far: all but the first are reconnections."""
+    """Connections to the service so far; all but the first are reconnections."""
     announced: int
-    """Elephants, each once; so in the three fields that follow."""
+    """Elephants that were announced. This and the next three fields count each elephant once."""
     assigned: int
-    """Given ports, in time or later."""
+    """Elephants that got ports, in time or later."""
     ecmp_starts: int
-    """Began to leave on random ports: those given came later, or never."""
+    """Elephants that started on random ports, because assigned ones came later or never."""
     released: int
-    """Over."""
+    """Elephants that have ended."""
     announces: int
-    """Messages, growth and repetition after a reconnection included."""
+    """Announcements sent, including those of growth and those repeated after a reconnection."""
     assigns: int
-    """Assignments taken."""
+    """Assignments that were accepted."""
     pushes: int
-    """Of them those that answered no announcement."""
+    """Accepted assignments that did not answer an announcement."""
     stale: int
-    """Assignments that came too late."""
+    """Assignments that were too old."""
     nonsense: int
-    """Messages refused because they made no sense."""
+    """Invalid messages."""
     dropped: int
-    """Times that the queue to the client's thread had no room."""
+    """Events lost because the queue to the client's thread was full."""
     reverted: int
-    """Lanes that left their assigned port for its round trips or losses."""
+    """Times that a lane left its assigned port because of its round trips or losses."""
     unbound: int
-    """Moves to ports that another program has."""
+    """Moves to ports that another program holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +135,16 @@ class DeviceSnapshot:
     """A device at one moment."""
 
     generation: int
-    """Counts what was published, from 1."""
+    """Number of the snapshot, from 1."""
     time_s: float
-    """When, on the machine's monotonic clock."""
+    """Time of the snapshot on the monotonic clock."""
     owner_pid: int
-    """The process that opened the device, as its own PID namespace numbers it."""
+    """The process that opened the device, in its own PID namespace."""
     guid: str
     interface: str
     address: str
     udp_port: int
-    """Where packets arrive."""
+    """UDP port on which packets arrive."""
     policy: str
     m: int
     """Lanes towards each peer."""
@@ -156,12 +156,12 @@ class DeviceSnapshot:
     messages: Messages
     discards: Discards
     controller: Controller | None
-    """None with another policy, and from a process whose paralet did not publish it yet."""
+    """None with other policies, and from an older paralet."""
     lanes: tuple[LaneSnapshot, ...]
 
     @property
     def name(self) -> str:
-        """Address and port: no two devices of a network namespace have the same."""
+        """Address and port, unique in a network namespace."""
         return f"{self.address}:{self.udp_port}"
 
 
@@ -171,30 +171,30 @@ class Process:
 
     pid: int
     command: str
-    """Its command line, without what a terminal could take for control characters."""
+    """Its command line without control characters."""
     devices: tuple[DeviceSnapshot, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found, and what could not be looked at."""
+    """Result of a survey."""
 
     processes: tuple[Process, ...]
     forbidden: tuple[int, ...]
-    """Processes that this user may not look into."""
+    """Processes that this user may not read."""
     missing: tuple[int, ...]
-    """Processes asked for that do not exist."""
+    """Requested processes that do not exist."""
     unreadable: tuple[str, ...]
-    """A sentence for every device whose snapshot made no sense."""
+    """One sentence per device whose snapshot is invalid."""
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------
 
 
 def parse(data: bytes) -> DeviceSnapshot:
-    """The device that the bytes describe. Raises SnapshotError.
+    """Decode a snapshot. Raises SnapshotError.
 
-    Records may be longer than this version knows and bytes may follow: the file of a device never shrinks.
+    Records may be longer than in this version, and other bytes may follow, because the file of a device never shrinks.
     """
     if len(data) < _HEADER.size:
         raise SnapshotError(f"the snapshot has {len(data)} bytes, less than the {_HEADER.size} of a header")
@@ -202,7 +202,7 @@ def parse(data: bytes) -> DeviceSnapshot:
         _HEADER.unpack_from(data)
     )
     if magic != _MAGIC:
-        raise SnapshotError("the snapshot does not start like one of paralet")
+        raise SnapshotError("the snapshot does not begin with paralet's magic bytes")
     if version != VERSION:
         raise SnapshotError(
             f"the snapshot has version {version} and this paralet reads {VERSION}: use the paralet of that process"
@@ -225,7 +225,7 @@ def parse(data: bytes) -> DeviceSnapshot:
         _DEVICE.unpack_from(data, header_bytes)
     )
     policy = _text(policy)
-    told = policy == "controller" and device_bytes >= _DEVICE.size + _CONTROLLER.size
+    has_controller = policy == "controller" and device_bytes >= _DEVICE.size + _CONTROLLER.size
     return DeviceSnapshot(
         generation=generation,
         time_s=time_ns / 1e9,
@@ -242,7 +242,7 @@ def parse(data: bytes) -> DeviceSnapshot:
         peers=peers,
         messages=Messages(*counts[:5]),
         discards=Discards(*counts[5:]),
-        controller=_controller(data, header_bytes + _DEVICE.size) if told else None,
+        controller=_controller(data, header_bytes + _DEVICE.size) if has_controller else None,
         lanes=tuple(_lane(data, first_lane + index * lane_bytes) for index in range(lanes)),
     )
 
@@ -260,7 +260,7 @@ def _lane(data: bytes, offset: int) -> LaneSnapshot:
 
 
 def _text(field: bytes) -> str:
-    """Text padded with zeros. It goes to terminals, and another user may have written it."""
+    """Decode text padded with zeros. It must be printable: other users may have written it, and terminals show it."""
     words, _, rest = field.partition(b"\0")
     if rest.strip(b"\0") or len(words) == len(field) or not (words.isascii() and words.decode("ascii").isprintable()):
         raise SnapshotError("a name in the snapshot is not printable text padded with zeros")
@@ -269,7 +269,7 @@ def _text(field: bytes) -> str:
 
 def _port(number: int) -> int:
     if number > 0xFFFF:
-        raise SnapshotError(f"the snapshot has the port {number}, and there is none above 65535")
+        raise SnapshotError(f"the snapshot has the port {number}, which is above 65535")
     return number
 
 
@@ -277,7 +277,10 @@ def _port(number: int) -> int:
 
 
 def survey(pids: Iterable[int] | None = None) -> Survey:
-    """Look at the processes named, or at all. Those without devices are left out."""
+    """Read the snapshots of the given processes, or of all. Processes without devices are left out.
+
+    Does not raise: processes and snapshots that cannot be read are listed in the result.
+    """
     processes, forbidden, missing, unreadable = [], [], [], []
     for pid in sorted({int(name) for name in os.listdir("/proc") if name.isdecimal()} if pids is None else set(pids)):
         devices = []
@@ -302,7 +305,7 @@ def survey(pids: Iterable[int] | None = None) -> Survey:
 
 
 def _snapshot_files(pid: int) -> Iterator[str]:
-    """Paths under /proc of a process's snapshots, each file once. Raises OSError when it may not be looked into."""
+    """Paths under /proc of a process's snapshots, each file once. Raises OSError when the process cannot be read."""
     seen = set()
     folder = f"/proc/{pid}/fd"
     for name in os.listdir(folder):
@@ -312,13 +315,13 @@ def _snapshot_files(pid: int) -> Iterator[str]:
                 seen.add(inode)
                 yield path
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
 
 
 def _read(path: str) -> DeviceSnapshot | None:
-    """The snapshot in a file; None before there is one and when it is gone. Raises SnapshotError."""
+    """Read the snapshot in a file. None when it is still empty or has disappeared. Raises SnapshotError."""
     try:
-        # Any process may call any file like ours. Look at what it is before opening it in earnest.
+        # Any process can name any file like this, so check its type before opening it for reading.
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(place).st_mode):
@@ -329,27 +332,27 @@ def _read(path: str) -> DeviceSnapshot | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     try:
-        return _whole(file)
+        return _read_consistent(file)
     finally:
         os.close(file)
 
 
-def _whole(file: int) -> DeviceSnapshot | None:
+def _read_consistent(file: int) -> DeviceSnapshot | None:
     for attempt in range(_TRIES):
         size = os.fstat(file).st_size
-        if size > _MOST_BYTES:
-            raise SnapshotError(f"a snapshot of {size} bytes is larger than any that is read ({_MOST_BYTES})")
+        if size > _MAX_BYTES:
+            raise SnapshotError(f"a snapshot of {size} bytes exceeds the limit of {_MAX_BYTES} bytes")
         try:
             return parse(os.pread(file, size, 0)) if size else None
         except SnapshotError:
             if attempt + 1 == _TRIES:
                 raise
-            time.sleep(_PAUSE_S)  # the process was writing
+            time.sleep(_PAUSE_S)  # the process was writing it
     return None
 
 
 def _inner_pid(pid: int) -> int | None:
-    """How the process itself numbers itself, inside all its PID namespaces."""
+    """The process's own id in its innermost PID namespace."""
     for line in _proc_text(pid, "status").splitlines():
         if line.startswith("NSpid:"):
             return int(line.split()[-1])

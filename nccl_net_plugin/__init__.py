@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the NCCL net plugin is, what it exports, how to load it and what may be set. Needs neither NCCL nor a GPU."""
+"""Locates the NCCL net plugin, and lists its exports and parameters. Needs neither NCCL nor a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["NAME", "Parameter", "environment", "exports", "parameters", "path"]
 
 NAME = "paralet"
-"""What the plugin calls itself: ``NCCL_NET`` asks for it, and NCCL logs it as ``NET/paralet``."""
+"""The plugin's name: the value of ``NCCL_NET``, logged by NCCL as ``NET/paralet``."""
 
 _LIB = Path(__file__).resolve().parent / "lib"
 
@@ -26,18 +26,18 @@ class Parameter:
 
 
 def path() -> Path:
-    """The shared library ``libnccl-net-paralet.so``. Raises FileNotFoundError where it has not been built."""
+    """Path of ``libnccl-net-paralet.so``. Raises FileNotFoundError when it has not been built."""
     return _built("libnccl-net-paralet.so")
 
 
 def environment() -> dict[str, str]:
-    """The variables that make NCCL 2.21 or later load the plugin and refuse to run without it."""
+    """Variables that make NCCL 2.21 or later load the plugin, and fail if it cannot. Raises FileNotFoundError."""
     return {"NCCL_NET_PLUGIN": str(path()), "NCCL_NET": NAME}
 
 
 def exports() -> list[str]:
-    """The names of all symbols that the library defines for others: one per version of NCCL's interface."""
-    from elftools.elf.elffile import ELFFile  # only who asks for the exports needs it
+    """Names of the exported symbols, one per version of NCCL's interface. Raises FileNotFoundError."""
+    from elftools.elf.elffile import ELFFile  # imported here because only this function needs it
     from elftools.elf.sections import SymbolTableSection
 
     with path().open("rb") as file:
@@ -49,7 +49,7 @@ def exports() -> list[str]:
 
 
 def parameters() -> list[Parameter]:
-    """Every parameter that the library knows, in the order of docs/plugin.md."""
+    """All parameters of the library, in the order of docs/plugin.md. Raises FileNotFoundError."""
     rows = json.loads(_built("parameters.json").read_text())
     return [Parameter(**row) for row in rows]
 

@@ -241,7 +241,7 @@ def test_every_error_is_one_sentence() -> None:
     struct.pack_into("=I", short_lane, 52 - 16, 152)
     for data, sentence in (
         (b"", "has 0 bytes, less than the 64 of a header"),
-        (b"x" + good[1:], "does not start like one of paralet"),
+        (b"x" + good[1:], "does not begin with paralet's magic bytes"),
         (newer, "has version 2 and this paralet reads 1: use the paralet of that process"),
         (good[:-1], f"claims {len(good)} bytes and has {len(good) - 1}"),
         (good[:-1] + b"x", "checksum is wrong"),
@@ -300,7 +300,7 @@ def impostor(content: bytes, size: int | None = None) -> Iterator[None]:
     [
         (b"nonsense", None, "less than the 64 of a header"),
         (snapshot()[:-20], None, "claims 680 bytes and has 660"),
-        (b"", 2**40, "is larger than any that is read"),
+        (b"", 2**40, "exceeds the limit of"),
     ],
 )
 def test_an_invalid_file_is_reported_and_skipped(content: bytes, size: int | None, sentence: str) -> None:

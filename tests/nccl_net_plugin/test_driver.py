@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet-nccl-driver`: its schedules as data, small collectives on loopback, and its mistakes told."""
+"""`paralet-nccl-driver`: its schedules, small collectives on loopback, and its error messages."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def plan(*options: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-# -- schedules: the driver's are the testbed's, which tests/testbed/workloads/test_schedules.py runs ----------------
+# -- schedules: equal to the testbed's, which tests/testbed/workloads/test_schedules.py checks -------------------------
 
 
 @pytest.mark.parametrize("workload", [NcclRingAllreduce, NcclTreeAllreduce])
 @settings(max_examples=30)
 @given(ranks=st.integers(2, 17), extra=st.integers(0, 2000), slices=st.integers(1, 20))
-def test_the_driver_and_the_testbed_have_one_schedule(
+def test_the_driver_and_the_testbed_have_the_same_schedule(
     workload: type[NcclRingAllreduce | NcclTreeAllreduce], ranks: int, extra: int, slices: int
 ) -> None:
     made = workload(bytes=4 * (ranks + extra), slices=slices)
@@ -62,7 +62,7 @@ def test_each_tree_has_a_channel_and_half_of_the_data() -> None:
     assert max(halves[0]) < 100 == min(halves[1])
 
 
-# -- collectives ---------------------------------------------------------------------------------------------------
+# -- collectives -------------------------------------------------------------------------------------------------------
 
 TRANSPORTS = [("tcp", 0), ("plugin", 8), ("plugin", 12)]
 
@@ -77,7 +77,9 @@ def transport_options(transport: str, abi: int) -> list[object]:
     ("ranks", "size", "slice_size"),
     [(2, 1_000_004, 65_536), (3, 300_004, 4_100), (4, 524_288, 131_072), (5, 16, 4), (5, 99_996, 1_000)],
 )
-def test_all_reduce_is_right(transport: str, abi: int, collective: str, ranks: int, size: int, slice_size: int) -> None:
+def test_all_reduce_is_correct(
+    transport: str, abi: int, collective: str, ranks: int, size: int, slice_size: int
+) -> None:
     options = transport_options(transport, abi)
     options += ["--spawn", ranks, "--collective", collective, "--bytes", size, "--slice-bytes", slice_size]
     report = summary(*options, "--iterations", 3)
@@ -89,14 +91,14 @@ def test_all_reduce_is_right(transport: str, abi: int, collective: str, ranks: i
 
 @pytest.mark.parametrize(("transport", "abi"), TRANSPORTS)
 @pytest.mark.parametrize("size", [1, 8, 5_000])
-def test_ping_pong_is_right(transport: str, abi: int, size: int) -> None:
+def test_ping_pong_is_correct(transport: str, abi: int, size: int) -> None:
     options = ["--spawn", 2, "--collective", "pingpong", "--bytes", size, "--iterations", 50]
     report = summary(*transport_options(transport, abi), *options)
     assert report["verified"]
     assert report["seconds"] > 0
 
 
-def test_one_message_at_a_time_is_enough() -> None:
+def test_all_reduce_works_with_one_message_in_flight() -> None:
     report = summary(
         *transport_options("plugin", 0), "--spawn", 3, "--bytes", 40_000, "--slice-bytes", 1_000, "--steps", 1
     )
@@ -113,7 +115,7 @@ def test_the_environment_reaches_the_plugin() -> None:
     assert "m = 3 lanes" in done.stderr
 
 
-# -- a rank by hand ------------------------------------------------------------------------------------------------
+# -- a single rank -----------------------------------------------------------------------------------------------------
 
 
 def start_rank(*options: object) -> subprocess.Popen[str]:
@@ -121,7 +123,7 @@ def start_rank(*options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_rank_that_is_told_nonsense_says_what_was_due() -> None:
+def test_a_rank_reports_an_unexpected_command() -> None:
     with start_rank("--ranks", 2) as rank:
         out, errors = rank.communicate('{"op": "start"}\n', timeout=20)
     prepared, failed = map(json.loads, out.splitlines())
@@ -132,12 +134,12 @@ def test_a_rank_that_is_told_nonsense_says_what_was_due() -> None:
     assert rank.returncode == 1
 
 
-def test_a_rank_without_peers_gives_up_in_time() -> None:
+def test_a_rank_without_peers_times_out() -> None:
     with start_rank("--ranks", 2) as rank, start_rank("--ranks", 2, "--rank", 1) as silent:
         assert silent.stdout is not None
         handle = json.loads(silent.stdout.readline())["handles"]["0"]
-        order = {"op": "connect", "handles": {"1": handle}, "timeout_s": 0.2}
-        out, _ = rank.communicate(json.dumps(order) + "\n", timeout=20)
+        command = {"op": "connect", "handles": {"1": handle}, "timeout_s": 0.2}
+        out, _ = rank.communicate(json.dumps(command) + "\n", timeout=20)
         silent.kill()
     sentence = "timed out after 0.2 s waiting for the connection from rank 1"
     assert json.loads(out.splitlines()[-1]) == {"event": "failed", "error": sentence}
@@ -165,12 +167,12 @@ def test_a_killed_rank_ends_the_whole_run(tmp_path: Path) -> None:
         os.kill(pids[1], signal.SIGKILL)
         _, errors = parent.communicate(timeout=60)
     assert parent.returncode == 1
-    # Who sees it first: the parent by the signal, a rank by its connection, or the parent writing to the dead one.
+    # The parent sees the signal or fails to write to the rank, or another rank sees the closed connection first.
     assert any(what in errors for what in ("rank 1 exited early, by signal 9", "failed", "write to a rank"))
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-# -- mistakes ------------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_a_killed_rank_ends_the_whole_run(tmp_path: Path) -> None:
         (["--speed", 3], "--speed"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(options: list[object], sentence: str) -> None:
+def test_wrong_options_are_refused_with_one_sentence(options: list[object], sentence: str) -> None:
     done = driver(*options)
     assert done.returncode == 2
     assert sentence in done.stderr
@@ -200,7 +202,7 @@ def test_mistakes_are_told_in_a_sentence(options: list[object], sentence: str) -
         ("libm.so.6", "libm.so.6 exports no vtable ncclNetPlugin_v8 to _v12"),
     ],
 )
-def test_a_file_that_is_no_plugin_is_refused(transport: str, sentence: str) -> None:
+def test_a_file_that_is_not_a_plugin_is_refused(transport: str, sentence: str) -> None:
     with start_rank("--transport", transport) as rank:
         _, errors = rank.communicate(timeout=20)
     assert rank.returncode == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library as it is built: what it exports, what it needs, and the Python that tells about it."""
+"""The built library: its exports and dependencies, and the Python package that describes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dynamic() -> Iterator[DynamicSection]:
         yield section
 
 
-def test_exports_the_tables_of_five_versions_and_nothing_else() -> None:
+def test_exports_only_the_tables_of_five_versions() -> None:
     listing = subprocess.run(
         ["nm", "-D", "--defined-only", nccl_net_plugin.path()], capture_output=True, text=True, check=True
     )
@@ -39,36 +39,36 @@ def test_exports_the_tables_of_five_versions_and_nothing_else() -> None:
     assert nccl_net_plugin.exports() == TABLES
 
 
-def test_every_table_names_the_plugin() -> None:
+def test_every_table_has_the_plugins_name() -> None:
     library = ctypes.CDLL(str(nccl_net_plugin.path()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     for table in TABLES:
         name = ctypes.c_char_p.in_dll(library, table)  # the first field
         assert name.value == nccl_net_plugin.NAME.encode()
 
 
-def test_brings_its_own_cplusplus_library(dynamic: DynamicSection) -> None:
-    """Programs have C++ libraries of their own, perhaps older: the plugin must not ask for a version of them."""
+def test_links_the_cplusplus_library_statically(dynamic: DynamicSection) -> None:
+    """Programs have their own C++ libraries, perhaps older ones: the plugin must not depend on them."""
     needed = {tag.needed for tag in dynamic.iter_tags("DT_NEEDED")}
     assert not {name for name in needed if name.startswith(("libstdc++", "libgcc"))}
     assert "libisal.so.2" in needed
 
 
-def test_finds_isal_beside_itself_and_stays_after_dlclose(dynamic: DynamicSection) -> None:
+def test_finds_isal_beside_itself_and_stays_mapped_after_dlclose(dynamic: DynamicSection) -> None:
     assert [tag.runpath for tag in dynamic.iter_tags("DT_RUNPATH")] == ["$ORIGIN"]
     nodelete = 0x8
     assert any(tag.entry.d_val & nodelete for tag in dynamic.iter_tags("DT_FLAGS_1"))
 
 
-def test_needs_no_newer_glibc_than_the_documentation_says() -> None:
+def test_needs_no_newer_glibc_than_documented() -> None:
     page = (ROOT / "docs" / "plugin.md").read_text()
-    told = re.search(r"glibc (\d+)\.(\d+) or later", page)
-    assert told is not None
+    documented = re.search(r"glibc (\d+)\.(\d+) or later", page)
+    assert documented is not None
     with nccl_net_plugin.path().open("rb") as file:
         section = ELFFile(file).get_section_by_name(".gnu.version_r")
         assert isinstance(section, GNUVerNeedSection)
         names = [auxiliary.name for _, auxiliaries in section.iter_versions() for auxiliary in auxiliaries]
     versions = [tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in names if name.startswith("GLIBC_2")]
-    assert max(versions)[:2] <= tuple(map(int, told.groups()))
+    assert max(versions)[:2] <= tuple(map(int, documented.groups()))
 
 
 def test_environment_loads_this_library() -> None:
@@ -77,13 +77,13 @@ def test_environment_loads_this_library() -> None:
     assert Path(environment["NCCL_NET_PLUGIN"]).is_absolute()
 
 
-def test_path_is_told_in_one_line_of_python() -> None:
+def test_one_line_of_python_prints_the_path() -> None:
     program = "import nccl_net_plugin; print(nccl_net_plugin.path())"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).is_file()
 
 
-def test_a_library_that_is_not_built_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_errors_about_a_missing_library_name_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nccl_net_plugin, "_LIB", tmp_path)
     for call in (
         nccl_net_plugin.path,
@@ -95,7 +95,7 @@ def test_a_library_that_is_not_built_is_told_with_its_remedy(monkeypatch: pytest
             call()
 
 
-def test_the_documentation_has_every_parameter_as_the_library_knows_it() -> None:
+def test_the_documentation_lists_the_librarys_parameters() -> None:
     page = (ROOT / "docs" / "plugin.md").read_text()
     documented = [line for line in page.splitlines() if line.startswith("| `PARALET_")]
     known = [f"| `{p.name}` | {p.values} | {p.default} | {p.meaning} |" for p in nccl_net_plugin.parameters()]

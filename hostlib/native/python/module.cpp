@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hostlib._engine: the native engine as Python sees it. Buffers stay exported, and so cannot move, until the engine is
-// done with them; waiting releases the GIL and answers Ctrl-C.
+// hostlib._engine: the Python binding of the native engine. Buffers stay exported, and so cannot move, until the engine
+// has finished with them. Waiting releases the GIL and responds to Ctrl-C.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -20,7 +20,7 @@
 #include "wire/icrc.hpp"
 
 namespace py = pybind11;
-using namespace paralet;  // NOLINT(google-build-using-namespace): this file is the engine's face
+using namespace paralet;  // NOLINT(google-build-using-namespace): this file binds the whole engine
 
 namespace {
 
@@ -50,7 +50,7 @@ std::optional<Nanos> to_nanos(std::optional<double> seconds) {
   return from_seconds(*seconds);
 }
 
-/// Waits without the GIL, in slices, so that signal handlers run. False on timeout.
+/// Waits without the GIL, in slices, so that signal handlers run. Returns false on timeout.
 template <typename Predicate>
 bool wait_for(Device& device, Predicate ready, std::optional<Nanos> timeout) {
   if (ready()) return true;
@@ -90,7 +90,7 @@ struct PyRegion {
     std::shared_ptr<Device> device;
     std::unique_ptr<BufferView> view;
     std::uint32_t rkey = 0;
-    std::vector<std::shared_ptr<Request>> users;  ///< perhaps finished
+    std::vector<std::shared_ptr<Request>> users;  ///< may have finished
     ~Registration() { release(); }
     [[nodiscard]] bool in_use() {
       std::erase_if(users, [](const auto& r) { return r->state.load() != Request::State::kPending; });
@@ -98,7 +98,8 @@ struct PyRegion {
     }
     void close() {
       if (in_use()) {
-        PyErr_SetString(PyExc_BufferError, "requests are still under way on this memory region: wait for them first");
+        PyErr_SetString(PyExc_BufferError,
+                        "requests on this memory region are pending: wait for them before closing it");
         throw py::error_already_set();
       }
       release();
@@ -120,12 +121,12 @@ struct PyRegion {
   std::uint64_t length = 0;
 
   [[nodiscard]] PyRegion slice(std::uint64_t from, std::uint64_t bytes) const {
-    if (from > length || bytes > length - from) throw py::index_error("the slice lies outside the region");
+    if (from > length || bytes > length - from) throw py::index_error("the slice is outside the memory region");
     return {registration, offset + from, bytes};
   }
 };
 
-/// What a pending request needs kept alive: let go by whoever sees its end first, with the GIL held.
+/// What must live as long as a pending request. Released, with the GIL held, by the first caller that sees its end.
 struct Hold {
   std::unique_ptr<BufferView> view;
   std::shared_ptr<PyRegion::Registration> registration;
@@ -142,7 +143,7 @@ struct PyRequest {
 
   [[nodiscard]] Request::State state() const { return request->state.load(std::memory_order_acquire); }
   [[nodiscard]] bool finished() const { return state() != Request::State::kPending; }
-  /// With the GIL held: the buffer is the caller's again once this is true.
+  /// Requires the GIL. Releases the buffer when the request has finished.
   [[nodiscard]] bool done() const {
     if (!finished()) return false;
     hold->release();
@@ -151,8 +152,9 @@ struct PyRequest {
   [[nodiscard]] std::uint64_t wait(std::optional<double> timeout_s) const {
     if (!wait_for(
             *device, [this] { return finished(); }, to_nanos(timeout_s))) {
-      raise_timeout(request->kind == Request::Kind::kSend ? "the send did not finish in time"
-                                                          : "the receive did not finish in time");
+      raise_timeout(request->kind == Request::Kind::kSend
+                        ? "the send did not finish within timeout_s; it continues"
+                        : "the receive did not finish within timeout_s; it continues");
     }
     hold->release();
     if (state() == Request::State::kFailed) raise(request->failure, request->error);
@@ -169,9 +171,9 @@ class PyConnection {
   ~PyConnection() {
     try {
       close();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): nobody can be told; the device's close comes last anyway
+    } catch (...) {  // NOLINT(bugprone-empty-catch): destructors must not throw; closing the device releases the rest
     }
-    // A peer that does not answer, or Ctrl-C, ended the wait early: the engine may use this memory yet.
+    // If Ctrl-C or a peer that does not answer ended the wait early, the engine may still use this memory.
     prune(orphans());
     std::move(held_.begin(), held_.end(), std::back_inserter(orphans()));
   }
@@ -215,7 +217,7 @@ class PyConnection {
       const py::gil_scoped_release unlocked;
       try {
         device_->close_connection(connection_);
-      } catch (const TransportError&) {  // the device is closed, and with it everything
+      } catch (const TransportError&) {  // a closed device has closed its connections
       }
     }
     wait_for(
@@ -233,11 +235,11 @@ class PyConnection {
   static void prune(std::vector<Held>& held) {
     std::erase_if(held, [](const Held& h) {
       if (h.request->state.load(std::memory_order_acquire) == Request::State::kPending) return false;
-      h.hold->release();  // though the caller may keep the request
+      h.hold->release();  // the caller may keep the request without its buffer
       return true;
     });
   }
-  /// Of connections that are gone. Never destroyed: at exit there is no interpreter to give buffers back to.
+  /// Requests of destroyed connections. Never destroyed: at exit there is no interpreter to release buffers to.
   static std::vector<Held>& orphans() {
     static auto* list = new std::vector<Held>;
     return *list;
@@ -263,7 +265,7 @@ class PyListener {
       connection = listener_->accept();
       return connection != nullptr || device_->closed();
     };
-    if (!wait_for(*device_, ready, to_nanos(timeout_s))) raise_timeout("nobody connected in time");
+    if (!wait_for(*device_, ready, to_nanos(timeout_s))) raise_timeout("no peer connected within timeout_s");
     if (!connection) throw DeviceError("the device is closed");
     return std::make_unique<PyConnection>(device_, connection);
   }
@@ -283,12 +285,12 @@ std::uint32_t address_of(const std::string& text) {
   return *address;
 }
 
-/// A value as a message shows it: text in quotes, numbers as they are.
+/// A value for a message: text in quotes, numbers without.
 std::string shown(const py::handle& value) {
   return py::isinstance<py::str>(value) ? py::repr(value).cast<std::string>() : py::str(value).cast<std::string>();
 }
 
-/// Any integer, numpy's too. Throws OptionNotAllowed for what no 64 bits hold.
+/// Accepts any integer, including numpy's. Throws OptionNotAllowed when it is negative or does not fit 64 bits.
 std::uint64_t integer_of(const Option& option, const py::handle& given) {
   const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(given.ptr()));
   if (!index) {
@@ -365,7 +367,7 @@ const Option& option_named(const std::string& name) {
   return *found;
 }
 
-/// Options by their names in engine/options.hpp. Throws ValueError, and TypeError for names that are no option.
+/// Options by name (engine/options.hpp). Throws ValueError, and TypeError for unknown names and wrong types.
 DeviceOptions device_options(const std::string& address, const py::dict& given) {
   DeviceOptions out;
   out.address = address_of(address);
@@ -383,7 +385,7 @@ DeviceOptions device_options(const std::string& address, const py::dict& given) 
   return out;
 }
 
-/// Seconds are floats, times in a range a tuple of two; what is not set is None.
+/// Seconds become floats, a range of seconds a tuple, an option that is not set None.
 py::object to_python(const OptionValue& value) {
   return std::visit(
       [](const auto& v) -> py::object {
@@ -499,7 +501,7 @@ py::dict counters(Device& device) {
 PYBIND11_MODULE(_engine, m) {
   m.doc() = "The native transport engine. Use it through hostlib.";
 
-  // Never destroyed: static destructors run when the interpreter is gone.
+  // Never destroyed: static destructors run after the end of the interpreter.
   static auto& transport_error = *new py::exception<TransportError>(m, "TransportError");
   static auto& device_error = *new py::exception<DeviceError>(m, "DeviceError", transport_error);
   static auto& connection_closed = *new py::exception<ConnectionClosed>(m, "ConnectionClosed", transport_error);
@@ -521,47 +523,48 @@ PYBIND11_MODULE(_engine, m) {
   });
 
   py::class_<PyRequest>(m, "Request", "A send or a receive under way.")
-      .def_property_readonly("done", &PyRequest::done, "Whether it has finished or failed.")
+      .def_property_readonly("done", &PyRequest::done, "Whether the request has finished or failed.")
       .def("wait", &PyRequest::wait, py::arg("timeout_s") = py::none(),
-           "Waits for the end and returns the bytes moved. Raises TransportError or ConnectionClosed when it failed, "
-           "TimeoutError when `timeout_s` seconds were not enough (it goes on).");
+           "Wait until the request finishes and return the size of its message in bytes. Raises TransportError or "
+           "ConnectionClosed when it failed, TimeoutError after `timeout_s` seconds (the request continues).");
 
-  py::class_<PyRegion>(m, "MemoryRegion", "Memory registered once for many receives or sends.")
-      .def("slice", &PyRegion::slice, py::arg("offset"), py::arg("length"), "A part of the region, in bytes.")
+  py::class_<PyRegion>(m, "MemoryRegion", "Memory that is registered once for many receives or sends.")
+      .def("slice", &PyRegion::slice, py::arg("offset"), py::arg("length"),
+           "A part of the region; offset and length in bytes. Raises IndexError.")
       .def_property_readonly(
-          "length", [](const PyRegion& r) { return r.length; }, "Bytes.")
+          "length", [](const PyRegion& r) { return r.length; }, "Size in bytes.")
       .def(
           "close", [](const PyRegion& r) { r.registration->close(); },
-          "Deregisters the memory. Nothing may be under way on it.");
+          "Deregister the memory. Raises BufferError while requests on it are pending.");
 
-  py::class_<PyConnection>(m, "Connection", "Messages to and from one peer, in order per tag.")
+  py::class_<PyConnection>(m, "Connection", "Messages to and from one peer, in order per tag. A context manager.")
       .def(
           "send",
           [](PyConnection& c, const py::object& buffer, std::int64_t tag) {
             return c.transfer(Request::Kind::kSend, buffer, tag);
           },
           py::arg("buffer"), py::arg("tag") = 0,
-          "Starts sending a buffer or a memory region; never blocks. Do not change it before the request is done.")
+          "Start to send a buffer or a memory region; never blocks. Do not change it before the request is done.")
       .def(
           "recv",
           [](PyConnection& c, const py::object& buffer, std::int64_t tag) {
             return c.transfer(Request::Kind::kReceive, buffer, tag);
           },
           py::arg("buffer"), py::arg("tag") = 0,
-          "Starts receiving into a writable buffer or a memory region; never blocks. The message may be shorter.")
+          "Start to receive into a writable buffer or a memory region; never blocks. The message may be shorter.")
       .def("close", &PyConnection::close,
-           "Closes: sends not started and receives fail on both sides. Closing twice is allowed.")
+           "Close the connection: pending sends and receives fail on both sides. Closing twice is allowed.")
       .def_property_readonly("closed", &PyConnection::closed)
       .def_property_readonly("peer", &PyConnection::peer, "The peer's IPv4 address.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](PyConnection& c, const py::args&) { c.close(); });
 
-  py::class_<PyListener>(m, "Listener", "Where peers connect to.")
+  py::class_<PyListener>(m, "Listener", "Accepts connections of peers.")
       .def_property_readonly("handle", &PyListener::handle,
-                             "128 bytes that let whoever has them connect; carry them to the peer as you like.")
+                             "128 bytes that let a peer connect. Pass them to the peer by any means.")
       .def("accept", &PyListener::accept, py::arg("timeout_s") = py::none(),
-           "The next connection. Raises TimeoutError.")
-      .def("close", &PyListener::close, "Stops listening; accepted connections stay.");
+           "Wait for the next connection. Raises TimeoutError, and DeviceError when the device is closed.")
+      .def("close", &PyListener::close, "Stop listening. Accepted connections stay open.");
 
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init([](const std::string& address, const py::dict& given) {
@@ -595,7 +598,7 @@ PYBIND11_MODULE(_engine, m) {
             auto out = std::make_unique<PyConnection>(d, connection);
             if (!wait_for(*d, ready, to_nanos(timeout_s))) {
               out->close();
-              raise_timeout("the peer did not answer in time");
+              raise_timeout("the peer did not answer within timeout_s");
             }
             if (connection->failure != Failure::kNone) raise(connection->failure, connection->error);
             return out;
@@ -628,9 +631,9 @@ PYBIND11_MODULE(_engine, m) {
 
   m.def(
       "wait_any",
-      // Copies: the caller's list may change while the GIL is let go.
+      // A copy, because the caller's list may change while the GIL is released.
       [](const std::vector<PyRequest>& requests, std::optional<double> timeout_s) {
-        if (requests.empty()) throw py::value_error("there is no request to wait for");
+        if (requests.empty()) throw py::value_error("requests must not be empty");
         std::size_t found = 0;
         const auto ready = [&] {
           for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -641,14 +644,14 @@ PYBIND11_MODULE(_engine, m) {
           }
           return false;
         };
-        // Polling one device does for all: the others have progress threads.
+        // Polling one device is enough: the others have progress threads.
         if (!wait_for(*requests.front().device, ready, to_nanos(timeout_s)))
-          raise_timeout("no request finished in time");
+          raise_timeout("no request finished within timeout_s");
         requests[found].hold->release();
         return found;
       },
       py::arg("requests"), py::arg("timeout_s") = py::none(),
-      "The index of a request that is done, the first if there are several. Raises TimeoutError.");
+      "Wait for any request and return its index, the lowest one if several are done. Raises TimeoutError.");
 
   m.def("options", [] {
     py::list out;
@@ -675,7 +678,7 @@ PYBIND11_MODULE(_engine, m) {
       [](const std::string& src, const std::string& dst, std::uint16_t sport, std::uint16_t dport, std::uint16_t ip_id,
          const py::bytes& transport) {
         const std::string bytes = transport;
-        if (bytes.size() < 12) throw py::value_error("a transport packet has at least the 12 bytes of its BTH");
+        if (bytes.size() < 12) throw py::value_error("transport must have at least the 12 bytes of a BTH");
         return icrc({address_of(src), address_of(dst), sport, dport}, ip_id, std::as_bytes(std::span(bytes)).first(12),
                     std::as_bytes(std::span(bytes)).subspan(12));
       },

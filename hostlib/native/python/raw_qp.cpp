@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// raw_qp: one back end and its queue pairs as Python sees them, without Device: for tests against other
-// implementations. Only the caller's thread makes progress. Offsets into registered memory are what a remote address
-// means to `soft`.
+// raw_qp: the Python binding of a back end and its queue pairs, without Device, for tests against other
+// implementations. Only the caller's thread makes progress. Remote addresses of `soft` are offsets into registered
+// memory.
 #include <poll.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -20,7 +20,7 @@
 #include "verbs/verbs_backend.hpp"
 
 namespace py = pybind11;
-using namespace paralet;  // NOLINT(google-build-using-namespace): this file is the engine's face
+using namespace paralet;  // NOLINT(google-build-using-namespace): this file binds the back ends
 
 namespace {
 
@@ -51,7 +51,7 @@ const char* kind_name(Completion::Kind kind) {
   return "unknown";
 }
 
-/// A buffer that a back end may read or write until it is let go. Constructed and destroyed with the GIL held.
+/// A buffer that a back end may read or write during its lifetime. Constructed and destroyed with the GIL held.
 class Pinned {
  public:
   Pinned(const py::object& object, bool writable) {
@@ -73,7 +73,7 @@ class Nic {
   explicit Nic(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }
-  /// Gives its ports back, though someone may keep this object. Nothing else may be called afterwards.
+  /// Releases the ports while Python still holds this object. No other call is allowed afterwards.
   void close() { backend_.reset(); }
 
   std::uint32_t register_memory(const py::object& buffer) {
@@ -87,10 +87,10 @@ class Nic {
     regions_.erase(rkey);
   }
 
-  /// What peers add to an offset into the region.
+  /// The value that peers add to an offset into the region.
   [[nodiscard]] std::uint64_t remote_address(std::uint32_t rkey) const { return backend_->remote_address(rkey); }
 
-  /// First PSNs are random: for a QP that soon wraps around, tries until one has at most `wraps_within` PSNs to go.
+  /// Creates a QP whose random first PSN is at most `wraps_within` below the wrap-around.
   QpIdentity create_qp(std::uint32_t wraps_within) {
     for (;;) {
       const QpIdentity identity = backend_->create_qp();
@@ -106,7 +106,7 @@ class Nic {
                                  .qpn = remote_qpn,
                                  .first_psn = first_psn,
                                  .path_mtu = path_mtu,
-                                 .max_ip_id = UINT16_MAX,  // others number their packets as they like
+                                 .max_ip_id = UINT16_MAX,  // other implementations choose any identification
                                  .ece = {}},
                                 source_port);
   }
@@ -132,7 +132,7 @@ class Nic {
     return cookie_;
   }
 
-  /// Makes progress until something completes or the time is over; what completed.
+  /// Makes progress until a completion or the timeout. Returns the completions.
   py::list progress(double timeout_s) {
     std::vector<Completion> completions;
     const Nanos end = now() + from_seconds(timeout_s);
@@ -276,5 +276,5 @@ PYBIND11_MODULE(raw_qp, m) {
     }
     return out;
   });
-  py::register_local_exception<DeviceError>(m, "DeviceError");  // the engine's own module has one too
+  py::register_local_exception<DeviceError>(m, "DeviceError");  // hostlib._engine has one too
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests wait for: busily, as NCCL asks, and for so long as a test may hang.
+// Waits for a condition by polling, as NCCL does, until a time limit that only a failing test reaches.
 #pragma once
 
 #include <chrono>

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The sentence with which a setting is refused, "" when it is not.
+/// The sentence with which the settings are refused, "" when they are accepted.
 std::string refusal(const Environment& environment) {
   try {
     load_settings(environment);
@@ -30,7 +30,7 @@ std::string refusal(const Environment& environment) {
 
 std::string refusal(const std::string& name, const std::string& value) { return refusal({{name, value}}); }
 
-/// A file that is gone with the test.
+/// A temporary file.
 class File {
  public:
   explicit File(const std::string& text) : path_("/tmp/paralet-config-" + std::to_string(::getpid())) {
@@ -45,7 +45,7 @@ class File {
   std::string path_;
 };
 
-TEST_CASE("nothing set: the engine's own defaults, eight lanes of random ports") {
+TEST_CASE("without settings the defaults are the engine's: eight lanes, random ports") {
   const Settings settings = load_settings({{"HOME", "/root"}, {"NCCL_DEBUG", "INFO"}});
   CHECK(settings.device.policy.lanes == 8);
   CHECK(settings.device.policy.kind == PolicyKind::kEcmp);
@@ -96,7 +96,7 @@ TEST_CASE("every parameter reaches the engine") {
   CHECK(device.faults.seed == 7);
 }
 
-TEST_CASE("a wrong value is refused with its name, itself and what is allowed") {
+TEST_CASE("a wrong value is refused with the parameter, the value and what is allowed") {
   for (const Parameter& parameter : parameters()) {
     if (std::string(parameter.name) == "PARALET_CONFIG") continue;  // below
     CAPTURE(std::string(parameter.name));
@@ -109,7 +109,7 @@ TEST_CASE("a wrong value is refused with its name, itself and what is allowed") 
   CHECK(refusal("PARALET_LANES", "0") == "PARALET_LANES='0' is not allowed: it must be 1 to 1024");
 }
 
-TEST_CASE("the ends of the ranges") {
+TEST_CASE("bounds and syntax of values") {
   struct Case {
     const char* name;
     const char* value;
@@ -176,7 +176,7 @@ TEST_CASE("ports: inline and from a file") {
   CHECK(read.device.policy.ports.at(0x0A000003) == std::vector<std::uint16_t>{49152});
 }
 
-TEST_CASE("ports: what is wrong, and where") {
+TEST_CASE("ports: errors name the entry and the line") {
   const auto inlined = [](const std::string& text) {
     return refusal({{"PARALET_POLICY", "pinned"}, {"PARALET_PORTS", text}});
   };
@@ -190,12 +190,12 @@ TEST_CASE("ports: what is wrong, and where") {
   CHECK(inlined(file.path()).find(file.path() + ":2: source port 1 for peer") != std::string::npos);
 }
 
-TEST_CASE("ports and policy belong together") {
+TEST_CASE("ports and policy are checked against each other") {
   CHECK(refusal("PARALET_POLICY", "pinned").find("needs PARALET_PORTS") != std::string::npos);
   CHECK(refusal("PARALET_PORTS", "10.0.0.2=50000").find("is only for PARALET_POLICY='pinned'") != std::string::npos);
 }
 
-TEST_CASE("controller: everything that may be set") {
+TEST_CASE("controller: all parameters") {
   const File token("secret\n");
   fs::permissions(token.path(), fs::perms::owner_read | fs::perms::owner_write);
   const Settings settings = load_settings({{"PARALET_POLICY", "controller"},
@@ -217,7 +217,7 @@ TEST_CASE("controller: everything that may be set") {
   CHECK(options.thresholds.loss == 0.5);
 }
 
-TEST_CASE("controller: what is wrong") {
+TEST_CASE("controller: errors") {
   const auto holds = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   CHECK(holds(refusal("PARALET_POLICY", "controller"), "needs PARALET_CONTROLLER"));
   CHECK(holds(refusal("PARALET_CONTROLLER", "127.0.0.1:4792"),
@@ -230,7 +230,7 @@ TEST_CASE("controller: what is wrong") {
   CHECK(holds(refusal("PARALET_JOB", "two words"), "it must be 1 to 64 printable ASCII characters"));
 }
 
-TEST_CASE("the configuration file, which the environment overrides") {
+TEST_CASE("the environment overrides the configuration file") {
   const File file("# a site's file\n PARALET_LANES = 4\n\nPARALET_POLICY=adaptive # moves\n");
   const Settings settings = load_settings({{"PARALET_CONFIG", file.path()}, {"PARALET_LANES", "2"}});
   CHECK(settings.device.policy.lanes == 2);
@@ -238,7 +238,7 @@ TEST_CASE("the configuration file, which the environment overrides") {
   CHECK(settings.config_file == file.path());
 }
 
-TEST_CASE("the configuration file: what is wrong, and on which line") {
+TEST_CASE("the configuration file: errors name the line") {
   const auto wrong = [](const std::string& text) {
     const File file(text);
     return refusal("PARALET_CONFIG", file.path());
@@ -254,7 +254,7 @@ TEST_CASE("the configuration file: what is wrong, and on which line") {
   CHECK(wrong(std::string(2 << 20, '#')).find("longer than 1 MiB") != std::string::npos);
 }
 
-TEST_CASE("NCCL's choice of interfaces holds where ours is not made") {
+TEST_CASE("NCCL_SOCKET_IFNAME applies when no parameter selects interfaces") {
   const auto admits = [](const Environment& environment, const char* name) {
     const Settings settings = load_settings(environment);
     return settings.selection.names && settings.selection.names->admits(name);
@@ -268,13 +268,14 @@ TEST_CASE("NCCL's choice of interfaces holds where ours is not made") {
         std::string::npos);
 }
 
-TEST_CASE("a slip of the pen is told; names of other programs are not") {
-  const Settings slipped = load_settings({{"PARALET_LANE", "4"}, {"PARALET_SANDBOX", "1"}, {"PARALET_RUN_TEST", "1"}});
-  REQUIRE(slipped.advice.size() == 1);
-  CHECK(slipped.advice[0] == "PARALET_LANE is not a parameter and is ignored: did you mean PARALET_LANES?");
+TEST_CASE("a misspelled parameter gives advice; names of other programs do not") {
+  const Settings misspelled =
+      load_settings({{"PARALET_LANE", "4"}, {"PARALET_SANDBOX", "1"}, {"PARALET_RUN_TEST", "1"}});
+  REQUIRE(misspelled.advice.size() == 1);
+  CHECK(misspelled.advice[0] == "PARALET_LANE is not a parameter and is ignored: did you mean PARALET_LANES?");
 }
 
-TEST_CASE("the table: names once, no cell empty") {
+TEST_CASE("the table has unique names and no empty cell") {
   std::set<std::string> names;
   for (const Parameter& parameter : parameters()) {
     CHECK(names.insert(parameter.name).second);

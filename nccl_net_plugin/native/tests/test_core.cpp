@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin as a whole, behind the C boundary, on two addresses of the loopback interface. Times bound how long a test
-// may hang, never how fast it must be.
+// The plugin as a whole, called through the C boundary, on two addresses of the loopback interface. Time limits only
+// keep a failing test from hanging.
 #include <doctest/doctest.h>
 
 #include <cstdarg>
@@ -19,7 +19,7 @@
 namespace paralet::plugin {
 namespace {
 
-/// The lines that the plugin has logged since the last call, those of one level.
+/// The lines of one level that the plugin has logged since the last call.
 class Log {
  public:
   static void write(ncclDebugLogLevel level, unsigned long /*flags*/, const char* /*file*/, int /*line*/,
@@ -47,7 +47,7 @@ class Log {
   inline static std::vector<std::pair<ncclDebugLogLevel, std::string>> lines_;
 };
 
-/// Sets a variable while it lives.
+/// Sets a variable for its lifetime.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { REQUIRE(::setenv(name, value, 1) == 0); }
@@ -91,7 +91,7 @@ Pair connect(ListenComm& listener) {
   return out;
 }
 
-TEST_CASE("before init and after the last finalize every call says so") {
+TEST_CASE("calls before init and after the last finalize fail") {
   int count = -1;
   CHECK(abi::devices(&count) == ncclInvalidUsage);
   CHECK(count == 0);
@@ -101,7 +101,7 @@ TEST_CASE("before init and after the last finalize every call says so") {
   CHECK(abi::finalize(&not_a_context) == ncclInvalidArgument);
 }
 
-TEST_CASE("init fails with one warning, and works once the mistake is mended") {
+TEST_CASE("init with a wrong parameter fails with one warning, and succeeds with a correct one") {
   void* context = nullptr;
   Log::take(NCCL_LOG_WARN);
   {
@@ -121,7 +121,7 @@ TEST_CASE("init fails with one warning, and works once the mistake is mended") {
   { const Running running; }
 }
 
-TEST_CASE("one banner for all users, with what was chosen") {
+TEST_CASE("one banner for all users, with the chosen options and devices") {
   Log::take(NCCL_LOG_INFO);
   const Running running;
   const auto lines = Log::take(NCCL_LOG_INFO);
@@ -140,7 +140,7 @@ TEST_CASE("one banner for all users, with what was chosen") {
   CHECK(count == 2);
 }
 
-TEST_CASE("a device that does not exist, and pointers that are NULL, are told and do no harm") {
+TEST_CASE("unknown devices and NULL pointers are refused with a warning") {
   const Running running;
   ncclNetProperties_v12_t properties{};
   CHECK(abi::properties(2, &properties) == ncclInvalidArgument);
@@ -153,7 +153,7 @@ TEST_CASE("a device that does not exist, and pointers that are NULL, are told an
   CHECK(abi::test(nullptr, nullptr, nullptr) == ncclInvalidArgument);
 }
 
-TEST_CASE("sixty-four connections to one peer share m QPs") {
+TEST_CASE("64 connections to one peer share m QPs") {
   const Running running;
   const auto listener = Core::instance().listen(0);
   std::vector<Pair> pairs;
@@ -167,7 +167,7 @@ TEST_CASE("sixty-four connections to one peer share m QPs") {
   }
 }
 
-TEST_CASE("a handle carries one connect at a time, and afterwards serves for the next") {
+TEST_CASE("a handle keeps the state of one connect at a time, and can then be used for another") {
   const Running running;
   const auto listener = Core::instance().listen(0);
   Handle handle{};
@@ -182,7 +182,7 @@ TEST_CASE("a handle carries one connect at a time, and afterwards serves for the
   }
 }
 
-TEST_CASE("a connection that its peer closes before connect has seen it open is a comm whose messages fail") {
+TEST_CASE("a connection that the peer closes before connect returns it is a comm whose messages fail") {
   const Running running;
   const auto listener = Core::instance().listen(0);
   Handle handle{};
@@ -190,7 +190,7 @@ TEST_CASE("a connection that its peer closes before connect has seen it open is 
   std::unique_ptr<DataComm> send = Core::instance().connect(1, handle);
   std::unique_ptr<DataComm> receive;
   CHECK(eventually([&] { return (receive = Core::accept(*listener)) != nullptr; }));
-  receive.reset();  // returns when the connecting side has agreed
+  receive.reset();  // returns when the connecting side has confirmed the close
   if (!send) send = Core::instance().connect(1, handle);
   REQUIRE(send != nullptr);
   std::byte byte{1};
@@ -202,7 +202,7 @@ TEST_CASE("a connection that its peer closes before connect has seen it open is 
   CHECK(result == ncclRemoteError);
 }
 
-TEST_CASE("state that no connect of this process left in the handle is no pointer to follow") {
+TEST_CASE("foreign state in a handle is ignored") {
   const Running running;
   const auto listener = Core::instance().listen(0);
   Handle handle{};
@@ -212,7 +212,7 @@ TEST_CASE("state that no connect of this process left in the handle is no pointe
   CHECK(eventually([&] { return (send = Core::instance().connect(1, handle)) != nullptr; }));
 }
 
-TEST_CASE("memory that is deregistered under a receive closes its comm, and others go on") {
+TEST_CASE("deregistering the memory of a pending receive closes its comm and no other") {
   const Running running;
   const auto listener = Core::instance().listen(0);
   const Pair given_up = connect(*listener);

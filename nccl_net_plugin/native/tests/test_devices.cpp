@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which interfaces are chosen, and what a tree like /sys tells of them.
+// The selection of interfaces, and their properties in a tree like /sys.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -34,11 +34,11 @@ std::string chosen(const Selection& selection, const std::vector<Interface>& mac
 
 Selection by(const std::string& names) { return {.names = NameFilter::parse(names), .addresses = {}}; }
 
-TEST_CASE("without a choice: what is up, without loopback and bridges, once each") {
+TEST_CASE("no selection: all interfaces that are up except loopback and bridges, each once") {
   CHECK(chosen({}) == "eth0=192.0.2.1 eth1=192.0.2.2 eth10=192.0.2.4");
 }
 
-TEST_CASE("without a choice and anything real: docker, then loopback, then bridges") {
+TEST_CASE("no selection and no physical interface: docker, then loopback, then bridges") {
   CHECK(chosen({}, {nic("lo", "127.0.0.1"), nic("docker0", "172.17.0.1")}) == "docker0=172.17.0.1");
   CHECK(chosen({}, {nic("virbr0", "192.0.2.6"), nic("lo", "127.0.0.1")}) == "lo=127.0.0.1");
   CHECK(chosen({}, {nic("virbr0", "192.0.2.6")}) == "virbr0=192.0.2.6");
@@ -46,10 +46,10 @@ TEST_CASE("without a choice and anything real: docker, then loopback, then bridg
   CHECK(chosen({}, {}).empty());
 }
 
-TEST_CASE("names are prefixes, exact after =, left out after ^, as in NCCL_SOCKET_IFNAME") {
+TEST_CASE("names are prefixes, exact after =, excluded after ^, as in NCCL_SOCKET_IFNAME") {
   CHECK(chosen(by("eth1")) == "eth1=192.0.2.2 eth10=192.0.2.4");
   CHECK(chosen(by("=eth1")) == "eth1=192.0.2.2");
-  CHECK(chosen(by("=eth10,=eth1")) == "eth10=192.0.2.4");  // one = for the whole list, as NCCL reads it
+  CHECK(chosen(by("=eth10,=eth1")) == "eth10=192.0.2.4");  // one = applies to the whole list, as in NCCL
   CHECK(chosen(by("=eth10,eth1")) == "eth1=192.0.2.2 eth10=192.0.2.4");
   CHECK(chosen(by("^eth,docker,virbr")) == "lo=127.0.0.1");
   CHECK(chosen(by("^=eth1")) == "lo=127.0.0.1 eth0=192.0.2.1 docker0=172.17.0.1 eth10=192.0.2.4 virbr0=192.0.2.6");
@@ -58,14 +58,14 @@ TEST_CASE("names are prefixes, exact after =, left out after ^, as in NCCL_SOCKE
   CHECK(chosen(by("ib")).empty());
 }
 
-TEST_CASE("a list without a name is none") {
+TEST_CASE("a list without names is not a filter") {
   for (const char* text : {"", ",", "^", "=", "^=", "^=,:1"}) {
     CAPTURE(text);
     CHECK_FALSE(NameFilter::parse(text).has_value());
   }
 }
 
-TEST_CASE("addresses choose in their own order, further ones of an interface too, all of 127.0.0.0/8 on loopback") {
+TEST_CASE("addresses are selected in the given order, including secondary ones and all of 127.0.0.0/8") {
   const auto addresses = [](std::initializer_list<const char*> texts) {
     Selection out;
     for (const char* text : texts) out.addresses.push_back(*parse_ipv4(text));
@@ -77,7 +77,7 @@ TEST_CASE("addresses choose in their own order, further ones of an interface too
   CHECK(chosen(addresses({"192.0.2.5"})).empty());
 }
 
-/// A tree as under /sys, gone with the test.
+/// A temporary tree like /sys.
 class Sys {
  public:
   Sys() : root_(fs::temp_directory_path() / ("paralet-sys-" + std::to_string(::getpid()))) {
@@ -105,7 +105,7 @@ class Sys {
   fs::path root_;
 };
 
-TEST_CASE("a PCI NIC: path, speed and port as the kernel tells them") {
+TEST_CASE("a PCI NIC has the path, speed and port that the kernel reports") {
   const Sys sys;
   sys.link_device("eth0", "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.1");
   sys.write("eth0", "speed", "100000");
@@ -117,7 +117,7 @@ TEST_CASE("a PCI NIC: path, speed and port as the kernel tells them") {
   CHECK(facts.port == 1);
 }
 
-TEST_CASE("a virtio NIC has its PCI device above it, a virtual one none") {
+TEST_CASE("a virtio NIC has the PCI device above it, a virtual interface has none") {
   const Sys sys;
   sys.link_device("eth0", "devices/pci0000:00/0000:00:03.0/virtio1");
   sys.link_device("eth1", "devices/platform/something");
@@ -126,7 +126,7 @@ TEST_CASE("a virtio NIC has its PCI device above it, a virtual one none") {
   CHECK(nic_facts(nic("veth0", "192.0.2.3"), sys.net()).pci_path.empty());
 }
 
-TEST_CASE("a speed that is unknown or nonsense is 10 Gbit/s, as for NCCL's sockets") {
+TEST_CASE("an unknown or invalid speed counts as 10 Gbit/s, as in NCCL's socket transport") {
   const Sys sys;
   for (const char* text : {"-1", "0", "fast", "", "99999999999999999999"}) {
     CAPTURE(text);
@@ -136,7 +136,7 @@ TEST_CASE("a speed that is unknown or nonsense is 10 Gbit/s, as for NCCL's socke
   CHECK(nic_facts(nic("eth9", "192.0.2.9"), sys.net()).speed_mbps == kUnknownSpeed);
 }
 
-TEST_CASE("GUIDs: the same each time, different by MAC and by address") {
+TEST_CASE("GUIDs are constant, and differ by MAC and by address") {
   const Sys sys;
   sys.write("eth0", "address", "02:00:00:00:00:01");
   sys.write("eth1", "address", "02:00:00:00:00:02");
@@ -155,7 +155,7 @@ TEST_CASE("this machine has a loopback interface that is up") {
   CHECK(found);
 }
 
-TEST_CASE("GPU memory is known by its address where one of NCCL's modules is loaded") {
+TEST_CASE("GPU memory can be registered by address when one of NCCL's modules is loaded") {
   for (const char* module : {"module/nvidia_peermem", "kernel/mm/memory_peers/nv_mem"}) {
     const Sys sys;
     CHECK_FALSE(peer_memory(sys.root()));

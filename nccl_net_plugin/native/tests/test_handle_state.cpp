@@ -16,13 +16,13 @@ Handle engine_handle() {
   return handshake::encode(handle);
 }
 
-TEST_CASE("a handle as the listener made it has no connect under way") {
+TEST_CASE("a new handle has no connect in progress") {
   Handle handle = engine_handle();
   CHECK_FALSE(pending_connect(handle).has_value());
   CHECK(listener_handle(handle) == handle);
 }
 
-TEST_CASE("the state of a connect survives in the handle, and the engine still reads it") {
+TEST_CASE("the state of a connect stays in the handle, which the engine can still decode") {
   Handle handle = engine_handle();
   const Handle before = handle;
   set_pending_connect(handle, 0x0123456789ABCDEF);
@@ -38,7 +38,7 @@ TEST_CASE("the state of a connect survives in the handle, and the engine still r
   CHECK(handle == before);
 }
 
-TEST_CASE("the engine's handle leaves room for the state even when all its fields are full") {
+TEST_CASE("the engine's handle leaves room for the state when all its fields have their largest values") {
   const Handle handle = engine_handle();
   CHECK(std::all_of(handle.end() - 16, handle.end(), [](std::byte b) { return b == std::byte{0}; }));
 }

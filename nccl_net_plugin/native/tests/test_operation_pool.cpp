@@ -12,7 +12,7 @@ namespace {
 
 using State = Request::State;
 
-TEST_CASE("a pool lends as many operations as it holds, then none until one comes back") {
+TEST_CASE("a pool provides operations up to its capacity, and more only after one is given back") {
   OperationPool pool(nullptr, 3);
   const std::array<const Memory*, 1> none{};
   std::set<Operation*> lent;
@@ -26,7 +26,7 @@ TEST_CASE("a pool lends as many operations as it holds, then none until one come
   CHECK(pool.take(none) == nullptr);
 }
 
-TEST_CASE("engine requests are reused, in whatever order operations come back") {
+TEST_CASE("engine requests are reused, for any order in which operations are given back") {
   OperationPool pool(nullptr, 32);
   const std::array<const Memory*, 8> none{};
   std::set<const Request*> requests;
@@ -43,7 +43,7 @@ TEST_CASE("engine requests are reused, in whatever order operations come back") 
   CHECK(requests.size() == 32U * 8U);
 }
 
-TEST_CASE("a group takes only the parts it needs") {
+TEST_CASE("a group uses only the parts it needs") {
   OperationPool pool(nullptr, 1);
   const std::array<const Memory*, 8> none{};
   Operation* eight = pool.take(none);
@@ -55,7 +55,7 @@ TEST_CASE("a group takes only the parts it needs") {
   CHECK(two->count == 2);
 }
 
-TEST_CASE("what is under way in a memory is found until it is done or failed") {
+TEST_CASE("pending parts of a memory are found until they are done or failed") {
   OperationPool pool(nullptr, 4);
   const Memory here;
   const Memory elsewhere;
@@ -76,7 +76,7 @@ TEST_CASE("what is under way in a memory is found until it is done or failed") {
   CHECK_FALSE(pool.any_pending([](const auto&) { return true; }));
 }
 
-TEST_CASE("memory holds what lies inside of it, to the last byte") {
+TEST_CASE("memory contains ranges up to its last byte") {
   std::array<std::byte, 64> bytes{};
   const Memory memory{.device = nullptr, .base = bytes.data(), .length = bytes.size(), .rkey = 1};
   CHECK(memory.holds(bytes.data(), 64));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU, behind the C boundary, over a libibverbs of tests: what NCCL is told, registers and flushes.
+// GPU memory through the C boundary, with a fake libibverbs: properties, registrations and flushes.
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -14,7 +14,7 @@
 namespace paralet::plugin {
 namespace {
 
-constexpr int kBuffer = 901;  // the descriptor of a dma-buf
+constexpr int kBuffer = 901;  // file descriptor of a dma-buf
 
 /// The plugin between init and finalize, with one device.
 class Running {
@@ -65,7 +65,7 @@ bool ends_well(void* request) {
   return eventually([&] { return abi::test(request, &done, nullptr) != ncclSuccess || done == 1; }) && done == 1;
 }
 
-TEST_CASE("DMA buffers are announced where the NIC takes them") {
+TEST_CASE("DMA buffers are in ptrSupport when the NIC can register them") {
   fake_verbs::reset();
   CHECK((Running().pointers() & (NCCL_PTR_HOST | NCCL_PTR_DMABUF)) == (NCCL_PTR_HOST | NCCL_PTR_DMABUF));
   fake_verbs::nic().dmabuf_error = EOPNOTSUPP;
@@ -78,7 +78,7 @@ TEST_CASE("DMA buffers are announced where the NIC takes them") {
   CHECK(memory == nullptr);
 }
 
-TEST_CASE("what is received into a DMA buffer is flushed by one READ, into host memory by none") {
+TEST_CASE("a flush of a DMA buffer is one READ, a flush of host memory none") {
   fake_verbs::reset();
   std::vector<std::byte> gpu(8192);
   fake_verbs::share_device_memory(kBuffer, gpu.data(), gpu.size());
@@ -115,7 +115,7 @@ TEST_CASE("what is received into a DMA buffer is flushed by one READ, into host 
   CHECK(ends_well(flush));
   CHECK(fake_verbs::asked().reads == 1);
 
-  lengths[0] = 0;  // nothing came into the GPU's
+  lengths[0] = 0;  // the part in GPU memory is empty
   REQUIRE(abi::iflush(pair.receive, 2, data.data(), lengths.data(), memories.data(), &flush) == ncclSuccess);
   CHECK(flush == nullptr);
   CHECK(fake_verbs::asked().reads == 1);
