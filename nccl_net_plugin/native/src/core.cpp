@@ -84,7 +84,7 @@ Core& Core::instance() {
   return *core;
 }
 
-// -- who uses the plugin -----------------------------------------------------------------------------------------
+// -- users of the plugin ------------------------------------------------------------------------------------------
 
 void* Core::open_context(ncclDebugLogger_t logger) {
   const std::lock_guard lock(mutex_);

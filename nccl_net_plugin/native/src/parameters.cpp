@@ -17,8 +17,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& sentence) { throw PluginError(ncclInvalidUsage, sentence); }
 
-// -- the plugin's own parameters
-// ---------------------------------------------------------------------------------------
+// -- the plugin's own parameters ----------------------------------------------------------------------------
 
 void set_config(Settings& settings, const std::string& value) { settings.config_file = value; }
 
@@ -40,8 +39,7 @@ void set_addresses(Settings& settings, const std::string& value) {
   settings.selected_by = "PARALET_ADDRESSES=" + value;
 }
 
-// -- options of the engine as text
-// -------------------------------------------------------------------------------------
+// -- options of the engine as text --------------------------------------------------------------------------
 
 constexpr const char* kByteUnits = ", or with KiB, MiB, GiB";
 constexpr const char* kPortsSyntax =
@@ -150,8 +148,7 @@ void apply(DeviceOptions& device, const Option& option, const std::string& text)
   }
 }
 
-// -- faults: several options in one variable
-// ---------------------------------------------------------------------------
+// -- faults: several options in one variable ----------------------------------------------------------------
 
 constexpr std::string_view kFaultPrefix = "faults.";
 

@@ -452,20 +452,20 @@ static void overwrite_connector(struct end* end) {
 
 // Both directions at once, over two connections between the same devices.
 
-static void both_ways(struct end* end, bool dials_first) {
+static void both_ways(struct end* end, bool connects_first) {
   void* out = NULL;
   void* in = NULL;
   const char* role = end->role;
   for (int turn = 0; turn < 2; turn++) {
-    const bool connects = dials_first == (turn == 0);
+    const bool connects = connects_first == (turn == 0);
     end->role = connects ? "connector" : "listener";  // open_connection() depends on the role
     *(connects ? &out : &in) = open_connection(end);
   }
   end->role = role;
   struct region from = region_register(end, out, (size_t)SLOTS * SLOT_BYTES);
   struct region to = region_register(end, in, (size_t)SLOTS * SLOT_BYTES);
-  const int mine = dials_first ? 1000 : 2000;
-  const int theirs = dials_first ? 2000 : 1000;
+  const int mine = connects_first ? 1000 : 2000;
+  const int theirs = connects_first ? 2000 : 1000;
   for (int round = 0; round < 4; round++) {
     void* sends[SLOTS];
     void* receives[SLOTS];

@@ -33,8 +33,7 @@ Choices names(const Kinds& kinds) {
   return out;
 }
 
-// -- fields of DeviceOptions to and from values
-// ------------------------------------------------------------------------
+// -- fields of DeviceOptions to and from values -------------------------------------------------------------
 
 Nanos nanos(double seconds) { return std::llround(seconds * 1e9); }
 
@@ -49,18 +48,18 @@ template <typename T>
 constexpr bool kIsUnsigned =
     std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;
 
-void read(BackendKind& field, const OptionValue& value) { field = kind_of(kBackends, std::get<std::string>(value)); }
-void read(PolicyKind& field, const OptionValue& value) { field = kind_of(kPolicies, std::get<std::string>(value)); }
-void read(std::string& field, const OptionValue& value) { field = std::get<std::string>(value); }
-void read(double& field, const OptionValue& value) { field = std::get<double>(value); }
-void read(Nanos& field, const OptionValue& value) { field = nanos(std::get<double>(value)); }
-void read(SourcePorts& field, const OptionValue& value) { field = std::get<SourcePorts>(value); }
+void assign(BackendKind& field, const OptionValue& value) { field = kind_of(kBackends, std::get<std::string>(value)); }
+void assign(PolicyKind& field, const OptionValue& value) { field = kind_of(kPolicies, std::get<std::string>(value)); }
+void assign(std::string& field, const OptionValue& value) { field = std::get<std::string>(value); }
+void assign(double& field, const OptionValue& value) { field = std::get<double>(value); }
+void assign(Nanos& field, const OptionValue& value) { field = nanos(std::get<double>(value)); }
+void assign(SourcePorts& field, const OptionValue& value) { field = std::get<SourcePorts>(value); }
 template <typename T>
 requires kIsUnsigned<T>
-void read(T& field, const OptionValue& value) { field = static_cast<T>(std::get<std::uint64_t>(value)); }
+void assign(T& field, const OptionValue& value) { field = static_cast<T>(std::get<std::uint64_t>(value)); }
 template <typename T>
-void read(std::optional<T>& field, const OptionValue& value) {
-  read(field.emplace(), value);
+void assign(std::optional<T>& field, const OptionValue& value) {
+  assign(field.emplace(), value);
 }
 
 OptionValue value_of(BackendKind field) { return to_string(field); }
@@ -80,12 +79,11 @@ OptionValue value_of(const std::optional<T>& field) {
 template <typename Select>
 struct Field {
   explicit constexpr Field(Select /*select*/) {}
-  static void set(DeviceOptions& options, const OptionValue& value) { read(Select{}(options), value); }
+  static void set(DeviceOptions& options, const OptionValue& value) { assign(Select{}(options), value); }
   static OptionValue get(const DeviceOptions& options) { return value_of(Select{}(options)); }
 };
 
-// -- options that are no plain field
-// -----------------------------------------------------------------------------------
+// -- options that are not a plain field ---------------------------------------------------------------------
 
 /// DeviceOptions writes "not set" as 0.
 OptionValue get_line_rate(const DeviceOptions& options) {
