@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TopoOpt's algorithms: who is joined to whom by optical circuits, and by which servers packets are relayed. Pure."""
+"""TopoOpt's algorithms: optical circuits between servers, and routes over servers that relay packets. Pure.
+
+The paper is W. Wang et al., "TopoOpt: Co-optimizing Network Topology and Parallelization Strategy for Distributed
+Training Jobs", NSDI 2023.
+"""
 
 from sdn.topoopt.demand import AllReduceGroup, Demand, data_parallel, dlrm
 from sdn.topoopt.finder import DirectTopology, Layer, Ring, find_topology, split_degree

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training job sends in one iteration: all-reduce groups and model-parallel transfers (TopoOpt, section 2.1).
+"""The demand of a training job in one iteration: all-reduce groups and model-parallel transfers (TopoOpt, section 2.1).
 
 Servers are numbered from 0. Sizes are in bytes.
 """
@@ -23,13 +23,13 @@ class AllReduceGroup:
 
     @property
     def sent_bytes(self) -> float:
-        """What all members together send in a ring all-reduce: 2 (k - 1) / k of the size each."""
+        """Bytes that all members send in a ring all-reduce: 2 (k - 1) / k of the size each."""
         return 2 * (len(self.members) - 1) * self.bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """All of a job. `mp[i, j]`: what server i sends to server j for the model's parallel parts.
+    """The demand of a job. `mp[i, j]`: bytes from server i to server j for model parallelism.
 
     Raises ValueError when a group or the matrix does not fit the servers.
     """
@@ -64,10 +64,10 @@ def dlrm(
     columns: int = 512,
     item_bytes: int = 8,
 ) -> Demand:
-    """A recommendation model: embedding table t lies whole on server `tables[t]`, all else is replicated everywhere.
+    """A recommendation model: embedding table t is on server `tables[t]`, all other parameters are replicated.
 
-    Forward, the owner of a table sends every other server the rows that its `batch` samples look up, batch * columns *
-    item_bytes; backward it gets their gradients, as much again: one-to-many and many-to-one (section 2.1, appendix D).
+    In the forward pass the owner of a table sends every other server the rows of its `batch` samples, batch * columns *
+    item_bytes. In the backward pass it receives their gradients, the same size (section 2.1, appendix D).
     Raises ValueError for a table on no server.
     """
     mp = np.zeros((servers, servers))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TopologyFinder (TopoOpt, Algorithm 1): from what a job sends to who is joined to whom, and by which routes.
+"""TopologyFinder (TopoOpt, Algorithm 1): from a job's demand to circuits and routes.
 
-Interface j of every server is on optical switch j, and a switch joins any transmitter to any receiver. So what is
-found is a layer per interface, a one-to-one mapping of transmitters to receivers: a ring "+p" of all-reduce, which
-needs one interface of each member because it leaves by the transmitter and comes in by the receiver, or a matching for
-the model's parallel parts, whose pairs are joined both ways.
+Interface j of every server is connected to optical switch j, and a switch joins any transmitter to any receiver. So the
+result is a layer per interface, a one-to-one mapping of transmitters to receivers. A layer is a ring "+p" of
+all-reduce, which uses the transmitter and the receiver of one interface of each member, or a matching for model
+parallelism, whose pairs are joined both ways.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from sdn.topoopt.permutations import Circuit, ring_circuits, select_permutations
 from sdn.topoopt.routing import Route, Routes, coin_change, coin_route, digraph, shortest_routes
 
 Layer = tuple[Circuit, ...]
-"""The circuits of one interface's optical switch: every server transmits to one at most, and hears one at most."""
+"""The circuits of one interface's optical switch: a server transmits to at most one, and receives from at most one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A permutation on which a group's all-reduce runs: `stride` counts positions in the group."""
+    """A ring of a group's all-reduce; `stride` is in positions of the group."""
 
     group: int
     stride: int
@@ -32,7 +32,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class DirectTopology:
-    """What TopologyFinder returns. `layers[j]` are the circuits between the servers' interfaces j.
+    """The result of TopologyFinder. `layers[j]` has the circuits between the servers' interfaces j.
 
     `routes` has an entry for every ordered pair of servers that are in one all-reduce group or exchange anything.
     """
@@ -44,15 +44,15 @@ class DirectTopology:
 
     @property
     def circuits(self) -> tuple[Circuit, ...]:
-        """All circuits, parallel ones as often as they are there."""
+        """All circuits, with parallel ones repeated."""
         return tuple(circuit for layer in self.layers for circuit in layer)
 
 
 def split_degree(degree: int, demand: Demand) -> tuple[int, int]:
-    """Interfaces for all-reduce, at least one, and for model-parallel transfers, by shares (Algorithm 1, line 2)."""
+    """Numbers of interfaces for all-reduce, at least one, and for model parallelism (Algorithm 1, line 2)."""
     reduced, parallel = sum(group.sent_bytes for group in demand.groups), float(demand.mp.sum())
     share = reduced / (reduced + parallel) if reduced + parallel else 1.0
-    # The share's last bits are rounding, which must not cost an interface.
+    # Rounding of the share must not cost an interface.
     for_reduce = max(1, ceil(degree * share - 1e-9))
     return for_reduce, degree - for_reduce
 
@@ -60,12 +60,12 @@ def split_degree(degree: int, demand: Demand) -> tuple[int, int]:
 def find_topology(demand: Demand, degree: int, *, mp_routes: int = 2, primes_only: bool = False) -> DirectTopology:
     """The topology and routes for a job whose servers have `degree` interfaces each.
 
-    Pairs with model-parallel transfers share their `mp_routes` shortest routes; other pairs of a group go by
-    CoinChangeMod. Where we differ from Algorithm 1: groups that share no server share interfaces, since each server
-    would else leave some dark; when no group has all servers a ring of all takes the first interface, for only that
-    keeps everybody in reach; and interfaces for which a group has no further ring go to the matchings.
+    Pairs with model-parallel transfers use their `mp_routes` shortest routes evenly; other pairs of a group use
+    CoinChangeMod. There are three differences from Algorithm 1. Groups that share no server share interfaces; otherwise
+    each server would leave some unused. When no group has all servers, a ring of all uses the first interface, so that
+    every server is reachable. Interfaces for which a group has no further ring go to the matchings.
 
-    Raises ValueError for an impossible degree, and Unreachable when the routes of a group cannot be made.
+    Raises ValueError for an impossible degree, and Unreachable when a group has no routes.
     """
     if degree < 1:
         raise ValueError(f"a server needs one interface or more, not {degree}")
@@ -90,7 +90,7 @@ def find_topology(demand: Demand, degree: int, *, mp_routes: int = 2, primes_onl
 
 
 def _reduce_layers(groups: Sequence[AllReduceGroup], degree: int, primes_only: bool) -> tuple[list[Layer], list[Ring]]:
-    """Rings for every group, as many as its share of the traffic (Algorithm 1, lines 5 to 11)."""
+    """Rings for every group, in proportion to its share of the traffic (Algorithm 1, lines 5 to 11)."""
     layers: list[Layer] = []
     rings: list[Ring] = []
     packs = _disjoint_packs(groups)
@@ -115,7 +115,7 @@ def _reduce_layers(groups: Sequence[AllReduceGroup], degree: int, primes_only: b
 
 
 def _disjoint_packs(groups: Sequence[AllReduceGroup]) -> list[list[int]]:
-    """Groups by number, in packs without a common server; the groups that send most first, groups of all before."""
+    """Sets of groups without a common server: first groups of all servers, then in descending order of traffic."""
     most = max(len(group.members) for group in groups)
     order = sorted(range(len(groups)), key=lambda g: (len(groups[g].members) < most, -groups[g].sent_bytes, g))
     packs: list[list[int]] = []
@@ -130,9 +130,9 @@ def _disjoint_packs(groups: Sequence[AllReduceGroup]) -> list[list[int]]:
 
 
 def _matching_layers(mp: Matrix, degree: int) -> list[Layer]:
-    """Pairs that exchange most, as matchings; a pair that has been joined counts half the next time (lines 12 to 17).
+    """Matchings of the pairs with most traffic; a matched pair counts half in the next one (lines 12 to 17).
 
-    A matched pair is joined both ways, so what it exchanges both ways is its weight.
+    A matched pair is joined both ways, so its weight is its traffic both ways.
     """
     graph: nx.Graph[int] = nx.Graph()
     both = mp + mp.T
@@ -162,7 +162,7 @@ def _routes(
     for g, group in enumerate(groups):
         coins = [r.stride for r in rings if r.group == g]
         if not coins:
-            continue  # no interface was left: the group's members reach each other as all servers do
+            continue  # no interface was left: members reach each other as all servers do
         sums = coin_change(len(group.members), coins)
         for source, a in enumerate(group.members):
             for destination, b in enumerate(group.members):

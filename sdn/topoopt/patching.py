@@ -8,10 +8,10 @@ from sdn.topoopt.finder import Layer
 
 
 def patch(topology: Topology, hosts: Sequence[str], layers: Sequence[Layer], bank: int = 0) -> Circuits:
-    """The circuits for one job: server i is `hosts[i]`, and layer j goes by the optical switch of NIC j.
+    """The circuits for one job: server i is `hosts[i]`, and layer j uses the optical switch of NIC j.
 
-    With look-ahead, `bank` says which of the two banks of patch panels. The circuits of jobs that share no host share
-    no port either: `netmodel.joined` puts them together (sharding, appendix C).
+    With look-ahead, `bank` is the bank of patch panels, of two. Jobs that share no host share no port, so
+    `netmodel.joined` can combine their circuits (sharding, appendix C).
 
     Raises TopologyError when there are more layers than NICs, a server without a host, or a port used twice.
     """
@@ -36,9 +36,9 @@ def patch(topology: Topology, hosts: Sequence[str], layers: Sequence[Layer], ban
 
 
 def flip(topology: Topology, hosts: Sequence[str], bank: int) -> Circuits:
-    """The 1x2 switches of these hosts, all NICs, turned to one bank of a fabric with look-ahead.
+    """The circuits that set the 1x2 switches of all NICs of these hosts to one bank of a fabric with look-ahead.
 
-    Raises ValueError for a fabric without, or a bank that there is not.
+    Raises ValueError for a fabric without look-ahead, and for an unknown bank.
     """
     circuits: dict[str, dict[int, int]] = {}
     for host in hosts:

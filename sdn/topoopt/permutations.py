@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders in which a group of servers may form its all-reduce rings and trees: TopoOpt, section 4.3 and appendix E.1.
+"""Permutations of a group for its all-reduce rings and trees: TopoOpt, section 4.3 and appendix E.1.
 
-A group's members are numbered from 0 by their position. The ring "+p" leads from position i to (i + p) mod k; it visits
-all k members when p and k are coprime (theorem 2). An all-reduce may use any of these rings, or several at once.
+A group's members are numbered from 0. The ring "+p" goes from position i to (i + p) mod k; it visits all k members when
+p and k are coprime (theorem 2). An all-reduce can use any of these rings, or several at once.
 
-Unlike Algorithm 2, which makes groups of k out of n servers by an arithmetic rule, groups are given by their members,
-as a placement yields them: a stride then counts positions in the group.
+Algorithm 2 forms groups of k out of n servers by an arithmetic rule. Here groups are given by their members, as a
+placement yields them, and a stride is in positions of the group.
 """
 
 from collections.abc import Sequence
 from math import gcd, isqrt
 
 Circuit = tuple[int, int]
-"""A one-way light path: from the transmitter of one server to the receiver of another."""
+"""A one-way circuit from the transmitter of one server to the receiver of another."""
 
 
 def totient_perms(size: int, *, primes_only: bool = False) -> tuple[int, ...]:
@@ -30,9 +30,9 @@ def select_permutations(size: int, degree: int, candidates: Sequence[int]) -> tu
     """The `degree` strides that come closest to a geometric sequence: SelectPermutations (Algorithm 3).
 
     Any distance is then a sum of few strides, so the diameter is of order degree * size ** (1 / degree) (theorem 1).
-    The sequence begins with the first of `candidates`; equally close candidates yield to the smaller. Its ratio is at
-    least 2 (appendix E.2). The paper spends less degree then; here what is left of it takes the next candidates, for an
-    unused interface carries nothing. Fewer strides come back only where there are fewer candidates.
+    The sequence begins with the first of `candidates`; of equally close candidates the smaller is used. Its ratio is at
+    least 2 (appendix E.2). The paper then uses fewer interfaces; here the remaining ones use the next candidates. Fewer
+    strides are returned only when there are fewer candidates.
 
     Raises ValueError for a degree below one or no candidates.
     """
@@ -48,7 +48,7 @@ def select_permutations(size: int, degree: int, candidates: Sequence[int]) -> tu
 
 
 def ring(members: Sequence[int], stride: int) -> tuple[int, ...]:
-    """The members in the order in which the ring "+stride" visits them. Raises ValueError when that is not all."""
+    """The members in the order of the ring "+stride". Raises ValueError when it does not visit all."""
     if gcd(stride, len(members)) != 1:
         raise ValueError(f"+{stride} is no ring of {len(members)} servers: they have a common divisor")
     return tuple(members[i * stride % len(members)] for i in range(len(members)))
@@ -65,11 +65,12 @@ Tree = tuple[int | None, ...]
 
 
 def double_binary_tree(size: int, stride: int = 1) -> tuple[Tree, Tree]:
-    """Two binary trees over the same members in which whoever is inside one is a leaf of the other (appendix A).
+    """Two binary trees over the same members; an inner node of one is a leaf of the other (appendix A).
 
-    In the first, even positions are inside; the second is its mirror image, or for an odd size shifts it by one, so
-    that no member is inside both. `stride` permutes the labels: v becomes v * stride mod size (figure 23), coprime as a
-    ring's. With `size` odd one member is a leaf of both. Raises ValueError below two members or for a common divisor.
+    In the first tree even positions are inner nodes. The second is its mirror image, or for an odd size the first
+    shifted by one, so that no member is an inner node of both. `stride` permutes the labels: v becomes v * stride mod
+    size (figure 23), coprime as a ring's. With `size` odd one member is a leaf of both. Raises ValueError below two
+    members or for a common divisor.
     """
     if size < 2 or gcd(stride, size) != 1:
         raise ValueError(f"a double binary tree needs two servers and a coprime stride, not {size} and {stride}")
@@ -84,10 +85,10 @@ def double_binary_tree(size: int, stride: int = 1) -> tuple[Tree, Tree]:
 
 
 def _parent(v: int, size: int) -> int | None:
-    """The parent in the tree that is rooted at 0, whose odd members are leaves.
+    """The parent of v in the tree with root 0, whose odd members are leaves.
 
-    With bit b the lowest that is set, v hangs below the next multiple of 2 b that is no multiple of 4 b, or, where that
-    is beyond the last, below v - b.
+    If b is the lowest bit set in v, the parent is the next multiple of 2 b that is not a multiple of 4 b, or v - b when
+    there is no such member.
     """
     if v == 0:
         return None

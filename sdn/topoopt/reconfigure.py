@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OCS-reconfig (TopoOpt, Algorithm 5): circuits for the demand that is unsatisfied now, and all servers kept in reach.
+"""OCS-reconfig (TopoOpt, Algorithm 5): circuits for the demand that is left, with all servers reachable.
 
-TopoOpt compares itself with this: a fabric that measures every 50 ms and is reconfigured in 10 ms. Circuits are one-way
-here, as in Algorithm 5: a server has `degree` transmitters and as many receivers.
+TopoOpt is compared with this scheme: a fabric that measures every 50 ms and is reconfigured in 10 ms. Circuits are
+one-way, as in Algorithm 5: a server has `degree` transmitters and as many receivers.
 """
 
 from collections import Counter
@@ -18,21 +18,21 @@ from sdn.topoopt.permutations import Circuit
 
 
 def discount(links: int) -> float:
-    """What `links` parallel circuits are worth: 1/2 + 1/4 + .. (equation 2)."""
+    """The discount of `links` parallel circuits: 1/2 + 1/4 + .. (equation 2)."""
     return 1 - 0.5**links
 
 
 def utility(circuits: Iterable[Circuit], demand: Matrix) -> float:
-    """The demand of every joined pair, times the discount of its parallel circuits (equation 1)."""
+    """The sum over joined pairs of demand times the discount of their parallel circuits (equation 1)."""
     return float(sum(demand[pair] * discount(links) for pair, links in Counter(circuits).items()))
 
 
 def reconfigure(demand: Matrix, degree: int, *, diminish: float = 0.5, connected: bool = True) -> tuple[Circuit, ...]:
-    """Circuits, each for the pair with the highest demand left, which then counts `diminish` times as much.
+    """Circuits, each for the pair with the highest demand left, which is then multiplied by `diminish`.
 
-    With `diminish` 1 a pair keeps its rank however many circuits it has (appendix F). No interface is left unused as
-    long as two servers have one: pairs of no demand come last, in the order of their numbers. `connected`: circuits are
-    then exchanged until every server reaches every other, which forwarding by hosts needs.
+    With `diminish` 1 the demand of a pair does not depend on its circuits (appendix F). Interfaces are used as long as
+    two servers have one: pairs without demand come last, in numerical order. With `connected`, circuits are then
+    exchanged until every server reaches every other, which forwarding by hosts requires.
 
     Raises ValueError for an impossible degree.
     """
@@ -57,12 +57,12 @@ def reconfigure(demand: Matrix, degree: int, *, diminish: float = 0.5, connected
 
 
 def two_edge_replacement(servers: int, circuits: Sequence[Circuit], demand: Matrix) -> tuple[Circuit, ...]:
-    """Circuits that join all servers: as long as there are separate parts, one circuit of each of two is exchanged.
+    """Connects all servers: while there are separate components, exchanges a circuit of each of two.
 
-    From a -> b and c -> d in different parts become a -> d and c -> b, where that costs least utility: everybody keeps
-    the number of transmitters and receivers in use. A server with no circuit at all is put into one (a -> b becomes
-    a -> v and v -> b). Every server must transmit as often as it receives, as `reconfigure` leaves them: then parts
-    that are joined at all are joined both ways. The paper takes this step from OWAN.
+    a -> b and c -> d in different components become a -> d and c -> b, where that costs the least utility. Every server
+    keeps its numbers of used transmitters and receivers. A server without a circuit is inserted into one (a -> b
+    becomes a -> v and v -> b). Every server must have as many used transmitters as receivers, as after `reconfigure`;
+    then joined components are joined both ways. The paper adopts this step from OWAN.
     """
     kept = Counter(circuits)
 
@@ -104,9 +104,9 @@ def two_edge_replacement(servers: int, circuits: Sequence[Circuit], demand: Matr
 
 
 def on_interfaces(servers: int, circuits: Sequence[Circuit], degree: int) -> tuple[Layer, ...]:
-    """The circuits dealt out to `degree` interfaces, each of which transmits and hears once (König's theorem).
+    """Assigns circuits to `degree` interfaces, each with one transmitter and one receiver (König's theorem).
 
-    Raises ValueError when a server would need more.
+    Raises ValueError when a server needs more interfaces.
     """
     for end, what in ((0, "transmitters"), (1, "receivers")):
         for server, count in Counter(circuit[end] for circuit in circuits).items():

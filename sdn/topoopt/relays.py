@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwarding by hosts, planned: which address of whom is reached by which circuits (TopoOpt, appendix I). Pure.
+"""Plans for forwarding by hosts: the circuits by which each address is reached (TopoOpt, appendix I). Pure.
 
-An RDMA engine takes packets to its NIC's own address only, so a way from A to B begins with the circuit of the NIC
-that A sends by and ends with the circuit into the NIC whose address it names. On the way packets are addressed to the
-relays' second interfaces, which have a MAC each and no address. Relays look at source and destination, since the ways
-of different sources may part again.
+An RDMA engine receives only packets to its NIC's own address. So a way from A to B begins with the circuit of A's
+sending NIC and ends with the circuit into the NIC of the destination address. In between, packets are addressed to the
+relays' second interfaces, which have a MAC but no address. Relays match source and destination, because the ways of
+different sources may diverge.
 """
 
 from collections import deque
@@ -19,34 +19,34 @@ from netmodel import Circuits, Nic, PortRef, Topology, far_end
 from sdn.topoopt.routing import Unreachable
 
 _TRIES = 16
-"""Routes of a pair that are tried, the shortest first, until the answers find a way back."""
+"""How many routes of a pair are tried, shortest first, until acknowledgements have a way back."""
 
 
 class RelayDown(Unreachable):
-    """A host that would have to relay is down; the text is one sentence for the user."""
+    """A host that is needed as a relay is down; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The host ports that a packet leaves by, first the sender's, and the port at which it arrives in the end."""
+    """The host ports by which a packet leaves, beginning with the sender's, and the port at which it arrives."""
 
     ports: tuple[PortRef, ...]
     arrival: PortRef
 
     @property
     def hops(self) -> int:
-        """Circuits crossed."""
+        """The number of circuits."""
         return len(self.ports)
 
     @property
     def relays(self) -> tuple[str, ...]:
-        """The hosts that forward, in order."""
+        """The relays, in order."""
         return tuple(port.node for port in self.ports[1:])
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A logical RDMA connection between two addresses: the way of its data, and that of their acknowledgements."""
+    """A logical RDMA connection between two addresses: the ways of its data and of their acknowledgements."""
 
     there: Way
     back: Way
@@ -58,7 +58,7 @@ class Connection:
 
     @property
     def remote(self) -> PortRef:
-        """The NIC that takes them."""
+        """The NIC that receives the data."""
         return self.there.arrival
 
 
@@ -71,15 +71,16 @@ class RelayPlan:
 
 
 def relay_mac(nic: Nic) -> str:
-    """The MAC of a NIC's second interface: that of the first with another second byte; both locally administered."""
+    """The MAC of a NIC's second interface: the first MAC with another second byte; both are locally administered."""
     first, second, *rest = nic.mac.split(":")
     return ":".join([f"{int(first, 16) | 2:02x}", f"{int(second, 16) ^ 1:02x}", *rest])
 
 
 def next_mac(topology: Topology, circuits: Circuits, port: PortRef, destination: IPv4Address) -> str:
-    """What a packet to `destination` is addressed to when it leaves by `port`. Raises Unreachable in the dark.
+    """The destination MAC of a packet to `destination` that leaves by `port`.
 
-    It is the MAC of the NIC at the far end if the address is its own, else that of the relay interface there.
+    It is the MAC of the NIC at the far end if it has the address, else that of the relay interface there. Raises
+    Unreachable when the port has no circuit.
     """
     far = far_end(topology, circuits, port)
     if far is None or not topology.has_host(far.node):
@@ -96,12 +97,12 @@ def plan_relays(
     routes: Mapping[tuple[str, str], Sequence[Sequence[str]]] | None = None,
     down: Collection[str] = (),
 ) -> RelayPlan:
-    """Logical connections between all pairs of `hosts`, both ways, over the circuits that are set.
+    """Logical connections between all pairs of `hosts`, both ways, over the present circuits.
 
-    `routes`: by source and destination, the host sequences to prefer (what an algorithm has found); other pairs go by
-    the shortest. `down`: hosts that do not relay. Of several circuits between two hosts the first NIC's is taken.
+    `routes` has preferred host sequences by source and destination, such as an algorithm's; other pairs use the
+    shortest route. `down` has hosts that do not relay. Of several circuits between two hosts, the first NIC's is used.
 
-    Raises RelayDown when a pair has no way but through a host that is down, Unreachable when it has none at all.
+    Raises RelayDown when all ways of a pair lead through a host that is down, Unreachable when there is none.
     """
     net = _Net(topology, circuits, frozenset(hosts), frozenset(down))
     ways: dict[tuple[PortRef, PortRef], Way] = {}
@@ -115,7 +116,7 @@ def plan_relays(
 
 
 class _Net:
-    """Who is joined to whom: read from the circuits once."""
+    """The graph of hosts and circuits."""
 
     def __init__(self, topology: Topology, circuits: Circuits, hosts: frozenset[str], down: frozenset[str]) -> None:
         self.down = down
@@ -163,7 +164,7 @@ class _Net:
         return Way(tuple(ports), self._far[ports[-1]])
 
     def _back(self, way: Way) -> Way | None:
-        """The shortest way from the port of arrival to the first port, through neither of the two hosts."""
+        """The shortest way from the port of arrival back to the first port, not through either of the two hosts."""
         start, goal = way.arrival, way.ports[0]
         ends = {start.node, goal.node}
         if start not in self._far or goal not in self._near:

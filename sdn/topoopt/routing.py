@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes over direct-connect topologies, where servers forward for others: TopoOpt, appendix E.3 and section 4.2.
+"""Routes over direct-connect topologies, in which servers relay: TopoOpt, appendix E.3 and section 4.2.
 
 A route is the sequence of servers from source to destination.
 """
@@ -15,21 +15,21 @@ from sdn.topoopt.permutations import Circuit
 
 Route = tuple[int, ...]
 Routes = Mapping[Circuit, tuple[Route, ...]]
-"""By source and destination: the routes that share what is to be sent, evenly."""
+"""By source and destination: the routes over which traffic is spread evenly."""
 
 
 class Unreachable(ValueError):
-    """There is no way from one server to another; the text is one sentence for the user."""
+    """There is no route from one server to another; the text is one sentence for the user."""
 
 
 def coin_change(size: int, coins: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """For every distance 0 .. size - 1 the fewest strides that add up to it modulo `size`: CoinChangeMod (Algorithm 4).
 
-    It is the shortest path from 0 when every coin is a step, found by breadth; of equally short ones the one whose last
-    coin comes first in `coins`. Whoever is on the way continues by the same rule, so that a relay needs to know the
-    destination only. (Algorithm 4 counts a distance that is a coin as 0 and so all others as one less.)
+    A breadth-first search finds the shortest path from 0 with coins as steps; of equally short ones, that whose last
+    coin comes first in `coins`. Relays continue by the same rule, so they only need the destination. (Algorithm 4
+    counts a distance that is a coin as 0, and so all others as one less.)
 
-    Raises Unreachable when some distance is no sum of coins.
+    Raises Unreachable when some distance is not a sum of coins.
     """
     found: dict[int, tuple[int, ...]] = {0: ()}
     frontier = [0]
@@ -49,7 +49,7 @@ def coin_change(size: int, coins: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 
 
 def coin_route(members: Sequence[int], sums: Sequence[Sequence[int]], source: int, destination: int) -> Route:
-    """The route between two positions of a group: at each server the last coin of the distance that is left."""
+    """The route between two positions of a group: each server uses the last coin of the remaining distance."""
     size = len(members)
     route, at = [members[source]], source
     while at != destination:
@@ -60,20 +60,20 @@ def coin_route(members: Sequence[int], sums: Sequence[Sequence[int]], source: in
 
 @dataclass(frozen=True, slots=True)
 class PathLengths:
-    """Hops over all ordered pairs of distinct servers."""
+    """Statistics of hops over all ordered pairs of distinct servers."""
 
     mean: float
     diameter: int
 
 
 def ring_path_lengths(size: int, coins: Sequence[int]) -> PathLengths:
-    """Those of a group whose rings are `coins`: all members see the same. Raises Unreachable."""
+    """Path lengths in a group with rings `coins`, equal for all members. Raises Unreachable."""
     hops = [len(sums) for sums in coin_change(size, coins)[1:]]
     return PathLengths(sum(hops) / len(hops), max(hops))
 
 
 def digraph(servers: int, circuits: Iterable[Circuit]) -> "nx.DiGraph[int]":
-    """The servers, and an edge where one circuit or more lead from one to another."""
+    """The graph of servers, with an edge for one or more circuits from one to another."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(servers))
     graph.add_edges_from(circuits)
@@ -85,7 +85,7 @@ def shortest_routes(
 ) -> tuple[Route, ...]:
     """The `count` shortest routes without loops, shortest first (Yen's algorithm), none through a server in `avoid`.
 
-    All that there are, where there are fewer. Raises Unreachable when there is none.
+    Fewer when there are no more. Raises Unreachable when there is none.
     """
     seen = graph.subgraph(set(graph) - set(avoid)) if avoid else graph
     try:
@@ -96,7 +96,7 @@ def shortest_routes(
 
 
 def bandwidth_tax(transfers: Matrix, routes: Routes) -> float:
-    """Bytes that circuits carry over bytes that servers want to send: 1 when all go directly (section 5.4).
+    """The ratio of bytes carried by circuits to bytes sent by servers: 1 when all routes are direct (section 5.4).
 
     Raises KeyError when a transfer has no route.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who sends to whom at each step of the usual collectives: what vClos, section 5.3, proves its routing for.
+"""The traffic of each step of common collectives, for which vClos, section 5.3, proves its routing.
 
 Each is a list of steps, each step a list of (source rank, destination rank).
 """

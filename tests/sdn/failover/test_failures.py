@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans for every single failure: complete, valid, as good as planning afresh, and ready in time."""
+"""Plans for every single failure: complete, valid, as good as planning from scratch, and ready in time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sdn.planners.sample import check_routes, commodities, fabrics
 
 @settings(derandomize=True, max_examples=60)
 @given(st.data())
-def test_after_every_failure_everything_that_can_go_goes_by_live_links(data: st.DataObject) -> None:
+def test_after_every_failure_all_reachable_commodities_use_live_links(data: st.DataObject) -> None:
     fabric = data.draw(fabrics(tors=3, spines=3, nics=4))
     plan = optimal(fabric, data.draw(commodities(fabric, most=12)))
     for failure in failures(fabric, plan):
@@ -45,7 +45,7 @@ def test_every_failure_is_listed_once_the_most_loaded_first(data: st.DataObject)
     assert hurt == sorted(hurt, reverse=True)
 
 
-def test_only_what_crossed_a_dead_link_moves_where_there_is_room() -> None:
+def test_only_commodities_on_a_dead_link_move_if_there_is_room() -> None:
     fabric = Clos.of(tors=4, spines=4, nics_per_tor=2, nic_rate_bps=1e9)
     plan = optimal(fabric, Commodities.of([0, 1, 2, 3], [2, 3, 4, 5]))
     link = int(plan.spine[0])
@@ -56,7 +56,7 @@ def test_only_what_crossed_a_dead_link_moves_where_there_is_room() -> None:
     assert after.proved
 
 
-def test_a_failed_spine_is_left_by_all() -> None:
+def test_all_commodities_leave_a_failed_spine() -> None:
     fabric = Clos.of(tors=2, spines=2, nics_per_tor=2, nic_rate_bps=1e9)
     plan = optimal(fabric, Commodities.of([0, 1], [2, 3]))
     assert set(plan_after(plan, Failure(0)).spine.tolist()) == {1}
@@ -70,7 +70,7 @@ def test_half_a_link_is_refused(failure: tuple[int, int | None, int | None]) -> 
         Failure(*failure)
 
 
-def test_a_failure_of_what_is_not_there_is_refused() -> None:
+def test_a_failure_of_an_unknown_link_is_refused() -> None:
     plan = optimal(Clos.of(2, 2, 2, 1e9), Commodities.of([0], [2]))
     with pytest.raises(IndexError):
         plan_after(plan, Failure(2))
@@ -91,7 +91,7 @@ class Maker:
         return self.version, case
 
 
-def test_answers_are_made_one_by_one_in_order_and_only_when_there_is_time() -> None:
+def test_answers_are_computed_one_per_step_in_order() -> None:
     maker = Maker()
     ready: Precomputed[str, tuple[int, str]] = Precomputed(maker.cases, maker.make)
     assert maker.asked == []
@@ -106,7 +106,7 @@ def test_answers_are_made_one_by_one_in_order_and_only_when_there_is_time() -> N
 
 @settings(derandomize=True)
 @given(st.lists(st.sampled_from(["step", "restart"]), max_size=40))
-def test_no_answer_outlives_a_change(calls: list[str]) -> None:
+def test_no_answer_survives_a_restart(calls: list[str]) -> None:
     maker = Maker()
     ready: Precomputed[str, tuple[int, str]] = Precomputed(maker.cases, maker.make)
     since = 0
@@ -123,7 +123,7 @@ def test_no_answer_outlives_a_change(calls: list[str]) -> None:
         assert ready.done == (since == 3)
 
 
-def test_real_plans_fit_in() -> None:
+def test_plans_can_be_precomputed() -> None:
     fabric = Clos.of(tors=3, spines=2, nics_per_tor=2, nic_rate_bps=1e9)
     plan = optimal(fabric, Commodities.of([0, 2, 4], [2, 4, 0]))
     ready: Precomputed[Failure, Plan] = Precomputed(lambda: failures(fabric, plan), lambda case: plan_after(plan, case))

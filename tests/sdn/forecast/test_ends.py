@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimated ends: what a fluid of max-min fair flows would do."""
+"""Ends of elephants equal those of max-min fair fluid flows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sdn.planners.rates import max_min_rates
 from tests.sdn.planners.sample import RATE, commodities, fabrics
 
 
-def test_flows_that_share_speed_up_when_others_have_ended() -> None:
+def test_flows_speed_up_when_others_sharing_their_links_end() -> None:
     """Three from three NICs of one ToR to one NIC: thirds until the first has ended, then halves, then all."""
     fabric = Clos.of(tors=2, spines=3, nics_per_tor=3, nic_rate_bps=24.0)
     plan = optimal(fabric, Commodities.of([0, 1, 2], [3, 3, 3]))
@@ -23,14 +23,14 @@ def test_flows_that_share_speed_up_when_others_have_ended() -> None:
     assert ends_s(plan, [1, 2, 3], most_rounds=1).tolist() == pytest.approx([1.0, 2.0, 3.0])
 
 
-def test_nothing_left_ends_now_and_no_path_means_never() -> None:
+def test_no_bytes_end_now_and_no_path_means_never() -> None:
     fabric = Clos.of(tors=2, spines=1, nics_per_tor=2, nic_rate_bps=8.0)
     plan = optimal(fabric.without(spines=[0]), Commodities.of([0, 0, 2], [1, 2, 0]))
     assert ends_s(plan, [5, 5, 0]).tolist() == [5.0, float("inf"), 0.0]
 
 
 @pytest.mark.parametrize("remaining", [[1], [1, -1], [[1, 1]]])
-def test_other_numbers_are_refused(remaining: object) -> None:
+def test_invalid_remaining_bytes_are_refused(remaining: object) -> None:
     fabric = Clos.of(tors=2, spines=1, nics_per_tor=2, nic_rate_bps=8.0)
     with pytest.raises(ValueError, match="2 commodities need as many"):
         ends_s(optimal(fabric, Commodities.of([0, 1], [2, 3])), remaining)  # type: ignore[arg-type]
@@ -62,5 +62,5 @@ def test_no_link_carries_more_than_its_rate_and_the_first_end_is_exact(data: st.
             assert ends[sent].max() >= 8 * sizes[sent].sum() / fabric.nic_rate_bps[nic] * (1 - 1e-6)
 
 
-def test_rates_have_the_units_that_ends_take_them_for() -> None:
+def test_ends_and_rates_use_the_same_units() -> None:
     assert max_min_rates(np.array([RATE]), np.array([[0]], dtype=np.int32), np.ones(1)).tolist() == [RATE]

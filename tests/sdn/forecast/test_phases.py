@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forecasts: whatever repeats is foreseen, nothing else is, and the hit rate says how well."""
+"""Forecasts: exactly the flows that repeat are forecast, and the hit rate is right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tell(forecast: Forecast, *starts: float, size: int = 100, job: str = "bert",
         forecast.observe(Announced(at_s, job, "10.0.0.1", "10.0.1.1", size, repeat_s))
 
 
-def test_nothing_is_expected_of_what_has_not_repeated() -> None:
+def test_nothing_is_expected_before_a_flow_repeats() -> None:
     forecast = Forecast()
     tell(forecast, 0.0, 1.0, 2.0)
     assert forecast.expected(2.5) == []
@@ -36,7 +36,7 @@ def test_a_period_is_learned_from_four_starts() -> None:
     assert forecast.expected(3.5, within_s=0.5) == [expected]
 
 
-def test_a_host_that_tells_its_period_is_believed_at_once() -> None:
+def test_an_announced_period_is_used_at_once() -> None:
     forecast = Forecast()
     tell(forecast, 5.0, repeat_s=0.25)
     assert [(one.at_s, one.period_s) for one in forecast.expected(5.0)] == [(5.25, 0.25)]
@@ -46,7 +46,7 @@ def test_a_host_that_tells_its_period_is_believed_at_once() -> None:
 
 @settings(derandomize=True)
 @given(st.data())
-def test_whatever_repeats_is_foreseen_with_its_bytes(data: st.DataObject) -> None:
+def test_repeating_flows_are_forecast_with_their_bytes(data: st.DataObject) -> None:
     """Up to four starts in a period, at any distances; some jitter. After four periods every start is a hit."""
     period_s = data.draw(PERIOD)
     cuts = data.draw(st.lists(st.floats(0.05, 1.0), min_size=1, max_size=MAX_LAG))
@@ -113,7 +113,7 @@ def test_phases_are_flows_of_one_job_that_begin_together() -> None:
 
 @settings(derandomize=True)
 @given(st.lists(st.tuples(st.floats(0, 10), st.sampled_from("ab"), st.floats(0.1, 5)), max_size=30))
-def test_phases_part_what_is_expected(rows: list[tuple[float, str, float]]) -> None:
+def test_phases_partition_expected_flows(rows: list[tuple[float, str, float]]) -> None:
     expected = [Expected(at, job, "s", f"d{i}", 1, period) for i, (at, job, period) in enumerate(rows)]
     groups = phases(expected)
     assert sorted(itertools.chain(*groups)) == sorted(expected)

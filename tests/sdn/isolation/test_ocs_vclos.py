@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OCS-vClos: jobs get whole sub-topologies, running jobs' circuits stay, and a place is found whenever there is one."""
+"""OCS-vClos: jobs get complete sub-topologies if there are any; circuits of running jobs do not change."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_two_leaves_are_joined_directly_by_half_as_many_circuits_and_no_spine() 
     assert len(after.circuits) == len(cluster.circuits) - 8 + 4  # what the ports had before, idle, is gone
 
 
-def test_circuits_that_are_there_are_used_before_others_are_made() -> None:
+def test_present_circuits_are_used_before_others_are_set_up() -> None:
     cluster = OcsCluster.empty(3, 3, 1, 1, switches=1)
     got = ocs_vclos.place(cluster, "job", 3)
     assert got is not None
@@ -210,12 +210,12 @@ def test_circuits_that_are_there_are_used_before_others_are_made() -> None:
         (-1, "job 'big' asks for -1 GPUs; one is the least"),
     ],
 )
-def test_a_job_that_can_never_run_is_told_in_one_sentence(wanted: int, sentence: str) -> None:
+def test_a_job_that_can_never_run_is_refused_in_one_sentence(wanted: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         ocs_vclos.place(OcsCluster.empty(4, 4, 2, 2, switches=2), "big", wanted)
 
 
-def test_what_is_used_cannot_be_taken_and_what_is_free_not_released() -> None:
+def test_used_resources_cannot_be_taken_nor_free_ones_released() -> None:
     cluster = OcsCluster.empty(2, 2, 1, 1, switches=2)
     leaf0, leaf1 = OpticalPort("leaf", 0, 0), OpticalPort("leaf", 1, 1)
     first = OcsAllocation("first", 2, (), frozenset({Circuit.of(leaf0, leaf1)}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Source routing: no two flows of a leaf-wise permutation share a link, and switches do what the model says."""
+"""Source routing: no two flows of a leaf-wise permutation share a link, and switches forward as predicted."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_halving_doubling_shares_no_link_whatever_the_mapping(made: tuple[Topolo
 
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(arbitrary())
-def test_what_shifts_by_a_constant_shares_no_link_when_mappings_are_alike(
+def test_constant_shifts_share_no_link_when_mappings_are_equal(
     made: tuple[Topology, SourceRouting],
 ) -> None:
     topology, routing = made
@@ -150,7 +150,7 @@ def forwarded(topology: Topology, held: dict[str, Program], flow: Flow) -> list[
 
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(arbitrary(), st.data())
-def test_switches_do_as_the_model_predicts_also_with_dead_links(
+def test_switches_forward_as_predicted_also_with_dead_links(
     made: tuple[Topology, SourceRouting], data: st.DataObject
 ) -> None:
     topology, routing = made
@@ -168,7 +168,7 @@ def test_switches_do_as_the_model_predicts_also_with_dead_links(
                 assert way == path(topology, routing, src.name, dst.name)
 
 
-def test_only_what_differs_from_the_routes_becomes_a_rule() -> None:
+def test_only_differences_from_the_routes_become_rules() -> None:
     topology = leaf_spine(2, 2, 2, RATE)
     held = programs(topology, steering=SourceRouting({"leaf1": {1: 4}}))
     assert [(match.port, str(match.network)) for match in held["leaf1"].steers] == [
@@ -180,7 +180,7 @@ def test_only_what_differs_from_the_routes_becomes_a_rule() -> None:
     assert not held["spine1"].steers
 
 
-def test_steering_comes_and_goes_by_the_difference() -> None:
+def test_steering_is_added_and_removed_by_the_difference() -> None:
     topology = leaf_spine(2, 2, 2, RATE)
     plain, steered = programs(topology), programs(topology, steering=in_order(topology))
     for name in plain:
@@ -194,7 +194,7 @@ def test_steering_comes_and_goes_by_the_difference() -> None:
             assert steers | dict(steps.put_steers) == new.steers
 
 
-def test_an_order_survives_the_way_to_the_openflow_app() -> None:
+def test_a_steering_request_survives_serialization() -> None:
     routing = in_order(leaf_spine(2, 2, 2, RATE))
     assert Steer.model_validate_json(Steer(steer=routing).model_dump_json()).steer == routing
     assert Steer.model_validate_json('{"steer": null}').steer is None
@@ -209,11 +209,11 @@ def test_an_order_survives_the_way_to_the_openflow_app() -> None:
         ({"leaf1": {1: 3, 2: 3}}, "two host ports of leaf1 share a spine port"),
     ],
 )
-def test_a_mapping_that_does_not_fit_is_told_in_one_sentence(uplinks: dict[str, dict[int, int]], sentence: str) -> None:
+def test_an_invalid_mapping_is_refused_in_one_sentence(uplinks: dict[str, dict[int, int]], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         SourceRouting(uplinks).routes(leaf_spine(2, 2, 2, RATE))
 
 
-def test_more_hosts_than_uplinks_are_told_in_one_sentence() -> None:
+def test_more_hosts_than_uplinks_are_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="leaf1 has 3 hosts and 2 uplinks"):
         in_order(leaf_spine(2, 2, 3, RATE))

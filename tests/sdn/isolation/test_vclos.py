@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vClos: whatever jobs come and go, virtual Clos are whole and disjoint, and one is found whenever there is one."""
+"""vClos: for any sequence of jobs, virtual Clos are complete and disjoint, and found whenever they exist."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check(cluster: Cluster, allocation: Allocation, wanted: int) -> None:
 
 @ALWAYS
 @given(clusters(), st.data())
-def test_jobs_come_and_go_and_never_meet(cluster: Cluster, data: st.DataObject) -> None:
+def test_jobs_come_and_go_and_never_share_a_link(cluster: Cluster, data: st.DataObject) -> None:
     empty, held = cluster, list[Allocation]()
     for number in range(data.draw(st.integers(1, 12))):
         if held and data.draw(st.booleans()):
@@ -160,7 +160,7 @@ def test_gpus_chosen_by_others_get_the_spines_with_the_least_free_ports() -> Non
         (0, "job 'big' asks for 0 GPUs; one is the least"),
     ],
 )
-def test_a_job_that_can_never_run_is_told_in_one_sentence(wanted: int, sentence: str) -> None:
+def test_a_job_that_can_never_run_is_refused_in_one_sentence(wanted: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         vclos.place(Cluster.empty(2, 4, 4, 4), "big", wanted)
 

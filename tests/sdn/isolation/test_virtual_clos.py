@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual Clos on switches: jobs reach all of their own hosts on links of their own, and nobody else's."""
+"""Virtual Clos on switches: a job reaches all of its hosts, no others, and only on its own links."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_when_a_link_dies_the_job_goes_on_over_its_others() -> None:
     assert used <= own - {gone}
 
 
-def test_an_order_survives_the_way_to_the_openflow_app() -> None:
+def test_a_steering_request_survives_serialization() -> None:
     steering = sub_clos(leaf_spine(2, 2, 2, RATE), {"a": ["h1", "h3"], "b": ["h2", "h4"]})
     assert Steer.model_validate_json(Steer(steer=steering).model_dump_json()).steer == steering
 
@@ -108,7 +108,7 @@ def test_an_order_survives_the_way_to_the_openflow_app() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_sentence(jobs: tuple[SubClos, ...], sentence: str) -> None:
+def test_an_invalid_virtual_clos_is_refused_in_one_sentence(jobs: tuple[SubClos, ...], sentence: str) -> None:
     topology = leaf_spine(2, 2, 2, RATE)
     with pytest.raises(ValueError, match=sentence):
         VirtualClos(jobs).routes(topology)
@@ -132,7 +132,7 @@ def test_hosts_and_links_are_chosen_for_jobs_of_which_only_the_size_is_known() -
         ({"one": 8, "two": 2, "three": 6}, r"job 'three' of 6 hosts would have to wait: 6 are idle, but there is no"),
     ],
 )
-def test_a_job_without_a_place_is_told_in_one_sentence(jobs: dict[str, int], told: str) -> None:
+def test_a_job_that_has_to_wait_is_refused_in_one_sentence(jobs: dict[str, int], told: str) -> None:
     with pytest.raises(ValueError, match=told) as refusal:
         placed(leaf_spine(4, 4, 4, RATE), jobs)
     assert "\n" not in str(refusal.value)

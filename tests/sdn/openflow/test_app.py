@@ -45,7 +45,7 @@ def openflow_app(topology: Path | str, port: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_listens_says_so_and_stops_on_a_signal(number: int, topology_file: Path) -> None:
+def test_the_app_announces_that_it_listens_and_stops_on_a_signal(number: int, topology_file: Path) -> None:
     port = free_port()
     with openflow_app(topology_file, port) as process:
         assert process.stdout is not None
@@ -71,7 +71,7 @@ def test_wrong_arguments_are_one_sentence_and_status_2(
     assert errors.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_said_at_once(topology_file: Path) -> None:
+def test_a_port_in_use_is_reported_at_once(topology_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = openflow_app(topology_file, taken.getsockname()[1])
         _, errors = process.communicate(timeout=START_TIMEOUT_S)

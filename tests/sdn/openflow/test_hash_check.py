@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to switches and the judgement of their answers."""
+"""Flows to trace on switches, and the check of the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOPOLOGY = leaf_spine(4, 4, 2, 1_000_000)
 ASKED = questions(TOPOLOGY, forwarding(TOPOLOGY), OvsHash(), 32)
 
 
-def test_questions_reach_every_switch_that_chooses_and_repeat_with_the_seed() -> None:
+def test_questions_reach_every_switch_with_groups_and_repeat_with_the_seed() -> None:
     assert len(ASKED) == 32
     assert {question.switch for question in ASKED} == {"leaf1", "leaf2", "leaf3", "leaf4"}
     assert questions(TOPOLOGY, forwarding(TOPOLOGY), OvsHash(), 32) == ASKED
@@ -25,7 +25,7 @@ def test_a_fabric_without_choice_has_no_questions() -> None:
     assert questions(single, forwarding(single), OvsHash(), 32) == ()
 
 
-def test_right_answers_pass_and_another_hash_is_found_out() -> None:
+def test_right_answers_pass_and_another_hash_is_detected() -> None:
     judge(ASKED, [question.expected_port for question in ASKED])
     other = questions(TOPOLOGY, forwarding(TOPOLOGY), CrcHash("crc32"), 32)
     assert [question.flow for question in other] == [question.flow for question in ASKED]

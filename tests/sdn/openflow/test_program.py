@@ -74,7 +74,7 @@ def test_a_group_left_with_one_member_becomes_an_output_and_back() -> None:
     assert [group.group_id for group in back.add_groups] == [3]
 
 
-def test_carrying_out_the_difference_gives_the_new_program_in_every_pair_of_states() -> None:
+def test_the_difference_of_any_two_programs_leads_from_one_to_the_other() -> None:
     states = [
         programs(TOPOLOGY, frozenset(dead))
         for dead in ((), TOPOLOGY.links[:1], TOPOLOGY.links[6:9], TOPOLOGY.links[7:12])
@@ -88,7 +88,7 @@ def test_carrying_out_the_difference_gives_the_new_program_in_every_pair_of_stat
         assert apply(Program({}, {}, program.arp), difference(EMPTY, program)) == program
 
 
-def test_bucket_ids_are_indices_among_the_live_as_the_predictor_has_it() -> None:
+def test_bucket_ids_are_indices_of_live_members_as_in_the_predictor() -> None:
     dead = frozenset({uplink(TOPOLOGY, "leaf3", "spine1")})
     group = programs(TOPOLOGY, dead)["leaf1"].groups[3]
     for port in range(50000, 50050):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on masked source ports: what a switch does with them is what the model of them predicts."""
+"""Rules on masked source ports: switches with these rules forward as predicted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def matching(rules: dict[SourceMatch, int], flow: Flow) -> list[int]:
 
 @settings(derandomize=True, max_examples=60)
 @given(fabrics(), st.lists(st.sampled_from(ENTROPY_PORTS), min_size=1, max_size=10))
-def test_exactly_one_rule_matches_where_there_is_a_choice_and_it_is_the_predicted_one(
+def test_exactly_one_rule_matches_and_it_is_the_predicted_one(
     made: tuple[Topology, frozenset[object]], ports: list[int]
 ) -> None:
     topology, dead = made
@@ -126,7 +126,7 @@ def test_without_rules_programs_are_as_they_were() -> None:
     assert Program({}, {}, {}) == EMPTY
 
 
-def test_the_way_of_pinning_decides_what_predicts() -> None:
+def test_pinning_determines_the_predictor() -> None:
     topology = leaf_spine(2, 2, 1, 10**6)
     assert ecmp_hash_of(topology, "hash") == OvsHash()
     assert ecmp_hash_of(topology, "rules") == SourcePortRules.of(topology)
@@ -139,7 +139,7 @@ def test_a_seed_that_leaf_and_spine_share_is_refused() -> None:
         SourcePortRules.of(replace(topology, switches=same))
 
 
-def test_more_ways_than_the_bits_tell_apart_are_refused() -> None:
+def test_more_ways_than_the_bits_distinguish_are_refused() -> None:
     chooser = SourcePortRules({1: 0})
     fields = Flow(IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2"), 50_000).fields()
     assert np.array_equal(chooser.select(fields, 1, MOST_WAYS), [50_000 % MOST_WAYS])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small fabrics, hosts that keep what they are told, and the invariants that hold after every event."""
+"""Small fabrics, hosts that record their assignments, and the invariants after every event."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hello(topology: Topology, host: int, instance: int = 0, lanes: int = LANES) 
 
 
 class Hosts:
-    """All hosts of a path service: they say things, and keep what they are told as a host would."""
+    """All hosts of a path service: they send messages, and record assignments as a host does."""
 
     def __init__(self, service: PathService, ecmp_hash: EcmpHash | None = None) -> None:
         self.service = service

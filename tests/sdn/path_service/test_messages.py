@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be said, and how the schema, the parser and the page about both agree."""
+"""Messages: the schema, the parser and the documentation agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def line(**changed: object) -> bytes:
     return json.dumps({**ANNOUNCE, **changed}).encode()
 
 
-def test_the_schema_beside_the_code_is_the_code_s() -> None:
+def test_the_schema_file_matches_the_code() -> None:
     stored = Path(messages.__file__).with_name("schema.json")
     assert json.loads(stored.read_text()) == messages.schema()
 
@@ -36,7 +36,7 @@ def test_the_page_shows_messages_that_parse() -> None:
     assert kinds == {name.lower() for name in messages.schema()["$defs"]} - {"fromhost", "fromservice", "measuredflow"}
 
 
-def test_what_is_left_out_has_defaults_and_what_is_unknown_is_ignored() -> None:
+def test_missing_keys_have_defaults_and_unknown_ones_are_ignored() -> None:
     assert from_host(line(colour="red")) == Announce(17, "10.0.1.2", 100, "", None, 4791)
 
 
@@ -68,13 +68,13 @@ def test_what_is_left_out_has_defaults_and_what_is_unknown_is_ignored() -> None:
         b'{"type":"ping"} {"type":"ping"}',
     ],
 )
-def test_what_is_wrong_is_refused_in_one_sentence(wrong: bytes) -> None:
+def test_invalid_messages_are_refused_in_one_sentence(wrong: bytes) -> None:
     with pytest.raises(MessageError) as refused:
         from_host(wrong)
     assert 0 < len(str(refused.value)) <= 200
     assert "\n" not in str(refused.value)
 
 
-def test_an_assignment_says_no_more_than_needed() -> None:
+def test_an_assignment_omits_defaults() -> None:
     told = json.loads(to_line(Assign("10.0.1.2", [50_000], 5, None)))
     assert told == {"type": "assign", "peer": "10.0.1.2", "ports": [50_000], "generation": 5, "rate_bps": None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is connected and who sends to whom: pairs are made, looked up anew when somebody comes or goes, forgotten."""
+"""Clients and pairs: pairs are created, looked up again after clients come or go, and forgotten."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def joined(parties: Parties, conn: int, nic: int, instance: int = 0, udp_port: i
     return parties.join(conn, Hello(1, "token", f"10.0.0.{nic}", f"{instance:016x}", 2, udp_port))
 
 
-def test_the_ways_back_are_those_of_all_who_receive_there() -> None:
+def test_the_reverse_of_a_pair_has_all_receivers_at_the_peer() -> None:
     parties = Parties(NICS)
     sender = joined(parties, 1, 0)
     there = ("10.0.0.1", 4791)
@@ -37,14 +37,14 @@ def test_the_ways_back_are_those_of_all_who_receive_there() -> None:
     assert parties.leave(2) is None
 
 
-def test_nobody_sends_to_itself_or_out_of_the_fabric() -> None:
+def test_there_is_no_pair_to_itself_or_outside_the_fabric() -> None:
     parties = Parties(NICS)
     sender = joined(parties, 1, 0)
     for peer in (("10.0.0.0", 4791), ("10.0.0.0", 5000), ("10.9.9.9", 4791), ("", 1)):
         assert parties.pair(sender, peer) is None
 
 
-def test_who_has_left_is_forgotten_with_its_endpoints() -> None:
+def test_clients_that_left_are_forgotten_with_their_endpoints() -> None:
     parties = Parties(NICS)
     clients = [joined(parties, conn, conn) for conn in range(6)]
     for client in clients:
@@ -59,7 +59,7 @@ def test_who_has_left_is_forgotten_with_its_endpoints() -> None:
     assert joined(parties, 9, 3).endpoint is not clients[3].endpoint
 
 
-def test_pairs_without_a_commodity_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_idle_pairs_keeps_all_invariants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_PAIRS", 2)
     hosts = Hosts(PathService(fabric()))
     for host in range(6):
@@ -75,7 +75,7 @@ def test_pairs_without_a_commodity_are_forgotten_when_there_are_too_many(monkeyp
     hosts.check()
 
 
-def test_a_client_has_so_many_idle_pairs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_pairs_per_client_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_PAIRS", 2)
     parties = Parties(NICS)
     sender, receiver = joined(parties, 1, 0), joined(parties, 2, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports for a route are the first of those that netmodel's own walk finds, also when links are dead."""
+"""Ports for a route are the lowest of those that `netmodel.ports_for_path` finds, also with dead links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sdn.planners import LOCAL, UNREACHABLE, cabling
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(st.data())
-def test_they_are_the_first_ports_for_the_path(data: st.DataObject) -> None:
+def test_ports_are_the_first_ones_for_the_path(data: st.DataObject) -> None:
     ecmp_hash: EcmpHash = data.draw(st.sampled_from([OvsHash(), CrcHash("crc16"), XorHash()]))
     shape = [data.draw(st.integers(1, most)) for most in (3, 4, 2)]
     topology = leaf_spine(*shape, 10**9, parallel_links=data.draw(st.integers(1, 3)))
@@ -51,7 +51,7 @@ def test_they_are_the_first_ports_for_the_path(data: st.DataObject) -> None:
                     assert tables.ports(src, dst, way, lanes) is found
 
 
-def test_a_route_that_is_dead_has_no_ports_and_others_keep_theirs() -> None:
+def test_a_dead_route_has_no_ports_and_others_keep_theirs() -> None:
     topology = leaf_spine(3, 2, 1, 10**9)
     cables = cabling(topology)
     tables = PortTables(cables, OvsHash())
@@ -69,7 +69,7 @@ def test_the_destination_port_counts() -> None:
     assert tables.ports(0, 1, (2, 0, 0), 8, 4791) != tables.ports(0, 1, (2, 0, 0), 8, 40_000)
 
 
-def test_more_ports_than_there_are_is_none() -> None:
+def test_too_many_ports_give_none() -> None:
     tables = PortTables(cabling(leaf_spine(2, 4, 1, 10**9)), OvsHash())
     assert len(tables.ports(0, 1, (2, 0, 0), 2_000)) == 2_000
     assert tables.ports(0, 1, (2, 0, 0), 16_000) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service on real sockets: what hosts may do, and that whoever does otherwise harms nobody else."""
+"""The path service on real sockets: hosts that break the rules do not affect others."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ HELLO = to_line(hello(TOPOLOGY, 1))
         (HELLO + b'{"type":"announce","id":1}\n', "message"),
     ],
 )
-def test_what_is_wrong_is_refused_with_a_log_line(said: bytes, code: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_input_is_refused_with_a_log_line(said: bytes, code: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
     async def body() -> None:
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_refused_with_a_log_line(said: bytes, code: str, caplog
     assert TOKEN not in line
 
 
-def test_half_a_message_is_half_a_message_until_the_rest_comes() -> None:
+def test_a_message_may_arrive_in_pieces() -> None:
     async def body() -> None:
         async with served() as (_, at):
             host = await Host.to(at)
@@ -172,7 +172,7 @@ def test_half_a_message_is_half_a_message_until_the_rest_comes() -> None:
     run(body)
 
 
-def test_who_says_nothing_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+def test_silent_connections_are_closed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
     async def body() -> None:
@@ -186,7 +186,7 @@ def test_who_says_nothing_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_thousands_of_silent_connections_harm_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_thousands_of_silent_connections_do_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     limit = raise_file_limit()
     silent = min(10_000, (limit - 200) // 2)  # both ends are in this process
@@ -220,7 +220,7 @@ def test_thousands_of_silent_connections_harm_nobody(caplog: pytest.LogCaptureFi
     assert 0 < len(told) <= silent
 
 
-def test_when_strangers_fill_the_room_the_oldest_goes() -> None:
+def test_the_oldest_connection_without_hello_makes_room() -> None:
     async def body() -> None:
         async with served(Limits(connections=10)) as (server, at):
             crowd = [await Host.to(at) for _ in range(8)]
@@ -233,7 +233,7 @@ def test_when_strangers_fill_the_room_the_oldest_goes() -> None:
     run(body)
 
 
-def test_no_more_connections_than_there_is_room_for() -> None:
+def test_the_number_of_connections_is_limited() -> None:
     async def body() -> None:
         async with served(Limits(connections=2)) as (_, at):
             hosts = [await Host.greeted(at, host) for host in (0, 1)]
@@ -244,7 +244,7 @@ def test_no_more_connections_than_there_is_room_for() -> None:
     run(body)
 
 
-def test_who_says_too_much_is_read_later_and_loses_nothing() -> None:
+def test_lines_beyond_the_rate_are_read_later_and_not_lost() -> None:
     async def body() -> None:
         async with served(Limits(lines_per_s=200, burst_lines=20)) as (_, at):
             host, other = await Host.greeted(at, 0), await Host.greeted(at, 1)
@@ -259,7 +259,7 @@ def test_who_says_too_much_is_read_later_and_loses_nothing() -> None:
     run(body)
 
 
-def test_who_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_host_that_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
     async def body() -> None:
@@ -293,7 +293,7 @@ def test_the_same_device_object_again_replaces_its_connection() -> None:
     run(body)
 
 
-def test_a_failed_link_is_told_at_once_and_acknowledgements_come_back_the_same_way() -> None:
+def test_a_failed_link_moves_data_and_acknowledgements_at_once() -> None:
     async def body() -> None:
         async with served() as (server, at):
             one, other = await Host.greeted(at, 0), await Host.greeted(at, 4)
@@ -364,7 +364,7 @@ lines = st.one_of(
 
 @settings(derandomize=True, max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=st.lists(lines, max_size=8), greeted=st.booleans(), cut=st.integers(0, 40))
-def test_garbage_harms_only_who_sends_it(said: list[bytes], greeted: bool, cut: int) -> None:
+def test_garbage_affects_only_its_sender(said: list[bytes], greeted: bool, cut: int) -> None:
     async def body() -> None:
         async with served(options=Options(forecast=True)) as (server, at):
             good = await Host.greeted(at, 5, instance=9)
@@ -420,7 +420,7 @@ def test_a_replay_gives_the_same_messages(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_log_that_is_not_whole_says_so(tmp_path: Path) -> None:
+def test_an_incomplete_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with Journal(path, TOPOLOGY, Options(), max_waiting_bytes=100) as journal:
         journal.said(1.0, 1, [b'{"type":"ping"}'] * 50)
@@ -433,7 +433,7 @@ def test_a_log_that_is_not_whole_says_so(tmp_path: Path) -> None:
         list(replay(tmp_path / "other"))
 
 
-def test_a_log_stays_within_its_bounds(tmp_path: Path) -> None:
+def test_a_log_file_is_limited_in_size(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with Journal(path, TOPOLOGY, Options(), max_file_bytes=10_000, every_s=0.01) as journal:
         while not path.with_name("events.jsonl.1").exists():
@@ -449,7 +449,7 @@ def test_a_log_stays_within_its_bounds(tmp_path: Path) -> None:
 # -- the operator's door -------------------------------------------------------------------------------------------
 
 
-def test_the_operator_s_door(tmp_path: Path) -> None:
+def test_the_operators_socket(tmp_path: Path) -> None:
     door = tmp_path / "door"
 
     async def body() -> None:
@@ -483,6 +483,6 @@ def test_the_operator_s_door(tmp_path: Path) -> None:
     run(body)
 
 
-def test_file_descriptors_are_counted_from_what_the_process_may_have() -> None:
+def test_connections_are_limited_by_file_descriptors() -> None:
     server = Server(PathService(TOPOLOGY), TOKEN)
     assert 0 < server._room < resource.getrlimit(resource.RLIMIT_NOFILE)[0]

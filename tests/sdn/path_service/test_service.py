@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`PathService`: whatever happens, open elephants are on live paths, and everybody knows it."""
+"""`PathService`: after any events, open elephants are on live paths, and hosts have the ports."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def hosts() -> Hosts:
     return made
 
 
-def test_a_release_takes_the_elephant_away(hosts: Hosts) -> None:
+def test_a_release_removes_the_elephant(hosts: Hosts) -> None:
     hosts.announce(1, 7, 4)
     assert hosts.service.status()["commodities"] == 1
     assert sum(link["up"] + link["down"] for link in hosts.service.paths()) == 2
@@ -125,7 +125,7 @@ def test_two_elephants_to_one_peer_are_one_commodity(hosts: Hosts) -> None:
     assert hosts.service.flows(10)[0]["ids"] == [8]
 
 
-def test_an_elephant_that_follows_at_once_keeps_its_path() -> None:
+def test_an_elephant_announced_with_the_release_of_the_last_keeps_its_path() -> None:
     hosts = Hosts(PathService(fabric(leaves=2, spines=4, hosts=4), Options("ecmp")))  # which draws one for each arrival
     for host in range(8):
         hosts.connect(host)
@@ -142,7 +142,7 @@ def test_an_elephant_that_follows_at_once_keeps_its_path() -> None:
     assert hosts.service.status()["commodities"] == 0
 
 
-def test_what_is_released_makes_room_for_what_the_same_messages_announce() -> None:
+def test_released_elephants_make_room_for_those_announced_in_the_same_messages() -> None:
     hosts = Hosts(PathService(fabric(leaves=3, spines=2, hosts=2)))
     for host in range(6):
         hosts.connect(host)
@@ -155,13 +155,13 @@ def test_what_is_released_makes_room_for_what_the_same_messages_announce() -> No
     hosts.check()
 
 
-def test_who_is_not_of_this_fabric_is_left_to_ecmp(hosts: Hosts) -> None:
+def test_peers_outside_the_fabric_stay_on_ecmp(hosts: Hosts) -> None:
     for peer in ("192.168.0.1", address(hosts.topology, 0), "nonsense"):
         assert hosts.announce(1, 7, peer).ports == []
     assert hosts.service.status()["commodities"] == 0
 
 
-def test_a_restarted_process_takes_the_place_of_the_one_before(hosts: Hosts) -> None:
+def test_a_restarted_process_replaces_its_predecessor(hosts: Hosts) -> None:
     hosts.announce(1, 7, 4)
     again = hosts.connect(0, instance=0)
     assert hosts.service.status()["hosts"] == HOSTS
@@ -173,7 +173,7 @@ def test_a_restarted_process_takes_the_place_of_the_one_before(hosts: Hosts) -> 
     assert hosts.service.status()["commodities"] == 2
 
 
-def test_whoever_connects_late_hears_of_acknowledgements() -> None:
+def test_a_late_connection_is_assigned_ports_for_acknowledgements() -> None:
     hosts = Hosts(PathService(fabric()))
     one = hosts.connect(0)
     hosts.announce(one, 1, 4)
@@ -182,7 +182,7 @@ def test_whoever_connects_late_hears_of_acknowledgements() -> None:
     hosts.check()
 
 
-def test_a_dead_link_moves_what_it_carried_and_leaves_the_rest(hosts: Hosts) -> None:
+def test_a_dead_link_moves_only_the_elephants_that_it_carried(hosts: Hosts) -> None:
     for host in range(3):
         hosts.announce(host + 1, 1, host + 3)
     before = {flow["device"]: flow["path"] for flow in hosts.service.flows(10)}
@@ -195,7 +195,7 @@ def test_a_dead_link_moves_what_it_carried_and_leaves_the_rest(hosts: Hosts) -> 
 
 
 @pytest.mark.parametrize("name", ["spine2", "leaf1:4", "leaf2-spine1"])
-def test_a_prepared_plan_says_the_same_as_one_made_when_it_happens(name: str) -> None:
+def test_a_prepared_plan_equals_one_made_at_the_failure(name: str) -> None:
     told = []
     for prepared in (True, False):
         hosts = Hosts(PathService(fabric(hosts=3)))
@@ -215,7 +215,7 @@ def test_a_prepared_plan_says_the_same_as_one_made_when_it_happens(name: str) ->
     assert told[0] == told[1]
 
 
-def test_prepared_plans_stay_good_while_the_same_elephants_come_and_go() -> None:
+def test_prepared_plans_stay_valid_while_the_same_elephants_repeat() -> None:
     hosts = Hosts(PathService(fabric(hosts=3)))
     for host in range(9):
         hosts.connect(host)
@@ -234,7 +234,7 @@ def test_prepared_plans_stay_good_while_the_same_elephants_come_and_go() -> None
     hosts.check()
 
 
-def test_a_prepared_plan_that_lacks_a_newcomer_is_mended() -> None:
+def test_a_prepared_plan_that_lacks_an_elephant_is_repaired() -> None:
     hosts = Hosts(PathService(fabric(leaves=2, spines=2, hosts=3)))
     for host in range(6):
         hosts.connect(host)
@@ -250,7 +250,7 @@ def test_a_prepared_plan_that_lacks_a_newcomer_is_mended() -> None:
     hosts.check()
 
 
-def test_preparing_goes_on_with_what_has_changed_and_ends(hosts: Hosts) -> None:
+def test_prepare_replans_after_changes_and_ends(hosts: Hosts) -> None:
     def prepared() -> int:
         steps = 0
         while hosts.service.prepare():
@@ -266,7 +266,7 @@ def test_preparing_goes_on_with_what_has_changed_and_ends(hosts: Hosts) -> None:
     assert hosts.service.status()["prepared_failures"] == cases
 
 
-def test_whose_path_was_cut_is_told_so_once_and_nobody_else(hosts: Hosts) -> None:
+def test_only_cut_elephants_are_assigned_with_cut_and_only_once(hosts: Hosts) -> None:
     for host in range(3):
         hosts.announce(host + 1, 1, host + 3)
     dead = hosts.service.flows(1)[0]["path"][1]
@@ -280,7 +280,7 @@ def test_whose_path_was_cut_is_told_so_once_and_nobody_else(hosts: Hosts) -> Non
     assert not any(message.cut for _, message in back if isinstance(message, Assign))
 
 
-def test_without_any_spine_all_go_back_to_ecmp_and_return(hosts: Hosts) -> None:
+def test_without_any_spine_all_elephants_use_ecmp_until_spines_return(hosts: Hosts) -> None:
     hosts.announce(1, 1, 4)
     every = [link for spine in (1, 2, 3) for link in links_named(hosts.topology, f"spine{spine}")]
     hosts.link(every, up=False)
@@ -290,7 +290,7 @@ def test_without_any_spine_all_go_back_to_ecmp_and_return(hosts: Hosts) -> None:
     assert len(hosts.ports[1, address(hosts.topology, 4)]) == LANES
 
 
-def test_a_hash_that_offers_too_few_ports_means_ecmp() -> None:
+def test_too_few_ports_for_a_path_mean_ecmp() -> None:
     class One(XorHash):
         """Everything to the first member."""
 
@@ -304,7 +304,7 @@ def test_a_hash_that_offers_too_few_ports_means_ecmp() -> None:
     assert [] in told
 
 
-def test_running_elephants_are_moved_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_of_reroutes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "REROUTES_PER_S", 2.0)
     hosts = Hosts(PathService(fabric(leaves=4, spines=4, hosts=4)))
     for host in range(16):
@@ -317,7 +317,7 @@ def test_running_elephants_are_moved_so_often_and_no_more(monkeypatch: pytest.Mo
     hosts.check()
 
 
-def test_what_repeats_is_given_its_path_before_it_is_announced() -> None:
+def test_repeating_elephants_get_their_path_before_they_are_announced() -> None:
     hosts = Hosts(PathService(fabric(), Options(forecast=True)))
     for host in range(HOSTS):
         hosts.connect(host)
@@ -342,7 +342,7 @@ def test_what_repeats_is_given_its_path_before_it_is_announced() -> None:
     assert hosts.service.status()["commodities"] == 0
 
 
-def test_rates_are_told_when_they_change() -> None:
+def test_rates_are_sent_when_they_change() -> None:
     hosts = Hosts(PathService(fabric(), Options(rates=True)))
     for host in range(HOSTS):
         hosts.connect(host)
@@ -360,7 +360,7 @@ def test_rates_are_told_when_they_change() -> None:
     assert hosts.answered[1, 1].rate_bps == 1e9
 
 
-def test_what_hosts_measure_and_report_is_kept(hosts: Hosts) -> None:
+def test_measurements_and_reports_are_recorded(hosts: Hosts) -> None:
     hosts.announce(1, 1, 4)
     for message in (
         Measured((MeasuredFlow(1, 1_000_000, 0.1), MeasuredFlow(99, 1, 1.0), MeasuredFlow(1, 5, 0.0))),
@@ -372,7 +372,7 @@ def test_what_hosts_measure_and_report_is_kept(hosts: Hosts) -> None:
     assert hosts.service.handle(0, 1, [Ping(5)]) == [(1, Pong(5))]
 
 
-def test_one_connection_has_so_many_elephants_and_no_more(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_elephants_per_connection_are_limited(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elephants, "MAX_OPEN", 2)
     for number in (1, 2):
         hosts.announce(1, number, 4)
@@ -384,7 +384,7 @@ def test_one_connection_has_so_many_elephants_and_no_more(hosts: Hosts, monkeypa
     assert hosts.service.handle(0, 1, [Release(3)]) == []
 
 
-def test_options_name_a_planner_that_there_is() -> None:
+def test_an_unknown_planner_is_refused() -> None:
     with pytest.raises(ValueError, match="planner 'best' is none of optimal"):
         Options("best")
 
@@ -392,11 +392,11 @@ def test_options_name_a_planner_that_there_is() -> None:
 @pytest.mark.parametrize(
     ("name", "links"), [("leaf1:3", 1), ("spine1:2", 1), ("leaf2-spine1", 2), ("spine3-leaf1", 2), ("leaf1", 6)]
 )
-def test_links_go_by_name(name: str, links: int) -> None:
+def test_links_are_found_by_name(name: str, links: int) -> None:
     assert len(links_named(fabric(parallel=2), name)) == links
 
 
 @pytest.mark.parametrize("name", ["h1:1", "leaf1:1", "leaf1:99", "leaf1-leaf2", "", "-", "spine9"])
-def test_what_is_no_link_is_refused_with_an_example(name: str) -> None:
+def test_an_unknown_link_is_refused_with_an_example(name: str) -> None:
     with pytest.raises(KeyError, match="such a link is leaf1:3 or leaf1-spine1"):
         links_named(fabric(), name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small fabrics and commodities at random, the optimum by trying everything, and what every plan must fulfil."""
+"""Random small fabrics and commodities, the optimum by exhaustive search, and the invariants of every plan."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def linear_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @for_all_examples
 @given(data=st.data())
-def test_alike_spines_take_linear_programs_only(linear_only: None, data: st.DataObject) -> None:
+def test_equal_spines_need_linear_programs_only(linear_only: None, data: st.DataObject) -> None:
     fabric = data.draw(fabrics(tors=8, spines=9, parallel=3, nics=6))
     fabric = fabric.without(spines=data.draw(st.sets(st.integers(0, fabric.spines - 1), max_size=fabric.spines - 1)))
     asked = data.draw(commodities(fabric, most=100))
@@ -43,7 +43,9 @@ def test_alike_spines_take_linear_programs_only(linear_only: None, data: st.Data
 
 @for_all_examples
 @given(data=st.data())
-def test_so_do_spines_that_differ_from_one_another_alone(linear_only: None, data: st.DataObject) -> None:
+def test_spines_that_differ_only_from_each_other_need_linear_programs_only(
+    linear_only: None, data: st.DataObject
+) -> None:
     fabric = data.draw(fabrics(tors=3, nics=4))
     one = fabric.link_rate_bps[0]
     rates = data.draw(st.lists(st.sampled_from([0, RATE / 3, RATE / 2, RATE]), min_size=one.size, max_size=one.size))
@@ -85,7 +87,7 @@ def test_dead_links_make_classes_of_spines(seed: int) -> None:
     assert plan.congestion * RATE == pytest.approx(1)
 
 
-def test_linear_answers_that_are_not_whole_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_non_integer_solutions_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     solved = spine_bisection._solved
 
     def unlucky(*arguments: Any) -> Any:
@@ -100,7 +102,7 @@ def test_linear_answers_that_are_not_whole_are_not_taken(monkeypatch: pytest.Mon
     assert plan.proved
 
 
-def test_without_time_the_plan_is_another_and_its_bound_is_true() -> None:
+def test_without_time_the_plan_is_valid_and_its_bound_holds() -> None:
     fabric, asked = full_with_dead_links(0)
     plan = ilp(fabric, asked, time_limit_s=0.0)
     check_routes(plan)

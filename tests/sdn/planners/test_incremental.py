@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans kept up while commodities come and go: as good as from scratch, few reroutes, and all of them told."""
+"""Plans kept up while commodities arrive and depart: as good as from scratch, with few and reported reroutes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_an_arrival_in_a_full_fabric_moves_fewer_than_there_are_tors() -> None:
     assert most > 1
 
 
-def test_too_tight_a_bound_is_told_and_mended() -> None:
+def test_too_low_a_limit_shows_in_the_gap_and_is_corrected_later() -> None:
     # Spine 0 is taken at the source, spine 1 at the destination: without a reroute two must share.
     fabric = Clos.of(4, 2, 2, RATE)
     start = optimal(fabric, Commodities.of([], []))
@@ -140,7 +140,7 @@ def test_too_tight_a_bound_is_told_and_mended() -> None:
 
 @settings(derandomize=True, max_examples=40)
 @given(st.data())
-def test_repair_keeps_what_still_works(data: st.DataObject) -> None:
+def test_repair_keeps_working_routes(data: st.DataObject) -> None:
     fabric = data.draw(fabrics(tors=4, spines=3, nics=4))
     asked = data.draw(commodities(fabric, most=30, demands=data.draw(st.sampled_from([(1.0,), (1.0, 3.0)]))))
     before = optimal(fabric, asked)
@@ -164,7 +164,7 @@ def test_repair_keeps_what_still_works(data: st.DataObject) -> None:
 
 @settings(derandomize=True, max_examples=25)
 @given(st.data())
-def test_refit_tells_all_that_changed(data: st.DataObject) -> None:
+def test_refit_returns_all_changed_routes(data: st.DataObject) -> None:
     fabric = data.draw(fabrics(tors=4, spines=3, nics=4))
     live = Incremental(fabric, data.draw(commodities(fabric, most=20)))
     told = Told(live)
@@ -183,7 +183,7 @@ def test_refit_tells_all_that_changed(data: st.DataObject) -> None:
     told.check()
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_refused() -> None:
     fabric = Clos.of(2, 2, 2, RATE)
     live = Incremental(fabric)
     assert live.arrive(0, 1)[0] == Route(0, LOCAL, -1, -1)

@@ -35,7 +35,7 @@ def test_uniform_links() -> None:
     assert Clos(fabric.nic_tor, fabric.nic_rate_bps, slower).uniform_links is None
 
 
-def test_nobody_can_write_into_a_fabric() -> None:
+def test_a_fabric_is_read_only() -> None:
     rate = np.full((2, 2, 1), RATE)
     fabric = Clos(np.zeros(1, dtype=np.int32), np.ones(1), rate)
     rate[:] = 0
@@ -56,13 +56,13 @@ def test_nobody_can_write_into_a_fabric() -> None:
         ({"link_rate_bps": np.ones((2, 0, 1))}, "needs ToRs, spines and links"),
     ],
 )
-def test_fabrics_that_cannot_be(changes: dict[str, object], why: str) -> None:
+def test_invalid_fabrics_are_refused(changes: dict[str, object], why: str) -> None:
     right: dict[str, object] = {"nic_tor": [0], "nic_rate_bps": [1.0], "link_rate_bps": np.ones((2, 2, 1))}
     with pytest.raises(ValueError, match=why):
         Clos(**(right | changes))  # type: ignore[arg-type]
 
 
-def test_commodities_that_cannot_be() -> None:
+def test_invalid_commodities_are_refused() -> None:
     with pytest.raises(ValueError, match="not above 0"):
         Commodities.of([0], [1], demand=[0.0])
     with pytest.raises(ValueError, match="differ in length"):

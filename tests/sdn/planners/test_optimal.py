@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exact planner where it must be exact, and greedy beside it."""
+"""The exact planner where it must be exact, compared with greedy."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_collectives_of_a_full_fabric_meet_no_contention(pattern: str) -> None:
 
 
 @given(st.data())
-def test_the_early_in_order_have_links_of_their_own(data: st.DataObject) -> None:
+def test_commodities_early_in_order_have_links_of_their_own(data: st.DataObject) -> None:
     # One ToR sends to many: with n commodities on S links, 2 (n - S) must share, and those are the last ones.
     links = data.draw(st.integers(1, 6))
     n = data.draw(st.integers(1, 2 * links))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose commodities choose first."""
+"""Orders in which commodities choose."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_largest_first() -> None:
     assert largest_first(asked).tolist() == [1, 2, 0]
 
 
-def test_the_order_decides_who_shares() -> None:
+def test_the_order_determines_which_commodities_share() -> None:
     # Greedy's tight case: whoever comes last has to share, so the first of an order never does.
     fabric = Clos.of(4, 2, 2, RATE)
     asked = Commodities.of([4, 5, 0, 1], [0, 2, 6, 3], job=[0, 1, 2, 3])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all planners promise, held against the optimum that brute force finds on small fabrics."""
+"""Properties of all planners, checked against the optimum of brute force on small fabrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = {
 @pytest.mark.parametrize("name", PLANNERS)
 @settings(derandomize=True, max_examples=25)
 @given(data=st.data())
-def test_plans_are_routes_and_claims_are_true(name: str, kind: str, data: st.DataObject) -> None:
+def test_plans_are_routes_and_their_bounds_hold(name: str, kind: str, data: st.DataObject) -> None:
     options, demands = KINDS[kind]
     fabric = data.draw(fabrics(**options))
     asked = data.draw(commodities(fabric, most=7, demands=demands))
@@ -67,7 +67,7 @@ def test_nothing_to_plan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLANNERS)
-def test_the_same_question_has_the_same_answer(name: str) -> None:
+def test_equal_arguments_give_equal_plans(name: str) -> None:
     fabric = Clos.of(5, 3, 4, RATE, parallel=2).without(links=[(0, 1, 0), (3, 2, 1)])
     rng = np.random.default_rng(1)
     src, dst = rng.integers(0, fabric.nics, (2, 60))

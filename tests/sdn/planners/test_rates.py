@@ -28,7 +28,7 @@ def networks(draw: st.DrawFn) -> Case:
 
 @settings(derandomize=True, max_examples=300)
 @given(networks())
-def test_fast_rates_are_the_reference(case: Case) -> None:
+def test_fast_rates_equal_the_reference(case: Case) -> None:
     assert max_min_rates(*case) == pytest.approx(max_min_rates_reference(*case))
 
 

@@ -73,7 +73,7 @@ def test_degree_follows_the_shares_and_all_reduce_has_one_at_least() -> None:
     assert split_degree(3, only_mp) == (1, 2)
 
 
-def test_matchings_join_who_exchanges_most_and_turn_to_others_as_demand_halves() -> None:
+def test_matchings_join_pairs_by_demand_which_halves_each_time() -> None:
     mp = np.zeros((4, 4))
     mp[0, 1] = mp[2, 3] = 8.0
     mp[0, 2] = mp[1, 3] = 5.0
@@ -158,7 +158,7 @@ def test_bandwidth_tax_is_the_mean_of_hops() -> None:
     assert bandwidth_tax(mp, found.routes) == (1 * 1 + 2 * 2 + 1 * 2) / 4
 
 
-def test_a_server_that_is_down_is_gone_round_or_named() -> None:
+def test_a_server_that_is_down_is_avoided_or_named() -> None:
     graph = digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
     assert shortest_routes(graph, 0, 3, 1, avoid=[1]) == ((0, 2, 3),)
     with pytest.raises(Unreachable, match="from server 0 to server 3 without server 2"):

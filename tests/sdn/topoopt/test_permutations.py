@@ -30,7 +30,7 @@ def test_128_servers_as_in_figure_14(degree: int, strides: tuple[int, ...], mean
 
 
 @given(st.integers(2, 200))
-def test_strides_are_all_that_visit_everybody(size: int) -> None:
+def test_strides_are_all_those_that_visit_every_member(size: int) -> None:
     def visited(stride: int) -> int:
         return len({i * stride % size for i in range(size)})
 
@@ -52,7 +52,7 @@ def test_rings_visit_every_member_once_over_circuits_of_their_own(members: list[
 
 
 @given(st.integers(2, 130), st.integers(1, 130))
-def test_double_binary_trees_are_trees_and_nobody_is_inside_both(size: int, stride: int) -> None:
+def test_double_binary_trees_are_trees_and_no_member_is_an_inner_node_of_both(size: int, stride: int) -> None:
     if gcd(size, stride) != 1:
         with pytest.raises(ValueError, match="coprime"):
             double_binary_tree(size, stride)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OCS-reconfig: demand first, everybody in reach, every interface used once."""
+"""OCS-reconfig: demand first, every server reachable, every interface used once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_demand_diminishes_with_parallel_circuits() -> None:
     assert utility([(0, 1), (0, 1), (0, 2)], demand) == 10 * 0.75 + 6 * 0.5
 
 
-def test_two_parts_are_joined_at_the_least_cost() -> None:
+def test_two_components_are_joined_at_the_least_cost() -> None:
     demand = np.zeros((4, 4))
     demand[0, 1] = demand[1, 0] = 9.0
     demand[2, 3], demand[3, 2] = 9.0, 1.0
@@ -38,7 +38,7 @@ def test_two_parts_are_joined_at_the_least_cost() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 9), st.integers(1, 4), st.integers(0, 2**32 - 1))
-def test_every_interface_is_used_once_and_everybody_is_in_reach(servers: int, degree: int, seed: int) -> None:
+def test_every_interface_is_used_once_and_every_server_is_reachable(servers: int, degree: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     demand = generator.integers(0, 100, (servers, servers)) * (generator.random((servers, servers)) < 0.5) * 1.0
     np.fill_diagonal(demand, 0)
@@ -53,7 +53,7 @@ def test_every_interface_is_used_once_and_everybody_is_in_reach(servers: int, de
             assert len({circuit[end] for circuit in layer}) == len(layer)
 
 
-def test_what_cannot_be_is_refused_in_a_sentence() -> None:
+def test_invalid_arguments_are_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="not 4 and 0"):
         reconfigure(np.zeros((4, 4)), 0)
     with pytest.raises(ValueError, match="server 0 needs 2 transmitters, but has 1 interfaces"):

@@ -75,7 +75,7 @@ def test_only_the_last_hop_is_addressed_to_the_engine() -> None:
     assert len(set(every)) == len(every)
 
 
-def test_a_relay_that_is_down_is_gone_round_or_named() -> None:
+def test_a_relay_that_is_down_is_avoided_or_named() -> None:
     topology, hosts = direct_connect(6, 2, RATE), hosts_of(6)
     pairs = [[(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]]  # a ring of duplex patches
     circuits = patch(topology, hosts, [tuple(duplex(layer).items()) for layer in pairs])
