@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pure model of a fabric: topologies, forwarding, ECMP hashes, paths and the ports that take them, YAML."""
+"""The pure model of a fabric: topologies, forwarding, ECMP hashes, paths, source ports of paths, and YAML files."""
 
 from netmodel.builders import leaf_spine
 from netmodel.circuits import Circuits, check_circuits, duplex, far_end, joined, lit, lit_links

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builders: regular topologies from a few numbers."""
+"""Builder of leaf-spine topologies."""
 
 from collections import Counter
 from ipaddress import IPv4Address
@@ -45,9 +45,9 @@ def leaf_spine(
     `host_rate_bps` is the rate of host links and, where `fabric_rate_bps` is None, of leaf-to-spine links too, each
     way, in bit/s.
 
-    With `optical_switches` every cable between leaf n and spine m is cut in two and both ends are plugged into optical
-    switch ocs<k>, k = (n + m) mod `optical_switches` + 1 with n and m from 0, so that the ports of each switch are
-    spread over all (OCS-vClos). What is joined is then a matter of circuits: `netmodel.lit`.
+    With `optical_switches`, the cables between leaf n and spine m pass through optical switch ocs<k>, where
+    k = (n + m) mod `optical_switches` + 1 with n and m from 0. The ports of each leaf and spine are thus spread over
+    all optical switches (OCS-vClos). Circuits then decide what is connected: `netmodel.lit`.
 
     Raises TopologyError (a ValueError) for counts below one, more than 254 hosts per leaf, more than a million links,
     or any value that `Topology` refuses.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optical circuits: what a switch of role "ocs" is set to, and where light goes then. Pure.
+"""Optical circuits: the settings of switches of role "ocs", and the links that result. Pure.
 
-A circuit is one-way, from the port that light comes in by to the port that it leaves by; two of them make a duplex
-patch. Which circuits are set is a state of the fabric and no part of the topology, which says what is cabled.
+A circuit is one-way, from an ingress port to an egress port; two circuits make a duplex connection. Circuits are a
+state of the fabric. They are not part of the topology, which describes the cables.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,11 +12,11 @@ from typing import TypeAlias
 from netmodel.topology import Link, PortRef, Topology, TopologyError
 
 Circuits: TypeAlias = Mapping[str, Mapping[int, int]]
-"""By switch: the port of exit for the ports of entry that have one. Light that comes in elsewhere ends in the dark."""
+"""By switch: the egress port of each ingress port that has a circuit. Light that enters by another port is lost."""
 
 
 def check_circuits(topology: Topology, circuits: Circuits) -> None:
-    """Raises TopologyError unless every circuit joins two cabled ports of an optical switch, each used once a way."""
+    """Raises TopologyError unless all circuits join cabled ports of optical switches, each port used once per way."""
     cabled = set(topology.linked_ports())
     for name, pairs in circuits.items():
         try:
@@ -41,7 +41,7 @@ def check_circuits(topology: Topology, circuits: Circuits) -> None:
 
 
 def joined(*parts: Circuits) -> dict[str, dict[int, int]]:
-    """Circuits of several jobs as one. Raises TopologyError when two use the same port."""
+    """The union of circuits, for example of several jobs. Raises TopologyError when two use the same port."""
     whole: dict[str, dict[int, int]] = {}
     for part in parts:
         for name, circuits in part.items():
@@ -55,24 +55,24 @@ def joined(*parts: Circuits) -> dict[str, dict[int, int]]:
 
 
 def duplex(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """The circuits that patch pairs of ports together, both ways."""
+    """The circuits that connect pairs of ports in both directions."""
     return {entry: leaving for a, b in pairs for entry, leaving in ((a, b), (b, a))}
 
 
 def far_end(topology: Topology, circuits: Circuits, port: PortRef) -> PortRef | None:
-    """Where light arrives that leaves by `port`: the next port that is no optical switch's, None if it ends dark.
+    """The port at which light that leaves by `port` arrives: the next port that is not an optical switch's.
 
-    Raises KeyError with a sentence for a port without a link.
+    None if a port on the way has no circuit. Raises KeyError for a port without a link.
     """
     return _followed(topology, circuits, port)[1]
 
 
 def lit(topology: Topology, circuits: Circuits) -> Topology:
-    """The fabric as switches see it that forward by address: what circuits join is one link, optical switches are gone.
+    """The fabric without its optical switches: cables that circuits join become one link.
 
-    Two ports are linked where light leads from each to the other, at the least rate on the way; what leads one way
-    only, ends dark, or joins two hosts or two ports of one switch is no link for them. Without optical switches it is
-    the topology itself. Raises TopologyError as `check_circuits` does.
+    Two ports are linked where light passes from each to the other, at the lowest rate on the way. A connection is left
+    out if it is one-way, lacks a circuit, or joins two hosts or two ports of one switch. A topology without optical
+    switches is returned unchanged. Raises TopologyError as `check_circuits` does.
     """
     optical = _optical(topology)
     if not optical:
@@ -86,13 +86,13 @@ def lit(topology: Topology, circuits: Circuits) -> Topology:
 
 
 def lit_links(topology: Topology, circuits: Circuits, cables: Iterable[Link]) -> frozenset[Link]:
-    """The links of `lit(topology, circuits)` that go through one of these cables of `topology`: dead when it is."""
+    """The links of `lit(topology, circuits)` that use one of these cables of `topology`, and fail with it."""
     wanted = frozenset(cables)
     return frozenset(link for link, through in _lit_links(topology, circuits) if not wanted.isdisjoint(through))
 
 
 def _lit_links(topology: Topology, circuits: Circuits) -> Iterator[tuple[Link, list[Link]]]:
-    """The links of `lit`, each with the cables that it goes through."""
+    """The links of `lit`, each with the cables that it uses."""
     optical, done = _optical(topology), set[PortRef]()
     for cable in topology.links:
         ends = [end for end in (cable.a, cable.b) if end.node not in optical]
@@ -110,7 +110,7 @@ def _lit_links(topology: Topology, circuits: Circuits) -> Iterator[tuple[Link, l
 
 
 def _followed(topology: Topology, circuits: Circuits, port: PortRef) -> tuple[list[PortRef], PortRef | None]:
-    """The ports that light leaves by, `port` first, and where it arrives, None in the dark."""
+    """The egress ports on the way of light from `port`, `port` first, and where it arrives (see `far_end`)."""
     ports, at = [port], topology.peer(port)
     while not topology.has_host(at.node) and topology.switch(at.node).role == "ocs":
         leaving = circuits.get(at.node, {}).get(at.port)

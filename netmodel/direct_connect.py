@@ -32,15 +32,15 @@ def direct_connect(
     look_ahead: bool = False,
     name: str | None = None,
 ) -> Topology:
-    """Hosts h1.. with NICs nic0.. whose NIC j is plugged into optical switch ocs<j+1>, host h<i> into its port i.
+    """Hosts h1.. with NICs nic0..; NIC j of host h<i> is connected to port i of optical switch ocs<j+1>.
 
-    So a switch can join any two hosts, by the same NIC of both. NIC j of host i has the address 10.<j>.<a>.<b> with
-    a = (i - 1) // 254 and b = (i - 1) % 254 + 1.
+    A switch can thus join any two hosts, by the same NIC of both. NIC j of host i has the address 10.<j>.<a>.<b> with
+    a = (i - 1) // 254 and b = (i - 1) % 254 + 1. `rate_bps` is the rate of all links, each way, in bit/s.
 
-    look_ahead: two patch panels per NIC, of which a panel is set up for the next job while the other carries this one
-    (appendix C). ocs1..ocs<d> are the first bank and ocs<d+1>..ocs<2d> the second; the 1x2 switches of all hosts' NIC j
-    are the switch flip<j+1>, in which host i is on port i, the first bank on port n + i and the second on port 2n + i,
-    with n hosts. `panel_of` tells which panel serves a NIC.
+    look_ahead: two patch panels per NIC; one is set up for the next job while the other carries the current one
+    (TopoOpt, appendix C). ocs1..ocs<d> are the first bank and ocs<d+1>..ocs<2d> the second. Switch flip<j+1> holds the
+    1x2 switches of all hosts' NIC j: with n hosts, host i is on its port i, the first bank on port n + i, and the
+    second bank on port 2n + i. `panel_of` gives the panel of a NIC.
 
     Raises TopologyError (a ValueError) for fewer than two hosts, an impossible degree, more than a million links, or
     any value that `Topology` refuses.
@@ -83,9 +83,9 @@ def direct_connect(
 
 
 def panel_of(topology: Topology, host: str, nic: int, bank: int = 0) -> PortRef:
-    """The port of the optical switch that joins this NIC to others; with look-ahead, of that bank's panel (0 or 1).
+    """The port of the optical switch that connects this NIC to others; with look-ahead, of the panel in `bank` 0 or 1.
 
-    Raises KeyError with a sentence for a host or NIC without a cable, ValueError for a bank that there is not.
+    Raises KeyError for a host or NIC without a cable, ValueError for a bank that does not exist.
     """
     port = topology.peer(PortRef(host, nic + 1))
     if not port.node.startswith("flip"):

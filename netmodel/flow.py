@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows: the five header fields by which switches tell one packet stream from another."""
+"""Flows: the five header fields by which switches distinguish packet streams."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ IPPROTO_UDP = 17
 ROCE_PORT = 4791
 """UDP destination port of RoCEv2 (InfiniBand Architecture Specification, Annex A17)."""
 ENTROPY_PORTS = range(0xC000, 0x10000)
-"""UDP source ports that RoCEv2 flows draw from: the dynamic range of RFC 6335, as Linux's rdma_flow_label_to_udp_sport
-does (include/rdma/ib_verbs.h)."""
+"""UDP source ports of RoCEv2 flows: the dynamic range of RFC 6335, which Linux uses as well
+(rdma_flow_label_to_udp_sport in include/rdma/ib_verbs.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,9 @@ class Flow:
 class FlowFields:
     """The hashed fields of many flows, in host byte order, as one-dimensional arrays.
 
-    Each array has either length n or length one, which stands for n equal values: work on the fields that all flows
-    share is then done once. dtypes: `src` and `dst` uint32, `sport` and `dport` uint16, `proto` (IP protocol) uint8.
+    Each array has length n, or length one for n equal values, so that work on fields shared by all flows is done once.
+    dtypes: `src` and `dst` uint32, `sport` and `dport` uint16, `proto` (IP protocol) uint8. Raises ValueError for other
+    shapes.
     """
 
     src: npt.NDArray[np.uint32]
@@ -75,7 +76,7 @@ class FlowFields:
         return lengths.pop() if lengths else 1
 
     def take(self, index: npt.NDArray[np.intp]) -> "FlowFields":
-        """The flows at positions `index`; fields shared by all flows stay shared."""
+        """The flows at positions `index`. Fields that all flows share keep length one."""
         shared = len(self) > 1
         return FlowFields(
             src=self.src if shared and self.src.size == 1 else self.src[index],

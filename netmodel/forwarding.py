@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwarding: which ports each switch may use towards each address. What switches are given and predictors walk.
+"""Forwarding: the ports that each switch may use for each address. It programs switches and predicts paths.
 
-Routing is by hop count over the links that are alive, as a converged link-state or BGP fabric would do it: a switch's
-group for an address holds every port whose link lies on some shortest path. Hosts never forward for others, and neither
-do optical circuit switches, which know no addresses: `forwarding(lit(topology, circuits))` looks through them.
+Routes are shortest paths by hop count over the live links, as in a converged link-state or BGP fabric: a switch's group
+for an address has every port whose link is on a shortest path. Hosts do not forward for others. Optical circuit
+switches do not forward by address; `forwarding(lit(topology, circuits))` gives the routes through them.
 """
 
 from collections import defaultdict
@@ -19,10 +19,10 @@ from netmodel.topology import Link, PortRef, Topology
 
 
 class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):
-    """One switch's routes: address -> egress ports, ascending. Addresses that it cannot reach are absent.
+    """One switch's routes: address -> egress ports, ascending. Unreachable addresses are absent.
 
-    All addresses behind one switch share a group, so a fabric's routes take memory by pairs of switches, not by pairs
-    of switch and host.
+    All addresses behind one switch share a group, so memory grows with the pairs of switches, not with the pairs of
+    switch and host.
     """
 
     __slots__ = ("_homes", "_local", "_residents", "_switch", "_towards")
@@ -35,7 +35,7 @@ class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):
         homes: Mapping[IPv4Address, str],
     ) -> None:
         self._switch = switch
-        self._local = local  # addresses on this very switch -> its port
+        self._local = local  # addresses attached to this switch -> its port
         self._towards = towards  # home switch -> egress ports
         self._homes = homes  # every attached address of the fabric -> the switch it is attached to
 
@@ -64,10 +64,10 @@ class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):
 class Forwarding:
     """The routes of every switch: `groups[switch name][address]` is a tuple of out ports, ascending.
 
-    A tuple of one port is a plain output; more are the members of an ECMP group, member k being the k-th port.
-    Unreachable addresses are absent (KeyError with a sentence). `dead_links` are the links that the routes avoid.
-    `ingress` has tables like those of `groups` for packets that come in by a certain switch port, which go by these
-    alone; addresses absent there are dropped.
+    A tuple of one port is a plain output. Several ports are the members of an ECMP group; member k is the k-th port.
+    Unreachable addresses are absent (KeyError). `dead_links` are the links that the routes avoid. `ingress` has tables
+    like those of `groups` for packets that enter by a certain switch port. Such packets use that table only; a packet
+    whose address it lacks is dropped.
     """
 
     groups: Mapping[str, Mapping[IPv4Address, tuple[int, ...]]]
@@ -76,10 +76,10 @@ class Forwarding:
 
 
 def forwarding(topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
-    """Shortest-path routes of `topology` without its `dead_links`. Pure; recent answers are remembered.
+    """Shortest-path routes of `topology` without its `dead_links`. Pure; the last eight results are cached.
 
-    Works for any number of tiers and for parallel links (each is a member of its own). Raises ValueError when a dead
-    link is not one of the topology's.
+    It works for any number of tiers and for parallel links, each of which is a group member. Raises ValueError for a
+    dead link that the topology does not have.
     """
     return _forwarding(topology, frozenset(dead_links))
 
@@ -136,7 +136,7 @@ def _hops(homes: list[int], neighbours: list[list[tuple[int, int]]]) -> npt.NDAr
     while frontier.any():
         distance[frontier] = hops
         hops += 1
-        # float32 products count at most `switches` ones exactly and run in BLAS
+        # float32 products run in BLAS; the sums, at most the number of switches, are exact
         frontier = (frontier.astype(np.float32) @ adjacent > 0) & (distance == _UNREACHABLE)
     return distance
 
@@ -150,7 +150,7 @@ def _groups_of(
     peers = np.array([peer for _, peer in ports])
     nearer = distance[:, peers] == distance[:, [switch]] - 1
     nearer &= distance[:, [switch]] > 0
-    # Most homes share one group (a leaf's whole set of uplinks), so each distinct row becomes a tuple once.
+    # Most home switches share one group (all uplinks of a leaf), so each distinct row is made into a tuple only once.
     seen: dict[bytes, tuple[int, ...]] = {}
     groups: dict[str, tuple[int, ...]] = {}
     for home, row, key in zip(home_names, nearer, np.packbits(nearer, axis=1), strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which keys a pydantic model takes at a place in its data, for suggestions in error messages."""
+"""The keys that a pydantic model accepts at a place in its data, for suggestions in error messages."""
 
 import types
 from collections.abc import Iterable, Iterator
@@ -9,14 +9,14 @@ import pydantic
 
 
 def known_keys(model: type[pydantic.BaseModel], location: Iterable[str | int]) -> list[str]:
-    """The keys that may stand in the mapping at `location`, a pydantic error location without the key itself, sorted.
+    """The keys accepted in the mapping at `location`, a pydantic error location without the key itself. Sorted.
 
-    Where unions leave several models possible, the keys of all; nothing where no model is met.
+    Where a union allows several models, the keys of all of them. Empty where the location leads to no model.
     """
     candidates: list[Any] = list(_branches(model))
     for segment in location:
         below = [inner for candidate in candidates for inner in _below(candidate, segment)]
-        # A segment that is no key names a branch of a union, by class or by discriminator value.
+        # A segment that is not a key names a branch of a union, by class or by discriminator value.
         candidates = below or [c for c in candidates if _is_called(c, segment)] or candidates
     return sorted({key for candidate in candidates if _is_model(candidate) for key in _fields(candidate)})
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths: which ones are equal, which one a flow takes, and which UDP source ports take a given one.
+"""Equal-cost paths, the path of a flow, and the UDP source ports that take a given path.
 
-A path is the tuple of egress ports from the source host's to the last switch's: the links that a flow crosses, in
-order. All predictions walk the same `Forwarding` that switches are programmed from. The keyword `routes` lets a caller
-pass one with dead links; by default it is that of the whole topology. Hosts are addressed by name, and those with
-several NICs by `src_nic` and `dst_nic`, the NICs' indices.
+A path is the tuple of egress ports from the source host to the last switch, that is, the links of a flow in order. All
+predictions use the `Forwarding` with which switches are programmed. The keyword `routes` passes one with dead links;
+the default is that of the whole topology. Hosts are given by name; `src_nic` and `dst_nic` are NIC indices for hosts
+with several NICs.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ Path: TypeAlias = tuple[PortRef, ...]
 
 
 class NoRouteError(ValueError):
-    """There is no path between two addresses, or the routes do not lead to the destination: one sentence says where."""
+    """There is no path between two addresses, or the routes do not lead to the destination. The text says where."""
 
 
 def equal_cost_paths(
@@ -38,8 +38,8 @@ def equal_cost_paths(
 ) -> tuple[Path, ...]:
     """All shortest paths from one host to another, in lexicographic order of their ports.
 
-    Raises KeyError for an unknown host, NoRouteError when there is no path, ValueError when both hosts are one or a NIC
-    does not exist.
+    Raises KeyError for an unknown host, NoRouteError when there is no path, and ValueError when source and destination
+    are the same host or a NIC does not exist.
     """
     src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
     walk = _Walk(topology, routes, src, dst)
@@ -56,10 +56,10 @@ def equal_cost_paths(
 
 
 def path_of(topology: Topology, flow: Flow, ecmp_hash: EcmpHash, *, routes: Forwarding | None = None) -> Path:
-    """The path that `flow` takes when every switch chooses by `ecmp_hash` with its own seed.
+    """The path of `flow` when every switch chooses by `ecmp_hash` with its own seed.
 
-    Raises KeyError for an address that no host owns, NoRouteError when there is no path, ValueError when source and
-    destination are on one host.
+    Raises KeyError for an address that no host owns, NoRouteError when there is no path, and ValueError when source and
+    destination are on the same host.
     """
     walk = _Walk(topology, routes, flow.src, flow.dst)
     fields = flow.fields()
@@ -82,18 +82,18 @@ def paths_of_ports(
     dst_nic: int = 0,
     routes: Forwarding | None = None,
 ) -> tuple[tuple[Path, ...], npt.NDArray[np.intp]]:
-    """Which path each UDP source port takes: (paths, index), port k of `ports` taking `paths[index[k]]`.
+    """The path of each UDP source port, as (paths, index): port k of `ports` takes `paths[index[k]]`.
 
-    `paths` are all of `equal_cost_paths`, also those that no port takes. `ports` is any one-dimensional array of port
-    numbers, by default all of 0xC000..0xFFFF, ascending; `index` has its shape. Raises as `equal_cost_paths` does, and
-    ValueError for ports outside 0..65535.
+    `paths` are all of `equal_cost_paths`, including those that no port takes. `ports` is a one-dimensional array of
+    port numbers, by default 0xC000..0xFFFF ascending; `index` has the same shape. Raises as `equal_cost_paths` does,
+    and ValueError for ports outside 0..65535.
     """
     src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
     walk = _Walk(topology, routes, src, dst)
     every_flow = FlowFields.over_ports(src, dst, _port_array(ports), dst_port)
     index = np.zeros(len(every_flow.sport), dtype=np.intp)
     paths: list[Path] = []
-    # The depth-first order is that of equal_cost_paths; the flows are dealt out to the branches on the way down.
+    # Depth-first in the order of equal_cost_paths. At each switch the flows are divided among the branches.
     pending: list[tuple[Path, npt.NDArray[np.intp]]] = [((walk.origin,), np.arange(len(index)))]
     while pending:
         path, flows = pending.pop()
@@ -123,10 +123,10 @@ def ports_for_path(
     dst_nic: int = 0,
     routes: Forwarding | None = None,
 ) -> npt.NDArray[np.uint16]:
-    """The UDP source ports in 0xC000..0xFFFF, ascending, that take a flow from one host to another along `path`.
+    """The UDP source ports in 0xC000..0xFFFF, ascending, whose flows from one host to another take `path`.
 
-    The array is empty when the hash sends no port that way. Raises as `equal_cost_paths` does, and ValueError when
-    `path` is not one of the equal-cost paths.
+    The array is empty when no port takes it. Raises as `equal_cost_paths` does, and ValueError when `path` is not one
+    of the equal-cost paths.
     """
     src, dst = _addresses(topology, src_host, dst_host, src_nic, dst_nic)
     walk = _Walk(topology, routes, src, dst)
@@ -146,7 +146,7 @@ def ports_for_path(
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A switch on the way, with the ports that it may use towards the destination."""
+    """A switch on a path, with the ports that it may use towards the destination."""
 
     switch: str
     seed: int
@@ -154,7 +154,7 @@ class _Stop:
 
 
 class _Walk:
-    """A walk along the routes from one address to another, whoever does the choosing."""
+    """Follows the routes from one address to another. The caller chooses among equal ports."""
 
     def __init__(self, topology: Topology, routes: Forwarding | None, src: IPv4Address, dst: IPv4Address) -> None:
         self._topology = topology
@@ -166,13 +166,13 @@ class _Walk:
             raise ValueError(f"{src} and {dst} are both on host {self.origin.node!r}: a flow between them has no path")
 
     def next_stop(self, path: Path) -> _Stop | None:
-        """Where the last link of `path` leads: a switch, or None when that is the destination. Raises NoRouteError."""
+        """The switch at the end of the last link of `path`; None at the destination. Raises NoRouteError."""
         try:
             reached = self._topology.peer(path[-1])
         except KeyError as error:
             raise NoRouteError(f"no path to {self._dst}: {error.args[0]}") from None
         dead = self._routes.dead_links
-        if dead and self._topology.link_at(path[-1]) in dead:  # the source's own link, which no switch routes over
+        if dead and self._topology.link_at(path[-1]) in dead:  # such as the source's own link
             raise NoRouteError(f"no path from {self.origin.node!r} to {self._dst}: the link at {path[-1]} is dead")
         if reached == self._goal:
             return None
@@ -193,7 +193,7 @@ class _Walk:
         return _Stop(reached.node, self._topology.switch(reached.node).hash_seed, ports)
 
     def stops_along(self, path: Path) -> Iterator[_Stop]:
-        """The switches that `path` passes, as far as it keeps to the routes."""
+        """The switches on `path`, up to the first that deviates from the routes."""
         for length, egress in enumerate(path[1:], start=1):
             stop = self.next_stop(path[:length])
             if stop is None or stop.switch != egress.node or egress.port not in stop.ports:
@@ -225,7 +225,7 @@ def _port_array(ports: npt.ArrayLike | None) -> npt.NDArray[np.uint16]:
 
 
 def _dealt(flows: npt.NDArray[np.intp], member: npt.NDArray[np.intp], members: int) -> list[npt.NDArray[np.intp]]:
-    """`flows` split by their `member`, in order."""
-    # 16 bits suffice for any group, and numpy sorts them by radix.
+    """`flows` split by `member`, in order of members."""
+    # 16 bits hold any member index, and numpy sorts 16-bit integers by radix sort.
     order = np.argsort(member.astype(np.uint16), kind="stable")
     return np.split(flows[order], np.cumsum(np.bincount(member, minlength=members))[:-1])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders of GPU fabrics with rails: GPU g of every high-bandwidth (HB) domain is on rail g.
 
-As in Rail-only (arXiv 2307.12169v5), sections II and IV-A. A GPU is a host with two NICs: nic0 on its rail, nic1 on its
-HB domain, which is a switch of its own and not joined to any rail. `rail_optimised` joins all rails by spines
-(Figure 1); in `rail_only` each rail is a fabric of its own (Figure 6).
+Source: Rail-only (arXiv 2307.12169v5), sections II and IV-A. A GPU is a host with two NICs: nic0 on its rail and nic1
+on its HB domain, which is a separate switch without links to rails. `rail_optimised` joins all rails by spines
+(Figure 1); in `rail_only` each rail is a separate fabric (Figure 6).
 """
 
 from collections.abc import Sequence
@@ -46,12 +46,12 @@ def rail_optimised(
     """M `domains` of K `gpus_per_domain`, and a spine layer that joins the leaves of all K rails.
 
     Names count from 1: host d2g3 is GPU 3 of domain 2; its nic0 (10.2.0.2) is on a leaf of rail 3 and its nic1
-    (10.128.1.3) on switch hb2. Rail 3's leaf is rail3, or rail3l1.. where `leaves_per_rail` is more than 1: domains are
-    then parted among them in order, evenly. A leaf's ports are its hosts (by domain), then its spines. Each way, in
-    bit/s: `rail_rate_bps` is the rate of nic0, `hb_rate_bps` of nic1, `fabric_rate_bps` of leaf-to-spine links
-    (`rail_rate_bps` unless given). Bisection is full when spines * fabric_rate_bps is a leaf's hosts * rail_rate_bps.
+    (10.128.1.3) on switch hb2. Rail 3's leaf is rail3, or rail3l1.. where `leaves_per_rail` is more than 1; domains are
+    then divided among the leaves in order and evenly. A leaf's ports are its hosts (by domain), then its spines. Rates
+    are each way, in bit/s: `rail_rate_bps` of nic0, `hb_rate_bps` of nic1, `fabric_rate_bps` of leaf-to-spine links
+    (default `rail_rate_bps`). Bisection is full when spines * fabric_rate_bps equals a leaf's hosts * rail_rate_bps.
 
-    Raises TopologyError (a ValueError) for counts or rates below one, domains that leaves_per_rail does not divide,
+    Raises TopologyError (a ValueError) for counts or rates below one, domains that do not divide evenly among leaves,
     more than 128 GPUs in a domain, more than a million links, or any value that `Topology` refuses.
     """
     _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, spines, 1, leaves_per_rail, fabric_rate_bps)
@@ -79,9 +79,10 @@ def rail_only(
     *,
     name: str | None = None,
 ) -> Topology:
-    """The same with `spines` for each rail by itself (rail3s1..; none is enough for one leaf): no path between rails.
+    """Like `rail_optimised`, but each rail has its own `spines` (rail3s1..), and no path leads from rail to rail.
 
-    Raises TopologyError as `rail_optimised` does, and for several leaves to a rail that no spine joins.
+    A rail of one leaf needs no spine. Raises TopologyError as `rail_optimised` does, and for several leaves per rail
+    without spines.
     """
     _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, spines, 0, leaves_per_rail, fabric_rate_bps)
     if leaves_per_rail > 1 and not spines:
@@ -145,7 +146,7 @@ def _rails(
     mtu_bytes: int,
     name: str,
 ) -> Topology:
-    """`planes`: rails and the spines that join their leaves. `rates_bps`: of rails, HB domains and the fabric."""
+    """The topology. `planes`: rails and the spines that join their leaves. `rates_bps`: rail, HB and fabric rate."""
     rail_bps, hb_bps, fabric_bps = rates_bps
     share = domains // leaves  # domains on each leaf of a rail
     names = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates as people write them: "20 Mbit/s", "100G", 1000000 (bit/s)."""
+"""Rates in text: "20 Mbit/s", "100G", 1000000 (bit/s)."""
 
 import re
 from decimal import Decimal
@@ -14,10 +14,10 @@ _RATE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kKMGT]?)(?:bi
 
 
 def parse_rate(value: object) -> int:
-    """A rate in bit/s from an int (bit/s) or a string: a number, one of k, M, G, T or nothing, and "bit/s" or nothing.
+    """A rate in bit/s from an int (bit/s) or a string: a number, an optional prefix k, M, G or T, an optional "bit/s".
 
-    Prefixes are decimal (1 k = 1000). Raises ValueError, with how to write it, for anything else: a rate that is not a
-    whole number of bits per second, not positive, above 1 Pbit/s, or given in bytes.
+    Prefixes are decimal (1 k = 1000). Raises ValueError, whose text says how to write a rate, for anything else: a rate
+    that is not a whole number of bits per second, not positive, above 1 Pbit/s, or given in bytes.
     """
     if isinstance(value, str) and (match := _RATE.fullmatch(value.strip())):
         exact = Decimal(match["number"]) * _PREFIXES[match["prefix"]]
@@ -42,4 +42,4 @@ def format_rate(rate_bps: int) -> str:
 
 
 RateBps: TypeAlias = Annotated[int, BeforeValidator(parse_rate)]
-"""A pydantic field in bit/s that takes whatever `parse_rate` takes."""
+"""A pydantic field in bit/s that accepts what `parse_rate` accepts."""

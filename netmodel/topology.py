@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topologies as plain data: hosts with NICs, switches with roles, and links between numbered ports.
 
-Everything here is immutable and validated when it is made, so that every reader downstream (forwarding, prediction,
-emulation) may trust it. A topology says what is cabled, never what state it is in: a failed link is an argument of
-`netmodel.forwarding`, not a change of the topology.
+All values are immutable and validated on construction, so forwarding, prediction and emulation need not check them. A
+topology describes the cables, not their state: a failed link is an argument of `netmodel.forwarding`, not a change of
+the topology.
 """
 
 import re
@@ -15,20 +15,20 @@ from typing import Literal, TypeAlias, get_args
 from netmodel.located import LocatedError, Location, raise_all
 
 Role: TypeAlias = Literal["leaf", "spine", "ocs"]
-"""What a switch is for. `leaf`: hosts hang off it. `spine`: it joins other switches (of any upper tier). `ocs`: an
-optical circuit switch, which does not forward by address."""
+"""The role of a switch. `leaf`: it has hosts. `spine`: it joins other switches (any upper tier). `ocs`: an optical
+circuit switch, which does not forward by address."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
 MTU_BYTES_MIN = 576
-"""Smallest MTU accepted: every IPv4 host takes datagrams of this size (RFC 791, section 3.1)."""
+"""Smallest MTU accepted: every IPv4 host accepts datagrams of this size (RFC 791, section 3.1)."""
 MTU_BYTES_MAX = 65535
-"""Largest MTU accepted: the IPv4 total-length field ends here (RFC 791, section 3.1)."""
+"""Largest MTU accepted: the maximum of the IPv4 total-length field (RFC 791, section 3.1)."""
 RATE_BPS_MAX = 10**15
-"""Largest link rate accepted (1 Pbit/s): beyond it, a unit has been mistaken."""
+"""Largest link rate accepted (1 Pbit/s). A larger value is probably a wrong unit."""
 
 LINKS_MAX = 1_000_000
-"""Most links that builders make: beyond it, numbers have been mistaken, and memory ends."""
+"""Largest number of links that builders make. A larger topology is probably a mistake, and would exhaust memory."""
 
 _U64_MAX = 2**64 - 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
@@ -82,7 +82,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine at the edge. NIC i of `nics` is port i + 1; a host never forwards packets of others."""
+    """An end host. NIC i of `nics` is port i + 1. A host does not forward packets of others."""
 
     name: str
     nics: tuple[Nic, ...]
@@ -104,7 +104,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A full-duplex cable between two ports that carries `rate_bps` bits per second each way."""
+    """A full-duplex cable between two ports, with `rate_bps` bits per second in each direction."""
 
     a: PortRef
     b: PortRef
@@ -113,7 +113,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Look-up tables derived from a topology's own tuples (never part of its value)."""
+    """Look-up tables derived from a topology's tuples. They are not part of its value."""
 
     hosts: dict[str, Host]
     switches: dict[str, Switch]
@@ -134,7 +134,7 @@ class Topology:
     switches: tuple[Switch, ...]
     links: tuple[Link, ...]
     mtu_bytes: int
-    # Frozen and slotted leaves no room for cached properties, so the tables are made once, with the validation.
+    # A frozen class with slots cannot have cached properties, so the tables are made once, during validation.
     _index: _Index = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ class Topology:
         object.__setattr__(self, "_index", _Index(hosts, switches, nic_ports, links))
 
     def __hash__(self) -> int:
-        # Constant time also for large fabrics, which serve as cache keys; equality stays exact.
+        # Topologies are cache keys: hashing must take constant time for large ones. Equality stays exact.
         return hash((self.name, len(self.hosts), len(self.switches), len(self.links), self.mtu_bytes))
 
     def host(self, name: str) -> Host:

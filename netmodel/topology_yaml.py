@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies in YAML: either the numbers of a regular fabric, or every host, switch and link spelt out.
+"""Topologies in YAML: either the parameters of a regular fabric, or a list of all hosts, switches and links.
 
     leaf_spine: {leaves: 4, spines: 4, hosts_per_leaf: 4, host_rate: 20 Mbit/s}
     rail_optimised: {domains: 4, gpus_per_domain: 4, rail_rate: 10 Mbit/s, hb_rate: 80 Mbit/s, spines: 4}
@@ -21,7 +21,7 @@ or
       - {a: "h1:1", b: "leaf1:1", rate: 20 Mbit/s}
       - {a: "h2:1", b: "leaf1:2", rate: 20 Mbit/s}
 
-NIC names and MACs, dpids and hash seeds may be left out: they are then "nic<index>", `derived_mac`, the switch's
+NIC names, MACs, dpids and hash seeds are optional. Their defaults are "nic<index>", `derived_mac`, the switch's
 position from 1, and `derived_hash_seed`.
 """
 
@@ -60,7 +60,7 @@ def load_topology(path: str | PathLike[str]) -> Topology:
 
 
 def dump_topology(topology: Topology) -> str:
-    """YAML with every host, switch and link spelt out; `load_topology` of it equals `topology`."""
+    """YAML with all hosts, switches and links. `load_topology` of it equals `topology`."""
     document = {
         "name": topology.name,
         "mtu_bytes": topology.mtu_bytes,
@@ -77,7 +77,7 @@ def dump_topology(topology: Topology) -> str:
         ],
         "links": [{"a": str(link.a), "b": str(link.b), "rate": format_rate(link.rate_bps)} for link in topology.links],
     }
-    # The C emitter writes the same text, an order of magnitude faster.
+    # The C emitter writes the same text about ten times faster.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text = yaml.dump(document, Dumper=dumper, sort_keys=False, default_flow_style=None, width=120)
     return str(text)
@@ -109,13 +109,13 @@ Address: TypeAlias = Annotated[IPv4Address, BeforeValidator(parse_address)]
 
 
 class _Spec(BaseModel):
-    """Strict: a quoted number is no number and an unknown key is an error."""
+    """Strict: a quoted number is not a number, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class LeafSpineSpec(_Spec):
-    """The arguments of `netmodel.leaf_spine`; `fabric_rate` is that of leaf-to-spine links, by default `host_rate`."""
+    """The arguments of `netmodel.leaf_spine`. `fabric_rate` is that of leaf-to-spine links (default `host_rate`)."""
 
     leaves: int
     spines: int
@@ -143,7 +143,7 @@ class LeafSpineSpec(_Spec):
 
 
 class _RailSpec(_Spec):
-    """What both kinds of fabric with rails are told; `fabric_rate` is that of leaf-to-spine links."""
+    """The arguments of both builders of fabrics with rails. `fabric_rate` is the rate of leaf-to-spine links."""
 
     domains: int
     gpus_per_domain: int
@@ -189,7 +189,7 @@ class RailOnlySpec(_RailSpec):
 
 
 class NicSpec(_Spec):
-    """A NIC; its name and MAC follow from its index and address where they are left out."""
+    """A NIC. By default its name is derived from its index and its MAC from its address."""
 
     address: Address
     mac: str | None = None
@@ -204,7 +204,7 @@ class HostSpec(_Spec):
 
 
 class SwitchSpec(_Spec):
-    """A switch; its dpid and hash seed follow from its position where they are left out."""
+    """A switch. By default its dpid and hash seed are derived from its position."""
 
     name: str
     role: Role
@@ -238,7 +238,7 @@ class DirectConnectSpec(_Spec):
 
 
 _BUILDERS = ("leaf_spine", "rail_optimised", "rail_only", "direct_connect")
-"""Fields of `TopologySpec` of which each is a whole topology."""
+"""Fields of `TopologySpec` that each describe a whole topology."""
 
 
 class TopologySpec(_Spec):

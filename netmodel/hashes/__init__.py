@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ECMP hashes: how a switch picks one of several equal ports for a flow, one module per kind of switch.
+"""ECMP hashes: how a switch chooses one of several equal ports for a flow. One module per kind of switch.
 
-`OvsHash` and `LinuxL4Hash` are bit-exact with the forwarding planes they are named after. `CrcHash` and `XorHash` are
-the families that switch ASICs offer (SAI_HASH_ALGORITHM_*); they are models, since an ASIC's step from hash value to
+`OvsHash` and `LinuxL4Hash` are bit-exact with the forwarding planes that they are named after. `CrcHash` and `XorHash`
+are the hash families of switch ASICs (SAI_HASH_ALGORITHM_*). They are models, because an ASIC's step from hash value to
 member is not public.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one interface of all ECMP hashes, and the stronger one of those that are affine."""
+"""The interface of all ECMP hashes, and the stronger one of affine hashes."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,13 +11,13 @@ from netmodel.flow import FlowFields
 
 
 class EcmpHash(Protocol):
-    """A switch's choice among the members of an ECMP group. Implementations are immutable values."""
+    """How a switch chooses a member of an ECMP group. Implementations are immutable values."""
 
     def select(self, fields: FlowFields, seed: int, members: int) -> npt.NDArray[np.intp]:
         """The member index, 0 .. members - 1, of each flow; shape (len(fields),).
 
-        `seed` is the switch's `hash_seed` (u64); a hash that takes fewer bits says which it uses. Raises ValueError
-        when `members` is below one, or differs from the number of weights the hash was made with.
+        `seed` is the switch's `hash_seed` (u64); a hash that uses fewer bits documents which ones. Raises ValueError
+        when `members` is below one, or differs from the number of the hash's weights.
         """
         ...
 
@@ -25,9 +25,9 @@ class EcmpHash(Protocol):
 class AffineHash(EcmpHash, Protocol):
     """A hash whose value is affine over GF(2): value(x ^ d, seed) = value(x, seed) ^ linear(d), for any seed.
 
-    So the change of a header field alone tells how the hash value changes, whoever the switch and whatever its seed:
-    the property behind relative path control (RePaC: Zhang et al., "Hashing Linearity Enables Relative Path Control in
-    Data Centers", USENIX ATC 2021). Where the number of members is a power of two, it carries over to the member.
+    The change of a header field alone thus determines the change of the hash value, for every switch and seed. Relative
+    path control is based on this property (RePaC: Zhang et al., "Hashing Linearity Enables Relative Path Control in
+    Data Centers", USENIX ATC 2021). It holds for the member too where the number of members is a power of two.
     """
 
     def value(self, fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:
@@ -35,12 +35,12 @@ class AffineHash(EcmpHash, Protocol):
         ...
 
     def linear(self, delta: FlowFields) -> npt.NDArray[np.uint32]:
-        """L(d): what a change of the header by XOR with `delta` does, by XOR, to the value; shape (len(delta),)."""
+        """L(d): the XOR change of the hash value when the header changes by XOR with `delta`; shape (len(delta),)."""
         ...
 
 
 def check_members(members: int, weights: Sequence[int] | None = None) -> None:
-    """Raises ValueError when there is no member, or when `weights` are not one per member."""
+    """Raises ValueError when there is no member, or when there is not one weight per member."""
     if members < 1:
         raise ValueError(f"an ECMP group has {members} members, but needs at least one")
     if weights is not None and len(weights) != members:
@@ -48,7 +48,7 @@ def check_members(members: int, weights: Sequence[int] | None = None) -> None:
 
 
 def fold_seed(seed: int, bits: int) -> int:
-    """A u64 seed XORed together in pieces of `bits` bits. Raises ValueError when it is not a u64."""
+    """The XOR of all `bits`-bit pieces of a u64 seed. Raises ValueError when `seed` is not a u64."""
     check_seed(seed)
     folded = 0
     while seed:

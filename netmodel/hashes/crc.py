@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRC hashes, as switch ASICs offer them: affine over GF(2), so that equal header changes move all flows alike.
+"""CRC hashes of switch ASICs. They are affine over GF(2): equal header changes have the same effect on all flows.
 
 The 13-byte key is src, dst (4 bytes each), proto (1), sport, dport (2 each), every field in network order. The member
-is the CRC modulo the number of members. The seed only XORs a constant into the value: leaf and spine that share a CRC
-choose alike up to a renaming, whatever their seeds (hash polarisation), which is a trait of such switches, not of this
-model.
+is the CRC modulo the number of members. The seed only XORs a constant into the value. A leaf and a spine with the same
+CRC therefore make the same choices up to a permutation, for any seeds (hash polarisation). Real switches behave so too.
 """
 
 from dataclasses import dataclass
@@ -51,14 +50,14 @@ class CrcHash:
         return self._register(fields, fold_seed(seed, 32) ^ ones) ^ np.uint32(ones)
 
     def linear(self, delta: FlowFields) -> npt.NDArray[np.uint32]:
-        """See `AffineHash.linear`: the bare division, without start value and inversions."""
+        """See `AffineHash.linear`: the polynomial division without start value and inversions."""
         return self._register(delta, 0)
 
     def _register(self, fields: FlowFields, start: int) -> _U32:
-        """The shift register after the key, from `start`."""
+        """The shift register after the whole key, with start value `start`."""
         table = _table(self.kind)
         register = np.array([start], dtype=np.uint32)
-        # The source port comes last but one, so that the flows of one pair share all but four table look-ups.
+        # The source port comes second to last, so the flows of one host pair share all but four table look-ups.
         for field, size in ((fields.src, 4), (fields.dst, 4), (fields.proto, 1), (fields.sport, 2), (fields.dport, 2)):
             for shift in range(8 * (size - 1), -1, -8):
                 byte = _byte(field, shift)
@@ -77,7 +76,7 @@ def _byte(field: npt.NDArray[Any], shift: int) -> _U32:
 
 @lru_cache(maxsize=2)
 def _table(kind: CrcKind) -> _U32:
-    """The register's change for each byte: 256 entries."""
+    """The change of the register for each byte value: 256 entries."""
     register = np.arange(256, dtype=np.uint32)
     if kind == "crc16":
         register <<= np.uint32(8)

@@ -4,9 +4,9 @@
 It models `net.ipv4.fib_multipath_hash_policy=1` with a set `net.ipv4.fib_multipath_hash_seed` (Linux 6.11 or later).
 Sources: net/ipv4/route.c (fib_multipath_hash, case 1), net/core/flow_dissector.c (flow_hash_from_keys_seed,
 __flow_hash_consistentify), net/ipv4/fib_semantics.c (fib_rebalance, fib_select_multipath); SipHash-2-4: Aumasson and
-Bernstein, "SipHash: a fast short-input PRF", 2012. Packets that already carry a layer-4 hash (skb->l4_hash, as those
-of connected sockets keep across a veth pair) are placed by that hash instead, which nobody can predict; and for its own
-packets a kernel from 6.15 on prefers the nexthop whose device owns the source address.
+Bernstein, "SipHash: a fast short-input PRF", 2012. Packets that already carry a layer-4 hash (skb->l4_hash, which
+packets of connected sockets keep across a veth pair) are placed by that hash, which cannot be predicted. For packets
+of its own, a kernel from 6.15 on prefers the nexthop whose device owns the source address.
 """
 
 from dataclasses import dataclass
@@ -49,11 +49,11 @@ class LinuxL4Hash:
 def flow_hash(fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:
     """The kernel's flow hash (u32, never 0) of each flow, shape (len(fields),) or (1,)."""
     check_seed(seed)
-    src, dst = fields.src.byteswap(), fields.dst.byteswap()  # compared as little-endian loads of network order
+    src, dst = fields.src.byteswap(), fields.dst.byteswap()  # the kernel compares little-endian loads of network order
     sport, dport = fields.sport.byteswap(), fields.dport.byteswap()
     port_a, port_b = np.minimum(sport, dport).astype(np.uint64), np.maximum(sport, dport).astype(np.uint64)
     words = (
-        fields.proto.astype(np.uint64) << np.uint64(16),  # n_proto is left 0 by the caller
+        fields.proto.astype(np.uint64) << np.uint64(16),  # the caller leaves n_proto at 0
         np.zeros(1, dtype=np.uint64),
         np.zeros(1, dtype=np.uint64),
         (port_a << np.uint64(32)) | (port_b << np.uint64(48)),

@@ -4,8 +4,8 @@
 Sources, Open vSwitch 3.1: lib/hash.h (hash_add, hash_finish, hash_bytes, hash_int, hash_uint64),
 ofproto/ofproto-dpif-xlate.c (pick_hash_fields_select_group, group_best_live_bucket). The group hashes the fields
 ip_src, ip_dst, ip_proto, udp_src and udp_dst, each with a full mask; `selection_method_param` is the switch's hash
-seed; `bucket_id` is the member index. A build of OVS with __SSE4_2__ or ARM's CRC instructions hashes otherwise, so the
-emulated fabric compares with `ofproto/trace` before it trusts a prediction.
+seed; `bucket_id` is the member index. OVS built with __SSE4_2__ or ARM's CRC instructions uses another hash function,
+so the emulated fabric compares predictions with `ofproto/trace` at start-up.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from netmodel.hashes.base import check_members, check_seed
 
 _U32: TypeAlias = npt.NDArray[np.uint32]
 
-# Scores are made for this many (bucket, flow) pairs at a time, so that they stay in the processor's cache.
+# Scores are computed for this many (bucket, flow) pairs at a time, so that they stay in the processor's cache.
 _BLOCK_SCORES = 1 << 15
 
 
@@ -43,13 +43,13 @@ class OvsHash:
             raise ValueError(f"OVS bucket weights {self.weights} leave no bucket alive: one must be above zero")
 
     def select(self, fields: FlowFields, seed: int, members: int) -> npt.NDArray[np.intp]:
-        """See `EcmpHash.select`. `seed` is used whole."""
+        """See `EcmpHash.select`. All 64 bits of `seed` are used."""
         check_members(members, self.weights)
         choice = np.zeros(len(fields), dtype=np.intp)
         if members == 1:
             return choice
         weights = (1,) * members if self.weights is None else self.weights
-        # OVS lets a later bucket win a tie, and argmax finds the first: hence the buckets from the last to the first.
+        # In a tie OVS takes the last bucket and argmax the first, so the buckets are listed from last to first.
         live = np.array([i for i in reversed(range(members)) if weights[i] > 0])
         live_weights = np.array(weights, dtype=np.uint32)[live]
         start = np.broadcast_to(basis(fields, seed), len(fields))
@@ -66,7 +66,7 @@ def basis(fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:
     low = np.array([seed & 0xFFFFFFFF], dtype=np.uint32)
     high = np.array([seed >> 32], dtype=np.uint32)
     start = _finish(_add(_add(np.zeros(1, dtype=np.uint32), low), high), 8)  # hash_uint64
-    # In the order of OVS's field numbers (enum mf_field_id), whatever the order in the OpenFlow message.
+    # OVS hashes in the order of its field numbers (enum mf_field_id), not in the order of the OpenFlow message.
     hashed = _hash_bytes(fields.src.byteswap(), 4, start)
     hashed = _hash_bytes(fields.dst.byteswap(), 4, hashed)
     hashed = _hash_bytes(fields.proto, 1, hashed)
@@ -75,7 +75,7 @@ def basis(fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:
         return hashed
     ported = _hash_bytes(fields.sport.byteswap(), 2, hashed)
     ported = _hash_bytes(fields.dport.byteswap(), 2, ported)
-    # A packet that is not UDP has no UDP ports, so OVS leaves those fields out.
+    # OVS leaves the UDP ports out for a packet that is not UDP.
     return ported if udp.all() else np.where(udp, ported, hashed)
 
 
@@ -103,7 +103,7 @@ def _add(state: _U32, word: _U32) -> _U32:
 
 
 def _scramble(word: _U32) -> _U32:
-    # hash_add leaves the state alone for a word of zero; a scrambled zero is zero, so no case of its own is needed.
+    # hash_add does not change the state for a word of zero. A scrambled zero is zero, so this needs no special case.
     word = word * np.uint32(0xCC9E2D51)
     word = (word << np.uint32(15)) | (word >> np.uint32(17))
     word *= np.uint32(0x1B873593)

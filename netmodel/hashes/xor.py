@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The XOR hash: the header folded into 16 bits (SAI_HASH_ALGORITHM_XOR). The simplest affine hash, and a poor one."""
+"""The XOR hash: the header folded into 16 bits (SAI_HASH_ALGORITHM_XOR). It is the simplest affine hash."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
