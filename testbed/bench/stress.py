@@ -26,7 +26,7 @@ _IN_FLIGHT = 8
 _SECONDS = 1.0
 """Of each repetition of a case: messages are started for so long."""
 
-_PATIENCE_S = 300.0
+_TIMEOUT_S = 300.0
 
 
 def ladder() -> dict[str, Faults]:
@@ -67,13 +67,13 @@ def goodput_gbps(message: bytes, faults: Faults, seconds: float) -> float:
     """Gbit/s of messages that arrived whole, while new ones were started for `seconds`. Raises TestbedError."""
 
     def device(address: str) -> Device:
-        return Device(address, lanes=8, min_timeout_s=0.01, retry_time_s=_PATIENCE_S, faults=faults)
+        return Device(address, lanes=8, min_timeout_s=0.01, retry_time_s=_TIMEOUT_S, faults=faults)
 
     try:
         with device(_ADDRESSES[0]) as one, device(_ADDRESSES[1]) as two:
             listener = two.listen()
-            out = one.connect(listener.handle, _PATIENCE_S)
-            return _stream(out, listener.accept(_PATIENCE_S), message, seconds)
+            out = one.connect(listener.handle, _TIMEOUT_S)
+            return _stream(out, listener.accept(_TIMEOUT_S), message, seconds)
     except (TransportError, TimeoutError) as error:
         raise TestbedError(f"a message was lost under {faults}: {error}") from error
 
@@ -85,8 +85,8 @@ def _stream(out: Connection, into: Connection, message: bytes, seconds: float) -
     arrived, comparing = 0, 0.0
     while under_way:
         receiving, sending, buffer = under_way.pop(0)
-        receiving.wait(_PATIENCE_S)
-        sending.wait(_PATIENCE_S)
+        receiving.wait(_TIMEOUT_S)
+        sending.wait(_TIMEOUT_S)
         arrived += 1
         before = time.monotonic()
         _check(buffer, message)

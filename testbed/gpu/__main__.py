@@ -47,10 +47,10 @@ def main(argv: Sequence[str] | None = None, program: str = "python3 -m testbed.g
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells mistakes in one sentence."""
+    """Reports a wrong command line in one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        """Say it and end."""
+        """Report the error and end."""
         sys.exit(_end(self.prog, f"{message} (see `{self.prog} --help`)", 2))
 
 
@@ -58,21 +58,19 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=program,
         description="Run collectives of the real NCCL between ranks on one GPU, over the paralet plugin and NCCL's own "
-        "Socket transport in turn: compare every result with the truth, prove from NCCL's logs which network was used, "
-        "and measure bus bandwidth.",
+        "Socket transport. Every result is compared with the expected data, NCCL's logs must show the wanted network, "
+        "and bus bandwidth is measured.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ranks", metavar="N", type=_from(2), default=2, help="processes, each a rank (default: 2)")
-    parser.add_argument(
-        "--gpus", metavar="N", type=_from(1), default=1, help="GPUs to deal the ranks over (default: 1)"
-    )
+    parser.add_argument("--gpus", metavar="N", type=_from(1), default=1, help="GPUs that the ranks share (default: 1)")
     parser.add_argument(
         "--sizes",
         metavar="LIST",
         type=_listed(sizes.parse),
         default=sizes.DEFAULT,
-        help="bytes of the larger of a rank's buffers, such as 8,64K,512M (default: 8 B to 512 MiB, times 4 each)",
+        help="size of the larger buffer of a rank, such as 8,64K,512M (default: 8 B to 512 MiB, times 4 each)",
     )
     parser.add_argument(
         "--collectives",
@@ -89,21 +87,21 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help=f"some of {', '.join(TRANSPORTS)}; the first is compared with the second (default: paralet,Socket)",
     )
     parser.add_argument(
-        "--repetitions", metavar="N", type=_from(1), default=5, help="of every measurement (default: 5)"
+        "--repetitions", metavar="N", type=_from(1), default=5, help="repetitions of every measurement (default: 5)"
     )
-    parser.add_argument(
-        "--interface", metavar="NAME", default="lo", help="for NCCL_SOCKET_IFNAME if unset (default: lo)"
-    )
+    parser.add_argument("--interface", metavar="NAME", default="lo", help="NCCL_SOCKET_IFNAME if unset (default: lo)")
     parser.add_argument("--plugin", metavar="FILE", type=Path, help="libnccl-net-paralet.so (default: ours)")
-    parser.add_argument("--nccl", metavar="FILE", type=Path, help="libnccl.so.2 (default: looked for)")
-    parser.add_argument("--cudart", metavar="FILE", type=Path, help="libcudart.so (default: looked for)")
+    parser.add_argument("--nccl", metavar="FILE", type=Path, help="libnccl.so.2 (default: found automatically)")
+    parser.add_argument("--cudart", metavar="FILE", type=Path, help="libcudart.so (default: found automatically)")
     parser.add_argument("--mps", action="store_true", help="let the ranks' kernels run at the same time, by CUDA's MPS")
-    parser.add_argument("--timeout-s", metavar="S", type=_from(1), default=60, help="for one repetition (default: 60)")
+    parser.add_argument(
+        "--timeout-s", metavar="S", type=_from(1), default=60, help="timeout of one repetition (default: 60)"
+    )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("results/gpu"), help="folder for results (default: results/gpu)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    parser.add_argument("--bundle", metavar="FILE", type=Path, help="run nothing; pack what another machine needs")
+    parser.add_argument("--bundle", metavar="FILE", type=Path, help="run nothing; pack the files for another machine")
     return parser
 
 

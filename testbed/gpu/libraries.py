@@ -52,7 +52,7 @@ def find(names: Sequence[str], option: str, given: Path | None = None) -> Path:
 
 
 def folders() -> Iterator[Path]:
-    """Every folder to look in, most specific first."""
+    """Folders to search, most specific first."""
     wheels = [Path(entry) for entry in sys.path if entry]
     yield from (Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if entry)
     yield from (root / inside for root in wheels for inside in _IN_SITE_PACKAGES)
@@ -61,6 +61,6 @@ def folders() -> Iterator[Path]:
 
 
 def _bundled(name: str) -> str:
-    """What a wheel that carries its own copy calls it: libcudart-1b2c3d4e.so.12."""
+    """File name of a copy inside a wheel, such as libcudart-1b2c3d4e.so.12."""
     stem, _, version = name.partition(".so.")
     return f"{stem}-*.so.{version}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What machine this is, for the record that figures need."""
+"""The machine on which figures are measured."""
 
 import os
 import platform
@@ -10,11 +10,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The host. What is unknown is "unknown"."""
+    """A machine; unknown values are "unknown"."""
 
     processor: str
     cores: int
-    """That this process may use."""
+    """Cores that this process may use."""
     kernel: str
     nvidia_driver: str
 

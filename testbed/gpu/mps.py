@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA's multi-process service, for as long as a run lasts.
+"""CUDA's multi-process service (MPS) for the duration of a run.
 
-Kernels of several processes on one GPU take turns of some milliseconds. NCCL's kernels wait for each other, so turns,
-not the network, decide how long a small collective takes. MPS lets the kernels run at the same time. The service is a
-process of the user's own, in a folder of its own; the GPU's settings are left alone.
+Kernels of several processes on one GPU are time-sliced, some milliseconds each. NCCL's kernels wait for each other, so
+time slices and not the network determine the duration of a small collective. With MPS the kernels run at the same time.
+The service is a process of the user in its own folder and does not change the GPU's settings.
 """
 
 import subprocess
@@ -33,11 +33,11 @@ def service(environment: dict[str, str]) -> Iterator[dict[str, str]]:
             _control([], "quit -t 5\n", client)
 
 
-def _control(arguments: list[str], order: str, environment: dict[str, str]) -> None:
+def _control(arguments: list[str], command: str, environment: dict[str, str]) -> None:
     try:
         done = subprocess.run(
             [_CONTROL, *arguments],
-            input=order,
+            input=command,
             env=environment,
             stdout=subprocess.DEVNULL,  # the service inherits these; reading them would wait for its end
             stderr=subprocess.DEVNULL,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few calls of NCCL that are needed, by ctypes. Every result is checked, and says what NCCL says about it."""
+"""The calls of NCCL that ranks need, by ctypes. Every result is checked; errors carry NCCL's text."""
 
 import ctypes
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from testbed.errors import TestbedError
 
 OLDEST = 22100
-"""2.21.0, as ncclGetVersion counts: the first release that takes a plugin by its path, as docs/gpu.md needs."""
+"""2.21.0 in the notation of ncclGetVersion: the first release that loads a plugin by its path."""
 
 _ID_BYTES = 128  # NCCL_UNIQUE_ID_BYTES
 _FLOAT32, _SUM = 7, 0  # ncclFloat32, ncclSum
@@ -40,7 +40,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 class NcclError(TestbedError):
-    """A call failed; the text names it, says why and what NCCL last said about it."""
+    """A failed call, with its name, the cause and NCCL's last error."""
 
 
 class Transfer(NamedTuple):
@@ -72,23 +72,23 @@ class Nccl:
 
     @property
     def is_stub(self) -> bool:
-        """This is the stub of the tests."""
+        """Whether this is the stub of the tests."""
         return hasattr(self._library, "paraletGpuStub")
 
     def version(self) -> int:
-        """As NCCL counts: 23203 is 2.32.3."""
+        """NCCL's version number: 23203 is 2.32.3."""
         version = _int()
         self.call("ncclGetVersion", ctypes.byref(version))
         return version.value
 
     def unique_id(self) -> bytes:
-        """What all ranks of a communicator must know. The process that asks for it must be rank 0."""
+        """A new communicator's identifier. Its creator must join as rank 0."""
         unique = _UniqueId()
         self.call("ncclGetUniqueId", ctypes.byref(unique))
         return bytes(unique)
 
     def join(self, unique_id: bytes, rank: int, ranks: int) -> "Communicator":
-        """Become a rank of a communicator; returns when all have."""
+        """Join a communicator; returns when all ranks have joined."""
         address = _pointer()
         self.call("ncclCommInitRank", ctypes.byref(address), ranks, _UniqueId.from_buffer_copy(unique_id), rank)
         return Communicator(self, address.value or 0)
@@ -98,7 +98,7 @@ class Nccl:
         self.check(name, self._calls[name](*arguments))
 
     def check(self, name: str, result: int) -> None:
-        """Raises NcclError where `result`, of the function `name`, is no success."""
+        """Raises NcclError unless `result` of function `name` is success."""
         if result in (0, _IN_PROGRESS):
             return
         text = (self._error_text(result) or b"").decode(errors="replace")
@@ -107,7 +107,7 @@ class Nccl:
 
 
 class Communicator:
-    """One rank's end. Operations on float32, put into a stream; they are done when the stream has got past them."""
+    """A rank of a communicator. Operations on float32 are enqueued on a stream and run asynchronously."""
 
     def __init__(self, nccl: Nccl, address: int) -> None:
         self._nccl = nccl
@@ -122,7 +122,7 @@ class Communicator:
         self._nccl.call("ncclAllGather", send, recv, share, _FLOAT32, self._address, stream)
 
     def reduce_scatter(self, send: int, recv: int, share: int, stream: int) -> None:
-        """Sum over all ranks and keep this rank's `share` elements of it."""
+        """Sum over all ranks and keep this rank's `share` elements."""
         self._nccl.call("ncclReduceScatter", send, recv, share, _FLOAT32, _SUM, self._address, stream)
 
     def exchange(self, sends: Iterable[Transfer], receives: Iterable[Transfer], stream: int) -> None:
@@ -135,11 +135,11 @@ class Communicator:
         self._nccl.call("ncclGroupEnd")
 
     def check(self) -> None:
-        """Raises NcclError when something has gone wrong since, in NCCL's own threads."""
+        """Raises NcclError when NCCL's threads report an asynchronous error."""
         result = _int()
         self._nccl.call("ncclCommGetAsyncError", self._address, ctypes.byref(result))
         self._nccl.check("an operation", result.value)
 
     def destroy(self) -> None:
-        """Leave; closes the connections."""
+        """Leave the communicator and close its connections."""
         self._nccl.call("ncclCommDestroy", self._address)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL's log says about the way that its traffic takes. Pure.
+"""The network that NCCL uses, according to its log.
 
 At NCCL_DEBUG=INFO NCCL logs a line per connection (src/transport/*.cc), for example
 `Channel 00/0 : 0[0] -> 1[0] [send] via NET/paralet/0`, or `... via SHM/direct/direct` where it does without a network.
@@ -13,12 +13,12 @@ _WARNING = re.compile(r"NCCL WARN (?P<text>.+)")
 
 
 def routes(log: str) -> Counter[str]:
-    """How many connections went which way: {"NET/paralet/0": 8}."""
+    """Number of connections by network, such as {"NET/paralet/0": 8}."""
     return Counter(match["via"] for match in _ROUTE.finditer(log))
 
 
 def fault(log: str, transport: str) -> str | None:
-    """Why this log does not show that all traffic went over `transport`; None when it does.
+    """Why the log does not show that all traffic used `transport`; None when it does.
 
     A network that NCCL was asked for by name and cannot take is an error in NCCL itself; this looks at what it did.
     """
@@ -35,7 +35,7 @@ def fault(log: str, transport: str) -> str | None:
 
 
 def banner(log: str, transport: str) -> str | None:
-    """The first thing that a plugin says of itself, `NET/paralet: paralet 0.1.0, ...`; None when it says nothing."""
+    """A plugin's first log line, such as `NET/paralet: paralet 0.1.0, ...`; None when there is none."""
     match = re.search(rf"NCCL INFO NET/{re.escape(transport)}: (.+)", log)
     return match[1].strip() if match else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.gpu.probe`: what libraries, GPUs and plugin are here. A process of its own: loading has effects.
+"""`python -m testbed.gpu.probe`: libraries, GPUs and plugin of this machine, in a separate process.
 
 Takes one JSON object {"nccl", "cudart", "plugin"} (paths; plugin may be null) on standard input and prints another:
 `Found`, or {"missing": SENTENCE}.
@@ -23,19 +23,19 @@ _TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run has to work with."""
+    """The resources of a run."""
 
     gpus: tuple[str, ...]
     nccl_version: str
     cuda_driver: str
-    """The CUDA release that the driver can do."""
+    """The CUDA release that the driver supports."""
     cuda_runtime: str
     is_stub: bool
-    """A library is the tests' stub: figures say nothing about any GPU."""
+    """Whether a library is the tests' stub, so that figures are not those of a GPU."""
 
 
 def ask(nccl: Path, cudart: Path, plugin: Path | None, environment: Mapping[str, str]) -> Found:
-    """Look, in another process. Raises InputError with the first thing that is missing."""
+    """Probe in another process. Raises InputError with the first missing resource."""
     question = json.dumps({"nccl": str(nccl), "cudart": str(cudart), "plugin": str(plugin) if plugin else None})
     argv = [sys.executable, "-m", "testbed.gpu.probe"]
     try:
@@ -54,7 +54,7 @@ def ask(nccl: Path, cudart: Path, plugin: Path | None, environment: Mapping[str,
 
 
 def look(nccl_path: Path, cudart_path: Path, plugin: Path | None) -> Found:
-    """Load everything and see. Raises TestbedError."""
+    """Load all libraries. Raises TestbedError when one is missing or does not fit."""
     cuda, nccl = Cuda(cudart_path), Nccl(nccl_path)
     driver, runtime = cuda.versions()
     if driver == 0:
@@ -97,7 +97,7 @@ def main() -> int:
     question = json.load(sys.stdin)
     plugin = Path(question["plugin"]) if question["plugin"] else None
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the libraries print is no answer
+    os.dup2(2, 1)  # libraries print to standard output, which is for the answer
     try:
         json.dump(asdict(look(Path(question["nccl"]), Path(question["cudart"]), plugin)), answers)
     except TestbedError as error:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.gpu.rank`: one rank of NCCL, a process with a part of a GPU.
+"""`python -m testbed.gpu.rank`: one rank of NCCL, a process that shares a GPU.
 
-It takes orders on standard input and answers on standard output, one JSON object a line. An order names an operation
-and its arguments, {"op": "measure", ...}; the methods of `Rank` are the operations. An answer is what the operation
-returns, or {"failed": SENTENCE}, after which the process ends. What else there is to say goes to standard error.
+It reads commands from standard input and writes answers to standard output, one JSON object per line. A command names
+an operation with its arguments, {"op": "measure", ...}; the operations are methods of `Rank`. An answer is the result
+of the operation, or {"failed": SENTENCE}, after which the process ends. Logs go to standard error.
 """
 
 import base64
@@ -25,13 +25,13 @@ from testbed.gpu.cuda import Cuda
 from testbed.gpu.nccl import Communicator, Nccl, Transfer
 
 _POISON = 0xA5
-"""Every byte of a receive buffer before a measurement; no element of a result looks like it."""
+"""Value of every byte of a receive buffer before a measurement; no result has such an element."""
 
 _GUARD_BYTES = 256
-"""Behind every receive buffer; must still be poison afterwards."""
+"""Size of the guard behind a receive buffer, which must keep its poison."""
 
 _EAGER_S = 2e-3
-"""How long to wait without sleeping: short operations are measured, long ones need no such haste."""
+"""How long to poll without sleeping, so that short operations are measured exactly."""
 
 _NAP_S = 50e-6
 
@@ -39,7 +39,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Rank:
-    """The state of a rank: its GPU, its place in a communicator, its two buffers."""
+    """A rank: its GPU, its communicator and its two buffers."""
 
     def __init__(self, cuda: Cuda, nccl: Nccl, device: int) -> None:
         self._cuda = cuda
@@ -56,26 +56,26 @@ class Rank:
         self._expected = b""
 
     def unique_id(self) -> dict[str, Any]:
-        """What the others need to join; asked of rank 0."""
+        """The identifier that all ranks need to join. Only for rank 0."""
         return {"unique_id": base64.b64encode(self._nccl.unique_id()).decode()}
 
     def join(self, unique_id: str, rank: int, ranks: int) -> dict[str, Any]:
-        """Become `rank` of `ranks`."""
+        """Join the communicator as `rank` of `ranks`."""
         self._rank, self._ranks = rank, ranks
         self._communicator = self._nccl.join(base64.b64decode(unique_id), rank, ranks)
         return {}
 
     def measure(self, collective: str, size: int, iterations: int) -> dict[str, Any]:
-        """Run a collective once, then `iterations` times on the clock, and compare the result with the truth.
+        """Run a collective once, then time `iterations` of it, and compare the result with the expected data.
 
-        Gives {"seconds": of one operation, on average over the iterations}. Raises TestbedError when a byte is wrong.
+        Returns {"seconds": mean time of one operation}. Raises TestbedError when a byte is wrong.
         """
         kind, elements = COLLECTIVES[collective], size // ELEMENT_BYTES
         if self._prepared != (collective, size):
             self._prepare(kind, elements)
             self._prepared = (collective, size)
         cuda, stream = self._cuda, self._stream
-        self._enqueue(kind, elements)  # makes connections; and all ranks leave it at about the same time
+        self._enqueue(kind, elements)  # sets up connections; all ranks finish it at about the same time
         cuda.fill(self._recv, _POISON, len(self._expected) + _GUARD_BYTES, stream)
         self._wait()
         cuda.record(self._start, stream)
@@ -87,7 +87,7 @@ class Rank:
         return {"seconds": cuda.elapsed_s(self._start, self._end) / iterations}
 
     def leave(self) -> dict[str, Any]:
-        """Leave the communicator and give everything back."""
+        """Leave the communicator and free all resources."""
         if self._communicator is not None:
             self._communicator.destroy()
             self._communicator = None
@@ -100,7 +100,7 @@ class Rank:
         return {}
 
     def _prepare(self, kind: Collective, elements: int) -> None:
-        """Buffers that are large enough, data to send, the truth to compare with."""
+        """Provide large enough buffers, the data to send and the expected data."""
         data = sent(self._rank, kind.send_elements(self._ranks, elements))
         self._expected = kind.expected(self._rank, self._ranks, elements)
         self._send, self._send_bytes = self._grown(self._send, self._send_bytes, len(data))
@@ -115,7 +115,7 @@ class Rank:
         return self._cuda.malloc(need), need
 
     def _enqueue(self, kind: Collective, elements: int) -> None:
-        """One operation into the stream."""
+        """Enqueue one operation on the stream."""
         communicator, send, recv, ranks = self._joined(), self._send, self._recv, self._ranks
         share = elements // ranks
         match kind.name:
@@ -141,7 +141,7 @@ class Rank:
                 raise TestbedError(f"there is no collective {other!r}")
 
     def _wait(self) -> None:
-        """Until the stream has done everything. Raises TestbedError when NCCL or CUDA say that it will not."""
+        """Wait until the stream is idle. Raises TestbedError when NCCL or CUDA report an error."""
         eager_until = time.monotonic() + _EAGER_S
         while not self._cuda.is_idle(self._stream):
             if time.monotonic() > eager_until:
@@ -166,7 +166,7 @@ class Rank:
 
     def _joined(self) -> Communicator:
         if self._communicator is None:
-            raise TestbedError("an operation was ordered before the rank has joined")
+            raise TestbedError("an operation came before the rank had joined the communicator")
         return self._communicator
 
 
@@ -174,30 +174,30 @@ def _element(data: bytes | bytearray, index: int) -> float:
     return array("f", data[index * ELEMENT_BYTES : (index + 1) * ELEMENT_BYTES])[0]
 
 
-def serve(orders: IO[str], answers: IO[str], rank: Rank) -> int:
-    """Obey orders until there are no more, or one fails. Returns the exit status."""
+def serve(commands: IO[str], answers: IO[str], rank: Rank) -> int:
+    """Execute commands until the input ends or one fails. Returns the exit status."""
     operations: dict[str, Callable[..., dict[str, Any]]] = {
         "unique_id": rank.unique_id,
         "join": rank.join,
         "measure": rank.measure,
         "leave": rank.leave,
     }
-    for line in orders:
-        order = json.loads(line)
-        print(json.dumps(operations[order.pop("op")](**order)), file=answers, flush=True)
+    for line in commands:
+        command = json.loads(line)
+        print(json.dumps(operations[command.pop("op")](**command)), file=answers, flush=True)
     return 0
 
 
 def main() -> int:
     """Entry point; arguments: paths of libnccl and libcudart, number of the GPU."""
-    # A rank that waits inside NCCL does not see its orders end; it must not outlive who gave them.
+    # A rank that waits inside NCCL does not notice the end of its input, and must not outlive the runner.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what NCCL prints is no answer
+    os.dup2(2, 1)  # NCCL prints to standard output, which is for answers
     nccl, cudart, device = sys.argv[1:]
     try:
         return serve(sys.stdin, answers, Rank(Cuda(Path(cudart)), Nccl(Path(nccl)), int(device)))
-    except Exception as error:  # whatever it is, the runner must hear of it, in one sentence
+    except Exception as error:  # the runner reports every error in one sentence
         traceback.print_exc()
         print(json.dumps({"failed": f"{error}" or type(error).__name__}), file=answers, flush=True)
         return 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of one transport as the runner sees them: started together, ordered together, awaited together."""
+"""The rank processes of one transport, which the runner starts, commands and awaits together."""
 
 import json
 import os
@@ -15,15 +15,15 @@ from typing import IO, Any, Self
 
 from testbed.errors import TestbedError
 
-Order = dict[str, Any]
+Command = dict[str, Any]
 Answer = dict[str, Any]
 
 _ENDING_S = 10.0
-"""How long a rank may take to end by itself."""
+"""Time for a rank to end by itself."""
 
 
 class _Rank:
-    """One process and what it has said so far."""
+    """A process and its output so far."""
 
     def __init__(self, number: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
         assert process.stdin is not None  # both are pipes, see Ranks
@@ -31,12 +31,12 @@ class _Rank:
         self.number = number
         self.process = process
         self.log = log
-        self.orders: IO[bytes] = process.stdin
+        self.commands: IO[bytes] = process.stdin
         self.answers: IO[bytes] = process.stdout
         self._unread = b""
 
     def read(self) -> bytes | None:
-        """A whole line, if one has come in. Raises EOFError when nothing will come any more."""
+        """The next complete line, or None. Raises EOFError at the end of the output."""
         chunk = os.read(self.answers.fileno(), 1 << 16)
         if not chunk:
             raise EOFError
@@ -83,23 +83,23 @@ class Ranks:
             self._let_end()
         self._kill()
 
-    def ask(self, orders: Mapping[int, Order], timeout_s: float) -> dict[int, Answer]:
-        """Give each rank its order, together, and wait for all answers.
+    def ask(self, commands: Mapping[int, Command], timeout_s: float) -> dict[int, Answer]:
+        """Send each rank its command and wait for all answers.
 
         Raises TestbedError when a rank fails, ends, or is silent for `timeout_s`.
         """
-        for number, order in orders.items():
-            self._tell(self._ranks[number], order)
+        for number, command in commands.items():
+            self._tell(self._ranks[number], command)
         deadline = time.monotonic() + timeout_s
         answers: dict[int, Answer] = {}
         with selectors.DefaultSelector() as selector:
-            for number in orders:
+            for number in commands:
                 selector.register(self._ranks[number].answers, selectors.EVENT_READ, self._ranks[number])
-            while len(answers) < len(orders):
+            while len(answers) < len(commands):
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
-                    late = min(orders.keys() - answers.keys())
-                    what = next(iter(orders.values()))["op"]
+                    late = min(commands.keys() - answers.keys())
+                    what = next(iter(commands.values()))["op"]
                     raise self._failure(self._ranks[late], f"did not finish '{what}' within {timeout_s:g} s")
                 for key, _ in ready:
                     answer = self._answer(key.data)
@@ -107,16 +107,16 @@ class Ranks:
                         answers[key.data.number] = answer
         return answers
 
-    def ask_all(self, order: Order, timeout_s: float) -> dict[int, Answer]:
-        """The same order for every rank."""
-        return self.ask(dict.fromkeys(range(len(self)), order), timeout_s)
+    def ask_all(self, command: Command, timeout_s: float) -> dict[int, Answer]:
+        """Send the same command to every rank and wait for all answers."""
+        return self.ask(dict.fromkeys(range(len(self)), command), timeout_s)
 
-    def _tell(self, rank: _Rank, order: Order) -> None:
+    def _tell(self, rank: _Rank, command: Command) -> None:
         try:
-            rank.orders.write(json.dumps(order).encode() + b"\n")
-            rank.orders.flush()
+            rank.commands.write(json.dumps(command).encode() + b"\n")
+            rank.commands.flush()
         except BrokenPipeError:
-            # Why it ended is in what it said last, or in how it ended.
+            # The cause is in its last answer or in its exit status.
             with suppress(EOFError):
                 while self._answer(rank) is None:
                     pass
@@ -140,7 +140,7 @@ class Ranks:
     def _let_end(self) -> None:
         for rank in self._ranks:
             with suppress(BrokenPipeError):  # it has ended already
-                rank.orders.close()  # end of orders: the rank ends by itself
+                rank.commands.close()  # a rank ends at the end of its input
         deadline = time.monotonic() + _ENDING_S
         for rank in self._ranks:
             with suppress(subprocess.TimeoutExpired):
@@ -153,7 +153,7 @@ class Ranks:
             rank.process.wait()
             rank.answers.close()
             with suppress(BrokenPipeError):
-                rank.orders.close()
+                rank.commands.close()
 
 
 def _ending(process: "subprocess.Popen[bytes]") -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run found, as JSON for programs and as Markdown for docs/gpu.md. Pure.
+"""Results of a run, as JSON and as Markdown for docs/gpu.md.
 
 A run against the tests' stub measures no GPU. Whatever is written here says so then: the JSON in `dry_run`, the
 Markdown in its heading and at the head of every table.
@@ -16,7 +16,7 @@ from testbed.gpu.machine import Machine
 from testbed.gpu.probe import Found
 
 DRY_RUN = "dry run against a stub"
-"""The mark of everything that was not measured on a GPU."""
+"""Marks everything that was not measured on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Case:
     """By transport: one operation, of the slowest rank; one number per repetition."""
 
     def median_s(self, transport: str) -> float:
-        """Of the repetitions: what disturbs a measurement makes it slower, now and then by much."""
+        """Median over repetitions, because disturbances make a few of them much slower."""
         return median(self.seconds[transport])
 
     def bus_gb_per_s(self, transport: str, ranks: int) -> float:
@@ -51,17 +51,17 @@ class Results:
     found: Found
     ranks: int
     gpus: int
-    """That the ranks were dealt over."""
+    """Number of GPUs that the ranks share."""
     mps: bool
-    """CUDA's multi-process service let the ranks' kernels run at the same time; without it they take turns."""
+    """Whether CUDA's multi-process service ran kernels of several ranks at once; otherwise they are time-sliced."""
     repetitions: int
     transports: tuple[str, ...]
     environment: Mapping[str, Mapping[str, str]]
-    """By transport: variables of NCCL and the plugin, as rank 0 had them."""
+    """By transport: environment variables of NCCL and the plugin on rank 0."""
     routes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By transport: what NCCL's logs say about connections, {"NET/paralet/0": 8}."""
+    """By transport: connections in NCCL's logs, such as {"NET/paralet/0": 8}."""
     banners: Mapping[str, str] = field(default_factory=dict)
-    """By transport: what its plugin says of itself when it is loaded, with the settings that hold."""
+    """By transport: the plugin's first log line, with its settings."""
     cases: tuple[Case, ...] = ()
     complete: bool = False
 
@@ -95,7 +95,7 @@ def as_json(results: Results) -> dict[str, Any]:
     note = f"{DRY_RUN}: these are no figures of a GPU" if results.found.is_stub else None
     facts = asdict(results) | {"transports": list(results.transports)}
     del facts["cases"]
-    # Every result was compared with the truth: a single wrong byte ends a run before there is anything to write.
+    # Every result was compared with the expected data: a wrong byte ends a run before results are written.
     return {"bench": "gpu", "dry_run": note, **facts, "results_verified": bool(rows), "rows": rows}
 
 
@@ -118,14 +118,14 @@ def as_markdown(results: Results) -> str:
 def _facts(results: Results) -> str:
     found, machine = results.found, results.machine
     where = f"{results.ranks} ranks on {results.gpus} GPU{'s' if results.gpus > 1 else ''}"
-    turns = "running at the same time (MPS)" if results.mps else "whose kernels take turns (no MPS)"
+    turns = "running at the same time (MPS)" if results.mps else "with time-sliced kernels (no MPS)"
     host = f"{machine.processor}, {machine.cores} cores, {machine.kernel}"
     banners = "".join(f" {name} is {banner}." for name, banner in results.banners.items())
     return (
         f"{where} ({found.gpus[0]}), {turns}, each rank a host of its own. NCCL {found.nccl_version}, CUDA runtime "
         f"{found.cuda_runtime}, driver {machine.nvidia_driver} (CUDA {found.cuda_driver}); {host}. Medians of "
-        f"{results.repetitions} repetitions, transports in turn; times are of one operation, GB/s are bus bandwidth as "
-        f"nccl-tests defines it; every result was compared with the truth.{banners}"
+        f"{results.repetitions} repetitions, transports alternate; times are of one operation, GB/s are bus bandwidth "
+        f"as nccl-tests defines it; every result was compared with the expected data.{banners}"
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run: ranks for each transport; every collective at every size over each in turn; logs that prove the way."""
+"""A run: ranks for each transport, every collective at every size over each, and a check of NCCL's logs."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ from testbed.gpu.ranks import Ranks
 from testbed.gpu.results import Case, Results
 
 _REPETITION_S = 0.1
-"""How long a repetition shall take over the slower transport."""
+"""Target duration of a repetition over the slower transport."""
 
 _MOST_ITERATIONS = 200
 
 _JOIN_S = 120.0
-"""The first communicator of a process loads NCCL's kernels, some hundred MB."""
+"""Timeout of joining: the first communicator of a process loads NCCL's kernels, some hundred MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +105,25 @@ def _environment(plan: Plan, transport: str, rank: int, inherited: Mapping[str, 
 
 
 def nccl_log(log_dir: Path, transport: str, rank: int) -> Path:
-    """Where NCCL's log of a rank is."""
+    """The file with NCCL's log of a rank."""
     return log_dir / f"{transport}-rank{rank}.nccl.log"
 
 
 def _join(ranks: Ranks) -> None:
     unique_id = ranks.ask({0: {"op": "unique_id"}}, _JOIN_S)[0]["unique_id"]
-    orders = {
+    commands = {
         rank: {"op": "join", "unique_id": unique_id, "rank": rank, "ranks": len(ranks)} for rank in range(len(ranks))
     }
-    ranks.ask(orders, _JOIN_S)
+    ranks.ask(commands, _JOIN_S)
 
 
 def _measure(plan: Plan, groups: Mapping[str, Ranks], collective: str, size: int) -> Case:
     def once(transport: str, iterations: int) -> float:
-        order = {"op": "measure", "collective": collective, "size": size, "iterations": iterations}
-        answers = groups[transport].ask_all(order, plan.timeout_s)
+        command = {"op": "measure", "collective": collective, "size": size, "iterations": iterations}
+        answers = groups[transport].ask_all(command, plan.timeout_s)
         return max(float(answer["seconds"]) for answer in answers.values())
 
-    # The first time is the slowest of all (connections, caches); the second tells how many a repetition can hold.
+    # The first operation is the slowest (connections, caches). The second determines the iterations of a repetition.
     slowest = max(min(once(transport, 1), once(transport, 1)) for transport in plan.transports)
     iterations = max(1, min(_MOST_ITERATIONS, int(_REPETITION_S / max(slowest, 1e-9))))
     seconds: dict[str, list[float]] = {transport: [] for transport in plan.transports}
@@ -140,7 +140,7 @@ def _told(case: Case) -> str:
 
 
 def _logs(plan: Plan) -> dict[str, list[str]]:
-    """What NCCL has logged by now, by transport and rank."""
+    """NCCL's logs so far, by transport and rank."""
     try:
         return {
             name: [nccl_log(plan.log_dir, name, rank).read_text(errors="replace") for rank in range(plan.ranks)]
@@ -151,7 +151,7 @@ def _logs(plan: Plan) -> dict[str, list[str]]:
 
 
 def _check(plan: Plan, logs: Mapping[str, Sequence[str]]) -> None:
-    """Raises TestbedError when the logs do not show that each transport was used by all its ranks, and nothing else."""
+    """Raises TestbedError unless the logs show that all ranks used their transport and no other."""
     for transport, texts in logs.items():
         for rank, text in enumerate(texts):
             fault = netlog.fault(text, transport)

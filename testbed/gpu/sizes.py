@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes as people write them. As in nccl-tests, K, M and G are powers of 1,024."""
+"""Sizes with units. As in nccl-tests, K, M and G are powers of 1,024."""
 
 import re
 
@@ -13,16 +13,16 @@ LARGEST = 64 * 1024**3
 
 
 def parse(text: str) -> int:
-    """Bytes of "8", "64K" or "512 MiB". Raises ValueError with a sentence."""
+    """The number of bytes of "8", "64K" or "512 MiB". Raises ValueError with a sentence."""
     match = _SIZE.fullmatch(text.strip())
     size = int(match[1]) * 1024 ** _UNITS.index(match[2].upper()) if match else 0
     if not 0 < size <= LARGEST:
-        raise ValueError(f"{text!r} is no size from 1 to 64G, such as 8, 64K or 512M")
+        raise ValueError(f"{text!r} is not a size from 1 to 64G, such as 8, 64K or 512M")
     return size
 
 
 def text(size: int) -> str:
-    """The shortest exact way to say it: "8 B", "64 KiB"; never "65,536 B" where that is 64 KiB."""
+    """The shortest exact text: "8 B", "64 KiB"."""
     step = 0
     while step + 1 < len(_UNITS) and size % 1024 == 0 and size:
         size //= 1024

@@ -29,7 +29,7 @@ from testbed.spec import Experiment, Spec, check
 _FORMAT = 1
 """Of result files; another makes old ones unknown."""
 
-_PATIENCE_S = 10
+_CONNECT_TIMEOUT_S = 10
 """For a Dask scheduler, and for its first worker."""
 
 
@@ -187,11 +187,11 @@ def _by_cluster(missing: Sequence[Point], address: str, until_done: ExitStack) -
             "--scheduler needs the package distributed, which is not installed; pip install 'paralet[dask]' brings it"
         ) from error
     try:
-        client = until_done.enter_context(Client(address, timeout=_PATIENCE_S))
+        client = until_done.enter_context(Client(address, timeout=_CONNECT_TIMEOUT_S))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"no Dask scheduler answers at {address}") from error
     try:
-        client.wait_for_workers(1, timeout=_PATIENCE_S)
+        client.wait_for_workers(1, timeout=_CONNECT_TIMEOUT_S)
     except TimeoutError as error:
         raise InputError(
             f"the Dask scheduler at {address} has no workers; start some: dask worker {address}"

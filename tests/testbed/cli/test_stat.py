@@ -30,7 +30,7 @@ from testbed.cli.stat_prometheus import exposition
 from testbed.cli.stat_tables import Picture
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 def lane(number: int, tx_bytes: int = 0, peer: str = "10.0.0.2", **changes: Any) -> LaneSnapshot:
@@ -243,7 +243,7 @@ def paralet(*arguments: object) -> Result:
 def own_device() -> Iterator[int]:
     """This process, with one device that is seen."""
     with Device("127.0.0.1", lanes=3):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not stats.survey([os.getpid()]).processes:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -361,7 +361,7 @@ def test_a_terminal_is_kept_up_to_date_until_ctrl_c(own_device: int) -> None:
         while output.count(b"1 device, 0 lanes") < 4:
             output += os.read(terminal, 65536)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PATIENCE_S)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
     output += drain(terminal)
     assert process.returncode == 130
     assert errors.strip() == b"paralet: interrupted"
@@ -391,5 +391,5 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(own_device: int) -> None:
         assert process.stderr is not None
         assert json.loads(process.stdout.readline())["processes"]
         process.stdout.close()
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
         assert process.stderr.read() == b""

@@ -104,7 +104,7 @@ def test_sizes_as_people_write_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5M", "8X", "65G", "9" * 30])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size from 1 to 64G"):
+    with pytest.raises(ValueError, match="is not a size from 1 to 64G"):
         sizes.parse(text)
 
 

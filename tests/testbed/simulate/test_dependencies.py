@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits for what: carried out in that order alone, every schedule gives the right result."""
+"""What waits for what: executed in dependency order alone, every schedule gives the right result."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def test_nothing_is_sent_before_a_rank_is_done_with_earlier_phases_and_has_compu
         )
     )
     transfers = experiment.transfers(1)
-    order = dependencies_of(experiment, experiment.jobs, transfers)
-    pause_s = np.concatenate([np.zeros(len(transfers)), order.pause_s])
+    dependencies = dependencies_of(experiment, experiment.jobs, transfers)
+    pause_s = np.concatenate([np.zeros(len(transfers)), dependencies.pause_s])
     followers: list[list[int]] = [[] for _ in pause_s]
-    awaited = np.bincount(order.later, minlength=pause_s.size)
-    for earlier, later in zip(order.earlier.tolist(), order.later.tolist(), strict=True):
+    awaited = np.bincount(dependencies.later, minlength=pause_s.size)
+    for earlier, later in zip(dependencies.earlier.tolist(), dependencies.later.tolist(), strict=True):
         followers[earlier].append(later)
     over_s = np.zeros(pause_s.size)
     free = np.flatnonzero(awaited == 0).tolist()
@@ -121,7 +121,7 @@ def test_workloads_without_phases_have_no_gates() -> None:
     placed = {"name": "small", "fabric": "fluid", "topology": topology, "placement": {"rule": "packed"}}
     experiment = check(Spec.model_validate(placed | spec))
     transfers = experiment.transfers(1)
-    order = dependencies_of(experiment, experiment.jobs, transfers)
-    assert order.pause_s.size == 0
-    found = zip(order.earlier.tolist(), order.later.tolist(), strict=True)
+    dependencies = dependencies_of(experiment, experiment.jobs, transfers)
+    assert dependencies.pause_s.size == 0
+    found = zip(dependencies.earlier.tolist(), dependencies.later.tolist(), strict=True)
     assert list(found) == waits(experiment.spec.workload, transfers)

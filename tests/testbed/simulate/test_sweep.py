@@ -191,6 +191,6 @@ def test_a_point_that_fails_on_a_dask_cluster_is_named_and_the_others_are_kept(t
 
 
 def test_a_dask_scheduler_without_workers_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_PATIENCE_S", 1)
+    monkeypatch.setattr(sweep, "_CONNECT_TIMEOUT_S", 1)
     with cluster(0) as address, pytest.raises(InputError, match="has no workers; start some: dask worker tcp://"):
         sweep.sweep(sweep.points(made(), {}), tmp_path, scheduler=address)
