@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a command can fail. Each error is one sentence for the user."""
+"""The ways in which a command can fail. Each error is one sentence for the user.
 
-from netmodel import LocatedError, SpecError
+Only the standard library is imported here: testbed.gpu runs on machines without netmodel.
+"""
 
 
 class TestbedError(Exception):
@@ -23,14 +24,9 @@ def sentence_of(error: OSError) -> str:
     return f"{file} cannot be used: {reason}" if file else reason
 
 
-class Misfit(LocatedError):
-    """A spec asks for something impossible, in one sentence; `where` is the place in the spec."""
-
-    def __init__(self, what: str, *where: str | int) -> None:
-        super().__init__(what, where)
-
-
 def lines_of(error: Exception | str) -> str:
     """What the command prints on standard error: a line for every sentence, each after the name of the program."""
+    from netmodel import SpecError
+
     sentences = str(error).splitlines() if isinstance(error, SpecError) else [str(error)]
     return "\n".join(f"paralet: {' '.join(sentence.split())}" for sentence in sentences)

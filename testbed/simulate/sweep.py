@@ -22,7 +22,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from testbed.analysis.results import ideal_of
-from testbed.errors import InputError, Misfit, TestbedError
+from testbed.errors import InputError, TestbedError
+from testbed.misfit import Misfit
 from testbed.progress import Silent, Steps
 from testbed.spec import Experiment, Spec, check
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from netmodel import Location, PortRef, Topology, TopologySpec, forwarding, lit, raise_all
 from sdn.isolation.optical_clos import OpticalClos
 from sdn.openflow.source_rules import source_rules
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings

@@ -7,7 +7,7 @@ import numpy as np
 
 from netmodel import Topology
 from sdn.topoopt import Demand, data_parallel
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.plan.demands import bytes_by_pair
 from testbed.plan.optical import found, rings
 from testbed.spec.experiment import Experiment

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 from netmodel import PortRef, Topology, raise_all
 from sdn.isolation.optical_clos import OpticalClos
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.plan.placement import PlacementError, Rule, isolated, place
 from testbed.spec.findings import Findings
 from testbed.spec.written import Placement, Spec

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from netmodel import raise_all
 from sim.packet import Receiver
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.spec.section import NAME, Section
 
 PolicyName = Literal[

@@ -4,7 +4,7 @@
 from pydantic import Field, model_validator
 
 from sim.packet import Congestion, Receiver
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.spec.section import Section
 
 SOFTROCE_TIME_FACTOR = 10.0

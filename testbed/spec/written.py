@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from netmodel import TopologySpec, raise_all
 from sdn.openflow.source_rules import Pinning
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.plan.placement import Rule
 from testbed.spec.policies import FabricName, Policy
 from testbed.spec.section import NAME, Section

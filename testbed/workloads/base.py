@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 
 Elements = NDArray[np.int64] | NDArray[np.float32]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.workloads.base import Workload
 
 

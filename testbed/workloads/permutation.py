@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
 from testbed.workloads.training_models import MODELS, Model, Parallelism, traffic
 

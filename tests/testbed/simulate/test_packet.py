@@ -15,7 +15,7 @@ from testbed.analysis.observations import Observations
 from testbed.analysis.results import ideal_of
 from testbed.bench import packet as bench
 from testbed.cli import main
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.progress import Steps
 from testbed.simulate import fluid, packet
 from testbed.simulate.runs import HEADER_BYTES

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.run.collective_executor import RankRun
 from testbed.workloads import KINDS, GridWorkload, Transfer
 from tests.testbed.run.test_collective_executor import run_all

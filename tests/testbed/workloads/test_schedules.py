@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, Training, Transfer, Workload
 from testbed.workloads.base import cut
 from testbed.workloads.nccl import STEPS, double_binary_tree

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.analysis.results import ideal_of
-from testbed.errors import Misfit
+from testbed.misfit import Misfit
 from testbed.progress import Steps
 from testbed.simulate import fluid
 from testbed.spec import Experiment, Spec, check
