@@ -285,6 +285,15 @@ std::string words(const RealBounds& bounds) {
 std::string words(const Choices& choices) { return joined(choices, "or"); }
 std::string words(const FreeText& text) { return text.allowed; }
 
+std::uint16_t parse_source_port(const std::string& text, const std::string& peer) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port < wire::kFirstEntropyPort) {
+    throw std::invalid_argument("source port " + text + " for peer " + peer + " is outside 49152..65535");
+  }
+  return port;
+}
+
 }  // namespace
 
 const char* to_string(BackendKind kind) { return kind == BackendKind::kSoft ? "soft" : "verbs"; }
@@ -345,14 +354,7 @@ void add_source_ports(SourcePorts& table, const std::string& peer, const std::ve
   if (!address) throw std::invalid_argument("'" + peer + "' is not an IPv4 address such as 10.0.0.1");
   if (ports.empty()) throw std::invalid_argument("the list of source ports for peer " + peer + " is empty");
   std::vector<std::uint16_t>& out = table[*address];
-  for (const std::string& text : ports) {
-    std::uint16_t port = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-    if (error != std::errc() || end != text.data() + text.size() || port < wire::kFirstEntropyPort) {
-      throw std::invalid_argument("source port " + text + " for peer " + peer + " is outside 49152..65535");
-    }
-    out.push_back(port);
-  }
+  for (const std::string& port : ports) out.push_back(parse_source_port(port, peer));
 }
 
 void check_combination(const DeviceOptions& options, const OptionSpelling& spelled) {
