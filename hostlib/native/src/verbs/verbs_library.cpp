@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#if __has_include(<infiniband/verbs.h>)
 #include "verbs/verbs_library.hpp"
 
 #include <dlfcn.h>
@@ -72,4 +71,3 @@ const VerbsLibrary& VerbsLibrary::load() {
 }
 
 }  // namespace paralet
-#endif

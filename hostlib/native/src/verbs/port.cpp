@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verbs/port.hpp"
+
+#include <arpa/inet.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+
+namespace paralet {
+namespace verbs {
+namespace {
+
+/// The IPv4 address in a GID, host byte order; nothing when the GID is no IPv4-mapped address.
+std::optional<std::uint32_t> ipv4_of(const ibv_gid& gid) {
+  static constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
+  if (!std::equal(kMapped.begin(), kMapped.end(), std::begin(gid.raw))) return std::nullopt;
+  std::uint32_t address = 0;
+  std::memcpy(&address, &gid.raw[12], sizeof address);
+  return ntohl(address);
+}
+
+/// The RoCEv2 GIDs of all ports of a device.
+std::vector<ibv_gid_entry> gid_table(ibv_context* context) {
+  std::vector<ibv_gid_entry> entries(1024);
+  const ssize_t count =
+      VerbsLibrary::load().query_gid_table(context, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
+  entries.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  std::erase_if(entries, [](const ibv_gid_entry& e) { return e.gid_type != IBV_GID_TYPE_ROCE_V2; });
+  return entries;
+}
+
+/// Calls `visit(name, context handle)` for every device that opens, until it returns true.
+template <typename Visit>
+void for_devices(Visit visit) {
+  const VerbsLibrary& library = VerbsLibrary::load();
+  int count = 0;
+  const auto free_list = [&](ibv_device** list) { library.free_device_list(list); };
+  const std::unique_ptr<ibv_device*, decltype(free_list)> list(library.get_device_list(&count), free_list);
+  for (int i = 0; i < count; ++i) {
+    ibv_device* device = list.get()[i];
+    ContextHandle context(library.open_device(device));
+    if (context && visit(library.get_device_name(device), std::move(context))) return;
+  }
+}
+
+/// Whether dma-bufs can be registered. This is NCCL's own test: a driver that supports them rejects the descriptor -1.
+bool takes_dmabuf(ibv_context* context) {
+  const VerbsLibrary& library = VerbsLibrary::load();
+  if (library.reg_dmabuf_mr == nullptr) return false;
+  const PdHandle pd(library.alloc_pd(context));
+  if (!pd) return false;
+  errno = 0;
+  const MrHandle mr(library.reg_dmabuf_mr(pd.get(), 0, 0, 0, -1, 0));
+  return errno != EOPNOTSUPP && errno != EPROTONOSUPPORT;
+}
+
+}  // namespace
+
+void fail(const std::string& what, int error) { throw DeviceError(what + ": " + std::strerror(error)); }
+
+std::uint32_t bytes_of(ibv_mtu mtu) { return 128U << static_cast<unsigned>(mtu); }
+ibv_mtu mtu_of(std::uint32_t bytes) { return static_cast<ibv_mtu>(std::countr_zero(bytes) - 7); }
+
+ibv_gid gid_of(std::uint32_t address) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xFF;
+  const std::uint32_t wire = htonl(address);
+  std::memcpy(&gid.raw[12], &wire, sizeof wire);
+  return gid;
+}
+
+bool ignores_flow_label(const std::string& device) {
+  const std::filesystem::path place = "/sys/class/infiniband/" + device;
+  std::error_code error;
+  if (std::filesystem::exists(place / "parent", error)) {  // a software device: it names its network interface
+    utsname system{};
+    int major = 0;
+    int minor = 0;
+    return ::uname(&system) == 0 && std::sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
+           std::pair(major, minor) < std::pair(5, 18);
+  }
+  const auto driver = std::filesystem::read_symlink(place / "device" / "driver", error);
+  return !error && driver.filename().native().starts_with("bnxt");
+}
+
+OpenPort open_port(const VerbsOptions& options) {
+  OpenPort out;
+  for_devices([&](const std::string& name, ContextHandle context) {
+    if (!options.device.empty() && options.device != name) return false;
+    const std::vector<ibv_gid_entry> gids = gid_table(context.get());
+    const auto ours = std::ranges::find_if(
+        gids, [&](const ibv_gid_entry& entry) { return ipv4_of(entry.gid) == std::optional(options.address); });
+    if (ours == gids.end()) return false;
+    const std::uint32_t index = options.gid_index.value_or(ours->gid_index);
+    const auto chosen = std::ranges::find_if(
+        gids, [&](const ibv_gid_entry& entry) { return entry.port_num == ours->port_num && entry.gid_index == index; });
+    if (chosen == gids.end() || index > UINT8_MAX) {
+      throw DeviceError("GID index " + std::to_string(index) + " of " + name + ", which has " +
+                        format_ipv4(options.address) + ", is no RoCEv2 GID: `paralet doctor` lists them");
+    }
+    out = {name, std::move(context), static_cast<std::uint8_t>(ours->port_num), index, chosen->gid};
+    return true;
+  });
+  if (!out.context) {
+    throw DeviceError(
+        "no RDMA device " + (options.device.empty() ? "" : options.device + " ") + "has a RoCEv2 GID for " +
+        format_ipv4(options.address) +
+        " (list them with: paralet doctor; add SoftRoCE with: rdma link add NAME type rxe netdev NETDEV)");
+  }
+  return out;
+}
+
+}  // namespace verbs
+
+std::vector<VerbsPort> verbs_ports() {
+  std::vector<VerbsPort> out;
+  verbs::for_devices([&](const std::string& name, const ContextHandle& context) {
+    const bool dmabuf = verbs::takes_dmabuf(context.get());
+    for (const ibv_gid_entry& entry : verbs::gid_table(context.get())) {
+      const auto address = verbs::ipv4_of(entry.gid);
+      ibv_port_attr port{};
+      if (!address ||
+          VerbsLibrary::load().query_port(context.get(), static_cast<std::uint8_t>(entry.port_num), &port) != 0) {
+        continue;
+      }
+      out.push_back({.device = name,
+                     .port = entry.port_num,
+                     .active = port.state == IBV_PORT_ACTIVE,
+                     .path_mtu = verbs::bytes_of(port.active_mtu),
+                     .gid_index = entry.gid_index,
+                     .address = *address,
+                     .dmabuf = dmabuf});
+    }
+    return false;
+  });
+  return out;
+}
+
+}  // namespace paralet

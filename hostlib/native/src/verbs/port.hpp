@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// RDMA devices, their ports and their GIDs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "verbs/verbs_backend.hpp"
+#include "verbs/verbs_library.hpp"
+
+namespace paralet::verbs {
+
+/// An open device, with the port and the GID that packets leave by.
+struct OpenPort {
+  std::string device;
+  ContextHandle context;
+  std::uint8_t number = 0;
+  std::uint32_t gid_index = 0;
+  ibv_gid gid{};
+};
+
+/// Opens the device whose port has the address in `options`. Throws DeviceError when there is none.
+OpenPort open_port(const VerbsOptions& options);
+
+/// Whether the driver chooses source ports by itself, whatever the flow label: bnxt_re, and rxe before Linux 5.18.
+bool ignores_flow_label(const std::string& device);
+
+/// The RoCEv2 GID of an IPv4 address in host byte order: the IPv4-mapped IPv6 address (IBTA annex A17.4.4).
+ibv_gid gid_of(std::uint32_t address);
+
+/// Payload bytes of a path MTU code, and back.
+std::uint32_t bytes_of(ibv_mtu mtu);
+ibv_mtu mtu_of(std::uint32_t bytes);
+
+/// Throws DeviceError: `what`, and the text of `error` (an errno).
+[[noreturn]] void fail(const std::string& what, int error);
+
+}  // namespace paralet::verbs

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The send queue of one queue pair: requests wait here until the NIC has room, and are finished in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "verbs/memory.hpp"
+#include "verbs/verbs_library.hpp"
+
+namespace paralet::verbs {
+
+/// Work requests of one queue pair that the NIC holds; more wait in the send queue.
+inline constexpr std::uint32_t kSendDepth = 128;
+
+/// What the send queues of a device share.
+struct SendContext {
+  const Memory& memory;
+  std::vector<Completion>& completions;  ///< finished requests are appended
+  std::size_t limit = 0;                 ///< requests of all queues that the NIC may hold at a time
+  std::size_t held = 0;                  ///< requests that it holds
+};
+
+class SendQueue {
+ public:
+  /// `qp` is connected before the first request is handed over. The context must outlive the queue.
+  SendQueue(SendContext& context, ibv_qp* qp, std::uint32_t inline_bytes)
+      : context_(context), qp_(qp), inline_bytes_(inline_bytes) {}
+  /// Payload bytes of a packet, to count packets.
+  void set_path_mtu(std::uint32_t bytes) { path_mtu_ = bytes; }
+
+  /// Queues a request. On a failed queue it completes at once as flushed.
+  void post(const WorkRequest& request);
+  /// Hands over as many requests as the NIC has room for, as one chain. True when there were any.
+  bool hand_over(Nanos now);
+  /// A request has ended, and with it all before it, which were not signalled.
+  void finish(const ibv_wc& wc, Nanos now);
+  /// Moves the queue pair to the error state. The requests that the NIC holds come back as flushed.
+  void fail();
+  /// The queue pair has failed, and not because of a request: appends a completion kQpFailed even with nothing posted.
+  void lose(Status why);
+
+  [[nodiscard]] bool failed() const { return failed_; }
+  /// Whether there are requests that the NIC does not have yet.
+  [[nodiscard]] bool waiting() const { return !waiting_.empty(); }
+  /// Whether hand_over would hand over a request.
+  [[nodiscard]] bool ready() const;
+  /// Whether every request has ended.
+  [[nodiscard]] bool idle() const { return waiting_.empty() && posted_.empty(); }
+  /// Requests that count in SendContext::held, also after a failure: their completions are still to come.
+  [[nodiscard]] std::size_t held() const { return posted_.size() + flushing_; }
+
+  /// `polled_at`: when completions were fetched last.
+  [[nodiscard]] PathEstimate estimate(Nanos polled_at) const;
+  /// Smoothed time of a request from hand-over to completion, and the smallest. 0 before the first completion.
+  [[nodiscard]] Nanos latency() const { return latency_; }
+  [[nodiscard]] Nanos min_latency() const { return min_latency_; }
+  [[nodiscard]] std::uint64_t packets() const { return packets_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  struct Posted {
+    std::uint64_t cookie = 0;
+    std::uint32_t length = 0;
+    Completion::Kind kind = Completion::Kind::kSent;
+    Nanos at = 0;
+    MrHandle temporary;
+  };
+  void complete(Completion::Kind kind, std::uint64_t cookie, std::uint32_t length, Status status);
+  void complete_oldest(Status status, Nanos now);
+  void fail_all(Status status);
+
+  SendContext& context_;
+  ibv_qp* qp_;
+  std::uint32_t inline_bytes_;
+  std::uint32_t path_mtu_ = 0;
+  bool failed_ = false;
+  std::deque<WorkRequest> waiting_;
+  std::deque<Posted> posted_;  ///< handed to the NIC, oldest first
+  std::uint64_t oldest_ = 0;   ///< sequence number, and wr_id, of the first of `posted_`
+  std::size_t flushing_ = 0;   ///< requests of a failed queue whose completions are ignored
+  std::uint64_t packets_ = 0;
+  std::uint64_t bytes_ = 0;
+  Nanos latency_ = 0;
+  Nanos min_latency_ = 0;
+  Nanos sampled_at_ = 0;  ///< when `latency_` was measured last
+};
+
+}  // namespace paralet::verbs
