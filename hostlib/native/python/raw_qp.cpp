@@ -43,7 +43,7 @@ const char* kind_name(Completion::Kind kind) {
       return "write_imm";
     case Completion::Kind::kQpFailed:
       return "qp_failed";
-    case Completion::Kind::kAskedAgain:
+    case Completion::Kind::kAcksMayBeLost:
       return "asked_again";
     case Completion::Kind::kFenced:
       return "fenced";

@@ -41,9 +41,9 @@ struct Completion {
     kSent,
     kReceivedSend,
     kReceivedWriteImm,
-    kAskedAgain,  ///< the peer resent what was acknowledged a timeout ago: acknowledgements of this QP may be lost
-    kQpFailed,    ///< the QP failed, not only a request; `status` gives the reason
-    kFenced,      ///< Backend::post_fence
+    kAcksMayBeLost,  ///< the peer resent what was acknowledged a timeout ago: acknowledgements of this QP may be lost
+    kQpFailed,       ///< the QP failed, not only a request; `status` gives the reason
+    kFenced,         ///< Backend::post_fence
   };
   Kind kind = Kind::kSent;
   Status status = Status::kSuccess;

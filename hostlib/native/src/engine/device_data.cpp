@@ -590,7 +590,7 @@ void Device::on_completion(const Completion& completion) {
         on_received_send(peer, {receive_buffers_.data() + completion.cookie * sizeof(AdvertisementBatch::bytes),
                                 completion.byte_length});
         break;
-      case Completion::Kind::kAskedAgain:
+      case Completion::Kind::kAcksMayBeLost:
         consult_policy(peer, owner->second.lane, 1);
         break;
       case Completion::Kind::kQpFailed:

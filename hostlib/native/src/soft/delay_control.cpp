@@ -9,13 +9,13 @@ namespace paralet {
 namespace {
 
 constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
-// Of smaller windows an eighth: not much more than those below one packet grow by, or who has a packet more than the
-// others would push them further and further down.
+// Smaller windows grow by 1/8 of a packet per acknowledgement, little more than windows below one packet do. Otherwise
+// a flow with one packet more than the others would push them down further and further.
 constexpr double kFullIncreaseFrom = 8.0;
 constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
 constexpr double kBeta = 0.8;           // multiplicative decrease per unit of relative excess delay
 constexpr double kMaxDecrease = 0.5;    // of one round trip
-constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample; deep queues must not look like loss
+constexpr Nanos kFirstTimeout = 400 * kMillisecond;  // before the first sample: a deep queue must not look like loss
 constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra queue targets for tiny windows
 
 }  // namespace
@@ -23,8 +23,8 @@ constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra 
 void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited) {
   auto& [window, starting, threshold] = size_;
   const double doubling = std::min<double>(packets, window);
-  // Below the floor delay does not count, nor whether this measures it. A window doubles also where a message ends
-  // before it is full: the next message may need all of it.
+  // Below the floor, delay does not count. The window doubles even when a message does not fill it, because the next
+  // message may need all of it.
   const bool doubles = window < options_.delay_floor && window < threshold;
   if (doubles) window = std::min(window + doubling, options_.max_window);
   if (rtt <= 0) return;
@@ -39,14 +39,15 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   min_rtt_ = std::min(min_rtt_, rtt);
 
   const Nanos base = std::min({base_rtt, min_rtt_, options_.max_base});
-  // Flow scaling (Swift, section 3.3): many flows on one link mean small windows; their queue varies with the square
-  // root of their number, and a larger target for smaller windows also evens out shares.
+  // Flow scaling (Swift, section 3.3): many flows on one link have small windows, and their queue varies with the
+  // square root of their number. A larger target for smaller windows also makes the shares more equal.
   const double scaling = std::clamp(1.0 / std::sqrt(window), 0.0, kScalingRange);
   const double target = static_cast<double>(base) + static_cast<double>(options_.target_queue) * (1.0 + scaling);
-  // A queue stands, a scheduler's hiccup passes: a window of packets believes the smaller of two samples in a row.
+  // A queue persists while a scheduling delay passes, so a window of one packet or more uses the smaller of two
+  // samples.
   const double delay = static_cast<double>(window >= 1.0 ? std::min(rtt, previous_rtt_) : rtt);
   previous_rtt_ = rtt;
-  // Half a target of queue says that the path is full: exponential growth ends before it overshoots.
+  // At half the target queue the path is full: exponential growth ends here, before it overshoots.
   starting = starting && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
   if (doubles) return;
   if (window < options_.delay_floor) {
@@ -66,7 +67,7 @@ void DelayControl::on_loss(Nanos now) { shrink_for_loss(now); }
 
 void DelayControl::on_timeout(Nanos now, bool repeated) {
   if (repeated) {
-    size_.starting = true;  // what was known of the path is void
+    size_.starting = true;  // nothing known of the path is valid any more
     size_.window = std::max(std::min(size_.window, 1.0) * 0.5, least_window());
     last_decrease_ = now;
   } else {
@@ -91,7 +92,7 @@ bool DelayControl::decrease(Nanos now, double factor, double floor) {
 
 Nanos DelayControl::pacing_interval() const {
   if (size_.window >= 1.0) return 0;
-  // Not the round trip of the moment: its queue, counted in, would make the spacing lag behind the window.
+  // Not the current round trip: it includes the queue, so the spacing would lag behind the window.
   const Nanos settled = (min_rtt_ == kNever ? 0 : min_rtt_) + 2 * options_.target_queue;
   return static_cast<Nanos>(static_cast<double>(size_.starting ? srtt_ : settled) / size_.window);
 }

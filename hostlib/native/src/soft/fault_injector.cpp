@@ -5,7 +5,7 @@
 
 namespace paralet {
 namespace {
-constexpr Nanos kHoldPerPacket = 250 * kMicrosecond;  // then what is held comes out though too few have passed
+constexpr Nanos kHoldPerPacket = 250 * kMicrosecond;  // a held packet is released after this time per packet to pass
 }  // namespace
 
 void FaultInjector::receive(std::span<std::byte> packet, const PacketOrigin& origin, Nanos now,

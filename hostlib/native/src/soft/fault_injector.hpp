@@ -13,14 +13,14 @@
 
 namespace paralet {
 
-/// What a packet carried besides its bytes.
+/// Where a packet came from.
 struct PacketOrigin {
   std::uint32_t address = 0;    ///< IPv4 source, host byte order
   std::uint16_t port = 0;       ///< UDP source port
   std::uint16_t likely_id = 0;  ///< IPv4 identification to expect
 };
 
-/// Stands between the socket and the transport and does what bad networks do. Reproducible by seed.
+/// Drops, duplicates, reorders and corrupts packets between the socket and the transport. Reproducible by seed.
 class FaultInjector {
  public:
   using Deliver = std::function<void(std::span<std::byte>, const PacketOrigin&)>;
@@ -28,7 +28,7 @@ class FaultInjector {
   explicit FaultInjector(const Faults& faults) : faults_(faults), random_(faults.seed) {}
 
   void receive(std::span<std::byte> packet, const PacketOrigin& origin, Nanos now, const Deliver& deliver);
-  /// Delivers packets held back for too long because nothing passed them.
+  /// Delivers packets that have been held back for too long.
   void release(Nanos now, const Deliver& deliver);
   [[nodiscard]] Nanos deadline() const;
   [[nodiscard]] std::uint64_t injected() const { return injected_; }

@@ -14,14 +14,14 @@ namespace {
 using wire::Opcode;
 using wire::Syndrome;
 
-// 0.64 ms: long enough for a receiver to repost, short beside any timeout (table 47).
+// 0.64 ms (table 47): enough for a receiver to post buffers again, and far below any timeout.
 constexpr std::uint8_t kRnrTimerCode = 12;
 constexpr std::uint64_t kMaxAckInterval = 64;
 constexpr unsigned kMaxBackoff = 6;
-// Timeouts back off no further than this: a path that loses much is asked often enough within the retry time, and one
-// that was dead is soon found to have healed.
-constexpr Nanos kLongestBackoff = 1 * kSecond;
-constexpr Nanos kLeastTries = 16;
+// Bounds of a timeout that backs off. They leave enough attempts within the retry time on a lossy path, and they find
+// soon that a dead path works again.
+constexpr Nanos kMaxTimeout = 1 * kSecond;
+constexpr Nanos kMinTries = 16;
 
 /// Distance a - b of two PSNs as a signed 24-bit number (section 9.7.1).
 std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) {
@@ -40,7 +40,7 @@ Opcode opcode_for(WorkKind kind, bool first, bool last) {
   return Opcode::kWriteMiddle;
 }
 
-/// QPs of one device draw different spacings.
+/// Seeds packet spacing by QPN, so that the QPs of one device space their packets differently.
 DelayControlOptions with_seed(DelayControlOptions options, std::uint32_t qpn) {
   options.seed = qpn;
   return options;
@@ -85,11 +85,11 @@ bool RcQp::should_send(Nanos now) const {
   if (!can_send(now)) return false;
   if (in_flight() == 0) return true;
   const double room = control_.window() - static_cast<double>(in_flight());
-  return room >= std::min(static_cast<double>(posted_ - next_), least_room());
+  return room >= std::min(static_cast<double>(posted_ - next_), min_room());
 }
 
-/// Packets that the window must have room for before any leave.
-double RcQp::least_room() const {
+/// Packets that the window must have room for before any is sent.
+double RcQp::min_room() const {
   return std::max(1.0, std::min(static_cast<double>(options_.burst), control_.window() / 2));
 }
 
@@ -123,7 +123,7 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
   const std::uint32_t bytes = last ? static_cast<std::uint32_t>(request.length - offset) : options_.path_mtu;
   const auto pad = static_cast<std::uint8_t>((4 - (bytes & 3)) & 3);
 
-  // Ask for an acknowledgement often enough that the window never stalls on one, and at the end of what can be sent.
+  // Request acknowledgements often enough that the window never stalls, and with the last packet that can be sent.
   const auto window = static_cast<std::uint64_t>(std::max(1.0, control_.window()));
   ++since_ack_request_;
   const bool ack_request = probing_ || next_ + 1 == posted_ || in_flight() + 1 >= window ||
@@ -131,7 +131,7 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
   if (ack_request) since_ack_request_ = 0;
   if (in_flight() >= sent_.size()) grow_sent();
   sent_[next_ & (sent_.size() - 1)] = {.at = static_cast<std::uint64_t>(now) & (~std::uint64_t{0} >> 1),
-                                       .asked = ack_request};
+                                       .ack_requested = ack_request};
 
   OutgoingPacket out;
   out.header = wire::data_header(opcode_for(request.kind, first, last), options_.remote_qpn, psn_of(next_), ack_request,
@@ -153,18 +153,18 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
 }
 
 void RcQp::arm_timer(Nanos now) {
-  const Nanos patient = control_.timeout(asks_first() ? options_.ask_after : options_.min_timeout);
-  const Nanos most = std::max(patient, std::min(kLongestBackoff, options_.retry_time / kLeastTries));
-  const Nanos timeout = std::min(patient << std::min(consecutive_timeouts_, kMaxBackoff), most);
-  // Neither backing off nor a peer that answers with refusals only puts off the end of the retry time.
+  const Nanos first = control_.timeout(probes_early() ? options_.probe_after : options_.min_timeout);
+  const Nanos most = std::max(first, std::min(kMaxTimeout, options_.retry_time / kMinTries));
+  const Nanos timeout = std::min(first << std::min(consecutive_timeouts_, kMaxBackoff), most);
+  // Back-off and NAK-only peers must not extend the retry time.
   timer_ = std::min(now + timeout, last_progress_ + options_.retry_time);
 }
 
-/// Whether the timer, when it is armed now, is to ask, long before a timeout: what got lost may be an acknowledgement,
-/// a NAK or the end of all that there is to send, and then nothing else will tell.
-bool RcQp::asks_first() const {
-  return !asked_ && consecutive_timeouts_ == 0 &&
-         control_.timeout(options_.ask_after) < control_.timeout(options_.min_timeout);
+/// Whether the next expiry of the timer is an early probe, long before a timeout. A lost acknowledgement, a lost NAK
+/// and a lost last packet have no successor that reveals them, so only a probe finds them early.
+bool RcQp::probes_early() const {
+  return !probed_early_ && consecutive_timeouts_ == 0 &&
+         control_.timeout(options_.probe_after) < control_.timeout(options_.min_timeout);
 }
 
 void RcQp::complete(const Work& work, Status status) {
@@ -178,23 +178,23 @@ void RcQp::complete(const Work& work, Status status) {
 
 void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   if (acknowledged_end <= unacked_) return;
-  if (probing_ && asked_before(acknowledged_end)) {
+  if (probing_ && ack_requested_before(acknowledged_end)) {
     if (consecutive_timeouts_ > 0) control_.undo_timeout();
-    // What answers at once answers the probe, because the answers before it were lost: no measure of the round trip.
+    // A late answer to the probe means that earlier acknowledgements were lost: it gives no round-trip sample.
     const Nanos since_probe = now - static_cast<Nanos>(sent_[unacked_ & (sent_.size() - 1)].at);
     if (since_probe > 2 * control_.smoothed_rtt()) sent_once_from_ = std::max(sent_once_before_, unacked_ + 1);
-    // What was sent and is not acknowledged yet is still on its way; a gap would be reported by what follows it.
+    // Packets that are not acknowledged are still on their way. The packets behind a gap would report it.
     if (highest_sent_ < posted_) next_ = highest_sent_;
   } else if (probing_ && consecutive_timeouts_ == 0 && acknowledged_end < highest_sent_) {
     control_.on_loss(now);
   }
   probing_ = false;
-  asked_ = false;
+  probed_early_ = false;
   const std::uint64_t newest = acknowledged_end - 1;
   const Nanos rtt = newest >= sent_once_from_ ? now - static_cast<Nanos>(sent_[newest & (sent_.size() - 1)].at) : 0;
   const auto packets = static_cast<unsigned>(acknowledged_end - unacked_);
   // The window held the sender back if it had no room for a burst before this acknowledgement.
-  const bool limited = static_cast<double>(in_flight()) + least_room() > control_.window();
+  const bool limited = static_cast<double>(in_flight()) + min_room() > control_.window();
   control_.on_ack(now, packets, rtt, base_rtt, limited);
 
   unacked_ = acknowledged_end;
@@ -214,7 +214,7 @@ void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
 }
 
 void RcQp::grow_sent() {
-  // Up to where it goes at once, or a QP that has rested would allocate four times for each message.
+  // Grow at once to what will be needed soon, or a QP that was idle would allocate four times per message.
   const auto soon = std::min<std::uint64_t>(posted_ - unacked_, static_cast<std::uint64_t>(control_.window()));
   std::vector<Sent> larger(std::max<std::size_t>({8, 2 * sent_.size(), std::bit_ceil(soon)}));
   for (std::uint64_t position = unacked_; position < highest_sent_; ++position) {
@@ -229,10 +229,10 @@ void RcQp::release_spare() {
   sent_ = std::vector<Sent>();  // an empty list in braces would leave the capacity as it is
 }
 
-/// Whether any packet behind the oldest and before `end` asked for an acknowledgement.
-bool RcQp::asked_before(std::uint64_t end) const {
+/// Whether any packet behind the oldest and before `end` requested an acknowledgement.
+bool RcQp::ack_requested_before(std::uint64_t end) const {
   for (std::uint64_t position = unacked_ + 1; position < end; ++position) {
-    if (sent_[position & (sent_.size() - 1)].asked) return true;
+    if (sent_[position & (sent_.size() - 1)].ack_requested) return true;
   }
   return false;
 }
@@ -268,7 +268,7 @@ void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt)
     advance(unacked_ + delta + 1, now, base_rtt);
     return;
   }
-  // A NAK names the packet it refuses and acknowledges all before it (section 9.7.5.2).
+  // A NAK names the packet that it rejects and acknowledges all packets before it (section 9.7.5.2).
   if (!outstanding) {
     ++counters_.stale_acks;
     return;
@@ -277,7 +277,7 @@ void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt)
   advance(unacked_ + delta, now, base_rtt);
   if (kind == static_cast<std::uint8_t>(Syndrome::kRnrNak)) {
     ++counters_.rnr_received;
-    last_progress_ = now;  // a receiver that is not ready is alive: no limit (RNR retry 7, section 9.7.5.2.8)
+    last_progress_ = now;  // the receiver is alive: RNR retries have no limit (RNR retry 7, section 9.7.5.2.8)
     consecutive_timeouts_ = 0;
     rnr_until_ = now + wire::rnr_delay_ns(packet.syndrome & 0x1F);
     go_back(now);
@@ -316,8 +316,8 @@ void RcQp::on_timer(Nanos now) {
     fail(Status::kRetryExceeded);
     return;
   }
-  if (asks_first()) {
-    asked_ = true;
+  if (probes_early()) {
+    probed_early_ = true;
   } else {
     ++counters_.timeouts;
     ++consecutive_timeouts_;
@@ -326,8 +326,8 @@ void RcQp::on_timer(Nanos now) {
   probe(now);
 }
 
-/// Only the oldest packet goes again at first (F-RTO, RFC 5682). An answer that includes a later one which had asked
-/// for it proves that the peer had only been slow: the responder takes packets in order, so nothing before was lost.
+/// Sends only the oldest packet again (F-RTO, RFC 5682). An acknowledgement that also covers a later packet which had
+/// requested one proves that the peer was only slow: the responder accepts packets in order, so none was lost.
 void RcQp::probe(Nanos now) {
   pace_until_ = now;
   const std::uint64_t sent_once = probing_ ? sent_once_before_ : sent_once_from_;
@@ -338,7 +338,7 @@ void RcQp::probe(Nanos now) {
 
 void RcQp::on_path_changed(Nanos now) {
   if (failed_ || all_acknowledged()) return;
-  consecutive_timeouts_ = 0;  // they were the other path's
+  consecutive_timeouts_ = 0;  // they belong to the old path
   pace_until_ = now;
   go_back(now);
 }
@@ -360,7 +360,7 @@ void RcQp::fail(Status status) {
 // -- responder --------------------------------------------------------------------------------------------------
 
 void RcQp::respond_nak(std::uint8_t syndrome) {
-  if (gap_reported_) return;  // one NAK per gap; the requester's timer covers its loss (section 9.7.5.2.8)
+  if (gap_reported_) return;  // one NAK per gap; the requester's timer covers a lost NAK (section 9.7.5.2.8)
   gap_reported_ = true;
   nak_due_ = syndrome;
 }
@@ -386,7 +386,7 @@ void RcQp::on_request(const wire::Packet& packet) {
     return;
   }
   if (const auto refusal = accept(packet)) {
-    // RNR and errors leave the expected PSN where it is; what was in flight behind is dropped as out of order.
+    // RNR and errors leave the expected PSN as it is. The packets in flight behind are dropped as out of order.
     gap_reported_ = false;
     respond_nak(*refusal);
     return;
@@ -397,7 +397,8 @@ void RcQp::on_request(const wire::Packet& packet) {
   nak_due_.reset();
   if (packet.kind.last) msn_ = (msn_ + 1) & wire::kPsnMask;
   ack_due_ = ack_due_ || packet.ack_request;
-  // Who asks in the middle of a message has a window to fill; who asks at its end may have nothing more to send.
+  // A request in the middle of a message comes from a sender whose window is full. One at its end may be the last
+  // packet for now, and can wait.
   ++unacknowledged_;
   if (packet.ack_request && (!packet.kind.last || unacknowledged_ >= kUrgentPackets)) ack_urgent_ = true;
 }
@@ -424,13 +425,14 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
     const std::uint32_t rkey = packet.kind.first ? packet.rkey : write_rkey_;
     const std::uint32_t remaining = packet.kind.first ? packet.dma_length : write_remaining_;
     if (packet.kind.last ? bytes != remaining : bytes >= remaining) return kInvalid;
-    // The first packet answers for the whole range; every packet asks again, since a region may go between packets.
+    // The first packet is checked against the whole range. Each later packet is checked again, because the region may
+    // be deregistered between packets.
     if (remaining > 0) {
       std::byte* target = memory_.resolve(rkey, address, remaining);
       if (target != nullptr) {
         if (target != packet.payload.data()) {
-          std::memmove(target, packet.payload.data(),
-                       bytes);  // it may lie where another WRITE goes: see direct_placement.hpp
+          // memmove: the payload may be in the target of another WRITE (direct_placement.hpp).
+          std::memmove(target, packet.payload.data(), bytes);
           prefetch_to_write(target + bytes, std::min(remaining - bytes, options_.path_mtu));
         }
       } else if (!memory_.retired(rkey)) {

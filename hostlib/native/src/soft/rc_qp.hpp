@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One reliable connection (RC) queue pair as a state machine without I/O: packets in, packets out, time as an argument.
-// IBTA specification volume 1, sections 9.7 (reliable service) and 9.9 (error detection). Loss is repaired by
-// go-back-N, as RoCE NICs do: the responder takes packets in order only and reports a gap once.
+// IBTA specification volume 1, sections 9.7 (reliable service) and 9.9 (error detection). Go-back-N repairs losses, as
+// in RoCE NICs: the responder accepts packets in order only and reports each gap once.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ struct RcQpOptions {
   std::uint32_t path_mtu = 1024;         ///< payload bytes: 256, 512, 1024, 2048 or 4096
   Nanos min_timeout = 5 * kMillisecond;  ///< floor of the retransmission timeout
   Nanos retry_time = 10 * kSecond;       ///< without any progress for this long, the QP fails
-  Nanos ask_after = kNever;              ///< of silence, at least, the oldest packet goes again once before the timeout
-  std::uint32_t burst = 1;               ///< packets that cost little more together than one does
+  Nanos probe_after = kNever;  ///< floor of the silence after which the oldest packet is sent once before the timeout
+  std::uint32_t burst = 1;     ///< packets that cost little more to send together than one alone
 };
 
 /// One packet to put on the wire: header, then payload, then pad zero bytes, then the ICRC.
@@ -56,23 +56,23 @@ class RcQp {
   [[nodiscard]] std::size_t next_packet_bytes() const;
   /// Whether next_packet would return a packet.
   [[nodiscard]] bool can_send(Nanos now) const;
-  /// Whether enough of them may leave now: what the window holds back goes with the next acknowledgement, not one by
-  /// one. True whenever next_packet has something and nothing is in flight.
+  /// Whether enough packets for a burst may leave now. Packets that the window held back leave together after an
+  /// acknowledgement, not one by one. True whenever next_packet has something and nothing is in flight.
   [[nodiscard]] bool should_send(Nanos now) const;
-  /// Sets RcQpOptions::ask_after anew, for timers that are armed from now on.
-  void ask_after(Nanos silence) { options_.ask_after = silence; }
+  /// Changes RcQpOptions::probe_after for timers that are armed from now on.
+  void probe_after(Nanos silence) { options_.probe_after = silence; }
   /// Packets that next_packet would return in a row.
   [[nodiscard]] std::uint64_t sendable(Nanos now) const;
   /// An ACKNOWLEDGE packet for this QP.
   void on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt);
-  /// When on_timer has something to do or can_send may turn true without a packet, kNever if neither.
+  /// When on_timer has work, or when can_send may become true without a packet. kNever if neither.
   [[nodiscard]] Nanos deadline() const;
   void on_timer(Nanos now);
-  /// Packets take another path now, and what is in flight on the one before is lost: it goes again without waiting.
+  /// The path has changed and all packets in flight on the old one are lost: they are sent again at once.
   void on_path_changed(Nanos now);
   /// Fails every queued request with `status`.
   void fail(Status status);
-  /// Where sending stands, to return to when the packets made since could not be handed to the kernel.
+  /// The state of sending before a batch. `rewind` restores it when the kernel did not take the packets.
   struct Checkpoint {
     std::uint64_t next;
     std::uint64_t highest_sent;
@@ -81,23 +81,23 @@ class RcQp {
   };
   [[nodiscard]] Checkpoint checkpoint() const { return {next_, highest_sent_, since_ack_request_, counters_}; }
   void rewind(const Checkpoint& checkpoint);
-  /// Gives back what an idle QP keeps for its next requests.
+  /// Frees the memory that an idle QP keeps for its next requests.
   void release_spare();
 
   // -- responder ------------------------------------------------------------------------------------------------
-  /// Where the payloads of the WRITE in progress go that are yet to come, but for its last packet's. Empty when none is
-  /// in progress.
+  /// Where the missing payloads of the WRITE in progress go, without that of its last packet. Empty when no WRITE is in
+  /// progress.
   [[nodiscard]] std::span<std::byte> placement_target() const;
-  /// A request packet for this QP whose ICRC was verified. Its payload may lie where it belongs.
+  /// A request packet for this QP whose ICRC was verified. Its payload may already be in its final place.
   void on_request(const wire::Packet& packet);
-  /// Whether the sender waits for the acknowledgement that is due, or something went wrong: it should not coalesce.
+  /// Whether the acknowledgement that is due must not be delayed: the sender waits for it, or it is a NAK.
   [[nodiscard]] bool acknowledgement_urgent() const { return nak_due_ || ack_urgent_; }
-  /// The receive buffer of a SEND that is under way, nullptr when none is: whoever destroys the QP posts it again.
+  /// The receive buffer of an unfinished SEND, nullptr when there is none. Post it again when the QP is destroyed.
   [[nodiscard]] const ReceiveBuffer* held_buffer() const {
     return in_message_ && !message_is_write_ ? &send_buffer_ : nullptr;
   }
-  /// Whether packets were taken that no acknowledgement has told of yet.
-  [[nodiscard]] bool has_news() const { return unacknowledged_ > 0; }
+  /// Whether packets were accepted that no acknowledgement covers yet.
+  [[nodiscard]] bool has_unacknowledged() const { return unacknowledged_ > 0; }
   /// The acknowledgement that is due, if any; acknowledgements coalesce until taken.
   std::optional<wire::Header> take_acknowledgement();
 
@@ -108,7 +108,7 @@ class RcQp {
   }
   [[nodiscard]] bool idle() const { return work_.empty(); }
   [[nodiscard]] bool all_acknowledged() const { return unacked_ == highest_sent_; }
-  /// How long packets in flight have waited without any acknowledgement.
+  /// How long packets in flight have been waiting for an acknowledgement.
   [[nodiscard]] Nanos silence(Nanos now) const { return all_acknowledged() ? 0 : now - last_progress_; }
   [[nodiscard]] std::uint32_t qpn() const { return options_.qpn; }
   [[nodiscard]] const RcQpOptions& options() const { return options_; }
@@ -125,13 +125,13 @@ class RcQp {
 
   [[nodiscard]] std::uint32_t psn_of(std::uint64_t position) const;
   [[nodiscard]] std::uint64_t in_flight() const { return next_ - unacked_; }
-  [[nodiscard]] double least_room() const;
+  [[nodiscard]] double min_room() const;
   void advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt);
   void go_back(Nanos now);
   void probe(Nanos now);
-  [[nodiscard]] bool asks_first() const;
+  [[nodiscard]] bool probes_early() const;
   void grow_sent();
-  [[nodiscard]] bool asked_before(std::uint64_t end) const;
+  [[nodiscard]] bool ack_requested_before(std::uint64_t end) const;
   void complete(const Work& work, Status status);
   void arm_timer(Nanos now);
 
@@ -153,19 +153,19 @@ class RcQp {
   std::uint64_t posted_ = 0;        ///< one past the last queued position
   std::uint64_t since_ack_request_ = 0;
   struct Sent {
-    std::uint64_t at : 63;    ///< Nanos
-    std::uint64_t asked : 1;  ///< for an acknowledgement
+    std::uint64_t at : 63;  ///< Nanos
+    std::uint64_t ack_requested : 1;
   };
   std::vector<Sent> sent_;            ///< by position, modulo its size, a power of two that grows with the window
-  std::uint64_t sent_once_from_ = 0;  ///< Karn's rule: a packet sent twice times neither
+  std::uint64_t sent_once_from_ = 0;  ///< Karn's algorithm: only packets from here on give round-trip samples
   Nanos pace_until_ = 0;
   Nanos rnr_until_ = 0;
   Nanos timer_ = kNever;
   Nanos last_progress_ = 0;
   unsigned consecutive_timeouts_ = 0;
-  bool asked_ = false;                  ///< since the last progress the oldest packet has gone again before the timeout
-  bool probing_ = false;                ///< it has, or after a timeout: until an answer tells whether anything was lost
-  std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before that
+  bool probed_early_ = false;  ///< the oldest packet was sent again before the timeout, since the last progress
+  bool probing_ = false;       ///< the oldest packet was sent again, and no answer shows yet whether any was lost
+  std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before the probe
   bool failed_ = false;
 
   std::uint32_t expected_psn_;

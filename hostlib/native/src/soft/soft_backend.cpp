@@ -14,33 +14,30 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxBatchBytes = 65'000;  // a batch is one IP packet to the kernel
-// A message of 256 KiB leaves whole: its first packet, longer than those of its middle, takes but one of them along,
-// and a last one that immediate data makes longer leaves by itself.
-constexpr int kBatchesPerTurn = 7;
-constexpr std::size_t kFlushBytes = 128 * 1024;  // then it is time to look at what has arrived
+constexpr std::size_t kMaxBatchBytes = 65'000;  // to the kernel, a batch is one IP packet
+// Batches of one QP before the next QP: enough for a whole message of 256 KiB. Its first packet is longer than the
+// others, so one more packet at most joins it; a last packet that immediate data makes longer is a batch of its own.
+constexpr int kBatchesPerVisit = 7;
+constexpr std::size_t kFlushBytes = 128 * 1024;  // sent between two looks at what has arrived
 constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
-// Packets that wait to be sent before lanes pull more: for the pacer as many as its bucket holds; without one what
-// leaves at once, so that messages leave one after the other and are found in caches.
+// Packets that may wait before lanes pull more flowlets. With a pacer: what its bucket holds. Without one: what leaves
+// at once, so that messages leave one after the other while they are in caches.
 constexpr std::uint64_t kLookAhead = 1024;
 constexpr std::uint64_t kUnpacedLookAhead = 32;
 constexpr Nanos kBusyRetry = 100 * kMicrosecond;
-constexpr Nanos kFresh = 500 * kMillisecond;  // a path's round trip is believed for so long
-// While messages keep coming the last ones of them are acknowledged together: the sender does not wait for that, or it
-// would send nothing more.
+constexpr Nanos kFresh = 500 * kMillisecond;  // a round trip older than this counts as unknown
+// While messages keep coming, their last packets are acknowledged together. A sender that still sends does not wait for
+// these acknowledgements.
 constexpr Nanos kQuiet = 15 * kMicrosecond;
 constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
-// Where nothing is paced a longer silence is a loss or a scheduler's, and asking costs one packet.
-constexpr Nanos kAskAfter = 2 * kMillisecond;
-constexpr Nanos kAskRoundTrips = 2;  // of what packets to the peer have lately taken, on whichever lane
+// Without pacing, a longer silence means loss or a scheduling delay, and a probe costs one packet.
+constexpr Nanos kProbeAfter = 2 * kMillisecond;
+constexpr Nanos kProbeRoundTrips = 2;  // recent round trips to the peer, on any lane, before a probe
 constexpr Nanos kReleaseSpare = 1 * kSecond;
 
-/// Packets worth of tokens that may be saved up, so that a sleep that ends late costs no rate.
+/// Size of the pacer's bucket: a thread that wakes up late can still send at the full rate.
 double burst_bytes(double line_rate_bps) { return std::max(4.0 * 4200, line_rate_bps / 8 * 4e-3); }
 
-}  // namespace
-
-namespace {
 Interface require_interface(std::uint32_t address) {
   auto found = interface_of(address);
   if (!found) {
@@ -49,6 +46,7 @@ Interface require_interface(std::uint32_t address) {
   }
   return *found;
 }
+
 }  // namespace
 
 SoftBackend::SoftBackend(const SoftOptions& options)
@@ -86,7 +84,7 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
       .path_mtu = remote.path_mtu,
       .min_timeout = options_.min_timeout,
       .retry_time = options_.retry_time,
-      .ask_after = pacer_.unlimited() ? kAskAfter : kNever,
+      .probe_after = pacer_.unlimited() ? kProbeAfter : kNever,
       .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(kMaxBatchBytes / remote.path_mtu) : 1};
   qp.machine.emplace(options, options_.control, memory_, receive_queue_, completions_);
   return true;
@@ -147,8 +145,8 @@ void SoftBackend::rest(Qp& qp) {
   rested_.push_back(&qp);
 }
 
-/// Of thousands of QPs few are busy at a time: the others keep no memory for their next requests. Those that have been
-/// at rest for a while only, or each message would allocate anew.
+/// Frees the memory that idle QPs keep for their next requests, since only few of thousands of QPs are busy at a time.
+/// QPs that became idle recently keep it, or each message would allocate again.
 void SoftBackend::release_spare() {
   next_release_ = now_ + kReleaseSpare;
   std::erase_if(rested_, [this](Qp* qp) {
@@ -169,8 +167,8 @@ PathEstimate SoftBackend::estimate(std::uint32_t qpn) const {
   const Qp& qp = qps_.at(qpn);
   if (!qp.machine) return {};
   const DelayControl& control = qp.machine->control();
-  // What was bad a while ago may be good by now: an idle lane without news counts as unknown and is tried again. One
-  // that waits for an answer is at least as slow as it has waited.
+  // A path that was slow a while ago may be fast now: an idle lane without recent samples is tried again. The round
+  // trip of a lane that waits for an acknowledgement is at least the time it has waited.
   const bool unknown = qp.machine->all_acknowledged() && now_ - control.sampled_at() > kFresh;
   return {.smoothed_rtt = unknown ? 0 : std::max(control.smoothed_rtt(), qp.machine->silence(now_)),
           .fresh_until = control.sampled_at() + kFresh,
@@ -248,15 +246,15 @@ void SoftBackend::take_request(Qp& qp, const wire::Packet& packet) {
   qp.machine->on_request(packet);
   writing_ = &qp;
   if (qp.acknowledge) return;
-  if (qp.machine->counters().duplicates > duplicates && now_ - qp.told_at >= options_.min_timeout) {
-    completions_.push_back({.kind = Completion::Kind::kAskedAgain, .qpn = qp.machine->qpn()});
+  if (qp.machine->counters().duplicates > duplicates && now_ - qp.acknowledged_at >= options_.min_timeout) {
+    completions_.push_back({.kind = Completion::Kind::kAcksMayBeLost, .qpn = qp.machine->qpn()});
   }
   qp.acknowledge = true;
   qp.acknowledge_by = now_ + kAcknowledgeDelay;
   acknowledge_.push_back(&qp);
 }
 
-/// Hands the packets of a run to their QPs, through the faults if there are any.
+/// Hands the packets of a run to their QPs, through the fault injector if `deliver` is set.
 void SoftBackend::take(const Arrival& arrival, const FaultInjector::Deliver& deliver) {
   if (arrival.bytes.empty()) ++discards_.malformed;
   PacketOrigin origin = arrival.origin;
@@ -273,7 +271,7 @@ void SoftBackend::take(const Arrival& arrival, const FaultInjector::Deliver& del
   }
 }
 
-/// Takes a packet of `placement_` that is from the middle of a WRITE. False when it is not, or is not as it should be.
+/// Accepts packet `index` of `placement_`. False when it is not a valid packet from the middle of a WRITE.
 bool SoftBackend::take_placed(std::size_t index, const PacketOrigin& origin) {
   const auto frame = placement_.frame(index);
   wire::Packet packet;
@@ -294,24 +292,25 @@ bool SoftBackend::take_placed(std::size_t index, const PacketOrigin& origin) {
   return true;
 }
 
-/// Receives what is next as if it went on with the WRITE of `expected` whose payloads go to `target`. False when
-/// nothing has arrived.
+/// Receives the next run on the assumption that it continues the WRITE of `expected`, whose payloads go to `target`.
+/// False when nothing has arrived.
 bool SoftBackend::place(const Qp& expected, std::span<std::byte> target) {
   const auto arrival = receive_socket_.receive_into(placement_.prepare(target, expected.remote.path_mtu));
   if (!arrival) return false;
-  streams(arrival->bytes > arrival->segment_bytes);
+  note_arrival(arrival->bytes > arrival->segment_bytes);
   PacketOrigin origin = arrival->origin;
   std::size_t taken = 0;
   if (arrival->segment_bytes == placement_.packet_bytes()) {
     const std::size_t placed = std::min(placement_.packets(), arrival->bytes / arrival->segment_bytes);
     for (; taken < placed && take_placed(taken, origin); ++taken) ++origin.likely_id;
   }
-  // The others as if they had been received like everything else.
+  // The other packets are handled as if they had been received without direct placement.
   const std::span<std::byte> others = placement_.gather(taken, arrival->bytes);
   if (taken == 0 || !others.empty()) {
     take({.bytes = others, .segment_bytes = arrival->segment_bytes, .origin = origin}, {});
   }
-  // What one host sent is not for the eyes of another, which may end its message without ending this WRITE.
+  // Data of one host must not stay in the memory of another host's message: the expected peer may end its message
+  // without completing this WRITE.
   if (origin.address != expected.remote.address) {
     std::ranges::fill(target.first(std::min(target.size(), arrival->bytes)), std::byte{0});
   }
@@ -336,7 +335,7 @@ bool SoftBackend::receive() {
     }
     const auto arrivals = receive_socket_.receive(streaming ? 1 : ReceiveSocket::kBatch);
     for (const Arrival& arrival : arrivals) {
-      streams(arrival.bytes.size() > arrival.segment_bytes);
+      note_arrival(arrival.bytes.size() > arrival.segment_bytes);
       take(arrival, deliver);
     }
     any = any || !arrivals.empty();
@@ -348,13 +347,13 @@ bool SoftBackend::receive() {
   return any;
 }
 
-/// Where packets come one by one, many of them are received together; where they come in runs, each run for itself.
-void SoftBackend::streams(bool run) {
-  constexpr unsigned kPatience = 16;  // arrivals of single packets in between
-  streaming_ = run ? kPatience : std::max(streaming_, 1U) - 1;
+/// Chooses how to receive. Single packets are received many at a time, runs of packets one run at a time.
+void SoftBackend::note_arrival(bool run) {
+  constexpr unsigned kSingleArrivals = 16;  // this many arrivals of single packets end the mode for runs
+  streaming_ = run ? kSingleArrivals : std::max(streaming_, 1U) - 1;
 }
 
-/// Sends the acknowledgements that must not wait, or all.
+/// Sends the acknowledgements that must not wait, or all of them.
 void SoftBackend::send_acknowledgements(bool all) {
   all = all || now_ - arrived_at_ >= kQuiet;
   std::erase_if(acknowledge_, [&](Qp* qp) {
@@ -366,14 +365,14 @@ void SoftBackend::send_acknowledgements(bool all) {
 
 void SoftBackend::acknowledge(Qp& qp) {
   qp.acknowledge = false;
-  if (qp.machine->has_news()) qp.told_at = now_;
+  if (qp.machine->has_unacknowledged()) qp.acknowledged_at = now_;
   const auto header = qp.machine->take_acknowledgement();
   if (!header) return;
   std::array<std::byte, sizeof(header->bytes) + wire::kIcrcBytes> packet;
   std::ranges::copy(header->bytes, packet.begin());
   put_icrc(packet.data() + header->length, icrc(flow_of(qp), 0, std::span(packet).first(header->length), {}));
   std::array<iovec, 1> pieces{{{.iov_base = packet.data(), .iov_len = header->length + wire::kIcrcBytes}}};
-  // A lost acknowledgement is repaired by the requester's timer, so a full queue may drop it.
+  // The requester's timer repairs a lost acknowledgement, so a full queue may drop it.
   if (send_batch(qp.socket, qp.remote.address, qp.remote.udp_port, pieces, 0) != SendResult::kSent) {
     ++discards_.send_errors;
   }
@@ -386,31 +385,31 @@ void SoftBackend::settle(Nanos now) {
 
 // -- sending ----------------------------------------------------------------------------------------------------
 
-/// Sends one batch of packets. Its bytes, 0 when there is nothing to send.
+/// Sends one batch of packets. Returns its bytes, 0 when nothing could be sent.
 std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
   if (!qp.machine->should_send(now)) return 0;
   const UdpFlow flow = flow_of(qp);
-  const std::size_t limit = pacer_.unlimited() ? kMaxSegments : 1;  // paced lanes take turns packet by packet
+  const std::size_t limit = pacer_.unlimited() ? kMaxSegments : 1;  // with a pacer, lanes alternate packet by packet
 
-  if (pacer_.unlimited()) qp.machine->ask_after(std::max(kAskAfter, kAskRoundTrips * qp.path->recent_rtt));
+  if (pacer_.unlimited()) qp.machine->probe_after(std::max(kProbeAfter, kProbeRoundTrips * qp.path->recent_rtt));
   const RcQp::Checkpoint before = qp.machine->checkpoint();
   std::size_t count = 0;
   std::size_t used = 0;
   std::size_t segment = 0;
   std::size_t total = 0;
-  std::byte* piece = batch_.between.data();  // the one that is being written
+  std::byte* piece = batch_.between.data();  // start of the current piece
   std::byte* end = piece;
   while (count < limit) {
     if (!qp.machine->can_send(now)) break;
     const std::size_t size = qp.machine->next_packet_bytes();
-    // All segments of a batch but the last have one size; an odd one out starts the next batch.
+    // All segments of a batch but the last have one size. A longer packet starts the next batch.
     if (count > 0 && (size > segment || total + size > kMaxBatchBytes)) break;
     const auto packet = qp.machine->next_packet(now);
     const std::span<const std::byte> payload = packet->payload;
     const std::span header(end, packet->header.length);
     std::memcpy(header.data(), packet->header.bytes.data(), header.size());
     end += header.size();
-    if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), payload.size());  // what comes next
+    if (!payload.empty()) prefetch_to_read(payload.data() + payload.size(), payload.size());  // the next payload
     const std::uint32_t crc = icrc(flow, static_cast<std::uint16_t>(count), header, payload, packet->pad);
     if (payload.size() > Batch::kSmallPayload) {
       batch_.pieces[used++] = {.iov_base = piece, .iov_len = static_cast<std::size_t>(end - piece)};
@@ -441,7 +440,7 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
       busy_until_ = now + kBusyRetry;
       return 0;
     case SendResult::kFailed:
-      ++discards_.send_errors;  // as good as lost on the way: the timer repairs it or gives up
+      ++discards_.send_errors;  // the same as loss in the network: the timer repairs it or fails the QP
       break;
   }
   pacer_.spend(total + count * (wire::kIpUdpBytes + kEthernetBytes));
@@ -451,20 +450,20 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
 bool SoftBackend::flush(Nanos now) {
   if (now < busy_until_) return false;
   bool any = false;
-  std::size_t idle_turns = 0;
+  std::size_t idle_visits = 0;
   std::size_t budget = pacer_.unlimited() ? kFlushBytes : SIZE_MAX;
-  // Until every active QP in turn could not send.
-  while (!active_.empty() && idle_turns < active_.size() && budget > 0 && pacer_.ready(now) && now >= busy_until_) {
-    if (turn_ >= active_.size()) turn_ = 0;
-    Qp& qp = *active_[turn_++];
+  // Until no active QP can send.
+  while (!active_.empty() && idle_visits < active_.size() && budget > 0 && pacer_.ready(now) && now >= busy_until_) {
+    if (next_active_ >= active_.size()) next_active_ = 0;
+    Qp& qp = *active_[next_active_++];
     std::size_t sent = transmit_one(qp, now);
-    // Batches that arrive together are acknowledged together.
-    for (int more = 1; more < kBatchesPerTurn && sent > 0 && pacer_.unlimited(); ++more) {
+    // Several batches of one QP in a row: batches that arrive together are acknowledged together.
+    for (int more = 1; more < kBatchesPerVisit && sent > 0 && pacer_.unlimited(); ++more) {
       const std::size_t next = transmit_one(qp, now);
       if (next == 0) break;
       sent += next;
     }
-    idle_turns = sent > 0 ? 0 : idle_turns + 1;
+    idle_visits = sent > 0 ? 0 : idle_visits + 1;
     budget -= std::min(budget, sent);
     any = any || sent > 0;
   }
@@ -481,8 +480,8 @@ bool SoftBackend::wants_work(Nanos now) const {
   return true;
 }
 
-/// A last packet that immediate data makes longer than those of the middle cannot join their batch, and would be one by
-/// itself; a short SEND can, as the batch's last.
+/// A last packet that immediate data makes longer than the others cannot join their batch. A short SEND can, as the
+/// last packet of the batch.
 bool SoftBackend::ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const {
   if (!pacer_.unlimited() || bytes <= std::uint64_t{2} * path_mtu) return false;
   return (bytes - 1) % path_mtu + 1 + wire::kImmBytes > path_mtu;

@@ -65,7 +65,7 @@ class SoftBackend : public Backend {
   /// Round trips to one address, on any lane.
   struct PeerRtt {
     Nanos base_rtt = kNever;  ///< the smallest
-    Nanos recent_rtt = 0;     ///< the largest of late: a lane that was at rest has not seen the queue of today
+    Nanos recent_rtt = 0;     ///< the largest recent one: an idle lane has not seen the current queue
     void sample(Nanos rtt) {
       base_rtt = std::min(base_rtt, rtt);
       recent_rtt = std::max(rtt, recent_rtt - recent_rtt / 16);
@@ -82,11 +82,11 @@ class SoftBackend : public Backend {
     PeerRtt* path = nullptr;      ///< shared by the QPs to one address
     std::optional<RcQp> machine;  ///< once connected
     bool active = false;          ///< has work; listed in active_
-    bool rested = false;          ///< listed in rested_
+    bool rested = false;          ///< idle, listed in rested_
     bool acknowledge = false;     ///< listed in acknowledge_
     Nanos rested_at = 0;
     Nanos acknowledge_by = 0;
-    Nanos told_at = 0;  ///< when the newest packets were acknowledged for the first time
+    Nanos acknowledged_at = 0;  ///< when the newest packets were first acknowledged
   };
 
   bool bind_port(Qp& qp, std::uint16_t source_port);
@@ -94,7 +94,7 @@ class SoftBackend : public Backend {
   void take_request(Qp& qp, const wire::Packet& packet);
   void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);
   bool receive();
-  void streams(bool run);
+  void note_arrival(bool run);
   bool take_placed(std::size_t index, const PacketOrigin& origin);
   bool place(const Qp& expected, std::span<std::byte> target);
   [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
@@ -107,10 +107,10 @@ class SoftBackend : public Backend {
   [[nodiscard]] UdpFlow flow_of(const Qp& qp) const;
 
   static constexpr std::size_t kMaxSegments = 60;  ///< of a UDP_SEGMENT batch; the kernel takes 64
-  /// What is sent as one batch: payloads where they lie, and between them what is ours: the end of one packet (padding
-  /// and ICRC) and the header of the next; small payloads too.
+  /// The pieces of one batch. Payloads are sent from where they are. `between` holds the rest: the end of each packet
+  /// (padding and ICRC), the header of the next, and small payloads.
   struct Batch {
-    static constexpr std::size_t kSmallPayload = 256;  ///< copied: a piece of its own costs more
+    static constexpr std::size_t kSmallPayload = 256;  ///< bytes up to which copying costs less than another piece
     static constexpr std::size_t kBetweenBytes = 8 + sizeof(wire::Header) + kSmallPayload;
     std::array<std::byte, (kMaxSegments + 1) * kBetweenBytes> between;
     std::array<iovec, 2 * kMaxSegments + 1> pieces;
@@ -125,8 +125,8 @@ class SoftBackend : public Backend {
   ReceiveQueue receive_queue_;
   IcrcVerifier verifier_;
   DirectPlacement placement_;
-  Qp* writing_ = nullptr;   ///< took the last request: if it is in the middle of a WRITE, more is to come
-  unsigned streaming_ = 0;  ///< arrivals that are taken one by one: runs of packets have come of late
+  Qp* writing_ = nullptr;   ///< QP of the last request packet; within a WRITE, its next packets are expected
+  unsigned streaming_ = 0;  ///< arrivals that are received one run at a time, because runs arrived recently
   Pacer pacer_;
   Discards discards_;
   std::unordered_map<std::uint32_t, Qp> qps_;         ///< by QPN; pointers stay
@@ -134,9 +134,9 @@ class SoftBackend : public Backend {
   std::vector<Completion> completions_;
   Batch batch_;
   std::vector<Qp*> active_;
-  std::size_t turn_ = 0;  ///< round robin over active_
+  std::size_t next_active_ = 0;  ///< round robin over active_
   std::vector<Qp*> acknowledge_;
-  std::vector<Qp*> rested_;  ///< keep memory for their next requests
+  std::vector<Qp*> rested_;  ///< idle QPs that still keep memory for their next requests
   Nanos next_release_ = 0;
   Nanos now_ = 0;
   Nanos arrived_at_ = 0;

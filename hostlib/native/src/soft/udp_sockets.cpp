@@ -73,7 +73,7 @@ std::size_t granted_receive_buffer() {
   int granted = 0;
   socklen_t length = sizeof granted;
   ::getsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &granted, &length);
-  return static_cast<std::size_t>(granted) / 2;  // Linux counts its bookkeeping in
+  return static_cast<std::size_t>(granted) / 2;  // Linux doubles the size for its bookkeeping (socket(7))
 }
 
 ReceiveSocket::ReceiveSocket(std::uint32_t address)
@@ -103,8 +103,8 @@ std::span<const Arrival> ReceiveSocket::receive(std::size_t limit) {
     messages_[i].msg_hdr.msg_namelen = sizeof sources_[i];
     messages_[i].msg_hdr.msg_controllen = controls_[i].bytes.size();
   }
-  // Asking for a second message when one comes at a time, or for leave to be cancelled as the C library's wrapper does,
-  // would cost a pollster a tenth of its time.
+  // A polling thread would lose a tenth of its time to the C library's cancellation points, and to recvmmsg where
+  // messages arrive one at a time.
   const std::size_t wanted = used_ > 1 || full_ ? std::min(limit, kBatch) : 1;
   if (wanted == 1) {
     const long length = ::syscall(SYS_recvmsg, fd(), &messages_[0].msg_hdr, 0);
@@ -152,10 +152,11 @@ int SendSockets::acquire(std::uint16_t port) {
   }
   FileDescriptor fd = udp_socket();
   set_buffer(fd.get(), SO_SNDBUFFORCE, SO_SNDBUF);
-  // DF, and with it an IPv4 identification that the ICRC can know (ip_select_ident_segs in the kernel's net/ip.h).
+  // DF makes the IPv4 identification, which the ICRC covers, predictable (ip_select_ident_segs in the kernel's
+  // net/ip.h).
   const int discover = IP_PMTUDISC_DO;
   setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
-  // Lanes of several processes may use the same source port of one address: nothing is received here.
+  // Lanes of several processes may share a source port of one address, because these sockets receive nothing.
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sock_filter drop_all[] = {{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0}};
@@ -175,7 +176,7 @@ void SendSockets::release(std::uint16_t port) {
 SendResult send_batch(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
                       std::uint16_t segment_bytes) {
   sockaddr_in target = socket_address(address, port);
-  if (pieces.size() == 1 && segment_bytes == 0) {  // the kernel has less to look at
+  if (pieces.size() == 1 && segment_bytes == 0) {  // sendto costs the kernel less than sendmsg
     const auto* name = reinterpret_cast<const sockaddr*>(&target);
     return sent(::syscall(SYS_sendto, fd, pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL, name, sizeof target));
   }

@@ -21,19 +21,19 @@
 
 namespace paralet {
 
-/// Asked for, to send and to receive; without CAP_NET_ADMIN the kernel grants up to net.core.[rw]mem_max.
+/// Requested size of send and receive buffers; without CAP_NET_ADMIN the kernel grants up to net.core.[rw]mem_max.
 inline constexpr std::size_t kSocketBufferBytes = 8 << 20;
-/// Bytes of receive buffer that the kernel grants this process. Throws DeviceError when it grants no socket.
+/// Bytes of receive buffer that the kernel grants this process. Throws DeviceError when no socket can be opened.
 std::size_t granted_receive_buffer();
 
-/// A run of packets from one source that arrived together, all but the last of one size.
+/// A run of packets from one source that arrived together. All but the last have the same size.
 struct Arrival {
   std::span<std::byte> bytes;
   std::size_t segment_bytes = 0;
   PacketOrigin origin;
 };
 
-/// An arrival whose bytes are where the caller wanted them.
+/// An arrival whose bytes are in the caller's memory.
 struct Scattered {
   std::size_t bytes = 0;
   std::size_t segment_bytes = 0;
@@ -47,10 +47,10 @@ class ReceiveSocket {
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] int fd() const { return socket_.get(); }
   static constexpr std::size_t kBatch = 8;
-  /// Takes what has arrived, up to `limit` and kBatch runs; valid until the next call.
+  /// Receives up to min(limit, kBatch) runs that have arrived. Valid until the next call.
   std::span<const Arrival> receive(std::size_t limit = kBatch);
 
-  /// Takes the next arrival into `pieces`, which have room for any datagram. Nothing when nothing has arrived.
+  /// Receives the next run into `pieces`, which have room for any datagram. Nothing when none has arrived.
   std::optional<Scattered> receive_into(std::span<iovec> pieces);
 
  private:
@@ -66,15 +66,15 @@ class ReceiveSocket {
   std::array<Control, kBatch> controls_{};
   std::array<Arrival, kBatch> arrivals_{};
   std::size_t used_ = kBatch;  ///< messages whose headers the kernel has written to
-  bool full_ = true;           ///< there may be more
+  bool full_ = true;           ///< the last call filled its limit, so more may have arrived
 };
 
-/// Sockets by UDP source port, shared and counted.
+/// Sending sockets by UDP source port, shared and reference-counted.
 class SendSockets {
  public:
   explicit SendSockets(std::uint32_t address) : address_(address) {}
   /// The socket of `port`, opened on first use. -1 when another program holds the port. Each success needs a release.
-  /// Throws DeviceError when the process may open no more.
+  /// Throws DeviceError when the process cannot open another socket.
   int acquire(std::uint16_t port);
   void release(std::uint16_t port);
 

@@ -17,8 +17,8 @@ constexpr std::size_t kPrefix = 8 + 20 + 8;  // eight bytes of ones stand for th
 constexpr std::size_t kIdOffset = 8 + 4;     // of the identification in the prefix
 constexpr std::size_t kResv8aOffset = kPrefix + 4;
 
-/// ISA-L leaves the upper halves of vector registers dirty, and every SSE instruction after that waits for what they
-/// hold: over 100 ns a packet on Xeons with AVX-512.
+/// ISA-L leaves the upper halves of vector registers dirty, and SSE instructions after that have false dependencies on
+/// them: over 100 ns per packet on Xeons with AVX-512.
 void clean_vector_registers() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx") != 0) {
@@ -37,7 +37,8 @@ std::uint32_t crc32(std::uint32_t state, const void* data, std::size_t length) {
   return crc;
 }
 
-/// Of everything before the payload, in one piece: calls for a few bytes each would cost as much as the payload's.
+/// CRC of everything before the payload, in one call: several calls for a few bytes each would cost as much as the
+/// payload.
 std::uint32_t prefix_crc(const UdpFlow& flow, std::uint16_t ip_id, std::size_t datagram_bytes,
                          std::span<const std::byte> header) {
   std::array<std::byte, kPrefix + wire::kMaxHeaderBytes> b;
@@ -112,7 +113,7 @@ const IcrcVerifier::Inverse& IcrcVerifier::inverse(std::size_t length) {
     entry.vector[bit] = crc32(0, message.data(), message.size()) ^ zero;
     entry.id[bit] = static_cast<std::uint16_t>(1U << bit);
   }
-  // Gauss-Jordan over GF(2). The map is injective: a CRC-32 sees every burst of up to 32 bits.
+  // Gauss-Jordan elimination over GF(2). The map is injective, because a CRC-32 detects every burst of up to 32 bits.
   for (std::size_t i = 0; i < 16; ++i) {
     entry.pivot[i] = std::bit_floor(entry.vector[i]);
     for (std::size_t j = 0; j < 16; ++j) {

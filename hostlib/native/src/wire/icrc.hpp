@@ -3,10 +3,10 @@
 // switches may change masked to ones (type of service, TTL, IP checksum, UDP checksum, BTH resv8a). As in Linux's
 // drivers/infiniband/sw/rxe/rxe_icrc.c.
 //
-// A UDP socket neither sets nor sees the IPv4 identification, which the ICRC covers. What Linux puts there is known:
-// an unconnected socket with path MTU discovery sends DF with identification 0, and segment i of a UDP_SEGMENT batch
-// carries i. A receiver that cannot see it recovers it: CRC-32 is linear, so computed and received value differ by
-// L(identification), a 16-dimensional space that is inverted once per packet length.
+// The ICRC covers the IPv4 identification, which a UDP socket neither sets nor sees. Linux's choice is known: an
+// unconnected socket with path MTU discovery sends DF with identification 0, and segment i of a UDP_SEGMENT batch
+// carries i. The receiver recovers the identification: CRC-32 is linear, so the computed and the received value differ
+// by L(identification), a linear map of 16 dimensions that is inverted once per packet length.
 #pragma once
 
 #include <array>
@@ -28,16 +28,16 @@ struct UdpFlow {
 std::uint32_t icrc(const UdpFlow& flow, std::uint16_t ip_id, std::span<const std::byte> header,
                    std::span<const std::byte> payload, std::uint8_t pad = 0);
 
-/// Writes an ICRC as it goes on the wire: little-endian, unlike every other field.
+/// Writes an ICRC as it is sent: little-endian, unlike all other fields.
 void put_icrc(std::byte* out, std::uint32_t icrc);
 
 /// Checks received packets.
 class IcrcVerifier {
  public:
-  /// `datagram` is BTH to ICRC; `likely_id` is tried first; identifications up to `max_id` are accepted. Each bit of
-  /// max_id costs one bit of the check's 32.
+  /// `datagram` is BTH to ICRC. `likely_id` is tried first, then all identifications up to `max_id`. Each bit of max_id
+  /// costs one of the 32 bits of the check.
   bool verify(const UdpFlow& flow, std::span<const std::byte> datagram, std::uint16_t likely_id, std::uint16_t max_id);
-  /// The same for a packet in pieces: `icrc` are its last four bytes.
+  /// The same for a packet in pieces. `icrc` holds its last four bytes.
   bool verify(const UdpFlow& flow, std::span<const std::byte> header, std::span<const std::byte> payload,
               std::span<const std::byte> icrc, std::uint16_t likely_id, std::uint16_t max_id);
 

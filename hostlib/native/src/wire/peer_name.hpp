@@ -9,8 +9,8 @@
 
 namespace paralet {
 
-/// A device as the network sees it: the address and UDP port that packets to it carry. Of several processes at one
-/// address only the first has port 4791, and switches hash the port too.
+/// A device as the network sees it: the destination address and UDP port of packets to it. Only the first of several
+/// processes at one address has port 4791, and switches hash the port too.
 struct PeerName {
   std::uint32_t address = 0;  ///< IPv4, host byte order
   std::uint16_t port = wire::kRocePort;

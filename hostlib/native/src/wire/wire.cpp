@@ -11,7 +11,7 @@ constexpr std::uint8_t kServiceMask = 0xE0;  // the transport service (section 9
 constexpr std::uint8_t kReadRequest = 0x0C;
 constexpr std::uint8_t kFirstAtomic = 0x13;  // from here on: atomics, SEND with invalidate, reserved
 
-/// Requests of the RC service that this transport does not speak. 0x0D to 0x10 and 0x12 are responses.
+/// Requests of the RC service that this transport does not support. 0x0D to 0x10 and 0x12 are responses.
 bool refused(std::uint8_t opcode) {
   return (opcode & kServiceMask) == 0 && (opcode == kReadRequest || opcode >= kFirstAtomic);
 }

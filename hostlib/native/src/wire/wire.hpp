@@ -23,14 +23,14 @@ inline constexpr std::size_t kAethBytes = 4;
 inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kIpUdpBytes = 28;
 inline constexpr std::size_t kMaxDatagramBytes = 65536;  ///< room for any UDP datagram
-/// What a data packet adds to its payload on an IP link at most: IPv4, UDP, BTH, RETH, ImmDt, ICRC.
+/// The most bytes that a data packet adds to its payload on an IP link: IPv4, UDP, BTH, RETH, ImmDt, ICRC.
 inline constexpr std::size_t kMaxOverheadBytes = kIpUdpBytes + kBthBytes + kRethBytes + kImmBytes + kIcrcBytes;
 
-/// Payload bytes of the largest packet that a link with this MTU carries, a power of two up to 4096; 256 where not even
-/// that fits.
+/// Payload bytes of the largest packet that a link with this MTU carries: a power of two, at least 256 and at most
+/// 4096.
 std::uint32_t largest_path_mtu(std::uint32_t mtu_bytes);
 
-/// RC opcodes that this transport speaks (table 38). READ and atomics are not offered: a responder refuses them.
+/// RC opcodes that this transport supports (table 38). The responder rejects READ and atomics.
 enum class Opcode : std::uint8_t {
   kSendFirst = 0x00,
   kSendMiddle = 0x01,
@@ -47,21 +47,20 @@ enum class Opcode : std::uint8_t {
   kAcknowledge = 0x11,
 };
 
-/// What an opcode implies, so that code asks properties instead of listing opcodes.
+/// Properties of an opcode.
 struct OpcodeTraits {
   bool write;  ///< RDMA WRITE, else SEND or ACKNOWLEDGE
   bool first;  ///< starts a message
   bool last;   ///< ends a message
   bool imm;    ///< carries immediate data
-  /// A request of a kind that is not offered, or reserved: NAK invalid request (section 9.9.3.1). What follows its BTH
-  /// is not looked at.
+  /// An unsupported or reserved request: NAK invalid request (section 9.9.3.1). Bytes behind its BTH are not parsed.
   bool refused = false;
 };
 
-/// Nothing for opcodes of other transport services and for responses to what this one never asks.
+/// Nothing for opcodes of other transport services, and for responses to requests that this transport never sends.
 std::optional<OpcodeTraits> traits(std::uint8_t opcode);
 
-/// Nak codes (table 46) and the classes of the AETH syndrome (table 45).
+/// NAK codes (table 46) and the classes of the AETH syndrome (table 45).
 enum class Syndrome : std::uint8_t {
   kAck = 0x00,          // 000 CCCCC: credit count
   kRnrNak = 0x20,       // 001 TTTTT: receiver not ready timer
@@ -72,7 +71,7 @@ enum class Syndrome : std::uint8_t {
 };
 inline constexpr std::uint8_t kAckNoCredits = 0x1F;  // end-to-end credits not in use
 
-/// Delay that an RNR timer code asks for (table 47), in nanoseconds.
+/// Delay of an RNR timer code (table 47), in nanoseconds.
 std::int64_t rnr_delay_ns(std::uint8_t timer_code);
 
 struct Packet {
@@ -94,11 +93,10 @@ struct Packet {
 
 enum class ParseError : std::uint8_t { kNone, kTruncated, kOpcode, kVersion, kPartition };
 
-/// Reads one UDP payload (BTH to ICRC). `out.payload` points into `datagram`. Checks every length; the ICRC is not
-/// checked here.
+/// Parses one UDP payload (BTH to ICRC). `out.payload` points into `datagram`. Checks all lengths, but not the ICRC.
 ParseError parse(std::span<const std::byte> datagram, Packet& out);
 
-/// BTH, RETH, ImmDt or AETH of an outgoing packet; payload, padding and ICRC are the caller's.
+/// BTH, RETH, ImmDt or AETH of an outgoing packet. The caller adds payload, padding and ICRC.
 struct Header {
   std::array<std::byte, kMaxHeaderBytes> bytes;
   std::uint8_t length = 0;

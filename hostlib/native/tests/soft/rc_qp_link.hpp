@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two QPs joined by a simulated wire with its own clock: no sockets, no sleeping, every run the same.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bytes.hpp"
+#include "soft/rc_qp.hpp"
+
+namespace paralet::rc_qp_test {
+
+using test::Bytes;
+using wire::Opcode;
+using wire::Syndrome;
+
+inline constexpr std::uint32_t kRequesterQpn = 0x11;
+inline constexpr std::uint32_t kResponderQpn = 0x22;
+inline constexpr Nanos kOneWay = 100 * kMicrosecond;
+
+inline std::uint8_t code(Syndrome syndrome) { return static_cast<std::uint8_t>(syndrome); }
+
+/// A packet as bytes on the wire. The ICRC, checked outside the machine, stays zero.
+inline Bytes serialize(const wire::Header& header, std::span<const std::byte> payload = {}, std::uint8_t pad = 0) {
+  Bytes out(header.bytes.begin(), header.bytes.begin() + header.length);
+  out.insert(out.end(), payload.begin(), payload.end());
+  out.resize(out.size() + pad + wire::kIcrcBytes);
+  return out;
+}
+
+struct Parsed {
+  explicit Parsed(Bytes b) : bytes(std::move(b)) { REQUIRE(wire::parse(bytes, packet) == wire::ParseError::kNone); }
+  Bytes bytes;
+  wire::Packet packet;
+};
+
+struct LinkOptions {
+  std::uint32_t path_mtu = 1024;
+  std::uint32_t first_psn = 0;
+  std::uint32_t remote_first_psn = 0x123456;
+  Nanos retry_time = 10 * kSecond;
+  std::size_t receive_buffers = 1 << 16;
+  std::uint32_t receive_bytes = 64;
+  double initial_window = 4;
+  std::uint32_t burst = 1;
+  Nanos probe_after = kNever;
+};
+
+/// One requester and one responder, and what may happen to packets between them.
+class Link {
+ public:
+  /// The delays after which copies of a packet arrive: none is a loss, two a duplicate, a long one reorders.
+  using Fate = std::function<std::vector<Nanos>(const wire::Packet&, std::size_t index)>;
+
+  explicit Link(const LinkOptions& options = {}) : options_(options), receive_memory_(1 << 20) {
+    for (std::size_t i = 0; i < options.receive_buffers; ++i) post_receive();
+    requester_ = make(kRequesterQpn, kResponderQpn, options.first_psn, options.remote_first_psn, requester_memory_,
+                      requester_queue_, requester_done_);
+    responder_ =
+        make(kResponderQpn, kRequesterQpn, options.remote_first_psn, options.first_psn, memory_, queue_, received_);
+  }
+
+  RcQp& requester() { return *requester_; }
+  RcQp& responder() { return *responder_; }
+  MemoryTable& memory() { return memory_; }
+  std::vector<Completion>& sent() { return requester_done_; }
+  std::vector<Completion>& received() { return received_; }
+  [[nodiscard]] const Bytes& receive_memory() const { return receive_memory_; }
+  [[nodiscard]] const std::vector<std::uint8_t>& opcodes() const { return opcodes_; }
+  /// Packets that left together, one number for each time.
+  [[nodiscard]] const std::vector<std::size_t>& bursts() const { return bursts_; }
+  [[nodiscard]] Nanos now() const { return now_; }
+
+  Fate data_fate = [](const wire::Packet&, std::size_t) { return std::vector{kOneWay}; };
+  Fate ack_fate = data_fate;
+
+  void post_receive() {
+    const std::size_t slots = receive_memory_.size() / options_.receive_bytes;
+    const std::size_t slot = posted_receives_++ % slots;
+    queue_.push_back({.data = receive_memory_.data() + slot * options_.receive_bytes,
+                      .length = options_.receive_bytes,
+                      .cookie = slot});
+  }
+
+  /// Lets everything happen until the requester is idle or `until`. A stalled machine is an error.
+  void run(Nanos until = 3600 * kSecond) {
+    for (int steps = 0; !requester_->idle(); ++steps) {
+      REQUIRE(steps < 2'000'000);
+      while (requester_->should_send(now_)) bursts_.push_back(send_burst());
+      const Nanos arrival = wire_.empty() ? kNever : wire_.begin()->first;
+      const Nanos next = std::min(arrival, requester_->deadline());
+      REQUIRE(next != kNever);  // nothing would ever happen again
+      if (next > until) {
+        now_ = until;
+        return;
+      }
+      now_ = std::max(now_, next);
+      while (!wire_.empty() && wire_.begin()->first <= now_) {
+        const Flying flying = std::move(wire_.begin()->second);
+        wire_.erase(wire_.begin());
+        deliver(flying);
+      }
+      requester_->on_timer(now_);
+    }
+  }
+
+  /// Hands what is still on the wire to whom it is for: late copies, after all is done.
+  void drain() {
+    while (!wire_.empty()) {
+      now_ = std::max(now_, wire_.begin()->first);
+      const Flying flying = std::move(wire_.begin()->second);
+      wire_.erase(wire_.begin());
+      deliver(flying);
+    }
+  }
+
+  void inject(const Bytes& request) {
+    const Parsed parsed(request);
+    responder_->on_request(parsed.packet);
+  }
+
+ private:
+  struct Flying {
+    Bytes bytes;
+    bool to_responder;
+  };
+
+  std::unique_ptr<RcQp> make(std::uint32_t qpn, std::uint32_t remote, std::uint32_t psn, std::uint32_t remote_psn,
+                             MemoryTable& memory, ReceiveQueue& queue, std::vector<Completion>& done) const {
+    return std::make_unique<RcQp>(RcQpOptions{.qpn = qpn,
+                                              .first_psn = psn,
+                                              .remote_qpn = remote,
+                                              .remote_first_psn = remote_psn,
+                                              .path_mtu = options_.path_mtu,
+                                              .retry_time = options_.retry_time,
+                                              .probe_after = options_.probe_after,
+                                              .burst = options_.burst},
+                                  DelayControlOptions{.initial_window = options_.initial_window}, memory, queue, done);
+  }
+
+  std::size_t send_burst() {
+    std::size_t packets = 0;
+    for (; packets < options_.burst && requester_->can_send(now_); ++packets) {
+      const std::size_t announced = requester_->next_packet_bytes();
+      const auto packet = requester_->next_packet(now_);
+      REQUIRE(packet);
+      const Bytes bytes = serialize(packet->header, packet->payload, packet->pad);
+      REQUIRE(bytes.size() == announced);
+      launch(bytes, data_fate, data_index_, true);
+    }
+    return packets;
+  }
+
+  void launch(Bytes bytes, const Fate& fate, std::size_t& index, bool to_responder) {
+    const Parsed parsed(std::move(bytes));
+    REQUIRE(parsed.packet.dest_qpn == (to_responder ? kResponderQpn : kRequesterQpn));
+    if (to_responder) opcodes_.push_back(parsed.packet.opcode);
+    for (const Nanos delay : fate(parsed.packet, index++)) {
+      wire_.emplace(now_ + delay, Flying{parsed.bytes, to_responder});
+    }
+  }
+
+  void deliver(const Flying& flying) {
+    const Parsed parsed(flying.bytes);
+    if (!flying.to_responder) {
+      requester_->on_acknowledge(parsed.packet, now_, base_rtt_);
+      base_rtt_ = std::min(base_rtt_, requester_->control().min_rtt());
+      return;
+    }
+    responder_->on_request(parsed.packet);
+    if (const auto ack = responder_->take_acknowledgement()) launch(serialize(*ack), ack_fate, ack_index_, false);
+    CHECK_FALSE(responder_->take_acknowledgement());
+  }
+
+  LinkOptions options_;
+  MemoryTable requester_memory_;
+  MemoryTable memory_;
+  ReceiveQueue requester_queue_;
+  ReceiveQueue queue_;
+  std::vector<Completion> requester_done_;
+  std::vector<Completion> received_;
+  Bytes receive_memory_;
+  std::size_t posted_receives_ = 0;
+  std::unique_ptr<RcQp> requester_;
+  std::unique_ptr<RcQp> responder_;
+  std::multimap<Nanos, Flying> wire_;
+  std::size_t data_index_ = 0;
+  std::size_t ack_index_ = 0;
+  std::vector<std::uint8_t> opcodes_;
+  std::vector<std::size_t> bursts_;
+  Nanos now_ = kSecond;
+  Nanos base_rtt_ = kNever;
+};
+
+/// Memory on the responder's side that may be written.
+struct Target {
+  Target(Link& link, std::size_t length) : bytes(length), rkey(link.memory().add(bytes.data(), length)) {}
+  Bytes bytes;
+  std::uint32_t rkey;
+};
+
+inline WorkRequest write(const Bytes& data, const Target& target, std::uint64_t cookie = 1,
+                         WorkKind kind = WorkKind::kWriteImm) {
+  return {.kind = kind,
+          .cookie = cookie,
+          .data = data.data(),
+          .length = static_cast<std::uint32_t>(data.size()),
+          .rkey = target.rkey,
+          .imm = static_cast<std::uint32_t>(0xA0000000 + cookie)};
+}
+
+/// Requests completed with success, in order and once each.
+inline void check_sent(const Link& /*link*/, const std::vector<Completion>& sent, std::size_t count) {
+  REQUIRE(sent.size() == count);
+  for (std::size_t i = 0; i < count; ++i) {
+    CHECK(sent[i].kind == Completion::Kind::kSent);
+    CHECK(sent[i].status == Status::kSuccess);
+    CHECK(sent[i].cookie == i + 1);
+  }
+}
+
+/// Three writes of 21 packets each.
+struct Transfer {
+  explicit Transfer(const LinkOptions& options = {.path_mtu = 256})
+      : link(options), data(test::random_fill(7, 20 * 256 + 17)), target(link, data.size()) {
+    for (std::uint64_t i = 1; i <= 3; ++i) link.requester().post(write(data, target, i));
+  }
+  void check() {
+    link.drain();
+    CHECK(target.bytes == data);
+    check_sent(link, link.sent(), 3);
+    REQUIRE(link.received().size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(link.received()[i].imm == 0xA0000001 + i);
+    CHECK_FALSE(link.requester().failed());
+  }
+  Link link;
+  Bytes data;
+  Target target;
+};
+
+inline constexpr std::size_t kTransferPackets = 63;
+
+}  // namespace paralet::rc_qp_test

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// RC QP: loss, duplication and reordering, repaired by go-back-N.
+#include "rc_qp_link.hpp"
+
+namespace paralet::rc_qp_test {
+namespace {
+
+TEST_CASE("the loss of any single packet is repaired") {
+  for (std::size_t lost = 0; lost < kTransferPackets; ++lost) {
+    CAPTURE(lost);
+    Transfer transfer;
+    transfer.link.data_fate = [lost](const wire::Packet&, std::size_t index) {
+      return index == lost ? std::vector<Nanos>{} : std::vector{kOneWay};
+    };
+    transfer.link.run();
+    transfer.check();
+    const QpCounters& c = transfer.link.requester().counters();
+    CHECK(c.retransmits >= 1);
+    // What follows a lost packet reports the gap; only a lost tail takes a timeout.
+    CHECK(c.naks_received + c.timeouts == 1);
+    if (lost + 1 == kTransferPackets) CHECK(c.timeouts == 1);
+  }
+}
+
+TEST_CASE("the loss of any single acknowledgement is repaired, mostly by the next one") {
+  Transfer whole;
+  std::size_t acks = 0;
+  whole.link.ack_fate = [&acks](const wire::Packet&, std::size_t) {
+    ++acks;
+    return std::vector{kOneWay};
+  };
+  whole.link.run();
+  REQUIRE(acks > 5);
+  std::uint64_t timeouts = 0;
+  for (std::size_t lost = 0; lost < acks; ++lost) {
+    CAPTURE(lost);
+    Transfer transfer;
+    transfer.link.ack_fate = [lost](const wire::Packet&, std::size_t index) {
+      return index == lost ? std::vector<Nanos>{} : std::vector{kOneWay};
+    };
+    transfer.link.run();
+    transfer.check();
+    timeouts += transfer.link.requester().counters().timeouts;
+  }
+  CHECK(timeouts >= 1);  // the last one has no successor
+  CHECK(timeouts < acks);
+}
+
+TEST_CASE("duplicates are acknowledged and change nothing") {
+  Transfer transfer;
+  transfer.link.data_fate = [](const wire::Packet&, std::size_t) {
+    return std::vector{kOneWay, kOneWay + 10, 3 * kOneWay};
+  };
+  transfer.link.ack_fate = [](const wire::Packet&, std::size_t) { return std::vector{kOneWay, 2 * kOneWay}; };
+  transfer.link.run();
+  transfer.check();
+  CHECK(transfer.link.responder().counters().duplicates >= 2 * kTransferPackets);
+  CHECK(transfer.link.responder().counters().rx_bytes == 3 * transfer.data.size());
+  CHECK(transfer.link.requester().counters().stale_acks > 0);
+}
+
+TEST_CASE("a late copy of a write does not overwrite what came after it") {
+  Link link({.path_mtu = 256});
+  const Bytes older = test::random_fill(1, 256);
+  const Bytes newer = test::random_fill(2, 256);
+  Target target(link, 256);
+  link.data_fate = [](const wire::Packet&, std::size_t index) {
+    return index == 0 ? std::vector{kOneWay, 100 * kOneWay} : std::vector{kOneWay};
+  };
+  link.requester().post(write(older, target, 1));
+  link.run();
+  CHECK(target.bytes == older);
+  link.requester().post(write(newer, target, 2));
+  link.run();
+  link.drain();
+  CHECK(target.bytes == newer);
+  CHECK(link.received().size() == 2);
+  CHECK(link.responder().counters().duplicates == 1);
+}
+
+TEST_CASE("overtaken packets cost a NAK, not the transfer") {
+  Transfer transfer;
+  transfer.link.data_fate = [](const wire::Packet&, std::size_t index) {
+    return std::vector{index % 7 == 3 ? kOneWay * 2 : kOneWay};
+  };
+  transfer.link.run();
+  transfer.check();
+  CHECK(transfer.link.responder().counters().out_of_order > 0);
+  CHECK(transfer.link.requester().counters().naks_received > 0);
+}
+
+TEST_CASE("a gap is reported once until it is filled") {
+  Link link({.path_mtu = 256});
+  const auto send = [](std::uint32_t psn) {
+    return serialize(wire::data_header(Opcode::kSendOnly, kResponderQpn, psn, true, 0, 0, 0, 0, 0));
+  };
+  link.inject(send(0));
+  REQUIRE(link.responder().take_acknowledgement());
+  link.inject(send(2));
+  const auto nak = link.responder().take_acknowledgement();
+  REQUIRE(nak);
+  const Parsed parsed(serialize(*nak));
+  CHECK(parsed.packet.syndrome == code(Syndrome::kNakSequence));
+  CHECK(parsed.packet.psn == 1);  // the one that is missing
+  CHECK(parsed.packet.msn == 1);
+  for (std::uint32_t psn = 3; psn < 10; ++psn) {
+    link.inject(send(psn));
+    CHECK_FALSE(link.responder().take_acknowledgement());
+  }
+  link.inject(send(1));
+  const auto ack = link.responder().take_acknowledgement();
+  REQUIRE(ack);
+  CHECK(Parsed(serialize(*ack)).packet.syndrome == wire::kAckNoCredits);
+  CHECK(Parsed(serialize(*ack)).packet.psn == 1);
+  link.inject(send(3));
+  const auto again = link.responder().take_acknowledgement();
+  REQUIRE(again);
+  CHECK(Parsed(serialize(*again)).packet.syndrome == code(Syndrome::kNakSequence));
+}
+
+TEST_CASE("acknowledgements coalesce until they are taken, and come for what asks for one") {
+  Link link({.path_mtu = 256});
+  const auto send = [](std::uint32_t psn, bool ask) {
+    return serialize(wire::data_header(Opcode::kSendOnly, kResponderQpn, psn, ask, 0, 0, 0, 0, 0));
+  };
+  link.inject(send(0, false));
+  CHECK_FALSE(link.responder().take_acknowledgement());
+  link.inject(send(1, true));
+  link.inject(send(2, false));
+  const auto ack = link.responder().take_acknowledgement();
+  REQUIRE(ack);
+  const Parsed parsed(serialize(*ack));
+  CHECK(parsed.packet.psn == 2);
+  CHECK(parsed.packet.msn == 3);
+  CHECK_FALSE(link.responder().take_acknowledgement());
+}
+
+}  // namespace
+}  // namespace paralet::rc_qp_test

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// RC QP: messages without loss, bursts, the window, and the life of requests.
+#include "rc_qp_link.hpp"
+
+namespace paralet::rc_qp_test {
+namespace {
+
+TEST_CASE("a write with immediate arrives whole and completes once on each side") {
+  Link link;
+  const Bytes data = test::random_fill(1, 5000);
+  Target target(link, 5000);
+  link.requester().post(write(data, target));
+  link.run();
+  CHECK(target.bytes == data);
+  check_sent(link, link.sent(), 1);
+  CHECK(link.sent()[0].byte_length == 5000);
+  REQUIRE(link.received().size() == 1);
+  CHECK(link.received()[0].kind == Completion::Kind::kReceivedWriteImm);
+  CHECK(link.received()[0].byte_length == 5000);
+  CHECK(link.received()[0].imm == 0xA0000001);
+  CHECK(link.received()[0].qpn == kResponderQpn);
+  const std::vector<std::uint8_t> expected{0x06, 0x07, 0x07, 0x07, 0x09};
+  CHECK(link.opcodes() == expected);
+  CHECK(link.requester().counters().tx_packets == 5);
+  CHECK(link.requester().counters().tx_bytes == 5000);
+  CHECK(link.requester().counters().retransmits == 0);
+  CHECK(link.responder().counters().rx_packets == 5);
+  CHECK(link.responder().counters().rx_bytes == 5000);
+  CHECK(link.requester().all_acknowledged());
+}
+
+TEST_CASE("lengths around the path MTU, for every path MTU") {
+  for (const std::uint32_t mtu : {256U, 512U, 1024U, 2048U, 4096U}) {
+    for (const std::uint32_t length : {0U, 1U, 3U, 4U, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu - 1}) {
+      CAPTURE(mtu);
+      CAPTURE(length);
+      Link link({.path_mtu = mtu});
+      const Bytes data = test::random_fill(length, length);
+      Target target(link, length + 8);
+      link.requester().post(write(data, target));
+      link.run();
+      CHECK(std::equal(data.begin(), data.end(), target.bytes.begin()));
+      CHECK(std::all_of(target.bytes.begin() + length, target.bytes.end(),
+                        [](std::byte b) { return b == std::byte{0}; }));
+      check_sent(link, link.sent(), 1);
+      REQUIRE(link.received().size() == 1);
+      CHECK(link.received()[0].byte_length == length);
+      CHECK(link.opcodes().size() == std::max(1U, (length + mtu - 1) / mtu));
+    }
+  }
+}
+
+TEST_CASE("a write without immediate takes no receive buffer and tells the responder nothing") {
+  Link link({.receive_buffers = 0});
+  const Bytes data = test::random_fill(1, 3000);
+  Target target(link, 3000);
+  link.requester().post(write(data, target, 1, WorkKind::kWrite));
+  link.run();
+  CHECK(target.bytes == data);
+  check_sent(link, link.sent(), 1);
+  CHECK(link.received().empty());
+  const std::vector<std::uint8_t> expected{0x06, 0x07, 0x08};
+  CHECK(link.opcodes() == expected);
+}
+
+TEST_CASE("sends of one and of several packets land in receive buffers, in order") {
+  Link link({.path_mtu = 256, .receive_bytes = 1024});
+  const std::array<Bytes, 4> messages{test::random_fill(1, 40), test::random_fill(2, 1024), Bytes{},
+                                      test::random_fill(3, 257)};
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    link.requester().post({.kind = WorkKind::kSend,
+                           .cookie = i + 1,
+                           .data = messages[i].data(),
+                           .length = static_cast<std::uint32_t>(messages[i].size())});
+  }
+  link.run();
+  check_sent(link, link.sent(), messages.size());
+  REQUIRE(link.received().size() == messages.size());
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const Completion& c = link.received()[i];
+    CHECK(c.kind == Completion::Kind::kReceivedSend);
+    CHECK(c.cookie == i);
+    REQUIRE(c.byte_length == messages[i].size());
+    CHECK(std::equal(messages[i].begin(), messages[i].end(),
+                     link.receive_memory().begin() + static_cast<std::ptrdiff_t>(i * 1024)));
+  }
+  const std::vector<std::uint8_t> expected{0x04, 0x00, 0x01, 0x01, 0x02, 0x04, 0x00, 0x02};
+  CHECK(link.opcodes() == expected);
+}
+
+TEST_CASE("PSNs wrap around") {
+  Link link({.path_mtu = 256, .first_psn = 0xFFFFF0, .remote_first_psn = 0xFFFFFF});
+  const Bytes data = test::random_fill(1, 40 * 256);
+  Target target(link, data.size());
+  for (std::uint64_t i = 1; i <= 3; ++i) link.requester().post(write(data, target, i));
+  // One packet on each side of the turn is lost, and one right at it.
+  std::vector<std::size_t> lost{14, 16, 40};
+  link.data_fate = [&lost](const wire::Packet&, std::size_t index) {
+    return std::ranges::count(lost, index) != 0 ? std::vector<Nanos>{} : std::vector{kOneWay};
+  };
+  link.run();
+  CHECK(target.bytes == data);
+  check_sent(link, link.sent(), 3);
+  CHECK(link.received().size() == 3);
+}
+
+/// Packets reach the responder one after the other, as over a link, and are acknowledged one by one.
+Link::Fate serialized(const Link& link, Nanos& busy_until) {
+  return [&](const wire::Packet&, std::size_t) {
+    busy_until = std::max(busy_until, link.now()) + 10 * kMicrosecond;
+    return std::vector{busy_until - link.now() + kOneWay};
+  };
+}
+
+TEST_CASE("what the window holds back leaves in bursts, and no timer has to help") {
+  constexpr std::size_t kPackets = 2000;
+  for (const std::uint32_t burst : {1U, 15U}) {
+    CAPTURE(burst);
+    Link link({.path_mtu = 256, .burst = burst});
+    const Bytes data = test::random_fill(1, kPackets * 256);
+    Target target(link, data.size());
+    Nanos busy_until = 0;
+    link.data_fate = serialized(link, busy_until);
+    link.requester().post(write(data, target));
+    link.run();
+    CHECK(target.bytes == data);
+    CHECK(link.requester().counters().timeouts == 0);
+    CHECK(link.requester().counters().tx_packets == kPackets);
+    CHECK(link.bursts().size() < (burst == 1 ? kPackets + 1 : kPackets / 10));
+  }
+}
+
+TEST_CASE("a window that has no room for another burst grows") {
+  constexpr std::size_t kPackets = 1000;
+  Link link({.path_mtu = 256, .initial_window = 32, .burst = 15});
+  const Bytes data = test::random_fill(1, kPackets * 256);
+  Target target(link, data.size());
+  link.requester().post(write(data, target));
+  link.run();
+  CHECK(target.bytes == data);
+  CHECK(link.requester().control().window() > 64);
+}
+
+TEST_CASE("bursts of messages of every length around them arrive, also when packets get lost") {
+  for (const std::size_t packets : {1U, 2U, 14U, 15U, 16U, 31U, 46U}) {
+    CAPTURE(packets);
+    Link link({.path_mtu = 256, .burst = 15});
+    const Bytes data = test::random_fill(packets, packets * 256);
+    Target target(link, data.size());
+    link.data_fate = [](const wire::Packet&, std::size_t index) {
+      return index % 23 == 11 ? std::vector<Nanos>{} : std::vector{kOneWay};
+    };
+    for (std::uint64_t i = 1; i <= 20; ++i) link.requester().post(write(data, target, i));
+    link.run();
+    CHECK(target.bytes == data);
+    check_sent(link, link.sent(), 20);
+  }
+}
+
+TEST_CASE("an idle requester gives its memory back and works on; a busy one keeps it") {
+  Link link({.path_mtu = 256});
+  const Bytes data = test::random_fill(1, 100 * 256);
+  Target target(link, data.size());
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    link.requester().post(write(data, target, i));
+    link.run(link.now() + kOneWay);  // some are under way
+    link.requester().release_spare();
+    link.run();
+    link.requester().release_spare();
+  }
+  CHECK(target.bytes == data);
+  check_sent(link, link.sent(), 3);
+  CHECK(link.requester().counters().retransmits == 0);
+  CHECK(link.requester().control().min_rtt() == 2 * kOneWay);
+}
+
+TEST_CASE("the window bounds what is in flight, and the last packet of a window asks for an answer") {
+  Link link({.path_mtu = 256});
+  const Bytes data = test::random_fill(1, 256 * 1000);
+  Target target(link, data.size());
+  link.requester().post(write(data, target));
+  std::vector<bool> asks;
+  while (const auto packet = link.requester().next_packet(link.now())) {
+    asks.push_back((packet->header.bytes[8] & std::byte{0x80}) != std::byte{0});
+  }
+  CHECK(asks.size() == static_cast<std::size_t>(link.requester().control().window()));
+  CHECK(asks.back());
+}
+
+TEST_CASE("packets that the kernel did not take are made again, the same") {
+  Transfer transfer;
+  RcQp& qp = transfer.link.requester();
+  const Nanos now = transfer.link.now();
+  REQUIRE(qp.next_packet(now));
+  const RcQp::Checkpoint before = qp.checkpoint();
+  const auto second = qp.next_packet(now);
+  const auto third = qp.next_packet(now);
+  REQUIRE(second);
+  REQUIRE(third);
+  qp.rewind(before);
+  CHECK(qp.counters().tx_packets == 1);
+  const auto again = qp.next_packet(now);
+  REQUIRE(again);
+  CHECK((wire::get_u32(again->header.bytes.data() + 8) & wire::kPsnMask) == 1);
+  CHECK(again->payload.data() == second->payload.data());
+  CHECK(qp.counters().retransmits == 0);
+}
+
+TEST_CASE("a rewind to nothing sent leaves no timer behind") {
+  Transfer transfer;
+  RcQp& qp = transfer.link.requester();
+  const RcQp::Checkpoint before = qp.checkpoint();
+  REQUIRE(qp.next_packet(transfer.link.now()));
+  CHECK(qp.deadline() != kNever);
+  qp.rewind(before);
+  CHECK(qp.can_send(transfer.link.now()));
+  qp.on_timer(transfer.link.now() + 100 * kSecond);
+  CHECK(qp.counters().timeouts == 0);
+  transfer.link.run();
+  transfer.check();
+}
+
+TEST_CASE("a rewind may cross a request's end") {
+  Link link({.path_mtu = 256});
+  const Bytes data = test::random_fill(1, 256);
+  Target target(link, 256);
+  for (std::uint64_t i = 1; i <= 3; ++i) link.requester().post(write(data, target, i));
+  const RcQp::Checkpoint before = link.requester().checkpoint();
+  for (int i = 0; i < 3; ++i) REQUIRE(link.requester().next_packet(link.now()));
+  link.requester().rewind(before);
+  link.run();
+  check_sent(link, link.sent(), 3);
+  CHECK(link.received().size() == 3);
+  CHECK(link.requester().counters().retransmits == 0);
+}
+
+TEST_CASE("failing flushes what is queued, and what comes later") {
+  Transfer transfer;
+  REQUIRE(transfer.link.requester().next_packet(transfer.link.now()));
+  transfer.link.requester().fail(Status::kFlushed);
+  CHECK(transfer.link.requester().idle());
+  CHECK(transfer.link.requester().all_acknowledged());
+  transfer.link.requester().fail(Status::kRetryExceeded);  // once is enough
+  transfer.link.requester().post(write(transfer.data, transfer.target, 4));
+  REQUIRE(transfer.link.sent().size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(transfer.link.sent()[i].status == Status::kFlushed);
+    CHECK(transfer.link.sent()[i].cookie == i + 1);
+  }
+  CHECK_FALSE(transfer.link.requester().can_send(transfer.link.now()));
+  const Parsed ack(serialize(wire::ack_header(kRequesterQpn, 0, wire::kAckNoCredits, 0)));
+  transfer.link.requester().on_acknowledge(ack.packet, transfer.link.now(), kNever);
+  CHECK(transfer.link.sent().size() == 4);
+}
+
+}  // namespace
+}  // namespace paralet::rc_qp_test
