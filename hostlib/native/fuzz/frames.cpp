@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what comes over TCP and in advertisements: listener handles, frames, a channel that gets its stream in pieces,
-// advertisements. Whatever is read must be written again as it came (padding aside), so nothing is read that was not
-// there.
+// Fuzzes input from TCP and from advertisements: listener handles, frames, a channel that gets its stream in pieces,
+// advertisements. Parsed input must serialize to the same bytes (except padding), which shows that the parser reads
+// only what is there.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace {
 using handshake::Frame;
 using Bytes = std::vector<std::byte>;
 
-constexpr std::size_t kReservedAt = 20;  // four bytes of an advertisement that nobody looks at
+constexpr std::size_t kReservedAt = 20;  // four reserved bytes of an advertisement, ignored
 
-/// A copy of exactly its size, so that AddressSanitizer sees a step beyond.
+/// A copy of exactly its size, so that AddressSanitizer detects reads beyond it.
 Bytes exact(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
 void try_handle(std::span<const std::byte> bytes) {
@@ -51,11 +51,11 @@ void try_advertisement(std::span<const std::byte> bytes) {
 }
 
 struct Stream {
-  Bytes frames;  ///< every whole frame, as it was
+  Bytes frames;  ///< every complete frame, unchanged
   bool malformed = false;
 };
 
-/// What a channel should find in a stream.
+/// What a channel should read from a stream.
 Stream read_all(std::span<const std::byte> stream) {
   Stream out;
   while (stream.size() >= 4) {

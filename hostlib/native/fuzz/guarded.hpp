@@ -8,7 +8,7 @@
 
 namespace paralet::fuzz {
 
-/// Bytes in which only what is open may be touched: AddressSanitizer stops at the rest.
+/// Memory of which only open windows may be accessed: AddressSanitizer poisons the rest.
 class Guarded {
  public:
   explicit Guarded(std::size_t bytes) : memory_(bytes) { close(0, bytes); }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the way of a packet: a real `soft` back end on loopback (socket, parse, QP lookup, source, ICRC, the QP's
+// Fuzzes the handling of packets: a real `soft` back end on loopback (socket, parser, QP lookup, source, ICRC, the QP's
 // state machine, memory) against a script of packets, work and time. Most packets carry the right QPN, a PSN near the
-// expected one and a right ICRC, or nothing would get far; the script may spoil each of these.
+// expected one and a correct ICRC, because others are discarded early. The script may corrupt each of these.
 //
-// What must hold whatever comes:
-// - nothing outside registered windows and posted buffers is written (they lie in poisoned memory, AddressSanitizer)
+// Invariants:
+// - nothing outside registered windows and posted buffers is written (poisoned memory around them, AddressSanitizer)
 // - every datagram is counted: as discarded, or by its QP
-// - a responder that hears a duplicate answers it, with the PSN that this model expects: no QP is stuck
+// - a responder answers a duplicate with the PSN that this model expects: no QP is stuck
 // - every posted request completes exactly once
-// - packets without QPN, source address or ICRC change nothing, and a message goes through after them
+// - packets without a valid QPN, source address or ICRC change nothing, and a message arrives after them
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -42,18 +42,19 @@ struct Region {
   std::uint32_t rkey = 0;
 };
 
-/// One QP of the victim, and what a peer knows of it.
+/// One QP of the victim, with the model of its state.
 struct Lane {
   QpIdentity id;
   std::uint32_t remote_qpn = 0;
-  std::uint32_t expected = 0;      ///< the PSN that the victim's responder waits for
-  std::uint32_t last_request = 0;  ///< the PSN of the victim's newest request, the one before its first
+  std::uint32_t expected = 0;  ///< PSN that the victim's responder expects
+  std::uint32_t last_request =
+      0;  ///< PSN of the victim's newest request; before the first request, one less than the first PSN
   std::uint64_t posted = 0;
   std::uint64_t completed = 0;
-  bool answered = false;  ///< since somebody last looked
+  bool answered = false;  ///< since the last check
   bool refused = false;
   bool failed = false;  ///< as a requester
-  bool holds = false;   ///< a receive buffer, for the rest of a SEND
+  bool holds = false;   ///< a receive buffer, in the middle of a SEND
 };
 
 /// Whether PSN a comes after b.
@@ -62,7 +63,7 @@ bool after(std::uint32_t a, std::uint32_t b) {
   return distance != 0 && distance < 0x800000;
 }
 
-/// How much of what an attacker needs a packet has.
+/// What a packet of the attacker gets right.
 struct Guise {
   std::size_t lane;
   bool right_qpn;
@@ -70,7 +71,7 @@ struct Guise {
   bool right_source;
   bool ack_request;
   bool raw_flags;
-  std::size_t junk_before;  ///< segments that go before it in one batch
+  std::size_t junk_before;  ///< segments before it in the same batch
 };
 
 Guise read_guise(Script& script) {
@@ -135,7 +136,7 @@ class Stage {
     for (std::size_t i = 0; i < kLanes; ++i) {
       Lane& lane = lanes_[i];
       lane = {.id = victim_.create_qp(), .remote_qpn = 0x100 + static_cast<std::uint32_t>(i)};
-      lane.expected = i == 0 ? 0xFFFFFE : 0x1234;  // one wraps soon
+      lane.expected = i == 0 ? 0xFFFFFE : 0x1234;  // the first wraps soon
       lane.last_request = (lane.id.first_psn - 1) & wire::kPsnMask;
       const RemoteQp remote{.address = kPeerAddress,
                             .udp_port = peer_.port(),
@@ -190,7 +191,7 @@ class Stage {
 
   void change_memory(std::uint8_t how) {
     if (other_.rkey == gone_) return;
-    memory_.close(other_.offset, other_.bytes);  // the caller's again
+    memory_.close(other_.offset, other_.bytes);  // returned to the caller
     if (how % 2 == 0) {
       victim_.retire_memory(other_.rkey);
     } else {
@@ -199,7 +200,7 @@ class Stage {
     }
   }
 
-  /// Lets the victim work and takes what it sends.
+  /// Lets the victim work and reads what it sends.
   void pump() {
     victim_.progress(now_, completions_);
     for (const Completion& done : completions_) {
@@ -272,7 +273,7 @@ class Stage {
       if ((how & 4) != 0) length = (how & 8) != 0 ? script.u16() : script.u32();
       address = script.u8();
       if ((how & 16) != 0) address = script.u64();
-      if ((how & 32) != 0) address += region.bytes - length - 128;  // near the last place where it fits
+      if ((how & 32) != 0) address += region.bytes - length - 128;  // near the end of the region
     }
     const bool known = kind && !kind->refused && static_cast<Opcode>(opcode) != Opcode::kAcknowledge;
     const wire::Header header = wire::data_header(known ? static_cast<Opcode>(opcode) : Opcode::kSendOnly, qpn, psn,
@@ -311,8 +312,8 @@ class Stage {
     launch(guise, script);
   }
 
-  /// The start of a long WRITE and packets from its middle in one batch, as large messages come: their payloads are
-  /// received straight in their place, if the batch is what it seems to be. The script may spoil any of them.
+  /// The start of a long WRITE and packets from its middle in one batch, as in large messages: direct placement
+  /// receives their payloads, if the batch is valid. The script may corrupt any of them.
   void send_run(Script& script) {
     Lane& lane = lanes_[script.u8() & 1];
     const std::uint8_t packets = script.u8() % 12;
@@ -345,7 +346,7 @@ class Stage {
     const QpCounters taken = counters(lane);
     const std::uint64_t received = taken.rx_packets - before.rx_packets;
     require(received + discarded(victim_.discards()) - discarded(dropped_before) == packets);
-    // At most one is refused: those behind it are out of sequence then.
+    // At most one is rejected: the packets behind it are then out of sequence.
     const std::uint64_t late = taken.out_of_order - before.out_of_order + taken.duplicates - before.duplicates;
     const bool one_refused = lane.refused && (syndrome_ != kNakSequence);
     const auto in_order = static_cast<std::uint32_t>(received - late - (one_refused ? 1 : 0));
@@ -355,7 +356,7 @@ class Stage {
 
   static std::uint64_t discarded(const Discards& d) { return d.malformed + d.icrc + d.unknown_qp + d.wrong_source; }
 
-  /// Sends packet_ and checks that it was counted, and for what.
+  /// Sends packet_ and checks which counter it increased.
   void launch(const Guise& guise, Script& script) {
     const UdpEndpoint& from = guise.right_source ? peer_ : stranger_;
     const std::uint16_t to = victim_.udp_port();
@@ -393,7 +394,7 @@ class Stage {
     if (received == 1) model_request(*lane, parsed, taken_before, taken);
   }
 
-  /// Follows what a responder does with a packet that it took.
+  /// Updates the model for a packet that the responder accepted.
   void model_request(Lane& lane, const wire::Packet& packet, const QpCounters& before, const QpCounters& now) {
     const bool in_order = now.duplicates == before.duplicates && now.out_of_order == before.out_of_order;
     require(in_order == (packet.psn == lane.expected));
@@ -410,9 +411,9 @@ class Stage {
 
   QpCounters counters(const Lane& lane) const { return victim_.statistics(lane.id.qpn).counters; }
 
-  // -- what must hold -------------------------------------------------------------------------------------------
+  // -- invariants -----------------------------------------------------------------------------------------------
 
-  /// A request of the honest peer, in its turn.
+  /// A request of the honest peer, with the expected PSN.
   void honest(Lane& lane, Opcode opcode, std::uint32_t psn, std::span<const std::byte> payload, std::uint32_t length) {
     const wire::Header header =
         wire::data_header(opcode, lane.id.qpn, psn, true, 0, 0, window_.rkey, length, 0x00010001);
@@ -430,7 +431,7 @@ class Stage {
            nothing);
   }
 
-  /// Whoever lacks QPN, address or ICRC has changed nothing.
+  /// Packets without a valid QPN, address or ICRC have changed nothing.
   void check_outsiders() {
     if (touched_) return;
     const std::byte* window = memory_.at(window_.offset);
@@ -448,7 +449,7 @@ class Stage {
     require(std::equal(message.begin(), message.end(), window));
   }
 
-  /// No responder is stuck: a packet that it has had is acknowledged once more.
+  /// No responder is stuck: it acknowledges a duplicate.
   void check_answers() {
     for (Lane& lane : lanes_) {
       const std::uint64_t duplicates = counters(lane).duplicates;
@@ -480,7 +481,7 @@ class Stage {
   std::vector<std::byte> batch_;
   std::uint32_t answer_psn_ = 0;
   std::uint8_t syndrome_ = 0;
-  bool touched_ = false;  ///< a QP has seen a packet
+  bool touched_ = false;  ///< a QP has received a packet
   Nanos now_ = kSecond;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fuzzer's input read as a script: numbers from the front, zeros when it is used up.
+// Reads a fuzzer's input as a script: numbers from the front, zeros after its end.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class Script {
   std::span<const std::uint8_t> rest_;
 };
 
-/// A broken promise: libFuzzer keeps the input that leads here.
+/// Aborts when an invariant does not hold. libFuzzer keeps the input that caused it.
 inline void require(bool holds) {
   if (!holds) __builtin_trap();
 }

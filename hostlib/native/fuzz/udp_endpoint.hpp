@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire as an attacker has it: a UDP socket on a loopback address that sends any bytes and takes what is answered.
+// An attacker's access to the wire: a UDP socket on a loopback address that sends any bytes and receives the answers.
 #pragma once
 
 #include <sys/socket.h>
@@ -42,13 +42,13 @@ class UdpEndpoint {
     send_batch(socket_.get(), to, port, {&piece, 1}, static_cast<std::uint16_t>(segment_bytes));
   }
 
-  /// The next datagram that came, empty when there is none.
+  /// The next datagram received, empty when there is none.
   std::span<const std::byte> receive() {
     const ssize_t got = ::recv(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     return {buffer_.data(), got > 0 ? static_cast<std::size_t>(got) : 0};
   }
 
-  /// Fills in the last four bytes of a packet to `to`, `port`.
+  /// Writes the ICRC into the last four bytes of a packet to `to`, `port`.
   void seal(std::span<std::byte> datagram, std::uint32_t to, std::uint16_t port, std::uint16_t ip_id = 0) const {
     if (datagram.size() < wire::kIcrcBytes) return;
     const UdpFlow flow{.src_address = address_, .dst_address = to, .src_port = port_, .dst_port = port};

@@ -418,7 +418,7 @@ py::dict describe(const Option& option) {
   return row;
 }
 
-py::dict controller_row(const ControllerCounters& c) {
+py::dict controller_row(const PathClientCounters& c) {
   py::dict row;
   row["connected"] = c.connected;
   row["since_s"] = to_seconds(c.since);

@@ -99,7 +99,7 @@ void check(const Settings& settings) {
   const PolicyOptions& policy = settings.device.policy;
   if (policy.kind != PolicyKind::kController) return;
   try {
-    controller::resolve(policy.controller.service);
+    path_client::resolve(policy.controller.service);
   } catch (const DeviceError& error) {
     refuse("PARALET_CONTROLLER='" + policy.controller.service + "' is not allowed: " + error.what());
   }

@@ -79,7 +79,7 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
   watch(backend_->event_fd(), false);
   policy_ = make_policy(options.policy);
   if (options.policy.kind == PolicyKind::kController) {
-    controller::Options controller = options.policy.controller;
+    path_client::Options controller = options.policy.controller;
     if (!controller.thresholds.rtt_floor) controller.thresholds.rtt_floor = 4 * target_queue(options);
     auto policy = std::make_unique<ControllerPolicy>(controller, PeerName(options.address, udp_port_),
                                                      options.policy.lanes, std::move(policy_), [this] { wake(); });

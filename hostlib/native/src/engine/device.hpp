@@ -74,7 +74,7 @@ struct DeviceCounters {
   Discards discards;
   std::size_t connections = 0;
   std::size_t peers = 0;
-  std::optional<ControllerCounters> controller;  ///< only with policy `controller`
+  std::optional<PathClientCounters> controller;  ///< only with policy `controller`
 };
 
 /// Replacement of a lane's QP by a fresh one. A lane changes its port this way where a QP's source port is fixed.

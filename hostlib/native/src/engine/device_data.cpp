@@ -552,7 +552,7 @@ void Device::follow_controller() {
 void Device::tell_controller(Nanos t) {
   for (const auto& peer : peers_) {
     if (peer->dead()) continue;
-    controller::PeerView view{.busy = !peer->sending.empty()};
+    path_client::PeerView view{.busy = !peer->sending.empty()};
     Nanos sum = 0;
     Nanos count = 0;
     for (const Lane& lane : peer->lanes) {

@@ -147,7 +147,7 @@ LaneRecord record(const LaneCounters& lane) {
 }
 
 DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters) {
-  const ControllerCounters controller = counters.controller.value_or(ControllerCounters{});
+  const PathClientCounters controller = counters.controller.value_or(PathClientCounters{});
   return {.guid = device.guid,
           .interface = text(device.interface),
           .policy = text(device.policy),

@@ -92,14 +92,14 @@ OptionValue get_line_rate(const DeviceOptions& options) {
 
 void set_service(DeviceOptions& options, const OptionValue& value) {
   const auto& service = std::get<std::string>(value);
-  controller::check_service(service);
+  path_client::check_service(service);
   options.policy.controller.service = service;
 }
 
 void set_token_file(DeviceOptions& options, const OptionValue& value) {
   std::string& token = options.policy.controller.token;
   if (!token.empty()) throw std::invalid_argument("token and token_file exclude each other: give one of them");
-  token = controller::read_token(std::get<std::string>(value));
+  token = path_client::read_token(std::get<std::string>(value));
 }
 
 /// The file's name is not kept.
@@ -107,7 +107,7 @@ OptionValue get_token_file(const DeviceOptions& /*options*/) { return {}; }
 
 void set_job(DeviceOptions& options, const OptionValue& value) {
   const auto& job = std::get<std::string>(value);
-  if (!controller::is_job(job)) throw OptionNotAllowed();
+  if (!path_client::is_job(job)) throw OptionNotAllowed();
   options.policy.controller.job = job;
 }
 
@@ -118,7 +118,7 @@ void set_reconnect(DeviceOptions& options, const OptionValue& value) {
 }
 
 OptionValue get_reconnect(const DeviceOptions& options) {
-  const controller::Options& controller = options.policy.controller;
+  const path_client::Options& controller = options.policy.controller;
   return std::pair(to_seconds(controller.reconnect_least), to_seconds(controller.reconnect_most));
 }
 

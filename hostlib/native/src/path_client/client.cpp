@@ -16,7 +16,7 @@
 
 #include "base/socket_address.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 namespace {
 
 void to_standard_error(const std::string& sentence) { std::fprintf(stderr, "paralet: %s\n", sentence.c_str()); }
@@ -30,40 +30,40 @@ Nanos Backoff::next() {
   return most / 2 + static_cast<Nanos>(random_.uniform() * static_cast<double>(most) / 2);
 }
 
-Client::Client(const Options& options, Hello hello, Link& link, std::function<void()> wake)
+Client::Client(const Options& options, Hello hello, Mailbox& mailbox, std::function<void()> wake)
     : options_(options),
       service_(resolve(options.service)),
-      link_(link),
+      mailbox_(mailbox),
       wake_(std::move(wake)),
       session_(std::move(hello), options.job),
       backoff_(options.reconnect_least, options.reconnect_most, random_u32()),
-      turned_at_(now()) {
+      changed_at_(now()) {
   if (!options_.log) options_.log = to_standard_error;
   thread_ = std::thread([this] { run(); });
 }
 
 void Client::stop() {
   stop_ = true;
-  link_.wake();
+  mailbox_.wake();
   if (thread_.joinable()) thread_.join();
 }
 
 void Client::run() {
   while (!stop_) {
     Nanos t = now();
-    for (Event event; link_.hear(event);) session_.on_event(event, out_);
+    for (Event event; mailbox_.next_event(event);) session_.on_event(event, out_);
     check_time(t);
     flush();
     share();
-    std::array<pollfd, 2> waited{{{.fd = link_.wake_fd(), .events = POLLIN, .revents = 0},
+    std::array<pollfd, 2> waited{{{.fd = mailbox_.wake_fd(), .events = POLLIN, .revents = 0},
                                   {.fd = socket_.get(), .events = POLLIN, .revents = 0}}};
     if (state_ == State::kConnecting) waited[1].events = POLLOUT;
     if (state_ == State::kConnected && !out_.empty()) waited[1].events = POLLIN | POLLOUT;
-    if (!link_.fall_asleep()) continue;
+    if (!mailbox_.fall_asleep()) continue;
     const Nanos rest = std::clamp<Nanos>(deadline() - now(), 0, kSecond);
     const timespec timeout{.tv_sec = rest / kSecond, .tv_nsec = rest % kSecond};
     ::ppoll(waited.data(), waited.size(), &timeout, nullptr);
-    link_.wake_up();
+    mailbox_.wake_up();
     if (waited[1].revents == 0) continue;
     t = now();
     if (state_ == State::kConnecting) {
@@ -100,7 +100,7 @@ void Client::on_connecting(Nanos now) {
     return;
   }
   state_ = State::kConnected;
-  since_ = heard_at_ = said_at_ = asked_at_ = now;
+  since_ = received_at_ = sent_at_ = pinged_at_ = now;
   session_.on_connected(out_);
 }
 
@@ -112,19 +112,19 @@ void Client::on_readable(Nanos now) {
     drop(got == 0 ? "it closed the connection" : std::strerror(errno), now);
     return;
   }
-  heard_at_ = now;
+  received_at_ = now;
   const std::size_t searched = in_.size();
   in_.append(chunk.data(), static_cast<std::size_t>(got));
   std::size_t begin = 0;
   for (std::size_t end = in_.find('\n', searched); end != std::string::npos; end = in_.find('\n', begin)) {
     const std::string_view line(in_.data() + begin, end - begin);
     const Session::Verdict verdict = session_.on_line(line, now, out_);
-    const std::string complaint = session_.take_complaint();
+    const std::string warning = session_.take_warning();
     if (verdict == Session::Verdict::kDrop) {
-      drop(complaint, now);
+      drop(warning, now);
       return;
     }
-    if (!complaint.empty()) complain(complaint);
+    if (!warning.empty()) warn_once(warning);
     if (session_.welcome() && !connected_) {
       connections_.fetch_add(1, std::memory_order_relaxed);
       set_connected(true, now);
@@ -136,7 +136,7 @@ void Client::on_readable(Nanos now) {
 }
 
 void Client::drop(const std::string& why, Nanos now) {
-  // Only a connection that held makes the next attempt an early one.
+  // Only a connection that lasted resets the back-off.
   if (state_ == State::kConnected && now - since_ >= options_.reconnect_most) backoff_.reset();
   state_ = State::kOff;
   socket_.reset();
@@ -145,18 +145,18 @@ void Client::drop(const std::string& why, Nanos now) {
   set_connected(false, now);
   session_.on_disconnected();
   attempt_at_ = now + backoff_.next();
-  if (!std::exchange(lost_told_, true)) {
-    options_.log("no path service at " + options_.service + ", lanes take ECMP until it answers: " + why);
+  if (!std::exchange(loss_logged_, true)) {
+    options_.log("no path service at " + options_.service + ", lanes use ECMP until it answers: " + why);
   }
 }
 
 void Client::set_connected(bool connected, Nanos now) {
-  if (connected_.exchange(connected) != connected) turned_at_.store(now, std::memory_order_relaxed);
+  if (connected_.exchange(connected) != connected) changed_at_.store(now, std::memory_order_relaxed);
 }
 
 void Client::flush() {
   if (state_ != State::kConnected) {
-    out_.clear();  // said again when the connection stands
+    out_.clear();  // the session repeats it on the next connection
     return;
   }
   while (!out_.empty()) {
@@ -165,11 +165,11 @@ void Client::flush() {
       if (!would_block()) {
         drop(std::strerror(errno), now());
       } else if (out_.size() > kMaxUnsent) {
-        drop("it does not read what it is told", now());
+        drop("it does not read what it is sent", now());
       }
       return;
     }
-    said_at_ = now();
+    sent_at_ = now();
     out_.erase(0, static_cast<std::size_t>(sent));
   }
 }
@@ -187,25 +187,25 @@ void Client::check_time(Nanos now) {
     case State::kConnected:
       if (!session_.welcome() && now >= since_ + kWelcomeTime) {
         drop("it does not say welcome", now);
-      } else if (now >= heard_at_ + options_.silence) {
+      } else if (now >= received_at_ + options_.silence) {
         drop("it has been silent for too long", now);
       } else if (session_.welcome()) {
         session_.on_time(now, out_);
         if (now >= ping_at()) {
           out_ += encode_ping(++nonce_);
-          asked_at_ = now;
+          pinged_at_ = now;
         }
-        // One that goes away again at once is not worth a line each time.
-        if (now >= since_ + options_.reconnect_most && std::exchange(lost_told_, false)) {
-          options_.log("the path service at " + options_.service + " is there");
+        // A service that goes away again at once is not logged each time.
+        if (now >= since_ + options_.reconnect_most && std::exchange(loss_logged_, false)) {
+          options_.log("the path service at " + options_.service + " answers again");
         }
       }
       break;
   }
 }
 
-/// A ping keeps the service from thinking that we are gone, and asks whether it is there.
-Nanos Client::ping_at() const { return std::max(std::min(said_at_, heard_at_), asked_at_) + options_.ping_every; }
+/// Time of the next ping, which shows both sides that the other one is alive.
+Nanos Client::ping_at() const { return std::max(std::min(sent_at_, received_at_), pinged_at_) + options_.ping_every; }
 
 Nanos Client::deadline() const {
   switch (state_) {
@@ -217,12 +217,12 @@ Nanos Client::deadline() const {
       break;
   }
   if (!session_.welcome()) return since_ + kWelcomeTime;
-  return std::min({session_.deadline(), heard_at_ + options_.silence, ping_at()});
+  return std::min({session_.deadline(), received_at_ + options_.silence, ping_at()});
 }
 
-// -- to others ----------------------------------------------------------------------------------------------------
+// -- publishing ---------------------------------------------------------------------------------------------------
 
-/// Shows the data path and the counters what has changed.
+/// Publishes counters, and new assignments for the data path.
 void Client::share() {
   const SessionCounters& c = session_.counters();
   announces_.store(c.announces, std::memory_order_relaxed);
@@ -232,21 +232,21 @@ void Client::share() {
   stale_.store(c.stale, std::memory_order_relaxed);
   nonsense_.store(c.nonsense, std::memory_order_relaxed);
   if (auto changes = session_.take_changes()) {
-    link_.publish(std::move(changes));
+    mailbox_.publish(std::move(changes));
     wake_();
   }
 }
 
-void Client::complain(const std::string& what) {
-  if (!std::exchange(nonsense_told_, true)) {
+void Client::warn_once(const std::string& what) {
+  if (!std::exchange(nonsense_logged_, true)) {
     options_.log("the path service at " + options_.service +
-                 " is not understood, and more of this is only counted: " + what);
+                 " sent an invalid message; further ones are only counted: " + what);
   }
 }
 
 ClientCounters Client::counters() const {
   return {.connected = connected_.load(),
-          .since = turned_at_.load(std::memory_order_relaxed),
+          .since = changed_at_.load(std::memory_order_relaxed),
           .connections = connections_.load(std::memory_order_relaxed),
           .announces = announces_.load(std::memory_order_relaxed),
           .assigns = assigns_.load(std::memory_order_relaxed),
@@ -256,4 +256,4 @@ ClientCounters Client::counters() const {
           .nonsense = nonsense_.load(std::memory_order_relaxed)};
 }
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

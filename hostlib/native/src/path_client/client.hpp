@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that keeps the connection to the path service: TCP, lines, reconnecting. What is said and what it means is
-// the session's affair.
+// The thread that holds the connection to the path service: TCP, lines, reconnecting. The session handles the messages.
 #pragma once
 
 #include <atomic>
@@ -12,14 +11,13 @@
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/random.hpp"
-#include "path_client/link.hpp"
+#include "path_client/mailbox.hpp"
 #include "path_client/options.hpp"
 #include "path_client/session.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 
-/// How long to wait before trying again: twice as long each time, up to a bound, less a random part, so that hosts that
-/// lost the same service do not come back all at once.
+/// Exponential back-off up to a bound. A random part spreads the attempts of hosts that lost the same service.
 class Backoff {
  public:
   Backoff(Nanos least, Nanos most, std::uint64_t seed) : least_(least), most_(most), random_(seed), next_(least) {}
@@ -35,7 +33,7 @@ class Backoff {
 
 struct ClientCounters {
   bool connected = false;
-  Nanos since = 0;  ///< when that began
+  Nanos since = 0;  ///< when `connected` changed last
   std::uint64_t connections = 0;
   std::uint64_t announces = 0;
   std::uint64_t assigns = 0;
@@ -47,9 +45,9 @@ struct ClientCounters {
 
 class Client {
  public:
-  /// `wake` is called, on the client's thread, when there is something to take from `link`. Throws DeviceError when
-  /// the service's address makes no sense; that nobody answers there is no error.
-  Client(const Options& options, Hello hello, Link& link, std::function<void()> wake);
+  /// The client's thread calls `wake` when `mailbox` has a new table. Throws DeviceError when the service's address is
+  /// invalid. It is no error that no service answers there.
+  Client(const Options& options, Hello hello, Mailbox& mailbox, std::function<void()> wake);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   ~Client() { stop(); }
@@ -71,16 +69,16 @@ class Client {
   void drop(const std::string& why, Nanos now);
   void set_connected(bool connected, Nanos now);
   void share();
-  void complain(const std::string& what);
+  void warn_once(const std::string& what);
   [[nodiscard]] Nanos deadline() const;
 
-  static constexpr Nanos kConnectTime = 1 * kSecond;  ///< for the TCP connection: lost packets are no reason to wait
+  static constexpr Nanos kConnectTime = 1 * kSecond;  ///< timeout of a connection attempt, below TCP's own
   static constexpr Nanos kWelcomeTime = 5 * kSecond;
-  static constexpr std::size_t kMaxUnsent = std::size_t{1} << 22;  ///< bytes that a service may leave unread
+  static constexpr std::size_t kMaxUnsent = std::size_t{1} << 22;  ///< unsent bytes at which the connection is dropped
 
   Options options_;
   Address service_;
-  Link& link_;
+  Mailbox& mailbox_;
   std::function<void()> wake_;
   Session session_;
   Backoff backoff_;
@@ -89,18 +87,18 @@ class Client {
   FileDescriptor socket_;
   std::string in_;
   std::string out_;
-  Nanos attempt_at_ = 0;  ///< when off
-  Nanos since_ = 0;       ///< this state
-  Nanos heard_at_ = 0;
-  Nanos said_at_ = 0;
-  Nanos asked_at_ = 0;  ///< for a pong
+  Nanos attempt_at_ = 0;   ///< time of the next attempt, in state kOff
+  Nanos since_ = 0;        ///< start of this state
+  Nanos received_at_ = 0;  ///< last data from the service
+  Nanos sent_at_ = 0;      ///< last data to the service
+  Nanos pinged_at_ = 0;
   std::uint64_t nonce_ = 0;
-  bool lost_told_ = false;  ///< people know that the service is away
-  bool nonsense_told_ = false;
+  bool loss_logged_ = false;  ///< the log says that the service is away
+  bool nonsense_logged_ = false;
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> connected_{false};
-  std::atomic<Nanos> turned_at_{0};  ///< when `connected_` began to be what it is
+  std::atomic<Nanos> changed_at_{0};  ///< when `connected_` changed last
   std::atomic<std::uint64_t> connections_{0};
   std::atomic<std::uint64_t> announces_{0};
   std::atomic<std::uint64_t> assigns_{0};
@@ -111,4 +109,4 @@ class Client {
   std::thread thread_;
 };
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <utility>
 
-namespace paralet::controller {
+namespace paralet::path_client {
 namespace {
 
-// A collective pauses between its steps; who gives its path back each time comes back to find it taken.
+// A collective pauses between its steps. An elephant that ended in each pause would lose its path to others.
 constexpr Nanos kLeastIdle = 500 * kMillisecond;
 constexpr Nanos kIdleRoundTrips = 10;
 constexpr Nanos kMeasureEvery = 1 * kSecond;
-constexpr std::uint64_t kGrowth = 2;  // a size is said again when it has grown by this
+constexpr std::uint64_t kGrowth = 2;  // an elephant is announced again when it has grown by this factor
 
 }  // namespace
 
@@ -33,10 +33,10 @@ Nanos Rhythm::period() const {
   return most - least <= mean / 5 ? mean : 0;
 }
 
-bool Elephants::say(const Event& event) {
-  const bool said = say_(event);
-  if (!said) ++dropped_;
-  return said;
+bool Elephants::emit(const Event& event) {
+  const bool sent = emit_(event);
+  if (!sent) ++dropped_;
+  return sent;
 }
 
 bool Elephants::started(PeerName peer, std::uint64_t bytes, Nanos now) {
@@ -56,7 +56,7 @@ bool Elephants::announce(PeerName peer, Burst& burst, Nanos now) {
     burst.rhythm_noted = true;
   }
   const std::uint64_t id = fresh ? next_id_ : burst.id;
-  if (!say(Announce{.id = id, .peer = peer, .bytes = burst.bytes, .repeat = burst.rhythm.period()})) return false;
+  if (!emit(Announce{.id = id, .peer = peer, .bytes = burst.bytes, .repeat = burst.rhythm.period()})) return false;
   burst.announced = burst.bytes;
   if (!fresh) return true;
   burst.id = id;
@@ -78,7 +78,7 @@ void Elephants::delivered(PeerName peer, std::uint64_t bytes, Nanos now) {
 void Elephants::observe(PeerName peer, const PeerView& view) {
   const auto found = bursts_.find(peer);
   if (found == bursts_.end()) return;
-  // Several devices may have this address: what they are sent goes the same way.
+  // Several devices may have this name. Their traffic takes the same path, so it counts together.
   PeerView& seen = found->second.view;
   if (!std::exchange(found->second.observed, true)) seen = {};
   seen.busy = seen.busy || view.busy;
@@ -97,7 +97,7 @@ void Elephants::tick(Nanos now) {
       continue;
     }
     if (!idle && burst.id == 0 && burst.bytes >= threshold_) {
-      announce(peer, burst, now);  // there was no room when it began
+      announce(peer, burst, now);  // the queue was full when it began
     } else if (burst.id != 0 && now - burst.measured_at >= kMeasureEvery) {
       measure(burst, now);
     }
@@ -105,10 +105,10 @@ void Elephants::tick(Nanos now) {
   }
 }
 
-/// False when it could not be said that the elephant is over.
+/// False when the queue has no room for the release.
 bool Elephants::end(Burst& burst) {
   if (burst.id != 0) {
-    if (!say(Release{.id = burst.id})) return false;
+    if (!emit(Release{.id = burst.id})) return false;
     burst.id = 0;
     --open_;
   }
@@ -118,14 +118,14 @@ bool Elephants::end(Burst& burst) {
 }
 
 void Elephants::measure(Burst& burst, Nanos now) {
-  // QPs that are new count from 0 again.
+  // New QPs count from 0 again.
   const std::uint64_t before = std::min(burst.retransmits, burst.view.retransmits);
-  const bool said = say(Measured{.id = burst.id,
-                                 .bytes = burst.delivered,
-                                 .duration = now - burst.measured_at,
-                                 .rtt = burst.view.rtt,
-                                 .retransmits = burst.view.retransmits - before});
-  if (!said) return;  // the next one covers this second too
+  const bool sent = emit(Measured{.id = burst.id,
+                                  .bytes = burst.delivered,
+                                  .duration = now - burst.measured_at,
+                                  .rtt = burst.view.rtt,
+                                  .retransmits = burst.view.retransmits - before});
+  if (!sent) return;  // the next measurement covers this second too
   burst.measured_at = now;
   burst.delivered = 0;
   burst.retransmits = burst.view.retransmits;
@@ -136,4 +136,4 @@ std::uint64_t Elephants::open(PeerName peer) const {
   return found == bursts_.end() ? 0 : found->second.id;
 }
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which peers are being sent an elephant: found by what is started towards them, told to the client, over when they
-// have been idle for a while. Pure but for the events it says; only with the device's progress lock held.
+// Detects elephants by the bytes sent to each peer without a pause. Emits events for the path client, and ends an
+// elephant when its peer has been idle for a while. No I/O. Used by the thread that holds the device's progress lock.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@
 
 #include "path_client/messages.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 
-/// How long elephants take from start to start, once that is steady.
+/// Measures the period between the starts of elephants.
 class Rhythm {
  public:
   void started(Nanos now);
-  /// 0 while the last three periods differ by more than a fifth of their mean.
+  /// Mean of the last three periods, 0 while they differ by more than a fifth of it.
   [[nodiscard]] Nanos period() const;
 
  private:
@@ -24,39 +24,38 @@ class Rhythm {
   std::size_t count_ = 0;
 };
 
-/// What the lanes to one peer tell together.
+/// Summary of the lanes to one peer.
 struct PeerView {
-  bool busy = false;  ///< something is under way or waits to be sent
-  Nanos rtt = 0;      ///< mean of the lanes' smoothed round trips, 0: none
+  bool busy = false;  ///< data is in flight or waits to be sent
+  Nanos rtt = 0;      ///< mean of the lanes' smoothed round trips, 0: unknown
   std::uint64_t retransmits = 0;
 };
 
 class Elephants {
  public:
-  /// `say` hands an event on, and is false when there is no room for it.
-  Elephants(std::uint64_t threshold_bytes, std::function<bool(const Event&)> say)
-      : threshold_(threshold_bytes), say_(std::move(say)) {}
+  /// `emit` passes an event on. It returns false when there is no room for it.
+  Elephants(std::uint64_t threshold_bytes, std::function<bool(const Event&)> emit)
+      : threshold_(threshold_bytes), emit_(std::move(emit)) {}
 
-  /// A message of so many bytes may leave. True when it made the peer's traffic an elephant that has been announced.
+  /// A message of `bytes` may be sent from now on. True when it made the traffic to the peer a new elephant.
   bool started(PeerName peer, std::uint64_t bytes, Nanos now);
-  /// So many bytes have arrived.
+  /// `bytes` have arrived at the peer.
   void delivered(PeerName peer, std::uint64_t bytes, Nanos now);
-  /// Called for every peer there is ..
+  /// Call observe for every peer, then tick once. tick ends idle elephants and emits measurements.
   void observe(PeerName peer, const PeerView& view);
-  /// .. and then once: ends what has been idle, says what was measured.
   void tick(Nanos now);
 
-  /// The open elephant to a peer, 0 when there is none.
+  /// Id of the open elephant to a peer, 0 when there is none.
   [[nodiscard]] std::uint64_t open(PeerName peer) const;
   [[nodiscard]] std::size_t open() const { return open_; }
-  /// Elephants announced so far, each once, and those of them that are over.
+  /// Elephants announced so far, each counted once, and those of them that have ended.
   [[nodiscard]] std::uint64_t announced() const { return next_id_ - 1; }
   [[nodiscard]] std::uint64_t released() const { return announced() - open_; }
-  /// Events for which there was no room. What they were about is said later or stays on ECMP.
+  /// Events for which there was no room. They are repeated later, or their traffic stays on ECMP.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
 
  private:
-  /// Messages to one peer that follow each other without a pause.
+  /// Messages to one peer without a pause between them.
   struct Burst {
     std::uint64_t id = 0;  ///< 0: not announced
     std::uint64_t bytes = 0;
@@ -65,24 +64,24 @@ class Elephants {
     Rhythm rhythm;
     bool rhythm_noted = false;
     bool observed = false;
-    PeerView view;  ///< of this tick
-    // Since it was measured last.
+    PeerView view;  ///< of the current tick
+    // The last measurement.
     Nanos measured_at = 0;
-    std::uint64_t delivered = 0;
-    std::uint64_t retransmits = 0;  ///< then
+    std::uint64_t delivered = 0;    ///< bytes since
+    std::uint64_t retransmits = 0;  ///< counter at that time
   };
 
   bool announce(PeerName peer, Burst& burst, Nanos now);
   bool end(Burst& burst);
   void measure(Burst& burst, Nanos now);
-  bool say(const Event& event);
+  bool emit(const Event& event);
 
   std::uint64_t threshold_;
-  std::function<bool(const Event&)> say_;
+  std::function<bool(const Event&)> emit_;
   std::unordered_map<PeerName, Burst> bursts_;
   std::uint64_t next_id_ = 1;
   std::size_t open_ = 0;
   std::uint64_t dropped_ = 0;
 };
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

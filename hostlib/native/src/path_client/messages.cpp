@@ -8,7 +8,7 @@
 #include "base/interfaces.hpp"
 #include "wire/wire.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 namespace {
 
 using nlohmann::json;
@@ -22,14 +22,14 @@ std::string hex(std::uint64_t value) {
   return out;
 }
 
-/// The member of that name, a null when there is none.
+/// The member of that name, null when there is none.
 const json& member(const json& object, const char* name) {
   static const json null;
   const auto found = object.find(name);
   return found == object.end() ? null : *found;
 }
 
-/// Up to `most` bytes of a text from outside, fit for a log: one line of ASCII.
+/// Up to `most` bytes of untrusted text, made safe for a log: one line of ASCII.
 std::string quoted(const json& value, std::size_t most) {
   if (!value.is_string()) return {};
   std::string out = value.get_ref<const std::string&>().substr(0, most);
@@ -130,12 +130,12 @@ std::string encode_ping(std::uint64_t nonce) { return line({{"type", "ping"}, {"
 
 Answer decode(std::string_view text) {
   const json message = json::parse(text, nullptr, false);
-  if (!message.is_object()) return Nonsense{.what = "a line that is no JSON object", .peer = {}, .hopeless = true};
+  if (!message.is_object()) return Nonsense{.what = "a line that is no JSON object", .peer = {}, .fatal = true};
   const json& type = member(message, "type");
   if (type == "assign") return decode_assign(message);
   if (type == "welcome") {
     if (member(message, "version") == kVersion) return Welcome{};
-    return Nonsense{.what = "a welcome of another version of the protocol", .peer = {}, .hopeless = true};
+    return Nonsense{.what = "a welcome of another version of the protocol", .peer = {}, .fatal = true};
   }
   if (type == "error")
     return Refusal{.code = quoted(member(message, "code"), 32), .text = quoted(member(message, "text"), 200)};
@@ -143,4 +143,4 @@ Answer decode(std::string_view text) {
   return Ignored{};
 }
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

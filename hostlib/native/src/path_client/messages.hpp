@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host and the path service say to each other: one JSON object per line (docs/path-service.md). Pure: text in,
-// values out. What comes from the service is checked here and nowhere else.
+// Messages between a host and the path service: one JSON object per line (docs/path-service.md). No I/O. All input from
+// the service is validated here.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@
 #include "base/clock.hpp"
 #include "wire/peer_name.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 
 inline constexpr unsigned kVersion = 1;
-inline constexpr std::size_t kMaxLine = std::size_t{1} << 20;  ///< bytes that the service may put in a line
-inline constexpr std::size_t kMaxPorts = 1024;                 ///< in one assignment: as many as a device has lanes
+inline constexpr std::size_t kMaxLine = std::size_t{1} << 20;  ///< bytes of a line from the service
+inline constexpr std::size_t kMaxPorts = 1024;                 ///< in one assignment: the most lanes of a device
 
 // -- from the host ------------------------------------------------------------------------------------------------
 
@@ -29,17 +29,17 @@ struct Hello {
   std::uint64_t instance = 0;
   unsigned lanes = 0;
 };
-/// An elephant to `peer` begins, or has grown.
+/// An elephant to `peer` has begun, or has grown.
 struct Announce {
   std::uint64_t id = 0;
   PeerName peer;
   std::uint64_t bytes = 0;
-  Nanos repeat = 0;  ///< how often such elephants come, 0: not known
+  Nanos repeat = 0;  ///< period of such elephants, 0: unknown
 };
 struct Release {
   std::uint64_t id = 0;
 };
-/// What an elephant got since it was measured last.
+/// The throughput of an elephant since its last measurement.
 struct Measured {
   std::uint64_t id = 0;
   std::uint64_t bytes = 0;
@@ -48,18 +48,18 @@ struct Measured {
   std::uint64_t retransmits = 0;
 };
 enum class Reason : std::uint8_t { kRtt, kLoss };
-/// A lane left its assigned port by itself.
+/// A lane has left its assigned port, because the path is bad.
 struct Report {
   std::uint64_t id = 0;
   unsigned lane = 0;
   std::uint16_t port = 0;
   Reason reason = Reason::kRtt;
-  double value = 0;  ///< seconds of smoothed round trip, or the share of packets sent again (1 for silence)
+  double value = 0;  ///< kRtt: smoothed round trip in seconds; kLoss: share of packets sent again (1 for silence)
 };
-/// What the data path tells its client.
+/// From the data path to the client.
 using Event = std::variant<Announce, Release, Measured, Report>;
 
-// Lines with their line feed.
+// Each returns a line with its line feed.
 std::string encode(const Hello& hello);
 std::string encode(const Announce& announce, const std::string& job);
 std::string encode(const Release& release);
@@ -73,25 +73,26 @@ struct Welcome {};
 struct Assign {
   PeerName peer;
   std::vector<std::uint16_t> ports;  ///< of lane 0, 1, ..; empty: ECMP
-  std::optional<std::uint64_t> id;   ///< nothing: not for an elephant that was announced
+  std::optional<std::uint64_t> id;   ///< of the elephant, nothing for an assignment without one
   double rate_bps = 0;               ///< 0: no limit
   std::uint64_t generation = 0;
-  bool cut = false;  ///< the path before is dead: nothing in flight arrives
+  bool cut = false;  ///< the old path is dead: all packets in flight are lost
 };
 struct Refusal {
   std::string code;
   std::string text;
 };
-/// A pong, or something that a later version says.
+/// A pong, or a message of a later version.
 struct Ignored {};
+/// An invalid message.
 struct Nonsense {
-  std::string what;              ///< is wrong
-  std::optional<PeerName> peer;  ///< whose paths it was about
-  bool hopeless = false;         ///< nothing that follows can be trusted to be a line of this protocol
+  std::string what;              ///< what is wrong with it
+  std::optional<PeerName> peer;  ///< the peer that it was about
+  bool fatal = false;            ///< the other side does not speak this protocol: drop the connection
 };
 using Answer = std::variant<Welcome, Assign, Refusal, Ignored, Nonsense>;
 
-/// A line without its line feed.
+/// Decodes a line without its line feed.
 Answer decode(std::string_view line);
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

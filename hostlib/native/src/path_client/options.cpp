@@ -18,7 +18,7 @@
 #include "base/errors.hpp"
 #include "base/file_descriptor.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 namespace {
 
 constexpr std::size_t kMaxToken = 256;
@@ -103,4 +103,4 @@ void check(const Options& options) {
   }
 }
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

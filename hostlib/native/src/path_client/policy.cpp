@@ -9,43 +9,43 @@
 namespace paralet {
 namespace {
 
-using controller::Assignments;
-using controller::PeerPaths;
-using controller::Reason;
+using path_client::Assignments;
+using path_client::PeerPaths;
+using path_client::Reason;
 
-constexpr unsigned kPatience = 3;           // bad flowlets in a row: one may have met a burst
-constexpr std::uint64_t kDead = 2;          // timeouts without a flowlet's end between them
-constexpr std::uint64_t kLossSample = 128;  // packets to tell a share of losses by
-// A path may have been judged too early, and a lane that strays crosses what was planned for others. A dead path costs
-// a few timeouts at each try.
+constexpr unsigned kSlowFlowlets = 3;  // slow flowlets in a row that make a path bad: a single one may meet a burst
+constexpr std::uint64_t kDead = 2;     // timeouts that make a path dead, without a finished flowlet between them
+constexpr std::uint64_t kLossSample = 128;  // packets over which loss is measured
+// How long a lane stays away from a bad path. It returns because the judgement may have been wrong, and because a lane
+// on a random path disturbs the planned traffic of others. Each attempt on a dead path costs a few timeouts.
 constexpr Nanos kFirstAway = 200 * kMillisecond;
 constexpr Nanos kLongestAway = 10 * kSecond;
-constexpr Nanos kBurst = 4 * kMillisecond;      // of an elephant's rate may leave at once: what a late wake-up missed
+constexpr Nanos kBurst = 4 * kMillisecond;      // bucket of a rate limit, as time at that rate: covers late wake-ups
 constexpr std::size_t kEthernetBytes = 14 + 4;  // header and FCS
 constexpr std::size_t kPacketBytes = wire::kIpUdpBytes + wire::kBthBytes + wire::kIcrcBytes + kEthernetBytes;
 
-controller::Hello hello(const controller::Options& options, PeerName device, unsigned lanes) {
+path_client::Hello hello(const path_client::Options& options, PeerName device, unsigned lanes) {
   return {.token = options.token,
           .device = device,
           .instance = (static_cast<std::uint64_t>(random_u32()) << 32) | random_u32(),
           .lanes = lanes};
 }
 
-const controller::Options& checked(const controller::Options& options) {
-  controller::check(options);
+const path_client::Options& checked(const path_client::Options& options) {
+  path_client::check(options);
   return options;
 }
 
 }  // namespace
 
-ControllerPolicy::ControllerPolicy(const controller::Options& options, PeerName device, unsigned lanes,
+ControllerPolicy::ControllerPolicy(const path_client::Options& options, PeerName device, unsigned lanes,
                                    std::unique_ptr<PathPolicy> fallback, std::function<void()> wake)
     : options_(checked(options)),
       lanes_(lanes),
       fallback_(std::move(fallback)),
-      elephants_(options.elephant_bytes, [this](const controller::Event& event) { return link_.say(event); }),
+      elephants_(options.elephant_bytes, [this](const path_client::Event& event) { return mailbox_.post(event); }),
       assignments_(std::make_shared<const Assignments>()),
-      client_(options_, hello(options, device, lanes), link_, std::move(wake)) {}
+      client_(options_, hello(options, device, lanes), mailbox_, std::move(wake)) {}
 
 // -- ports --------------------------------------------------------------------------------------------------------
 
@@ -77,10 +77,10 @@ std::optional<std::uint16_t> ControllerPolicy::alternative(PeerName peer, unsign
   return fallback_->alternative(peer, lane % lanes_);
 }
 
-/// What is wrong with the path of a lane, and how much.
+/// Why the path of a lane is bad, and the measured value.
 std::optional<std::pair<Reason, double>> ControllerPolicy::fault(const LaneView& view, LaneState& state) const {
-  const controller::Thresholds& limits = options_.thresholds;
-  // One alone may have come too early; a path that is dead lets nothing through before the next.
+  const path_client::Thresholds& limits = options_.thresholds;
+  // A single timeout may be spurious. On a dead path, no flowlet finishes before the next timeout.
   state.timeouts = view.timeouts > 0 ? state.timeouts + view.timeouts : 0;
   if (state.timeouts >= kDead) return std::pair(Reason::kLoss, 1.0);
   const std::uint64_t packets = view.packets - std::min(view.packets, state.packets);
@@ -94,7 +94,7 @@ std::optional<std::pair<Reason, double>> ControllerPolicy::fault(const LaneView&
   const bool slow = view.peer_rtt > 0 && view.smoothed_rtt > limits.rtt_floor.value_or(0) &&
                     static_cast<double>(view.smoothed_rtt) > limits.rtt_ratio * static_cast<double>(view.peer_rtt);
   state.bad_flowlets = slow ? state.bad_flowlets + 1 : 0;
-  if (state.bad_flowlets < kPatience) return std::nullopt;
+  if (state.bad_flowlets < kSlowFlowlets) return std::nullopt;
   return std::pair(Reason::kRtt, to_seconds(view.smoothed_rtt));
 }
 
@@ -124,21 +124,21 @@ std::optional<std::uint16_t> ControllerPolicy::after_flowlet(const LaneView& vie
            .retransmits = view.retransmits};
   ++reverted_;
   if (const std::uint64_t id = elephants_.open(view.peer); id != 0) {
-    static_cast<void>(link_.say(controller::Report{
+    static_cast<void>(mailbox_.post(path_client::Report{
         .id = id, .lane = view.lane, .port = view.port, .reason = found->first, .value = found->second}));
   }
   return alternative(view.peer, view.lane);
 }
 
-// -- what the service has said --------------------------------------------------------------------------------------
+// -- assignments ----------------------------------------------------------------------------------------------------
 
 bool ControllerPolicy::take() {
-  const auto fresh = link_.take();
+  const auto fresh = mailbox_.take_update();
   if (!fresh) return false;
   all_changed_ = fresh->connection != assignments_->connection;
   changed_after_ = applied_serial_;
   assignments_ = fresh;
-  if (all_changed_) {  // nothing of what was said holds any longer
+  if (all_changed_) {  // all earlier assignments are void
     for (auto& [peer, state] : peers_) {
       end_wait(peer, state);
       limit(state, 0);
@@ -167,7 +167,7 @@ bool ControllerPolicy::cut(PeerName peer) const {
   return found != assignments_->peers.end() && found->second.cut_serial > changed_after_;
 }
 
-// -- what leaves ----------------------------------------------------------------------------------------------------
+// -- sending --------------------------------------------------------------------------------------------------------
 
 void ControllerPolicy::limit(PeerState& state, double rate_bps) {
   if (state.rate_bps == rate_bps) return;
@@ -194,12 +194,12 @@ bool ControllerPolicy::may_send(PeerName peer, Nanos now) {
   if (found == peers_.end()) return true;
   PeerState& state = found->second;
   if (now < state.hold_until) {
-    restrained_until_ = std::min(restrained_until_, state.hold_until);
+    blocked_until_ = std::min(blocked_until_, state.hold_until);
     return false;
   }
   end_wait(peer, state);
   if (!state.pacer || state.pacer->ready(now)) return true;
-  restrained_until_ = std::min(restrained_until_, state.pacer->ready_at());
+  blocked_until_ = std::min(blocked_until_, state.pacer->ready_at());
   return false;
 }
 
@@ -210,11 +210,11 @@ void ControllerPolicy::sent(PeerName peer, std::uint64_t bytes, std::uint32_t pa
   found->second.pacer->spend(bytes + packets * kPacketBytes);
 }
 
-// -- now and then ---------------------------------------------------------------------------------------------------
+// -- periodic work --------------------------------------------------------------------------------------------------
 
 void ControllerPolicy::tick(Nanos now) {
   elephants_.tick(now);
-  // A limit ends with its elephant; one that was given without an elephant stays.
+  // A rate limit ends with its elephant. A limit that was assigned without an elephant stays.
   for (auto& [peer, state] : peers_) {
     if (state.rate_bps == 0) continue;
     const auto given = assignments_->peers.find(peer);
@@ -223,8 +223,8 @@ void ControllerPolicy::tick(Nanos now) {
   }
 }
 
-ControllerCounters ControllerPolicy::counters() const {
-  const controller::ClientCounters client = client_.counters();
+PathClientCounters ControllerPolicy::counters() const {
+  const path_client::ClientCounters client = client_.counters();
   return {.connected = client.connected,
           .since = client.since,
           .connections = client.connections,

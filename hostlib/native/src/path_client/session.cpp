@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace paralet::controller {
+namespace paralet::path_client {
 namespace {
 
 template <typename... Handlers>
@@ -65,12 +65,12 @@ void Session::release(const Release& r, std::string& out) {
     elephants_.erase(current);
   }
   if (welcome_) out += encode(r);
-  // What was given without an elephant holds again; else lanes stay where they are, so that what repeats starts on the
-  // paths it had, but nothing limits it any more.
-  if (const auto given = given_.find(peer); given != given_.end()) {
+  // An assignment without an elephant is valid again. Without one, lanes keep their ports, so that a repeated transfer
+  // starts on the same paths, but the rate limit ends.
+  if (const auto given = pushed_.find(peer); given != pushed_.end()) {
     set(peer, {.ports = given->second.ports, .rate_bps = given->second.rate_bps});
   } else if (const auto paths = now_.peers.find(peer); paths != now_.peers.end()) {
-    paths->second.rate_bps = 0;  // the data path knows by itself
+    paths->second.rate_bps = 0;  // not published: the data path ends the limit by itself
     paths->second.answers = 0;
   }
 }
@@ -83,7 +83,7 @@ void Session::on_disconnected() {
   changed_ = changed_ || welcome_;
   welcome_ = false;
   for (auto& [id, elephant] : open_) elephant.answered = false;
-  given_.clear();
+  pushed_.clear();
   measured_.clear();
   again_at_ = kNever;
   generation_ = 0;
@@ -98,15 +98,15 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
                           if (welcome_) return nonsense({.what = "a second welcome", .peer = {}});
                           welcome_ = now_.connected = changed_ = true;
                           announce_all(false, out);
-                          return Verdict::kGoOn;
+                          return Verdict::kContinue;
                         },
                         [&](const Assign& a) {
                           if (!welcome_)
-                            return nonsense({.what = "an assignment before the welcome", .peer = {}, .hopeless = true});
+                            return nonsense({.what = "an assignment before the welcome", .peer = {}, .fatal = true});
                           const auto elephant = a.id ? open_.find(*a.id) : open_.end();
                           if (a.generation < generation_ || (a.id && elephant == open_.end())) {
                             ++counters_.stale;
-                            return Verdict::kGoOn;
+                            return Verdict::kContinue;
                           }
                           if (a.id && elephant->second.announce.peer.address != a.peer.address) {
                             return nonsense({.what = "an assignment whose peer is not its elephant's", .peer = a.peer});
@@ -115,17 +115,17 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
                             return nonsense({.what = "assignments for more than 65536 peers", .peer = {}});
                           }
                           assign(a);
-                          return Verdict::kGoOn;
+                          return Verdict::kContinue;
                         },
                         [&](const Refusal& r) {
                           if (r.code == "busy") {
                             again_at_ = std::min(again_at_, now + kBusyDelay);
-                            return Verdict::kGoOn;
+                            return Verdict::kContinue;
                           }
-                          complaint_ = "it says " + r.code + ": " + r.text;
+                          warning_ = "it says " + r.code + ": " + r.text;
                           return Verdict::kDrop;
                         },
-                        [&](const Ignored&) { return Verdict::kGoOn; },
+                        [&](const Ignored&) { return Verdict::kContinue; },
                         [&](const Nonsense& n) { return nonsense(n); },
                     },
                     decode(line));
@@ -142,8 +142,8 @@ void Session::assign(const Assign& a) {
     return;
   }
   ++counters_.pushes;
-  given_[a.peer] = {.ports = a.ports, .rate_bps = a.rate_bps};
-  if (a.ports.empty()) given_.erase(a.peer);
+  pushed_[a.peer] = {.ports = a.ports, .rate_bps = a.rate_bps};
+  if (a.ports.empty()) pushed_.erase(a.peer);
   if (!elephants_.contains(a.peer)) set(a.peer, {.ports = a.ports, .rate_bps = a.rate_bps}, a.cut);
 }
 
@@ -160,13 +160,13 @@ void Session::set(PeerName peer, PeerPaths paths, bool cut) {
 
 Session::Verdict Session::nonsense(const Nonsense& n) {
   ++counters_.nonsense;
-  complaint_ = "it sent " + n.what;
-  if (n.hopeless) return Verdict::kDrop;
+  warning_ = "it sent " + n.what;
+  if (n.fatal) return Verdict::kDrop;
   if (n.peer && now_.peers.contains(*n.peer)) {
-    given_.erase(*n.peer);
+    pushed_.erase(*n.peer);
     set(*n.peer, {});
   }
-  return Verdict::kGoOn;
+  return Verdict::kContinue;
 }
 
 // -- time ---------------------------------------------------------------------------------------------------------
@@ -195,4 +195,4 @@ std::shared_ptr<const Assignments> Session::take_changes() {
   return std::make_shared<const Assignments>(now_);
 }
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host knows of its dealings with the path service: elephants that are open, ports that were given, when to say
-// what. Pure: events, lines and time in, lines and tables out. The client's thread carries it.
+// The protocol state of a connection to the path service: open elephants, assigned ports, messages that are due. No
+// I/O: events, lines and time in, lines and tables out. Used by the client's thread.
 #pragma once
 
 #include <cstdint>
@@ -13,52 +13,54 @@
 #include <utility>
 #include <vector>
 
-#include "path_client/link.hpp"
+#include "path_client/mailbox.hpp"
 #include "path_client/messages.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 
 struct SessionCounters {
-  std::uint64_t announces = 0;  ///< lines that announced, growth and repetition included
-  std::uint64_t assigns = 0;    ///< assignments taken
-  std::uint64_t pushes = 0;     ///< of them those that answered no announcement
-  std::uint64_t assigned = 0;   ///< elephants that were given ports, each once
-  std::uint64_t stale = 0;      ///< of an older generation, or for an elephant that had ended
-  std::uint64_t nonsense = 0;   ///< lines that make no sense
+  std::uint64_t announces = 0;  ///< announcements sent, growth and repetition included
+  std::uint64_t assigns = 0;    ///< assignments accepted
+  std::uint64_t pushes = 0;     ///< of these, those that answered no announcement
+  std::uint64_t assigned = 0;   ///< elephants that got ports, each counted once
+  std::uint64_t stale = 0;      ///< assignments of an older generation, or for an elephant that had ended
+  std::uint64_t nonsense = 0;   ///< invalid messages
 };
 
 class Session {
  public:
   Session(Hello hello, std::string job) : hello_(std::move(hello)), job_(std::move(job)) {}
 
-  /// An event of the data path. What is to be said about it is appended to `out`.
+  // Messages to the service are appended to `out`.
+  /// An event of the data path.
   void on_event(const Event& event, std::string& out);
-  /// The connection stands: says hello.
+  /// The connection is established: says hello.
   void on_connected(std::string& out);
-  /// Everything that was given is void.
+  /// The connection is lost: all assignments are void.
   void on_disconnected();
-  enum class Verdict : std::uint8_t { kGoOn, kDrop };
-  /// A line of the service, without its line feed. kDrop: this connection is of no use, the complaint says why.
+  enum class Verdict : std::uint8_t { kContinue, kDrop };
+  /// A line from the service, without its line feed. kDrop: drop the connection; take_warning gives the reason.
   Verdict on_line(std::string_view line, Nanos now, std::string& out);
-  /// Says what is due.
+  /// Sends what is due.
   void on_time(Nanos now, std::string& out);
-  /// When on_time has something to say, kNever when nothing is due.
+  /// When on_time has something to send, kNever when nothing is due.
   [[nodiscard]] Nanos deadline() const;
 
+  /// Whether the service has accepted this host.
   [[nodiscard]] bool welcome() const { return welcome_; }
-  /// A table to publish when anything has changed since the last call, else nullptr.
+  /// The table to publish when anything has changed since the last call, else nullptr.
   std::shared_ptr<const Assignments> take_changes();
-  /// What was wrong last, for people; empty: nothing. Taken by reading.
-  std::string take_complaint() { return std::exchange(complaint_, {}); }
+  /// The last warning for the user, empty when there is none. Reading clears it.
+  std::string take_warning() { return std::exchange(warning_, {}); }
   [[nodiscard]] const SessionCounters& counters() const { return counters_; }
 
  private:
   struct Elephant {
     Announce announce;
     bool answered = false;
-    bool assigned = false;  ///< has been given ports, by this connection or one before
+    bool assigned = false;  ///< has got ports, on this connection or an earlier one
   };
-  struct Given {
+  struct Pushed {
     std::vector<std::uint16_t> ports;
     double rate_bps = 0;
   };
@@ -70,8 +72,8 @@ class Session {
   void set(PeerName peer, PeerPaths paths, bool cut = false);
   Verdict nonsense(const Nonsense& nonsense);
 
-  static constexpr std::size_t kMaxPeers = 65536;   // that a service may name
-  static constexpr std::size_t kMaxMeasured = 256;  // flows in a line, which may have 64 KiB
+  static constexpr std::size_t kMaxPeers = 65536;   // named by one service
+  static constexpr std::size_t kMaxMeasured = 256;  // flows in a line of up to 64 KiB
   static constexpr Nanos kMeasureEvery = 1 * kSecond;
   static constexpr Nanos kBusyDelay = 1 * kSecond;
 
@@ -80,16 +82,16 @@ class Session {
   bool welcome_ = false;
   std::map<std::uint64_t, Elephant> open_;                 ///< by id
   std::unordered_map<PeerName, std::uint64_t> elephants_;  ///< open ids by peer
-  std::unordered_map<PeerName, Given> given_;              ///< without an elephant of ours
-  std::map<std::uint64_t, Measured> measured_;             ///< not said yet
+  std::unordered_map<PeerName, Pushed> pushed_;            ///< assignments without an elephant
+  std::map<std::uint64_t, Measured> measured_;             ///< not sent yet
   Nanos measured_at_ = 0;
-  Nanos again_at_ = kNever;  ///< when what was not answered is announced again
+  Nanos again_at_ = kNever;  ///< when unanswered elephants are announced again
   std::uint64_t generation_ = 0;
   Assignments now_;
   std::uint64_t serial_ = 0;
   bool changed_ = false;
-  std::string complaint_;
+  std::string warning_;
   SessionCounters counters_;
 };
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

@@ -18,7 +18,7 @@ struct LaneView {
   std::uint16_t port = 0;
   Nanos smoothed_rtt = 0;
   Nanos peer_rtt = 0;             ///< smallest smoothed round trip of the peer's lanes
-  std::uint64_t timeouts = 0;     ///< since the policy was asked last
+  std::uint64_t timeouts = 0;     ///< since the last call of after_flowlet
   std::uint64_t retransmits = 0;  ///< so far
   std::uint64_t packets = 0;      ///< sent so far, those sent again included
 };
@@ -28,7 +28,7 @@ class PathPolicy {
   virtual ~PathPolicy() = default;
   /// The port a lane starts with.
   virtual std::uint16_t port(PeerName peer, unsigned lane) = 0;
-  /// Another port after `port` could not be had, nothing when there is no other choice.
+  /// Another port after `port` was not available, nothing when there is no other choice.
   virtual std::optional<std::uint16_t> alternative(PeerName peer, unsigned lane) = 0;
   /// The port to move to, nothing to stay.
   virtual std::optional<std::uint16_t> after_flowlet(const LaneView& lane, Nanos now) = 0;

@@ -20,8 +20,8 @@
 
 namespace {
 
-using fake_verbs::Asked;
 using fake_verbs::Nic;
+using fake_verbs::Record;
 
 struct Cq : ibv_cq {
   std::deque<ibv_wc> entries;
@@ -40,7 +40,7 @@ struct Mr : ibv_mr {
 struct Qp : ibv_qp {
   std::uint32_t peer = 0;
   unsigned access = 0;
-  std::deque<std::uint64_t> posted;  ///< of which no completion has been fetched
+  std::deque<std::uint64_t> posted;  ///< whose completions have not been polled
   ibv_ece ece{};
 };
 
@@ -49,17 +49,17 @@ struct DeviceMemory {
   std::size_t length;
 };
 
-/// Everything, under one lock.
+/// All state, under one lock.
 struct World {
   std::mutex mutex;
   Nic nic;
-  Asked asked;
+  Record record;
   ibv_device device{};
   std::map<std::uint32_t, std::unique_ptr<Qp>> qps;
   std::map<std::uint32_t, std::unique_ptr<Mr>> regions;
   std::map<int, DeviceMemory> shared;
   std::map<ibv_context*, std::deque<ibv_async_event>> events;  ///< of the open contexts
-  std::size_t received = 0;                                    ///< completions of receives that nobody has fetched
+  std::size_t received = 0;                                    ///< completions of receives that have not been polled
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
   std::uint32_t next_key = 1001;
 };
@@ -73,7 +73,7 @@ template <typename... Values>
 void note(const char* format, Values... values) {
   std::array<char, 80> text{};
   std::snprintf(text.data(), text.size(), format, values...);
-  world().asked.calls.emplace_back(text.data());
+  world().record.calls.emplace_back(text.data());
 }
 
 ibv_gid own_gid() {
@@ -95,14 +95,14 @@ void deliver(ibv_cq* queue, const ibv_wc& entry) {
   ring(cq);
 }
 
-/// What could still be completed, all at once if queue pairs break: the queue must have room for it.
+/// Records the work that could complete at once, as when queue pairs fail: the completion queue must have room for it.
 void count_work(const Srq& srq) {
   std::size_t work = srq.receives.size() + world().received;
   for (const auto& [qpn, qp] : world().qps) work += qp->posted.size();
-  world().asked.most_work = std::max(world().asked.most_work, work);
+  world().record.most_work = std::max(world().record.most_work, work);
 }
 
-/// The memory that a peer names, if it may.
+/// The memory that a peer addresses, nullptr without that access.
 std::byte* remote(const ibv_send_wr& request, std::size_t length, int access) {
   const auto found = world().regions.find(request.wr.rdma.rkey);
   if (found == world().regions.end() || (found->second->access & access) == 0) return nullptr;
@@ -143,7 +143,7 @@ ibv_wc_status carry_out(Qp& from, const ibv_send_wr& request) {
   if (!inlined && sge.length > 0 && (payload = local(sge)) == nullptr) return IBV_WC_LOC_PROT_ERR;
   if (inlined) {
     for (const auto& [fd, memory] : world().shared) {
-      if (payload >= memory.base && payload < memory.base + memory.length) ++world().asked.inlined_from_device;
+      if (payload >= memory.base && payload < memory.base + memory.length) ++world().record.inlined_from_device;
     }
   }
   ibv_wc entry{};
@@ -151,7 +151,7 @@ ibv_wc_status carry_out(Qp& from, const ibv_send_wr& request) {
   if (request.opcode == IBV_WR_RDMA_READ) {
     const std::byte* source = remote(request, sge.length, IBV_ACCESS_REMOTE_READ);
     if (source == nullptr || (to.access & IBV_ACCESS_REMOTE_READ) == 0) return IBV_WC_REM_ACCESS_ERR;
-    ++world().asked.reads;
+    ++world().record.reads;
     std::memcpy(payload, source, sge.length);
     return IBV_WC_SUCCESS;
   }
@@ -233,16 +233,16 @@ ibv_mr* keep_region(ibv_pd* pd, std::byte* place, std::size_t length, std::uint6
 namespace fake_verbs {
 
 Nic& nic() { return world().nic; }
-Asked asked() {
+Record record() {
   const std::lock_guard lock(world().mutex);
-  Asked out = world().asked;
+  Record out = world().record;
   out.regions = world().regions.size();
   out.queue_pairs = world().qps.size();
   return out;
 }
 void reset() {
   world().nic = {};
-  world().asked = {};
+  world().record = {};
   world().shared.clear();
   world().next_qpn = kFirstQpn;
 }
@@ -407,7 +407,7 @@ FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) 
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changed.access = attributes->qp_access_flags;
   if (attributes->qp_state == IBV_QPS_RTR) {
     changed.peer = attributes->dest_qp_num;
-    world().asked.labels.push_back(attributes->ah_attr.grh.flow_label);
+    world().record.labels.push_back(attributes->ah_attr.grh.flow_label);
     note("rtr %u", qp->qp_num);
   } else if (attributes->qp_state == IBV_QPS_RTS) {
     note("rts %u", qp->qp_num);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A path service on a port of 127.0.0.1, driven by the test: it accepts, reads and writes when it is told to.
+// A path service on a port of 127.0.0.1. The test calls it to accept, read and write.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@ class FakePathService {
   FakePathService() : listener_(listen_tcp(kLocalhost, port_)) {}
 
   [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  /// Takes the next connection; the one before, if any, is closed.
+  /// Accepts the next connection and closes the one before.
   void accept() {
     REQUIRE(readable(listener_.get()));
     connection_ = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -32,12 +32,12 @@ class FakePathService {
   }
   void welcome() {
     accept();
-    CHECK(hear()["type"] == "hello");
-    say({{"type", "welcome"}, {"version", 1}, {"session", "1"}});
+    CHECK(receive()["type"] == "hello");
+    send({{"type", "welcome"}, {"version", 1}, {"session", "1"}});
   }
-  void hang_up() { connection_.reset(); }
+  void disconnect() { connection_.reset(); }
   /// The next message.
-  nlohmann::json hear() {
+  nlohmann::json receive() {
     std::size_t end = 0;
     while ((end = in_.find('\n')) == std::string::npos) {
       REQUIRE(readable(connection_.get()));
@@ -50,23 +50,23 @@ class FakePathService {
     in_.erase(0, end + 1);
     return message;
   }
-  void say_raw(const std::string& bytes) const {
+  void send_raw(const std::string& bytes) const {
     REQUIRE(::send(connection_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
   }
-  void say(const nlohmann::json& message) const { say_raw(message.dump() + '\n'); }
+  void send(const nlohmann::json& message) const { send_raw(message.dump() + '\n'); }
   void assign(PeerName peer, const std::vector<std::uint16_t>& ports, const nlohmann::json& more = {}) {
     nlohmann::json message{
         {"type", "assign"}, {"peer", format_ipv4(peer.address)}, {"ports", ports}, {"generation", ++generation_}};
     if (!more.is_null()) message.update(more);
-    say(message);
+    send(message);
   }
 
  private:
   static constexpr std::uint32_t kLocalhost = 0x7F000001;
-  static constexpr int kPatienceMs = 20'000;
+  static constexpr int kTimeoutMs = 20'000;
   static bool readable(int fd) {
     pollfd waited{.fd = fd, .events = POLLIN, .revents = 0};
-    return ::poll(&waited, 1, kPatienceMs) == 1;
+    return ::poll(&waited, 1, kTimeoutMs) == 1;
   }
 
   std::uint16_t port_ = 0;

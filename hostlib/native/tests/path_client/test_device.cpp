@@ -68,7 +68,7 @@ std::shared_ptr<Request> submit(Device& device, const std::shared_ptr<Connection
   return request;
 }
 
-TEST_CASE("controller: messages arrive while ports are pushed, and while the service comes and goes") {
+TEST_CASE("controller: messages arrive while ports are pushed and the service restarts") {
   test::FakePathService service;
   Device one(controlled(service));
   Device two(options(kB));
@@ -105,7 +105,7 @@ TEST_CASE("controller: messages arrive while ports are pushed, and while the ser
       service.assign(kB, pushed, peer_port);
       until([&] { return ports(one) == pushed; });
     }
-    service.hang_up();
+    service.disconnect();
     until([&] { return ports(one) != kPorts; });
     service.welcome();
     const int before = messages;

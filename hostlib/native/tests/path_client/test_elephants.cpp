@@ -5,14 +5,14 @@
 
 #include "path_client/elephants.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 namespace {
 
 constexpr PeerName kPeer = 0x0A000002;
 constexpr std::uint64_t kThreshold = 1000;
 
-/// Elephants with what they said.
-struct Zoo {
+/// Elephants, and the events that they emitted.
+struct Tracked {
   std::vector<Event> said;
   bool room = true;
   Elephants elephants{kThreshold, [this](const Event& event) {
@@ -37,86 +37,86 @@ struct Zoo {
   }
 };
 
-TEST_CASE("messages in a row are an elephant from the threshold on, told once and when they double") {
-  Zoo zoo;
-  CHECK(!zoo.start(999));
-  CHECK(zoo.said.empty());
-  CHECK(zoo.start(1));
-  CHECK(!zoo.start(999));
-  CHECK(zoo.said.size() == 1);
-  CHECK(!zoo.start(1));  // grown, not new
-  CHECK(!zoo.start(1));
-  const auto announces = zoo.all<Announce>();
+TEST_CASE("messages without a pause become an elephant at the threshold, announced once and at each doubling") {
+  Tracked tracked;
+  CHECK(!tracked.start(999));
+  CHECK(tracked.said.empty());
+  CHECK(tracked.start(1));
+  CHECK(!tracked.start(999));
+  CHECK(tracked.said.size() == 1);
+  CHECK(!tracked.start(1));  // it has grown, it is not new
+  CHECK(!tracked.start(1));
+  const auto announces = tracked.all<Announce>();
   REQUIRE(announces.size() == 2);
   CHECK(announces[0].bytes == 1000);
   CHECK(announces[1].bytes == 2000);
   CHECK(announces[0].id == announces[1].id);
   CHECK(announces[0].peer == kPeer);
-  CHECK(zoo.elephants.open(kPeer) == announces[0].id);
-  CHECK(zoo.elephants.open(PeerName(kPeer.address + 1)) == 0);
-  CHECK(zoo.elephants.open() == 1);
+  CHECK(tracked.elephants.open(kPeer) == announces[0].id);
+  CHECK(tracked.elephants.open(PeerName(kPeer.address + 1)) == 0);
+  CHECK(tracked.elephants.open() == 1);
 }
 
-TEST_CASE("a pause parts one burst from the next") {
-  Zoo zoo;
-  zoo.start(999);
-  zoo.pass(500 * kMillisecond);
-  CHECK(!zoo.start(999));
-  zoo.pass(499 * kMillisecond);
-  CHECK(zoo.start(1));
+TEST_CASE("a pause separates two bursts") {
+  Tracked tracked;
+  tracked.start(999);
+  tracked.pass(500 * kMillisecond);
+  CHECK(!tracked.start(999));
+  tracked.pass(499 * kMillisecond);
+  CHECK(tracked.start(1));
 }
 
-TEST_CASE("released after half a second or ten round trips without anything under way") {
-  Zoo zoo;
-  zoo.start(kThreshold);
-  zoo.pass(10 * kSecond, {.busy = true, .rtt = 100 * kMillisecond});
-  zoo.elephants.delivered(kPeer, 10, zoo.now);
-  zoo.pass(999 * kMillisecond, {.rtt = 100 * kMillisecond});
-  CHECK(zoo.all<Release>().empty());
-  zoo.pass(1 * kMillisecond, {.rtt = 100 * kMillisecond});
-  REQUIRE(zoo.all<Release>().size() == 1);
-  CHECK(zoo.all<Release>()[0].id == zoo.all<Announce>()[0].id);
-  CHECK(zoo.elephants.open() == 0);
-  zoo.pass(kSecond);
-  CHECK(zoo.all<Release>().size() == 1);
-  CHECK(zoo.start(kThreshold));
-  CHECK(zoo.all<Announce>()[1].id != zoo.all<Announce>()[0].id);
-  zoo.pass(500 * kMillisecond, {.rtt = 1 * kMillisecond});
-  CHECK(zoo.all<Release>().size() == 2);
+TEST_CASE("an elephant is released after half a second or ten round trips without traffic") {
+  Tracked tracked;
+  tracked.start(kThreshold);
+  tracked.pass(10 * kSecond, {.busy = true, .rtt = 100 * kMillisecond});
+  tracked.elephants.delivered(kPeer, 10, tracked.now);
+  tracked.pass(999 * kMillisecond, {.rtt = 100 * kMillisecond});
+  CHECK(tracked.all<Release>().empty());
+  tracked.pass(1 * kMillisecond, {.rtt = 100 * kMillisecond});
+  REQUIRE(tracked.all<Release>().size() == 1);
+  CHECK(tracked.all<Release>()[0].id == tracked.all<Announce>()[0].id);
+  CHECK(tracked.elephants.open() == 0);
+  tracked.pass(kSecond);
+  CHECK(tracked.all<Release>().size() == 1);
+  CHECK(tracked.start(kThreshold));
+  CHECK(tracked.all<Announce>()[1].id != tracked.all<Announce>()[0].id);
+  tracked.pass(500 * kMillisecond, {.rtt = 1 * kMillisecond});
+  CHECK(tracked.all<Release>().size() == 2);
 }
 
-TEST_CASE("a peer that is gone has no elephant") {
-  Zoo zoo;
-  zoo.start(kThreshold);
-  zoo.elephants.tick(zoo.now);
-  CHECK(zoo.all<Release>().size() == 1);
-  CHECK(zoo.elephants.open(kPeer) == 0);
+TEST_CASE("an elephant ends when its peer disappears") {
+  Tracked tracked;
+  tracked.start(kThreshold);
+  tracked.elephants.tick(tracked.now);
+  CHECK(tracked.all<Release>().size() == 1);
+  CHECK(tracked.elephants.open(kPeer) == 0);
 }
 
 TEST_CASE("several devices at one address count together") {
-  Zoo zoo;
-  zoo.start(kThreshold);
-  zoo.now += kSecond;
-  zoo.elephants.observe(kPeer, {.busy = true, .rtt = 1, .retransmits = 2});
-  zoo.elephants.observe(kPeer, {.busy = false, .rtt = 5, .retransmits = 3});
-  zoo.elephants.tick(zoo.now);
-  REQUIRE(zoo.all<Measured>().size() == 1);
-  CHECK(zoo.all<Measured>()[0].rtt == 5);
-  CHECK(zoo.all<Measured>()[0].retransmits == 5);
-  CHECK(zoo.all<Release>().empty());
+  Tracked tracked;
+  tracked.start(kThreshold);
+  tracked.now += kSecond;
+  tracked.elephants.observe(kPeer, {.busy = true, .rtt = 1, .retransmits = 2});
+  tracked.elephants.observe(kPeer, {.busy = false, .rtt = 5, .retransmits = 3});
+  tracked.elephants.tick(tracked.now);
+  REQUIRE(tracked.all<Measured>().size() == 1);
+  CHECK(tracked.all<Measured>()[0].rtt == 5);
+  CHECK(tracked.all<Measured>()[0].retransmits == 5);
+  CHECK(tracked.all<Release>().empty());
 }
 
-TEST_CASE("measured once a second, since the last time") {
-  Zoo zoo;
-  zoo.start(kThreshold);
-  zoo.elephants.delivered(kPeer, 300, zoo.now);
-  zoo.pass(kSecond - 1, {.busy = true});
-  CHECK(zoo.all<Measured>().empty());
-  zoo.pass(1, {.busy = true, .rtt = 7, .retransmits = 4});
-  zoo.elephants.delivered(kPeer, 500, zoo.now);
-  zoo.pass(kSecond, {.busy = true, .rtt = 8, .retransmits = 5});
-  zoo.pass(2 * kSecond, {.busy = true, .rtt = 8, .retransmits = 1});  // new QPs count from 0
-  const auto measured = zoo.all<Measured>();
+TEST_CASE("an elephant is measured once a second, since the last measurement") {
+  Tracked tracked;
+  tracked.start(kThreshold);
+  tracked.elephants.delivered(kPeer, 300, tracked.now);
+  tracked.pass(kSecond - 1, {.busy = true});
+  CHECK(tracked.all<Measured>().empty());
+  tracked.pass(1, {.busy = true, .rtt = 7, .retransmits = 4});
+  tracked.elephants.delivered(kPeer, 500, tracked.now);
+  tracked.pass(kSecond, {.busy = true, .rtt = 8, .retransmits = 5});
+  tracked.pass(2 * kSecond, {.busy = true, .rtt = 8, .retransmits = 1});  // new QPs count from 0
+  const auto measured = tracked.all<Measured>();
   REQUIRE(measured.size() == 3);
   CHECK(measured[0].bytes == 300);
   CHECK(measured[0].duration == kSecond);
@@ -128,25 +128,25 @@ TEST_CASE("measured once a second, since the last time") {
   CHECK(measured[2].retransmits == 0);
 }
 
-TEST_CASE("without room in the queue it is said later") {
-  Zoo zoo;
-  zoo.room = false;
-  CHECK(!zoo.start(kThreshold));
-  CHECK(zoo.elephants.open() == 0);
-  zoo.pass(5 * kMillisecond, {.busy = true});
-  CHECK(zoo.elephants.dropped() == 2);
-  zoo.room = true;
-  zoo.pass(5 * kMillisecond, {.busy = true});
-  CHECK(zoo.all<Announce>().size() == 1);
-  zoo.room = false;
-  zoo.pass(500 * kMillisecond);
-  CHECK(zoo.elephants.open() == 1);  // the service must hear of the end
-  zoo.room = true;
-  zoo.pass(5 * kMillisecond);
-  CHECK(zoo.all<Release>().size() == 1);
+TEST_CASE("events that found the queue full are emitted later") {
+  Tracked tracked;
+  tracked.room = false;
+  CHECK(!tracked.start(kThreshold));
+  CHECK(tracked.elephants.open() == 0);
+  tracked.pass(5 * kMillisecond, {.busy = true});
+  CHECK(tracked.elephants.dropped() == 2);
+  tracked.room = true;
+  tracked.pass(5 * kMillisecond, {.busy = true});
+  CHECK(tracked.all<Announce>().size() == 1);
+  tracked.room = false;
+  tracked.pass(500 * kMillisecond);
+  CHECK(tracked.elephants.open() == 1);  // the release must reach the service
+  tracked.room = true;
+  tracked.pass(5 * kMillisecond);
+  CHECK(tracked.all<Release>().size() == 1);
 }
 
-TEST_CASE("a steady rhythm has a period, an unsteady one has not") {
+TEST_CASE("a steady rhythm has a period, an irregular one has none") {
   Rhythm rhythm;
   for (const Nanos t : {0, 100, 205}) {
     rhythm.started(t);
@@ -160,17 +160,17 @@ TEST_CASE("a steady rhythm has a period, an unsteady one has not") {
   CHECK(rhythm.period() == 200);
 }
 
-TEST_CASE("the period is told with the fourth elephant") {
-  Zoo zoo;
+TEST_CASE("the fourth announcement carries the period") {
+  Tracked tracked;
   for (int i = 0; i < 5; ++i) {
-    zoo.start(kThreshold);
-    zoo.start(2 * kThreshold);  // growth is no start
-    zoo.pass(kSecond);
+    tracked.start(kThreshold);
+    tracked.start(2 * kThreshold);  // growth does not count as a start
+    tracked.pass(kSecond);
   }
-  const auto announces = zoo.all<Announce>();
+  const auto announces = tracked.all<Announce>();
   REQUIRE(announces.size() == 10);
   for (std::size_t i = 0; i < announces.size(); ++i) CHECK(announces[i].repeat == (i < 6 ? 0 : kSecond));
 }
 
 }  // namespace
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

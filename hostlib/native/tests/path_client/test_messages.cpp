@@ -8,14 +8,14 @@
 #include "base/random.hpp"
 #include "path_client/messages.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 namespace {
 
 using nlohmann::json;
 
 constexpr PeerName kPeer = 0x0A000102;  // 10.0.1.2
 
-/// The object on a line, which ends with a line feed and holds no other.
+/// The JSON object of a line. The line must end with its only line feed.
 json object(const std::string& line) {
   REQUIRE(!line.empty());
   CHECK(line.find('\n') == line.size() - 1);
@@ -42,7 +42,7 @@ std::string assign_with(const char* name, const std::string& value) {
   return message.dump();
 }
 
-TEST_CASE("what a host says, as docs/path-service.md has it") {
+TEST_CASE("messages of a host match docs/path-service.md") {
   CHECK(object(encode(Hello{.token = "t", .device = 0x0A000001, .instance = 0xABC, .lanes = 8})) ==
         json::parse(R"({"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"0000000000000abc",
                         "lanes":8})"));
@@ -67,7 +67,7 @@ TEST_CASE("a full line of measurements stays below the 64 KiB that a host may se
   CHECK(encode(flows).size() < 65536);
 }
 
-TEST_CASE("what the service says is understood") {
+TEST_CASE("messages of the service are decoded") {
   const auto assign = as<Assign>(kAssign);
   CHECK(assign.peer == kPeer);
   CHECK(assign.ports == std::vector<std::uint16_t>{49152, 65535});
@@ -81,12 +81,12 @@ TEST_CASE("what the service says is understood") {
   as<Welcome>(R"({"type":"welcome","version":1,"session":"ab","more":[1,2]})");
   const auto refusal = as<Refusal>(R"({"type":"error","code":"token","text":"wrong\ntoken"})");
   CHECK(refusal.code == "token");
-  CHECK(refusal.text == "wrong?token");  // fit for a log
+  CHECK(refusal.text == "wrong?token");  // safe for a log
   as<Ignored>(R"({"type":"pong","nonce":1})");
   as<Ignored>(R"({"type":"of a later version"})");
 }
 
-TEST_CASE("an assignment with a wrong member is nonsense about its peer") {
+TEST_CASE("an assignment with an invalid member is invalid, and names its peer") {
   for (const auto& wrong : std::vector<std::pair<const char*, std::string>>{
            {"ports", ""},          {"ports", "null"},     {"ports", "[49151]"}, {"ports", "[65536]"},
            {"ports", "[-1]"},      {"ports", "[5e4]"},    {"ports", "[\"x\"]"}, {"ports", "{}"},
@@ -98,7 +98,7 @@ TEST_CASE("an assignment with a wrong member is nonsense about its peer") {
     CAPTURE(wrong.second);
     const Nonsense found = nonsense(assign_with(wrong.first, wrong.second));
     CHECK(found.peer == kPeer);
-    CHECK(!found.hopeless);
+    CHECK(!found.fatal);
     CHECK(!found.what.empty());
   }
   json many = json::parse(kAssign);
@@ -109,20 +109,20 @@ TEST_CASE("an assignment with a wrong member is nonsense about its peer") {
   }
 }
 
-TEST_CASE("what is no object of this protocol is hopeless") {
+TEST_CASE("input that is not of this protocol is fatal") {
   for (const char* line : {"", " ", "x", "[]", "1", "null", "{", "{}{}", "{\"type\":\"assign\"", "\xFF\xFE",
                            "{\"type\":\"welcome\",\"version\":2}", "{\"type\":\"welcome\"}", "{\"a\":1e999}"}) {
     CAPTURE(line);
-    CHECK(nonsense(line).hopeless);
+    CHECK(nonsense(line).fatal);
   }
-  CHECK(!nonsense(R"({"type":5})").hopeless);
-  CHECK(nonsense(std::string(kMaxLine, '[')).hopeless);
+  CHECK(!nonsense(R"({"type":5})").fatal);
+  CHECK(nonsense(std::string(kMaxLine, '[')).fatal);
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
-  CHECK(nonsense(deep).hopeless);
+  CHECK(nonsense(deep).fatal);
 }
 
-TEST_CASE("bytes changed at random are an answer of some kind") {
+TEST_CASE("randomly changed bytes are always decoded to an answer") {
   SplitMix64 random(1);
   std::size_t understood = 0;
   for (int i = 0; i < 20'000; ++i) {
@@ -138,8 +138,8 @@ TEST_CASE("bytes changed at random are an answer of some kind") {
       CHECK(assign->rate_bps >= 0);
     }
   }
-  CHECK(understood > 1000);  // else nothing was tried
+  CHECK(understood > 1000);  // otherwise the test would be empty
 }
 
 }  // namespace
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy with its client's thread, against a path service in the test. Times bound how long a test may hang, never
-// how fast it must be.
+// The policy with its client's thread, against a path service in the test. Times only bound how long a failing test
+// hangs.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ constexpr Nanos kFloor = 10 * kMillisecond;
 const Ports kPorts{50001, 50002};
 const Ports kMore{51001, 51002};
 
-/// The policy, and what the holder of the device's progress lock does with it.
+/// The policy, used as the holder of the device's progress lock uses it.
 struct Host {
   explicit Host(const test::FakePathService& service, Nanos assign_wait = 0) {
     options.service = service.address();
@@ -44,7 +44,7 @@ struct Host {
                                                 make_policy({.kind = PolicyKind::kEcmp, .lanes = kLanes, .seed = 1}),
                                                 [this] { ++woken; });
   }
-  /// Takes what comes until `condition` holds.
+  /// Takes updates until `condition` holds.
   template <typename Condition>
   void until(Condition condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -61,16 +61,16 @@ struct Host {
     return policy->port(kPeer, 0) == ecmp->port(kPeer, 0) && policy->port(kPeer, 1) == ecmp->port(kPeer, 1);
   }
 
-  controller::Options options;
+  path_client::Options options;
   std::mutex mutex;
   std::vector<std::string> log;
   std::atomic<int> woken{0};
   int took = 0;
   std::unique_ptr<PathPolicy> ecmp = make_policy({.kind = PolicyKind::kEcmp, .lanes = kLanes, .seed = 1});
-  std::unique_ptr<ControllerPolicy> policy;  // last: its thread uses the others
+  std::unique_ptr<ControllerPolicy> policy;  // last, because its thread uses the others
 };
 
-TEST_CASE("controller: ports come and go with the service's word, lanes beyond m take them in turn") {
+TEST_CASE("controller: ports follow the assignments, and lanes beyond m reuse them") {
   test::FakePathService service;
   Host host(service);
   CHECK(host.on_ecmp());
@@ -86,13 +86,13 @@ TEST_CASE("controller: ports come and go with the service's word, lanes beyond m
   host.until([&] { return host.on_ecmp(); });
   service.assign(kPeer, kMore);
   host.until_on(kMore);
-  service.hang_up();
+  service.disconnect();
   host.until([&] { return host.on_ecmp(); });
-  CHECK(host.policy->changed(kOther));  // nothing that was said holds
+  CHECK(host.policy->changed(kOther));  // all assignments are void
   CHECK(!host.policy->counters().connected);
 }
 
-TEST_CASE("controller: nothing new, nothing to take") {
+TEST_CASE("controller: without an update there is nothing to take") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
@@ -101,13 +101,12 @@ TEST_CASE("controller: nothing new, nothing to take") {
   CHECK(!host.policy->take());
 }
 
-TEST_CASE(
-    "controller: a lane whose round trip stays bad, or that is silent or loses much, leaves, and tries again later") {
+TEST_CASE("controller: a lane leaves a path that is slow, silent or lossy, and tries again later") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
   host.policy->started(kPeer, 1000, now());
-  const auto id = service.hear()["id"];
+  const auto id = service.receive()["id"];
   service.assign(kPeer, kPorts, {{"id", id}});
   host.until_on(kPorts);
   const LaneView good{
@@ -121,15 +120,15 @@ TEST_CASE(
   SUBCASE("round trip") {
     reason = "rtt";
     bad.smoothed_rtt = kFloor + 1;
-    bad.peer_rtt = kFloor / 2;  // twice the best is not yet bad
+    bad.peer_rtt = kFloor / 2;  // twice the best round trip is not bad yet
     for (int i = 0; i < 5; ++i) CHECK(!ask(bad));
     bad.peer_rtt = kFloor / 10;
-    bad.smoothed_rtt = kFloor;  // nor is what stays below the floor
+    bad.smoothed_rtt = kFloor;  // nor is a round trip below the floor
     for (int i = 0; i < 5; ++i) CHECK(!ask(bad));
     bad.smoothed_rtt = kFloor + 1;
     CHECK(!ask(bad));
     CHECK(!ask(bad));
-    CHECK(!ask(good));  // not in a row
+    CHECK(!ask(good));  // the bad flowlets are not in a row
     CHECK(!ask(bad));
     CHECK(!ask(bad));
   }
@@ -141,10 +140,10 @@ TEST_CASE(
     reason = "loss";
     bad.packets = 127;
     bad.retransmits = 100;
-    CHECK(!ask(bad));  // too few to tell
+    CHECK(!ask(bad));  // too few packets to measure loss
     bad.packets = 128;
     bad.retransmits = 32;
-    CHECK(!ask(bad));  // a quarter is borne
+    CHECK(!ask(bad));  // a loss of 1/4 is accepted
     bad.packets = 256;
     bad.retransmits = 65;
   }
@@ -155,13 +154,13 @@ TEST_CASE(
   CHECK(host.policy->port(kPeer, 1) == *port);
   CHECK(host.policy->port(kPeer, 0) == kPorts[0]);
   CHECK(host.policy->counters().reverted == 1);
-  const auto report = service.hear();
+  const auto report = service.receive();
   CHECK(report["type"] == "report");
   CHECK(report["id"] == id);
   CHECK(report["lane"] == 1);
   CHECK(report["port"] == kPorts[1]);
   CHECK(report["reason"] == reason);
-  // On its own port it stays, however that does, until it has another try: the next one comes twice as late.
+  // It stays on the other port, good or bad, until it tries again. The next absence lasts twice as long.
   bad.port = *port;
   for (int i = 0; i < 7; ++i) {
     const Nanos away = std::min(10 * kSecond, (Nanos{1} << i) * 200 * kMillisecond);
@@ -177,10 +176,10 @@ TEST_CASE(
     REQUIRE(other);
     CHECK(*other != kPorts[1]);
     bad.port = *other;
-    CHECK(service.hear()["type"] == "report");
+    CHECK(service.receive()["type"] == "report");
   }
   CHECK(host.policy->counters().reverted == 8);
-  // A word about another peer changes nothing, one about this peer does.
+  // An assignment for another peer has no effect, one for this peer has.
   const int took = host.took;
   service.assign(kOther, kMore);
   host.until([&] { return host.took > took; });
@@ -189,7 +188,7 @@ TEST_CASE(
   host.until_on(kPorts);
 }
 
-TEST_CASE("controller: ECMP is nobody's fault") {
+TEST_CASE("controller: a lane on ECMP does not leave its port") {
   test::FakePathService service;
   Host host(service);
   const LaneView silent{.peer = kPeer, .lane = 0, .port = host.policy->port(kPeer, 0), .timeouts = 5};
@@ -197,29 +196,29 @@ TEST_CASE("controller: ECMP is nobody's fault") {
   CHECK(host.policy->counters().reverted == 0);
 }
 
-TEST_CASE("controller: a new elephant waits for its ports, and no longer than it is worth") {
+TEST_CASE("controller: a new elephant waits for its ports up to assign_wait") {
   test::FakePathService service;
   Host host(service, 100 * kSecond);
   const Nanos t = now();
   host.policy->started(kOther, 1000, t);
   host.policy->begin_round();
-  CHECK(host.policy->may_send(kOther, t));  // nobody to wait for
+  CHECK(host.policy->may_send(kOther, t));  // it has no elephant that waits
   service.welcome();
-  CHECK(service.hear()["peer"] == "10.0.0.3");
+  CHECK(service.receive()["peer"] == "10.0.0.3");
   host.until([&] { return host.took > 0; });
   host.policy->started(kPeer, 1000, t);
   CHECK(!host.policy->may_send(kPeer, t));
   CHECK(host.policy->may_send(kOther, t));
   CHECK(host.policy->deadline() == t + 100 * kSecond);
-  CHECK(host.policy->counters().ecmp_starts == 1);  // the other's
+  CHECK(host.policy->counters().ecmp_starts == 1);  // that of the other peer
   std::uint64_t starts = 2;
   SUBCASE("answered") {
-    service.assign(kPeer, kPorts, {{"id", service.hear()["id"]}});
+    service.assign(kPeer, kPorts, {{"id", service.receive()["id"]}});
     starts = 1;
   }
   SUBCASE("not answered in time") { CHECK(host.policy->may_send(kPeer, t + 100 * kSecond)); }
-  SUBCASE("answered with ECMP") { service.assign(kPeer, {}, {{"id", service.hear()["id"]}}); }
-  SUBCASE("abandoned") { service.hang_up(); }
+  SUBCASE("answered with ECMP") { service.assign(kPeer, {}, {{"id", service.receive()["id"]}}); }
+  SUBCASE("abandoned") { service.disconnect(); }
   host.until([&] { return host.policy->may_send(kPeer, t); });
   host.policy->begin_round();
   CHECK(host.policy->deadline() == kNever);
@@ -227,12 +226,12 @@ TEST_CASE("controller: a new elephant waits for its ports, and no longer than it
   CHECK(host.policy->counters().announced == 2);
 }
 
-TEST_CASE("controller: what leaves in the long run is the rate, headers included") {
+TEST_CASE("controller: the rate limit holds on average, headers included") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
   host.policy->started(kPeer, 1000, now());
-  const auto id = service.hear()["id"];
+  const auto id = service.receive()["id"];
   constexpr double kRate = 80e6;
   service.assign(kPeer, kPorts, {{"id", id}, {"rate_bps", kRate}});
   host.until_on(kPorts);
@@ -247,42 +246,42 @@ TEST_CASE("controller: what leaves in the long run is the rate, headers included
       host.policy->sent(kPeer, kFlowlet, 4096);
       bytes += kOnWire;
     } else {
-      REQUIRE(host.policy->deadline() > t);  // it says when to look again
+      REQUIRE(host.policy->deadline() > t);  // the deadline says when to try again
       t = host.policy->deadline();
     }
   }
   CHECK(static_cast<double>(bytes) * 8 / 10 == doctest::Approx(kRate).epsilon(0.02));
-  // Without a limit, and when the elephant is over, nothing is held back.
+  // Without a limit, and after the elephant has ended, nothing is held back.
   CHECK(!host.policy->may_send(kPeer, t - kSecond));
   SUBCASE("null") { service.assign(kPeer, kPorts, {{"id", id}, {"rate_bps", nullptr}}); }
   SUBCASE("over") {
     host.policy->observe(kPeer, {});
     host.policy->tick(now() + kSecond);
   }
-  SUBCASE("gone") { service.hang_up(); }
+  SUBCASE("gone") { service.disconnect(); }
   host.until([&] { return host.policy->may_send(kPeer, t - kSecond); });
 }
 
-TEST_CASE("controller: what is said when nobody listens is said again to whoever comes") {
+TEST_CASE("controller: elephants announced while disconnected are announced on the next connection") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
   host.policy->started(kPeer, 1000, now());
-  const auto first = service.hear();
+  const auto first = service.receive();
   for (int i = 0; i < 10; ++i) {
-    service.hang_up();
+    service.disconnect();
     service.welcome();
-    CHECK(service.hear() == first);
+    CHECK(service.receive() == first);
   }
   CHECK(host.policy->counters().connections == 11);
 }
 
-TEST_CASE("controller: garbage ends the connection, not the client, and is told once") {
+TEST_CASE("controller: garbage ends the connection, not the client, and is logged once") {
   test::FakePathService service;
   Host host(service);
   for (const char* garbage : {"{\n", "\n", "\xFF\n", "[1]\n"}) {
     service.welcome();
-    service.say_raw(garbage);
+    service.send_raw(garbage);
   }
   service.welcome();
   service.assign(kPeer, kPorts);
@@ -292,20 +291,20 @@ TEST_CASE("controller: garbage ends the connection, not the client, and is told 
   CHECK(host.log.size() <= 2);
 }
 
-TEST_CASE("controller: half a line is no line until the rest comes") {
+TEST_CASE("controller: a partial line is handled when the rest arrives") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
   const std::string line = R"({"type":"assign","peer":"10.0.0.2","ports":[50001,50002],"generation":1})";
-  service.say_raw(line.substr(0, 20));
+  service.send_raw(line.substr(0, 20));
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  service.say_raw(line.substr(20) + "\n{\"type\":");
+  service.send_raw(line.substr(20) + "\n{\"type\":");
   host.until_on(kPorts);
-  service.say_raw("\"pong\"}\n");
+  service.send_raw("\"pong\"}\n");
   CHECK(host.policy->counters().nonsense == 0);
 }
 
-TEST_CASE("controller: events and assignments while the data path and the client both work") {
+TEST_CASE("controller: events and assignments pass concurrently") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
@@ -320,22 +319,22 @@ TEST_CASE("controller: events and assignments while the data path and the client
   }
   speaker.join();
   host.until_on(kPorts);
-  // Every elephant was announced, but for those that found the queue full.
+  // Every elephant was announced, except those that found the queue full.
   const std::uint64_t announced = 2000 - host.policy->counters().dropped;
-  for (std::uint64_t i = 0; i < announced; ++i) CHECK(service.hear()["type"] == "announce");
+  for (std::uint64_t i = 0; i < announced; ++i) CHECK(service.receive()["type"] == "announce");
 }
 
-TEST_CASE("controller: options that cannot work") {
-  const auto refusal = [](const controller::Options& options) -> std::string {
+TEST_CASE("controller: invalid options are rejected") {
+  const auto refusal = [](const path_client::Options& options) -> std::string {
     try {
-      controller::check(options);
-      controller::resolve(options.service);
+      path_client::check(options);
+      path_client::resolve(options.service);
     } catch (const DeviceError& error) {
       return error.what();
     }
     return "";
   };
-  controller::Options options{.service = "127.0.0.1:1", .token = "t"};
+  path_client::Options options{.service = "127.0.0.1:1", .token = "t"};
   CHECK(refusal(options).empty());
   options.service = ":1";
   CHECK(refusal(options) == "':1' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792");
@@ -343,8 +342,8 @@ TEST_CASE("controller: options that cannot work") {
   CHECK(refusal(options) == "the path service's token must be 1 to 256 printable characters without blanks");
 }
 
-TEST_CASE("controller: delays grow to their bound and vary") {
-  controller::Backoff backoff(kMillisecond, 10 * kMillisecond, 1);
+TEST_CASE("controller: reconnect delays grow to their bound and vary") {
+  path_client::Backoff backoff(kMillisecond, 10 * kMillisecond, 1);
   Nanos most = kMillisecond;
   for (int i = 0; i < 20; ++i) {
     const Nanos delay = backoff.next();
@@ -356,8 +355,8 @@ TEST_CASE("controller: delays grow to their bound and vary") {
   CHECK(backoff.next() <= kMillisecond);
 }
 
-TEST_CASE("controller: the queue keeps order, and says when it is full") {
-  controller::SpscQueue<int, 4> queue;
+TEST_CASE("controller: the queue keeps order and reports when it is full") {
+  path_client::SpscQueue<int, 4> queue;
   for (int i = 0; i < 4; ++i) CHECK(queue.push(i));
   CHECK(!queue.push(4));
   for (int i = 0, value = 0; i < 4; ++i) {

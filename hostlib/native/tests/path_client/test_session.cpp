@@ -8,7 +8,7 @@
 #include "base/interfaces.hpp"
 #include "path_client/session.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 namespace {
 
 using nlohmann::json;
@@ -20,7 +20,7 @@ constexpr PeerName kOther = 0x0A000003;
 const Ports kPorts{50001, 50002};
 const Ports kMore{51001, 51002};
 
-/// A session with what it says and publishes.
+/// A session, its messages and its tables.
 struct Talk {
   Session session{Hello{.token = "t", .device = 0x0A000001, .instance = 1, .lanes = 2}, "job"};
   std::string out;
@@ -44,7 +44,7 @@ struct Talk {
     return names;
   }
   void event(const Event& e) { session.on_event(e, out); }
-  Verdict hear(const json& message) {
+  Verdict receive(const json& message) {
     const Verdict verdict = session.on_line(message.dump(), now, out);
     update();
     return verdict;
@@ -56,7 +56,7 @@ struct Talk {
   }
   void welcome() {
     session.on_connected(out);
-    REQUIRE(hear({{"type", "welcome"}, {"version", 1}}) == Verdict::kGoOn);
+    REQUIRE(receive({{"type", "welcome"}, {"version", 1}}) == Verdict::kContinue);
   }
   void lose() {
     session.on_disconnected();
@@ -70,7 +70,7 @@ struct Talk {
     return message;
   }
   Verdict assign(PeerName peer, const Ports& ports, std::optional<std::uint64_t> id = {}) {
-    return hear(assignment(peer, ports, id));
+    return receive(assignment(peer, ports, id));
   }
   [[nodiscard]] Ports ports(PeerName peer) const {
     const auto found = table->peers.find(peer);
@@ -79,7 +79,7 @@ struct Talk {
   [[nodiscard]] std::uint64_t serial(PeerName peer) const { return table->peers.at(peer).serial; }
 };
 
-TEST_CASE("nothing but hello is said before the welcome, then every open elephant") {
+TEST_CASE("only hello is sent before the welcome, then every open elephant") {
   Talk talk;
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
   CHECK(talk.said().empty());
@@ -90,7 +90,7 @@ TEST_CASE("nothing but hello is said before the welcome, then every open elephan
   talk.event(Release{.id = 3});
   talk.event(Report{.id = 1});
   CHECK(talk.said().empty());
-  CHECK(talk.hear({{"type", "welcome"}, {"version", 1}}) == Verdict::kGoOn);
+  CHECK(talk.receive({{"type", "welcome"}, {"version", 1}}) == Verdict::kContinue);
   CHECK(talk.table->connected);
   const auto said = talk.said();
   REQUIRE(said.size() == 2);
@@ -99,17 +99,17 @@ TEST_CASE("nothing but hello is said before the welcome, then every open elephan
   CHECK(said[0]["job"] == "job");
   talk.event(Release{.id = 1});
   CHECK(talk.types() == std::vector<std::string>{"release"});
-  CHECK(talk.hear({{"type", "welcome"}, {"version", 1}}) == Verdict::kGoOn);
+  CHECK(talk.receive({{"type", "welcome"}, {"version", 1}}) == Verdict::kContinue);
   CHECK(talk.session.counters().nonsense == 1);
 }
 
-TEST_CASE("an elephant's own assignment, one without an elephant, and who wins") {
+TEST_CASE("an elephant's assignment takes precedence over one without an elephant") {
   Talk talk;
   talk.welcome();
-  CHECK(talk.assign(kPeer, kMore) == Verdict::kGoOn);
+  CHECK(talk.assign(kPeer, kMore) == Verdict::kContinue);
   CHECK(talk.ports(kPeer) == kMore);
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
-  CHECK(talk.ports(kPeer) == kMore);  // until it is answered
+  CHECK(talk.ports(kPeer) == kMore);  // until the announcement is answered
   talk.assign(kPeer, kPorts, 1);
   CHECK(talk.ports(kPeer) == kPorts);
   CHECK(talk.table->peers.at(kPeer).answers == 1);
@@ -122,7 +122,7 @@ TEST_CASE("an elephant's own assignment, one without an elephant, and who wins")
   CHECK(talk.ports(kPeer).empty());
 }
 
-TEST_CASE("elephants with ports are counted once each, and pushes are what answers nothing") {
+TEST_CASE("elephants with ports are counted once each, pushes are assignments that answer nothing") {
   Talk talk;
   talk.welcome();
   const auto counted = [&](std::uint64_t assigned, std::uint64_t pushes) {
@@ -130,30 +130,30 @@ TEST_CASE("elephants with ports are counted once each, and pushes are what answe
     CHECK(talk.session.counters().pushes == pushes);
   };
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
-  talk.assign(kPeer, {}, 1);  // no path for it
+  talk.assign(kPeer, {}, 1);  // the service has no path for it
   counted(0, 0);
   talk.assign(kPeer, kPorts, 1);
   counted(1, 1);
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 20});
-  talk.assign(kPeer, kPorts, 1);  // answers that it has grown
+  talk.assign(kPeer, kPorts, 1);  // answers the announcement of its growth
   counted(1, 1);
   talk.assign(kOther, kMore);
   counted(1, 2);
   talk.lose();
   talk.welcome();
-  talk.assign(kPeer, kPorts, 1);  // the same elephant, of another connection
+  talk.assign(kPeer, kPorts, 1);  // the same elephant, on another connection
   counted(1, 2);
   CHECK(talk.session.counters().assigns == 5);
 }
 
-TEST_CASE("a path that was cut is known as such, until the next word of a cut") {
+TEST_CASE("a cut path is reported with the serial of its assignment") {
   Talk talk;
   talk.welcome();
   talk.assign(kPeer, kPorts);
   CHECK(talk.table->peers.at(kPeer).cut_serial == 0);
   json cut = talk.assignment(kPeer, kMore);
   cut["cut"] = true;
-  CHECK(talk.hear(cut) == Verdict::kGoOn);
+  CHECK(talk.receive(cut) == Verdict::kContinue);
   const auto serial = talk.serial(kPeer);
   CHECK(talk.table->peers.at(kPeer).cut_serial == serial);
   talk.assign(kPeer, kPorts);
@@ -161,13 +161,13 @@ TEST_CASE("a path that was cut is known as such, until the next word of a cut") 
   CHECK(talk.table->peers.at(kPeer).cut_serial == serial);
 }
 
-TEST_CASE("after its elephant a peer keeps its ports, without a new serial number and without an answer") {
+TEST_CASE("after its elephant ends a peer keeps its ports, without a new serial number") {
   Talk talk;
   talk.welcome();
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
   json limited = talk.assignment(kPeer, kPorts, 1);
   limited["rate_bps"] = 1e6;
-  talk.hear(limited);
+  talk.receive(limited);
   CHECK(talk.table->peers.at(kPeer).rate_bps == 1e6);
   const std::uint64_t before = talk.serial(kPeer);
   talk.event(Release{.id = 1});
@@ -176,13 +176,13 @@ TEST_CASE("after its elephant a peer keeps its ports, without a new serial numbe
   CHECK(talk.serial(kPeer) == before);
   CHECK(talk.table->peers.at(kPeer).rate_bps == 0);
   CHECK(talk.table->peers.at(kPeer).answers == 0);
-  // The same ports given again are a newer word.
+  // Assigning the same ports again increases the serial number.
   talk.event(Announce{.id = 2, .peer = kPeer, .bytes = 10});
   talk.assign(kPeer, kPorts, 2);
   CHECK(talk.serial(kPeer) > before);
 }
 
-TEST_CASE("a new rate for the same ports is no new word about the ports") {
+TEST_CASE("a new rate for the same ports does not change the serial number of the ports") {
   Talk talk;
   talk.welcome();
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
@@ -191,18 +191,18 @@ TEST_CASE("a new rate for the same ports is no new word about the ports") {
   for (const double rate : {1e6, 2e6}) {
     json limited = talk.assignment(kPeer, kPorts, 1);
     limited["rate_bps"] = rate;
-    talk.hear(limited);
+    talk.receive(limited);
     CHECK(talk.table->peers.at(kPeer).rate_bps == rate);
     CHECK(talk.serial(kPeer) == first.serial);
     CHECK(talk.table->peers.at(kPeer).rate_serial > first.rate_serial);
   }
   json again = talk.assignment(kPeer, kPorts, 1);
   again["rate_bps"] = 2e6;
-  talk.hear(again);  // nothing is new: it is meant for the ports
+  talk.receive(again);  // nothing changed, so it counts as an assignment of ports
   CHECK(talk.serial(kPeer) > first.serial);
 }
 
-TEST_CASE("old generations and answers for what is over are stale") {
+TEST_CASE("assignments of old generations and for ended elephants are stale") {
   Talk talk;
   talk.welcome();
   talk.generation = 9;
@@ -210,8 +210,8 @@ TEST_CASE("old generations and answers for what is over are stale") {
   talk.generation = 5;
   talk.assign(kPeer, kMore);
   CHECK(talk.ports(kPeer) == kPorts);
-  talk.generation = 9;  // equal is not older
-  CHECK(talk.assign(kPeer, kMore, 77) == Verdict::kGoOn);
+  talk.generation = 9;  // an equal generation is not stale
+  CHECK(talk.assign(kPeer, kMore, 77) == Verdict::kContinue);
   CHECK(talk.ports(kPeer) == kPorts);
   CHECK(talk.session.counters().stale == 2);
   talk.generation = 9;
@@ -220,48 +220,48 @@ TEST_CASE("old generations and answers for what is over are stale") {
   CHECK(talk.session.counters().nonsense == 0);
 }
 
-TEST_CASE("nonsense puts its peer on ECMP, and what is hopeless ends the connection") {
+TEST_CASE("an invalid message puts its peer on ECMP, and a fatal one ends the connection") {
   Talk talk;
   talk.welcome();
   talk.assign(kPeer, kPorts);
   talk.assign(kOther, kPorts);
   json wrong = talk.assignment(kPeer, kPorts);
   wrong["ports"] = {1};
-  CHECK(talk.hear(wrong) == Verdict::kGoOn);
+  CHECK(talk.receive(wrong) == Verdict::kContinue);
   CHECK(talk.ports(kPeer).empty());
   CHECK(talk.ports(kOther) == kPorts);
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
-  CHECK(talk.assign(kOther, kMore, 1) == Verdict::kGoOn);  // an elephant to another peer
+  CHECK(talk.assign(kOther, kMore, 1) == Verdict::kContinue);  // an elephant to another peer
   CHECK(talk.ports(kOther).empty());
   CHECK(talk.session.counters().nonsense == 2);
-  CHECK(!talk.session.take_complaint().empty());
+  CHECK(!talk.session.take_warning().empty());
   CHECK(talk.session.on_line("?", talk.now, talk.out) == Verdict::kDrop);
-  CHECK(talk.session.take_complaint() == "it sent a line that is no JSON object");
+  CHECK(talk.session.take_warning() == "it sent a line that is no JSON object");
 }
 
-TEST_CASE("a service cannot name peers without end, not even to give them nothing") {
+TEST_CASE("the number of peers that a service may name is limited, even with empty assignments") {
   Talk talk;
   talk.welcome();
   const auto assign = [&talk](std::uint32_t peer) {
     const PeerName name(0x0B000000 + peer);
     return talk.session.on_line(talk.assignment(name, {}).dump(), talk.now, talk.out);
   };
-  for (std::uint32_t peer = 0; peer < 65536; ++peer) REQUIRE(assign(peer) == Verdict::kGoOn);
+  for (std::uint32_t peer = 0; peer < 65536; ++peer) REQUIRE(assign(peer) == Verdict::kContinue);
   CHECK(talk.session.counters().nonsense == 0);
-  CHECK(assign(65536) == Verdict::kGoOn);
-  CHECK(talk.session.take_complaint() == "it sent assignments for more than 65536 peers");
+  CHECK(assign(65536) == Verdict::kContinue);
+  CHECK(talk.session.take_warning() == "it sent assignments for more than 65536 peers");
   talk.update();
   CHECK(talk.table->peers.size() == 65536);
 }
 
-TEST_CASE("an assignment before the welcome is hopeless") {
+TEST_CASE("an assignment before the welcome is fatal") {
   Talk talk;
   talk.session.on_connected(talk.out);
   CHECK(talk.assign(kPeer, kPorts) == Verdict::kDrop);
   CHECK(talk.ports(kPeer).empty());
 }
 
-TEST_CASE("with the connection goes all that was given, and open elephants are announced to the next") {
+TEST_CASE("losing the connection voids all assignments, and open elephants are announced on the next one") {
   Talk talk;
   talk.welcome();
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
@@ -274,17 +274,17 @@ TEST_CASE("with the connection goes all that was given, and open elephants are a
   CHECK(talk.table->peers.empty());
   CHECK(talk.table->connection > connection);
   talk.said();
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 20});  // grows meanwhile
+  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 20});  // it grows while disconnected
   talk.welcome();
   const auto said = talk.said();
   REQUIRE(said.size() == 2);
   CHECK(said[1]["bytes"] == 20);
-  talk.assign(kPeer, kPorts, 1);  // generations begin anew, serial numbers do not
+  talk.assign(kPeer, kPorts, 1);  // generations start again, serial numbers do not
   CHECK(talk.ports(kPeer) == kPorts);
   CHECK(talk.serial(kPeer) > serial);
 }
 
-TEST_CASE("measurements go out at most once a second, many in several lines") {
+TEST_CASE("measurements are sent at most once a second, many of them in several lines") {
   Talk talk;
   talk.welcome();
   for (std::uint64_t id = 1; id <= 300; ++id) {
@@ -312,24 +312,24 @@ TEST_CASE("measurements go out at most once a second, many in several lines") {
   CHECK(talk.session.deadline() == kNever);
 }
 
-TEST_CASE("a busy service is asked again for what it did not answer, another refusal ends the connection") {
+TEST_CASE("unanswered elephants are announced again to a busy service, any other error ends the connection") {
   Talk talk;
   talk.welcome();
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
   talk.event(Announce{.id = 2, .peer = kOther, .bytes = 10});
   talk.assign(kPeer, kPorts, 1);
   talk.said();
-  CHECK(talk.hear({{"type", "error"}, {"code", "busy"}, {"text", "later"}}) == Verdict::kGoOn);
-  CHECK(talk.session.take_complaint().empty());  // it was understood
+  CHECK(talk.receive({{"type", "error"}, {"code", "busy"}, {"text", "later"}}) == Verdict::kContinue);
+  CHECK(talk.session.take_warning().empty());  // the message was valid
   talk.session.on_time(talk.session.deadline() - 1, talk.out);
   CHECK(talk.said().empty());
   talk.session.on_time(talk.session.deadline(), talk.out);
   const auto said = talk.said();
   REQUIRE(said.size() == 1);
   CHECK(said[0]["id"] == 2);
-  CHECK(talk.hear({{"type", "error"}, {"code", "token"}, {"text", "wrong"}}) == Verdict::kDrop);
-  CHECK(talk.session.take_complaint() == "it says token: wrong");
+  CHECK(talk.receive({{"type", "error"}, {"code", "token"}, {"text", "wrong"}}) == Verdict::kDrop);
+  CHECK(talk.session.take_warning() == "it says token: wrong");
 }
 
 }  // namespace
-}  // namespace paralet::controller
+}  // namespace paralet::path_client

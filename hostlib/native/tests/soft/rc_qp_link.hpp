@@ -28,7 +28,7 @@ inline constexpr Nanos kOneWay = 100 * kMicrosecond;
 
 inline std::uint8_t code(Syndrome syndrome) { return static_cast<std::uint8_t>(syndrome); }
 
-/// A packet as bytes on the wire. The ICRC, checked outside the machine, stays zero.
+/// A packet as bytes on the wire. The ICRC stays zero, because RcQp does not check it.
 inline Bytes serialize(const wire::Header& header, std::span<const std::byte> payload = {}, std::uint8_t pad = 0) {
   Bytes out(header.bytes.begin(), header.bytes.begin() + header.length);
   out.insert(out.end(), payload.begin(), payload.end());
@@ -54,10 +54,10 @@ struct LinkOptions {
   Nanos probe_after = kNever;
 };
 
-/// One requester and one responder, and what may happen to packets between them.
+/// One requester, one responder, and the network between them.
 class Link {
  public:
-  /// The delays after which copies of a packet arrive: none is a loss, two a duplicate, a long one reorders.
+  /// Delays after which copies of a packet arrive: none means loss, two a duplicate, a long one reordering.
   using Fate = std::function<std::vector<Nanos>(const wire::Packet&, std::size_t index)>;
 
   explicit Link(const LinkOptions& options = {}) : options_(options), receive_memory_(1 << 20) {
@@ -75,7 +75,7 @@ class Link {
   std::vector<Completion>& received() { return received_; }
   [[nodiscard]] const Bytes& receive_memory() const { return receive_memory_; }
   [[nodiscard]] const std::vector<std::uint8_t>& opcodes() const { return opcodes_; }
-  /// Packets that left together, one number for each time.
+  /// Number of packets of each burst.
   [[nodiscard]] const std::vector<std::size_t>& bursts() const { return bursts_; }
   [[nodiscard]] Nanos now() const { return now_; }
 
@@ -90,14 +90,14 @@ class Link {
                       .cookie = slot});
   }
 
-  /// Lets everything happen until the requester is idle or `until`. A stalled machine is an error.
+  /// Runs until the requester is idle, or until time `until`. A stalled QP is an error.
   void run(Nanos until = 3600 * kSecond) {
     for (int steps = 0; !requester_->idle(); ++steps) {
       REQUIRE(steps < 2'000'000);
       while (requester_->should_send(now_)) bursts_.push_back(send_burst());
       const Nanos arrival = wire_.empty() ? kNever : wire_.begin()->first;
       const Nanos next = std::min(arrival, requester_->deadline());
-      REQUIRE(next != kNever);  // nothing would ever happen again
+      REQUIRE(next != kNever);  // otherwise nothing would ever happen again
       if (next > until) {
         now_ = until;
         return;
@@ -112,7 +112,7 @@ class Link {
     }
   }
 
-  /// Hands what is still on the wire to whom it is for: late copies, after all is done.
+  /// Delivers what is still on the wire, such as late copies.
   void drain() {
     while (!wire_.empty()) {
       now_ = std::max(now_, wire_.begin()->first);
@@ -200,7 +200,7 @@ class Link {
   Nanos base_rtt_ = kNever;
 };
 
-/// Memory on the responder's side that may be written.
+/// Registered memory of the responder.
 struct Target {
   Target(Link& link, std::size_t length) : bytes(length), rkey(link.memory().add(bytes.data(), length)) {}
   Bytes bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Congestion control against a bottleneck simulated packet by packet: one first-in-first-out link, acknowledgements
-// that take the rest of the round trip, no loss, no clock but the simulation's.
+// that take the rest of the round trip, no loss, simulated time.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Bottleneck {
   Nanos target_queue;
   unsigned flows;
   Nanos apart = 0;          ///< time from one flow's start to the next one's
-  Nanos max_base = kNever;  ///< where set, every flow has only its own measurement of the base round trip
+  Nanos max_base = kNever;  ///< if set, every flow uses only its own measurement of the base round trip
 };
 
 struct Outcome {
@@ -86,7 +86,7 @@ class Simulation {
     bool operator>(const Event& other) const { return when > other.when; }
   };
 
-  // As RcQp::can_send and next_packet do it.
+  // As in RcQp::can_send and next_packet.
   void try_send(std::size_t index) {
     Flow& flow = flows_[index];
     for (;;) {
@@ -134,7 +134,7 @@ Outcome simulate(const Bottleneck& link, Nanos duration = 8 * kSecond) {
   return simulation.run(duration);
 }
 
-TEST_CASE("with no queue to aim at the window stays a number") {
+TEST_CASE("with a target queue of 0 the window stays finite") {
   DelayControlOptions options;
   options.target_queue = 0;
   options.initial_window = 0.5;
@@ -155,14 +155,14 @@ TEST_CASE("a bottleneck is filled by one flow and by many, from 10 Mbit/s to 1 G
         CAPTURE(rate);
         CAPTURE(to_seconds(base_rtt));
         CAPTURE(flows);
-        // As a device chooses it: a dozen packets at line rate, 2 ms at least.
+        // As in target_queue: a dozen packets at line rate, at least 2 ms.
         const Nanos target = std::max(2 * kMillisecond, from_seconds(12 * 8 * kPacketBytes / rate));
         const Outcome outcome =
             simulate({.rate_bps = rate, .base_rtt = base_rtt, .target_queue = target, .flows = flows});
         CHECK(outcome.utilization >= 0.9);
         CHECK(outcome.utilization <= 1.001);
         CHECK(outcome.fairness >= 0.6);
-        // What flow scaling adds to the target of small windows, and a packet of every flow at once.
+        // The part that flow scaling adds to the target of small windows, and one packet of every flow.
         const double packets = flows * 8 * kPacketBytes / rate;
         CHECK(outcome.queue_seconds <= 3 * to_seconds(target) + to_seconds(base_rtt) + packets);
       }
@@ -170,8 +170,8 @@ TEST_CASE("a bottleneck is filled by one flow and by many, from 10 Mbit/s to 1 G
   }
 }
 
-TEST_CASE("more flows than packets fit pace themselves and still fill the link") {
-  // 8 devices of 8 lanes whose lines are unknown, so that they aim at 2 ms of queue: 6 packets at 100 Mbit/s.
+TEST_CASE("more flows than packets in flight space their packets and still fill the link") {
+  // 8 devices of 8 lanes without a line rate, so that the target is 2 ms of queue: 6 packets at 100 Mbit/s.
   for (const unsigned flows : {16U, 64U, 256U}) {
     CAPTURE(flows);
     const Outcome outcome =
@@ -180,7 +180,7 @@ TEST_CASE("more flows than packets fit pace themselves and still fill the link")
   }
 }
 
-TEST_CASE("who comes later gets as much as who was there") {
+TEST_CASE("later flows get the same share as earlier ones") {
   for (const unsigned flows : {2U, 8U, 16U, 32U, 64U}) {
     for (const Nanos apart : {Nanos{0}, 10 * kMillisecond, 100 * kMillisecond}) {
       CAPTURE(flows);
@@ -208,7 +208,7 @@ DelayControl control(double initial_window = 4, double max_window = 512) {
   return DelayControl({.target_queue = kTarget, .initial_window = initial_window, .max_window = max_window});
 }
 
-/// A control that has left its start, with the window it stands at.
+/// A control that has left exponential growth, with its window.
 DelayControl settled(double window) {
   DelayControl out = control(2 * window);
   out.on_ack(kSecond, 1, kBase, kBase, false);
@@ -225,21 +225,21 @@ TEST_CASE("the window doubles per round trip until there is a queue") {
     c.on_ack(now, static_cast<unsigned>(c.window()), kBase, kBase, true);
     CHECK(c.window() == doctest::Approx(expected));
   }
-  // Three quarters of a target: no longer empty.
+  // Three quarters of the target: the queue is not empty.
   for (int i = 0; i < 2; ++i) c.on_ack(now += kBase, 1, kBase + kTarget * 3 / 4, kBase, false);
   const double before = c.window();
   c.on_ack(now + kBase, 8, kBase, kBase, true);
   CHECK(c.window() == doctest::Approx(before + 8 / before));  // additive from now on
 }
 
-TEST_CASE("one packet more per round trip below the target") {
+TEST_CASE("below the target the window grows by one packet per round trip") {
   DelayControl c = settled(10);
   const double before = c.window();
   for (int i = 0; i < 10; ++i) c.on_ack(3 * kSecond + i, 1, kBase, kBase, true);
   CHECK(c.window() == doctest::Approx(before + 1).epsilon(0.01));
 }
 
-TEST_CASE("a sender that the window did not hold back does not grow") {
+TEST_CASE("the window of a sender that it does not limit does not grow") {
   DelayControl c = settled(10);
   for (int i = 0; i < 100; ++i) c.on_ack(3 * kSecond + i, 1, kBase, kBase, false);
   CHECK(c.window() == doctest::Approx(10));
@@ -252,7 +252,7 @@ TEST_CASE("acknowledgements without a sample change nothing") {
   CHECK(c.smoothed_rtt() == kBase);
 }
 
-TEST_CASE("the window shrinks at most once per round trip, whatever the reasons") {
+TEST_CASE("the window shrinks at most once per round trip, for any combination of reasons") {
   DelayControl c = settled(64);
   Nanos now = 3 * kSecond;
   c.on_loss(now);
@@ -268,9 +268,9 @@ TEST_CASE("the window shrinks at most once per round trip, whatever the reasons"
   CHECK(c.window() == doctest::Approx(16));
 }
 
-TEST_CASE("the decrease follows the excess delay, and is a half at most") {
+TEST_CASE("the decrease is proportional to the excess delay, and at most one half") {
   DelayControl slightly = settled(16);
-  slightly.on_ack(3 * kSecond - 1, 1, 2'500'000, kBase, false);  // one sample alone could be a hiccup
+  slightly.on_ack(3 * kSecond - 1, 1, 2'500'000, kBase, false);  // a single sample is ignored
   // The target of a window of 16 is 1 + 1/4 target queues above the base: 2.25 ms.
   slightly.on_ack(3 * kSecond, 1, 2'500'000, kBase, true);
   CHECK(slightly.window() == doctest::Approx(16 * (1 - 0.8 * 0.25 / 2.5)));
@@ -280,7 +280,7 @@ TEST_CASE("the decrease follows the excess delay, and is a half at most") {
   CHECK(badly.window() == doctest::Approx(8));
 }
 
-TEST_CASE("a single late sample is a hiccup, two are a queue") {
+TEST_CASE("one late sample is ignored, two in a row are a queue") {
   DelayControl c = settled(16);
   for (int i = 0; i < 10; ++i) {
     c.on_ack(3 * kSecond + i * kSecond, 1, i % 2 == 0 ? 10 * kBase : kBase, kBase, false);
@@ -290,7 +290,7 @@ TEST_CASE("a single late sample is a hiccup, two are a queue") {
   CHECK(c.window() < 16);
 }
 
-TEST_CASE("the window keeps within its limits") {
+TEST_CASE("the window stays within its limits") {
   DelayControl up = control(4, 100);
   for (int i = 1; i < 100; ++i) up.on_ack(i * kBase, 50, kBase, kBase, true);
   CHECK(up.window() == doctest::Approx(100));
@@ -299,7 +299,7 @@ TEST_CASE("the window keeps within its limits") {
   CHECK(down.window() == doctest::Approx(DelayControl::kMinWindow));
 }
 
-TEST_CASE("below one packet, packets are spaced by the round trip at the target, more or less half of it") {
+TEST_CASE("below one packet, packets are spaced by the target round trip plus or minus one half") {
   DelayControl c = settled(1);
   CHECK(c.pacing_interval() == 0);
   CHECK(c.draw_pacing_interval() == 0);
@@ -317,7 +317,7 @@ TEST_CASE("below one packet, packets are spaced by the round trip at the target,
   CHECK(sum / 1000 == doctest::Approx(mean).epsilon(0.05));
 }
 
-TEST_CASE("below one packet, the window follows the distance to the target in steps of a tenth at most") {
+TEST_CASE("below one packet, the window follows the distance to the target in steps of at most a tenth") {
   const auto step = [](Nanos rtt) {
     DelayControl c = settled(0.5);
     c.on_ack(3 * kSecond, 1, rtt, kBase, true);
@@ -331,7 +331,7 @@ TEST_CASE("below one packet, the window follows the distance to the target in st
   CHECK(step(100 * kBase) == doctest::Approx(0.9));
 }
 
-TEST_CASE("after timeouts in a row the window grows from next to nothing by doubling") {
+TEST_CASE("after repeated timeouts the window doubles from its minimum") {
   DelayControl c = settled(64);
   for (int i = 0; i < 10; ++i) c.on_timeout(3 * kSecond + i * kSecond, i > 0);
   CHECK(c.window() == doctest::Approx(DelayControl::kMinWindow));
@@ -340,7 +340,7 @@ TEST_CASE("after timeouts in a row the window grows from next to nothing by doub
   CHECK(c.window() == doctest::Approx(32 * DelayControl::kMinWindow));
 }
 
-TEST_CASE("a second timeout in a row leaves at most half a packet, as nothing is known any more") {
+TEST_CASE("a second timeout in a row reduces the window to at most half a packet") {
   DelayControl c = settled(64);
   c.on_timeout(3 * kSecond, false);
   CHECK(c.window() == doctest::Approx(32));
@@ -348,7 +348,7 @@ TEST_CASE("a second timeout in a row leaves at most half a packet, as nothing is
   CHECK(c.window() == doctest::Approx(0.5));
 }
 
-TEST_CASE("the retransmission timeout follows the round trip and its variation") {
+TEST_CASE("the retransmission timeout follows the round trip and its variance") {
   DelayControl c = control();
   const Nanos floor = 5 * kMillisecond;
   const Nanos unknown = c.timeout(floor);
@@ -362,9 +362,9 @@ TEST_CASE("the retransmission timeout follows the round trip and its variation")
   CHECK(c.min_rtt() == 8 * kMillisecond);
 }
 
-// -- a machine whose processes wait for their turn ----------------------------------------------------------------
+// -- scheduling delay without a line rate -------------------------------------------------------------------------
 
-TEST_CASE("where there is no line rate, delay alone takes the window to its floor and no further") {
+TEST_CASE("without a line rate, delay alone reduces the window only to its floor") {
   DelayControlOptions options;
   options.target_queue = 2 * kMillisecond;
   options.max_window = 128;
@@ -379,25 +379,25 @@ TEST_CASE("where there is no line rate, delay alone takes the window to its floo
   CHECK(control.window() == 128);
   for (int i = 0; i < 100; ++i) round(60 * kMillisecond);
   CHECK(control.window() == 32);
-  // Loss does, and growth afterwards does not mind the delay.
+  // Loss reduces it further, and growth afterwards ignores the delay.
   for (int i = 0; i < 4; ++i) control.on_loss(t += kSecond);
   CHECK(control.window() == 2);
   for (int i = 0; i < 60; ++i) round(60 * kMillisecond);
   CHECK(control.window() >= 32);
-  // Packets are not spaced: how far apart, only a line rate could tell.
+  // Packets are not spaced, because the spacing needs a line rate.
   for (int i = 0; i < 10; ++i) control.on_timeout(t += kSecond, i > 0);
   CHECK(control.window() == 1);
   CHECK(control.pacing_interval() == 0);
 }
 
-TEST_CASE("where there is no line rate, a window is large enough for a message that got through before") {
+TEST_CASE("without a line rate, the window grows to the size of a message that got through") {
   DelayControlOptions options;
   options.initial_window = 1;
   options.max_window = 128;
   options.delay_floor = 65;
   DelayControl control(options);
   Nanos t = kSecond;
-  // A message of 65 packets; the last acknowledgements come when the window is no longer full.
+  // A message of 65 packets. The last acknowledgements come when the window is no longer full.
   const auto acknowledge = [&](unsigned packets, bool limited) {
     control.on_ack(t += 20 * kMicrosecond, packets, 20 * kMicrosecond, 20 * kMicrosecond, limited);
   };
@@ -406,11 +406,11 @@ TEST_CASE("where there is no line rate, a window is large enough for a message t
   acknowledge(16, false);
   acknowledge(2, false);
   CHECK(control.window() >= 65);
-  // An acknowledgement that measures nothing, as of a packet that went twice, tells as well that so much got through.
+  // Acknowledgements without a sample, as of retransmitted packets, count for growth too.
   DelayControl unmeasured(options);
   for (unsigned packets = 1; packets < 64; packets *= 2) unmeasured.on_ack(t, packets, 0, kNever, true);
   CHECK(unmeasured.window() == 64);
-  // Above the floor only what is full grows.
+  // Above the floor only a full window grows.
   acknowledge(64, false);
   CHECK(control.window() <= 66);
   // A loss ends the doubling.
@@ -420,7 +420,7 @@ TEST_CASE("where there is no line rate, a window is large enough for a message t
   CHECK(control.window() == after);
 }
 
-TEST_CASE("a timeout that came too early leaves no trace") {
+TEST_CASE("undoing a spurious timeout restores the window") {
   DelayControl control({.initial_window = 40});
   control.on_timeout(kSecond, false);
   CHECK(control.window() == 20);

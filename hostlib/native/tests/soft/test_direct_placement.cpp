@@ -12,7 +12,7 @@ namespace {
 
 using test::Bytes;
 
-/// What the kernel does with a datagram.
+/// Scatters a datagram as the kernel does.
 void scatter(std::span<const std::byte> datagram, std::span<const iovec> pieces) {
   for (const iovec& piece : pieces) {
     if (datagram.empty()) return;
@@ -23,7 +23,7 @@ void scatter(std::span<const std::byte> datagram, std::span<const iovec> pieces)
   CHECK(datagram.empty());
 }
 
-TEST_CASE("payloads come to their place, frames and the rest beside") {
+TEST_CASE("payloads go to their target, frames and the rest elsewhere") {
   for (const std::size_t payload : {256, 1024, 4096}) {
     for (const std::size_t room : {1, 2, 14}) {
       for (const std::size_t packets : {0, 1, 2, 13, 15}) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kPackets = 20'000;
 
-/// What comes out when packets numbered from 0 go in, all at time 0.
+/// The output for packets numbered from 0, all at time 0.
 std::vector<test::Bytes> pass(FaultInjector& injector, std::uint32_t packets = kPackets) {
   std::vector<test::Bytes> out;
   for (std::uint32_t i = 0; i < packets; ++i) {
@@ -31,12 +31,12 @@ std::vector<test::Bytes> pass(FaultInjector& injector, std::uint32_t packets = k
 
 std::uint32_t number(const test::Bytes& packet) { return wire::get_u32(packet.data()); }
 
-/// Within five standard deviations of a binomial: fixed seeds make it the same every time anyhow.
+/// Within five standard deviations of a binomial distribution. Seeds are fixed, so results are reproducible.
 bool near(double count, double probability, double n = kPackets) {
   return std::abs(count - n * probability) < 5 * std::sqrt(n * probability * (1 - probability));
 }
 
-TEST_CASE("no faults change nothing") {
+TEST_CASE("without faults, packets pass unchanged") {
   const Faults none;
   CHECK_FALSE(none.any());
   FaultInjector injector(none);
@@ -47,7 +47,7 @@ TEST_CASE("no faults change nothing") {
   CHECK(injector.deadline() == kNever);
 }
 
-TEST_CASE("packets are dropped at the rate asked for") {
+TEST_CASE("packets are dropped at the requested rate") {
   FaultInjector injector({.drop = 0.05, .seed = 1});
   const auto out = pass(injector);
   CHECK(near(kPackets - static_cast<double>(out.size()), 0.05));
@@ -56,7 +56,7 @@ TEST_CASE("packets are dropped at the rate asked for") {
   CHECK(pass(all, 100).empty());
 }
 
-TEST_CASE("packets are duplicated at the rate asked for") {
+TEST_CASE("packets are duplicated at the requested rate") {
   FaultInjector injector({.duplicate = 0.05, .seed = 1});
   const auto out = pass(injector);
   CHECK(near(static_cast<double>(out.size()) - kPackets, 0.05));
@@ -87,7 +87,7 @@ TEST_CASE("a corrupted packet differs in one bit") {
   CHECK(places.size() == 64);  // anywhere in the packet
 }
 
-TEST_CASE("a reordered packet is overtaken by those that pass while it is held, one to as many as asked for") {
+TEST_CASE("a reordered packet is overtaken by 1 to reorder_packets others") {
   for (const unsigned most : {1U, 8U, 64U}) {
     CAPTURE(most);
     FaultInjector injector({.reorder = 0.05, .reorder_packets = most, .seed = 1});
@@ -103,7 +103,7 @@ TEST_CASE("a reordered packet is overtaken by those that pass while it is held, 
         continue;
       }
       ++late;
-      // Only what came lately can have overtaken it.
+      // Only recent packets can have overtaken it.
       const auto begin = out.begin() + static_cast<std::ptrdiff_t>(i > 1000 ? i - 1000 : 0);
       const auto before = std::count_if(begin, out.begin() + static_cast<std::ptrdiff_t>(i),
                                         [n](const auto& p) { return number(p) > n; });
@@ -111,13 +111,13 @@ TEST_CASE("a reordered packet is overtaken by those that pass while it is held, 
     }
     CHECK(late >= 300);
     CHECK(*overtaken_by.begin() >= 1);
-    CHECK(*overtaken_by.rbegin() <= 2 * most);  // so many passed, and some were held themselves and let go before it
+    CHECK(*overtaken_by.rbegin() <= 2 * most);  // `most` passed, and others were held and released before it
     for (std::uint32_t passed = 1; passed < most; ++passed) CHECK(overtaken_by.contains(passed));
     CHECK(near(static_cast<double>(injector.injected()), 0.05));
   }
 }
 
-TEST_CASE("a packet held back with nothing behind it comes out in time") {
+TEST_CASE("a held packet without successors is released after its timeout") {
   FaultInjector injector({.reorder = 1, .seed = 1});
   test::Bytes packet(8, std::byte{7});
   const PacketOrigin origin{.address = 9, .port = 8, .likely_id = 7};
@@ -141,7 +141,7 @@ TEST_CASE("a packet held back with nothing behind it comes out in time") {
   CHECK(injector.deadline() == kNever);
 }
 
-TEST_CASE("the same seed draws the same faults, another one others") {
+TEST_CASE("equal seeds give equal faults, different seeds different ones") {
   const Faults faults{.drop = 0.1, .duplicate = 0.1, .reorder = 0.1, .corrupt = 0.1, .seed = 42};
   FaultInjector one(faults);
   FaultInjector two(faults);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 
-TEST_CASE("a range is found where it lies, and only if it lies inside") {
+TEST_CASE("a range resolves to its place, and only within its region") {
   MemoryTable table;
   test::Bytes memory(1000);
   const std::uint32_t rkey = table.add(memory.data(), memory.size());
@@ -26,7 +26,7 @@ TEST_CASE("a range is found where it lies, and only if it lies inside") {
   CHECK(table.resolve(rkey, 1001, 0) == nullptr);
 }
 
-TEST_CASE("sums that wrap around are no way in") {
+TEST_CASE("offset plus length may not overflow") {
   MemoryTable table;
   test::Bytes memory(1000);
   const std::uint32_t rkey = table.add(memory.data(), memory.size());
@@ -36,7 +36,7 @@ TEST_CASE("sums that wrap around are no way in") {
   CHECK(table.resolve(rkey, kMax - 999, 1000) == nullptr);
 }
 
-TEST_CASE("regions come and go by their keys") {
+TEST_CASE("regions are added and removed by their keys") {
   MemoryTable table;
   test::Bytes memory(64);
   std::set<std::uint32_t> keys;
@@ -52,7 +52,7 @@ TEST_CASE("regions come and go by their keys") {
   CHECK(table.size() == 63);
 }
 
-TEST_CASE("keys cannot be told from one another") {
+TEST_CASE("keys are unpredictable") {
   // 256 draws of 32 bits: equal high bits throughout would be one chance in 2^255 for each bit.
   MemoryTable table;
   std::byte byte{};
@@ -67,7 +67,7 @@ TEST_CASE("keys cannot be told from one another") {
   CHECK(zeros == 0xFFFFFFFF);
 }
 
-TEST_CASE("a retired region is nobody's memory, and stays known until it is removed") {
+TEST_CASE("a retired region does not resolve, and stays known until it is removed") {
   MemoryTable table;
   std::array<std::byte, 64> memory{};
   const std::uint32_t rkey = table.add(memory.data(), memory.size());
@@ -77,7 +77,7 @@ TEST_CASE("a retired region is nobody's memory, and stays known until it is remo
   CHECK(table.resolve(rkey, 0, 1) == nullptr);
   CHECK(table.remove(rkey));
   CHECK(!table.retired(rkey));
-  table.retire(rkey);  // of none: nothing happens
+  table.retire(rkey);  // an unknown key has no effect
   CHECK(!table.retired(rkey));
 }
 

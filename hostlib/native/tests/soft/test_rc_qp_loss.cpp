@@ -16,13 +16,13 @@ TEST_CASE("the loss of any single packet is repaired") {
     transfer.check();
     const QpCounters& c = transfer.link.requester().counters();
     CHECK(c.retransmits >= 1);
-    // What follows a lost packet reports the gap; only a lost tail takes a timeout.
+    // The packets behind a lost one report the gap. Only a lost last packet needs a timeout.
     CHECK(c.naks_received + c.timeouts == 1);
     if (lost + 1 == kTransferPackets) CHECK(c.timeouts == 1);
   }
 }
 
-TEST_CASE("the loss of any single acknowledgement is repaired, mostly by the next one") {
+TEST_CASE("the loss of any single acknowledgement is repaired, usually by the next one") {
   Transfer whole;
   std::size_t acks = 0;
   whole.link.ack_fate = [&acks](const wire::Packet&, std::size_t) {
@@ -46,7 +46,7 @@ TEST_CASE("the loss of any single acknowledgement is repaired, mostly by the nex
   CHECK(timeouts < acks);
 }
 
-TEST_CASE("duplicates are acknowledged and change nothing") {
+TEST_CASE("duplicates are acknowledged and have no other effect") {
   Transfer transfer;
   transfer.link.data_fate = [](const wire::Packet&, std::size_t) {
     return std::vector{kOneWay, kOneWay + 10, 3 * kOneWay};
@@ -59,7 +59,7 @@ TEST_CASE("duplicates are acknowledged and change nothing") {
   CHECK(transfer.link.requester().counters().stale_acks > 0);
 }
 
-TEST_CASE("a late copy of a write does not overwrite what came after it") {
+TEST_CASE("a late copy of a WRITE does not overwrite newer data") {
   Link link({.path_mtu = 256});
   const Bytes older = test::random_fill(1, 256);
   const Bytes newer = test::random_fill(2, 256);
@@ -78,7 +78,7 @@ TEST_CASE("a late copy of a write does not overwrite what came after it") {
   CHECK(link.responder().counters().duplicates == 1);
 }
 
-TEST_CASE("overtaken packets cost a NAK, not the transfer") {
+TEST_CASE("reordered packets cost a NAK, not the transfer") {
   Transfer transfer;
   transfer.link.data_fate = [](const wire::Packet&, std::size_t index) {
     return std::vector{index % 7 == 3 ? kOneWay * 2 : kOneWay};
@@ -89,7 +89,7 @@ TEST_CASE("overtaken packets cost a NAK, not the transfer") {
   CHECK(transfer.link.requester().counters().naks_received > 0);
 }
 
-TEST_CASE("a gap is reported once until it is filled") {
+TEST_CASE("each gap is reported once") {
   Link link({.path_mtu = 256});
   const auto send = [](std::uint32_t psn) {
     return serialize(wire::data_header(Opcode::kSendOnly, kResponderQpn, psn, true, 0, 0, 0, 0, 0));
@@ -101,7 +101,7 @@ TEST_CASE("a gap is reported once until it is filled") {
   REQUIRE(nak);
   const Parsed parsed(serialize(*nak));
   CHECK(parsed.packet.syndrome == code(Syndrome::kNakSequence));
-  CHECK(parsed.packet.psn == 1);  // the one that is missing
+  CHECK(parsed.packet.psn == 1);  // the missing packet
   CHECK(parsed.packet.msn == 1);
   for (std::uint32_t psn = 3; psn < 10; ++psn) {
     link.inject(send(psn));
@@ -118,7 +118,7 @@ TEST_CASE("a gap is reported once until it is filled") {
   CHECK(Parsed(serialize(*again)).packet.syndrome == code(Syndrome::kNakSequence));
 }
 
-TEST_CASE("acknowledgements coalesce until they are taken, and come for what asks for one") {
+TEST_CASE("acknowledgements coalesce until taken, and are sent for packets that request one") {
   Link link({.path_mtu = 256});
   const auto send = [](std::uint32_t psn, bool ask) {
     return serialize(wire::data_header(Opcode::kSendOnly, kResponderQpn, psn, ask, 0, 0, 0, 0, 0));

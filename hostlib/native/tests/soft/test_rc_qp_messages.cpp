@@ -5,7 +5,7 @@
 namespace paralet::rc_qp_test {
 namespace {
 
-TEST_CASE("a write with immediate arrives whole and completes once on each side") {
+TEST_CASE("a WRITE with immediate data arrives complete and completes once on each side") {
   Link link;
   const Bytes data = test::random_fill(1, 5000);
   Target target(link, 5000);
@@ -50,7 +50,7 @@ TEST_CASE("lengths around the path MTU, for every path MTU") {
   }
 }
 
-TEST_CASE("a write without immediate takes no receive buffer and tells the responder nothing") {
+TEST_CASE("a WRITE without immediate data consumes no receive buffer and causes no completion at the responder") {
   Link link({.receive_buffers = 0});
   const Bytes data = test::random_fill(1, 3000);
   Target target(link, 3000);
@@ -63,7 +63,7 @@ TEST_CASE("a write without immediate takes no receive buffer and tells the respo
   CHECK(link.opcodes() == expected);
 }
 
-TEST_CASE("sends of one and of several packets land in receive buffers, in order") {
+TEST_CASE("SENDs of one and several packets arrive in receive buffers in order") {
   Link link({.path_mtu = 256, .receive_bytes = 1024});
   const std::array<Bytes, 4> messages{test::random_fill(1, 40), test::random_fill(2, 1024), Bytes{},
                                       test::random_fill(3, 257)};
@@ -93,7 +93,7 @@ TEST_CASE("PSNs wrap around") {
   const Bytes data = test::random_fill(1, 40 * 256);
   Target target(link, data.size());
   for (std::uint64_t i = 1; i <= 3; ++i) link.requester().post(write(data, target, i));
-  // One packet on each side of the turn is lost, and one right at it.
+  // The packets before, at and after the wrap-around are lost.
   std::vector<std::size_t> lost{14, 16, 40};
   link.data_fate = [&lost](const wire::Packet&, std::size_t index) {
     return std::ranges::count(lost, index) != 0 ? std::vector<Nanos>{} : std::vector{kOneWay};
@@ -104,7 +104,7 @@ TEST_CASE("PSNs wrap around") {
   CHECK(link.received().size() == 3);
 }
 
-/// Packets reach the responder one after the other, as over a link, and are acknowledged one by one.
+/// Packets are serialized as on a link and acknowledged one by one.
 Link::Fate serialized(const Link& link, Nanos& busy_until) {
   return [&](const wire::Packet&, std::size_t) {
     busy_until = std::max(busy_until, link.now()) + 10 * kMicrosecond;
@@ -112,7 +112,7 @@ Link::Fate serialized(const Link& link, Nanos& busy_until) {
   };
 }
 
-TEST_CASE("what the window holds back leaves in bursts, and no timer has to help") {
+TEST_CASE("packets held back by the window leave in bursts, without a timer") {
   constexpr std::size_t kPackets = 2000;
   for (const std::uint32_t burst : {1U, 15U}) {
     CAPTURE(burst);
@@ -130,7 +130,7 @@ TEST_CASE("what the window holds back leaves in bursts, and no timer has to help
   }
 }
 
-TEST_CASE("a window that has no room for another burst grows") {
+TEST_CASE("a window without room for another burst counts as limiting and grows") {
   constexpr std::size_t kPackets = 1000;
   Link link({.path_mtu = 256, .initial_window = 32, .burst = 15});
   const Bytes data = test::random_fill(1, kPackets * 256);
@@ -141,7 +141,7 @@ TEST_CASE("a window that has no room for another burst grows") {
   CHECK(link.requester().control().window() > 64);
 }
 
-TEST_CASE("bursts of messages of every length around them arrive, also when packets get lost") {
+TEST_CASE("messages around the size of a burst arrive, also with loss") {
   for (const std::size_t packets : {1U, 2U, 14U, 15U, 16U, 31U, 46U}) {
     CAPTURE(packets);
     Link link({.path_mtu = 256, .burst = 15});
@@ -157,13 +157,13 @@ TEST_CASE("bursts of messages of every length around them arrive, also when pack
   }
 }
 
-TEST_CASE("an idle requester gives its memory back and works on; a busy one keeps it") {
+TEST_CASE("an idle requester frees its memory and keeps working; a busy one keeps its memory") {
   Link link({.path_mtu = 256});
   const Bytes data = test::random_fill(1, 100 * 256);
   Target target(link, data.size());
   for (std::uint64_t i = 1; i <= 3; ++i) {
     link.requester().post(write(data, target, i));
-    link.run(link.now() + kOneWay);  // some are under way
+    link.run(link.now() + kOneWay);  // some packets are in flight
     link.requester().release_spare();
     link.run();
     link.requester().release_spare();
@@ -174,7 +174,7 @@ TEST_CASE("an idle requester gives its memory back and works on; a busy one keep
   CHECK(link.requester().control().min_rtt() == 2 * kOneWay);
 }
 
-TEST_CASE("the window bounds what is in flight, and the last packet of a window asks for an answer") {
+TEST_CASE("the window limits packets in flight, and its last packet requests an acknowledgement") {
   Link link({.path_mtu = 256});
   const Bytes data = test::random_fill(1, 256 * 1000);
   Target target(link, data.size());
@@ -187,7 +187,7 @@ TEST_CASE("the window bounds what is in flight, and the last packet of a window 
   CHECK(asks.back());
 }
 
-TEST_CASE("packets that the kernel did not take are made again, the same") {
+TEST_CASE("packets that the kernel did not take are created again unchanged") {
   Transfer transfer;
   RcQp& qp = transfer.link.requester();
   const Nanos now = transfer.link.now();
@@ -220,7 +220,7 @@ TEST_CASE("a rewind to nothing sent leaves no timer behind") {
   transfer.check();
 }
 
-TEST_CASE("a rewind may cross a request's end") {
+TEST_CASE("a rewind may cross the end of a request") {
   Link link({.path_mtu = 256});
   const Bytes data = test::random_fill(1, 256);
   Target target(link, 256);
@@ -234,13 +234,13 @@ TEST_CASE("a rewind may cross a request's end") {
   CHECK(link.requester().counters().retransmits == 0);
 }
 
-TEST_CASE("failing flushes what is queued, and what comes later") {
+TEST_CASE("failing flushes queued and later requests") {
   Transfer transfer;
   REQUIRE(transfer.link.requester().next_packet(transfer.link.now()));
   transfer.link.requester().fail(Status::kFlushed);
   CHECK(transfer.link.requester().idle());
   CHECK(transfer.link.requester().all_acknowledged());
-  transfer.link.requester().fail(Status::kRetryExceeded);  // once is enough
+  transfer.link.requester().fail(Status::kRetryExceeded);  // no effect the second time
   transfer.link.requester().post(write(transfer.data, transfer.target, 4));
   REQUIRE(transfer.link.sent().size() == 4);
   for (std::size_t i = 0; i < 4; ++i) {

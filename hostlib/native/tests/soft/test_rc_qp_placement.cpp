@@ -5,7 +5,7 @@
 namespace paralet::rc_qp_test {
 namespace {
 
-/// A responder that is sent a WRITE of `length` bytes, packet by packet.
+/// A responder that receives a WRITE of `length` bytes, packet by packet.
 struct PlacedWrite {
   explicit PlacedWrite(std::uint32_t bytes) : target(link, bytes), length(bytes) {}
   Link link{{.path_mtu = 256, .receive_bytes = 1024}};
@@ -17,7 +17,7 @@ struct PlacedWrite {
     link.inject(serialize(wire::data_header(opcode, kResponderQpn, psn, false, pad, 0, target.rkey, length, 0),
                           Bytes(bytes, std::byte{1}), pad));
   }
-  /// The payloads still to come have this much room, from this place in the region.
+  /// The target of the missing payloads is `bytes` long and starts at `offset` of the region.
   void check(std::size_t offset, std::size_t bytes) {
     const auto placement = link.responder().placement_target();
     CHECK(placement.size() == bytes);
@@ -25,7 +25,7 @@ struct PlacedWrite {
   }
 };
 
-TEST_CASE("there is room for payloads from a WRITE's first packet on until only its last is missing") {
+TEST_CASE("payloads have a target from the first packet of a WRITE until only its last is missing") {
   for (const std::uint32_t rest : {1U, 100U, 255U, 256U}) {
     CAPTURE(rest);
     PlacedWrite placed(4 * 256 + rest);
@@ -48,7 +48,7 @@ TEST_CASE("there is room for payloads from a WRITE's first packet on until only 
   }
 }
 
-TEST_CASE("there is no room for payloads without a WRITE of several packets, on a failed QP, or without its region") {
+TEST_CASE("payloads have no target without a WRITE of several packets, on a failed QP, or without the region") {
   PlacedWrite placed(1000);
   const auto begin = [&] {
     placed.take(Opcode::kWriteFirst, 0);
@@ -81,7 +81,7 @@ TEST_CASE("there is no room for payloads without a WRITE of several packets, on 
   placed.check(0, 0);
 }
 
-TEST_CASE("a payload may lie where it belongs already, or where a later one does") {
+TEST_CASE("a payload may already be in its place, or in the place of a later one") {
   PlacedWrite placed(4 * 256);
   placed.take(Opcode::kWriteFirst, 0);
   const auto room = placed.link.responder().placement_target();

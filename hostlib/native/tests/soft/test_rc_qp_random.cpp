@@ -5,13 +5,13 @@
 namespace paralet::rc_qp_test {
 namespace {
 
-struct Weather {
+struct NetworkFaults {
   double loss;
   double duplicate;
   double late;
 };
 
-void storm(std::uint64_t seed, const Weather& weather) {
+void transfer_over(std::uint64_t seed, const NetworkFaults& faults) {
   SplitMix64 random(seed);
   constexpr std::array<std::uint32_t, 3> kMtus{256, 1024, 4096};
   Link link({.path_mtu = kMtus[random.below(kMtus.size())],
@@ -21,9 +21,9 @@ void storm(std::uint64_t seed, const Weather& weather) {
              .probe_after = seed % 2 == 0 ? kMillisecond : kNever});
   const Link::Fate fate = [&](const wire::Packet&, std::size_t) {
     std::vector<Nanos> delays;
-    if (random.uniform() >= weather.loss) delays.push_back(kOneWay);
-    if (random.uniform() < weather.duplicate) delays.push_back(kOneWay + static_cast<Nanos>(random.below(2 * kOneWay)));
-    if (!delays.empty() && random.uniform() < weather.late) delays[0] += static_cast<Nanos>(random.below(kMillisecond));
+    if (random.uniform() >= faults.loss) delays.push_back(kOneWay);
+    if (random.uniform() < faults.duplicate) delays.push_back(kOneWay + static_cast<Nanos>(random.below(2 * kOneWay)));
+    if (!delays.empty() && random.uniform() < faults.late) delays[0] += static_cast<Nanos>(random.below(kMillisecond));
     return delays;
   };
   link.data_fate = fate;
@@ -58,23 +58,23 @@ void storm(std::uint64_t seed, const Weather& weather) {
   CHECK(link.responder().counters().rx_bytes == total);
 }
 
-TEST_CASE("whatever the wire does, every message arrives once, whole and in order") {
-  const std::array<Weather, 6> weathers{{{.loss = 0.01, .duplicate = 0, .late = 0},
-                                         {.loss = 0.05, .duplicate = 0, .late = 0},
-                                         {.loss = 0, .duplicate = 0.2, .late = 0},
-                                         {.loss = 0, .duplicate = 0, .late = 0.2},
-                                         {.loss = 0.05, .duplicate = 0.05, .late = 0.05},
-                                         {.loss = 0.3, .duplicate = 0.3, .late = 0.3}}};
-  for (std::size_t w = 0; w < weathers.size(); ++w) {
+TEST_CASE("with loss, duplication and reordering every message arrives once, complete and in order") {
+  const std::array<NetworkFaults, 6> networks{{{.loss = 0.01, .duplicate = 0, .late = 0},
+                                               {.loss = 0.05, .duplicate = 0, .late = 0},
+                                               {.loss = 0, .duplicate = 0.2, .late = 0},
+                                               {.loss = 0, .duplicate = 0, .late = 0.2},
+                                               {.loss = 0.05, .duplicate = 0.05, .late = 0.05},
+                                               {.loss = 0.3, .duplicate = 0.3, .late = 0.3}}};
+  for (std::size_t w = 0; w < networks.size(); ++w) {
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
       CAPTURE(w);
       CAPTURE(seed);
-      storm(seed, weathers[w]);
+      transfer_over(seed, networks[w]);
     }
   }
 }
 
-TEST_CASE("random requests never hurt the responder") {
+TEST_CASE("random requests do not break the responder") {
   SplitMix64 random(3);
   Link link({.path_mtu = 256, .receive_buffers = 64, .receive_bytes = 300});
   Target target(link, 2000);
@@ -90,7 +90,7 @@ TEST_CASE("random requests never hurt the responder") {
                                             random.uniform() < 0.5, pad, address, target.rkey, length, 1),
                           payload, pad));
     if (const auto answer = link.responder().take_acknowledgement()) {
-      // The machine says where it stands: carry on from there.
+      // The answer gives the expected PSN: continue from there.
       const Parsed parsed(serialize(*answer));
       const bool ack = (parsed.packet.syndrome & 0xE0) == 0;
       psn = (parsed.packet.psn + (ack ? 1 : 0)) & wire::kPsnMask;

@@ -5,7 +5,7 @@
 namespace paralet::rc_qp_test {
 namespace {
 
-TEST_CASE("a receiver without buffers puts the sender off until it has one") {
+TEST_CASE("RNR NAKs delay the sender until the receiver has a buffer") {
   Link link({.path_mtu = 256, .receive_buffers = 0});
   const Bytes data = test::random_fill(1, 1000);
   Target target(link, 1000);
@@ -16,7 +16,7 @@ TEST_CASE("a receiver without buffers puts the sender off until it has one") {
   CHECK(link.received().empty());
   const QpCounters before = link.requester().counters();
   CHECK(before.rnr_received > 10);
-  // One attempt per RNR delay (0.64 ms) and round trip, not a flood.
+  // One attempt per RNR delay (0.64 ms) and round trip.
   CHECK(before.rnr_received < 100);
   CHECK(before.timeouts == 0);
   link.post_receive();
@@ -27,7 +27,7 @@ TEST_CASE("a receiver without buffers puts the sender off until it has one") {
   CHECK(target.bytes == data);
 }
 
-TEST_CASE("RNR has no limit: a busy receiver is not a dead one") {
+TEST_CASE("RNR retries have no limit") {
   Link link({.path_mtu = 256, .retry_time = kSecond, .receive_buffers = 0});
   const Bytes data = test::random_fill(1, 10);
   Target target(link, 10);
@@ -39,7 +39,7 @@ TEST_CASE("RNR has no limit: a busy receiver is not a dead one") {
   check_sent(link, link.sent(), 1);
 }
 
-TEST_CASE("a SEND that meets no buffer consumes nothing") {
+TEST_CASE("a SEND without a receive buffer has no effect") {
   Link link({.receive_buffers = 0});
   const auto send = serialize(wire::data_header(Opcode::kSendOnly, kResponderQpn, 0, true, 0, 0, 0, 0, 0));
   link.inject(send);
@@ -54,7 +54,7 @@ TEST_CASE("a SEND that meets no buffer consumes nothing") {
   CHECK(link.received().size() == 1);
 }
 
-TEST_CASE("after RNR, a QP whose packets are spaced does not ask to be called at once") {
+TEST_CASE("after RNR, a QP with spaced packets does not set a deadline in the past") {
   Link link({.path_mtu = 256, .retry_time = 1000 * kSecond, .receive_buffers = 0});
   const Bytes data = test::random_fill(1, 256);
   Target target(link, 256);
@@ -74,7 +74,7 @@ TEST_CASE("after RNR, a QP whose packets are spaced does not ask to be called at
   if (!link.requester().can_send(link.now())) CHECK(link.requester().deadline() > link.now());
 }
 
-TEST_CASE("a write outside its region is refused and writes nothing") {
+TEST_CASE("a WRITE outside its region is rejected and writes nothing") {
   struct Case {
     std::uint64_t offset;
     std::uint32_t length;
@@ -102,7 +102,7 @@ TEST_CASE("a write outside its region is refused and writes nothing") {
   }
 }
 
-TEST_CASE("a region that goes away in the middle of a message is no longer written") {
+TEST_CASE("a region deregistered in the middle of a message is not written any more") {
   Link link({.path_mtu = 256});
   Target target(link, 512);
   const Bytes ones(256, std::byte{1});
@@ -117,7 +117,7 @@ TEST_CASE("a region that goes away in the middle of a message is no longer writt
   CHECK(std::equal(target.bytes.begin() + 256, target.bytes.end(), Bytes(256).begin()));
 }
 
-TEST_CASE("packets in an order that no message has, or of wrong sizes, are refused") {
+TEST_CASE("packets in an impossible order or of wrong sizes are rejected") {
   struct Step {
     Opcode opcode;
     std::size_t bytes;
@@ -125,7 +125,7 @@ TEST_CASE("packets in an order that no message has, or of wrong sizes, are refus
   };
   struct Case {
     const char* what;
-    std::vector<Step> steps;  ///< all but the last are fine
+    std::vector<Step> steps;  ///< all but the last are valid
   };
   const std::vector<Case> cases{
       {"middle of nothing", {{Opcode::kWriteMiddle, 256}}},
@@ -169,7 +169,7 @@ TEST_CASE("packets in an order that no message has, or of wrong sizes, are refus
   }
 }
 
-TEST_CASE("READ, atomics and reserved requests are answered by NAK invalid request, in their turn") {
+TEST_CASE("READ, atomics and reserved requests are answered by NAK invalid request, in PSN order") {
   for (const std::uint8_t opcode : {0x0C, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x1C, 0x1D, 0x1F}) {
     CAPTURE(static_cast<int>(opcode));
     Link link({.path_mtu = 256});
@@ -181,7 +181,7 @@ TEST_CASE("READ, atomics and reserved requests are answered by NAK invalid reque
       bytes[0] = static_cast<std::byte>(opcode);
       return bytes;
     };
-    link.inject(request(1));  // another packet is missing: that comes first (section 9.7.4.1.1)
+    link.inject(request(1));  // a missing packet is reported first (section 9.7.4.1.1)
     CHECK(Parsed(serialize(*link.responder().take_acknowledgement())).packet.syndrome == code(Syndrome::kNakSequence));
     link.inject(request(0));
     const auto answer = link.responder().take_acknowledgement();
@@ -194,7 +194,7 @@ TEST_CASE("READ, atomics and reserved requests are answered by NAK invalid reque
   }
 }
 
-TEST_CASE("every kind of NAK fails the request it names and flushes the rest") {
+TEST_CASE("every fatal NAK fails the request it names and flushes the rest") {
   const std::array<std::pair<Syndrome, Status>, 3> cases{{{Syndrome::kNakInvalidRequest, Status::kRemoteInvalid},
                                                           {Syndrome::kNakRemoteAccess, Status::kRemoteAccess},
                                                           {Syndrome::kNakRemoteOperation, Status::kRemoteOperation}}};
@@ -204,7 +204,7 @@ TEST_CASE("every kind of NAK fails the request it names and flushes the rest") {
     Target target(link, 300);
     for (std::uint64_t i = 1; i <= 3; ++i) link.requester().post(write(data, target, i));
     for (int i = 0; i < 4; ++i) REQUIRE(link.requester().next_packet(kSecond));
-    // It refuses the second message's first packet: the first message is done.
+    // It rejects the first packet of the second message, and so acknowledges the first message.
     const Parsed nak(serialize(wire::ack_header(kRequesterQpn, 2, code(syndrome), 1)));
     link.requester().on_acknowledge(nak.packet, kSecond + kOneWay, kNever);
     REQUIRE(link.sent().size() == 3);
@@ -215,7 +215,7 @@ TEST_CASE("every kind of NAK fails the request it names and flushes the rest") {
   }
 }
 
-TEST_CASE("acknowledgements of what was never sent are ignored") {
+TEST_CASE("acknowledgements of packets never sent are ignored") {
   Transfer transfer;
   const std::array<std::uint8_t, 3> syndromes{wire::kAckNoCredits, code(Syndrome::kNakSequence),
                                               code(Syndrome::kNakRemoteAccess)};

@@ -5,9 +5,9 @@
 namespace paralet::rc_qp_test {
 namespace {
 
-/// A QP that asks before it takes silence for a timeout, and has measured its path.
-struct Asking {
-  explicit Asking(std::size_t packets)
+/// A QP with early probes that has measured its path.
+struct EarlyProbe {
+  explicit EarlyProbe(std::size_t packets)
       : link({.path_mtu = 256, .initial_window = 64, .probe_after = kMillisecond}),
         data(test::random_fill(7, packets * 256)),
         target(link, data.size()) {
@@ -29,64 +29,64 @@ struct Asking {
   double window_before;
 };
 
-TEST_CASE("acknowledgements lost at the end cost one packet that asks, no timeout and no window") {
-  Asking asking(40);
-  const Nanos begin = asking.link.now();
+TEST_CASE("acknowledgements lost at the end cost one probe, but no timeout and no window") {
+  EarlyProbe early(40);
+  const Nanos begin = early.link.now();
   const Nanos deaf = begin + 2 * kOneWay;
-  asking.link.ack_fate = [&](const wire::Packet&, std::size_t) {
-    return asking.link.now() < deaf ? std::vector<Nanos>{} : std::vector{kOneWay};
+  early.link.ack_fate = [&](const wire::Packet&, std::size_t) {
+    return early.link.now() < deaf ? std::vector<Nanos>{} : std::vector{kOneWay};
   };
-  asking.link.run();
-  asking.check();
-  CHECK(asking.link.now() - begin < 5 * kMillisecond);  // the timeout's floor
-  CHECK(asking.link.requester().counters().retransmits == 1);
-  CHECK(asking.link.requester().control().window() >= asking.window_before);
+  early.link.run();
+  early.check();
+  CHECK(early.link.now() - begin < 5 * kMillisecond);  // the timeout's floor
+  CHECK(early.link.requester().counters().retransmits == 1);
+  CHECK(early.link.requester().control().window() >= early.window_before);
 }
 
-TEST_CASE("a lost end, or a lost NAK, is found by asking") {
+TEST_CASE("an early probe finds a lost last packet and a lost NAK") {
   for (const std::size_t first_lost : {0, 17, 39}) {
     CAPTURE(first_lost);
-    Asking asking(40);
-    const std::uint64_t before = asking.packets_before;
-    asking.link.data_fate = [&](const wire::Packet&, std::size_t index) {
+    EarlyProbe early(40);
+    const std::uint64_t before = early.packets_before;
+    early.link.data_fate = [&](const wire::Packet&, std::size_t index) {
       return index >= before + first_lost && index < before + 40 ? std::vector<Nanos>{} : std::vector{kOneWay};
     };
-    asking.link.run();
-    asking.check();
+    early.link.run();
+    early.check();
   }
-  Asking asking(40);
-  asking.link.data_fate = [&](const wire::Packet&, std::size_t index) {
-    return index == asking.packets_before + 5 ? std::vector<Nanos>{} : std::vector{kOneWay};
+  EarlyProbe early(40);
+  early.link.data_fate = [&](const wire::Packet&, std::size_t index) {
+    return index == early.packets_before + 5 ? std::vector<Nanos>{} : std::vector{kOneWay};
   };
   bool refused = false;
-  asking.link.ack_fate = [&](const wire::Packet& packet, std::size_t) {
+  early.link.ack_fate = [&](const wire::Packet& packet, std::size_t) {
     const bool lost = !refused && packet.syndrome == code(Syndrome::kNakSequence);
     refused = refused || lost;
     return lost ? std::vector<Nanos>{} : std::vector{kOneWay};
   };
-  asking.link.run();
-  asking.check();
+  early.link.run();
+  early.check();
   CHECK(refused);
-  CHECK(asking.link.requester().control().window() < asking.window_before);  // packets were lost
+  CHECK(early.link.requester().control().window() < early.window_before);  // packets were lost
 }
 
-TEST_CASE("who asks in vain waits for the timeout, and asks once") {
-  Asking asking(1);
+TEST_CASE("after one unanswered probe the QP waits for the timeout") {
+  EarlyProbe early(1);
   std::vector<Nanos> tries;
-  const Nanos heals = asking.link.now() + 30 * kMillisecond;
-  asking.link.data_fate = [&](const wire::Packet&, std::size_t) {
-    tries.push_back(asking.link.now());
-    return asking.link.now() < heals ? std::vector<Nanos>{} : std::vector{kOneWay};
+  const Nanos heals = early.link.now() + 30 * kMillisecond;
+  early.link.data_fate = [&](const wire::Packet&, std::size_t) {
+    tries.push_back(early.link.now());
+    return early.link.now() < heals ? std::vector<Nanos>{} : std::vector{kOneWay};
   };
-  asking.link.run();
-  check_sent(asking.link, asking.link.sent(), 2);
+  early.link.run();
+  check_sent(early.link, early.link.sent(), 2);
   REQUIRE(tries.size() >= 4);
   CHECK(tries[1] - tries[0] < 2 * kMillisecond);
   for (std::size_t i = 2; i < tries.size(); ++i) CHECK(tries[i] - tries[i - 1] >= 5 * kMillisecond);
-  CHECK(asking.link.requester().counters().timeouts == tries.size() - 2);
+  CHECK(early.link.requester().counters().timeouts == tries.size() - 2);
 }
 
-TEST_CASE("a peer that never answers is given up after the retry time, and everything queued fails") {
+TEST_CASE("without any answer the QP fails after the retry time, and all queued requests fail") {
   LinkOptions options{.path_mtu = 256};
   options.retry_time = 3 * kSecond;
   Transfer transfer(options);
@@ -105,7 +105,7 @@ TEST_CASE("a peer that never answers is given up after the retry time, and every
   CHECK_FALSE(transfer.link.requester().next_packet(transfer.link.now()));
 }
 
-TEST_CASE("a peer that refuses without end is given up after the retry time") {
+TEST_CASE("NAK-only peers do not extend the retry time") {
   Link link({.path_mtu = 256, .retry_time = 3 * kSecond});
   const Bytes data = test::random_fill(1, 1000);
   Target target(link, data.size());
@@ -153,7 +153,7 @@ TEST_CASE("a QP survives any silence shorter than the retry time") {
   transfer.check();
 }
 
-TEST_CASE("timeouts back off, but many fit into the retry time") {
+TEST_CASE("many timeouts fit into the retry time despite back-off") {
   for (const Nanos retry_time : {10 * kSecond, 60 * kSecond}) {
     CAPTURE(retry_time);
     Link link({.retry_time = retry_time});
@@ -172,8 +172,8 @@ TEST_CASE("timeouts back off, but many fit into the retry time") {
   }
 }
 
-TEST_CASE("round trips are measured whatever packet of a batch the peer acknowledges") {
-  // A receiver that takes many packets at once answers for the last of them, which need not have asked.
+TEST_CASE("any acknowledged packet of a batch gives a round-trip sample") {
+  // A receiver of a whole batch acknowledges its last packet, which may not have requested it.
   constexpr std::uint32_t kPackets = 64;
   const Bytes data = test::random_fill(1, std::size_t{256} * kPackets);
   for (std::uint32_t acknowledged = 0; acknowledged < kPackets; ++acknowledged) {
@@ -188,7 +188,7 @@ TEST_CASE("round trips are measured whatever packet of a batch the peer acknowle
   }
 }
 
-TEST_CASE("a retransmitted packet gives no round trip") {
+TEST_CASE("a retransmitted packet gives no round-trip sample") {
   Link link({.path_mtu = 256});
   const Bytes data = test::random_fill(1, 256);
   Target target(link, data.size());
@@ -203,13 +203,13 @@ TEST_CASE("a retransmitted packet gives no round trip") {
   CHECK(link.requester().control().min_rtt() == kNever);
 }
 
-TEST_CASE("a peer that was only slow costs one packet sent again, and neither window nor rate") {
+TEST_CASE("a slow peer costs one retransmission, but neither window nor rate") {
   constexpr std::uint64_t kPackets = 300;
   Link link({.path_mtu = 256, .initial_window = 64});
   const Bytes data = test::random_fill(1, std::size_t{256} * kPackets);
   Target target(link, data.size());
   link.requester().post(write(data, target));
-  // All acknowledgements of the first window come late, as when the peer's process did not run.
+  // All acknowledgements of the first window are late, as when the peer's process did not run.
   const Nanos wakes = link.now() + 700 * kMillisecond;
   link.data_fate = [&](const wire::Packet&, std::size_t) { return std::vector{std::max(kOneWay, wakes - link.now())}; };
   link.run();
@@ -222,7 +222,7 @@ TEST_CASE("a peer that was only slow costs one packet sent again, and neither wi
   CHECK(link.requester().control().window() >= 64);
 }
 
-TEST_CASE("acknowledgements that are lost say nothing of the round trip") {
+TEST_CASE("lost acknowledgements do not distort the round trip") {
   constexpr std::uint64_t kPackets = 64;
   Link link({.path_mtu = 256, .initial_window = kPackets});
   const Bytes data = test::random_fill(1, std::size_t{256} * kPackets);
@@ -231,7 +231,7 @@ TEST_CASE("acknowledgements that are lost say nothing of the round trip") {
   link.run();
   const Nanos usual = link.requester().control().smoothed_rtt();
   REQUIRE(usual > 0);
-  // The path back is dead for a while: the answer to a probe acknowledges what arrived long ago.
+  // The return path is dead for a while: the answer to a probe acknowledges packets that arrived long ago.
   const Nanos heals = link.now() + 700 * kMillisecond;
   link.ack_fate = [&](const wire::Packet&, std::size_t) {
     return link.now() < heals ? std::vector<Nanos>{} : std::vector{kOneWay};
@@ -242,7 +242,7 @@ TEST_CASE("acknowledgements that are lost say nothing of the round trip") {
   CHECK(link.requester().control().smoothed_rtt() <= 2 * usual);
 }
 
-TEST_CASE("after a timeout that came too early sending goes on behind several requests, with the right sizes") {
+TEST_CASE("after a spurious timeout sending continues behind several requests, with correct sizes") {
   Link link({.path_mtu = 256, .initial_window = 64});
   const Bytes data = test::random_fill(1, 700);
   Target target(link, data.size());
@@ -254,7 +254,7 @@ TEST_CASE("after a timeout that came too early sending goes on behind several re
   CHECK(link.requester().counters().timeouts >= 1);
 }
 
-TEST_CASE("after a timeout that was right, what was lost goes again, and the window is smaller") {
+TEST_CASE("after a justified timeout lost packets are sent again and the window is smaller") {
   constexpr std::uint64_t kPackets = 64;
   for (const std::size_t lost_from : {0, 1, 40, 63}) {
     CAPTURE(lost_from);
@@ -268,15 +268,14 @@ TEST_CASE("after a timeout that was right, what was lost goes again, and the win
     link.run();
     check_sent(link, link.sent(), 1);
     CHECK(target.bytes == data);
-    // A quarter of the window may have arrived without having asked for an acknowledgement; its first packet goes
-    // again.
+    // The first packet of the window may have arrived without having requested an acknowledgement. It is sent again.
     CHECK(link.requester().counters().retransmits >= kPackets - lost_from);
     CHECK(link.requester().counters().retransmits <= kPackets - lost_from + 1);
     CHECK(link.requester().control().window() < kPackets);
   }
 }
 
-TEST_CASE("what was in flight when its path died goes again at once, and comes once") {
+TEST_CASE("a path change retransmits packets in flight at once, and they are delivered once") {
   constexpr std::uint64_t kPackets = 32;
   for (const std::uint64_t arrived : {0U, 5U, 32U}) {
     CAPTURE(arrived);
@@ -287,7 +286,7 @@ TEST_CASE("what was in flight when its path died goes again at once, and comes o
     link.data_fate = [&](const wire::Packet&, std::size_t index) {
       return index >= arrived && index < kPackets ? std::vector<Nanos>{} : std::vector{kOneWay};
     };
-    link.run(link.now() + 3 * kOneWay);  // acknowledged as far as it arrived, long before any timeout
+    link.run(link.now() + 3 * kOneWay);  // what arrived is acknowledged, long before any timeout
     CHECK(link.requester().counters().timeouts == 0);
     const bool all = link.requester().all_acknowledged();
     link.requester().on_path_changed(link.now());

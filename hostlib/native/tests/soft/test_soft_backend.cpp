@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The soft back end by itself, over loopback sockets, driven by the test's thread.
+// The soft back end over loopback sockets, driven by the test's thread.
 #include <doctest/doctest.h>
 #include <poll.h>
 
@@ -27,7 +27,7 @@ constexpr std::uint32_t kPathMtu = 256;
 SoftOptions options(std::uint32_t address) {
   SoftOptions out;
   out.address = address;
-  out.control.initial_window = 1;  // the second packet waits for an answer to the first
+  out.control.initial_window = 1;  // the second packet waits for the acknowledgement of the first
   return out;
 }
 
@@ -77,7 +77,7 @@ struct Two {
   }
 };
 
-TEST_CASE("a QP that goes in the middle of a SEND gives its receive buffer back") {
+TEST_CASE("destroying a QP in the middle of a SEND returns its receive buffer") {
   Two two;
   Bytes memory(480);
   two.b.post_receive({.data = memory.data(), .length = 480, .cookie = 7});
@@ -97,7 +97,7 @@ TEST_CASE("a QP that goes in the middle of a SEND gives its receive buffer back"
   CHECK(Bytes(memory.begin(), memory.begin() + 400) == message);
 }
 
-TEST_CASE("a message of 256 KiB leaves whole before another QP has its turn") {
+TEST_CASE("a whole message of 256 KiB is sent before the next QP sends") {
   constexpr std::uint32_t kBytes = 256 * 1024;
   SoftOptions of_a = options(kA);
   of_a.control.initial_window = 64;
@@ -111,18 +111,18 @@ TEST_CASE("a message of 256 KiB leaves whole before another QP has its turn") {
                {.data = message.data(), .length = kBytes, .remote_address = i * std::uint64_t{kBytes}, .rkey = rkey});
   }
   two.a.flush(now());
-  two.b.progress(now(), two.at_b);  // what has come first
+  two.b.progress(now(), two.at_b);  // the first arrivals
   CHECK(two.b.statistics(pairs[0].at_b).counters.rx_packets == 64);
   CHECK(Bytes(memory.begin(), memory.begin() + kBytes) == message);
 }
 
-TEST_CASE("a QP asks no sooner than answers on others of the same peer have lately taken") {
+TEST_CASE("a QP probes no earlier than twice the recent round trip on other QPs to the same peer") {
   SoftOptions of_a = options(kA);
   of_a.min_timeout = 200 * kMillisecond;
   Two two(of_a);
   const Bytes data = test::random_fill(4, 100);
   const auto write = [&](const Two::Pair& pair, Nanos at) {
-    two.a.post(pair.at_a, {.data = data.data(), .rkey = 0});  // of nothing: needs no memory
+    two.a.post(pair.at_a, {.data = data.data(), .rkey = 0});  // an empty WRITE needs no memory
     two.a.flush(at);
   };
   const auto answer = [&](Nanos at) {
@@ -154,11 +154,11 @@ TEST_CASE("a QP asks no sooner than answers on others of the same peer have late
   }
 }
 
-// -- what arrives in the middle of a WRITE -----------------------------------------------------------------------
+// -- arrivals in the middle of a WRITE ---------------------------------------------------------------------------
 
 using wire::Opcode;
 
-/// A back end that is sent packets made by hand, from where its QPs expect them.
+/// A back end that receives handmade packets from the address that its QPs expect.
 struct Stage {
   explicit Stage(std::uint32_t path_mtu) : mtu(path_mtu) {}
   SoftBackend b{options(kB)};
@@ -184,8 +184,8 @@ struct Stage {
     return out;
   }
 
-  /// Sends packets as one batch, with right ICRCs but for the one at `broken`, and has them taken. All are of one size,
-  /// the last may be shorter.
+  /// Sends packets as one batch and lets the back end receive them. All ICRCs are correct except that of packet
+  /// `broken`. All packets have one size, the last may be shorter.
   void send(const std::vector<Bytes>& packets, std::optional<std::size_t> broken = {}) { send(packets, broken, peer); }
   void send(std::vector<Bytes> packets, std::optional<std::size_t> broken, const fuzz::UdpEndpoint& from) {
     Bytes batch;
@@ -199,7 +199,7 @@ struct Stage {
     take();
   }
 
-  /// Takes what has been sent.
+  /// Lets the back end receive what has been sent.
   void take() {
     pollfd arrived{.fd = b.event_fd(), .events = POLLIN, .revents = 0};
     REQUIRE(::poll(&arrived, 1, 20'000) == 1);
@@ -213,9 +213,9 @@ struct Stage {
   }
 };
 
-/// A WRITE with immediate data to memory of its own, packet by packet, on a QP of its own.
+/// A WRITE with immediate data to its own memory, packet by packet, on its own QP.
 struct Write {
-  static constexpr std::size_t kAround = 70'000;  ///< bytes on both sides of what may be written: more than a batch has
+  static constexpr std::size_t kAround = 70'000;  ///< bytes on both sides of the region: more than a batch has
   static constexpr std::byte kUntouched{0x5A};
 
   Write(Stage& on, std::uint32_t middle_packets, std::uint32_t last_bytes = 101)
@@ -241,7 +241,7 @@ struct Write {
   std::uint32_t rkey;
   std::uint32_t first_psn;
   QpIdentity qp;
-  std::uint32_t next = 0;  ///< index of the packet that comes next
+  std::uint32_t next = 0;  ///< index of the next packet
 
   [[nodiscard]] std::span<const std::byte> window() const { return std::span(memory).subspan(kAround, data.size()); }
   [[nodiscard]] std::size_t last_place() const { return std::size_t{packets - 1} * stage.mtu; }
@@ -259,7 +259,7 @@ struct Write {
         wire::data_header(opcode, qp.qpn, (first_psn + index) & wire::kPsnMask, false, pad, 0, rkey, length, 7),
         payload, pad);
   }
-  /// The next packets from its middle, `most` at most.
+  /// Up to `most` next packets from its middle.
   [[nodiscard]] std::vector<Bytes> middle(std::size_t most) const {
     std::vector<Bytes> out;
     for (std::uint32_t i = next; i + 1 < packets && out.size() < most; ++i) out.push_back(packet(i));
@@ -267,7 +267,7 @@ struct Write {
   }
 
   void begin() { go_on(1); }
-  /// Sends that many packets: the first and the last by themselves, the others in batches of up to `batch`.
+  /// Sends `packets` packets: the first and the last alone, the others in batches of up to `batch`.
   void go_on(std::size_t count, std::size_t batch = SIZE_MAX) {
     batch = std::min(batch, stage.largest_batch());
     for (const std::size_t end = next + count; next < end;) {
@@ -287,7 +287,7 @@ struct Write {
     CHECK(std::ranges::find_if(stage.done, is_ours)->byte_length == data.size());
   }
 
-  /// What has come is where it belongs; the place of the last packet, and what is behind and before, is as it was.
+  /// Received payloads are in place. The place of the last packet and the memory around the region are unchanged.
   void check() const {
     const auto untouched = [](std::span<const std::byte> bytes) {
       return std::ranges::all_of(bytes, [](std::byte b) { return b == kUntouched; });
@@ -300,9 +300,9 @@ struct Write {
   }
 };
 
-TEST_CASE("WRITEs of two QPs in turn, in batches, are both whole") {
+TEST_CASE("interleaved batches of two QPs' WRITEs both arrive complete") {
   for (const std::uint32_t mtu : {256U, 1024U, 4096U}) {
-    // As many packets as a batch may have; then the other WRITE has room for more of them, as many, fewer, one, none.
+    // A full batch, while the other WRITE has room for more packets, as many, fewer, one, none.
     const auto batch = static_cast<std::uint32_t>(Stage(mtu).largest_batch());
     for (const std::uint32_t room : {2 * batch, batch, batch / 2, 1U, 0U}) {
       CAPTURE(mtu);
@@ -312,7 +312,7 @@ TEST_CASE("WRITEs of two QPs in turn, in batches, are both whole") {
       Write b(stage, 3 * batch);
       b.begin();
       a.begin();
-      a.go_on(batch);  // `room` packets and the last one are yet to come
+      a.go_on(batch);  // `room` packets and the last one are missing
       b.go_on(batch);
       a.check();
       if (room > 1) a.go_on(room / 2);
@@ -330,12 +330,12 @@ TEST_CASE("WRITEs of two QPs in turn, in batches, are both whole") {
   }
 }
 
-TEST_CASE("WRITEs of several QPs arrive whole whatever runs they come in") {
+TEST_CASE("WRITEs of several QPs arrive complete however packets are grouped into runs") {
   for (const std::uint32_t mtu : {256U, 1024U}) {
     CAPTURE(mtu);
     Stage stage(mtu);
     SplitMix64 random(mtu);
-    Write one(stage, 700, mtu);  // the last one is as long as those of the middle
+    Write one(stage, 700, mtu);  // the last packet is as long as those of the middle
     Write two(stage, 900, mtu - 4);
     Write three(stage, 500, 1);
     const std::array<Write*, 3> writes{&one, &two, &three};
@@ -356,7 +356,7 @@ TEST_CASE("WRITEs of several QPs arrive whole whatever runs they come in") {
   }
 }
 
-TEST_CASE("a SEND and an acknowledgement in the middle of a WRITE are what they are") {
+TEST_CASE("a SEND and an acknowledgement in the middle of a WRITE are handled correctly") {
   constexpr std::uint32_t kMtu = 1024;
   for (const std::uint32_t room : {1U, 3U, 30U}) {
     CAPTURE(room);
@@ -381,7 +381,7 @@ TEST_CASE("a SEND and an acknowledgement in the middle of a WRITE are what they 
     CHECK(stage.done[0].cookie == 3);
     write.check();
 
-    // All but its last packet are as long as those from the middle of a WRITE.
+    // All but its last packet have the size of packets from the middle of a WRITE.
     constexpr std::array kOpcodes{Opcode::kSendFirst, Opcode::kSendMiddle, Opcode::kSendMiddle, Opcode::kSendMiddle,
                                   Opcode::kSendLast};
     std::vector<Bytes> packets;
@@ -401,16 +401,16 @@ TEST_CASE("a SEND and an acknowledgement in the middle of a WRITE are what they 
   }
 }
 
-/// What becomes of a batch from the middle of a WRITE.
+/// The outcome of a batch from the middle of a WRITE.
 struct Outcome {
-  std::size_t taken = 0;    ///< packets that were right
-  std::size_t refused = 0;  ///< by the QP, in their turn
-  std::size_t late = 0;     ///< behind what is missing
+  std::size_t taken = 0;    ///< accepted packets
+  std::size_t refused = 0;  ///< rejected by the QP with a NAK
+  std::size_t late = 0;     ///< out of sequence behind a missing packet
   std::size_t duplicates = 0;
   Discards discards;
 };
 
-/// How a batch is spoiled, at its packet k, and what becomes of it then.
+/// A fault of a batch at its packet k, and the expected outcome.
 struct Spoiling {
   const char* what;
   std::function<Outcome(std::vector<Bytes>& packets, std::size_t k, const Write& write)> spoil;
@@ -426,7 +426,7 @@ Outcome refused_at(std::size_t k, const std::vector<Bytes>& packets) {
   return {.taken = k, .refused = 1, .late = packets.size() - k - 1};
 }
 
-/// Payloads of `bytes`; no more packets than make a datagram.
+/// Payloads of `bytes`, with no more packets than fit a datagram.
 Outcome resize(std::vector<Bytes>& packets, std::size_t bytes) {
   const std::size_t size = bytes + DirectPlacement::kFrameBytes;
   packets.resize(std::min(packets.size(), 65507 / size));
@@ -490,7 +490,7 @@ const std::vector<Spoiling> kSpoilings{
      [](auto& packets, auto, auto&) { return Outcome{.discards = {.wrong_source = packets.size()}}; }, false, true},
 };
 
-/// Sends the next `n` packets of `write` spoiled at the k-th.
+/// Sends the next `n` packets of `write` with a fault at packet k.
 void check_spoiled(Write& write, const Spoiling& spoiling, std::size_t n, std::size_t k) {
   Stage& stage = write.stage;
   const QpCounters before = write.counters();
@@ -514,7 +514,7 @@ void check_spoiled(Write& write, const Spoiling& spoiling, std::size_t n, std::s
   CHECK(discards.wrong_source - discards_before.wrong_source == outcome.discards.wrong_source);
 }
 
-TEST_CASE("a batch in the middle of a WRITE is taken up to where it is wrong, and counted") {
+TEST_CASE("a batch in the middle of a WRITE is accepted up to its first bad packet, and the rest is counted") {
   for (const std::uint32_t mtu : {256U, 1024U}) {
     Stage stage(mtu);
     for (const Spoiling& spoiling : kSpoilings) {
@@ -535,7 +535,7 @@ TEST_CASE("a batch in the middle of a WRITE is taken up to where it is wrong, an
   }
 }
 
-TEST_CASE("what another host sends in the middle of a WRITE does not stay in its memory") {
+TEST_CASE("data of another host in the middle of a WRITE does not stay in the WRITE's memory") {
   constexpr std::byte kSecret{0xEE};
   for (const std::uint32_t mtu : {256U, 4096U}) {
     Stage stage(mtu);
@@ -558,7 +558,7 @@ TEST_CASE("what another host sends in the middle of a WRITE does not stay in its
   }
 }
 
-TEST_CASE("nor does such a batch harm another WRITE in whose middle it comes") {
+TEST_CASE("a bad batch in the middle of another WRITE does not harm that WRITE") {
   constexpr std::uint32_t kMtu = 1024;
   Stage stage(kMtu);
   for (const Spoiling& spoiling : kSpoilings) {
@@ -582,7 +582,7 @@ TEST_CASE("nor does such a batch harm another WRITE in whose middle it comes") {
   }
 }
 
-TEST_CASE("memory that is the caller's again in the middle of a WRITE is left alone") {
+TEST_CASE("memory returned to the caller in the middle of a WRITE is not written any more") {
   constexpr std::byte kCallers{0x77};
   const std::array<std::function<void(Write&)>, 3> ends{
       [](Write& write) { write.stage.b.destroy_qp(write.qp.qpn); },
@@ -611,7 +611,7 @@ TEST_CASE("memory that is the caller's again in the middle of a WRITE is left al
   }
 }
 
-TEST_CASE("datagrams that are empty or too short are counted as malformed, in the middle of a WRITE too") {
+TEST_CASE("empty and too short datagrams are counted as malformed, also in the middle of a WRITE") {
   Stage stage(256);
   Write write(stage, 20);
   std::uint64_t count = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `verbs` back end over a libibverbs of ours: what it asks of a NIC, and what it makes of the answers.
+// The `verbs` back end over a fake libibverbs: its calls, and how it handles the results.
 #include <doctest/doctest.h>
 #include <infiniband/verbs.h>
 
@@ -15,8 +15,8 @@
 namespace paralet {
 namespace {
 
-using fake_verbs::asked;
 using fake_verbs::nic;
+using fake_verbs::record;
 using test::Bytes;
 using test::VerbsPair;
 using State = Request::State;
@@ -27,16 +27,16 @@ VerbsOptions backend_options() {
   return out;
 }
 
-/// Where among the calls one is that begins so; the test fails without it.
+/// Index of the first call that starts with `beginning`. The test fails when there is none.
 std::size_t place_of(const std::string& beginning) {
-  const auto calls = asked().calls;
+  const auto calls = record().calls;
   const auto found = std::ranges::find_if(calls, [&](const auto& call) { return call.starts_with(beginning); });
   REQUIRE_MESSAGE(found != calls.end(), beginning);
   return static_cast<std::size_t>(found - calls.begin());
 }
 
 std::size_t times(const std::string& beginning) {
-  const auto calls = asked().calls;
+  const auto calls = record().calls;
   return static_cast<std::size_t>(
       std::ranges::count_if(calls, [&](const auto& call) { return call.starts_with(beginning); }));
 }
@@ -49,7 +49,7 @@ TEST_CASE("messages of all sizes arrive") {
 
 // -- the completion queue ----------------------------------------------------------------------------------------
 
-TEST_CASE("the NIC is given no more than its completion queue has room for, however many queue pairs there are") {
+TEST_CASE("the NIC never holds more work than its completion queue has room for, with any number of queue pairs") {
   fake_verbs::reset();
   nic().completions = 64;
   const auto backend = open_verbs(backend_options());
@@ -84,8 +84,8 @@ TEST_CASE("the NIC is given no more than its completion queue has room for, howe
       backend->flush(now());
     }
   }
-  CHECK(asked().most_work <= 64);
-  CHECK(asked().most_work > 32);  // it is made use of
+  CHECK(record().most_work <= 64);
+  CHECK(record().most_work > 32);  // the room is used
   nic().holds = false;
   std::map<std::uint32_t, std::size_t> done;
   std::vector<Completion> completions;
@@ -98,19 +98,19 @@ TEST_CASE("the NIC is given no more than its completion queue has room for, howe
     CHECK(completion.cookie == ++done[completion.qpn]);  // in order
   }
   CHECK(completions.size() == qps.size() * kEach);
-  CHECK(asked().most_work <= 64);
+  CHECK(record().most_work <= 64);
 }
 
 // -- memory of other devices -------------------------------------------------------------------------------------
 
-TEST_CASE("messages go from and to another device's memory by its dma-buf, and no processor touches it") {
+TEST_CASE("messages use another device's memory through its dma-buf, and no processor touches it") {
   fake_verbs::reset();
   Bytes source(1 << 20);
   Bytes target(1 << 20);
   fake_verbs::share_device_memory(901, source.data(), source.size());
   fake_verbs::share_device_memory(902, target.data(), target.size());
   VerbsPair pair;
-  // What the caller calls its addresses are names: nothing is there.
+  // The addresses are only names: they are never dereferenced.
   constexpr std::uint64_t kOffset = 4096;
   const std::uint64_t length = source.size() - kOffset;
   const std::uint32_t from = pair.one.register_device_memory(source.data() + kOffset, length, DmaBuf{901, kOffset});
@@ -122,12 +122,12 @@ TEST_CASE("messages go from and to another device's memory by its dma-buf, and n
                {.bytes = std::span(target).subspan(kOffset + offset, size), .rkey = to, .offset = offset});
     offset += size;
   }
-  CHECK(asked().inlined_from_device == 0);
+  CHECK(record().inlined_from_device == 0);
   pair.one.deregister_memory(from);
   pair.two.deregister_memory(to);
 }
 
-TEST_CASE("a fence is done when a READ of the memory is") {
+TEST_CASE("a fence completes with a READ of the memory") {
   fake_verbs::reset();
   Bytes memory(4096);
   fake_verbs::share_device_memory(901, memory.data(), memory.size());
@@ -137,22 +137,22 @@ TEST_CASE("a fence is done when a READ of the memory is") {
   };
   const std::uint32_t rkey = device.register_device_memory(memory.data(), memory.size(), DmaBuf{901, 0});
   for (int i = 0; i < 3; ++i) CHECK(VerbsPair::end(fence(rkey)) == State::kDone);
-  CHECK(asked().reads == 3);
-  CHECK(asked().queue_pairs == 1);
+  CHECK(record().reads == 3);
+  CHECK(record().queue_pairs == 1);
   CHECK(device.counters().messages.receives == 0);
 
   const auto wrong = fence(rkey + 1000);
   CHECK(VerbsPair::end(wrong) == State::kFailed);
   CHECK(wrong->failure == Failure::kDevice);
-  CHECK(VerbsPair::end(fence(rkey)) == State::kDone);  // what failed harms nobody
-  CHECK(asked().queue_pairs == 1);
+  CHECK(VerbsPair::end(fence(rkey)) == State::kDone);  // a failed fence does not affect later ones
+  CHECK(record().queue_pairs == 1);
 
   device.close(0);
   const auto late = fence(rkey);
   CHECK(VerbsPair::end(late) == State::kFailed);
 }
 
-TEST_CASE("a fence under way ends with its device") {
+TEST_CASE("closing the device ends a pending fence") {
   fake_verbs::reset();
   Bytes memory(4096);
   fake_verbs::share_device_memory(901, memory.data(), memory.size());
@@ -165,17 +165,17 @@ TEST_CASE("a fence under way ends with its device") {
   CHECK(fence->error == "the device was closed");
 }
 
-TEST_CASE("whether a NIC takes dma-bufs is found out as NCCL does, and leaves nothing behind") {
+TEST_CASE("dma-buf support is detected as NCCL does it, and nothing stays registered") {
   fake_verbs::reset();
   for (const auto& [error, takes] :
        {std::pair(0, true), {EBADF, true}, {EOPNOTSUPP, false}, {EPROTONOSUPPORT, false}}) {
     nic().dmabuf_error = error;
     CHECK(verbs_ports().at(0).dmabuf == takes);
   }
-  CHECK(asked().regions == 0);
+  CHECK(record().regions == 0);
 }
 
-TEST_CASE("a dma-buf that cannot be registered is an error that says why") {
+TEST_CASE("registering an invalid dma-buf is an error with a reason") {
   fake_verbs::reset();
   Device device(test::verbs_options(2));
   std::byte name{};
@@ -190,8 +190,8 @@ TEST_CASE("a dma-buf that cannot be registered is an error that says why") {
 
 // -- events of the NIC --------------------------------------------------------------------------------------------
 
-/// A receive is under way, for which nothing is sent, when the event comes. Whether it fails, for that reason: seen by
-/// its own device, or told by the other, which has the same NIC and may see it first.
+/// An event comes while a receive is pending. Whether the receive fails for that reason. Its own device may see the
+/// event first, or be told by the other device, which has the same NIC.
 bool fails(int event, std::uint32_t number, const std::string& reason) {
   VerbsPair pair(1);
   pair.check(100);
@@ -204,18 +204,18 @@ bool fails(int event, std::uint32_t number, const std::string& reason) {
   return receive->error.ends_with("lane 0 to 127.0.0.1: " + reason);
 }
 
-TEST_CASE("a NIC that fails, or a port that goes down, ends the requests and connections of the device") {
+TEST_CASE("a failed NIC and a port that goes down end the requests and connections of the device") {
   fake_verbs::reset();
   CHECK(fails(IBV_EVENT_DEVICE_FATAL, 0, "the RDMA device failed"));
   CHECK(fails(IBV_EVENT_PORT_ERR, 1, "the RDMA port went down"));
 }
 
-TEST_CASE("a queue pair that fails ends what its lane carries") {
+TEST_CASE("a failed queue pair ends the requests of its lane") {
   fake_verbs::reset();
   CHECK(fails(IBV_EVENT_QP_FATAL, 18, "the RDMA device failed"));
 }
 
-TEST_CASE("another port of the NIC may go down") {
+TEST_CASE("another port of the NIC that goes down has no effect") {
   fake_verbs::reset();
   VerbsPair pair(1);
   fake_verbs::happen(IBV_EVENT_PORT_ERR, 2);
@@ -224,12 +224,12 @@ TEST_CASE("another port of the NIC may go down") {
 
 // -- enhanced connection establishment ---------------------------------------------------------------------------
 
-TEST_CASE("ECE is offered, agreed on before the queue pairs are connected, and what was agreed on is answered") {
+TEST_CASE("ECE is offered, agreed on before the queue pairs are connected, and the result is returned") {
   fake_verbs::reset();
   VerbsPair pair(1);
   pair.check(100);
   CHECK(times("set_ece") == 2);
-  // 17 connects: it offers, and takes what 18 has agreed to.
+  // QP 17 connects: it offers ECE and applies what QP 18 agreed to.
   CHECK(place_of("query_ece 17") < place_of("set_ece 18 0x35"));
   CHECK(place_of("set_ece 18") < place_of("rtr 18"));
   CHECK(place_of("rtr 18") < place_of("query_ece 18"));
@@ -237,7 +237,7 @@ TEST_CASE("ECE is offered, agreed on before the queue pairs are connected, and w
   CHECK(place_of("set_ece 17") < place_of("rtr 17"));
 }
 
-TEST_CASE("where no ECE is offered none is set") {
+TEST_CASE("without an ECE offer none is set") {
   fake_verbs::reset();
   nic().ece_vendor = 0;
   VerbsPair pair(1);
@@ -245,7 +245,7 @@ TEST_CASE("where no ECE is offered none is set") {
   CHECK(times("set_ece") == 0);
 }
 
-TEST_CASE("an ECE that the NIC refuses is done without") {
+TEST_CASE("an ECE that the NIC rejects is ignored") {
   fake_verbs::reset();
   nic().ece_error = EINVAL;
   VerbsPair pair(1);
@@ -255,24 +255,24 @@ TEST_CASE("an ECE that the NIC refuses is done without") {
 
 // -- source ports ------------------------------------------------------------------------------------------------
 
-TEST_CASE("the flow label carries the source port, and another port takes a fresh queue pair") {
+TEST_CASE("the flow label carries the source port, and another port needs a new queue pair") {
   fake_verbs::reset();
   VerbsPair pair(1);
   pair.check(100);
   const LaneCounters before = pair.one.counters().lanes.at(0);
   CHECK(before.method == PortMethod::kFlowLabel);
-  const auto labels = asked().labels;
+  const auto labels = record().labels;
   CHECK(std::ranges::count(labels, flow_label_of_port(before.qp.port)) >= 1);
   REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE333));
   REQUIRE(test::eventually([&] { return pair.one.counters().lanes.at(0).qp.port == 0xE333; }));
   pair.check(100'000);
-  CHECK(asked().labels.size() == 4);
-  CHECK(std::ranges::count(asked().labels, flow_label_of_port(0xE333)) == 1);
+  CHECK(record().labels.size() == 4);
+  CHECK(std::ranges::count(record().labels, flow_label_of_port(0xE333)) == 1);
   CHECK(pair.one.counters().lanes.at(0).qpn != before.qpn);
-  CHECK(test::eventually([] { return asked().queue_pairs == 2; }));  // the old ones are gone
+  CHECK(test::eventually([] { return record().queue_pairs == 2; }));  // the old ones are gone
 }
 
-TEST_CASE("mlx5's own call sets the port after the queue pair is ready, and moves it without another one") {
+TEST_CASE("mlx5's call sets the port of a ready queue pair, and changes it without a new queue pair") {
   fake_verbs::reset();
   nic().sport_error = 0;
   VerbsPair pair(1);
@@ -288,10 +288,10 @@ TEST_CASE("mlx5's own call sets the port after the queue pair is ready, and move
   CHECK(after.qpn == before.qpn);
   CHECK(after.moves == 1);
   CHECK(times("sport " + qpn + " " + std::to_string(0xE333)) == 1);
-  CHECK(asked().labels.size() == 2);
+  CHECK(record().labels.size() == 2);
 }
 
-TEST_CASE("where mlx5's call is refused the lane keeps its port, and what it has says the truth") {
+TEST_CASE("when mlx5's call fails the lane keeps its port, and the counters show that port") {
   fake_verbs::reset();
   nic().sport_error = 0;
   VerbsPair pair(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two devices over the same fake NIC, and messages between them. Times bound how long a test may hang.
+// Two devices over the same fake NIC, and messages between them. Times only bound how long a failing test hangs.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -34,7 +34,7 @@ inline DeviceOptions verbs_options(unsigned lanes) {
   return out;
 }
 
-/// Where a message is, or goes: host memory that is registered for it alone, or a place in a region.
+/// The memory of a message: host memory that is registered only for it, or a part of a region.
 struct Place {
   std::span<std::byte> bytes;
   std::uint32_t rkey = 0;

@@ -79,7 +79,7 @@ struct Captured {
   Bytes datagram;
 };
 
-TEST_CASE("the ICRC of known packets") {
+TEST_CASE("known packets have the expected ICRC") {
   for (const Vector& vector : kVectors) {
     CAPTURE(vector.name);
     const Captured packet(vector);
@@ -95,7 +95,7 @@ TEST_CASE("header, payload and padding may come in pieces") {
   CHECK(icrc(packet.flow, packet.ip_id, all.first(12), all.subspan(12, 28)) == packet.stored());
 }
 
-TEST_CASE("known packets pass whatever identification is thought likely") {
+TEST_CASE("known packets pass with any likely identification") {
   IcrcVerifier verifier;
   for (const Vector& vector : kVectors) {
     CAPTURE(vector.name);
@@ -106,7 +106,7 @@ TEST_CASE("known packets pass whatever identification is thought likely") {
   }
 }
 
-TEST_CASE("identifications up to the limit are recovered, those above refused") {
+TEST_CASE("identifications up to the limit are recovered, larger ones rejected") {
   IcrcVerifier verifier;
   for (const Vector& vector : kVectors) {
     CAPTURE(vector.name);
@@ -119,13 +119,14 @@ TEST_CASE("identifications up to the limit are recovered, those above refused") 
     for (const std::uint16_t id : {64, 65, 100, 4096, 0x8000, 65535}) {
       packet.seal(id);
       CHECK_FALSE(verifier.verify(packet.flow, packet.datagram, 0, kMaxId));
-      CHECK(verifier.verify(packet.flow, packet.datagram, id, kMaxId));  // the one expected is not recovered
+      CHECK(
+          verifier.verify(packet.flow, packet.datagram, id, kMaxId));  // the expected identification needs no recovery
       CHECK(verifier.verify(packet.flow, packet.datagram, 0, 65535));
     }
   }
 }
 
-TEST_CASE("every flipped bit is noticed, but in the byte that the ICRC leaves out") {
+TEST_CASE("every flipped bit is detected, except in the byte that the ICRC masks") {
   constexpr std::size_t kResv8a = 4;
   IcrcVerifier verifier;
   for (const Vector& vector : kVectors) {
@@ -161,8 +162,8 @@ TEST_CASE("addresses and ports are covered") {
   }
 }
 
-TEST_CASE("one verifier serves packets of all lengths, in any order") {
-  IcrcVerifier verifier;  // its cache of 64 lengths is to be overrun
+TEST_CASE("one verifier handles packets of all lengths in any order") {
+  IcrcVerifier verifier;  // more lengths than its cache of 64 entries
   SplitMix64 random(3);
   const UdpFlow flow{.src_address = 0x0A000001, .dst_address = 0x0A000002, .src_port = 0xC001, .dst_port = 4791};
   for (int i = 0; i < 2000; ++i) {

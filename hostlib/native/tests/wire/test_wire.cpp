@@ -50,7 +50,7 @@ Bytes header_of(Opcode opcode, std::uint8_t pad = 2, bool ack_request = true) {
   return {header.bytes.begin(), header.bytes.begin() + header.length};
 }
 
-/// A datagram as it travels: header, payload, padding, ICRC.
+/// A datagram on the wire: header, payload, padding, ICRC.
 Bytes datagram_of(Opcode opcode, const Bytes& payload) {
   const auto pad = static_cast<std::uint8_t>((4 - payload.size() % 4) % 4);
   Bytes out = header_of(opcode, pad);
@@ -59,7 +59,7 @@ Bytes datagram_of(Opcode opcode, const Bytes& payload) {
   return out;
 }
 
-TEST_CASE("data headers have the specification's bytes") {
+TEST_CASE("data headers match the bytes of the specification") {
   for (const Golden& golden : kGolden) {
     CAPTURE(static_cast<int>(golden.opcode));
     CHECK(to_hex(header_of(golden.opcode)) == to_hex(from_hex(golden.header)));
@@ -67,12 +67,12 @@ TEST_CASE("data headers have the specification's bytes") {
   CHECK(to_hex(header_of(Opcode::kSendMiddle, 0, false)) == "0100ffff00abcdef00010203");
 }
 
-TEST_CASE("fields wider than 24 bits are cut, and touch no neighbour") {
+TEST_CASE("values wider than 24 bits are masked and do not touch neighbouring fields") {
   const wire::Header header = wire::data_header(Opcode::kSendOnly, 0xFF000001, 0xFF000002, false, 7, 0, 0, 0, 0);
   CHECK(to_hex({header.bytes.data(), header.length}) == "0430ffff0000000100000002");
 }
 
-TEST_CASE("acknowledgements have the specification's bytes") {
+TEST_CASE("acknowledgements match the bytes of the specification") {
   const wire::Header ack = wire::ack_header(kQpn, kPsn, 0x1F, 0xFF000007);
   CHECK(to_hex({ack.bytes.data(), ack.length}) ==
         "1100ffff00abcdef00010203"
@@ -84,7 +84,7 @@ TEST_CASE("acknowledgements have the specification's bytes") {
         "62000000");
 }
 
-TEST_CASE("what is written is read back, with any payload length") {
+TEST_CASE("a serialized packet parses to the same values, for any payload length") {
   for (const Golden& golden : kGolden) {
     for (std::size_t bytes = 0; bytes <= 9; ++bytes) {
       CAPTURE(static_cast<int>(golden.opcode));
@@ -107,7 +107,7 @@ TEST_CASE("what is written is read back, with any payload length") {
   }
 }
 
-TEST_CASE("an acknowledgement is read back") {
+TEST_CASE("a serialized acknowledgement parses to the same values") {
   const wire::Header header = wire::ack_header(kQpn, kPsn, 0x60, 0x654321);
   Bytes datagram(header.bytes.begin(), header.bytes.begin() + header.length);
   datagram.resize(datagram.size() + wire::kIcrcBytes);
@@ -120,7 +120,7 @@ TEST_CASE("an acknowledgement is read back") {
   CHECK_FALSE(packet.ack_request);
 }
 
-TEST_CASE("a datagram cut anywhere in its headers is refused") {
+TEST_CASE("a datagram truncated in its headers is rejected") {
   for (const Golden& golden : kGolden) {
     const Bytes whole = datagram_of(golden.opcode, from_hex("01020304 05"));  // five bytes and three of padding
     const std::size_t least = header_of(golden.opcode).size() + wire::kIcrcBytes + 3;
@@ -140,7 +140,7 @@ TEST_CASE("a datagram cut anywhere in its headers is refused") {
   }
 }
 
-TEST_CASE("requests that are not offered are read, to be refused; every other opcode is no packet") {
+TEST_CASE("unsupported requests parse as such, all other opcodes are rejected") {
   unsigned known = 0;
   unsigned refused = 0;
   for (unsigned opcode = 0; opcode < 256; ++opcode) {
@@ -156,13 +156,13 @@ TEST_CASE("requests that are not offered are read, to be refused; every other op
     }
   }
   CHECK(known == kGolden.size() + 1);  // and ACKNOWLEDGE
-  CHECK(refused == 14);                // READ, atomics, SEND with invalidate, and what is reserved
+  CHECK(refused == 14);                // READ, atomics, SEND with invalidate, and reserved opcodes
   for (const std::uint8_t response : {0x0D, 0x0E, 0x0F, 0x10, 0x12}) CHECK_FALSE(wire::traits(response));
   for (const std::uint8_t other : {0x20, 0x24, 0x64, 0x81, 0xC0, 0xFF})
     CHECK_FALSE(wire::traits(other));  // UC, UD, CNP
 }
 
-TEST_CASE("another version or partition is refused, the membership bit is not looked at") {
+TEST_CASE("another version or partition is rejected, the membership bit is ignored") {
   wire::Packet packet;
   for (unsigned version = 1; version < 16; ++version) {
     Bytes datagram = datagram_of(Opcode::kSendOnly, {});
@@ -178,12 +178,12 @@ TEST_CASE("another version or partition is refused, the membership bit is not lo
   }
 }
 
-TEST_CASE("random bytes are refused or read within their bounds") {
+TEST_CASE("random bytes are rejected or parsed within their bounds") {
   SplitMix64 random(1);
   unsigned accepted = 0;
   for (int i = 0; i < 50'000; ++i) {
     Bytes datagram = test::random_fill(random, random.below(96));
-    if (datagram.size() > 3 && (i % 2) == 0) {  // let half of them past the first gates
+    if (datagram.size() > 3 && (i % 2) == 0) {  // let half of them pass the first checks
       datagram[0] = static_cast<std::byte>(random.below(0x12));
       datagram[1] &= std::byte{0xF0};
       wire::put_u16(datagram.data() + 2, wire::kDefaultPkey);
@@ -199,7 +199,7 @@ TEST_CASE("random bytes are refused or read within their bounds") {
   CHECK(accepted > 1000);
 }
 
-TEST_CASE("RNR timer codes mean what table 47 says") {
+TEST_CASE("RNR timer codes match table 47") {
   CHECK(wire::rnr_delay_ns(0) == 655'360'000);
   CHECK(wire::rnr_delay_ns(1) == 10'000);
   CHECK(wire::rnr_delay_ns(12) == 640'000);
@@ -208,7 +208,7 @@ TEST_CASE("RNR timer codes mean what table 47 says") {
   CHECK(wire::rnr_delay_ns(0x20 | 12) == wire::rnr_delay_ns(12));  // five bits
 }
 
-TEST_CASE("the largest path MTU that a link carries") {
+TEST_CASE("the largest path MTU for an MTU") {
   const std::pair<std::uint32_t, std::uint32_t> cases[] = {{65536, 4096}, {9000, 4096}, {4096, 2048}, {1500, 1024},
                                                            {576, 512},    {575, 256},   {68, 256}};
   for (const auto& link : cases) {

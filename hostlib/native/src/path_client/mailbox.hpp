@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the data path and the client of the path service share, so that neither waits for the other: events one way
-// through a bounded queue, assignments the other way as an immutable table with a serial number beside it.
+// Exchange between the data path and the thread of the path client. Neither waits for the other: events go to the
+// client through a bounded queue, assignments come back as an immutable table with a serial number.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -19,9 +19,9 @@
 #include "base/file_descriptor.hpp"
 #include "path_client/messages.hpp"
 
-namespace paralet::controller {
+namespace paralet::path_client {
 
-/// A queue of fixed size between one thread that pushes and one that pops.
+/// A lock-free queue of fixed size between one thread that pushes and one that pops.
 template <typename T, std::size_t kSize>
 class SpscQueue {
   static_assert((kSize & (kSize - 1)) == 0);
@@ -53,41 +53,41 @@ class SpscQueue {
   alignas(64) std::atomic<std::size_t> tail_{0};
 };
 
-/// What the service said last about the lanes towards one peer.
+/// The last assignment of the service for the lanes to one peer.
 struct PeerPaths {
   std::vector<std::uint16_t> ports;  ///< of lane 0, 1, .., repeated where there are more lanes; empty: ECMP
-  double rate_bps = 0;               ///< 0: no limit
-  std::uint64_t answers = 0;         ///< the elephant whose announcement this answers, 0: none
-  // These grow with every word about any peer, also from connection to connection.
-  std::uint64_t serial = 0;       ///< of the ports: a word that changes nothing but the rate is none about them
-  std::uint64_t rate_serial = 0;  ///< of the whole, at least `serial`
-  std::uint64_t cut_serial = 0;   ///< of the last word that said that the path before it is dead
+  double rate_bps = 0;               ///< bits per second, 0: no limit
+  std::uint64_t answers = 0;         ///< id of the elephant whose announcement this answers, 0: none
+  // Serial numbers of assignments, over all peers and all connections.
+  std::uint64_t serial = 0;       ///< of the last one for the ports; one that changes only the rate does not count
+  std::uint64_t rate_serial = 0;  ///< of the last one, at least `serial`
+  std::uint64_t cut_serial = 0;   ///< of the last one that declared the path before it dead
 };
 
-/// Everything that holds now. Peers that are not named take ECMP.
+/// All current assignments. Peers that are not named use ECMP.
 struct Assignments {
   bool connected = false;
-  std::uint64_t connection = 0;  ///< counts comings and goings of the service: another one, and all before is void
+  std::uint64_t connection = 0;  ///< changes when the connection is lost, which voids all assignments before
   std::unordered_map<PeerName, PeerPaths> peers;
 };
 
-class Link {
+class Mailbox {
  public:
-  Link() : wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  Mailbox() : wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
   // -- the data path, with the device's progress lock held ---------------------------------------------------------
 
-  /// Tells the client. False when the queue is full.
-  bool say(const Event& event) {
+  /// Passes an event to the client. False when the queue is full.
+  bool post(const Event& event) {
     if (!events_.push(event)) return false;
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (asleep_.load(std::memory_order_relaxed)) wake();
     return true;
   }
-  /// Whether there may be something to take.
-  [[nodiscard]] bool news() const { return published_.load(std::memory_order_acquire) != taken_; }
-  /// The newest table, nullptr when there is none that is new or the client is writing just now.
-  std::shared_ptr<const Assignments> take() {
+  /// Whether there may be a new table: one load.
+  [[nodiscard]] bool has_update() const { return published_.load(std::memory_order_acquire) != taken_; }
+  /// The newest table. nullptr when none is new, or while the client is writing one.
+  std::shared_ptr<const Assignments> take_update() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return nullptr;
     taken_ = published_.load(std::memory_order_relaxed);
@@ -96,13 +96,13 @@ class Link {
 
   // -- the client's thread ----------------------------------------------------------------------------------------
 
-  bool hear(Event& event) { return events_.pop(event); }
+  bool next_event(Event& event) { return events_.pop(event); }
   void publish(std::shared_ptr<const Assignments> assignments) {
     const std::lock_guard lock(mutex_);
     fresh_ = std::move(assignments);
     published_.fetch_add(1, std::memory_order_release);
   }
-  /// Says that this thread will wait for wake_fd(). False when there is something to hear already.
+  /// Announces that this thread will wait for wake_fd(). False when there are events already.
   bool fall_asleep() {
     asleep_.store(true, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -131,9 +131,9 @@ class Link {
   FileDescriptor wake_;
 
   std::atomic<std::uint64_t> published_{0};
-  std::uint64_t taken_ = 0;  // the data path's
-  std::mutex mutex_;         // the data path only tries it
+  std::uint64_t taken_ = 0;  // only the data path uses it
+  std::mutex mutex_;         // the data path only tries to lock it
   std::shared_ptr<const Assignments> fresh_;
 };
 
-}  // namespace paralet::controller
+}  // namespace paralet::path_client
