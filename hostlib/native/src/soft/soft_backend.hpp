@@ -23,7 +23,7 @@ namespace paralet {
 
 struct SoftOptions {
   std::uint32_t address = 0;  ///< IPv4, host byte order
-  double line_rate_bps = 0;   ///< paces all lanes together; 0: not paced
+  double line_rate_bps = 0;   ///< paces all lanes together, in bits per second; 0: no pacing
   Nanos min_timeout = 5 * kMillisecond;
   Nanos retry_time = 10 * kSecond;
   DelayControlOptions control;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `verbs` back end: RoCEv2 RC by a NIC or by the kernel's rxe, through libibverbs. This header needs no verbs
-// headers.
+// The `verbs` back end: RoCEv2 RC by a NIC or by the kernel's rxe, through libibverbs. This header does not include the
+// headers of libibverbs. Each part has a class of its own: port.hpp, memory.hpp, connector.hpp, send_queue.hpp,
+// receive_queue.hpp, completion_queue.hpp.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,15 @@
 namespace paralet {
 
 struct VerbsOptions {
-  std::uint32_t address = 0;               ///< IPv4, host byte order: that of the RoCEv2 GID to use
-  std::string device;                      ///< empty: whichever has such a GID
+  std::uint32_t address = 0;               ///< IPv4 address of the RoCEv2 GID to use, host byte order
+  std::string device;                      ///< empty: any device that has such a GID
   std::optional<std::uint32_t> gid_index;  ///< another GID of the same port
   std::uint8_t traffic_class = 0;          ///< DSCP and ECN bits
   std::uint8_t service_level = 0;
-  /// Local ACK timeout, rounded up to 4.096 us times a power of two (IBTA 9.9.2.1.1). Nothing: as long as retries at
-  /// that pace take up the retry time.
+  /// Local ACK timeout, rounded up to 4.096 us times a power of two (IBTA 9.9.2.1.1). Nothing: chosen so that all
+  /// retries together take the retry time.
   std::optional<Nanos> min_timeout;
-  Nanos retry_time = 10 * kSecond;  ///< a peer silent for so long is given up
+  Nanos retry_time = 10 * kSecond;  ///< a QP fails when its peer is silent for this long
 };
 
 /// A GID of a port of a device, as `paralet doctor` lists them.
@@ -33,7 +34,7 @@ struct VerbsPort {
   std::uint32_t path_mtu = 0;  ///< payload bytes
   std::uint32_t gid_index = 0;
   std::uint32_t address = 0;  ///< IPv4, host byte order
-  bool dmabuf = false;        ///< its driver and the library register dma-bufs
+  bool dmabuf = false;        ///< its driver and the library can register dma-bufs
 };
 
 /// The RoCEv2 ports that have an IPv4 GID. Throws DeviceError where libibverbs is absent.

@@ -66,7 +66,7 @@ VerbsLibrary open() {
 }  // namespace
 
 const VerbsLibrary& VerbsLibrary::load() {
-  static const VerbsLibrary library = open();  // stays loaded: its drivers do not take unloading well
+  static const VerbsLibrary library = open();  // never unloaded, because drivers do not support that
   return library;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libibverbs, found at run time: the engine loads where it is absent. Calls that the header inlines go through the
-// context and need nothing of this.
+// libibverbs, loaded at run time, so that the engine also loads where it is absent. The inline functions of its header
+// call through the context and do not need this table.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -36,13 +36,13 @@ struct VerbsLibrary {
   int (*get_async_event)(ibv_context*, ibv_async_event*) = nullptr;
   void (*ack_async_event)(ibv_async_event*) = nullptr;
 
-  // Optional: older libraries and other vendors lack them.
+  // Optional: absent in older libraries and for other vendors. nullptr then.
   int (*query_ece)(ibv_qp*, ibv_ece*) = nullptr;
   int (*set_ece)(ibv_qp*, ibv_ece*) = nullptr;
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) = nullptr;
   int (*mlx5_modify_qp_udp_sport)(ibv_qp*, std::uint16_t) = nullptr;  ///< from libmlx5
 
-  /// Loads it once. Throws DeviceError, whose sentence names the package, where it is absent or too old.
+  /// Loads the library once. Throws DeviceError, which names the package, when it is absent or too old.
   static const VerbsLibrary& load();
 };
 
