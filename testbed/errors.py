@@ -25,8 +25,9 @@ def sentence_of(error: OSError) -> str:
 
 
 def lines_of(error: Exception | str) -> str:
-    """What the command prints on standard error: a line for every sentence, each after the name of the program."""
-    from netmodel import SpecError
+    """What the command prints on standard error, each line after the name of the program.
 
-    sentences = str(error).splitlines() if isinstance(error, SpecError) else [str(error)]
+    A `netmodel.SpecError` has a line for every mistake; others have one sentence.
+    """
+    sentences = [str(error)] if isinstance(error, str | TestbedError) else str(error).splitlines()
     return "\n".join(f"paralet: {' '.join(sentence.split())}" for sentence in sentences)

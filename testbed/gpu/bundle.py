@@ -43,7 +43,8 @@ def write(archive: Path, plugin: Path) -> list[str]:
         files[f"{LIBRARIES}/{name}"] = path.read_bytes()
     needs = needed_versions(files.values())
     package = Path(testbed.__file__).parent
-    for source in (package / "__init__.py", package / "errors.py", *sorted((package / "gpu").glob("*.py"))):
+    alone = [package / name for name in ("__init__.py", "errors.py", "process_group.py")]
+    for source in (*alone, *sorted((package / "gpu").glob("*.py"))):
         files[f"testbed/{source.relative_to(package)}"] = source.read_bytes()
     files["README.txt"] = _readme(needs).encode()
     try:

@@ -9,9 +9,9 @@ import pytest
 
 import nccl_net_plugin
 from testbed.errors import TestbedError
+from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
-from testbed.run.agents import AgentError
 from testbed.run.native_rank import NativeRun, driver_arguments, plugin_environment
 from testbed.run.runner import Runner
 from testbed.workloads.nccl import NcclRingAllreduce
@@ -81,7 +81,7 @@ def test_a_failing_driver_gives_its_sentence_and_the_log_the_plugins(tmp_path: P
     # Without the loopback addresses no device can be opened.
     made = experiment(tmp_path, workload={"kind": "nccl_ring_allreduce", "bytes": 80_000})
     runner = Runner(made, FakeFabric(made), tmp_path / "logs")
-    with Steps(1) as steps, pytest.raises(AgentError, match=r"the agent on h\d failed: the plugin's init failed"):
+    with Steps(1) as steps, pytest.raises(ProcessError, match=r"the agent on h\d failed: the plugin's init failed"):
         list(runner.runs(steps))
     logs = "".join(log.read_text() for log in (tmp_path / "logs").glob("agent-*.log"))
     assert "NET/paralet" in logs
@@ -96,5 +96,5 @@ def test_a_run_that_takes_too_long_names_what_was_awaited(tmp_path: Path) -> Non
         )
     )
     runner = Runner(made, FakeFabric(made), tmp_path / "logs")
-    with Steps(1) as steps, pytest.raises(AgentError, match="waiting for message"):
+    with Steps(1) as steps, pytest.raises(ProcessError, match="waiting for message"):
         list(runner.runs(steps))

@@ -13,10 +13,11 @@ from netmodel import Link, PortRef
 from sdn.isolation.source_routing import in_order
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.errors import TestbedError
+from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
 from testbed.run import runner
-from testbed.run.agents import AgentError, Agents
+from testbed.run.agents import Agents
 from testbed.run.runner import Runner
 from tests.testbed.experiments import experiment, on_loopback, write_spec
 from tests.testbed.run.fake_fabric import FakeFabric
@@ -116,25 +117,25 @@ def test_a_failing_agent_gives_its_sentence_and_its_log(tmp_path: Path) -> None:
     # Without the loopback addresses no device can be opened.
     made = experiment(tmp_path)
     runner = Runner(made, FakeFabric(made), tmp_path / "logs", TCP_AGENT)
-    with Steps(1) as steps, pytest.raises(AgentError, match=r"the agent on h\d failed: .*agent-h\d\.log"):
+    with Steps(1) as steps, pytest.raises(ProcessError, match=r"the agent on h\d failed: .*agent-h\d\.log"):
         list(runner.runs(steps))
 
 
 def test_a_dead_agent_is_told(tmp_path: Path) -> None:
     with scripted(tmp_path, "import os; os.kill(os.getpid(), 9)") as agents:
-        with pytest.raises(AgentError, match=r"the agent on h1 ended by signal 9; its log is .*agent-h1\.log"):
+        with pytest.raises(ProcessError, match=r"the agent on h1 ended by signal SIGKILL; its log is .*agent-h1\.log"):
             agents.hear(messages.Closed, 10.0)
-        with pytest.raises(AgentError, match="has ended"):
+        with pytest.raises(ProcessError, match="ended by signal SIGKILL"):
             agents.tell({0: messages.Close()})
 
 
 def test_a_hanging_agent_is_told_and_killed(tmp_path: Path) -> None:
     agents = scripted(tmp_path, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: 0); time.sleep(600)")
     begin = time.monotonic()
-    with pytest.raises(AgentError, match=r"on h1 did not say 'closed' within 0\.3 s"), agents:
+    with pytest.raises(ProcessError, match=r"on h1 did not say 'closed' within 0\.3 s"), agents:
         agents.hear(messages.Closed, 0.3)
     assert time.monotonic() - begin < 15
-    assert all(agent.process.returncode == -9 for agent in agents._agents)
+    assert all(agent.process.returncode == -9 for agent in agents._group._processes)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_hanging_agent_is_told_and_killed(tmp_path: Path) -> None:
 )
 def test_only_the_due_report_will_do(tmp_path: Path, line: str, what: str) -> None:
     talker = f"print({line!r}, flush=True); input()"
-    with scripted(tmp_path, talker) as agents, pytest.raises(AgentError, match=what):
+    with scripted(tmp_path, talker) as agents, pytest.raises(ProcessError, match=what):
         agents.hear(messages.Closed, 10.0)
 
 
@@ -156,7 +157,7 @@ def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     with Agents(FakeFabric(made).popen, made.hosts[:1], tmp_path / "logs", TCP_AGENT) as agents:
         agents.tell({0: messages.Close()})
-        with pytest.raises(AgentError, match="close came before prepare"):
+        with pytest.raises(ProcessError, match="close came before prepare"):
             agents.hear(messages.Closed, 10.0)
     assert "Traceback" in (tmp_path / "logs" / f"agent-{made.hosts[0]}.log").read_text()
 
