@@ -32,7 +32,7 @@ JOBS = ((BLOOM, 8), (GPT3, 8), (LLAMA2, 4), (LLAMA2, 2), (BLOOM, 8))
 
 
 def measure() -> Result:
-    """Every case; what takes long once."""
+    """Every case; long ones run once."""
     with Steps(None, every_s=3.0) as steps:
         measurements = []
         for one in run(REPETITIONS, largest=True):
@@ -42,7 +42,7 @@ def measure() -> Result:
 
 
 def run(repetitions: int, *, largest: bool) -> Iterator[Measurement]:
-    """The cases, again and again, so that a drift of the machine hits all alike; what takes long once."""
+    """Interleave repetitions of the cases, so that a drift of the machine affects all alike; long cases run once."""
     for seed in range(repetitions):
         case = "ring snapshot, 1,024 hosts, m = 32"
         yield Measurement("time", case, "s", _seconds(step, 32, 32, 32, 32, seed), 2.0, "limit")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every benchmark gives, and how repeated measurements become one row."""
+"""Results of benchmarks: measurements, and their medians as rows."""
 
 import os
 import platform
@@ -53,7 +53,7 @@ class Result:
 def result(bench: str, measurements: Iterable[Measurement]) -> Result:
     """Fold repetitions into rows, in order of first appearance, and say where and when.
 
-    Medians, because what disturbs a measurement on a shared machine makes it slower, now and then by much.
+    Medians, because disturbances on a shared machine make a few measurements much slower.
     """
     groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
     for one in measurements:

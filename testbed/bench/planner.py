@@ -70,7 +70,7 @@ def measure() -> Result:
 def run(
     plans: tuple[Size, ...], arrivals: tuple[Size, ...], rates: tuple[Size, ...], repetitions: int
 ) -> Iterator[Measurement]:
-    """All cases again and again, so that a drift of the machine hits all alike."""
+    """Interleave repetitions of all cases, so that a drift of the machine affects all alike."""
     for seed in range(repetitions):
         for size in plans:
             fabric, asked = size.make(seed)
@@ -87,7 +87,7 @@ def run(
 
 
 def _seconds(work: Callable[..., object], *arguments: object) -> float:
-    """The least of three: whatever else the machine does can only add to it."""
+    """The least of three runs, because other load can only add time."""
     times = []
     for _ in range(3):
         start = time.perf_counter()

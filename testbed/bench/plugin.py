@@ -52,7 +52,7 @@ def measure() -> Result:
 
 
 def run(program: Path, plugin: Path, repetitions: int = REPETITIONS) -> Iterator[Measurement]:
-    """All cases again and again, so that a drift of the machine hits all alike; ours and the peer in turn."""
+    """Interleave repetitions of all cases, ours and the peer's, so that a drift of the machine affects all alike."""
     for _ in range(repetitions):
         for ranks in RANKS:
             for kib in MESSAGE_KIB:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The goodput that is left when the network drops, repeats, reorders or damages packets, beside that of a good one.
+"""Goodput when the network drops, duplicates, reorders or corrupts packets, relative to a perfect network.
 
 Two devices of this process on loopback; faults are injected on reception, in both directions, so a message, its
 acknowledgements and its advertisements all meet them. Every byte that arrives is compared with what was sent.
@@ -55,7 +55,7 @@ def measure() -> Result:
 
 
 def run(steps: dict[str, Faults], repetitions: int = REPETITIONS, seconds: float = _SECONDS) -> Iterator[Measurement]:
-    """All steps again and again, with and without their faults in turn, so that a drift of the machine hits both."""
+    """Interleave repetitions of all steps, with and without faults, so that a drift of the machine affects both."""
     for seed in range(repetitions):
         message = random.Random(seed).randbytes(_MESSAGE_BYTES)
         for case, faults in steps.items():

@@ -62,7 +62,7 @@ def measure() -> Result:
 
 
 def run(small: Size, large: Size, repetitions: int, arrivals: int) -> Iterator[Measurement]:
-    """All cases again and again, so that a drift of the machine hits all alike."""
+    """Interleave repetitions of all cases, so that a drift of the machine affects all alike."""
     for seed in range(repetitions):
         for metric, case in CASES.items():
             peer, ours = (case(size, seed, arrivals) for size in (small, large))

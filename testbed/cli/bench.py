@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet bench`: measure something of ours beside the best known peer, in one run on one machine."""
+"""`paralet bench`: measure a part of paralet and the best known peer in one run."""
 
 import json
 
@@ -12,10 +12,10 @@ from testbed.bench import BENCHES, Result
 @click.argument("name", metavar="NAME", type=click.Choice(list(BENCHES)))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def bench(name: str, as_json: bool) -> None:
-    """Measure NAME beside its peer, or the best of its cases, and print the ratios, ours / peer.
+    """Measure NAME and its peer, or the best of its cases, and print the ratios ours / peer.
 
-    docs/performance.md says for every metric which way is better; docs/planners.md does for planner,
-    docs/path-service.md for path-service.
+    docs/performance.md says whether a higher or lower ratio is better; for planner docs/planners.md does, for
+    path-service docs/path-service.md.
     """
     result = BENCHES[name]()
     if as_json:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet doctor`: what this machine can do, what is missing, and the command that mends it."""
+"""`paralet doctor`: what this machine can do, what is missing, and the command that installs it."""
 
 import json
 from ctypes.util import find_library
@@ -18,9 +18,9 @@ from testbed.cli.rdma_devices import RdmaDevice, RdmaPort
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 @click.pass_context
 def doctor(context: click.Context, as_json: bool) -> None:
-    """Look at this machine: can it run experiments, and if not, what mends it?
+    """Check whether this machine can run experiments, and print the command that installs what is missing.
 
-    Exit status 1 when something that `paralet run` needs is missing. Leaves nothing behind.
+    The exit status is 1 when something that `paralet run` needs is missing. Changes nothing on the machine.
     """
     findings = [*emul.probe(), *examine()]
     ready = all(finding.ok for finding in findings)

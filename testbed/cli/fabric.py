@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fabric that a command is told of: the file with its topology, and how its switches choose among equal paths."""
+"""Options that describe a fabric: its topology file and the hash of its switches."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ HASHES: dict[str, Callable[[Topology], EcmpHash]] = {
 
 
 def topology_option(also: str = "") -> Callable[[_Command], _Command]:
-    """--topology FILE, as `topology_file`; `also` is what its help says besides."""
+    """--topology FILE, as `topology_file`; `also` is appended to its help."""
     return click.option(
         "--topology",
         "topology_file",
@@ -42,15 +42,15 @@ def hash_option(command: _Command) -> _Command:
         "--hash",
         "hash_name",
         type=click.Choice(list(HASHES)),
-        help="How switches choose among equal paths; rules: by bits of source ports. Unless given it is ovs, or rules "
-        "where FILE is a spec that says so.",
+        help="Hash by which switches choose among equal paths; rules: bits of source ports. Default: ovs, or rules if "
+        "FILE is a spec with pinning: rules.",
     )(command)
 
 
 def fabric_of(file: Path, hash_name: str | None) -> tuple[Topology, str, EcmpHash]:
     """The topology in `file`, which holds just that or a spec, and its switches' hash with its name.
 
-    Raises SpecError, and InputError where rules do not do for the topology.
+    Raises SpecError, and InputError when rules do not fit the topology.
     """
     topology, usual = _read(file)
     name = usual if hash_name is None else hash_name

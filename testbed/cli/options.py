@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands have: what makes less of a spec."""
+"""Options of several commands that run a part of a spec."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def seeds_and_policies(command: _Command) -> _Command:
-    """--seeds and --policy, which make less of a spec: `seeds` and `policies`."""
+    """--seeds and --policy, as `seeds` and `policies`."""
     seeds = click.option(
         "--seeds", metavar="N", type=click.IntRange(1, SEEDS_MAX), help="Run N seeds instead of the spec's."
     )

@@ -28,21 +28,21 @@ _INTERVAL_S = 1.0
     "interval_s",
     metavar="S",
     type=click.FloatRange(min=stats.EVERY_S, max=86400),
-    help=f"Seconds between looks, at least {stats.EVERY_S} ({_INTERVAL_S:g}).",
+    help=f"Seconds between updates, at least {stats.EVERY_S} ({_INTERVAL_S:g}).",
 )
 @click.option(
     "--count",
     metavar="N",
     type=click.IntRange(min=1),
-    help="End after N looks. By default a terminal is kept up to date until Ctrl-C; elsewhere one look is printed.",
+    help="End after N updates (default: until Ctrl-C on a terminal, else one).",
 )
 def stat(
     pids: tuple[int, ...], as_json: bool, as_prometheus: bool, interval_s: float | None, count: int | None
 ) -> None:
-    """Show the lanes of running processes: rates, round trips, what was sent again, ports and how they were set.
+    """Show the lanes of running processes: rates, round trips, retransmissions, ports and how they were set.
 
-    Looks at the processes PID, or at all of this user's (of everybody's, as root). Nothing has to be switched on in
-    them and nothing slows them down: every open device publishes its counters, ten times a second while it is busy.
+    Shows the processes PID, or all processes of this user (as root, of all users). The processes need no option for
+    this: every open device publishes its counters, ten times a second while it is busy.
     """
     if as_json and as_prometheus:
         raise click.UsageError("give either --json or --prometheus, not both")

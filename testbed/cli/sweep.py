@@ -25,8 +25,8 @@ from testbed.spec import FabricName
     "settings",
     metavar="KEY=VALUE,..",
     multiple=True,
-    help="Values for a key of the spec, such as workload.bytes=1048576,4194304 or policies.NAME.m=1,4; repeatable: "
-    "every combination is run.",
+    help="Values for a key of the spec, such as workload.bytes=1048576,4194304 or policies.NAME.m=1,4. Repeatable; "
+    "all combinations run.",
 )
 @seeds_and_policies
 @click.option("--fabric", type=click.Choice(spec.MODELS), help="Run on this fabric instead of the spec's.")
@@ -39,8 +39,8 @@ from testbed.spec import FabricName
     show_default=True,
     help="Folder that gets a folder NAME-sweep with the results.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Processes; as many as there are cores.")
-@click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this Dask scheduler do it instead.")
+@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Number of processes (default: all cores).")
+@click.option("--scheduler", metavar="ADDRESS", help="Run on the workers of this Dask scheduler instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def sweep(
     spec_file: Path,
@@ -55,9 +55,9 @@ def sweep(
 ) -> None:
     """Run the spec in the file SPEC on a model with every combination of values and every seed.
 
-    A file of its own for every combination and seed is in DIR/NAME-sweep/points, where NAME is the spec's. What is
-    there already is not computed again, so an interrupted sweep goes on when the command is given again. sweep.csv has
-    a line for each policy of each point.
+    DIR/NAME-sweep/points has a file for every combination and seed, where NAME is the spec's. Existing points are not
+    computed again, so an interrupted sweep resumes when the command is repeated. sweep.csv has a line for each policy
+    of each point.
     """
     from testbed.simulate import sweep as sweeps
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One spec with many values of its parameters and many seeds, on every core or on a Dask cluster, resumable.
+"""Sweeps: one spec with many parameter values and seeds, on all cores or on a Dask cluster, resumable.
 
-A point is one combination of values with one seed, under all policies of the spec, on a modelled fabric. What came of
-it is a file of its own, named by a digest of all that it depends on and written in one step: a sweep that was
-interrupted goes on where it was, and one with more values computes only what is new.
+A point is one combination of values with one seed, under all policies of the spec, on a simulated fabric. Its result is
+a file, named by a digest of all inputs and written atomically. An interrupted sweep therefore resumes, and a sweep with
+more values computes only the new points.
 """
 
 import hashlib
@@ -28,15 +28,15 @@ from testbed.progress import Silent, Steps
 from testbed.spec import Experiment, Spec, check
 
 _FORMAT = 1
-"""Of result files; another makes old ones unknown."""
+"""Version of result files; files of other versions are ignored."""
 
 _CONNECT_TIMEOUT_S = 10
-"""For a Dask scheduler, and for its first worker."""
+"""Timeout for a Dask scheduler, and for its first worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run of all policies: `parameters` as asked for, and the whole spec as a document."""
+    """One run of all policies: the requested `parameters`, and the whole spec as a document."""
 
     parameters: dict[str, Any]
     seed: int
@@ -44,7 +44,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """Of its file: a digest of the spec and the seed."""
+        """File name of the result: a digest of the spec and the seed."""
         text = json.dumps([_FORMAT, self.document, self.seed], sort_keys=True)
         return f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
 
@@ -110,7 +110,7 @@ def _checked(document: dict[str, Any], parameters: Mapping[str, Any]) -> Experim
 
 
 def measure(point: Point) -> dict[str, Any]:
-    """Run a point; its result, as JSON has it. Times in seconds. Raises TestbedError."""
+    """Run a point. Returns its result as a JSON object, times in seconds. Raises TestbedError."""
     from testbed.simulate import fluid, packet
 
     experiment = check(Spec.model_validate(point.document))
@@ -140,11 +140,11 @@ def measure(point: Point) -> dict[str, Any]:
 def sweep(
     asked: Sequence[Point], folder: Path, *, jobs: int | None = None, scheduler: str | None = None
 ) -> list[dict[str, Any]]:
-    """The results of all points, in their order; those that `folder` has already are not computed again.
+    """The results of all points, in their order; results that `folder` already has are not computed again.
 
     `jobs`: processes on this machine, as many as it has cores unless given; `scheduler`: the address of a Dask
     scheduler, whose workers have this package, instead. Raises InputError, and TestbedError for a point that fails;
-    the others that are done by then are kept.
+    results of other points are kept.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def _measured(point: Point) -> _Found:
 
 
 def _by_processes(missing: Sequence[Point], jobs: int | None) -> Iterator[_Found]:
-    """Points as they are done, by processes of this machine."""
+    """Points in order of completion, by processes of this machine."""
     from joblib import Parallel, delayed
 
     workers = Parallel(n_jobs=jobs or -1, return_as="generator_unordered")
@@ -177,9 +177,9 @@ def _by_processes(missing: Sequence[Point], jobs: int | None) -> Iterator[_Found
 
 
 def _by_cluster(missing: Sequence[Point], address: str, until_done: ExitStack) -> Iterator[_Found]:
-    """Points as they are done, by the workers of a Dask scheduler. Raises InputError.
+    """Points in order of completion, by the workers of a Dask scheduler. Raises InputError.
 
-    Not by joblib's back end for Dask: where the workers have one thread together, it runs everything here instead.
+    joblib's Dask back end is not used: with a single worker thread, it runs everything in this process.
     """
     try:
         from distributed import Client, as_completed
@@ -198,14 +198,14 @@ def _by_cluster(missing: Sequence[Point], address: str, until_done: ExitStack) -
             f"the Dask scheduler at {address} has no workers; start some: dask worker {address}"
         ) from error
     for worker, paralet in client.run(find_spec, "testbed").items():
-        if paralet is None:  # it would be sent points again and again
+        if paralet is None:  # Dask would retry its points again and again
             raise InputError(f"the Dask worker {worker} has no paralet; install it there")
     futures = client.map(_measured, missing, pure=False)
     return (found for _, found in as_completed(futures, with_results=True))
 
 
 def _load(folder: Path, point: Point) -> dict[str, Any] | None:
-    """What an earlier sweep found; a file that cannot be read counts as none."""
+    """The result of an earlier sweep; None if there is none or its file cannot be read."""
     try:
         found: dict[str, Any] = json.loads((folder / point.name).read_text())
     except (OSError, ValueError):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training jobs on a two-level Clos, iteration after iteration, planned anew whenever a job begins or ends to talk.
+"""Training jobs on a two-level Clos; paths are planned anew whenever a job begins or ends communication.
 
-After O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324), section 5: every job computes, then its rings
-all-reduce in 2 (p - 1) steps of which each waits for the whole ring, and so on; one ring for every part of the model.
+After O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324), section 5. In each iteration a job
+computes, then its rings all-reduce in 2 (p - 1) steps. Each step waits for the whole ring. Each part of the model has a
+ring.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,17 +16,16 @@ import numpy.typing as npt
 from sdn.planners import Clos, Commodities, Plan
 from sdn.planners.model import links_of
 from sim.fluid import Messages, Simulation
+from sim.messages import NO_CHANNEL
 from sim.paths import Paths
 from testbed.workloads.training_models import Model
 
 Planner = Callable[[Clos, Commodities], Plan]
 
-_NO_CHANNEL = -1
-
 
 @dataclass(frozen=True, eq=False)
 class TrainingJob:
-    """A model with `copies` copies, which arrives at `arrival_s`."""
+    """A job that trains `copies` copies of a model and starts at `arrival_s`."""
 
     model: Model
     copies: int
@@ -45,14 +45,14 @@ class TrainingJob:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What came of a run."""
+    """Results of a run."""
 
     allreduce_s: list[npt.NDArray[np.float64]]
     """By job: the time of each iteration's all-reduce."""
     flow_s: list[npt.NDArray[np.float64]]
-    """[iteration, step, flow], by job: from a flow's first bit until it is there."""
+    """[iteration, step, flow], by job: from the first bit sent until delivery."""
     plans: int
-    """How often paths were planned."""
+    """Number of plans."""
     simulation: Simulation
 
 
@@ -74,7 +74,7 @@ def placed(models: Sequence[tuple[Model, int]], nics: int, period_s: float, seed
 def placed_by_tor(models: Sequence[tuple[Model, int]], fabric: Clos, period_s: float, seed: int) -> list[TrainingJob]:
     """The same, but each copy takes all free NICs of ToRs drawn at random, and of the last as many as it still needs.
 
-    So the code released with the paper places jobs: a ring's flows then leave a ToR side by side for another.
+    The code released with the paper places jobs in this way. The flows of rings then go in parallel between ToRs.
     """
     _check_room(models, fabric.nics)
     rng = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def _check_room(models: Sequence[tuple[Model, int]], nics: int) -> None:
 
 
 def train(fabric: Clos, jobs: Sequence[TrainingJob], iterations: int, planner: Planner) -> Trained:
-    """Run every job for so many iterations."""
+    """Run every job for that many iterations."""
     asked = [
         Commodities.of(job.nics.ravel(), np.roll(job.nics, -1, axis=1).ravel(), job=number)
         for number, job in enumerate(jobs)
@@ -154,8 +154,8 @@ def _add_iterations(
     begins: dict[int, int],
     ends: dict[int, int],
 ) -> npt.NDArray[np.int64]:
-    """All messages of a job: [iteration, step, flow]. A pause stands for computing; its end is a milestone, and so is
-    that of each all-reduce."""
+    """Add all messages of a job; returns [iteration, step, flow]. A pause models computation. The ends of pauses and of
+    all-reduces are milestones."""
     rings, copies = job.nics.shape
     channels = first + np.arange(rings * copies)
     bits = 8 * job.model.part_bytes / copies
@@ -164,7 +164,7 @@ def _add_iterations(
     flows: list[npt.NDArray[np.int64]] = []
     for _ in range(iterations):
         pause = simulation.add_messages(
-            Messages(_NO_CHANNEL, delay_s=job.model.compute_s, release_s=job.arrival_s, milestone=True)
+            Messages(NO_CHANNEL, delay_s=job.model.compute_s, release_s=job.arrival_s, milestone=True)
         )
         begins[pause] = number
         if last is not None:
@@ -174,9 +174,9 @@ def _add_iterations(
             sent = simulation.add_messages(Messages(channels, bits)) + np.arange(channels.size)
             simulation.add_waits(gate[ring], sent)
             flows.append(sent)
-            gate = simulation.add_messages(Messages(np.full(rings, _NO_CHANNEL))) + np.arange(rings)
+            gate = simulation.add_messages(Messages(np.full(rings, NO_CHANNEL))) + np.arange(rings)
             simulation.add_waits(sent, gate[ring])
-        last = simulation.add_messages(Messages(_NO_CHANNEL, milestone=True))
+        last = simulation.add_messages(Messages(NO_CHANNEL, milestone=True))
         simulation.add_waits(gate, np.full(rings, last))
         ends[last] = number
     return np.concatenate(flows).reshape(iterations, -1, channels.size)

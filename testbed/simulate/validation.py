@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.simulate.validation`: specs on the emulated fabric and on the model, in one table and one plot.
+"""`python -m testbed.simulate.validation`: compare specs on the emulated fabric with the fluid model.
 
-Needs root, as `paralet run` does, which it starts for every spec. With `--calibrate` it tells the overhead of a message
-that explains most of the difference, for `fluid.message_delay_s` of specs like these, and what it leaves of it.
+Runs `paralet run` for every spec and needs root. With `--calibrate` it prints the `fluid.message_delay_s` that explains
+most of the difference, and the deviation that remains.
 """
 
 import argparse
@@ -23,19 +23,19 @@ from testbed.simulate.fluid import observe
 from testbed.spec import Experiment, load
 
 _ROUNDS = 8
-"""Of Newton's method; where it is not hindered by slices two are enough."""
+"""Iterations of Newton's method. Without slices, two are enough."""
 
 _PARALET = (sys.executable, "-c", "from testbed.cli import main; main()")
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """One policy with one seed of a spec: when it was over on either fabric, in seconds."""
+    """Completion times of one policy with one seed on both fabrics, in seconds."""
 
     spec: str
     policy: str
     kind: str
-    """As the spec calls the policy's kind, or `paralet` for `ecmp` with several lanes."""
+    """The policy's kind in the spec, or `paralet` for `ecmp` with several lanes."""
     seed: int
     mininet_s: float
     fluid_s: float
@@ -154,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("specs", nargs="+", type=Path, metavar="SPEC")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder for the emulated runs' results")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a PNG file for the plot")
-    parser.add_argument("--calibrate", action="store_true", help="tell each spec's best fluid.message_delay_s")
+    parser.add_argument("--calibrate", action="store_true", help="print the best fluid.message_delay_s of each spec")
     arguments = parser.parse_args(argv)
     try:
         found = [one for spec in arguments.specs for one in compare(spec, arguments.results)]

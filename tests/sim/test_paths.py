@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where flows go: for many at once as for one."""
+"""Hashed paths of many flows at once equal those of single flows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fields(flows: list[Flow]) -> FlowFields:
 
 @pytest.mark.parametrize("ecmp_hash", [OvsHash(), LinuxL4Hash(), CrcHash("crc32"), XorHash()], ids=repr)
 @pytest.mark.parametrize("dead", [(), ("leaf1:4", "leaf2:9")], ids=["whole", "with dead links"])
-def test_many_flows_go_where_each_of_them_goes(ecmp_hash: EcmpHash, dead: tuple[str, ...]) -> None:
+def test_paths_of_many_flows_equal_those_of_single_flows(ecmp_hash: EcmpHash, dead: tuple[str, ...]) -> None:
     cut = {TOPOLOGY.link_at(PortRef.parse(text)) for text in dead}
     routes = forwarding(TOPOLOGY, frozenset(cut))
     links, flows = Links(TOPOLOGY), random_flows(80, 7)
@@ -64,7 +64,7 @@ def test_a_host_that_is_cut_off_has_no_path() -> None:
         hashed_paths(Links(TOPOLOGY), fields([flow]), OvsHash(), routes)
 
 
-def test_links_are_numbered_by_the_port_that_they_leave_by() -> None:
+def test_links_are_numbered_by_egress_port() -> None:
     links = Links(TOPOLOGY)
     assert len(links) == len(links.ports) == len(links.rate_bps)
     for number, port in enumerate(links.ports):

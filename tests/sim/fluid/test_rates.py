@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rates of a simulation at every moment: beside a linear program, exact fractions, and what max-min fair means."""
+"""Max-min fair rates, compared with a linear program and with their definition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXACT = 1e-9
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[Floats, Floats, Floats]:
-    """Capacities by link; the shares of links, [flow, link], of which each flow uses at least one; weights."""
+    """Capacities of links, shares by flow and link (each flow uses at least one link), and weights."""
     links, flows = draw(st.integers(1, 6)), draw(st.integers(1, 7))
     capacity = draw(st.lists(st.integers(1, 20), min_size=links, max_size=links))
     share = np.zeros((flows, links))
@@ -32,7 +32,7 @@ def problems(draw: st.DrawFn) -> tuple[Floats, Floats, Floats]:
 
 
 def ragged(share: Floats, weight: Floats) -> Paths:
-    """A channel of one flow for each row of `share`."""
+    """One channel with one flow for each row of `share`."""
     rows = [np.flatnonzero(row) for row in share]
     return Paths(
         flows=np.arange(len(rows) + 1),
@@ -44,7 +44,7 @@ def ragged(share: Floats, weight: Floats) -> Paths:
 
 
 def linear_program(capacity: Floats, share: Floats, weight: Floats) -> Floats:
-    """Max-min rates by their definition: raise the least as far as it goes, then the least of the others, and so on."""
+    """Max-min rates by definition: maximise the lowest rate, then the lowest of the others, and so on."""
     fixed: dict[int, float] = {}
     while len(fixed) < len(share):
         level = _most(capacity, share, weight, fixed, 0.0, None)
@@ -61,7 +61,7 @@ def linear_program(capacity: Floats, share: Floats, weight: Floats) -> Floats:
 def _most(
     capacity: Floats, share: Floats, weight: Floats, fixed: dict[int, float], level: float, flow: int | None
 ) -> float:
-    """The most that flow's rate, or (None) the common level, can be while the others get `level` at least."""
+    """The highest rate of the flow, or common level (None), while the others get at least `level`."""
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     common = solver.addVariable(lb=level)
@@ -92,7 +92,7 @@ def test_rates_are_those_of_a_linear_program(problem: tuple[Floats, Floats, Floa
 
 @given(problems(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_rates_stay_exact_while_flows_come_and_go(problem: tuple[Floats, Floats, Floats], data: st.DataObject) -> None:
+def test_rates_stay_exact_as_flows_start_and_stop(problem: tuple[Floats, Floats, Floats], data: st.DataObject) -> None:
     capacity, share, weight = problem
     share = (share > 0).astype(np.float64)  # the reference knows whole paths only
     flows = len(share)
@@ -123,7 +123,7 @@ def test_rates_stay_exact_while_flows_come_and_go(problem: tuple[Floats, Floats,
 @given(st.integers(0, 2**32 - 1), st.integers(1, 8))
 @settings(max_examples=15, deadline=None)
 def test_no_link_is_overfull_and_every_flow_has_a_bottleneck(seed: int, lanes: int) -> None:
-    """On a leaf-spine, from departure to departure: a flow stops at a full link where no other gets more."""
+    """On a leaf-spine, after every departure: each flow has a full link where no other flow gets more."""
     rng = np.random.default_rng(seed)
     leaves, spines, hosts = 6, 4, 4
     nics = leaves * hosts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When messages are delivered: closed forms, an independent simulation in plain Python, and bounds."""
+"""Delivery times, compared with closed forms, a plain Python simulation, and bounds."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def simulation_of(rows: npt.ArrayLike, rate_bps: npt.ArrayLike, stale_s: float =
     return simulation
 
 
-def test_flows_that_collide_take_turns_in_rate() -> None:
-    """Of two flows on one link the shorter has half of it until it ends, then the longer has all."""
+def test_colliding_flows_share_the_rate() -> None:
+    """Two flows share a link equally until the shorter one ends; then the other has all of it."""
     simulation = simulation_of([[[0]], [[0]], [[1]]], [10, 10])
     simulation.add_messages(Messages(channel=[0, 1, 2], bits=[10, 30, 30]))
     assert simulation.advance() == []
@@ -47,7 +47,7 @@ def test_messages_wait_for_others_and_for_pauses() -> None:
     assert simulation.delivered_s() == pytest.approx([1.5, 3.5, 4.5])
 
 
-def test_messages_may_be_added_later_and_wait_for_what_is_over() -> None:
+def test_later_messages_may_wait_for_delivered_ones() -> None:
     simulation = simulation_of([[[0]]], [10])
     simulation.add_messages(Messages(channel=0, bits=10, milestone=True))
     assert simulation.advance() == [0]
@@ -59,8 +59,8 @@ def test_messages_may_be_added_later_and_wait_for_what_is_over() -> None:
         simulation.add_waits([0], [second])
 
 
-def test_lanes_pull_what_their_paths_let_them() -> None:
-    """One lane has a link for itself, the other shares one: together they send at 10 + 5."""
+def test_lanes_pull_at_the_rate_of_their_paths() -> None:
+    """One lane has a link of its own, the other shares one: together they send at 10 + 5."""
     simulation = simulation_of([[[0], [1]], [[1], [1]]], [10, 10])
     simulation.add_messages(Messages(channel=[0, 1], bits=[30, 1e3]))
     simulation.advance(1)
@@ -69,7 +69,7 @@ def test_lanes_pull_what_their_paths_let_them() -> None:
     assert simulation.delivered_s()[0] == pytest.approx(30 / (10 + 10 / 3))
 
 
-def test_sprayed_packets_wait_for_the_fullest_path() -> None:
+def test_spraying_is_limited_by_the_most_loaded_path() -> None:
     simulation = Simulation([10, 2, 10])
     simulation.add_channels(Paths.sprayed([[[0, 1], [0, 2]]]))
     simulation.add_messages(Messages(channel=0, bits=40))
@@ -102,7 +102,7 @@ def test_a_link_dies_and_its_flow_moves() -> None:
         ({"release_s": -1.0}, "release time of a message"),
     ],
 )
-def test_what_cannot_be_is_refused(change: dict[str, float], told: str) -> None:
+def test_impossible_messages_are_rejected(change: dict[str, float], told: str) -> None:
     simulation = simulation_of([[[0]]], [10])
     with pytest.raises(ValueError, match=told):
         simulation.add_messages(Messages(**{"channel": 0, "bits": 1.0, **change}))
@@ -112,13 +112,13 @@ def test_what_cannot_be_is_refused(change: dict[str, float], told: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "told"), [([[[1]]], "does not exist"), ([[[0, 0]]], "crosses a link twice"), ([[[-1]]], "crosses no link")]
 )
-def test_paths_that_cannot_be_are_refused(rows: list[list[list[int]]], told: str) -> None:
+def test_impossible_paths_are_rejected(rows: list[list[list[int]]], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         simulation_of(rows, [10])
 
 
 def plain(capacity: Floats, rows: npt.NDArray[np.int32], bits: Floats, release: Floats) -> Floats:
-    """When each of some messages, each of one flow, is delivered: all rates afresh at every event."""
+    """Delivery times of single-flow messages, with all rates recomputed at every event."""
     left, delivered, now = bits.copy(), np.full(len(bits), np.nan), 0.0
     while np.isnan(delivered).any():
         busy = np.flatnonzero(np.isnan(delivered) & (release <= now))
@@ -134,7 +134,7 @@ def plain(capacity: Floats, rows: npt.NDArray[np.int32], bits: Floats, release: 
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=25, deadline=None)
-def test_deliveries_are_those_of_a_plain_simulation(seed: int) -> None:
+def test_deliveries_equal_those_of_a_plain_simulation(seed: int) -> None:
     rng = np.random.default_rng(seed)
     links, flows = int(rng.integers(2, 12)), int(rng.integers(1, 40))
     capacity = rng.uniform(1, 10, links)
@@ -156,7 +156,7 @@ def test_deliveries_are_those_of_a_plain_simulation(seed: int) -> None:
         assert (simulation.delivered_s() - release >= alone * (1 - 1e-9)).all()
 
 
-def test_the_same_again_is_the_same() -> None:
+def test_equal_simulations_give_equal_results() -> None:
     rng = np.random.default_rng(4)
     rows = rng.integers(0, 8, (60, 3, 1))
     times = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ParaLet is compared with: each scheme does what it is named for, on four hosts a leaf and four spines."""
+"""Load-balancing schemes on two leaves of four hosts and four spines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDEAL_S = (PACKETS + 3) * 8 * (OPTIONS.payload_bytes + OPTIONS.header_bytes) / R
 
 
 def run(options: Options, spines: range = range(SPINES), seed: int = 1) -> Simulation:
-    """Every host of leaf 1 sends to one of leaf 2; routes lead over `spines`, or where switches choose."""
+    """Every host of leaf 1 sends to one of leaf 2, over `spines` unless switches choose."""
     if options.scheme in ("spraying", "drill", "letflow"):
         spines = range(1)  # for acknowledgements
     simulation = Simulation(LINKS, options, seed)
@@ -38,7 +38,7 @@ def run(options: Options, spines: range = range(SPINES), seed: int = 1) -> Simul
 
 
 def uplink_packets(simulation: Simulation) -> list[int]:
-    """By spine: data packets that leaf 1 has sent up."""
+    """Data packets that leaf 1 has sent to each spine."""
     way = equal_cost_paths(LINKS.topology, "h1", f"h{1 + HOSTS}")
     return [int(simulation.link_counters()["packets"][LINKS.row(path)[1]]) for path in way]
 
@@ -56,7 +56,7 @@ def test_every_scheme_delivers_everything_and_a_seed_repeats_it(scheme: Scheme) 
 
 
 @pytest.mark.parametrize("scheme", ["spraying", "oblivious"])
-def test_go_back_n_repeats_what_was_only_reordered_and_selective_repeat_does_not(scheme: Scheme) -> None:
+def test_only_go_back_n_retransmits_reordered_packets(scheme: Scheme) -> None:
     back, kept = (
         run(replace(OPTIONS, scheme=scheme, receiver=receiver)) for receiver in ("go_back_n", "selective_repeat")
     )
@@ -76,7 +76,7 @@ def test_drill_spreads_more_evenly_than_chance() -> None:
 
 
 def test_letflow_moves_a_flow_only_after_a_gap() -> None:
-    """A sender at line rate leaves none, so each flow stays where it began; with any pause a gap it is sprayed."""
+    """A sender at line rate leaves no gaps, so flows do not move; if every pause is a gap, they are sprayed."""
     still, moving = (run(replace(OPTIONS, scheme="letflow", flowlet_gap_s=gap)) for gap in (100e-6, 0.0))
     assert all(count % PACKETS == 0 for count in uplink_packets(still))
     assert still.route_counters()["retransmits"].sum() == 0
@@ -84,7 +84,7 @@ def test_letflow_moves_a_flow_only_after_a_gap() -> None:
 
 
 def test_conweave_leaves_a_full_path_and_keeps_order() -> None:
-    """Four queue pairs, two spines at first: whoever finds its round trips long moves, and receivers see no gap."""
+    """Four queue pairs on two spines: those with long round trips move, and receivers see no reordering."""
     simulation = run(replace(OPTIONS, scheme="conweave", reroute_rtts=1.5))
     used = simulation.route_counters()["packets"].reshape(HOSTS, SPINES) > 0
     assert used.sum() > HOSTS  # some moved
@@ -96,7 +96,7 @@ def test_conweave_leaves_a_full_path_and_keeps_order() -> None:
 
 
 def test_plb_leaves_a_path_that_marks() -> None:
-    """Over two spines four flows always collide somewhere, so some must have tried more than one route."""
+    """Four flows on two spines always collide, so some must have used more than one route."""
     simulation = run(replace(OPTIONS, scheme="plb"), range(2))
     assert simulation.link_counters()["marked"].sum() > 0
     assert (simulation.route_counters()["packets"] > 0).sum() > HOSTS
@@ -104,7 +104,7 @@ def test_plb_leaves_a_path_that_marks() -> None:
     assert (unmarked.route_counters()["packets"] > 0).sum() == HOSTS
 
 
-def test_recycled_entropies_do_as_well_as_chance_or_better() -> None:
+def test_recycled_entropies_are_no_slower_than_random_ones() -> None:
     recycled, chance = (
         run(replace(OPTIONS, scheme=scheme, receiver="selective_repeat", ecn_bytes=15_000))
         for scheme in ("recycled", "oblivious")
@@ -112,6 +112,6 @@ def test_recycled_entropies_do_as_well_as_chance_or_better() -> None:
     assert last_s(recycled) <= last_s(chance)
 
 
-def test_what_is_not_known_is_refused() -> None:
+def test_an_unknown_scheme_is_rejected() -> None:
     with pytest.raises(ValueError, match="scheme is unknown"):
         Simulation(LINKS, replace(OPTIONS, scheme="flat"))  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets over queues: closed forms, bounds, and what may never happen."""
+"""The packet simulation, compared with closed forms, bounds and invariants."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def all_accounted_for(simulation: Simulation) -> bool:
 
 
 @pytest.mark.parametrize("packets", [1, 2, 100])
-def test_a_flow_alone_takes_its_bits_and_the_last_packet_its_hops(packets: int) -> None:
+def test_a_single_flow_takes_its_serialisation_time_and_the_hops_of_the_last_packet(packets: int) -> None:
     simulation = simulation_of([[row("h1", "h4")]])
     simulation.add_messages(0, packets * OPTIONS.payload_bytes)
     simulation.advance()
@@ -61,7 +61,7 @@ def test_a_short_last_packet_takes_less_at_every_hop() -> None:
 
 
 @pytest.mark.parametrize(("spine", "slower"), [(0, 2), (1, 1)])
-def test_two_flows_take_twice_as_long_where_they_collide_and_only_there(spine: int, slower: int) -> None:
+def test_two_flows_take_twice_as_long_only_if_they_collide(spine: int, slower: int) -> None:
     packets = 200
     simulation = simulation_of([[row("h1", "h4")], [row("h2", "h5", spine)]])
     simulation.add_messages([0, 1], packets * OPTIONS.payload_bytes)
@@ -72,7 +72,7 @@ def test_two_flows_take_twice_as_long_where_they_collide_and_only_there(spine: i
 
 
 def test_lanes_that_pull_use_both_spines() -> None:
-    """Two flows of two lanes each, one lane of each on either spine: nearly as fast together as apart."""
+    """Two flows with one lane on each spine are nearly as fast together as alone."""
     packets = 200
     simulation = simulation_of(
         [[row(src, dst, spine) for spine in (0, 1)] for src, dst in (("h1", "h4"), ("h2", "h5"))]
@@ -97,7 +97,7 @@ def test_messages_wait_for_their_release_and_for_others() -> None:
 
 
 def test_a_pause_passes_after_the_last_wait_and_needs_no_channel() -> None:
-    """A millisecond of computing follows a message; the next is sent two later, and one two after its late release."""
+    """A pause of 1 ms follows a message, one of 2 ms precedes the next, and one of 2 ms follows a late release."""
     simulation = simulation_of([[row("h1", "h4")]])
     simulation.add_messages(0, 4096)
     simulation.add_messages(-1, 0, pause_s=1e-3)
@@ -110,7 +110,7 @@ def test_a_pause_passes_after_the_last_wait_and_needs_no_channel() -> None:
     assert simulation.link_counters()["packets"].max() == 3
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_impossible_arguments_are_rejected() -> None:
     simulation = Simulation(LINKS, OPTIONS)
     ways: list[tuple[Any, str]] = [
         ([[[0]]], "end at a host"),
@@ -146,7 +146,7 @@ SHALLOW = replace(OPTIONS, switch_buffer_bytes=200_000, window_bdp=20.0)
 
 
 @pytest.mark.parametrize("receiver", ["go_back_n", "selective_repeat"])
-def test_a_full_buffer_drops_and_what_it_dropped_is_sent_again(receiver: Any) -> None:
+def test_packets_dropped_at_a_full_buffer_are_retransmitted(receiver: Any) -> None:
     simulation = incast(replace(SHALLOW, receiver=receiver))
     dropped = simulation.link_counters()["dropped"].sum()
     assert dropped > 0
@@ -155,7 +155,7 @@ def test_a_full_buffer_drops_and_what_it_dropped_is_sent_again(receiver: Any) ->
     assert max(simulation.delivered_s()) >= 5 * 300 * PACKET_S
 
 
-def test_a_port_may_have_a_smaller_part_of_the_buffer() -> None:
+def test_a_port_may_be_limited_to_a_part_of_the_buffer() -> None:
     simulation = incast(replace(SHALLOW, port_buffer_bytes=50_000))
     assert 0 < simulation.link_counters()["longest_bytes"].max() <= 50_000
 
@@ -180,7 +180,7 @@ def test_switches_mark_above_the_threshold_and_dctcp_keeps_queues_there() -> Non
     assert mean_delay[1] < 1.1 * mean_delay[0]
 
 
-def test_a_seed_gives_the_same_again() -> None:
+def test_equal_seeds_give_equal_results() -> None:
     one, other = incast(SHALLOW), incast(SHALLOW)
     assert one.delivered_s().tolist() == other.delivered_s().tolist()
     assert one.events == other.events
@@ -191,7 +191,7 @@ def test_a_seed_gives_the_same_again() -> None:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Links, list[list[list[int]]], list[int], Options]:
-    """A small fabric, channels between its hosts over any of their paths, sizes, and any options."""
+    """A small fabric, channels over random paths, message sizes, and random options."""
     links = Links(
         leaf_spine(draw(st.integers(2, 3)), draw(st.integers(1, 3)), 2, draw(st.sampled_from([10**8, 10**10])))
     )
@@ -215,7 +215,7 @@ def cases(draw: st.DrawFn) -> tuple[Links, list[list[list[int]]], list[int], Opt
 
 
 def least_s(links: Links, rows: list[list[list[int]]], sizes: list[int], options: Options) -> list[float]:
-    """By channel: its payload over its NIC's link, and a delay at each hop."""
+    """A lower bound for each channel: its payload at the rate of its NIC, and the delay of each hop."""
     return [
         8 * size / links.rate_bps[lanes[0][0]] + min(len(lane) for lane in lanes) * options.link_delay_s
         if size
@@ -226,7 +226,7 @@ def least_s(links: Links, rows: list[list[list[int]]], sizes: list[int], options
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_nothing_is_lost_for_good_and_nothing_is_too_fast(
+def test_all_messages_arrive_and_none_beats_its_bound(
     case: tuple[Links, list[list[list[int]]], list[int], Options],
 ) -> None:
     links, rows, sizes, options = case

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits for what: executed in dependency order alone, every schedule gives the right result."""
+"""Dependencies of transfers: any execution that respects them gives the right result."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from testbed.workloads.ring_allreduce import RingAllreduce
     ],
     ids=lambda workload: workload.kind,
 )
-def test_any_order_that_waits_enough_gives_the_right_result(workload: Workload, ranks: int, seed: int) -> None:
-    """Transfers happen one by one, drawn at random among those whose waits are over."""
+def test_any_order_that_respects_waits_gives_the_right_result(workload: Workload, ranks: int, seed: int) -> None:
+    """Transfers run one by one, drawn at random from those whose waits are over."""
     transfers = workload.schedule(ranks, seed)
     memory = [workload.buffers(rank, ranks, seed) for rank in range(ranks)]
     awaited = [0] * len(transfers)
@@ -62,7 +62,7 @@ def test_any_order_that_waits_enough_gives_the_right_result(workload: Workload, 
         assert np.array_equal(memory[rank].output, workload.expected(rank, ranks, seed))
 
 
-def test_no_more_sends_are_under_way_than_the_workload_allows() -> None:
+def test_sends_in_flight_are_limited_by_the_workload() -> None:
     workload = PairwiseAlltoall(bytes=4096, slices=2)
     transfers = workload.schedule(4, 1)
     own = [place for place, transfer in enumerate(transfers) if transfer.src == 0]
@@ -72,8 +72,8 @@ def test_no_more_sends_are_under_way_than_the_workload_allows() -> None:
 
 
 @pytest.mark.parametrize("zero", [0, 3])
-def test_nothing_is_sent_before_a_rank_is_done_with_earlier_phases_and_has_computed(zero: int) -> None:
-    """If sending took no time at all, a transfer would begin when what comes before it has been computed."""
+def test_a_phase_begins_after_earlier_phases_and_computation(zero: int) -> None:
+    """If sending took no time, a transfer would begin when all computation before it is done."""
     models = [
         {"model": "bloom", "tensor": 2, "pipeline": 2, "data": 2, "compute_s": 3.0},
         {"model": "gpt3", "tensor": 1, "pipeline": 1, "data": 3, "compute_s": 5.0},

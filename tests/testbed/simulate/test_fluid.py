@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specs on the fluid fabric: closed forms, what the engine and switches would do, events, and the command."""
+"""Specs on the fluid fabric: closed forms, paths of lanes, events, and the command."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ WIRE_BYTES = 100 * (4096 + HEADER_BYTES + ACK_BYTES)
 WIRE_S = 8 * WIRE_BYTES / 10e6
 """What 100 packets of 4096 bytes take at 10 Mbit/s."""
 LAST_S = 3 * PACKET_S
-"""What three switches need to receive and pass on the last of them."""
+"""Time for three switches to receive and forward the last packet."""
 
 
-def test_paths_of_their_own_take_what_the_bits_take() -> None:
+def test_disjoint_paths_take_the_serialisation_time() -> None:
     run = observe(made(policies=[{"name": "pinned", "policy": "pinned"}])).runs[0]
     assert run.completion_s == pytest.approx(WIRE_S + LAST_S)
     assert all(flow.completion_s == pytest.approx(WIRE_S + LAST_S) for flow in run.flows)
@@ -70,7 +70,7 @@ def test_the_last_packets_of_several_lanes_take_longer() -> None:
     assert run.completion_s == pytest.approx(WIRE_S + 4 * PACKET_S + LAST_S)
 
 
-def test_ecmp_takes_the_time_of_the_fullest_link_of_its_own_paths() -> None:
+def test_ecmp_takes_the_time_of_its_most_loaded_link() -> None:
     for run in observe(made(seeds=8)).runs:
         if run.policy == "ecmp":
             flows_on = max(load.tx_bytes for load in run.links) / WIRE_BYTES
@@ -105,7 +105,7 @@ def test_lanes_go_where_the_spec_says(policy: dict[str, Any]) -> None:
         assert len(set(crossed.tolist())) == crossed.size  # no two pairs on one uplink or downlink
 
 
-def test_jobs_that_run_alone_have_the_fabric_for_themselves() -> None:
+def test_jobs_that_run_alone_have_the_whole_fabric() -> None:
     both, alone = (
         observe(made(jobs=2, policies=[{"name": "it", "policy": "ecmp", "alone": alone}], seeds=4)).runs
         for alone in (False, True)
@@ -125,14 +125,14 @@ def test_the_ideal_is_never_beaten(kind: str) -> None:
 
 
 @pytest.mark.parametrize("phase", ["incast", "broadcast"])
-def test_a_parameter_server_takes_what_its_own_link_needs(phase: str) -> None:
+def test_a_parameter_server_is_limited_by_its_own_link(phase: str) -> None:
     workload = {"kind": "parameter_server", "bytes": 409600, "slices": 1, "phase": phase}
     run = observe(made(workload=workload, policies=[{"name": "pinned", "policy": "pinned"}])).runs[0]
     assert run.completion_s == pytest.approx(3 * WIRE_S + LAST_S)
 
 
 def test_a_cut_link_halves_the_rate_until_it_is_mended() -> None:
-    """With one of two spines' links gone, the two flows of the leaf share what is left; nothing is lost."""
+    """Without one of its two uplinks, the two flows of the leaf share the other; nothing is lost."""
     events = [{"at_s": 0.1, "cut": "leaf1:3"}, {"at_s": 0.2, "mend": "leaf1:3"}]
     experiment = made(events=events, policies=[{"name": "pinned", "policy": "pinned"}])
     run = observe(experiment).runs[0]
@@ -141,7 +141,7 @@ def test_a_cut_link_halves_the_rate_until_it_is_mended() -> None:
     assert run.events[0].concerned
 
 
-def test_a_host_that_is_cut_off_is_told() -> None:
+def test_a_host_without_a_path_is_reported() -> None:
     experiment = made(events=[{"at_s": 0.1, "cut": "leaf1:1"}])
     with pytest.raises(TestbedError, match="h1:1 is dead"):
         observe(experiment)

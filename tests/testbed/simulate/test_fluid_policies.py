@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies that only a model has, lanes that move and links that get slow: closed forms, and what must always hold."""
+"""Policies of the fluid fabric, lanes that move and degraded links: closed forms and invariants."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def completion_s(policy: str, m: int = 1, **changes: Any) -> float:
     return runs(made({"policy": policy, "m": m}, **changes))[0].completion_s
 
 
-def test_spraying_over_all_paths_is_as_fast_as_the_hosts_links() -> None:
+def test_spraying_over_all_paths_is_limited_by_host_links_only() -> None:
     assert completion_s("spraying") == pytest.approx(WIRE_S + LAST_S)
 
 
-def test_spraying_goes_at_the_pace_of_its_slowest_path() -> None:
-    """Half of what two hosts send goes over either spine, so together they get twice what the slow uplink takes."""
+def test_spraying_is_limited_by_its_slowest_path() -> None:
+    """Half of the data of two hosts crosses each spine, so their sum is twice the rate of the slow uplink."""
     slow = [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.25}]
     assert completion_s("spraying", events=slow) == pytest.approx(WIRE_S / 0.25 + LAST_S)
 
 
-def test_a_link_is_slow_until_it_is_mended() -> None:
+def test_a_link_is_degraded_until_it_is_restored() -> None:
     events = [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.5}, {"at_s": WIRE_S / 2, "mend": "leaf1:3"}]
     topology = {"leaf_spine": {"leaves": 2, "spines": 1, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
     events = [{**event, **{key: "leaf1:2" for key in ("degrade", "mend") if key in event}} for event in events]
@@ -71,8 +71,8 @@ def test_one_entropy_is_flow_level_ecmp(policy: str) -> None:
     assert [run.completion_s for run in runs(same)] == pytest.approx([run.completion_s for run in runs(flow)])
 
 
-def test_a_paced_lane_leaves_the_rate_that_others_do_not_take() -> None:
-    """Alone on a link pace makes no difference; beside a slow path lanes that are not paced take what it leaves."""
+def test_a_paced_lane_does_not_use_rate_that_others_leave() -> None:
+    """Pacing makes no difference on equal paths; beside a slow path, unpaced lanes use the rate that it leaves."""
     topology = {"leaf_spine": {"leaves": 2, "spines": 1, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
     slow = [{"at_s": 0.0, "degrade": "leaf1:2", "part": 0.25}]
     for paced, events, rate in ((True, [], 1.0), (False, slow, 0.25), (True, slow, 0.25)):
@@ -93,8 +93,8 @@ def test_queue_pairs_of_one_connection_share_its_hosts_link() -> None:
     assert took == pytest.approx(WIRE_S + PACKET_S + LAST_S)
 
 
-def test_a_queue_pair_waits_with_its_part_where_lanes_pull_what_is_left() -> None:
-    """Two equal parts over paths of which one has a quarter of the rate, or lanes that share all of the message."""
+def test_fixed_parts_wait_for_the_slow_path_and_pulling_lanes_do_not() -> None:
+    """Two paths, one with a quarter of the rate: equal parts by queue pair, or lanes that share the message."""
     topology = {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 1, "host_rate": "10 Mbit/s"}}
     slow = [{"at_s": 0.0, "degrade": "leaf1:2", "part": 0.25}]
     for seed in range(20):  # until lanes of both hosts take different spines
@@ -113,8 +113,8 @@ def test_a_queue_pair_waits_with_its_part_where_lanes_pull_what_is_left() -> Non
 
 
 @pytest.mark.parametrize(("policy", "m"), [("adaptive", 4), ("recycled", 4), ("plb", 1)])
-def test_lanes_that_move_leave_full_and_slow_paths(policy: str, m: int) -> None:
-    """Messages take many round trips, so lanes have time to find what the others leave."""
+def test_moving_lanes_leave_full_and_slow_paths(policy: str, m: int) -> None:
+    """Messages take many round trips, so lanes have time to find free paths."""
     experiment = made(
         {"policy": "ecmp", "m": m},
         {"policy": policy, "m": m},
@@ -136,7 +136,7 @@ def test_lanes_that_move_leave_full_and_slow_paths(policy: str, m: int) -> None:
     collective=st.sampled_from(["ring", "tree"]),
     cut=st.booleans(),
 )
-def test_no_link_carries_more_than_it_can_and_nothing_is_lost(
+def test_no_link_is_overloaded_and_nothing_is_lost(
     policy: str, m: int, seed: int, part: float, collective: str, cut: bool
 ) -> None:
     event = {"cut": "leaf1:3"} if cut else {"degrade": "leaf1:3", "part": part}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specs on the packet fabric: closed forms, agreement with the fluid one, refusals, and the command."""
+"""Specs on the packet fabric: closed forms, agreement with the fluid fabric, rejected specs, and the command."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def observe(experiment: Experiment, model: Any = packet) -> Observations:
 PACKET_S = 8 * (4096 + HEADER_BYTES) / 10e6
 
 
-def test_paths_of_their_own_take_what_the_bits_take() -> None:
-    """In a ring the way of data is the way of others' acknowledgements, one for each packet and 1.5 % of its size."""
+def test_disjoint_paths_take_the_serialisation_time() -> None:
+    """In a ring, links also carry acknowledgements of others: one per packet, 1.5 % of its size."""
     run = observe(made()).runs[0]
     assert 103 * PACKET_S <= run.completion_s <= 1.02 * 103 * PACKET_S
     assert all(load.dropped == 0 for load in run.links)
     assert sum(entry.lane.tx_bytes for entry in run.lanes) == 4 * 409600
 
 
-def test_ecmp_takes_as_many_times_as_long_as_flows_share_its_fullest_link() -> None:
+def test_ecmp_is_slowed_by_the_flows_on_its_most_loaded_link() -> None:
     for run in observe(made(seeds=8)).runs:
         data_bytes = 100 * (4096 + HEADER_BYTES)
         flows_on = round(max(load.tx_bytes for load in run.links) / (data_bytes * 1.02))
@@ -61,7 +61,7 @@ def test_ecmp_takes_as_many_times_as_long_as_flows_share_its_fullest_link() -> N
 
 
 @pytest.mark.parametrize("kind", ["ring_allreduce", "nccl_tree_allreduce", "pairwise_alltoall", "permutation"])
-def test_the_ideal_is_never_beaten_and_the_fluid_is_near(kind: str) -> None:
+def test_the_ideal_is_never_beaten_and_the_fluid_model_is_close(kind: str) -> None:
     policies = [{"name": "pinned", "policy": "pinned"}, {"name": "paralet", "policy": "ecmp", "m": 4}]
     experiment = made(workload={"kind": kind, "bytes": 2_000_000}, policies=policies, seeds=2)
     for run, flowing in zip(observe(experiment).runs, observe(experiment, fluid).runs, strict=True):
@@ -102,7 +102,7 @@ def test_jobs_that_run_alone_do_not_collide() -> None:
         ({"policies": [{"name": "a", "policy": "drill"}], "fabric": "fluid"}, "fluid has no policy drill; use packet"),
     ],
 )
-def test_what_is_not_modelled_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_what_is_not_modelled_is_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises((Misfit, ValueError), match=message):
         made(**changes)
 
@@ -121,7 +121,7 @@ def test_the_command_needs_no_root_and_writes_a_report(tmp_path: Path) -> None:
     assert "all verified" not in report
 
 
-def test_a_buffer_too_small_for_pfc_is_told(tmp_path: Path) -> None:
+def test_a_buffer_too_small_for_pfc_is_reported(tmp_path: Path) -> None:
     spec = tmp_path / "small.yaml"
     spec.write_text(yaml.safe_dump({**SMALL, "packet": {"pfc": True, "switch_buffer_bytes": 20000}}))
     result = CliRunner().invoke(main, ["run", str(spec), "--results", str(tmp_path / "results")])

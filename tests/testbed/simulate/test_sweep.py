@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps: which points there are, that what is done is not done again, that nothing depends on who does it."""
+"""Sweeps: their points, resumption, and results that do not depend on the workers."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_points_are_all_combinations_with_all_seeds() -> None:
         ("workload.bytes", 12, "workload.bytes=12: workload.permutation: 12 bytes are not"),
     ],
 )
-def test_a_wrong_value_is_told_before_anything_runs(key: str, value: object, sentence: str) -> None:
+def test_a_wrong_value_is_reported_before_anything_runs(key: str, value: object, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         sweep.points(made(), {key: [value]})
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_points_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = sweep.points(made(), {"policies.lanes.m": [1, 2]})
     first = sweep.sweep(asked[:3], tmp_path, jobs=1)
     assert {path.name for path in tmp_path.iterdir()} == {point.name for point in asked[:3]}
@@ -74,14 +74,14 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert [result["seed"] for result in again] == [1, 2, 1, 2]
 
 
-def test_a_sweep_may_go_over_fabrics(tmp_path: Path) -> None:
+def test_a_sweep_may_vary_the_fabric(tmp_path: Path) -> None:
     asked = sweep.points(made(seeds=1), {"fabric": ["fluid", "packet"]})
     fluid, packet = (result["policies"][0]["completion_s"] for result in sweep.sweep(asked, tmp_path, jobs=1))
     assert fluid == pytest.approx(packet, rel=0.1)
     assert fluid != packet
 
 
-def test_one_process_and_two_find_the_same(tmp_path: Path) -> None:
+def test_one_process_and_two_give_the_same_results(tmp_path: Path) -> None:
     asked = sweep.points(made(), {"policies.lanes.m": [1, 2]})
     assert sweep.sweep(asked, tmp_path / "1", jobs=1) == sweep.sweep(asked, tmp_path / "2", jobs=2)
 
@@ -147,7 +147,7 @@ def test_a_wrong_request_is_one_sentence(tmp_path: Path, arguments: list[str], s
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_fabric_that_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_an_emulated_fabric_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(SMALL | {"fabric": "mininet"}))
     result = CliRunner().invoke(main, ["sweep", str(file), "--results", str(tmp_path)])
@@ -172,7 +172,7 @@ def cluster(workers: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_dask_cluster_finds_the_same_by_itself(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dask_cluster_gives_the_same_results(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = sweep.points(made(), {"policies.lanes.m": [1, 2]})
     here = sweep.sweep(asked, tmp_path / "here", jobs=1)
     monkeypatch.setattr(sweep, "measure", lambda point: pytest.fail(f"{point} is not for this process"))
