@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fetches what the guest with the kernel's SoftRoCE needs: QEMU and friends from Debian, virtme-ng from PyPI, and a Debian
-# kernel, which is unpacked into a cache and not installed. `make softroce` calls it; ordinary set-up does not.
-# --host: only what is needed on a machine whose own kernel has rdma_rxe.
+# Fetches what the guest with the kernel's SoftRoCE needs: QEMU and other tools from Debian, virtme-ng from PyPI, and a
+# Debian kernel, which is unpacked into a cache and not installed. `make softroce` calls it; `make setup` does not.
+# --host: fetch only what a machine needs whose own kernel has rdma_rxe.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/paralet/softroce" # emul/guest/kernel.py looks here
 readonly suite=bookworm-backports                                 # 6.12: its rxe takes the source port from the flow label
 readonly archive_keys=/usr/share/keyrings/debian-archive-keyring.gpg
-# The guest's root, console and shared folders; SoftRoCE; Open vSwitch's kernel datapath; what shapes and drops packets.
+# For the guest's root, console and shared folders; SoftRoCE; Open vSwitch's kernel datapath; shaping and packet loss.
 readonly modules=(
     9p 9pnet_virtio virtio_pci virtio_mmio virtio_console overlay i8042 atkbd
     rdma_rxe crc32_generic ib_uverbs rdma_ucm
@@ -46,7 +46,7 @@ virtme_ng() {
     .venv/bin/python -m pip install --quiet 'virtme-ng>=1.42,<2'
 }
 
-# An apt of its own: the machine's package sources stay as they are.
+# A separate apt configuration, so that the machine's package sources do not change.
 own_apt() {
     local tool=$1
     shift
@@ -84,7 +84,7 @@ kernel() {
     say "the guest's kernel is Linux $version, in $cache"
 }
 
-# Copies the modules named above, and those they need, from the whole tree.
+# Copies the modules named above and their dependencies from the unpacked package.
 keep_modules() {
     local version=$1 module path
     for module in "${modules[@]}"; do

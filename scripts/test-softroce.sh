@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The tests against the kernel's SoftRoCE: here where rdma_rxe is to be had, else in a guest that has it.
-# Words given to it go to pytest. A run of all tests that succeeds renews docs/interoperability.md.
+# Runs the tests against the kernel's SoftRoCE: on this machine if it has rdma_rxe, otherwise in a guest that has it.
+# Arguments go to pytest. A successful run of all tests updates docs/interoperability.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ readonly table=interoperability.md
 mkdir -p $out
 rm -f $out/$table
 
-# The engine's back ends as a Python module, for tests alone.
+# The engine's back ends as a Python module, which only these tests use.
 cmake -S tests/softroce/raw_qp -B $out/native -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DPython_EXECUTABLE="$PWD/.venv/bin/python" -Dpybind11_DIR="$(.venv/bin/python -m pybind11 --cmakedir)" >$out/build.log
 cmake --build $out/native --target raw_qp >>$out/build.log || {

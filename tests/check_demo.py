@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the summary of a demo run against what the project claims: ``check_demo.py results/latest/summary.json``.
+"""Checks the summary of a demo run against the documented claims: ``check_demo.py results/latest/summary.json``.
 
-Times are compared with the ideal and with each other, never with a clock, so that a slow machine does not matter.
+Times are compared only with the ideal and with each other, so that the speed of the machine does not matter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def faults(summary: dict[str, Any]) -> list[str]:
             "nothing beats the ideal by more than 2 %",
             min(p["mean_s"] for p in policies.values()) > 0.98 * ideal,
         ),
-        # The median, because other work on the machine adds time to some runs and takes it from none.
+        # The median, because other work on the machine can only lengthen runs, and does not lengthen all of them.
         ("pinned is within 10 % of the ideal by median", median(policies["pinned"]["completions_s"]) <= 1.10 * ideal),
         ("pinned is within 25 % of the ideal by mean", pinned <= 1.25 * ideal),
         ("pinned beats ecmp by 20 % or more", ecmp >= 1.2 * pinned),
@@ -40,7 +40,7 @@ def faults(summary: dict[str, Any]) -> list[str]:
         ("the worst of paralet with m = 8 beats the worst of ecmp", lanes[8]["worst_s"] < policies["ecmp"]["worst_s"]),
         ("every prediction came true", 0 < predictions["checked"] == predictions["matched"]),
     ]
-    return [f"not so: {claim}" for claim, holds in claims if not holds]
+    return [f"claim does not hold: {claim}" for claim, holds in claims if not holds]
 
 
 def main(path: str) -> int:
@@ -52,7 +52,7 @@ def main(path: str) -> int:
             f"{policy['name']:>12}  mean {mean:6.2f} s ({mean / summary['ideal_s']:.2f} of ideal)  worst {worst:6.2f} s"
         )
     found = faults(summary)
-    print("\n".join(found) or "every claim holds")
+    print("\n".join(found) or "all claims hold")
     return bool(found)
 
 

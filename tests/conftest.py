@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test gets: integration tests are marked, and skipped with the reason where the machine cannot run them."""
+"""Settings of all tests. Integration tests are marked, and skipped with a reason where the machine cannot run them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# How long an example takes is the machine's affair. The examples are the same in every run, or a change would be
-# refused for what it did not touch; `--hypothesis-profile=search` looks for others.
+# No deadline, because the time of an example depends on the machine. The examples are the same in every run, so that no
+# unrelated change fails; `--hypothesis-profile=search` tries other examples.
 settings.register_profile("search", deadline=None)
 settings.register_profile("paralet", deadline=None, derandomize=True)
 settings.load_profile("paralet")
@@ -25,13 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--pause-on-failure",
         action="store_true",
-        help="after a failed test keep what it started running until Ctrl-C, to look around in it (use with -s)",
+        help="after a failed test keep its processes running until Ctrl-C, for inspection (use with -s)",
     )
 
 
 @cache
 def missing_for_integration() -> str | None:
-    """What keeps this machine from running integration tests, in one line; None when nothing does."""
+    """Why this machine cannot run integration tests, in one line; None when it can."""
     if os.geteuid() != 0:
         return "integration tests need root: run them with 'sudo make test-integration'"
     try:
@@ -43,7 +43,7 @@ def missing_for_integration() -> str | None:
 
 
 def pytest_configure() -> None:
-    # A shell that starts pytest in the background has it ignore Ctrl-C, and all its children with it.
+    # A shell that starts pytest in the background makes it ignore Ctrl-C, which all its children would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -65,8 +65,8 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call" and report.failed and item.config.getoption("pause_on_failure"):
         print(
-            f"\n{report.longreprtext}\n\n{item.nodeid} failed. What it started still runs; Ctrl-C ends it.", flush=True
+            f"\n{report.longreprtext}\n\n{item.nodeid} failed. Its processes still run; Ctrl-C ends them.", flush=True
         )
-        signal.setitimer(signal.ITIMER_REAL, 0)  # no time limit while someone is looking
+        signal.setitimer(signal.ITIMER_REAL, 0)  # no time limit during inspection
         signal.pause()  # waiting for Enter would need the terminal, which a sandbox's process group does not have
     return report

@@ -43,7 +43,7 @@ def test_exact_udp_flows_are_found_and_others_left_out() -> None:
     ]
 
 
-def test_a_flow_whose_packets_are_not_counted_yet_is_idle_for_ever() -> None:
+def test_a_flow_without_counted_packets_has_infinite_idle_time() -> None:
     (seen,) = observed_flows(EXACT.replace("packets:3, bytes:12450, used:0.5s", "packets:0, bytes:0, used:never"))
     assert (seen.packets, seen.bytes, seen.idle_s) == (0, 0, inf)
 
@@ -68,7 +68,7 @@ def test_a_trace_names_its_output() -> None:
     assert traced_output("ovs-appctl: no such bridge") is None
 
 
-def test_counters_go_by_the_in_port_of_the_rule() -> None:
+def test_rule_counters_are_read_by_ingress_port() -> None:
     text = """
  cookie=0x57a4, duration=4.206s, table=0, n_packets=0, n_bytes=0, priority=170,ip,in_port=1 actions=drop
  cookie=0x57a4, duration=4.206s, table=0, n_packets=12, n_bytes=504, priority=170,ip,in_port=5 actions=drop

@@ -46,7 +46,7 @@ def test_switch_ports_are_shaped_at_their_links_rates() -> None:
     assert sum("root" in line for line in lines) == 2 + 8
 
 
-def test_a_host_knows_every_other_nic_and_leaves_by_the_nic_it_speaks_for() -> None:
+def test_a_host_has_all_neighbours_and_routes_by_source_address() -> None:
     two = Host(
         "h1",
         (

@@ -25,7 +25,7 @@ def test_every_fault_comes_with_a_remedy() -> None:
         assert found.ok or found.remedy
 
 
-def test_without_root_the_first_finding_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_root_is_the_first_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
     assert finding("root") == emul.Finding("root", False, "not running as root", "sudo")
     assert not finding("link shaping").ok
@@ -85,6 +85,6 @@ def test_missing_setuptools_is_named_where_distutils_is_missing() -> None:
     assert "pip install setuptools" in shown
 
 
-def test_importing_the_package_needs_nothing_that_may_be_missing() -> None:
+def test_importing_emul_imports_neither_mininet_nor_os_ken() -> None:
     script = "import sys, emul; sys.exit(any(name.split('.')[0] in ('mininet', 'os_ken') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

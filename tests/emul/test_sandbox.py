@@ -12,7 +12,7 @@ from emul.ovs import OvsError, find_schema
 from netmodel import PortRef, leaf_spine
 
 
-def test_without_root_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox.os, "geteuid", lambda: 1000)
     with pytest.raises(sandbox.SandboxError, match=r"needs root .* sudo$"):
         sandbox.run(["true"])

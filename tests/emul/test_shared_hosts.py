@@ -12,7 +12,7 @@ from netmodel import direct_connect, leaf_spine
 LAYOUT = Layout(leaf_spine(2, 2, 1, 10_000_000), shared=True)
 
 
-def test_hosts_interfaces_bear_their_hosts_names() -> None:
+def test_interface_names_begin_with_the_host_name() -> None:
     host = LAYOUT.topology.host("h1")
     assert [name for _, name in LAYOUT.linked_nics(host)] == ["h1-nic0"]
     assert not [line for line in LAYOUT.host_lines(host) if line.startswith(("route", "rule"))]
@@ -39,7 +39,7 @@ def test_hosts_that_would_have_to_relay_are_refused() -> None:
         Layout(topology, shared=True)
 
 
-def test_what_is_ours_leaves_by_its_own_nic_and_local_addresses_come_last() -> None:
+def test_packets_leave_by_their_own_nic_and_the_local_table_comes_last() -> None:
     assert shared_hosts.lines(LAYOUT) == [
         "route add 10.0.0.0/23 dev h1-nic0 src 10.0.0.1 table 100",
         "rule add pref 100 iif lo from 10.0.0.1 lookup 100",
@@ -53,7 +53,7 @@ def test_what_is_ours_leaves_by_its_own_nic_and_local_addresses_come_last() -> N
     assert len(undone) == 2 + 2
 
 
-def test_every_nic_accepts_our_own_addresses_as_sources() -> None:
+def test_every_nic_accepts_local_source_addresses() -> None:
     values = shared_hosts.sysctls(LAYOUT)
     for name in ("all", "h1-nic0", "h2-nic0"):
         assert f"net.ipv4.conf.{name}.accept_local=1" in values
@@ -61,7 +61,7 @@ def test_every_nic_accepts_our_own_addresses_as_sources() -> None:
 
 
 @pytest.mark.parametrize(("port", "there"), [(4791, True), (4790, False)])
-def test_who_listens_is_read_from_the_kernels_table(port: int, there: bool) -> None:
+def test_listening_sockets_are_read_from_the_kernels_table(port: int, there: bool) -> None:
     heading = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
     entry = f"  123: 00000000:{port:04X} 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 77 2"
     assert rxe.listens(f"{heading}\n{entry}\n") is there

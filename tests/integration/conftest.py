@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the modules marked `sandboxed` in a sandbox each, so that their tests can bring fabrics up as plain code would.
+"""Runs every module marked `sandboxed` in a sandbox of its own, so that its tests can bring fabrics up.
 
-The outer pytest runs a module's selected tests by an inner pytest inside `emul.sandbox` and passes its reports on as
-its own. Whatever a test leaves or breaks is gone with its module's namespaces.
+The outer pytest runs a module's selected tests by an inner pytest inside `emul.sandbox` and replays its reports.
+Everything that a test leaves behind disappears with the namespaces of its module.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Inner pytest: write the report down."""
+    """Inner pytest: append the report to the file."""
     if (path := os.environ.get(REPORTS_VARIABLE)) and sandbox.inside():
         with Path(path).open("a") as reports:
             reports.write(json.dumps(report._to_json()) + "\n")
@@ -55,7 +55,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for data in reports:
         item.ihook.pytest_runtest_logreport(report=pytest.TestReport._from_json(data))
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    # What a test before this one set up and this one would share (its folder) is to be over when the next does not.
+    # Fixtures that earlier tests set up and the next test does not share must be torn down now.
     item.session._setupstate.teardown_exact(nextitem)
     return True
 
@@ -67,7 +67,7 @@ def run_module(session: pytest.Session, module: Path) -> str:
     pausing = bool(config.getoption("pause_on_failure"))
     options = ["--pause-on-failure"] if pausing else []
     argv = [sys.executable, "-m", "pytest", *nodes, "-q", "-p", "no:cacheprovider", *options]
-    # The terminal is shown the tests' output as it comes when a person wants to see it (-s).
+    # With -s the terminal shows the tests' output as it arrives.
     shown = config.getoption("capture") == "no"
     with tempfile.TemporaryDirectory() as directory:
         reports, output = Path(directory, "reports"), Path(directory, "output")
@@ -91,7 +91,7 @@ def run_module(session: pytest.Session, module: Path) -> str:
 
 
 def lost(item: pytest.Item, output: str) -> dict[str, Any]:
-    """The report of an item of which the inner pytest said nothing."""
+    """The report of an item that the inner pytest did not report."""
     report = pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets inside emulated hosts, opened from the test's own process, and what to do with them."""
+"""Sockets inside emulated hosts, opened from the test's own process."""
 
 from __future__ import annotations
 

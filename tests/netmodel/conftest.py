@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Property tests have no deadline: how long an example takes says more about the machine than about the code."""
+"""Property tests have no deadline, because the time of an example depends on the machine more than on the code."""
 
 from hypothesis import settings
 

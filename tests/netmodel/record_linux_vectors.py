@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records which nexthop a real kernel picks. As root, Linux 6.11+: `python tests/netmodel/record_linux_vectors.py`.
+"""Records which nexthop a real kernel chooses. As root, Linux 6.11+: `python tests/netmodel/record_linux_vectors.py`.
 
 In a network namespace of its own it sets policy 1 and a seed, makes multipath routes over veth pairs and asks
 `ip route get .. iif ..` where random packets would be forwarded to; the answers go to linux_vectors.json beside this

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records which bucket a real Open vSwitch picks: run as root, `python tests/netmodel/record_ovs_vectors.py`.
+"""Records which bucket a real Open vSwitch chooses. Run as root: `python tests/netmodel/record_ovs_vectors.py`.
 
 It starts an Open vSwitch of its own, in namespaces and folders of its own, programs select groups with
 `selection_method=hash`, asks `ofproto/trace` about random flows and about flows whose two best buckets tie, and writes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second opinion: the bit-exact hashes one flow at a time, in Python integers, written after the C sources."""
+"""Reference implementations of the bit-exact hashes: one flow at a time, in Python integers, after the C sources."""
 
 import struct
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies and flows that the tests of this room share."""
+"""Topologies and flows shared by the tests of netmodel."""
 
 import itertools
 import json

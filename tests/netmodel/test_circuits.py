@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwarding through optical switches: what circuits join is one link for whoever forwards by address."""
+"""Forwarding through optical switches: switches that forward by address see joined cables as one link."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def straight(cabled: Topology, plain: Topology) -> Circuits:
 
 @pytest.mark.parametrize("switches", [1, 2, 3, 5])
 @pytest.mark.parametrize(("leaves", "spines", "hosts", "parallel"), [(3, 3, 2, 1), (2, 4, 1, 2), (4, 4, 2, 1)])
-def test_with_circuits_straight_on_it_is_the_plain_leaf_spine(
+def test_straight_circuits_give_the_plain_leaf_spine(
     leaves: int, spines: int, hosts: int, parallel: int, switches: int
 ) -> None:
     plain = leaf_spine(leaves, spines, hosts, RATE, parallel_links=parallel)
@@ -56,7 +56,7 @@ def test_with_circuits_straight_on_it_is_the_plain_leaf_spine(
     assert sum(ports) == 2 * leaves * spines * parallel
 
 
-def test_in_the_dark_there_is_no_way_but_on_ones_own_leaf() -> None:
+def test_without_circuits_only_hosts_of_one_leaf_reach_each_other() -> None:
     cabled = leaf_spine(2, 2, 2, RATE, optical_switches=1)
     routes = forwarding(lit(cabled, {}))
     flow = Flow(cabled.host("h1").nics[0].address, cabled.host("h3").nics[0].address, 50_000)
@@ -65,7 +65,7 @@ def test_in_the_dark_there_is_no_way_but_on_ones_own_leaf() -> None:
         path_of(lit(cabled, {}), flow, OvsHash(), routes=routes)
 
 
-def test_two_leaves_can_be_patched_together_and_one_way_light_is_no_link() -> None:
+def test_leaves_can_be_joined_directly_and_a_one_way_circuit_is_no_link() -> None:
     cabled = leaf_spine(2, 2, 1, RATE, fabric_rate_bps=RATE // 2, optical_switches=1)
     one, other = PortRef("leaf1", 2), PortRef("leaf2", 2)
     there, back = cabled.peer(one).port, cabled.peer(other).port
@@ -95,19 +95,19 @@ def test_a_dead_cable_is_a_dead_link_for_both_ends() -> None:
     assert lit_links(cabled, circuits, []) == frozenset()
 
 
-def test_without_optical_switches_a_fabric_is_what_it_is() -> None:
+def test_lit_returns_a_topology_without_optical_switches_unchanged() -> None:
     plain = leaf_spine(2, 2, 1, RATE)
     assert lit(plain, {}) is plain
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(st.permutations(range(1, 7)))
-def test_hosts_that_are_patched_together_are_no_business_of_switches(order: list[int]) -> None:
+def test_circuits_between_two_hosts_are_no_links_of_lit(order: list[int]) -> None:
     topology = direct_connect(6, 1, RATE)
     seen = lit(topology, {"ocs1": duplex(zip(order[:3], order[3:], strict=True))})
     assert (seen.links, seen.switches) == ((), ())
 
 
-def test_more_optical_switches_than_sums_of_numbers_are_refused() -> None:
+def test_more_optical_switches_than_can_have_cables_are_refused() -> None:
     with pytest.raises(TopologyError, match=r"optical_switches is 4, but must lie in 0..3: more would have no cable"):
         leaf_spine(2, 2, 1, RATE, optical_switches=4)

@@ -49,7 +49,7 @@ def test_every_nic_is_on_the_switch_of_its_number(hosts: int, data: st.DataObjec
     assert len(seen) == hosts * degree * len(banks)
 
 
-def test_yaml_and_what_is_wrong_with_it() -> None:
+def test_yaml_is_loaded_and_its_errors_are_located() -> None:
     text = "direct_connect: {hosts: 8, degree: 2, rate: 10 Mbit/s}"
     assert read(text) == direct_connect(8, 2, RATE)
     for bad, sentence in (
@@ -64,7 +64,7 @@ def test_yaml_and_what_is_wrong_with_it() -> None:
         assert sentence in str(refusal.value)
 
 
-def test_light_goes_where_the_circuit_leads_one_way() -> None:
+def test_light_follows_circuits_in_one_direction() -> None:
     topology = direct_connect(4, 2, RATE)
     circuits = {"ocs1": {1: 2, 2: 3}, "ocs2": duplex([(1, 4)])}
     check_circuits(topology, circuits)
@@ -84,7 +84,7 @@ def test_light_goes_where_the_circuit_leads_one_way() -> None:
         ({"ocs7": {1: 2}}, "no switch 'ocs7'"),
     ],
 )
-def test_impossible_circuits_are_refused_in_a_sentence(circuits: dict[str, dict[int, int]], sentence: str) -> None:
+def test_impossible_circuits_are_refused(circuits: dict[str, dict[int, int]], sentence: str) -> None:
     with pytest.raises(TopologyError, match=sentence):
         check_circuits(direct_connect(4, 2, RATE), circuits)
 

@@ -57,7 +57,7 @@ def test_a_leaf_spine_with_parallel_links() -> None:
     assert len(groups["leaf1"]) == 4
 
 
-def test_three_tiers_go_no_higher_than_they_must() -> None:
+def test_three_tier_routes_go_no_higher_than_needed() -> None:
     topology = three_tier(pods=2, leaves=2, aggregations=2, cores=3)
     groups = forwarding(topology).groups
     neighbour, far = (topology.host(name).nics[0].address for name in ("h0-1", "h1-0"))
@@ -66,7 +66,7 @@ def test_three_tiers_go_no_higher_than_they_must() -> None:
     assert len(groups["a0-0"][far]) == 3
 
 
-def test_a_dead_uplink_leaves_every_group_that_led_over_it() -> None:
+def test_a_dead_uplink_is_removed_from_every_group_that_used_it() -> None:
     topology = leaf_spine(3, 2, 1, 10**7)
     dead = topology.link_at(PortRef("leaf2", 2))  # to spine1
     groups = forwarding(topology, frozenset({dead})).groups
@@ -76,7 +76,7 @@ def test_a_dead_uplink_leaves_every_group_that_led_over_it() -> None:
     assert groups["leaf1"][to_3] == (2, 3)
 
 
-def test_what_cannot_be_reached_is_absent_and_says_why() -> None:
+def test_unreachable_addresses_are_absent_with_the_reason() -> None:
     topology = leaf_spine(2, 1, 1, 10**7)
     h2 = IPv4Address("10.0.1.1")
     cut = forwarding(topology, frozenset({topology.link_at(PortRef("leaf2", 2))})).groups
@@ -96,7 +96,7 @@ def test_optical_switches_do_not_forward() -> None:
     assert groups["l1"][topology.host("h2").nics[0].address] == (3,)
 
 
-def test_a_strange_dead_link_is_refused() -> None:
+def test_an_unknown_dead_link_is_refused() -> None:
     with pytest.raises(ValueError, match="dead link leaf1:7 to leaf2:7 is not a link of topology"):
         forwarding(leaf_spine(2, 1, 1, 10**7), frozenset({link("leaf1:7", "leaf2:7")}))
 

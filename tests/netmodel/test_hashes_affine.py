@@ -28,7 +28,7 @@ def keys(flows: FlowFields) -> list[bytes]:
 
 @pytest.mark.parametrize("hash_", AFFINE, ids=str)
 @given(chance=CHANCE, seed=U64, bits=st.integers(0, 6))
-def test_a_change_of_the_header_alone_tells_the_change_of_the_value(
+def test_a_header_change_determines_the_change_of_the_hash_value(
     hash_: AffineHash, chance: int, seed: int, bits: int
 ) -> None:
     x, d = (random_fields(30, chance + i, protocols=tuple(range(256))) for i in (0, 1))

@@ -33,13 +33,13 @@ def test_agrees_with_the_scalar_reference(chance: int, seed: int, weights: list[
     assert linux_l4.flow_hash(flows, seed).tolist() == [reference.linux_hash(*row, seed) for row in rows(flows)]
 
 
-def test_both_directions_of_a_flow_choose_alike() -> None:
+def test_both_directions_of_a_flow_have_the_same_hash() -> None:
     there = random_fields(1000, 4)
     back = FlowFields(src=there.dst, dst=there.src, sport=there.dport, dport=there.sport, proto=there.proto)
     assert (LinuxL4Hash().select(there, 77, 5) == LinuxL4Hash().select(back, 77, 5)).all()
 
 
-def test_weights_are_shares() -> None:
+def test_weights_are_proportional_shares() -> None:
     share = np.bincount(LinuxL4Hash((1, 1, 1, 2)).select(random_fields(50_000, 2), 3, 4)) / 50_000
     assert share.tolist() == pytest.approx([0.2, 0.2, 0.2, 0.4], abs=0.01)
 

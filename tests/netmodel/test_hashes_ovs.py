@@ -40,7 +40,7 @@ def test_agrees_with_the_scalar_reference(chance: int, seed: int, weights: list[
     assert OvsHash(tuple(weights)).select(flows, seed, len(weights)).tolist() == expected
 
 
-def test_many_flows_and_buckets_cross_block_boundaries_unharmed() -> None:
+def test_results_do_not_depend_on_block_boundaries() -> None:
     flows = random_fields(1500, 3)
     expected = [reference.ovs_bucket(*row, 42, [1] * 50) for row in rows(flows)]
     assert OvsHash().select(flows, 42, 50).tolist() == expected
@@ -59,7 +59,7 @@ def test_a_bucket_of_weight_zero_takes_nothing() -> None:
     assert set(OvsHash((0, 1, 1, 0)).select(random_fields(500, 1), 9, 4).tolist()) == {1, 2}
 
 
-def test_weights_are_not_shares() -> None:
+def test_weights_are_not_proportional_shares() -> None:
     share = np.bincount(OvsHash((1, 1, 1, 2)).select(random_fields(50_000, 2), 0, 4)) / 50_000
     assert share[3] == pytest.approx(0.625, abs=0.01)
 

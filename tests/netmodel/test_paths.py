@@ -47,7 +47,7 @@ def test_paths_across_leaves_multiply_parallel_links_in_port_order() -> None:
     assert list(paths) == sorted(paths)
 
 
-def test_three_tiers() -> None:
+def test_paths_through_three_tiers() -> None:
     topology = three_tier(pods=2, leaves=2, aggregations=2, cores=3)
     assert {len(path) for path in equal_cost_paths(topology, "h0-0", "h0-1")} == {4}
     far = equal_cost_paths(topology, "h0-0", "h1-1")
@@ -56,7 +56,7 @@ def test_three_tiers() -> None:
 
 
 @pytest.mark.parametrize("hash_", HASHES, ids=str)
-def test_ports_and_paths_are_each_others_inverse(hash_: EcmpHash) -> None:
+def test_ports_for_path_inverts_paths_of_ports(hash_: EcmpHash) -> None:
     paths, index = paths_of_ports(FABRIC, "h1", "h4", hash_)
     assert paths == equal_cost_paths(FABRIC, "h1", "h4")
     assert index.shape == (16_384,)
@@ -149,7 +149,7 @@ def test_nics_are_chosen_by_index() -> None:
         equal_cost_paths(TWO_NICS, "h1", "h3", dst_nic=1)
 
 
-def test_destinations_out_of_reach_are_told() -> None:
+def test_unreachable_destinations_raise_with_the_reason() -> None:
     with pytest.raises(NoRouteError, match=r"no path from 'h1' to 10\.1\.0\.2: switch 'leaf1' has no path"):
         equal_cost_paths(TWO_NICS, "h1", "h2", dst_nic=1)
     with pytest.raises(NoRouteError, match=r"no path from 'h1' to 10\.0\.0\.3: no NIC with address"):
@@ -159,18 +159,18 @@ def test_destinations_out_of_reach_are_told() -> None:
 
 
 @pytest.mark.parametrize("path", [(), refs("h1:1"), refs("h1:1", "leaf1:2"), refs("h2:1", "leaf1:3", "spine1:3")])
-def test_a_path_that_is_none_is_refused(path: tuple[PortRef, ...]) -> None:
+def test_a_path_that_is_not_an_equal_cost_path_is_refused(path: tuple[PortRef, ...]) -> None:
     with pytest.raises(ValueError, match="is not an equal-cost path from 'h1' to 'h4'"):
         ports_for_path(FABRIC, "h1", "h4", path, OvsHash())
 
 
-def test_a_path_that_goes_on_past_its_destination_is_refused() -> None:
+def test_a_path_beyond_its_destination_is_refused() -> None:
     path = equal_cost_paths(FABRIC, "h1", "h4")[0]
     with pytest.raises(ValueError, match="is not an equal-cost path"):
         ports_for_path(FABRIC, "h1", "h4", (*path, PortRef("h4", 1)), OvsHash())
 
 
-def test_routes_that_loop_or_miss_are_told() -> None:
+def test_routes_that_loop_or_end_elsewhere_are_refused() -> None:
     fabric = leaf_spine(2, 1, 1, 10**7)
     dst = IPv4Address("10.0.1.1")
     loop = Forwarding({"leaf1": {dst: (2,)}, "spine1": {dst: (1,)}})
@@ -183,7 +183,7 @@ def test_routes_that_loop_or_miss_are_told() -> None:
         path_of(fabric, Flow(IPv4Address("10.0.0.1"), dst, 50000), OvsHash(), routes=astray)
 
 
-def test_wrong_arguments_are_told() -> None:
+def test_wrong_arguments_are_refused() -> None:
     address = FABRIC.host("h1").nics[0].address
     with pytest.raises(KeyError, match="no host 'h99'"):
         equal_cost_paths(FABRIC, "h1", "h99")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics with rails: who is plugged in where, and who can reach whom."""
+"""Fabrics with rails: links and reachability."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rails_join_equal_ranks_and_domains_join_their_gpus(
     assert len(hosts) == k * leaves
 
 
-def test_a_rail_only_fabric_has_no_spines_and_names_that_say_where() -> None:
+def test_a_rail_only_fabric_has_no_spines_and_names_by_position() -> None:
     topology = rail_only(4, 2, RAIL, HB)
     assert [switch.name for switch in topology.switches] == ["rail1", "rail2", "hb1", "hb2", "hb3", "hb4"]
     assert [str(nic.address) for nic in topology.host("d3g2").nics] == ["10.1.0.3", "10.128.2.2"]
@@ -83,7 +83,7 @@ def test_many_domains_and_gpus_have_addresses_of_their_own() -> None:
     assert str(topology.host("d600g3").nics[1].address) == "10.130.87.3"
 
 
-def test_by_their_numbers_in_yaml() -> None:
+def test_rail_fabrics_are_built_from_parameters_in_yaml() -> None:
     assert read(ONLY) == rail_only(4, 2, RAIL, HB)
     assert read(OPTIMISED) == rail_optimised(4, 2, RAIL, HB, 3)
     assert read(dump_topology(read(OPTIMISED))) == read(OPTIMISED)

@@ -22,14 +22,14 @@ from netmodel import format_rate, parse_rate
         (12, 12),
     ],
 )
-def test_rates_as_people_write_them(written: object, bps: int) -> None:
+def test_rates_are_parsed_from_common_notations(written: object, bps: int) -> None:
     assert parse_rate(written) == bps
 
 
 @pytest.mark.parametrize(
     "written", ["20 MB/s", "20m", "fast", "", "-1M", "1e9", "1_000", "١M", 1.5, True, None, [1], "M", "20 Mbit/s/s"]
 )
-def test_what_is_no_rate_is_told_how_to_write_one(written: object) -> None:
+def test_an_invalid_rate_is_refused_with_an_example(written: object) -> None:
     with pytest.raises(ValueError, match="is not a rate: write it like '20 Mbit/s'"):
         parse_rate(written)
 

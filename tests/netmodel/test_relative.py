@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relative paths: known without the seed, at every switch with an affine hash."""
+"""Relative paths at switches with an affine hash, without knowledge of their seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMBERS = st.sampled_from([1, 2, 4, 8, 16, 32])
 
 @settings(derandomize=True, max_examples=60)
 @given(st.sampled_from(HASHES), MEMBERS, ADDRESSES, ADDRESSES, PORTS, st.integers(0, 2**64 - 1))
-def test_an_offset_changes_the_member_as_told_whoever_asks(
+def test_an_offset_changes_the_member_as_computed_for_any_seed(
     ecmp_hash: AffineHash, members: int, src: IPv4Address, dst: IPv4Address, port: int, seed: int
 ) -> None:
     (before,) = ecmp_hash.select(FlowFields.over_ports(src, dst, np.array([port], dtype=np.uint16)), seed, members)
@@ -38,7 +38,7 @@ def test_an_offset_changes_the_member_as_told_whoever_asks(
 
 @settings(derandomize=True, max_examples=60)
 @given(st.sampled_from(HASHES), MEMBERS, ADDRESSES, ADDRESSES, PORTS, st.integers(0, 2**64 - 1), st.integers(0, 64))
-def test_parted_ports_meet_as_rarely_as_can_be(
+def test_parted_ports_are_spread_evenly_over_members(
     ecmp_hash: AffineHash, members: int, src: IPv4Address, dst: IPv4Address, base: int, seed: int, count: int
 ) -> None:
     ports = parted_ports(base, ecmp_hash, members, count)
@@ -50,7 +50,7 @@ def test_parted_ports_meet_as_rarely_as_can_be(
     assert max(chosen.values()) == -(-count // members)
 
 
-def test_lanes_take_different_spines_of_a_fabric_whose_seeds_nobody_knows() -> None:
+def test_lanes_take_different_spines_without_knowledge_of_seeds() -> None:
     topology = leaf_spine(2, 8, 1, 1_000_000)
     src, dst = topology.hosts[0].nics[0].address, topology.hosts[1].nics[0].address
     ports = parted_ports(50_000, CrcHash("crc32"), 8, 8)
@@ -59,7 +59,7 @@ def test_lanes_take_different_spines_of_a_fabric_whose_seeds_nobody_knows() -> N
 
 
 @pytest.mark.parametrize("members", [0, 3, 12, 2**15])
-def test_other_numbers_of_members_are_refused(members: int) -> None:
+def test_member_counts_that_are_not_powers_of_two_are_refused(members: int) -> None:
     with pytest.raises(ValueError, match="power of two"):
         port_offsets(XorHash(), members)
 
@@ -70,7 +70,7 @@ def test_ports_outside_the_range_are_refused(base: int, count: int) -> None:
         parted_ports(base, XorHash(), 4, count)
 
 
-def test_a_hash_that_ignores_ports_has_one_way_only() -> None:
+def test_a_hash_that_ignores_ports_reaches_one_member_only() -> None:
     class Deaf(XorHash):
         def linear(self, delta: FlowFields) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
             return np.zeros(len(delta), dtype=np.uint32)

@@ -52,7 +52,7 @@ def test_links_of_a_leaf_spine_are_counted_and_default_to_the_host_rate() -> Non
     assert len(list(fabric.linked_ports())) == 2 * len(fabric.links)
 
 
-def test_sixteen_thousand_hosts() -> None:
+def test_a_leaf_spine_of_sixteen_thousand_hosts_builds() -> None:
     fabric = leaf_spine(128, 64, 128, 10**11)
     assert len(fabric.hosts) == 16_384
     assert fabric.host_of(IPv4Address("10.0.127.128")).name == "h16384"
@@ -95,7 +95,7 @@ def test_a_leaf_spine_out_of_range_is_refused_by_argument(arguments: dict[str, i
         lambda: direct_connect(20_000, 20, 1, look_ahead=True),
     ],
 )
-def test_numbers_that_would_take_all_memory_are_refused(make: Callable[[], Topology]) -> None:
+def test_topologies_too_large_for_memory_are_refused(make: Callable[[], Topology]) -> None:
     with pytest.raises(TopologyError, match="links, and 1,000,000 are the most; take smaller ones"):
         make()
 
@@ -158,7 +158,7 @@ def test_contradictions_are_refused_with_a_sentence_and_a_place(
     assert refusal.value.where == where
 
 
-def test_look_ups() -> None:
+def test_look_ups_by_name_address_and_port() -> None:
     assert PAIR.host("h2") is H2
     assert PAIR.switch("leaf1") is LEAF
     assert PAIR.has_host("h1")
@@ -169,7 +169,7 @@ def test_look_ups() -> None:
     assert PAIR.link_at(PortRef("h1", 1)) is CABLES[0]
 
 
-def test_look_ups_that_fail_say_what_is_missing() -> None:
+def test_failed_look_ups_name_what_is_missing() -> None:
     for look_up, sentence in (
         (lambda: PAIR.host("h9"), "topology 'pair' has no host 'h9'"),
         (lambda: PAIR.switch("h1"), "topology 'pair' has no switch 'h1'"),
@@ -205,7 +205,7 @@ def test_hash_seeds_of_neighbours_differ_in_about_half_their_bits() -> None:
     assert derived_hash_seed(0) == 0xE220A8397B1DCDAF  # first output of SplitMix64 seeded with 0
 
 
-def test_derived_mac_is_local_and_tells_the_address() -> None:
+def test_a_derived_mac_is_local_and_contains_the_address() -> None:
     assert derived_mac(IPv4Address("10.0.255.1")) == "02:00:0a:00:ff:01"
 
 

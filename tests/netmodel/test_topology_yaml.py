@@ -52,7 +52,7 @@ def read(text: str) -> Topology:
     return parse_yaml(text, TopologySpec, file="t.yaml").topology
 
 
-def test_a_leaf_spine_by_its_numbers() -> None:
+def test_a_leaf_spine_is_built_from_its_parameters() -> None:
     assert read(COMPACT) == leaf_spine(4, 2, 3, 20_000_000, 40_000_000, 2, 1500, name="lab")
 
 
@@ -61,7 +61,7 @@ def test_defaults_are_those_of_the_builder() -> None:
     assert read(text) == leaf_spine(1, 1, 1, 5)
 
 
-def test_what_is_left_out_is_derived() -> None:
+def test_omitted_values_are_derived() -> None:
     pair = read(SPELT_OUT)
     nic = pair.host("h1").nics[0]
     assert (nic.name, nic.mac) == ("nic0", derived_mac(nic.address))
@@ -72,7 +72,7 @@ def test_what_is_left_out_is_derived() -> None:
 
 
 @given(st.integers(0, 10**6))
-def test_what_is_dumped_reads_back_equal(seed: int) -> None:
+def test_a_dumped_topology_loads_equal(seed: int) -> None:
     topology, _ = random_fabric(seed)
     assert read(dump_topology(topology)) == topology
 
@@ -143,7 +143,7 @@ def test_errors_name_line_and_field(text: str, old: str, new: str, told: str) ->
         ),
     ],
 )
-def test_all_mistakes_of_a_topology_are_told(text: str, changes: dict[str, str], told: list[str]) -> None:
+def test_all_mistakes_of_a_topology_are_reported(text: str, changes: dict[str, str], told: list[str]) -> None:
     for old, new in changes.items():
         text = text.replace(old, new, 1)
     with pytest.raises(SpecError) as refusal:

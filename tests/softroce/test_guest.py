@@ -27,7 +27,7 @@ def following(argv: list[str], option: str) -> list[str]:
     return [value for name, value in pairwise(argv) if name == option]
 
 
-def test_the_job_keeps_words_directory_variables_and_status(tmp_path: Path) -> None:
+def test_the_job_script_keeps_arguments_directory_variables_and_status(tmp_path: Path) -> None:
     awkward = "two words; $HOME 'quoted'\nnext line"
     job = (
         "import os, sys; print(os.getcwd()); print(sys.argv[1:]); print(os.environ['X'], file=sys.stderr); sys.exit(5)"
@@ -48,7 +48,7 @@ def test_the_job_keeps_words_directory_variables_and_status(tmp_path: Path) -> N
     assert (tmp_path / "job has started").is_file()
 
 
-def test_a_job_that_cannot_say_that_it_starts_does_not(tmp_path: Path) -> None:
+def test_a_job_that_cannot_mark_its_start_does_not_run(tmp_path: Path) -> None:
     script = tmp_path / "job"
     script.write_text(job_script(["echo", "run"], tmp_path, tmp_path / "missing" / "started", GuestOptions()))
     done = subprocess.run(["sh", script], capture_output=True, text=True)
@@ -56,7 +56,7 @@ def test_a_job_that_cannot_say_that_it_starts_does_not(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
-def test_what_programs_are_started_from_is_cached_and_the_job_comes_last() -> None:
+def test_program_directories_are_cached_and_the_job_runs_last() -> None:
     lines = boot_script(Path("/run/a job/job")).splitlines()
     assert "mount --bind /run/paralet-cached/usr/bin /usr/bin" in lines
     assert lines.index("fi") > lines.index("mount --bind /run/paralet-cached/usr/bin /usr/bin")
@@ -71,7 +71,7 @@ def test_kvm_is_never_used_and_time_is_limited() -> None:
     assert argv[: argv.index("/bin/virtme-run")] == ["nice", "-n", "10", "timeout", "--kill-after=10", "77"]
 
 
-def test_only_what_is_said_stays_writable() -> None:
+def test_only_the_given_directories_are_writable() -> None:
     options = GuestOptions(writable=[Path("/src/results")])
     argv = guest_argv(KERNEL, TOOLS, Path("/run/x/job"), Path("/run/y"), Path("/src"), options)
     assert following(argv, "--rwdir") == ["/run/y", "/src/results"]
@@ -86,7 +86,7 @@ def test_a_directory_below_an_overlay_gets_none_of_its_own() -> None:
     assert "/home/me/src" not in following(argv, "--overlay-rwdir")
 
 
-def test_a_missing_kernel_says_how_to_fetch_it(tmp_path: Path) -> None:
+def test_a_missing_kernel_error_says_how_to_fetch_it(tmp_path: Path) -> None:
     with pytest.raises(GuestError, match=rf"not in {tmp_path}; fetch it with `make softroce`"):
         find_kernel(tmp_path)
     (tmp_path / "version").write_text("6.12.1-amd64\n")
@@ -154,7 +154,7 @@ def boots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boots:
 
 
 @pytest.mark.parametrize("first", ["echo panic >&2; exit 255", "sleep 60", "exit 1"], ids=["panic", "hang", "virtme"])
-def test_a_guest_that_does_not_come_up_is_booted_once_more_and_that_is_told(
+def test_a_guest_that_does_not_come_up_is_booted_again_with_a_message(
     boots: Boots, first: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert boots(first, boot_limit_s=2) == ["ran", "0"]
@@ -181,7 +181,7 @@ def test_a_command_that_was_started_never_runs_again(boots: Boots, after: str, e
     assert (tmp_path / "count").read_text() == "boot\n"
 
 
-def test_whoever_was_told_to_stop_boots_nothing_more(boots: Boots, tmp_path: Path) -> None:
+def test_a_stopped_guest_is_not_booted_again(boots: Boots, tmp_path: Path) -> None:
     assert boots("exit 143") == ["143"]
     assert (tmp_path / "count").read_text() == "boot\n"
 

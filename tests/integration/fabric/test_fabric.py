@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small fabric: everyone reaches everyone, jumbo frames cross it, counters, captures and observations tell the truth.
+"""A small fabric: reachability, jumbo frames, counters, captures and observations.
 
 h1 h2 - leaf1 = spine1, spine2 = leaf2 - h3 h4
 """

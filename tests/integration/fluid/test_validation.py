@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model beside the emulation: completion times of the same specs, with the same seeds and so the same paths."""
+"""The fluid model against the emulation: completion times of the same specs, seeds and paths."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only a raw socket can send: fragments, forged addresses, IP options and headers that contradict each other."""
+"""Packets that only a raw socket can send: fragments, forged addresses, IP options, contradictory headers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def answer(scene: Scene) -> tuple[int, int]:
     return packet[hp.AETH].syndrome, packet.psn - scene.peer.lanes[0].psn
 
 
-def test_a_forged_source_is_not_the_peer(scene: Scene, raw: socket.socket) -> None:
+def test_packets_with_a_forged_source_are_ignored(scene: Scene, raw: socket.socket) -> None:
     target = scene.target()
     sources = [HONEST, STRANGER, VICTIM, "127.255.255.254"]
     with scene.discards("wrong_source", len(sources)):
@@ -75,7 +75,7 @@ def test_a_forged_source_is_not_the_peer(scene: Scene, raw: socket.socket) -> No
 
 
 @pytest.mark.parametrize("size", [8, 24, 200, 808])
-def test_fragments_are_one_packet_or_none(scene: Scene, raw: socket.socket, size: int) -> None:
+def test_fragments_are_reassembled_or_dropped(scene: Scene, raw: socket.socket, size: int) -> None:
     target = scene.target()
     whole = ip(scene, scene.peer.write(wrong(target), DATA), id=7, flags=0)
     parts = fragment(whole, fragsize=size)
@@ -91,7 +91,7 @@ def test_fragments_are_one_packet_or_none(scene: Scene, raw: socket.socket, size
     assert scene.unharmed(target)
 
 
-def test_fragments_that_overlap(scene: Scene, raw: socket.socket) -> None:
+def test_overlapping_fragments_are_dropped(scene: Scene, raw: socket.socket) -> None:
     target = scene.target()
     first, *rest = fragment(ip(scene, scene.peer.write(target.advertisement, DATA), id=9, flags=0), fragsize=400)
     again = rest[0].copy()
@@ -107,7 +107,7 @@ def test_fragments_that_overlap(scene: Scene, raw: socket.socket) -> None:
     [IPOption_NOP(), IPOption_RR(routers=["0.0.0.0"] * 3), IPOption_LSRR(routers=[VICTIM])],
     ids=["nop", "record-route", "source-route"],
 )
-def test_ip_options(scene: Scene, raw: socket.socket, option: Any) -> None:
+def test_packets_with_ip_options(scene: Scene, raw: socket.socket, option: Any) -> None:
     target = scene.target()
     inject(raw, ip(scene, scene.peer.write(wrong(target), DATA), options=[option]))
     assert target.holds()
@@ -115,7 +115,7 @@ def test_ip_options(scene: Scene, raw: socket.socket, option: Any) -> None:
     assert scene.lane()["rx_packets"] <= 1
 
 
-def test_fields_that_switches_may_change_do_not_count(scene: Scene, raw: socket.socket) -> None:
+def test_fields_that_switches_may_change_are_ignored(scene: Scene, raw: socket.socket) -> None:
     target = scene.target()
     for fields in ({"tos": 3}, {"tos": 0xFF}, {"ttl": 1}, {"udp": {"chksum": 0}}):
         inject(raw, ip(scene, scene.peer.write(wrong(target), DATA), **fields))
@@ -124,7 +124,7 @@ def test_fields_that_switches_may_change_do_not_count(scene: Scene, raw: socket.
     assert scene.unharmed(target)
 
 
-def test_lengths_and_checksums_of_udp(scene: Scene, raw: socket.socket) -> None:
+def test_wrong_udp_lengths_and_checksums(scene: Scene, raw: socket.socket) -> None:
     target = scene.target()
     packet = scene.peer.write(target.advertisement, DATA)
     length = len(scene.peer.packet(packet)) + 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cut link: its traffic moves to where the prediction says, at remote leaves too, and comes back with the link."""
+"""A cut link: its traffic moves to the predicted paths, at remote leaves too, and returns with the link."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_paths(fabric: MininetFabric, dead: frozenset[Link]) -> set[PortRef]:
     return used
 
 
-def test_traffic_leaves_a_cut_link_and_returns_to_a_mended_one(fabric: MininetFabric) -> None:
+def test_traffic_leaves_a_cut_link_and_returns_when_it_is_restored(fabric: MininetFabric) -> None:
     everything = check_paths(fabric, frozenset())
     cut = uplink("leaf3", "spine1")
     assert {cut.a, cut.b} <= everything
@@ -76,7 +76,7 @@ def test_traffic_leaves_a_cut_link_and_returns_to_a_mended_one(fabric: MininetFa
     assert check_paths(fabric, frozenset()) == everything
 
 
-def test_several_cuts_add_up_and_a_host_cut_off_is_forgotten_until_it_is_back(fabric: MininetFabric) -> None:
+def test_cuts_accumulate_and_a_disconnected_host_has_no_routes_until_restored(fabric: MininetFabric) -> None:
     cuts = [uplink("leaf1", "spine1"), uplink("leaf1", "spine2"), uplink("leaf2", "spine1")]
     for number, cut in enumerate(cuts, start=1):
         fabric.set_link(cut, up=False)
@@ -89,7 +89,7 @@ def test_several_cuts_add_up_and_a_host_cut_off_is_forgotten_until_it_is_back(fa
     check_paths(fabric, frozenset())
 
 
-def test_cutting_what_is_cut_does_nothing_and_a_strange_link_is_refused(fabric: MininetFabric) -> None:
+def test_cutting_a_cut_link_does_nothing_and_an_unknown_link_is_refused(fabric: MininetFabric) -> None:
     cut = uplink("leaf1", "spine1")
     fabric.set_link(cut, up=True)
     fabric.set_link(cut, up=False)
@@ -98,7 +98,7 @@ def test_cutting_what_is_cut_does_nothing_and_a_strange_link_is_refused(fabric: 
         fabric.set_link(Link(PortRef("leaf1", 9), PortRef("spine1", 9), 1), up=False)
 
 
-def test_the_fabric_forwards_on_without_its_openflow_app_and_says_when_it_needs_it(fabric: MininetFabric) -> None:
+def test_without_its_openflow_app_the_fabric_forwards_and_reports_when_it_needs_it(fabric: MininetFabric) -> None:
     app = next(
         int(entry.name)
         for entry in Path("/proc").iterdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of NCCL's net plugins between two hosts of an emulated leaf-spine, whose links drop what does not fit.
+"""Conformance of the NCCL net plugin between two hosts of an emulated leaf-spine with queues that drop packets.
 
 h1 - leaf1 = spine1, spine2 = leaf2 - h2
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduces over the NCCL net plugin on an emulated fabric: right sums, predicted paths, under every policy.
+"""All-reduces over the NCCL net plugin on an emulated fabric: correct sums and predicted paths, for every policy.
 
 Every rank is `paralet-nccl-driver` on its host, which loads the plugin and calls it as NCCL does.
 """
@@ -76,7 +76,7 @@ def test_tree_sums_are_right_and_paths_as_predicted(tmp_path: Path) -> None:
     assert_right_and_as_predicted(run(tmp_path, workload=workload))
 
 
-def test_the_plugin_carried_it_with_the_settings_of_each_policy(ring: Done) -> None:
+def test_the_plugin_used_the_settings_of_each_policy(ring: Done) -> None:
     log = (ring.folder / "logs" / "agent-h1.log").read_text()
     banners = [line for line in log.splitlines() if "back end soft" in line]
     lanes_and_policies = [(1, "ecmp"), (4, "ecmp"), (4, "adaptive"), (1, "pinned")]
@@ -123,7 +123,7 @@ def test_the_plugin_announces_its_elephants_and_takes_the_planned_paths(tmp_path
     assert "m = 1 lanes, policy controller" in log
 
 
-def test_a_run_that_takes_too_long_is_one_sentence(tmp_path: Path) -> None:
+def test_a_run_beyond_its_time_limit_fails_with_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path, timeouts={"run_s": 0.05})
     assert done.status == 1
     *_, sentence = done.errors.splitlines()

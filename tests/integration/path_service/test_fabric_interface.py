@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the path service needs from the emulated fabric: reachability, dead links, switches that obey source ports."""
+"""What the path service needs from the emulated fabric: reachability, dead links, rules on source ports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_host_reaches_the_sandbox_and_no_other_host_by_the_management_netw
             in_host(fabric, "h1", lambda: socket.create_connection((str(host_address(1)), 9), 0.5))
 
 
-def test_dead_links_are_told_before_the_routes_have_changed(tmp_path: Path) -> None:
+def test_dead_links_are_reported_before_routes_change(tmp_path: Path) -> None:
     topology = leaf_spine(2, 2, 1, RATE_BPS)
     heard: queue.SimpleQueue[Sequence[Link]] = queue.SimpleQueue()
     with MininetFabric(topology, log_dir=tmp_path, on_dead=heard.put) as fabric:
@@ -81,9 +81,7 @@ def check(fabric: MininetFabric, dead: frozenset[Link], datagrams: int) -> set[P
 
 
 @pytest.mark.parametrize(("spines", "parallel"), [(4, 1), (3, 2)])
-def test_source_ports_choose_by_their_bits_before_and_after_a_failure(
-    tmp_path: Path, spines: int, parallel: int
-) -> None:
+def test_source_port_rules_choose_paths_before_and_after_a_failure(tmp_path: Path, spines: int, parallel: int) -> None:
     topology = leaf_spine(3, spines, 2, RATE_BPS, parallel_links=parallel)
     with MininetFabric(topology, log_dir=tmp_path, pinning="rules") as fabric:
         uplinks = {link.a for link in topology.links if link.a.node.startswith("leaf") and link.b.node[:5] == "spine"}

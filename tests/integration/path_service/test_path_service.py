@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service on the emulated fabric: the experiments of docs/path-service.md, shortened. Ratios, never times.
+"""The path service on the emulated fabric: shortened experiments of docs/path-service.md. They check ratios, not times.
 
-What they show in full, with ten placements and on a quiet machine, is told there.
+That page reports the full experiments, with ten placements on a quiet machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(experiment: str, folder: Path, *options: str) -> dict[str, dict[str, Any
     return policies
 
 
-def test_planned_jobs_hardly_feel_each_other(tmp_path: Path) -> None:
+def test_planned_jobs_hardly_slow_each_other(tmp_path: Path) -> None:
     names = ("alone", "ecmp", "optimal")
     ran = run("two_jobs", tmp_path, "--seeds", "2", *(word for name in names for word in ("--policy", name)))
     assert ran["optimal"]["mean_s"] < 1.4 * ran["alone"]["mean_s"]  # 1.05 on a quiet machine
@@ -48,7 +48,7 @@ def test_planned_jobs_hardly_feel_each_other(tmp_path: Path) -> None:
         assert clients["nonsense"] == clients["dropped"] == 0
 
 
-def test_a_killed_path_service_is_ecmp_and_one_that_returns_is_the_plan_again(tmp_path: Path) -> None:
+def test_devices_use_ecmp_while_the_path_service_is_down_and_plans_after_its_restart(tmp_path: Path) -> None:
     ran = run("path_service_killed", tmp_path, "--seeds", "1", "--policy", "optimal")["optimal"]
     (events,) = ran["events"]
     assert [event["what"] for event in events] == ["kill controller", "start controller"]
@@ -69,7 +69,7 @@ def test_twenty_restarts_lose_nothing(tmp_path: Path) -> None:
     assert clients["nonsense"] == 0
 
 
-def test_a_cut_link_is_left_and_the_plan_goes_on_without_it(tmp_path: Path) -> None:
+def test_a_cut_link_is_avoided_by_the_plan(tmp_path: Path) -> None:
     ran = run("link_cut", tmp_path, "--seeds", "1", "--policy", "optimal", "--policy", "ecmp")
     for policy in ran.values():
         ((cut,),) = policy["events"]

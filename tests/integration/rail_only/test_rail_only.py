@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rail-only on a real fabric of 4 domains of 4: what stays on its rail, and what a dead rail does.
+"""Rail-only on an emulated fabric of 4 domains of 4 GPUs: traffic per rail, and the effect of a dead rail.
 
 The experiments are those that users have, with half of their data.
 """
@@ -99,7 +99,7 @@ def test_a_hierarchical_allreduce_never_leaves_its_rail(tmp_path: Path) -> None:
             assert payload < count < 1.3 * payload
 
 
-def test_live_rails_carry_what_a_dead_rail_switch_cannot(tmp_path: Path) -> None:
+def test_live_rails_carry_the_traffic_of_a_dead_rail_switch(tmp_path: Path) -> None:
     done = Done(tmp_path, document("failed_rail", seeds=1))
     assert done.best_s() > 0.99 * done.summary["ideal_s"]
     assert set(done.sent("rail2").values()) == {0}
@@ -111,7 +111,7 @@ def test_live_rails_carry_what_a_dead_rail_switch_cannot(tmp_path: Path) -> None
         assert payload < count < 1.3 * payload
 
 
-def test_rail_only_is_slower_by_what_the_bandwidth_ratio_says(tmp_path: Path) -> None:
+def test_rail_only_is_slower_by_the_predicted_bandwidth_ratio(tmp_path: Path) -> None:
     """Equation 3 over Equation 2, at two ratios of rail to HB domain, on 2 domains of 4."""
     rail, pair = 2_500_000, BYTES / 8
     numbers = {"domains": 2, "gpus_per_domain": 4, "rail_rate": rail}

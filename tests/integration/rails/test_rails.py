@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts with two NICs, each on a leaf of its own: packets leave by the NIC whose address they bear.
+"""Hosts with two NICs, each on a separate leaf: packets leave by the NIC that owns their source address.
 
 h1, h2: nic0 - leaf1, nic1 - leaf2; leaf1, leaf2 = spine1, spine2
 """
@@ -36,7 +36,7 @@ def two_rails() -> Topology:
     return Topology("rails", hosts, switches, tuple(Link(a, b, RATE_BPS) for a, b in cables), 9000)
 
 
-def test_every_pair_of_nics_talks_along_the_predicted_path(tmp_path: Path) -> None:
+def test_every_pair_of_nics_communicates_over_the_predicted_path(tmp_path: Path) -> None:
     topology = two_rails()
 
     def bound(host: int, rail: int, port: int) -> socket.socket:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by the tests in namespaces of its own: another user's Open vSwitch, which tells its state for every line read."""
+"""Another user's Open vSwitch in namespaces of its own. For every line on standard input it prints its state."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run in a sandbox by the tests: brings a fabric up, says so, and waits to be ended. Argument: a directory for logs."""
+"""Run in a sandbox: brings a fabric up, prints "up", and waits to be ended. Argument: a directory for logs."""
 
 import os
 import sys

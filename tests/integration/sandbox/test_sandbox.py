@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing outlives a sandbox, however it ends, and nothing outside it notices."""
+"""Nothing outlives a sandbox, for every way in which it can end, and nothing outside it changes."""
 
 from __future__ import annotations
 

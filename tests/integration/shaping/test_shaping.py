@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shaped links carry their rate, both ways at once, each for itself; what they drop is counted, packet by packet."""
+"""Shaped links carry their rate in both directions, independently of each other, and count every dropped packet."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet stat` beside a running job: devices inside a sandbox are seen from outside, other users' are not shown."""
+"""`paralet stat` beside a running job: it shows devices inside a sandbox, but not those of other users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 MESSAGES = 20
 JOB = (sys.executable, str(ROOT / "tests" / "hostlib" / "stats_process.py"), str(MESSAGES))
 SANDBOXED_JOB = (sys.executable, "-m", "emul.sandbox", "sh", "-c", 'ip link set lo up && exec "$@" < "$0"')
@@ -43,12 +43,12 @@ def running(*argv: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def stat(*options: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*prefix, *STAT, *options], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+    return subprocess.run([*prefix, *STAT, *options], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
 def shown(*options: str) -> list[dict[str, Any]]:
     """The processes that are shown, once their last messages are."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         done = stat("--json", *options)
         found = json.loads(done.stdout)["processes"] if done.returncode == 0 else []

@@ -16,7 +16,7 @@ from tests.integration.traffic import PORT, address, receiver, sender
 pytestmark = pytest.mark.sandboxed
 
 
-def test_a_second_fabric_in_the_same_sandbox_is_as_good_and_the_first_ones_commands_are_gone(tmp_path: Path) -> None:
+def test_a_second_fabric_in_the_same_sandbox_works_and_commands_of_the_first_ended(tmp_path: Path) -> None:
     for name in ("first", "second"):
         with MininetFabric(leaf_spine(2, 1, 1, 10_000_000), log_dir=tmp_path / name) as small:
             lasting = small.popen("h1", ["sleep", "1000"])

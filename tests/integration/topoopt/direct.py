@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of a direct-connect fabric as tests use them: sockets and devices at a NIC, and what circuits carried."""
+"""Helpers for direct-connect fabrics: sockets and devices at a NIC, and bytes that circuits carried."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An all-reduce over several rings at once, each with its share of the elements and the NIC of its number."""
+"""An all-reduce over several rings at once, each with a share of the elements and its own NIC."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet run` on a direct-connect fabric: circuits are set, hosts relay, and the report says who went where."""
+"""`paralet run` on a direct-connect fabric: circuits, relays and the report of paths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(tmp_path: Path, spec: Path) -> tuple[dict[str, Any], str]:
     return json.loads((folder / "summary.json").read_text()), (folder / "report.html").read_text()
 
 
-def test_topology_finder_joins_those_who_exchange(tmp_path: Path) -> None:
+def test_topology_finder_joins_hosts_that_exchange_data(tmp_path: Path) -> None:
     summary, page = run(tmp_path, ROOT / "experiments" / "topoopt" / "found.yaml")
     (policy,) = summary["policies"]
     assert policy["verified"]

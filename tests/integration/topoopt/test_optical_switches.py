@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optical switches as bridges: circuits, the dark while they change, and panels that are set up ahead."""
+"""Optical switches as bridges: circuits, dark ports during a change, and look-ahead panels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.topoopt.direct import RATE_BPS, arrives, names
 pytestmark = pytest.mark.sandboxed
 
 
-def test_ports_are_dark_while_circuits_change_and_others_go_on(tmp_path: Path) -> None:
+def test_only_ports_of_changing_circuits_are_dark(tmp_path: Path) -> None:
     topology = direct_connect(4, 1, RATE_BPS)
     first = {"ocs1": {1: 2, 2: 1, 3: 4, 4: 3}}
     second = {"ocs1": {1: 3, 3: 1}}
@@ -51,7 +51,7 @@ def test_ports_are_dark_while_circuits_change_and_others_go_on(tmp_path: Path) -
         assert arrives(fabric, pairs["h2", "h4"])
 
 
-def test_the_next_job_is_set_up_while_this_one_runs_and_taken_by_a_turn(tmp_path: Path) -> None:
+def test_look_ahead_prepares_the_next_job_while_the_current_one_runs(tmp_path: Path) -> None:
     topology = direct_connect(3, 1, RATE_BPS, look_ahead=True)
     hosts = names(3)
     with MininetFabric(topology, log_dir=tmp_path) as fabric:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eight hosts of degree 2 in the two rings that TopologyFinder chooses: all pairs connected, all-reduce on both.
+"""Eight hosts of degree 2 in two rings chosen by TopologyFinder: connectivity of all pairs, all-reduce on both rings.
 
 h1 .. h8: nic0 - ocs1, nic1 - ocs2. The ring "+p" on a switch is a circuit from every host i to host i + p, one-way.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four hosts in a one-way ring: h1 reaches h4 only through h2 and h3, which forward what is not theirs."""
+"""Four hosts in a one-way ring: h1 reaches h4 only through h2 and h3, which relay its packets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MininetFabr
         yield fabric, plan
 
 
-def test_packets_from_a_to_d_are_relayed_by_b_and_c_unseen_by_their_engines(
+def test_packets_from_h1_to_h4_are_relayed_without_the_relays_engines(
     four: tuple[MininetFabric, RelayPlan],
 ) -> None:
     fabric, plan = four
@@ -58,7 +58,7 @@ def test_packets_from_a_to_d_are_relayed_by_b_and_c_unseen_by_their_engines(
         engine.close()
 
 
-def test_rdma_writes_cross_two_relays_byte_exact_and_the_tax_is_what_the_hops_say(
+def test_rdma_writes_cross_two_relays_with_the_predicted_bandwidth_tax(
     four: tuple[MininetFabric, RelayPlan],
 ) -> None:
     fabric, plan = four
@@ -101,7 +101,7 @@ def relay_bytes(fabric: MininetFabric) -> dict[str, int]:
     return found
 
 
-def test_a_relay_that_is_down_is_named_and_what_is_up_again_works(four: tuple[MininetFabric, RelayPlan]) -> None:
+def test_a_relay_that_is_down_is_named_and_works_again_once_up(four: tuple[MininetFabric, RelayPlan]) -> None:
     fabric, plan = four
     way = plan.connections["h1", "h4"].there
     fabric.check_relays(plan)

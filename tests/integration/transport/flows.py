@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows that send over a link for as long as they are measured, second by second."""
+"""Flows that send over a link during a measurement, with the bytes of each second."""
 
 from __future__ import annotations
 

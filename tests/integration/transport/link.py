@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link between this network namespace and another one, in which a sink receives."""
+"""A link between this network namespace and another one with a receiving process (`sink`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What really leaves on the wire is RoCEv2, as others read it: headers by Scapy, checksums by zlib."""
+"""Packets on the wire are RoCEv2 according to independent tools: headers by Scapy, checksums by zlib."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.sandboxed
 
 ETH_P_IP = 0x0800
 SO_RCVBUFFORCE = 33
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 MESSAGES = (0, 1, 7, 4096, 5000, 300_000)
 
 
@@ -76,7 +76,7 @@ def exchange() -> tuple[list[bytes], list[dict[str, int]]]:
             capture = Capture()
             connection = device.connect(handle)
             for size in MESSAGES:
-                assert connection.send(bytes(range(256)) * (size // 256) + bytes(size % 256)).wait(PATIENCE_S) == size
+                assert connection.send(bytes(range(256)) * (size // 256) + bytes(size % 256)).wait(TIMEOUT_S) == size
             lanes = device.counters()["lanes"]
             packets = capture.stop()
     return packets, lanes
@@ -86,7 +86,7 @@ def sent(packets: list[bytes]) -> list[bytes]:
     return [packet for packet in packets if packet[12:16] == socket.inet_aton(near_address(0))]
 
 
-def test_every_packet_that_was_counted_was_seen(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
+def test_every_counted_packet_was_captured(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
     packets, lanes = exchange
     requests = [packet for packet in sent(packets) if packet[28] != 0x11]
     assert len(requests) == sum(lane["tx_packets"] for lane in lanes) > 70
@@ -106,7 +106,7 @@ def test_every_checksum_is_right(exchange: tuple[list[bytes], list[dict[str, int
     assert max(identifications) < 64
 
 
-def test_scapy_reads_what_was_meant(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
+def test_scapy_dissects_every_packet_as_intended(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
     packets, _ = exchange
     psns: dict[tuple[str, int], list[int]] = defaultdict(list)
     opcodes = set()

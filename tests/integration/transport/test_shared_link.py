@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows that meet on one shaped link fill it, share it evenly, and keep its queue near the target.
+"""Flows on one shaped link fill it, share it evenly, and keep its queue near the target.
 
 Looked at from when the start is over: all lanes of all flows begin at once, before any of them knows of the others, and
 it takes two or three seconds at 10 Mbit/s until the queue that this makes has gone. Other programs on the machine can
@@ -27,7 +27,7 @@ WARM_UP_S = 3.0
 MEASURED_S = 10
 LOOKS = 3
 OTHERS = 0.3  # of all processors: who shares them with so much cannot tell what the transport does
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 FAST = 100_000_000
 
 
@@ -90,17 +90,17 @@ def test_many_flows_of_a_fast_link_do_not_collapse(lanes: int) -> None:
             )
 
 
-def test_incast_into_a_small_buffer_arrives_whole() -> None:
+def test_incast_into_a_small_buffer_completes() -> None:
     """16 hosts send to one at the same moment, into a buffer of 64 packets."""
     flows, size = 16, 512 * 1024
     with Link(senders=flows, lanes=4, connections=flows, message_bytes=size) as link:
         link.shape(FAST, queue_bytes=64 * PACKET_BYTES)
         handle = link.open()
         devices = [Device(near_address(i), lanes=4, line_rate_bps=FAST, seed=i) for i in range(flows)]
-        connections = [device.connect(handle, PATIENCE_S) for device in devices]
+        connections = [device.connect(handle, TIMEOUT_S) for device in devices]
         start = time.monotonic()
         requests = [connection.send(bytes(size)) for connection in connections]
-        assert [request.wait(PATIENCE_S) for request in requests] == [size] * flows
+        assert [request.wait(TIMEOUT_S) for request in requests] == [size] * flows
         took_s = time.monotonic() - start
         drops = link.queue()["drops"]
         for device in devices:
@@ -110,18 +110,18 @@ def test_incast_into_a_small_buffer_arrives_whole() -> None:
     assert took_s < 3 * ideal_s
 
 
-def test_a_mouse_beside_elephants_waits_for_the_queue_and_no_longer() -> None:
+def test_a_mouse_beside_elephants_waits_only_for_the_queue() -> None:
     elephants, lanes = 4, 8
     with Link(senders=elephants + 1, lanes=lanes, connections=elephants + 1, message_bytes=MESSAGE_BYTES) as link:
         link.shape(FAST)
         with sending(link, elephants, lanes, FAST, MESSAGE_BYTES) as devices:
             time.sleep(WARM_UP_S)
             with Device(near_address(elephants), lanes=lanes, line_rate_bps=FAST, seed=9) as device:
-                mouse = device.connect(link.handle, PATIENCE_S)
+                mouse = device.connect(link.handle, TIMEOUT_S)
                 latencies = []
                 for _ in range(100):
                     start = time.monotonic()
-                    mouse.send(b"squeak").wait(PATIENCE_S)
+                    mouse.send(b"squeak").wait(TIMEOUT_S)
                     latencies.append(time.monotonic() - start)
                     time.sleep(0.01)
             outcome = measure(link, devices, FAST, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single packets on a fabric: whether they get there, and whether they stay away."""
+"""Single packets on a fabric: whether they arrive or are lost."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import closing, suppress
 from emul import MininetFabric
 from tests.integration.traffic import address, receiver, sender
 
-AGAIN_S, PATIENCE_S = 0.5, 30.0
+RESEND_S, TIMEOUT_S = 0.5, 30.0
 QUIET_S = 0.5
 """For so long a packet that must not arrive has time to."""
 
 
 def arrives(fabric: MininetFabric, src: str, dst: str, port: int = 50_000) -> bool:
     """Send datagrams until one gets there, for as long as a busy machine may take to follow new rules."""
-    deadline = time.monotonic() + PATIENCE_S
-    with closing(receiver(fabric, dst, AGAIN_S)) as into, closing(sender(fabric, src, port)) as out:
+    deadline = time.monotonic() + TIMEOUT_S
+    with closing(receiver(fabric, dst, RESEND_S)) as into, closing(sender(fabric, src, port)) as out:
         while time.monotonic() < deadline:
             out.sendto(b"x", (str(address(fabric, dst)), 4791))
             with suppress(TimeoutError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaves and spines whose cables end in an optical switch: routes follow circuits, and OCS-vClos keeps jobs apart.
+"""Leaves and spines connected by an optical switch: routes follow circuits, and OCS-vClos isolates jobs.
 
 leaf1: h1 h2, leaf2: h3 h4, each leaf with two cables to ocs1, spine1 and spine2 with two each.
 """
@@ -73,7 +73,7 @@ def test_routes_follow_the_circuits(fabric: MininetFabric) -> None:
 
 
 @pytest.mark.sandboxed
-def test_ports_are_dark_while_they_are_patched_anew(fabric: MininetFabric) -> None:
+def test_ports_are_dark_during_a_reconfiguration(fabric: MininetFabric) -> None:
     fabric.set_circuits(patched(fabric, [("leaf1", 3), ("leaf2", 3)]))
     assert arrives(fabric, "h1", "h3")
     with ThreadPoolExecutor(1) as pool:
@@ -89,7 +89,7 @@ def test_ports_are_dark_while_they_are_patched_anew(fabric: MininetFabric) -> No
 
 
 @pytest.mark.sandboxed
-def test_jobs_are_kept_apart_on_circuits_of_their_own(fabric: MininetFabric) -> None:
+def test_jobs_are_isolated_on_circuits_of_their_own(fabric: MininetFabric) -> None:
     own = {number: [("leaf1", number), ("leaf2", number)] for number in (3, 4)}
     jobs = [
         SubClos(name, hosts, tuple(PortRef(*port) for port in own[number]))
@@ -113,7 +113,7 @@ def test_jobs_are_kept_apart_on_circuits_of_their_own(fabric: MininetFabric) -> 
 
 
 @pytest.mark.timeout(300)
-def test_a_job_that_cables_have_no_room_for_runs_on_circuits(tmp_path: Path) -> None:
+def test_a_job_that_does_not_fit_fixed_cables_runs_on_circuits(tmp_path: Path) -> None:
     for finding in probe():
         if not finding.ok:
             pytest.skip(f"{finding.name}: {finding.detail}")

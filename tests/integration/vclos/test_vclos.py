@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches steered while they run: source routing, virtual Clos, and what becomes of packets that stray.
+"""Steering of running switches: source routing, virtual Clos networks, and stray packets.
 
 leaf1: h1 h2, leaf2: h3 h4, each leaf to spine1 and spine2; job a has h1 and h3, job b h2 and h4.
 """
@@ -50,7 +50,7 @@ def predicted(fabric: MininetFabric, steering: Steering, src: str, dst: str, por
     return path_of(fabric.topology, flow, OvsHash(), routes=steering.routes(fabric.topology))[1]
 
 
-def test_any_mapping_can_be_taken_up_while_switches_run(fabric: MininetFabric) -> None:
+def test_source_routing_can_be_changed_while_switches_run(fabric: MininetFabric) -> None:
     for mapping in ({1: 3, 2: 4}, {1: 4, 2: 3}):
         steering = SourceRouting({"leaf1": mapping})
         fabric.steer(steering)
@@ -99,7 +99,7 @@ def test_jobs_keep_to_their_links_when_one_dies(fabric: MininetFabric) -> None:
     assert arrives(fabric, "h1", "h3")
 
 
-def test_a_steering_that_does_not_fit_is_refused_with_its_sentence(fabric: MininetFabric) -> None:
+def test_a_steering_that_does_not_fit_is_refused(fabric: MininetFabric) -> None:
     with pytest.raises(ValueError, match="port 9 of leaf1 is not a host port"):
         fabric.steer(SourceRouting({"leaf1": {9: 3}}))
     assert arrives(fabric, "h1", "h4")

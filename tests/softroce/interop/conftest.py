@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`soft` beside the kernel's SoftRoCE on one wire, and the table of what was interoperated."""
+"""`soft` and the kernel's SoftRoCE on one link, and the table of interoperability results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device in a process of its own: sends back what it receives, then says how its lanes did.
+"""A device in a process of its own: echoes messages, then reports the counters of its lanes.
 
 usage: device_process.py BACKEND ADDRESS MESSAGES
 
@@ -16,18 +16,18 @@ from hostlib import Device
 from hostlib.device import Backend
 
 MOST_BYTES = 4 << 20
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 def main(backend: str, address: str, messages: str) -> None:
-    with Device(address, backend=cast(Backend, backend), lanes=2, min_timeout_s=0.5, retry_time_s=PATIENCE_S) as device:
+    with Device(address, backend=cast(Backend, backend), lanes=2, min_timeout_s=0.5, retry_time_s=TIMEOUT_S) as device:
         listener = device.listen()
         print(listener.handle.hex(), flush=True)
-        with listener.accept(PATIENCE_S) as connection:
+        with listener.accept(TIMEOUT_S) as connection:
             buffer = bytearray(MOST_BYTES)
             for _ in range(int(messages)):
-                moved = connection.recv(buffer).wait(PATIENCE_S)
-                connection.send(bytes(buffer[:moved])).wait(PATIENCE_S)
+                moved = connection.recv(buffer).wait(TIMEOUT_S)
+                connection.send(bytes(buffer[:moved])).wait(TIMEOUT_S)
             print(json.dumps(device.counters()["lanes"]), flush=True)
             sys.stdin.read()  # until whoever started this has seen the end
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One wire: an rxe device in this network namespace, and a plain interface in another one."""
+"""One link: an rxe device in this network namespace, and a plain interface in another one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue pair of the engine's `soft` back end connected to one of the kernel, both driven from one thread."""
+"""A queue pair of the `soft` back end connected to one of the kernel, both driven by one thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.softroce.interop.rxe_peer import BUFFER_BYTES, Done, RxePeer
 SOURCE_PORT = 0xC123
 ROCE_PORT = 4791
 PSNS = 1 << 24
-PATIENCE_S = 180  # for one message; an emulated machine may share its processor with others
+TIMEOUT_S = 180  # for one message; an emulated machine may share its processor with others
 
 
 def pattern(length: int) -> bytes:
@@ -55,7 +55,7 @@ class Pair:
         """`drop`: the probability that a packet is lost on its way to `soft`, by a fixed seed."""
         with RxePeer(device, kernel_address) as peer:
             with in_namespace():
-                nic = raw_qp.soft(soft_address, drop=drop, seed=7, min_timeout_s=0.5, retry_time_s=PATIENCE_S)
+                nic = raw_qp.soft(soft_address, drop=drop, seed=7, min_timeout_s=0.5, retry_time_s=TIMEOUT_S)
                 assert nic.udp_port == ROCE_PORT  # rxe sends to no other
                 qpn, psn = nic.create_qp(soft_wraps_within)
                 assert nic.connect_qp(
@@ -81,12 +81,12 @@ class Pair:
 
     def until(self, ready: Callable[[], bool], what: str) -> None:
         """Make progress on the soft side until `ready`."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while not ready():
             # That the peer asks again, for what was lost on its way back, finishes no work.
             self.soft_done += [done for done in self.nic.progress(0.005) if done["kind"] != "asked_again"]
             self.kernel_done += self.peer.poll()
-            assert time.monotonic() < end, f"no {what} within {PATIENCE_S} s: {self.nic.statistics(self.qpn)}"
+            assert time.monotonic() < end, f"no {what} within {TIMEOUT_S} s: {self.nic.statistics(self.qpn)}"
 
     def take_soft(self, kind: str) -> dict[str, Any]:
         """The next completion of `soft`, which must be of `kind`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A verbs program in Python: one RC queue pair on a device of the kernel, through pyverbs and nothing of ours."""
+"""A verbs program in Python: one RC queue pair on a kernel device, by pyverbs and independent of this project."""
 
 from __future__ import annotations
 

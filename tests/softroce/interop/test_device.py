@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 SIZES = (0, 1, 64, 65, 512, 4096, 4097, 50_001, 300_000)  # both sides of inline, of one packet, of one flowlet
 LARGEST = 4 << 20
 STREAM = 1 << 20
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 ADDRESS = {"verbs": RXE_ADDRESS, "soft": PLAIN_ADDRESS}
 ROOT = Path(__file__).parents[3]
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
@@ -63,16 +63,16 @@ def echo(backend: str, messages: int) -> Iterator[Echo]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(PATIENCE_S)
+            process.wait(TIMEOUT_S)
 
 
 @contextmanager
 def connected(backend: str, handle: bytes, **options: Any) -> Iterator[tuple[Device, Connection]]:
     """A device of this process that has connected to the handle."""
-    common = {"lanes": 2, "min_timeout_s": 0.5, "retry_time_s": PATIENCE_S, "flowlet_bytes": 65_536}
+    common = {"lanes": 2, "min_timeout_s": 0.5, "retry_time_s": TIMEOUT_S, "flowlet_bytes": 65_536}
     with (
         Device(ADDRESS[backend], backend=cast(Backend, backend), **{**common, **options}) as device,
-        device.connect(handle, PATIENCE_S) as connection,
+        device.connect(handle, TIMEOUT_S) as connection,
     ):
         yield device, connection
 
@@ -96,17 +96,17 @@ def bounce(
         receive = connection.recv(target.slice(1, size))
         sending = connection.send(source)
         meanwhile()
-        sending.wait(PATIENCE_S)
+        sending.wait(TIMEOUT_S)
     else:
         receive = connection.recv(back[1:-1])
-        connection.send(data.tobytes()).wait(PATIENCE_S)  # read-only memory can be sent
-    assert receive.wait(PATIENCE_S) == size
+        connection.send(data.tobytes()).wait(TIMEOUT_S)  # read-only memory can be sent
+    assert receive.wait(TIMEOUT_S) == size
     assert np.array_equal(back[1:-1], data)
     assert back[0] == back[-1] == 7
 
 
 @pytest.mark.parametrize(("here", "there"), [("verbs", "soft"), ("verbs", "verbs")])
-def test_messages_go_there_and_back(wire: Wire, record_property: Record, here: str, there: str) -> None:
+def test_messages_are_echoed(wire: Wire, record_property: Record, here: str, there: str) -> None:
     record_property(PROPERTY, ("Device: messages of 0 B to 4 MiB, and back", f"{here} to {there}", "2 lanes"))
     with echo(there, 2 * len(SIZES) + 1) as peer, connected(here, peer.handle) as (device, connection):
         for size in SIZES:
@@ -182,7 +182,7 @@ def test_lanes_change_their_ports_in_the_middle_of_messages(wire: Wire, record_p
         def move(port: int) -> None:
             moves = lanes()[0]["moves"]
             assert device.set_port(ADDRESS[there], 0, port)
-            end = time.monotonic() + PATIENCE_S
+            end = time.monotonic() + TIMEOUT_S
             while lanes()[0]["moves"] == moves:
                 assert time.monotonic() < end, f"lane 0 did not move to {port}"
                 time.sleep(0.01)
@@ -205,7 +205,7 @@ def test_lanes_change_their_ports_in_the_middle_of_messages(wire: Wire, record_p
         assert [row["moves"] for row in peer.lanes()] == [0, 0]
 
 
-def test_a_port_that_goes_down_fails_what_is_under_way(wire: Wire, record_property: Record) -> None:
+def test_a_port_that_goes_down_fails_pending_requests(wire: Wire, record_property: Record) -> None:
     record_property(PROPERTY, ("Device: the port goes down", "verbs to soft", "requests fail at once"))
     with (
         echo("soft", 1) as peer,
@@ -214,10 +214,10 @@ def test_a_port_that_goes_down_fails_what_is_under_way(wire: Wire, record_proper
         bounce(device, connection, 5000, registered=False)
         pending = connection.recv(bytearray(100))  # nothing will come for it
         with wire.down():
-            # Long before the retry time, which is PATIENCE_S, is over; and it says why.
+            # It fails with the reason, long before the retry time (TIMEOUT_S) is over.
             with pytest.raises(DeviceError, match="the RDMA port went down"):
-                pending.wait(PATIENCE_S)
+                pending.wait(TIMEOUT_S)
             with pytest.raises(DeviceError, match="the RDMA port went down"):
-                connection.send(b"late").wait(PATIENCE_S)
+                connection.send(b"late").wait(TIMEOUT_S)
     with echo("soft", 1) as peer, connected("verbs", peer.handle) as (device, connection):
         bounce(device, connection, 5000, registered=False)  # and it comes back

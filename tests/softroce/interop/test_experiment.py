@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An experiment spec on fabric `softroce`: the runner as `paralet run` starts it, and what it has seen.
+"""An experiment spec on fabric `softroce`: the runner as `paralet run` starts it, and its observations.
 
 The engine's `verbs` back end drives the kernel's rxe at every host; every byte is compared, and every flow has to take
 the uplinks that were predicted.

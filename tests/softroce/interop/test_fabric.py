@@ -38,7 +38,7 @@ SOURCE, DESTINATION = TOPOLOGY.hosts
 OVS = OvsHash()
 FIRST_UPLINK = 2  # of leaf1, after its one host
 LENGTH = 30_000
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 def port_of(label: int) -> int:
@@ -84,7 +84,7 @@ def write(label: int) -> None:
         data = pattern(LENGTH)
         ends[1].clear(LENGTH)
         ends[0].write(data, ends[1].incoming.buf, ends[1].incoming.rkey)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not (done := ends[0].poll()):
             assert time.monotonic() < deadline, "the kernel did not complete the WRITE"
             time.sleep(0.01)

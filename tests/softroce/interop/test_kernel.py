@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our packets are RoCEv2: an independent implementation, the kernel's, takes them and answers, and the other way round.
+"""Interoperability with an independent RoCEv2 implementation, the kernel's, in both directions.
 
 Every test drives `soft` in one network namespace and a pyverbs program on rxe in another. PSNs, sizes and losses are
 chosen; nothing is random but queue pair numbers.
@@ -70,7 +70,7 @@ def test_psns_wrap_around(pair: Connect, record_property: Record, direction: str
         connected.carry(verb, direction, data_of(110 * 256))
 
 
-def test_the_kernel_repeats_what_soft_lost(pair: Connect, record_property: Record) -> None:
+def test_the_kernel_retransmits_what_soft_lost(pair: Connect, record_property: Record) -> None:
     record_property(PROPERTY, ("retransmission by the kernel", TO_SOFT, "a tenth of its packets lost"))
     connected = pair(path_mtu=1024, drop=0.1)
     for verb in ("WRITE", "WRITE_WITH_IMM", "SEND"):
@@ -80,7 +80,7 @@ def test_the_kernel_repeats_what_soft_lost(pair: Connect, record_property: Recor
     assert statistics["out_of_order"] > 0  # it saw a gap and said so
 
 
-def test_soft_repeats_what_the_kernel_lost(pair: Connect, wire: Wire, record_property: Record) -> None:
+def test_soft_retransmits_what_the_kernel_lost(pair: Connect, wire: Wire, record_property: Record) -> None:
     record_property(PROPERTY, ("retransmission by soft", TO_KERNEL, "every 10th of its packets lost"))
     connected = pair(path_mtu=1024)
     wire.drop_every(10)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 VERBS_TO_SOFT, SOFT_TO_VERBS = "verbs to soft", "soft to verbs"
 SIZES = (0, 1, 64, 65, 512, 513, 5000, 50_001)  # both sides of what goes inline and of what is received by copy
 PORT = 0xEABC
-PATIENCE_S = 180
+TIMEOUT_S = 180
 
 
 class Ends:
@@ -31,7 +31,7 @@ class Ends:
         import raw_qp
 
         with in_namespace():
-            self.soft = raw_qp.soft(PLAIN_ADDRESS, min_timeout_s=0.5, retry_time_s=PATIENCE_S)
+            self.soft = raw_qp.soft(PLAIN_ADDRESS, min_timeout_s=0.5, retry_time_s=TIMEOUT_S)
         self.verbs = raw_qp.verbs(RXE_ADDRESS, device=RXE, min_timeout_s=0.5)
         self.soft_qp, soft_psn = self.soft.create_qp()
         self.verbs_qp, verbs_psn = self.verbs.create_qp()
@@ -56,7 +56,7 @@ class Ends:
 
     def completions(self, soft: int, verbs: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """So many completions of each side."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         of_soft: list[dict[str, Any]] = []
         of_verbs: list[dict[str, Any]] = []
         while len(of_soft) < soft or len(of_verbs) < verbs:
@@ -108,7 +108,7 @@ def test_messages_of_many_sizes(ends: Ends, record_property: Record, verb: str, 
             receiver.deregister_memory(rkey)
 
 
-def test_one_signalled_request_speaks_for_many_and_a_failure_for_those_behind_it(
+def test_one_completion_covers_unsignalled_requests_and_an_error_covers_later_ones(
     ends: Ends, record_property: Record
 ) -> None:
     record_property(PROPERTY, ("60 WRITEs, the 50th with a wrong rkey", VERBS_TO_SOFT, ""))
@@ -154,7 +154,7 @@ def test_ports_are_listed(wire: Wire) -> None:
     }
 
 
-def test_an_address_without_a_device_is_refused_in_a_sentence(wire: Wire) -> None:
+def test_an_address_without_a_device_is_refused(wire: Wire) -> None:
     import raw_qp
 
     with pytest.raises(raw_qp.DeviceError, match=r"no RDMA device has a RoCEv2 GID for 192\.0\.2\.1 .*rdma link add"):
