@@ -108,7 +108,7 @@ class Connected(_Message):
 
 
 class Finished(_Message):
-    """The rank's share is done and its output compared with the truth. Times are of the monotonic clock."""
+    """The rank's share is done and its output compared with the expected data. Times are of the monotonic clock."""
 
     event: Literal["finished"] = "finished"
     finished_s: float

@@ -137,7 +137,7 @@ class RankRun:
         while self._receives and self._spare_receives and self._may_post(self._receives[0]):
             task = self._receives.popleft()
             self._spare_receives -= 1
-            request = connections.incoming[task.transfer.src].recv(self._landing(task), task.tag)
+            request = connections.incoming[task.transfer.src].recv(self._receive_buffer(task), task.tag)
             self._waiting.append((request, task))
 
     def run(
@@ -154,7 +154,7 @@ class RankRun:
             while self._ready and self._spare_sends:
                 task = heapq.heappop(self._ready)
                 self._spare_sends -= 1
-                request = connections.outgoing[task.transfer.dst].send(self._leaving(task), task.tag)
+                request = connections.outgoing[task.transfer.dst].send(self._send_buffer(task), task.tag)
                 self._waiting.append((request, task))
             self.post(connections)
             if not self._waiting and self._opens_s is None:
@@ -204,12 +204,12 @@ class RankRun:
         """Into scratch at any time; into the output itself only once nothing needs what is there."""
         return task.scratch is not None or not task.waits_for
 
-    def _landing(self, task: _Task) -> Elements:
+    def _receive_buffer(self, task: _Task) -> Elements:
         if task.scratch is not None:
             return task.scratch
         return self._buffers.output[task.transfer.target : task.transfer.target + task.transfer.count]
 
-    def _leaving(self, task: _Task) -> Elements:
+    def _send_buffer(self, task: _Task) -> Elements:
         return self._buffers.input[task.transfer.source : task.transfer.source + task.transfer.count]
 
     def _take_in(self, task: _Task) -> None:

@@ -67,8 +67,8 @@ _ACTIVE_S = 0.3
 _START_DELAY_S = 0.1
 """From telling the agents to start to the start itself: all have got the order by then."""
 
-_PATIENCE_S = 15.0
-"""How much longer than an agent's own limit the runner waits, so that the agent's more precise error wins."""
+_MARGIN_S = 15.0
+"""Added to an agent's own time limit before the runner gives up: the agent's error says more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Runner:
             crew.tell(prepare_orders(experiment, policy, seed, service))
             prepared = crew.hear(messages.Prepared, limits.start_s)
             crew.tell(connect_orders(self._experiment, prepared))
-            crew.hear(messages.Connected, limits.connect_s + _PATIENCE_S)
+            crew.hear(messages.Connected, limits.connect_s + _MARGIN_S)
             before = self._read(0.0)
             started: dict[int, float] = {}
             finished: dict[int, messages.Finished] = {}
@@ -166,7 +166,7 @@ class Runner:
                     try:
                         finished |= crew.hear(
                             messages.Finished,
-                            limits.run_s + _PATIENCE_S,
+                            limits.run_s + _MARGIN_S,
                             ranks,
                             every_s=CLOSE_SAMPLE_S if experiment.spec.events else SAMPLE_S,
                             meanwhile=self._sampler(readings, started[0]),

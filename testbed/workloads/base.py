@@ -137,7 +137,7 @@ class Workload(BaseModel, ABC):
 
         int64 values span the whole range, and sums wrap, which is exact whatever the order of additions. float32
         values are whole numbers in [-1024, 1024): sums over up to 8,192 ranks stay below 2**24 and so are exact too.
-        That is what allows every byte of a result to be compared with the truth.
+        That is what allows every byte of a result to be compared with the expected data.
         """
         generator = np.random.default_rng([seed, rank])
         if self.dtype == "float32":

@@ -57,7 +57,7 @@ def run_all(workload: Workload, ranks: int, seed: int, **options: int) -> tuple[
 
 @pytest.mark.parametrize(("kind", "dtype"), [(kind, dtype) for kind in FLAT for dtype in DTYPES[kind]])
 @pytest.mark.parametrize("ranks", [2, 5])
-def test_every_rank_ends_with_the_truth(kind: str, dtype: str, ranks: int) -> None:
+def test_every_rank_ends_with_the_expected_data(kind: str, dtype: str, ranks: int) -> None:
     workload = KINDS[kind].model_validate({"kind": kind, "bytes": 40_000, "slices": 3, "dtype": dtype})
     buffers, timings = run_all(workload, ranks, seed=7)
     for rank, own in enumerate(buffers):

@@ -88,7 +88,7 @@ def test_the_ideal_of_schedules_is_what_the_equations_say(
 
 @pytest.mark.parametrize("kind", ["rail_alltoall", "hierarchical_allreduce"])
 @pytest.mark.parametrize("policy", ["ecmp", "pinned"])
-def test_agents_with_two_devices_end_with_the_truth(tmp_path: Path, kind: str, policy: str) -> None:
+def test_agents_with_two_devices_end_with_the_expected_data(tmp_path: Path, kind: str, policy: str) -> None:
     made = on_rails(
         tmp_path, 2, 2, workload=workload(kind, 2, 8000), policies=[{"name": policy, "policy": policy, "m": 2}]
     )

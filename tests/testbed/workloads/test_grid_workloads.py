@@ -155,7 +155,7 @@ def test_live_rails_share_what_a_failed_one_carried() -> None:
 
 @pytest.mark.parametrize("kind", GRID)
 @pytest.mark.parametrize("separate", [True, False])
-def test_over_connections_every_rank_ends_with_the_truth(kind: str, separate: bool) -> None:
+def test_over_connections_every_rank_ends_with_the_expected_data(kind: str, separate: bool) -> None:
     workload = make(kind, 2, slices=3, separate_phases=separate)
     buffers, _ = run_all(workload, 6, seed=7)
     for rank, own in enumerate(buffers):
