@@ -12,10 +12,8 @@ from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP, IPOption_LSRR, IPOption_NOP, IPOption_RR, fragment
 from scapy.packet import Raw
 
-from hostlib import Device
-
 from ...hostlib import hostile_peer as hp
-from ...hostlib.hostile_scene import HONEST, HOSTILE, STRANGER, VICTIM, Beside, Scene, Target, other
+from ...hostlib.hostile_scene import HONEST, HOSTILE, STRANGER, VICTIM, Scene, Target, open_devices, replaced
 
 pytestmark = pytest.mark.sandboxed
 
@@ -23,16 +21,14 @@ DATA = b"x" * 800
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[tuple[Any, ...]]:
-    with Device(VICTIM, lanes=2) as victim, Device(HONEST, lanes=2) as honest:
-        beside = Beside(victim, honest)
-        yield victim, honest, victim.listen(), beside
-        beside.end()
+def devices() -> Iterator[tuple[Any, ...]]:
+    with open_devices() as devices:
+        yield devices
 
 
 @pytest.fixture
-def scene(stage: tuple[Any, ...]) -> Iterator[Scene]:
-    with Scene(*stage) as scene:
+def scene(devices: tuple[Any, ...]) -> Iterator[Scene]:
+    with Scene(*devices) as scene:
         yield scene
 
 
@@ -55,7 +51,7 @@ def ip(scene: Scene, request: BTH, *, udp: dict[str, Any] | None = None, **field
 
 
 def wrong(target: Target) -> hp.Advertisement:
-    return other(target.advertisement, rkey=target.advertisement.rkey ^ 1)
+    return replaced(target.advertisement, rkey=target.advertisement.rkey ^ 1)
 
 
 def answer(scene: Scene) -> tuple[int, int]:
@@ -71,7 +67,7 @@ def test_packets_with_a_forged_source_are_ignored(scene: Scene, raw: socket.sock
             packet = ip(scene, scene.peer.write(target.advertisement, DATA), src=source)
             inject(raw, packet)
     assert target.holds()
-    assert scene.unharmed(target)
+    assert scene.still_works(target)
 
 
 @pytest.mark.parametrize("size", [8, 24, 200, 808])
@@ -88,7 +84,7 @@ def test_fragments_are_reassembled_or_dropped(scene: Scene, raw: socket.socket, 
     assert answer(scene) == (hp.NAK_ACCESS, 0)
     assert scene.lane()["rx_packets"] == 1
     assert target.holds()
-    assert scene.unharmed(target)
+    assert scene.still_works(target)
 
 
 def test_overlapping_fragments_are_dropped(scene: Scene, raw: socket.socket) -> None:
@@ -99,7 +95,7 @@ def test_overlapping_fragments_are_dropped(scene: Scene, raw: socket.socket) -> 
     inject(raw, first, again, *rest)
     assert scene.lane()["rx_packets"] == 0  # the kernel throws all of them away
     assert target.holds()
-    assert scene.unharmed(target)
+    assert scene.still_works(target)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +107,7 @@ def test_packets_with_ip_options(scene: Scene, raw: socket.socket, option: Any) 
     target = scene.target()
     inject(raw, ip(scene, scene.peer.write(wrong(target), DATA), options=[option]))
     assert target.holds()
-    assert scene.beside.goes_on()
+    assert scene.honest_traffic.continues()
     assert scene.lane()["rx_packets"] <= 1
 
 
@@ -121,7 +117,7 @@ def test_fields_that_switches_may_change_are_ignored(scene: Scene, raw: socket.s
         inject(raw, ip(scene, scene.peer.write(wrong(target), DATA), **fields))
         assert answer(scene) == (hp.NAK_ACCESS, 0)
     assert target.holds()
-    assert scene.unharmed(target)
+    assert scene.still_works(target)
 
 
 def test_wrong_udp_lengths_and_checksums(scene: Scene, raw: socket.socket) -> None:
@@ -135,8 +131,8 @@ def test_wrong_udp_lengths_and_checksums(scene: Scene, raw: socket.socket) -> No
     shorter = [8, 9, 24, length - 4, length - 1]  # the rest of the IP packet is not the datagram's
     for wrong_length in shorter:
         inject(raw, ip(scene, packet, udp={"len": wrong_length, "chksum": 0}))
-    assert scene.beside.goes_on()
+    assert scene.honest_traffic.continues()
     assert sum(scene.victim.counters()["discards"].values()) == before + len(shorter)
     assert scene.lane()["rx_packets"] == 0
     assert target.holds()
-    assert scene.unharmed(target)
+    assert scene.still_works(target)
