@@ -207,7 +207,7 @@ class _Shares:
         elsewhere = np.minimum(out[self._out][:, rest], into[self._in][:, rest]).sum(axis=1)
         sent = np.bincount(self._out, self._count, minlength=len(out)).astype(np.int64)
         came = np.bincount(self._in, self._count, minlength=len(into)).astype(np.int64)
-        share = _planners.take_share(
+        share = _planners.bounded_flow(
             self._out,
             self._in,
             (np.maximum(self._count - elsewhere, 0), self._count),

@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "annealing.hpp"
+#include "bounded_flow.hpp"
 #include "clos.hpp"
 #include "components.hpp"
 #include "edge_colouring.hpp"
 #include "max_min.hpp"
 #include "planners.hpp"
 #include "rerouting.hpp"
-#include "take_share.hpp"
 
 namespace py = pybind11;
 using namespace paralet::planners;  // NOLINT(google-build-using-namespace): this file is the planners' face
@@ -156,16 +156,16 @@ std::vector<Range> ranges(const Longs& least, const Longs& most) {
   return answer;
 }
 
-std::optional<Longs> py_take_share(const Ints& left, const Ints& right, const std::pair<Longs, Longs>& pair,
-                                   const std::pair<Longs, Longs>& left_vertex,
-                                   const std::pair<Longs, Longs>& right_vertex) {
+std::optional<Longs> py_bounded_flow(const Ints& left, const Ints& right, const std::pair<Longs, Longs>& pair,
+                                     const std::pair<Longs, Longs>& left_vertex,
+                                     const std::pair<Longs, Longs>& right_vertex) {
   const auto pairs = ranges(pair.first, pair.second);
   const auto lefts = ranges(left_vertex.first, left_vertex.second);
   const auto rights = ranges(right_vertex.first, right_vertex.second);
   check(view(left).size() == pairs.size() && view(right).size() == pairs.size(), "pairs differ in length");
   check_range(view(left), static_cast<std::int64_t>(lefts.size()), "a left vertex does not exist");
   check_range(view(right), static_cast<std::int64_t>(rights.size()), "a right vertex does not exist");
-  const auto taken = take_share(view(left), view(right), pairs, lefts, rights);
+  const auto taken = bounded_flow(view(left), view(right), pairs, lefts, rights);
   if (!taken) return std::nullopt;
   return Longs(static_cast<py::ssize_t>(taken->size()), taken->data());
 }
@@ -390,7 +390,7 @@ PYBIND11_MODULE(_planners, module) {
   module.def("greedy", &py_greedy, "rate"_a, "src"_a, "dst"_a, "demand"_a, "order"_a = py::none(), "threads"_a = 1);
   module.def("colour", &py_colour, "tors"_a, "src"_a, "dst"_a, "colours"_a, "order"_a = py::none(), "threads"_a = 1);
   module.def("components", &py_components, "tors"_a, "src"_a, "dst"_a);
-  module.def("take_share", &py_take_share, "left"_a, "right"_a, "pair"_a, "left_vertex"_a, "right_vertex"_a);
+  module.def("bounded_flow", &py_bounded_flow, "left"_a, "right"_a, "pair"_a, "left_vertex"_a, "right_vertex"_a);
   module.def("anneal", &py_anneal, "rate"_a, "src"_a, "dst"_a, "demand"_a, "dst_nic"_a, "slots"_a, "capacity"_a,
              "unit"_a, "hot"_a, "cold"_a, "cooling"_a, "steps_per_temperature"_a, "seed"_a);
   py::class_<Colouring>(module, "Colouring")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A two-level Clos and routes through it, as the planners here see them.
+// A two-level Clos fabric, commodities and routes, as arrays.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace paralet::planners {
 
 constexpr std::int32_t kLocal = -1;        // the spine of a commodity within one ToR
-constexpr std::int32_t kUnreachable = -2;  // the spine of one whose ToRs no live spine joins
+constexpr std::int32_t kUnreachable = -2;  // the spine of a commodity whose ToRs no live spine joins
 
 struct Clos {
   std::int32_t tors;
@@ -41,7 +41,7 @@ struct Commodities {
   [[nodiscard]] std::size_t size() const { return src.size(); }
 };
 
-/// The demand on every link, and the cost of adding to it.
+/// The demand on every link, and what it costs to add to it.
 class Loads {
  public:
   explicit Loads(const Clos& clos) : clos_(clos), busy_s_per_unit_(clos.rate.size()) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Equitable edge colouring of a bipartite multigraph, kept while edges come and go.
+// Equitable edge colouring of a bipartite multigraph, maintained while edges are added and removed.
 //
 // Vertices 0 .. left - 1 are on one side, left .. left + right - 1 on the other. A vertex of degree d with S allowed
-// colours sees each of them floor(d / S) or ceil(d / S) times, which is the least possible maximum at every vertex at
-// once. That such a colouring exists is de Werra's theorem ("Equitable colorations of graphs", RIRO 1971), König's for
-// d <= S; alternating (Kempe) chains make it. Where some vertices may not use some colours the theorem does not hold,
-// and the colouring is as good as chains can make it.
+// colours has each colour floor(d / S) or ceil(d / S) times, which is the least possible maximum at every vertex at
+// once. Such a colouring exists by de Werra's theorem ("Equitable colorations of graphs", RIRO 1971), or König's for d
+// <= S. It is found by alternating (Kempe) chains. The theorem does not hold where vertices may not use some colours;
+// there the colouring is the best that chains find.
 #pragma once
 
 #include <cstddef>
@@ -30,35 +30,34 @@ class EdgeColouring {
 
   EdgeColouring(std::int32_t left, std::int32_t right, std::int32_t colours);
 
-  /// Makes room for so many edges.
+  /// Reserves memory for this number of edges.
   void reserve(std::size_t edges) {
     ends_.reserve(2 * edges);
     stamp_.reserve(edges);
   }
 
-  /// From now on `vertex` may not use `colour`. No edge of that colour may be there.
+  /// Forbids `colour` at `vertex`. The vertex must have no edge of that colour.
   void forbid(std::int32_t vertex, std::int32_t colour);
 
-  /// Adds an edge and colours it, recolouring at most `max_moves` others: first without any, then by the shortest of
-  /// `tries` chains, and where all are too long, by the colour least used at its ends. Colours are given out from the
-  /// first to the last, and the second time from the last, so that where few must be shared it is by late edges. kNone
-  /// when no colour is allowed at both.
+  /// Adds an edge and colours it, recolouring at most `max_moves` others. It tries a free colour first, then the
+  /// shortest of `tries` chains. If all chains are too long it takes the colour that its ends use least. Colours are
+  /// given out in ascending order, and in descending order the second time, so that late edges are those that share.
+  /// Returns kNone if no colour is allowed at both ends.
   Edge insert(std::int32_t left_vertex, std::int32_t right_vertex, std::size_t max_moves = kUnlimited, int tries = 1);
 
-  /// Adds an edge whose colours at its two ends are known, and leaves the others as they are. The two colours may
-  /// differ, but must be allowed where they are.
+  /// Adds an edge with a given colour at each end, and recolours no other. The two colours may differ. Each must be
+  /// allowed at its end.
   Edge insert_coloured(std::int32_t left_vertex, std::int32_t right_vertex, std::int32_t at_left,
                        std::int32_t at_right);
 
-  /// Removes an edge and evens out what it leaves behind, recolouring at most `max_moves` others.
+  /// Removes an edge and restores the balance at its ends, recolouring at most `max_moves` others.
   void remove(Edge edge, std::size_t max_moves = kUnlimited);
 
-  /// Makes every vertex use its colours as evenly as chains can: what is left to do after edges were inserted coloured,
-  /// and after changes that were allowed too few moves. `moves` goes on from the change before, and ends at
-  /// `max_moves`.
+  /// Makes every vertex use its colours as evenly as chains allow. Needed after insert_coloured, and after changes that
+  /// ran out of moves. Its moves are appended to those of the previous change, up to `max_moves` in all.
   void even_out(std::size_t max_moves = kUnlimited);
 
-  /// What the last insert or remove, and even_out after it, recoloured, in order; an edge may occur more than once.
+  /// What the last insert or remove, and a following even_out, recoloured, in order. An edge may occur more than once.
   [[nodiscard]] std::span<const Move> moves() const { return moves_; }
 
   [[nodiscard]] std::int32_t colour(Edge edge, int side) const { return ends_[2 * index(edge) + index(side)].colour; }

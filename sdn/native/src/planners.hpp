@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planners from scratch: commodities in, a route for each out.
+// Planners that start without a plan: commodities in, a route for each out.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@ namespace paralet::planners {
 void greedy(const Clos& clos, const Commodities& commodities, std::span<const std::int32_t> order, int threads,
             std::span<Route> routes);
 
-/// Colours each commodity in `order`, from 0; kLocal within one ToR. No ToR sees a colour more often, out or in, than
-/// it must with so many colours. See edge_colouring.hpp; in practice linear in the commodities.
+/// Assigns a colour, from 0, to each commodity in `order`; kLocal to those within one ToR. No ToR has more commodities
+/// of one colour, out or in, than that number of colours requires (edge_colouring.hpp). In practice the time is linear
+/// in the number of commodities.
 void colour(std::int32_t tors, std::span<const std::int32_t> src, std::span<const std::int32_t> dst,
             std::span<const std::int32_t> order, std::int32_t colours, int threads, std::span<std::int32_t> answer);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Routes that come, go and are improved one by one: for weighted demands and links of different rates, where the best
-// plan is NP-hard to find (with one pair of ToRs it is the partition problem already).
+// Incremental planning for unequal demands and links of different rates. The optimal plan is NP-hard to find (for one
+// pair of ToRs it is the partition problem), so routes are inserted, removed and improved one by one.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,18 @@ class Rerouting {
   Rerouting(const Rerouting&) = delete;
   Rerouting& operator=(const Rerouting&) = delete;
 
-  /// Adds a commodity on the least congested path, or on the one given. It has none where no spine joins its ToRs.
+  /// Adds a commodity on the least congested path, or on the given one. Its route is kUnreachable if no spine joins its
+  /// ToRs.
   Commodity insert(std::int32_t src, std::int32_t dst, double demand);
   Commodity insert(std::int32_t src, std::int32_t dst, double demand, const Route& route);
   void remove(Commodity commodity);
 
-  /// Moves commodities off the most congested link, again and again, until no link is above `target`, or `max_moves`
-  /// routes have changed, or `effort` paths have been looked at. A move lifts no link to the congestion that it
-  /// relieves; it may push up to two others out of its way.
+  /// Moves commodities off the most congested link until no link is above `target`, `max_moves` routes have changed, or
+  /// `effort` paths have been examined. A move never raises another link to the congestion that it relieves. It may
+  /// displace up to two other commodities.
   void improve(double target, std::size_t max_moves, std::size_t effort);
 
-  /// The commodities that the last insert, remove or improve rerouted, each once, with the routes they had.
+  /// The commodities that the last insert, remove or improve rerouted, each once, with their previous routes.
   struct Move {
     Commodity commodity;
     Route was;
@@ -51,7 +52,7 @@ class Rerouting {
     std::int32_t tor[2] = {-1, -1};
     double demand = 0;
     Route route;
-    std::uint32_t slot[2] = {0, 0};  // where its links list it
+    std::uint32_t slot[2] = {0, 0};  // its positions in lists_[0] and lists_[1]
   };
 
   [[nodiscard]] std::size_t link_of(const Item& item, int way) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "take_share.hpp"
+#include "bounded_flow.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,12 +9,12 @@ namespace paralet::planners {
 
 namespace {
 
-/// Maximum flow by Dinic's algorithm, on a network that stays as more is asked of it.
+/// Maximum flow by Dinic's algorithm. The network keeps its flow between calls of `maximise`.
 class Network {
  public:
   explicit Network(std::size_t nodes) : first_(nodes, kNone), depth_(nodes), current_(nodes) {}
 
-  /// The number of the new arc; its flow is `flow(number)`.
+  /// Adds an arc and returns its number, which `flow` and `close` take.
   std::size_t add(std::size_t from, std::size_t to, std::int64_t capacity) {
     arcs_.push_back({to, first_[from], capacity});
     first_[from] = arcs_.size() - 1;
@@ -94,16 +94,16 @@ class Network {
 
 }  // namespace
 
-std::optional<std::vector<std::int64_t>> take_share(std::span<const std::int32_t> left,
-                                                    std::span<const std::int32_t> right, std::span<const Range> pair,
-                                                    std::span<const Range> left_vertex,
-                                                    std::span<const Range> right_vertex) {
+std::optional<std::vector<std::int64_t>> bounded_flow(std::span<const std::int32_t> left,
+                                                      std::span<const std::int32_t> right, std::span<const Range> pair,
+                                                      std::span<const Range> left_vertex,
+                                                      std::span<const Range> right_vertex) {
   for (const auto ranges : {pair, left_vertex, right_vertex}) {
     for (const auto& range : ranges) {
       if (range.least > range.most) return std::nullopt;
     }
   }
-  // Lower bounds become demands: whatever an arc must carry comes from `extra` and goes to `must`.
+  // Lower bounds become demands: what an arc must carry comes from the node `extra` and goes to the node `must`.
   const auto lefts = left_vertex.size();
   const auto rights = right_vertex.size();
   const auto source = lefts + rights;
