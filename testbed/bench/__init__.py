@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks, each of which measures something of ours and a peer in one run. To add one: a function in `BENCHES`."""
+"""Benchmarks. Each measures a part of paralet and a peer (a reference) in the same run.
+
+To add a benchmark, add its function to `BENCHES`.
+"""
 
 from collections.abc import Callable
 

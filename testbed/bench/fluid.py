@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fluid fabric's speed, each case beside the limit that it was built to keep. Times are of one thread, wall clock.
+"""Speed of the fluid simulator, compared with its design limits. Times are wall clock of one thread.
 
-A case begins with its topology and ends with the last delivery: paths by the switches' hash or by a planner, and all
-rates, exact, at every moment at which a flow begins or ends.
+A case begins with building the topology and ends with the last delivery. It includes the paths, from the switches' hash
+or from a planner, and the exact rates of all flows each time a flow begins or ends.
 """
 
 import resource
@@ -25,14 +25,14 @@ from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
 REPETITIONS = 3
 RATE_BPS = 100_000_000_000
 SHARE_BYTES = 100_000_000
-"""What each host sends in a step."""
+"""Bytes that each host sends in a step."""
 
 JOBS = ((BLOOM, 8), (GPT3, 8), (LLAMA2, 4), (LLAMA2, 2), (BLOOM, 8))
-"""Models with their copies: 2,048 NICs together."""
+"""Training models with their numbers of data-parallel copies: 2,048 NICs in total."""
 
 
 def measure() -> Result:
-    """Every case; long ones run once."""
+    """Run every case. Long cases run once."""
     with Steps(None, every_s=3.0) as steps:
         measurements = []
         for one in run(REPETITIONS, largest=True):
@@ -42,7 +42,7 @@ def measure() -> Result:
 
 
 def run(repetitions: int, *, largest: bool) -> Iterator[Measurement]:
-    """Interleave repetitions of the cases, so that a drift of the machine affects all alike; long cases run once."""
+    """Interleave repetitions of the cases, so that changes of the machine's speed affect all. Long cases run once."""
     for seed in range(repetitions):
         case = "ring snapshot, 1,024 hosts, m = 32"
         yield Measurement("time", case, "s", _seconds(step, 32, 32, 32, 32, seed), 2.0, "limit")
@@ -57,7 +57,7 @@ def run(repetitions: int, *, largest: bool) -> Iterator[Measurement]:
 
 
 def step(leaves: int, spines: int, hosts_per_leaf: int, lanes: int, seed: int) -> Simulation:
-    """One step of a ring all-reduce of randomly placed ranks, from its start to its end."""
+    """Simulate one step of a ring all-reduce of randomly placed ranks."""
     links = Links(leaf_spine(leaves, spines, hosts_per_leaf, RATE_BPS))
     addresses = np.array([int(host.nics[0].address) for host in links.topology.hosts], dtype=np.uint32)
     rng = np.random.default_rng(seed)
@@ -78,7 +78,7 @@ def step(leaves: int, spines: int, hosts_per_leaf: int, lanes: int, seed: int) -
 
 
 def training(planner: Planner, seed: int) -> Simulation:
-    """The evaluation of Cohen et al. (section 5): 64 ToRs x 32 spines x 32 NICs, planned anew for every phase."""
+    """The evaluation of Cohen et al. (section 5): 64 ToRs x 32 spines x 32 NICs, with a new plan for every phase."""
     fabric = Clos.of(64, 32, 32, float(RATE_BPS))
     return train(fabric, placed(JOBS, fabric.nics, 2.0, seed), 11, planner).simulation
 

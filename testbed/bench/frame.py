@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of benchmarks: measurements, and their medians as rows."""
+"""Results of benchmarks: single measurements, and rows with their medians."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One repetition of one case, of ours and of the peer, in `unit`."""
+    """One repetition of one case: the values of paralet (`ours`) and of the peer, both in `unit`."""
 
     metric: str
     case: str
@@ -25,7 +25,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The medians over all repetitions of a case. `ratio` is ours / peer; the metric says which way is better."""
+    """The medians over all repetitions of a case. `ratio` is ours / peer; the metric says which is better."""
 
     metric: str
     case: str
@@ -51,9 +51,9 @@ class Result:
 
 
 def result(bench: str, measurements: Iterable[Measurement]) -> Result:
-    """Fold repetitions into rows, in order of first appearance, and say where and when.
+    """Reduce repetitions to rows in order of first appearance, with the time and the machine.
 
-    Medians, because disturbances on a shared machine make a few measurements much slower.
+    Rows are medians, because disturbances on a shared machine make a few measurements much slower.
     """
     groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
     for one in measurements:
@@ -66,7 +66,7 @@ def result(bench: str, measurements: Iterable[Measurement]) -> Result:
 
 
 def machine() -> str:
-    """Processor, cores that this process may use, kernel."""
+    """Description of the machine: processor, cores available to this process, kernel."""
     model = platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -74,5 +74,5 @@ def machine() -> str:
                 model = line.partition(":")[2].strip()
                 break
     except OSError:
-        pass  # the architecture will do
+        pass  # keep the architecture's name
     return f"{model}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"

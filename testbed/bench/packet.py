@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet fabric's speed beside the goal that it was built for. Times are of the processor, as other work would
-stretch wall clock: of one thread, the event loop alone."""
+"""Speed of the packet simulator, compared with its design goal.
+
+Times are processor time of one thread in the event loop, because other load would distort wall-clock times.
+"""
 
 import time
 from collections.abc import Iterator
@@ -18,11 +20,11 @@ from testbed.progress import Steps
 REPETITIONS = 3
 RATE_BPS = 100_000_000_000
 GOAL = 5.0
-"""Million events a second."""
+"""Million events per second."""
 
 
 def measure() -> Result:
-    """Every case."""
+    """Run every case."""
     with Steps(None, every_s=3.0) as steps:
         measurements = []
         for one in run(REPETITIONS, 10_000_000):
@@ -32,7 +34,7 @@ def measure() -> Result:
 
 
 def run(repetitions: int, share_bytes: int) -> Iterator[Measurement]:
-    """A ring snapshot of 128 hosts, of which each sends `share_bytes`, at 1 and at 32 lanes, again and again."""
+    """Measure a ring snapshot of 128 hosts that each send `share_bytes`, with 1 and 32 lanes, `repetitions` times."""
     for seed in range(repetitions):
         for lanes in (1, 32):
             simulation = ring(8, 16, 16, lanes, share_bytes, seed)
@@ -46,7 +48,7 @@ def run(repetitions: int, share_bytes: int) -> Iterator[Measurement]:
 
 
 def ring(leaves: int, spines: int, hosts_per_leaf: int, lanes: int, share_bytes: int, seed: int) -> Simulation:
-    """One step of a ring all-reduce of randomly placed ranks, before its start."""
+    """A simulation of one step of a ring all-reduce of randomly placed ranks, not yet started."""
     links = Links(leaf_spine(leaves, spines, hosts_per_leaf, RATE_BPS))
     addresses = np.array([int(host.nics[0].address) for host in links.topology.hosts], dtype=np.uint32)
     rng = np.random.default_rng(seed)

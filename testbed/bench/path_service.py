@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service under the load of thousands of hosts: how long an announcement waits for its ports.
+"""Answer times of the path service under the load of thousands of hosts: from an announcement to its ports.
 
-The service runs alone on one core. On another, this process plays all hosts, each with a connection of its own, in an
-open loop: a host announces at its set times whether or not it has been answered, towards the next host of a ring, as
-in an all-reduce, and releases with every announcement the one before. Answers are timed from the moment that the
-announcement was due, and once more from when it was sent. The peer is a server that reads the same bytes and answers
-with a line of the same length without looking: what sockets and event loop cost alone.
+The service has one core to itself. This process simulates all hosts on other cores, each with its own connection. The
+load is an open loop: a host announces at fixed times, whether or not earlier announcements were answered. It announces
+an elephant to the next host of a ring, as in an all-reduce, and releases its previous elephant. Two times are measured:
+from when the announcement was due, and from when it was sent. The peer is an echo server, which reads the same bytes
+and answers with a line of the same length. It shows the cost of sockets and event loop alone.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ REPETITIONS = 3
 LANES = 8
 _WARM_ROUNDS = 3
 _TIMEOUT_S = 120.0
-_BATCH = 32  # announcements sent between two looks at answers
+_BATCH = 32  # announcements sent before answers are read
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many hosts announce, how often each per second, and for how many seconds, on a Clos with room for all."""
+    """Number of hosts, announcements per host and second, duration in seconds, and the size of the Clos."""
 
     hosts: int = 5_000
     per_host_s: float = 10.0
@@ -66,11 +66,11 @@ class Outcome:
     """The answer times of one run in seconds, sorted."""
 
     due: list[float]
-    """From when the announcement was due."""
+    """Times from when the announcement was due."""
     sent: list[float]
-    """From when it was sent."""
+    """Times from when the announcement was sent."""
     cpu_s: float
-    """Processor time of the server."""
+    """Processor time of the server in seconds."""
     span_s: float
 
     def quantile(self, part: float) -> float:
@@ -78,7 +78,7 @@ class Outcome:
 
 
 def measure() -> Result:
-    """Raises InputError where there are too few cores or descriptors, TestbedError when an answer fails to come."""
+    """Run the benchmark. Raises InputError with too few file descriptors, TestbedError when an answer is missing."""
     load = Load()
     with Steps(2 * REPETITIONS, every_s=3.0) as steps:
         measurements: list[Measurement] = []
@@ -92,7 +92,7 @@ def run(load: Load, repetitions: int, tell: Callable[[str], None] = lambda text:
     """Measures service and peer alternately, so that changes of the machine's speed affect both."""
     cores = sorted(os.sched_getaffinity(0))
     if raise_file_limit() < load.hosts + 100:
-        raise InputError(f"{load.hosts} hosts need as many file descriptors: ulimit -Hn {load.hosts + 100}")
+        raise InputError(f"{load.hosts} hosts need one file descriptor each: ulimit -Hn {load.hosts + 100}")
     topology = load.topology()
     try:
         os.sched_setaffinity(0, cores[1:] or cores)
@@ -124,7 +124,7 @@ def _measurements(load: Load, ours: Outcome, peer: Outcome) -> Iterator[Measurem
 
 
 class _Hosts:
-    """All hosts, connected, after hello."""
+    """All simulated hosts, connected and past their hello."""
 
     def __init__(self, load: Load, topology: Topology, port: int, seed: int) -> None:
         self._load = load
@@ -153,7 +153,7 @@ class _Hosts:
         self._epoll.close()
 
     def play(self, pid: int) -> Outcome:
-        """Plays a few warm-up rounds, in which the service hashes ports for new pairs, then the measured ones."""
+        """Run the warm-up rounds, in which the service hashes ports for new pairs, then the measured rounds."""
         answered, deadline_s = 0, time.perf_counter() + _TIMEOUT_S
         for round_number in range(_WARM_ROUNDS):
             for i in range(self._load.hosts):
@@ -195,7 +195,7 @@ class _Hosts:
         return Outcome(sorted(due), sorted(sent), _cpu_s(pid) - cpu_s, span_s)
 
     def _announce(self, i: int) -> int:
-        """Releases the host's last elephant and announces the next one; its id."""
+        """Release the host's last elephant and announce the next one. Returns its id."""
         number = self._ids[i] = self._ids[i] + 1
         self._sockets[i].send(
             b'{"type":"release","id":%d}\n{"type":"announce","id":%d,"peer":"%b","bytes":104857600,"job":"ring"}\n'
@@ -210,26 +210,26 @@ class _Hosts:
             i = self._host_of[descriptor]
             data = self._sockets[i].recv(65536)
             if not data:
-                raise TestbedError("the server has closed a connection")
+                raise TestbedError("the server closed a connection")
             lines = (self._partial[i] + data).split(b"\n")
             self._partial[i] = lines.pop()
             for line in lines:
                 if (number := answered(line)) is not None:
                     answers.append((i, number))
                 elif b'"error"' in line:
-                    raise TestbedError(f"the server says {line.decode()}")
+                    raise TestbedError(f"the server answered with an error: {line.decode()}")
         return answers
 
 
 def answered(line: bytes) -> int | None:
-    """The id of the elephant that a line from the service answers, wherever in the line it stands; None without one."""
+    """The elephant's id in an answer of the service, at any position in the line; None without an id."""
     found = re.search(rb'"id":(\d+)', line)
     return int(found[1]) if found else None
 
 
 @contextmanager
 def _started(server: "_Server", topology: Topology, core: int) -> Iterator[tuple[int, int]]:
-    """Runs a server alone on a core; its port and process id."""
+    """Run a server on its own core; yields its port and process id."""
     context = get_context("spawn")  # this process may have threads
     here, there = context.Pipe()
     process = context.Process(target=server, args=(there, topology, core), daemon=True)
@@ -284,5 +284,5 @@ def _echo(ready: Connection, topology: Topology, core: int) -> None:
 
 
 def _cpu_s(pid: int) -> float:
-    """Processor time of a process so far."""
+    """Processor time that a process has used, in seconds."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planners' speed: `optimal` beside greedy, an arrival beside planning afresh, exact rates beside plain numpy.
+"""Planner speed: `optimal` vs. `greedy`, an arrival vs. a complete plan, exact rates vs. plain numpy.
 
-All times are in seconds of one thread and include what Python adds: arrays in, a plan with its bound out. A permutation
-has every NIC send to another, chosen at random. Each repetition makes a case anew, for ours and the peer alike.
+All times are in seconds of one thread and include Python's overhead: from arrays to a plan with its bound. In a
+permutation, every NIC sends to one other NIC, chosen at random. Each repetition draws a new case, which both sides use.
 """
 
 import time
@@ -24,12 +24,12 @@ RATE_BPS = 100e9
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A fabric with as many NICs as uplinks at each ToR, and how many commodities to plan."""
+    """A fabric with as many NICs as uplinks at each ToR, and the number of commodities to plan."""
 
     tors: int
     spines: int
     commodities: int | None = None
-    """Between random NICs; None: a permutation."""
+    """Number of commodities between random NICs; None: a permutation."""
 
     @property
     def case(self) -> str:
@@ -56,7 +56,7 @@ RATES = (Size(64, 32), Size(64, 32, 100_000))
 
 
 def measure() -> Result:
-    """Every case, `REPETITIONS` times."""
+    """Run every case `REPETITIONS` times."""
     with Steps(REPETITIONS * len((*PLANS, *ARRIVALS, *RATES)), every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
@@ -70,7 +70,7 @@ def measure() -> Result:
 def run(
     plans: tuple[Size, ...], arrivals: tuple[Size, ...], rates: tuple[Size, ...], repetitions: int
 ) -> Iterator[Measurement]:
-    """Interleave repetitions of all cases, so that a drift of the machine affects all alike."""
+    """Interleave repetitions of all cases, so that changes of the machine's speed affect all."""
     for seed in range(repetitions):
         for size in plans:
             fabric, asked = size.make(seed)
@@ -87,7 +87,7 @@ def run(
 
 
 def _seconds(work: Callable[..., object], *arguments: object) -> float:
-    """The least of three runs, because other load can only add time."""
+    """The shortest of three runs, because other load can only add time."""
     times = []
     for _ in range(3):
         start = time.perf_counter()
@@ -97,12 +97,12 @@ def _seconds(work: Callable[..., object], *arguments: object) -> float:
 
 
 def _predicted(plan: Plan, filling: Callable[..., object]) -> object:
-    """What `Plan.rates` does, with the given filling."""
+    """Like `Plan.rates`, with the given implementation of max-min filling."""
     return filling(*links_of(plan), plan.commodities.demand)
 
 
 def _arrival(fabric: Clos, asked: Commodities, seed: int, swaps: int = 200) -> float:
-    """The median time of an arrival in a loaded fabric: two commodities leave and come back, destinations swapped."""
+    """Median time of an arrival in a loaded fabric: two commodities depart and return with swapped destinations."""
     live = Incremental(fabric, asked)
     number = dict(enumerate(live.numbers()))
     src, dst = asked.src.tolist(), asked.dst.tolist()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NCCL net plugin beside NCCL's way with TCP: ring all-reduce by number of ranks and message size, and latency.
+"""The NCCL net plugin compared with TCP as NCCL uses it: ring all-reduce by ranks and message size, and latency.
 
-Both transports are driven by the same program, `paralet-nccl-driver`, as NCCL's proxy drives them, in turn. Messages
+The program `paralet-nccl-driver` drives both transports alternately, with the calls of NCCL's proxy. Messages
 are slices of a ring all-reduce of floats, eight in flight on each connection; the bandwidth is NCCL's bus bandwidth,
 2 (n - 1) / n times the size of the data divided by the time. Every byte of every result is checked.
 """
@@ -24,16 +24,19 @@ IN_FLIGHT = 8
 REPETITIONS = 5
 
 _LEAST_BYTES = 64 << 20
-"""Of each rank's data: beyond what fits the caches of the processors next to the cores, as gradients are."""
+"""Least data per rank. Like gradients, it exceeds the processor's caches near the cores."""
 
 _BYTES_PER_CASE = 256 << 20
-"""Data that each rank reduces while the clock runs, so that starting and ending do not count."""
+"""Data that each rank reduces while measured, large enough to make the start and the end negligible."""
 
 _ROUND_TRIPS = 20_000
 
 
 def measure() -> Result:
-    """Run everything. Raises InputError when something is not built, TestbedError when a run fails or is wrong."""
+    """Run every case.
+
+    Raises InputError when the driver or the plugin is not built, TestbedError when a run fails or its result is wrong.
+    """
     import nccl_net_plugin
     from nccl_net_plugin.programs import driver_program
 
@@ -52,7 +55,7 @@ def measure() -> Result:
 
 
 def run(program: Path, plugin: Path, repetitions: int = REPETITIONS) -> Iterator[Measurement]:
-    """Interleave repetitions of all cases, ours and the peer's, so that a drift of the machine affects all alike."""
+    """Interleave repetitions of all cases and both transports, so that changes of the machine's speed affect all."""
     for _ in range(repetitions):
         for ranks in RANKS:
             for kib in MESSAGE_KIB:
@@ -65,7 +68,7 @@ def run(program: Path, plugin: Path, repetitions: int = REPETITIONS) -> Iterator
 
 
 def ring_options(ranks: int, message_bytes: int) -> list[object]:
-    """The driver's options for a ring in which all messages have that size, IN_FLIGHT of them on each connection."""
+    """The driver's options for a ring of messages of equal size, IN_FLIGHT of them on each connection."""
     one_round = ranks * IN_FLIGHT * message_bytes
     size = one_round * max(1, _LEAST_BYTES // one_round)
     options: list[object] = ["--spawn", ranks, "--collective", "ring", "--bytes", size]
@@ -79,7 +82,7 @@ def _both(program: Path, plugin: Path, options: Sequence[object]) -> Iterator[di
 
 
 def _summary(argv: list[str]) -> dict[str, Any]:
-    """What the driver sums up. Raises TestbedError unless all went well."""
+    """The driver's summary. Raises TestbedError when the driver fails or bytes are wrong."""
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     lines = done.stderr.strip().splitlines()
     if not done.stdout:
@@ -89,7 +92,7 @@ def _summary(argv: list[str]) -> dict[str, Any]:
         if not summary["verified"]:
             raise TestbedError(f"{summary['wrong_bytes']} bytes were wrong: {' '.join(argv)}")
     except (KeyError, TypeError, ValueError) as error:
-        raise TestbedError(f"the benchmark printed {done.stdout.strip()!r}, which is no summary") from error
+        raise TestbedError(f"the benchmark printed {done.stdout.strip()!r}, which is not a summary") from error
     return summary
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`soft` with many lanes and peers: throughput, processor time per byte, memory per idle lane and peer.
 
-A native program measures a hub that sends to its peers: devices in a second process, on loopback addresses of
-their own. The peer of a throughput or of a processor time is the best case of the same run, that of a memory is
-`MEMORY_LIMIT_BYTES`.
+A native program measures a hub that sends to its peers: devices in a second process, each on its own loopback address.
+Throughput and processor time are compared with the best case of the same run, memory with `MEMORY_LIMIT_BYTES`.
 """
 
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from testbed.bench.transport import bench_program, run
 from testbed.progress import Steps
 
 MEMORY_LIMIT_BYTES = 2048
-"""What an idle lane to a peer may hold."""
+"""Largest memory of an idle lane to a peer."""
 
 
 def measure() -> Result:
@@ -33,7 +32,7 @@ def measure() -> Result:
 
 
 def compared(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Give each its peer: the median of the best case of its metric, or the limit for memory."""
+    """Set the peer of each measurement: the median of the best case of its metric; for memory, the limit."""
     out = list(measurements)
     groups: dict[str, dict[str, list[float]]] = {}
     for one in out:

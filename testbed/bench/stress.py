@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goodput when the network drops, duplicates, reorders or corrupts packets, relative to a perfect network.
 
-Two devices of this process on loopback; faults are injected on reception, in both directions, so a message, its
-acknowledgements and its advertisements all meet them. Every byte that arrives is compared with what was sent.
+Both devices are in this process, on loopback. Faults are injected on reception in both directions, so they affect
+messages, acknowledgements and receive advertisements. Every received byte is compared with the byte sent.
 """
 
 import random
@@ -24,13 +24,13 @@ _ADDRESSES = ("127.0.0.1", "127.0.0.2")
 _MESSAGE_BYTES = 256 << 10
 _IN_FLIGHT = 8
 _SECONDS = 1.0
-"""Of each repetition of a case: messages are started for so long."""
+"""Seconds for which a repetition of a case starts new messages."""
 
 _TIMEOUT_S = 300.0
 
 
 def ladder() -> dict[str, Faults]:
-    """The faults of every step by name: loss from 0.01 % to 20 %, and little and much of everything else."""
+    """The faults of every step by name: loss from 0.01 % to 20 %, and a low and a high rate of every other fault."""
     steps = {f"{rate:.4g} % loss": Faults(drop=rate / 100) for rate in (100 * loss for loss in LOSS)}
     for rate in RATES:
         steps[f"{rate:.0%} repeated".replace("%", " %")] = Faults(duplicate=rate)
@@ -55,7 +55,7 @@ def measure() -> Result:
 
 
 def run(steps: dict[str, Faults], repetitions: int = REPETITIONS, seconds: float = _SECONDS) -> Iterator[Measurement]:
-    """Interleave repetitions of all steps, with and without faults, so that a drift of the machine affects both."""
+    """Interleave runs with and without faults, so that changes of the machine's speed affect both."""
     for seed in range(repetitions):
         message = random.Random(seed).randbytes(_MESSAGE_BYTES)
         for case, faults in steps.items():
@@ -64,7 +64,7 @@ def run(steps: dict[str, Faults], repetitions: int = REPETITIONS, seconds: float
 
 
 def goodput_gbps(message: bytes, faults: Faults, seconds: float) -> float:
-    """Gbit/s of messages that arrived whole, while new ones were started for `seconds`. Raises TestbedError."""
+    """Goodput in Gbit/s of complete messages, with new ones started for `seconds`. Raises TestbedError."""
 
     def device(address: str) -> Device:
         return Device(address, lanes=8, min_timeout_s=0.01, retry_time_s=_TIMEOUT_S, faults=faults)
@@ -97,7 +97,7 @@ def _stream(out: Connection, into: Connection, message: bytes, seconds: float) -
 
 
 def _check(buffer: bytearray, message: bytes) -> None:
-    """Raises TestbedError unless the message has arrived; forgets it, so that the next one has to."""
+    """Raises TestbedError unless `buffer` holds the message. Clears the buffer for the next message."""
     if buffer != message:
-        raise TestbedError("a message arrived damaged")
+        raise TestbedError("a message arrived corrupted")
     buffer[:] = bytes(len(buffer))

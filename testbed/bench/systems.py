@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time that vClos, OCS-vClos and TopologyFinder take to decide, at 512 and at 2,048 GPUs: how it grows.
+"""Decision times of vClos, OCS-vClos and TopologyFinder with 512 and 2,048 GPUs, to show how they grow.
 
-All times are in seconds of one thread, the peer is the smaller cluster. Placement: jobs of powers of two from 8 GPUs to
-an eighth of the cluster come to empty servers of 8. When less than a tenth is idle, or a job finds no place, one leaves
-that is chosen at random, which fragments the cluster. Counted are arrivals that are not placed under one leaf, whether
-they find a place or not. Topologies are for servers of 8 GPUs and 4 NICs: a data-parallel job, and a recommendation
-model with its tables on 4 servers.
+All times are in seconds of one thread. The peer is the smaller cluster.
+
+Placement: jobs arrive at an empty cluster with servers of 8 GPUs. Job sizes are powers of two, from 8 GPUs to an
+eighth of the cluster. When less than a tenth is idle, or a job cannot be placed, a job chosen at random leaves, which
+fragments the cluster. Measured are the arrivals that are not placed under one leaf, including those not placed at all.
+
+Topologies are for servers of 8 GPUs and 4 NICs: a data-parallel job, and a recommendation model with its tables on 4
+servers.
 """
 
 import time
@@ -50,7 +53,7 @@ SMALL, LARGE = Size(16, 32), Size(64, 32)
 
 
 def measure() -> Result:
-    """Every case, `REPETITIONS` times."""
+    """Run every case `REPETITIONS` times."""
     with Steps(REPETITIONS * len(CASES), every_s=3.0) as steps:
         steps.now("measuring")
         measurements = []
@@ -62,7 +65,7 @@ def measure() -> Result:
 
 
 def run(small: Size, large: Size, repetitions: int, arrivals: int) -> Iterator[Measurement]:
-    """Interleave repetitions of all cases, so that a drift of the machine affects all alike."""
+    """Interleave repetitions of all cases, so that changes of the machine's speed affect all."""
     for seed in range(repetitions):
         for metric, case in CASES.items():
             peer, ours = (case(size, seed, arrivals) for size in (small, large))
@@ -70,7 +73,7 @@ def run(small: Size, large: Size, repetitions: int, arrivals: int) -> Iterator[M
 
 
 def _placed(cluster: Any, place: Callable[[Any, str, int], Any], size: Size, seed: int, arrivals: int) -> float:
-    """The median of the arrivals that count. `Cluster` and `OcsCluster` have the same way of taking and releasing."""
+    """The median time of the arrivals that count. `Cluster` and `OcsCluster` share `take` and `release`."""
     rng = np.random.default_rng(seed)
     running: list[Any] = []
     times = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`soft` between two processes on loopback beside a plain TCP stream: throughput, processor time, latency by size.
+"""`soft` between two processes on loopback compared with a TCP stream: throughput, processor time, latency by size.
 
-The measuring is done by a native program, so that Python is on neither side of the comparison. It prints one JSON
-object a line and repetition: {"metric", "case", "unit", "ours"}, with "peer" and "peer_name" where there is a peer.
+A native program measures both, so that Python affects neither. It prints one JSON object per line and repetition:
+{"metric", "case", "unit", "ours"}, with "peer" and "peer_name" when there is a peer.
 """
 
 import json
@@ -17,7 +17,7 @@ from testbed.progress import Steps
 
 
 def measure() -> Result:
-    """Run the program and fold what it prints. Raises InputError when it is not built, TestbedError when it fails."""
+    """Run the program and return its medians. Raises InputError when it is not built, TestbedError when it fails."""
     program = bench_program()
     with Steps(None, every_s=3.0) as steps:
         steps.now("measuring")
@@ -40,14 +40,17 @@ def bench_program() -> Path:
 
 
 def run(program: Path, bench: str) -> Iterator[Measurement]:
-    """What `bench` of `program` measures, as it comes. Raises TestbedError when it fails or prints anything else."""
+    """Yield the measurements of `bench` in `program` as they are printed.
+
+    Raises TestbedError when the program fails or prints anything else.
+    """
     with subprocess.Popen([program, bench], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None  # it is a pipe
         try:
             for line in process.stdout:
                 yield _parsed(line)
         except BaseException:
-            process.kill()  # otherwise leaving the block would wait for its end
+            process.kill()  # otherwise the end of the block would wait for it
             raise
     if process.returncode:
         raise TestbedError(f"{program} ended with status {process.returncode}")
@@ -57,4 +60,4 @@ def _parsed(line: str) -> Measurement:
     try:
         return Measurement(**{"peer": math.nan, "peer_name": "", **json.loads(line)})
     except (TypeError, ValueError) as error:
-        raise TestbedError(f"the benchmark printed {line.strip()!r}, which is no measurement") from error
+        raise TestbedError(f"the benchmark printed {line.strip()!r}, which is not a measurement") from error

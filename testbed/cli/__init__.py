@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `paralet`. Each subcommand is a module of its own; `main` is the entry point."""
+"""The command `paralet`. Each subcommand has its own module. `main` is the entry point."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -39,7 +39,7 @@ def _version() -> str:
 def main(context: click.Context) -> None:
     """ParaLet flowlets through an emulated fabric: run experiments, predict paths, measure.
 
-    Exit status: 0 when all went well, 1 when it did not, 2 when the request cannot be carried out as it stands.
+    Exit status: 0 on success, 1 when something failed, 2 when the request itself is invalid.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

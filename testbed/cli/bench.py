@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet bench`: measure a part of paralet and the best known peer in one run."""
+"""`paralet bench`: measures a part of paralet and a reference (the peer) in the same run."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet doctor`: what this machine can do, what is missing, and the command that installs it."""
+"""`paralet doctor`: lists what this machine supports, what is missing, and the command that installs it."""
 
 import json
 from ctypes.util import find_library
@@ -37,7 +37,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 
 def examine() -> list[Finding]:
-    """What the host library finds here. RDMA devices and GPUs are only told, never missed."""
+    """Findings of the host library. RDMA devices and GPUs are optional: they are listed but never required."""
     return [_engine(), *rdma_findings(), _gpu()]
 
 
@@ -51,13 +51,13 @@ def _engine() -> Finding:
 
 
 def rdma_findings() -> list[Finding]:
-    """A finding for each RDMA device with its ports and GIDs, or one that says how to come by a device."""
+    """One finding for each RDMA device with its ports and GIDs, or one that says how to get a device."""
     what, names = "RDMA devices", rdma_devices.names()
     if find_library("ibverbs") is None:
         found = f"{', '.join(names) or 'none'}; back end verbs needs libibverbs"
         return [Finding(what, True, f"optional: {found}", "apt install ibverbs-providers")]
     if not names:
-        return [Finding(what, True, "optional: none; the kernel's SoftRoCE can be had in a guest", "make softroce")]
+        return [Finding(what, True, "optional: none; the kernel's SoftRoCE is available in a guest", "make softroce")]
     try:
         return [_rdma_device(device) for device in rdma_devices.devices()]
     except ImportError:
@@ -111,4 +111,4 @@ def _print(findings: list[Finding], ready: bool) -> None:
         listing.add_row(mark, finding.name, escape(finding.detail), escape(finding.remedy) if wanted else "")
     out = console()
     out.print(listing)
-    out.print("This machine can run experiments." if ready else "Experiments need what is marked [bold red]no[/].")
+    out.print("This machine can run experiments." if ready else "Experiments need the items marked [bold red]no[/].")

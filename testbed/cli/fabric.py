@@ -25,7 +25,7 @@ HASHES: dict[str, Callable[[Topology], EcmpHash]] = {
 
 
 def topology_option(also: str = "") -> Callable[[_Command], _Command]:
-    """--topology FILE, as `topology_file`; `also` is appended to its help."""
+    """Adds --topology FILE, passed as `topology_file`. `also` is appended to its help."""
     return click.option(
         "--topology",
         "topology_file",
@@ -37,7 +37,7 @@ def topology_option(also: str = "") -> Callable[[_Command], _Command]:
 
 
 def hash_option(command: _Command) -> _Command:
-    """--hash, as `hash_name`; None where it is left out."""
+    """Adds --hash, passed as `hash_name` (None when it is not given)."""
     return click.option(
         "--hash",
         "hash_name",
@@ -48,7 +48,7 @@ def hash_option(command: _Command) -> _Command:
 
 
 def fabric_of(file: Path, hash_name: str | None) -> tuple[Topology, str, EcmpHash]:
-    """The topology in `file`, which holds just that or a spec, and its switches' hash with its name.
+    """The topology in `file`, which is a topology or a spec; the name of its switches' hash; and the hash.
 
     Raises SpecError, and InputError when rules do not fit the topology.
     """
@@ -61,7 +61,7 @@ def fabric_of(file: Path, hash_name: str | None) -> tuple[Topology, str, EcmpHas
 
 
 def _read(file: Path) -> tuple[Topology, str]:
-    """The topology, and the hash of a fabric that runs it."""
+    """The topology, and the name of the hash that its switches use by default."""
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
         return document.as_model(TopologySpec).topology, "ovs"

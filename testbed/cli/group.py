@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How every command of `paralet` ends: with its own status, or with one sentence on standard error."""
+"""Error handling of all `paralet` commands: a one-sentence message on standard error and an exit status."""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 
 
 class OneSentenceGroup(click.Group):
-    """A click group that tells errors in one line and ends with 2 for wrong input, 1 for a failure, 130 for Ctrl-C."""
+    """A click group that prints errors in one line. Exit status: 2 for invalid input, 1 for failures, 130 for Ctrl-C."""
 
     def main(
         self,
@@ -22,7 +22,7 @@ class OneSentenceGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command line; as with click, it ends the process unless `standalone_mode` is false."""
+        """Run the command line. As in click, this exits the process unless `standalone_mode` is false."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         try:

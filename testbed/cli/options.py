@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of several commands that run a part of a spec."""
+"""Options shared by commands that run a selection of a spec's seeds and policies."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def seeds_and_policies(command: _Command) -> _Command:
-    """--seeds and --policy, as `seeds` and `policies`."""
+    """Adds --seeds and --policy, passed as `seeds` and `policies`."""
     seeds = click.option(
         "--seeds", metavar="N", type=click.IntRange(1, SEEDS_MAX), help="Run N seeds instead of the spec's."
     )

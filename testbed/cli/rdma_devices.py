@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RDMA devices of this machine, as pyverbs lists them, and what is known of their drivers."""
+"""The RDMA devices of this machine, listed by pyverbs, and whether their drivers honour the flow label."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SYSFS = Path("/sys/class/infiniband")
 _STATES = {0: "NOP", 1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACTIVE_DEFER"}  # ibv_port_state
 _GID_TYPES = {0: "IB", 1: "RoCE v1", 2: "RoCE v2"}  # ibv_gid_type
 
-# Drivers that take the UDP source port of an RC queue pair from the flow label of its address: read in their sources,
-# and seen on the wire for rxe of Linux 6.12 (docs/interoperability.md). bnxt_re has no path from the one to the other.
+# These drivers derive the UDP source port of an RC queue pair from the flow label of its address. Source: the drivers'
+# code; for rxe of Linux 6.12 also packets on the wire (docs/interoperability.md). bnxt_re ignores the flow label.
 _HONOUR_FLOW_LABEL = {"erdma", "hns_roce", "ionic_rdma", "irdma", "mana_ib", "mlx5_core", "mlx5_ib", "rxe"}
 _IGNORE_FLOW_LABEL = {"bnxt_en", "bnxt_re"}
 _SINCE = {"rxe": (5, 18)}
-"""The kernel's own drivers that took the port from the QPN before this version of Linux."""
+"""Drivers of the kernel that honour the flow label since this version of Linux. Earlier versions use the QPN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gid:
-    """One entry of a port's GID table; `address` is an IPv4 address where the GID maps one."""
+    """One entry of a port's GID table; `address` is an IPv4 address if the GID maps one."""
 
     index: int
     address: str
@@ -34,7 +34,7 @@ class Gid:
 
 @dataclass(frozen=True, slots=True)
 class RdmaPort:
-    """A port; `mtu` is the largest path MTU in bytes that is in force."""
+    """A port. `mtu` is its active path MTU in bytes."""
 
     number: int
     state: str
@@ -44,7 +44,7 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True)
 class RdmaDevice:
-    """A device. `flow_label`: whether its driver sets UDP source ports by it, None where nothing is known."""
+    """A device. `flow_label` says whether its driver derives UDP source ports from flow labels; None if unknown."""
 
     name: str
     driver: str
@@ -53,7 +53,7 @@ class RdmaDevice:
 
 
 def names() -> list[str]:
-    """What the kernel lists; needs no library."""
+    """Names of the devices in sysfs. Needs no library."""
     try:
         return sorted(entry.name for entry in SYSFS.iterdir())
     except OSError:
@@ -61,7 +61,7 @@ def names() -> list[str]:
 
 
 def devices() -> list[RdmaDevice]:
-    """All devices that can be opened. Raises ImportError without pyverbs, OSError where a device refuses."""
+    """All devices that can be opened. Raises ImportError without pyverbs, OSError when a device cannot be opened."""
     from pyverbs.device import Context
     from pyverbs.pyverbs_error import PyverbsError
 
@@ -71,7 +71,7 @@ def devices() -> list[RdmaDevice]:
             with Context(name=name) as context:
                 found.append(_device(name, context))
         except PyverbsError as error:
-            raise OSError(f"{name} cannot be asked: {error}") from error
+            raise OSError(f"RDMA device {name} cannot be queried: {error}") from error
     return found
 
 
@@ -84,7 +84,7 @@ def driver_of(name: str) -> str:
 
 
 def honours_flow_label(driver: str, release: str | None = None) -> bool | None:
-    """What is known of a driver of the kernel `release` (as of uname; default: the one that runs)."""
+    """Whether a driver honours flow labels; None if unknown. `release` is a kernel's (default: the running one's)."""
     if driver in _HONOUR_FLOW_LABEL:
         since = _SINCE.get(driver, (0, 0))
         version = re.match(r"(\d+)\.(\d+)", release or platform.release())
@@ -93,7 +93,7 @@ def honours_flow_label(driver: str, release: str | None = None) -> bool | None:
 
 
 def address_of(gid: str) -> str:
-    """A GID as people read it: the IPv4 address that it maps, or an IPv6 address. Raises ValueError."""
+    """A GID as an IPv4 address if it maps one, else as an IPv6 address. Raises ValueError for malformed text."""
     address = IPv6Address(gid)
     return str(address.ipv4_mapped or address)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet run`: check a spec, run it in a sandbox or a guest, judge what was seen, write the results."""
+"""`paralet run`: checks a spec, runs it in a sandbox or a guest, evaluates the observations, writes the results."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.spec import Experiment, FabricName
 
 _OWN_STATUS = (1, 2)
-"""With these the runner has said on standard error what went wrong."""
+"""Exit statuses for which the runner has already printed the reason on standard error."""
 
 
 @click.command(epilog="Example: paralet run experiments/demo.yaml --policy ecmp --policy pinned --seeds 2")
@@ -44,7 +44,7 @@ _OWN_STATUS = (1, 2)
     type=click.IntRange(min=1),
     default=guest.GuestOptions().time_limit_s,
     show_default=True,
-    help="How long a guest may take, its boot included.",
+    help="Time limit of a guest, including its boot.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table.")
 @click.pass_context
@@ -60,10 +60,10 @@ def run(
 ) -> None:
     """Run the experiment in the file SPEC and write a report.
 
-    Fabric mininet needs root: it is emulated in namespaces of its own, which vanish when the run ends. Fabrics fluid
-    and packet are models and need nothing. On fabric softroce hosts have RDMA devices of a Linux kernel; where this
-    machine's lacks them, a guest runs it, slowly. Writes summary.json, report.html, plots, CSV files and logs to
-    DIR/NAME, where NAME is the spec's.
+    Fabric mininet needs root: it is emulated in its own namespaces, which are removed when the run ends. Fabrics fluid
+    and packet are models and need no root. On fabric softroce, hosts have RDMA devices of the Linux kernel; if this
+    machine's kernel lacks them, the run happens in a guest, which is slow. Writes summary.json, report.html, plots, CSV
+    files and logs to DIR/NAME, where NAME is the spec's.
     """
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
     modelled = experiment.spec.fabric in spec.MODELS
@@ -83,7 +83,7 @@ def run(
 
 
 def require_machine() -> None:
-    """Raises InputError with the first thing that an emulation needs and this machine lacks."""
+    """Raises InputError that names the first requirement of emulation that this machine does not meet."""
     for finding in emul.probe():
         if not finding.ok:
             remedy = f"; try: {finding.remedy}" if finding.remedy else ""
@@ -113,9 +113,9 @@ def _runner_argv(folder: Path) -> list[str]:
 
 
 def _run_in_sandbox(folder: Path) -> None:
-    """Run `testbed.run.runner`. Raises what its exit status means; it has told the reason itself."""
+    """Run `testbed.run.runner` in a sandbox. Raises the exception that matches its exit status (see `_check`)."""
     try:
-        # Nothing of an interrupted run is kept, so it need not end in order.
+        # Nothing of an interrupted run is kept, so the runner needs no time for an orderly end.
         status = sandbox.run(_runner_argv(folder), grace_s=0.0)
     except sandbox.SandboxError as error:
         raise InputError(str(error)) from error
@@ -123,7 +123,7 @@ def _run_in_sandbox(folder: Path) -> None:
 
 
 def _run_in_guest(folder: Path, time_limit_s: int) -> None:
-    """The same in a guest, whose console is kept beside the other logs."""
+    """Run `testbed.run.runner` in a guest. The guest's console is logged beside the other logs."""
     folder = folder.resolve()
     options = guest.GuestOptions(time_limit_s=time_limit_s, writable=[folder])
     console = folder / results.LOGS / "guest.log"
@@ -147,7 +147,7 @@ def _check(status: int, folder: Path) -> None:
 
 
 def _judge(experiment: Experiment, folder: Path, as_json: bool) -> dict[str, Any]:
-    """Compute and write everything that follows from the observations; print the outcome."""
+    """Compute metrics from the observations, write results and report, print the outcome; returns the summary."""
     from testbed import report
     from testbed.analysis import metrics
     from testbed.analysis.observations import Observations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet stat`: the live counters of running processes: training jobs, programs, a run's agents."""
+"""`paralet stat`: live counters of running processes, such as training jobs and the agents of a run."""
 
 import json
 import os
@@ -41,14 +41,14 @@ def stat(
 ) -> None:
     """Show the lanes of running processes: rates, round trips, retransmissions, ports and how they were set.
 
-    Shows the processes PID, or all processes of this user (as root, of all users). The processes need no option for
-    this: every open device publishes its counters, ten times a second while it is busy.
+    Shows the processes PID, or all processes of this user (as root, of all users). The processes need no special
+    option: every open device publishes its counters, ten times a second while it is busy.
     """
     if as_json and as_prometheus:
         raise click.UsageError("give either --json or --prometheus, not both")
     if as_prometheus and (interval_s is not None or count is not None):
         raise click.UsageError("--prometheus prints once: leave out --interval and --count")
-    if interval_s is not None and isnan(interval_s):  # which is in every range
+    if interval_s is not None and isnan(interval_s):  # FloatRange accepts NaN
         raise click.UsageError("--interval nan is no number of seconds")
     first = _look(pids)
     _require(first, pids)
@@ -68,7 +68,7 @@ def stat(
                 sys.stdout.flush()
         else:
             _show(pids, first, pause_s, count)
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, for example `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -77,14 +77,14 @@ def _look(pids: tuple[int, ...]) -> stats.Survey:
 
 
 def _require(look: stats.Survey, pids: tuple[int, ...]) -> None:
-    """Raises TestbedError unless there is something to show, and all that was asked for."""
+    """Raises TestbedError unless every process in `pids`, and at least one process, can be shown."""
     found = {process.pid for process in look.processes}
     for pid in pids:
         if pid in look.missing:
             raise TestbedError(f"process {pid} does not exist")
         if pid in look.forbidden:
             who = "this process" if os.geteuid() == 0 else "this user"
-            raise TestbedError(f"process {pid} may not be looked into by {who}: try sudo paralet stat {pid}")
+            raise TestbedError(f"process {pid} cannot be read by {who}: try sudo paralet stat {pid}")
         if pid not in found and not look.unreadable:
             raise TestbedError(f"process {pid} has no paralet device open")
     if found:
@@ -98,7 +98,7 @@ def _require(look: stats.Survey, pids: tuple[int, ...]) -> None:
 
 
 def _looks(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int | None) -> Iterator[stats.Survey]:
-    """The first look and those that follow, until there have been so many or nothing is left to see."""
+    """Yields `first`, then a new survey every `pause_s` seconds, until `count` were yielded or no process is left."""
     look = first
     for done in count_up(1):
         yield look
@@ -125,11 +125,11 @@ def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int
     picture = Picture(out)
     if not out.is_terminal:
         frames = 1 if count is None else count
-        for look in _looks(pids, first, pause_s, frames + 1):  # rates take two looks
+        for look in _looks(pids, first, pause_s, frames + 1):  # rates need two surveys
             picture.take(look, time.monotonic())
             if look is not first:
                 out.print(picture.draw())
-        if picture.looks == 1:  # it ended before there was a rate
+        if picture.looks == 1:  # the processes ended before a second survey
             out.print(picture.draw())
         return
     try:
@@ -138,4 +138,4 @@ def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int
                 picture.take(look, time.monotonic())
                 screen.update(picture.draw(), refresh=True)
     finally:
-        out.print(picture.draw())  # stays when the screen of its own is gone
+        out.print(picture.draw())  # remains visible after the alternate screen closes

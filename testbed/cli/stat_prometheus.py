@@ -25,16 +25,16 @@ _CONTROLLER = {
     "connections": "Connections with the path service so far.",
     "announced": "Elephants announced, each once.",
     "assigned": "Elephants that were given ports.",
-    "ecmp_starts": "Elephants that began to leave on random ports.",
-    "released": "Elephants that are over.",
+    "ecmp_starts": "Elephants that started on random ports.",
+    "released": "Elephants that ended.",
     "announces": "Messages that announced elephants.",
-    "assigns": "Assignments taken.",
-    "pushes": "Assignments taken that answered no announcement.",
+    "assigns": "Assignments applied.",
+    "pushes": "Assignments applied that the path service sent without an announcement.",
     "stale": "Assignments that came too late.",
-    "nonsense": "Messages of the path service refused because they made no sense.",
-    "dropped": "Times that the queue to the client's thread had no room.",
-    "reverted": "Lanes that left their assigned port for its round trips or losses.",
-    "unbound": "Moves to ports that another program has.",
+    "nonsense": "Invalid messages of the path service, rejected.",
+    "dropped": "Times that the queue to the client's thread was full.",
+    "reverted": "Lanes that left their assigned port because of its round trips or losses.",
+    "unbound": "Moves to ports that another program uses.",
 }
 _LANE_COUNTERS = {
     "tx_bytes": "Payload bytes sent, retransmissions included.",
@@ -49,7 +49,7 @@ _LANE_COUNTERS = {
     "rnr": "Receiver-not-ready answers received.",
     "duplicates": "Packets received twice.",
     "out_of_order": "Packets received ahead of a gap.",
-    "stale_acks": "Acknowledgements of what was acknowledged before.",
+    "stale_acks": "Acknowledgements of packets that were acknowledged before.",
 }
 _LANE_GAUGES = {
     "rtt_s": ("rtt_seconds", "Smoothed round trip."),
@@ -59,7 +59,7 @@ _LANE_GAUGES = {
 
 
 def exposition(processes: Sequence[Process]) -> str:
-    """The counters of all processes. A lane's port is a label: when it moves, a new series begins."""
+    """The counters of all processes. A lane's port is a label, so a move to another port starts a new time series."""
     registry = CollectorRegistry()
     registry.register(_Families(processes))
     return generate_latest(registry).decode()
@@ -94,11 +94,11 @@ class _Families(Collector):
         info = GaugeMetricFamily(
             "paralet_device_info", "Always 1.", labels=(*_DEVICE, "interface", "policy", "m", "path_mtu")
         )
-        rate = GaugeMetricFamily("paralet_device_line_rate_bps", "Bits per second it is paced to.", labels=_DEVICE)
-        connections = GaugeMetricFamily("paralet_device_connections", "Connections that exist.", labels=_DEVICE)
-        peers = GaugeMetricFamily("paralet_device_peers", "Peers that it shares QPs with.", labels=_DEVICE)
+        rate = GaugeMetricFamily("paralet_device_line_rate_bps", "Pacing rate in bits per second.", labels=_DEVICE)
+        connections = GaugeMetricFamily("paralet_device_connections", "Open connections.", labels=_DEVICE)
+        peers = GaugeMetricFamily("paralet_device_peers", "Peers with which the device shares QPs.", labels=_DEVICE)
         discards = CounterMetricFamily(
-            "paralet_device_discards", "Packets thrown away, by reason.", labels=(*_DEVICE, "reason")
+            "paralet_device_discards", "Packets discarded, by reason.", labels=(*_DEVICE, "reason")
         )
         for labels, device in self._devices:
             info.add_metric((*labels, device.interface, device.policy, str(device.m), str(device.path_mtu)), 1)
@@ -117,10 +117,12 @@ class _Families(Collector):
 
     def _of_controllers(self) -> Iterator[Metric]:
         connected = GaugeMetricFamily(
-            "paralet_controller_connected", "1 while the path service is there.", labels=_DEVICE
+            "paralet_controller_connected", "1 while the path service is connected.", labels=_DEVICE
         )
         age = GaugeMetricFamily(
-            "paralet_controller_state_age_seconds", "How long the path service has been there, or away.", labels=_DEVICE
+            "paralet_controller_state_age_seconds",
+            "Seconds since the path service (dis)connected.",
+            labels=_DEVICE,
         )
         controllers = [(labels, device.controller) for labels, device in self._devices if device.controller]
         for labels, controller in controllers:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of `paralet stat`: a row per device, one for those that follow a controller, a row per lane: as many as
-the terminal has room for."""
+"""The tables of `paralet stat`: devices, their path clients (policy `controller` only), and lanes.
+
+On a terminal, the tables are limited to the rows and columns that fit.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,14 +21,14 @@ from hostlib.stats import EVERY_S, Controller, DeviceSnapshot, LaneSnapshot, Pro
 from testbed.cli.tables import table
 
 _COMMAND_CHARACTERS = 24
-_OTHER_LINES = 11  # of a picture: headings, empty lines, what was left out
-_CONTROLLER_LINES = 4  # more, where there is a table of them
+_OTHER_LINES = 11  # headings, empty lines, and the lines that count omitted rows
+_CONTROLLER_LINES = 4  # additional lines when the path service's table is shown
 _EVERYTHING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """Payload bits per second of a lane or of a device; None before there are two looks."""
+    """Payload bits per second of a lane or of a device; None before the second survey."""
 
     tx_bps: float | None
     rx_bps: float | None
@@ -50,7 +52,7 @@ class _ControllerRow:
     """Of the device."""
     controller: Controller
     age_s: float
-    """How long the service has been there, or away."""
+    """Seconds since the path service connected or disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class _Column(Generic[Row]):
     cell: Callable[[Row], str]
     right: bool = True
     spare: int = 0
-    """Where there is no room for all columns: the higher, the sooner it goes; 0 stays."""
+    """Columns with the highest value are dropped first when the terminal is too narrow. 0 is never dropped."""
 
 
 def _gbit(bps: float | None) -> str:
@@ -134,7 +136,7 @@ _LANES: tuple[_Column[_LaneRow], ...] = (
 
 
 class Picture:
-    """Takes looks, draws the last: rates are what happened since the look before it."""
+    """Draws the latest survey. Rates are averages since the survey before it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -145,13 +147,13 @@ class Picture:
         self.looks = 0
 
     def take(self, look: Survey, now_s: float) -> None:
-        """From now on `look` is the last; `now_s` is the time by the machine's monotonic clock."""
+        """Make `look` the latest survey. `now_s` is its time on the machine's monotonic clock, in seconds."""
         self._before = self._now if self.looks else None
         self._now, self._interval_s, self._taken_s = look, now_s - self._taken_s, now_s
         self.looks += 1
 
     def draw(self) -> RenderableType:
-        """Devices, then lanes, in order of their names; where there is no room for all lanes, the busiest."""
+        """Devices, then lanes, sorted by address. Only the busiest lanes are shown when not all fit."""
         devices, lanes = self._rows()
         controllers = any(row.device.controller for row in devices)
         room = self._console.size.height - _OTHER_LINES if self._console.is_terminal else _EVERYTHING
@@ -195,7 +197,7 @@ class Picture:
     def _lanes_of(self, number: int, before: DeviceSnapshot | None, device: DeviceSnapshot) -> list[_LaneRow]:
         if before is None:
             return [_LaneRow(number, lane, _Rates(None, None)) for lane in device.lanes]
-        # An idle device publishes nothing: what the look before saw was still true when it looked.
+        # An idle device publishes nothing, so the earlier counters were still current at the time of that survey.
         seconds = min(device.time_s - before.time_s, self._interval_s + EVERY_S)
         old = {lane.qpn: lane for lane in before.lanes}
         return [_LaneRow(number, lane, _rates(old.get(lane.qpn), lane, seconds)) for lane in device.lanes]
@@ -206,7 +208,7 @@ class Picture:
         return [row for index, row in enumerate(lanes) if index in busiest]
 
     def _table(self, columns: Sequence[_Column[Row]], rows: Sequence[Row]) -> Table:
-        """The rows, with as many columns as the console is wide enough for."""
+        """The rows, with as many columns as fit the console's width."""
         kept = list(columns)
         while True:
             drawn = table("", [], [])
@@ -251,7 +253,7 @@ def _discards(device: DeviceSnapshot) -> int:
 
 
 def _brief(command: str) -> str:
-    """A command line in a few words: programs and scripts without their folders."""
+    """A shortened command line: programs and scripts without their folders, cut to a fixed length."""
     words = [PurePath(word).name if word.startswith("/") else word for word in command.split()]
     line = " ".join(words)
     return line if len(line) <= _COMMAND_CHARACTERS else f"{line[: _COMMAND_CHARACTERS - 2]}.."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet sweep`: a spec with many values of its parameters, on a model, on every core or on a Dask cluster."""
+"""`paralet sweep`: simulates a spec with many parameter values, on all cores or on a Dask cluster."""
 
 import csv
 import json
@@ -62,7 +62,7 @@ def sweep(
     from testbed.simulate import sweep as sweeps
 
     if jobs is not None and scheduler is not None:
-        raise InputError("--jobs is for this machine's processes and --scheduler for others': give one of them")
+        raise InputError("give either --jobs (processes on this machine) or --scheduler (a Dask cluster), not both")
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
     if experiment.spec.fabric not in spec.MODELS:
         raise InputError(f"a sweep runs on a model, not on {experiment.spec.fabric}; try --fabric fluid")
@@ -70,7 +70,7 @@ def sweep(
     for setting in settings:
         key, chosen = _values(setting)
         if key in values:
-            raise InputError(f"--set {setting}: {key} has values already; give them all at once")
+            raise InputError(f"--set {setting}: {key} already has values; give all values in one --set")
         values[key] = chosen
     asked = sweeps.points(experiment, values)
     folder = results_dir / f"{experiment.spec.name}-sweep"
@@ -103,13 +103,13 @@ def sweep(
 
 
 def _values(setting: str) -> tuple[str, list[Any]]:
-    """KEY=VALUE,VALUE: the key, and the values as YAML has them. Raises InputError."""
+    """Parse KEY=VALUE,VALUE: the key and its values, read as YAML. Raises InputError."""
     key, equals, text = setting.partition("=")
     try:
         values = yaml.safe_load(f"[{text}]")
         json.dumps(values)
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"--set {setting}: the values are no YAML that a spec can hold") from error
+        raise InputError(f"--set {setting}: the values are not YAML that a spec can contain") from error
     if not key or not equals or not values:
         raise InputError(f"--set {setting}: write it like workload.bytes=1048576,4194304")
     return key, values

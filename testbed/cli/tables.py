@@ -16,12 +16,12 @@ from testbed.spec import MODELS, Experiment
 
 
 def console() -> Console:
-    """Standard output; wide enough elsewhere than on a terminal that no table is cut."""
+    """Standard output. When it is not a terminal, its width is fixed and large enough for all tables."""
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, highlight=False)
 
 
 def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
-    """An empty table; the first column names the rows and stays whole, the columns `right` are aligned as numbers."""
+    """An empty table. The first column names the rows and is never wrapped; the columns `right` are right-aligned."""
     fresh = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(left):
         fresh.add_column(name, no_wrap=index == 0)
@@ -33,7 +33,7 @@ def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
 def print_outcome(
     experiment: Experiment, results: Sequence[PolicyResult], summary: dict[str, Any], report: Path
 ) -> None:
-    """What a run showed: a line per policy, the predictions, where the report is."""
+    """Print a run's results: one line per policy, the path predictions, and where the report is."""
     workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
     links = metrics.uplinks(experiment.topology)
     outcome = table(
@@ -70,17 +70,17 @@ def print_outcome(
         out.print(f"Predicted paths: {predictions['matched']:,} of {predictions['checked']:,} flows went as predicted.")
     lost = sum(run.overruns for result in results for run in result.runs)
     if lost:
-        out.print(f"[yellow]This machine was too slow for the rates: the emulation itself lost {lost:,} packets.[/]")
+        out.print(f"[yellow]This machine was too slow for the rates: the emulation itself dropped {lost:,} packets.[/]")
     out.print(f"Report: {report}", soft_wrap=True)
 
 
 def _seconds(value: float) -> str:
-    """With three digits, whatever the rates."""
+    """Seconds with three significant digits."""
     return f"{value:.3f}" if value >= 0.1 else f"{value:.3g}"
 
 
 def _verdict(experiment: Experiment, result: PolicyResult) -> str:
-    """Whether the bytes that arrived are right."""
+    """The cell that says whether the received bytes were verified."""
     if experiment.spec.fabric in MODELS:
         return "modelled"
     return "[green]all verified[/]" if result.verified else "[bold red]WRONG[/]"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts numbers and plots together into one HTML file that needs nothing else, and the plots beside it as PNG files."""
+"""Writes the report: one self-contained HTML file with numbers and plots, and the plots as PNG files beside it."""
 
 import base64
 import io
@@ -30,7 +30,7 @@ _PNG_DPI = 144
 def write(
     folder: Path, experiment: Experiment, results: Sequence[PolicyResult], checks: Sequence[FlowCheck], ideal_s: float
 ) -> Path:
-    """Write `report.html` and the plots into `folder`; the path of the report."""
+    """Write `report.html` and the plots into `folder`. Returns the path of the report."""
     figures = {plot.name: _save(plot, folder, experiment, results, ideal_s) for plot in PLOTS}
     environment = Environment(
         loader=PackageLoader("testbed.report", "."),
@@ -69,7 +69,7 @@ def write(
 
 
 def _save(plot: Plot, folder: Path, experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Markup:
-    """Draw a plot into its PNG file; an <img> with the same as SVG, which is sharp at every size."""
+    """Draw a plot into its PNG file. Returns an <img> element with the plot as SVG, which scales without loss."""
     with mpl.rc_context(mpl.RcParams(STYLE)):
         figure = plot.draw(experiment, results, ideal_s)
         figure.savefig(folder / f"{plot.name}.png", dpi=_PNG_DPI)
@@ -134,7 +134,7 @@ def _recovery_row(result: PolicyResult) -> dict[str, Any]:
 
 
 def _way_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[tuple[str, str, str, int]]:
-    """Of the first run on a direct-connect fabric: sender, receiver, the circuits and relays between, and bytes."""
+    """For each flow of the first run on a direct-connect fabric: sender, receiver, circuits and relays, bytes."""
     run = results[0].runs[0]
     placed = experiment.at(run.seed)
     setting = placed.setting
@@ -151,7 +151,7 @@ def _way_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[t
 
 
 def _relay_rows(experiment: Experiment) -> list[tuple[str, str, str]]:
-    """With the first seed, where ranks relay: sender, receiver, and who sends by which NIC in between."""
+    """For each relayed pair of ranks with the first seed: sender, receiver, and the sending NIC at every hop."""
     placed, rows = experiment.at(experiment.seeds[0]), []
     for job in experiment.jobs:
         for ways in experiment.spec.workload.relayed(job.size).values():
@@ -166,7 +166,7 @@ def _relay_rows(experiment: Experiment) -> list[tuple[str, str, str]]:
 
 
 def _circuit_rows(experiment: Experiment) -> list[tuple[str, list[str]]]:
-    """For every job that has been placed on circuits: what they join."""
+    """For every job placed on optical circuits: the ports that its circuits connect."""
     isolation = experiment.isolation
     if isolation is None or not isolation.circuits:
         return []
@@ -177,7 +177,7 @@ def _circuit_rows(experiment: Experiment) -> list[tuple[str, list[str]]]:
 
 
 def _joined(experiment: Experiment, port: PortRef) -> tuple[PortRef, PortRef]:
-    """Both ends of a link, the smaller first."""
+    """Both ends of a link, sorted."""
     one, other = sorted((port, experiment.topology.peer(port)))
     return one, other
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots of a report: each function takes numbers and gives a matplotlib figure. Nothing is written here."""
+"""The plots of a report. Each function returns a matplotlib figure; no files are written here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from testbed.plan.placement import leaf_of
 from testbed.spec import Experiment
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
-"""Okabe and Ito's colours, told apart with any kind of colour vision (jfly.uni-koeln.de/color)."""
+"""Okabe and Ito's palette, distinguishable with all kinds of colour vision (jfly.uni-koeln.de/color)."""
 
 _INK = "#333333"
 _FAINT = "#999999"
@@ -49,7 +49,7 @@ STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure with the name of its file and one sentence that says what to see."""
+    """A figure, the name of its file, and its alternative text: one sentence that describes it."""
 
     name: str
     alt: str
@@ -88,7 +88,7 @@ def completion(experiment: Experiment, results: Sequence[PolicyResult], ideal_s:
 
 
 def uplink_loads(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
-    """One heat map per policy: load of every uplink over the fair share, in the run with the worst imbalance."""
+    """One heat map per policy: each uplink's load divided by its leaf's mean, in the run with the worst imbalance."""
     links = metrics.uplinks(experiment.topology)
     leaves = list(dict.fromkeys(link.port.node for link in links))
     columns = max(sum(link.port.node == leaf for link in links) for leaf in leaves)
@@ -123,7 +123,7 @@ def uplink_loads(experiment: Experiment, results: Sequence[PolicyResult], ideal_
 
 
 def imbalance(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
-    """Max over mean of all uplinks: mean over the seeds as a bar, every seed as a dot."""
+    """Largest load divided by mean load of all uplinks: the mean over seeds as a bar, every seed as a dot."""
     links = metrics.uplinks(experiment.topology)
     figure, axes = _figure(8.0, 3.0)
     places = np.arange(len(results))
@@ -141,7 +141,7 @@ def imbalance(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
 
 
 def throughput(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
-    """What reaches all hosts together over time, in each policy's median run."""
+    """Goodput to all hosts together over time, in each policy's median run."""
     figure, axes = _figure(8.0, 3.4)
     for result, colour in zip(results, _colours(results), strict=True):
         run = _median_run(result)
@@ -166,7 +166,7 @@ def throughput(experiment: Experiment, results: Sequence[PolicyResult], ideal_s:
 
 
 def steps(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
-    """When each step was complete everywhere, in each policy's median run."""
+    """Time at which each step was complete on every rank, in each policy's median run."""
     figure, axes = _figure(8.0, 3.4)
     count = 0
     for result, colour in zip(results, _colours(results), strict=True):
@@ -184,7 +184,7 @@ def steps(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: floa
 
 
 def retransmits(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
-    """Packets sent again per thousand sent."""
+    """Retransmitted packets per thousand packets sent."""
     figure, axes = _figure(8.0, 2.6)
     places = np.arange(len(results))
     values = [1000 * result.retransmits / max(1, _packets(result)) for result in results]
@@ -200,7 +200,7 @@ def retransmits(experiment: Experiment, results: Sequence[PolicyResult], ideal_s
 
 
 def predictions(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
-    """Per uplink and run: payload predicted beside bytes counted by the switch."""
+    """Predicted payload against the bytes that the switch counted, one point for each uplink and run."""
     links = metrics.uplinks(experiment.topology)
     figure, axes = _figure(5.2, 4.2)
     top = 0.0
@@ -220,7 +220,7 @@ def predictions(experiment: Experiment, results: Sequence[PolicyResult], ideal_s
 
 
 def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
-    """The fabric and where the ranks sit in it."""
+    """The fabric, with the position of each rank."""
     topology = experiment.topology
     tiers = [
         [switch.name for switch in topology.switches if switch.role == "spine"],
@@ -245,7 +245,7 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
         face = "white" if host and name not in rank_of else colour_of.get(leaf, "#DDDDDD")
         box = {"boxstyle": "round,pad=0.3", "fc": face, "ec": _FAINT, "lw": 0.8}
         if face not in ("white", "#DDDDDD"):
-            box["fc"] = tuple(0.65 + 0.35 * part for part in mpl.colors.to_rgb(face))  # pale, but not see-through
+            box["fc"] = tuple(0.65 + 0.35 * part for part in mpl.colors.to_rgb(face))  # pale but opaque
         if host and len(tiers[2]) > 64:
             axes.plot(x, y, "s", ms=2, color=face, mec=_FAINT)
         else:
@@ -258,18 +258,18 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
 
 PLOTS = (
     Plot("topology", "The fabric: spines, leaves, and hosts with their ranks", placement),
-    Plot("completion", "Completion time of every policy and seed beside the ideal", completion),
+    Plot("completion", "Completion time of every policy and seed, compared with the ideal", completion),
     Plot("uplinks", "Load of every leaf-to-spine link under every policy, worst run", uplink_loads),
-    Plot("imbalance", "Most loaded uplink over the mean, per policy and seed", imbalance),
+    Plot("imbalance", "Most loaded uplink divided by the mean, per policy and seed", imbalance),
     Plot("throughput", "Throughput to all hosts over time", throughput),
     Plot("steps", "When each step was complete on every rank", steps),
     Plot("retransmits", "Retransmitted packets per policy", retransmits),
-    Plot("predictions", "Predicted beside counted bytes of every uplink", predictions),
+    Plot("predictions", "Predicted and counted bytes of every uplink", predictions),
 )
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of its own: pyplot would keep it, and choose a back end, for the whole process."""
+    """A new figure without pyplot, which would keep it and choose a back end for the whole process."""
     figure = Figure(figsize=(width, height))
     return figure, figure.subplots()
 
@@ -297,7 +297,7 @@ def _packets(result: PolicyResult) -> int:
 def _shares(
     loads: Sequence[int], links: Sequence[Uplink], leaves: Sequence[str], columns: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Loads by leaf and uplink, each over the mean of its leaf; nan where a leaf has fewer uplinks than others."""
+    """Loads by leaf and uplink, each divided by its leaf's mean; NaN where a leaf has fewer uplinks than others."""
     table = np.full((len(leaves), columns), np.nan)
     for row, leaf in enumerate(leaves):
         own = [load for load, link in zip(loads, links, strict=True) if link.port.node == leaf]
@@ -307,6 +307,6 @@ def _shares(
 
 
 def _column_labels(links: Sequence[Uplink], leaves: Sequence[str], columns: int) -> list[str]:
-    """The spines, when they are the same for every leaf; numbers otherwise."""
+    """The names of the spines if they are the same for every leaf, else numbers."""
     spines = {tuple(link.spine for link in links if link.port.node == leaf) for leaf in leaves}
     return list(spines.pop()) if len(spines) == 1 and columns <= 8 else [str(index + 1) for index in range(columns)]

@@ -51,7 +51,7 @@ def test_the_program_is_told_what_to_measure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["hello", '{"metric": "latency"}', "[1]", LINE.replace("case", "kase")])
 def test_anything_else_is_an_error_and_ends_the_program(tmp_path: Path, line: str) -> None:
     talker = program(tmp_path, f"import time; print({line!r}, flush=True); time.sleep(600)")
-    with pytest.raises(TestbedError, match="which is no measurement"):
+    with pytest.raises(TestbedError, match="which is not a measurement"):
         list(transport.run(talker, "transport"))
 
 

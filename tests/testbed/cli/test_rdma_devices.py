@@ -98,9 +98,9 @@ def test_what_to_install_is_told(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_device_that_refuses_is_told(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing() -> list[RdmaDevice]:
-        raise OSError("mlx5_0 cannot be asked: Permission denied")
+        raise OSError("RDMA device mlx5_0 cannot be queried: Permission denied")
 
     (sysfs / "mlx5_0").mkdir()
     monkeypatch.setattr(doctor, "find_library", lambda _: "libibverbs.so.1")
     monkeypatch.setattr(rdma_devices, "devices", refusing)
-    assert doctor.rdma_findings()[0].detail == "mlx5_0 cannot be asked: Permission denied"
+    assert doctor.rdma_findings()[0].detail == "RDMA device mlx5_0 cannot be queried: Permission denied"
