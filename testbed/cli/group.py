@@ -12,7 +12,7 @@ from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 
 
 class OneSentenceGroup(click.Group):
-    """A click group that prints errors in one line. Exit status: 2 for invalid input, 1 for failures, 130 for Ctrl-C."""
+    """Prints errors in one line, then exits. Exit status: 2 for invalid input, 1 for failures, 130 for Ctrl-C."""
 
     def main(
         self,

@@ -135,7 +135,7 @@ def test_the_command_writes_a_table(tmp_path: Path) -> None:
         (["--set", "workload.bytes=&a [*a]"], "the values are not YAML"),
         (["--set", "workload.bytes=80", "--set", "workload.bytes=160"], "workload.bytes already has values"),
         (["--set", "workload.byte=80"], "byte: unknown key"),
-        (["--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"], "give one of them"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"], "not both"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
