@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of papers beside ours: one package per paper, with a check of its claims and the text of its page."""
+"""Compares numbers of papers with ours. Each paper has a package with the checks of its claims and its page's text."""
 
 from testbed.papers import paralet, rail_only, routing
 from testbed.papers.claim import Claim, Relation, Verdict
@@ -18,6 +18,6 @@ PAPERS = {
         paralet.find,
     ),
 }
-"""By the number of the paper in docs/papers/index.md."""
+"""Papers by their number in docs/papers/index.md."""
 
 __all__ = ["PAPERS", "Claim", "Drawing", "Findings", "Paper", "Relation", "Verdict"]

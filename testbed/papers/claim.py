@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One number of a paper beside ours, with a verdict."""
+"""A claim: one number of a paper, our number, and a verdict."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Relation = Literal["equals", "more than", "less than"]
 Verdict = Literal["agrees", "close", "differs", "holds", "fails", "not printed"]
 
 CLOSE = 0.05
-"""Largest relative deviation of a number that counts as close."""
+"""Largest relative deviation from the paper's number with verdict `close`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Claim:
 
     @property
     def ratio(self) -> float | None:
-        """Ours / the paper's."""
+        """Our number divided by the paper's; None without a printed number."""
         return None if not self.printed else self.ours / self.printed
 
     @property
@@ -50,7 +50,7 @@ class Claim:
     def _as_printed(self) -> bool:
         scale = 10.0**self.decimals
         wanted = round((self.printed or 0.0) * scale)
-        # The tolerance lets binary fractions such as 37.4999.. round like the decimal number.
+        # The tolerance rounds binary fractions such as 37.4999.. like the decimal number.
         return wanted in (int(self.ours * scale + 1e-9), int(self.ours * scale + 0.5 + 1e-9))
 
     def as_json(self) -> dict[str, float | str | None]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of checking a paper: claims, and drawings like its figures."""
+"""The result of checking a paper: its claims, and figures like those of the paper."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ class Paper:
     text: str
     """What was checked and how, in Markdown."""
     find: Callable[[bool], Findings]
-    """Runs the check. The argument says whether a small part of it is enough."""
+    """Runs the check. With True, only a small and quick part of it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation of a paper: a Markdown page with the claims that the paper prints, and all claims as CSV."""
+"""Writes the documentation of a paper: a Markdown page with its printed claims, and a CSV file with all claims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.papers.findings import Findings, Paper
 DPI = 100
 
 _LEAST, _MOST = "least", "most"
-"""How the names of the two ends of a range end."""
+"""Suffixes of the names of the two claims that form a range."""
 
 COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "note")
 
@@ -56,7 +56,7 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
 
 
 def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
-    """A row per claim; the two ends of a range, which follow each other, share one."""
+    """One row per claim. The two ends of a range are consecutive and share one row."""
     rest = list(claims)
     while rest:
         claim = rest.pop(0)
@@ -90,7 +90,7 @@ def notes_of(claims: Sequence[Claim]) -> list[str]:
 
 
 def printed_of(claim: Claim) -> str:
-    """The paper's number with its unit; empty where the paper prints none."""
+    """The paper's number with its unit; empty if the paper prints none."""
     if claim.printed is None:
         return ""
     sign = {"equals": "", "more than": "> ", "less than": "< "}[claim.relation]
@@ -103,7 +103,7 @@ def ours_of(claim: Claim) -> str:
 
 
 def ratio_of(claim: Claim) -> str:
-    """Ours over the paper's; empty where the paper prints none."""
+    """Our number divided by the paper's; empty if the paper prints none."""
     return "" if claim.ratio is None else f"{claim.ratio:.3f}"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runner and an agent say to one another: one JSON object per line, refused unless it is exactly as here.
+"""Messages between the runner and an agent: one JSON object per line. Invalid messages are rejected.
 
-A run of one policy and seed goes: prepare -> prepared, connect -> connected, start -> finished, close -> closed. An
-agent that cannot do what it is asked answers `failed`, once, and ends.
+The sequence for one policy and seed is prepare -> prepared, connect -> connected, start -> finished, close -> closed.
+An agent that cannot carry out a request answers `failed` once and exits.
 """
 
 from typing import Annotated, Literal
@@ -13,7 +13,7 @@ from testbed.analysis.observations import LaneCounters
 from testbed.workloads import AnyWorkload
 
 PortPolicy = Literal["ecmp", "pinned", "adaptive", "controller"]
-"""How a device chooses source ports."""
+"""The method by which a device chooses source ports."""
 
 _LARGEST_PATH_MTU = 4096
 
@@ -23,7 +23,7 @@ class _Message(BaseModel):
 
 
 class DeviceConfig(_Message):
-    """Arguments of `hostlib.Device`; `ports` goes by peer address. The last five are for policy `controller`."""
+    """Arguments of `hostlib.Device`. `ports` is indexed by peer address. The last five are for policy `controller`."""
 
     address: str
     backend: Literal["soft", "verbs"] | None = None
@@ -43,15 +43,15 @@ class DeviceConfig(_Message):
 
     @property
     def warm_up_bytes(self) -> int:
-        """A packet's worth per lane: of a message that goes over every connection before the clock starts.
+        """Size of the message that every connection carries before time measurement starts: one packet per lane.
 
-        QPs are made, and switches learn flows, when first used.
+        QPs are created, and switches learn flows, at first use.
         """
         return self.lanes * (self.path_mtu or _LARGEST_PATH_MTU)
 
 
 class OtherDevice(_Message):
-    """A further device, for what is sent to the ranks in `targets` and comes from those in `sources`."""
+    """A further device, for data sent to the ranks in `targets` and received from the ranks in `sources`."""
 
     device: DeviceConfig
     targets: list[int]
@@ -59,7 +59,7 @@ class OtherDevice(_Message):
 
 
 class Prepare(_Message):
-    """Open the devices, make the data, post a listener for every rank that will send here. Ranks are those of `job`."""
+    """Open the devices, generate the data, open a listener for every source rank. Ranks are those of `job`."""
 
     op: Literal["prepare"] = "prepare"
     rank: int
@@ -69,11 +69,11 @@ class Prepare(_Message):
     others: list[OtherDevice] = []
     workload: AnyWorkload
     job: int = 0
-    """Its number: what `Workload.of_job` goes by."""
+    """The job's number, the argument of `Workload.of_job`."""
 
 
 class Connect(_Message):
-    """Connect to every rank that this one sends to, by the listener handles (base64), and accept the others."""
+    """Connect to every target rank by its listener handle (base64), and accept the source ranks' connections."""
 
     op: Literal["connect"] = "connect"
     handles: dict[int, str]
@@ -81,7 +81,7 @@ class Connect(_Message):
 
 
 class Start(_Message):
-    """Move the data, from `at_s` of the monotonic clock on, which all agents of a machine share."""
+    """Start the transfers at `at_s` of the monotonic clock, which all agents of a machine share."""
 
     op: Literal["start"] = "start"
     at_s: float
@@ -102,13 +102,13 @@ class Prepared(_Message):
 
 
 class Connected(_Message):
-    """All connections stand."""
+    """All connections are established."""
 
     event: Literal["connected"] = "connected"
 
 
 class Finished(_Message):
-    """The rank's share is done and its output compared with the expected data. Times are of the monotonic clock."""
+    """The rank is finished and its output was compared with the expected data. Times are of the monotonic clock."""
 
     event: Literal["finished"] = "finished"
     finished_s: float
@@ -118,7 +118,7 @@ class Finished(_Message):
     lanes: list[LaneCounters]
     discards: dict[str, int]
     controller: dict[str, int] = {}
-    """What the device's client of the path service has counted, with policy `controller`."""
+    """Counters of the device's path client, with policy `controller`."""
 
 
 class Closed(_Message):
@@ -128,7 +128,7 @@ class Closed(_Message):
 
 
 class Failed(_Message):
-    """The agent could not do what it was asked and ends."""
+    """The agent could not carry out a request and exits."""
 
     event: Literal["failed"] = "failed"
     error: str

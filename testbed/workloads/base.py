@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a workload is: who sends which elements to whom at which step, as data, and what must come out of it.
+"""The base class of workloads: which rank sends which elements to which rank at which step, and the expected data.
 
-A workload says nothing about sockets or time. `testbed.run.collective_executor` runs its transfers over connections,
+A workload does not depend on sockets or time. `testbed.run.collective_executor` runs its transfers over connections,
 tests run them in plain memory, and `testbed.plan.demands` derives from them the shortest time that a fabric could need.
 
-Semantics of a schedule: at every step all sources read their elements, then all targets take them in. So a transfer of
-step s sees what the transfers of the steps before s left behind, and nothing of step s itself.
+Semantics of a schedule: at every step, first all sources read their elements, then all targets store or add them. So a
+transfer of step s sees the results of all steps before s, and none of step s itself.
 """
 
 from abc import ABC, abstractmethod
@@ -24,10 +24,10 @@ Elements = NDArray[np.int64] | NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """`count` elements travel from `source` in rank `src`'s input to `target` in rank `dst`'s output at `step`.
+    """At `step`, `count` elements go from `source` in rank `src`'s input to `target` in rank `dst`'s output.
 
-    `part` numbers the slices of one step's piece from 0. With `combine` the target adds what arrives to what it holds,
-    otherwise it stores it.
+    `part` numbers the slices of one step's piece from 0. With `combine`, the target adds the received elements to its
+    own. Otherwise it stores them.
     """
 
     step: int
@@ -42,17 +42,17 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """A rank's memory: it sends from `input`, things arrive in `output`. In-place workloads have one array for both."""
+    """A rank's memory: it sends from `input` and receives into `output`. In-place workloads use one array for both."""
 
     input: Elements
     output: Elements
 
 
 class Workload(BaseModel, ABC):
-    """The `workload:` section of a spec and its behaviour in one object; every kind is a subclass of its own.
+    """The `workload:` section of a spec and its behaviour. Every kind of workload is a subclass.
 
-    `bytes` is the size of each rank's input. `slices` is into how many parts each step's piece is cut, so that a part
-    travels on while the next one is still arriving.
+    `bytes` is the size of each rank's input. `slices` is the number of parts of each step's piece: a rank forwards a
+    part while it still receives the next one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -80,11 +80,11 @@ class Workload(BaseModel, ABC):
 
     @property
     def sends_in_flight(self) -> int | None:
-        """How many of a rank's sends may be under way at once; None where the data's own dependencies are the limit."""
+        """Largest number of concurrent sends of a rank; None if only data dependencies limit it."""
         return None
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit when the workload makes no sense among `ranks` ranks."""
+        """Raises Misfit when the workload is not possible with `ranks` ranks."""
         if self.elements < ranks:
             raise Misfit(f"{self.bytes} bytes are less than one element for each of {ranks} ranks", "bytes")
 
@@ -101,43 +101,45 @@ class Workload(BaseModel, ABC):
         """The rank's `result` after the run, computed without communication."""
 
     def result(self, rank: int, ranks: int) -> slice:
-        """The part of the output that `expected` is about: all of it, unless a kind says otherwise."""
+        """The part of the output that `expected` covers: by default all of it."""
         return slice(None)
 
     def phase_starts(self, ranks: int) -> tuple[int, ...]:
-        """Steps at which a rank begins only when it has done its part of all steps before. There are none by default:
-        every transfer starts as soon as the data that it needs are there."""
+        """Steps that a rank starts only after it has completed its part of all earlier steps.
+
+        There are none by default: every transfer starts as soon as its data are available.
+        """
         return ()
 
     def relayed(self, ranks: int) -> dict[tuple[int, int], tuple[int, ...]]:
-        """By source and destination: the ranks on the way, both ends too. Empty where nobody relays."""
+        """The ranks on the way by (source, destination), including both ends. Empty if no rank relays."""
         return {}
 
     def pauses(self, ranks: int) -> dict[int, float]:
-        """Seconds that every rank computes before it begins with a step, which is 0 or one of `phase_starts`."""
+        """Seconds that every rank computes before a step, by step. Steps are 0 or from `phase_starts`."""
         return {}
 
     @property
     def job_sizes(self) -> list[int] | None:
-        """How many ranks each job has, where the workload says so itself."""
+        """The number of ranks of each job, if the workload defines it; else None."""
         return None
 
     def of_job(self, number: int) -> "Workload":
-        """What the job of that number, from 0, does among its own ranks."""
+        """The workload of job `number` (from 0) among its own ranks."""
         return self
 
     @property
     def in_place(self) -> bool:
-        """Whether ranks send from where things arrive. Found out with two ranks that have two elements each."""
+        """Whether ranks send from the memory they receive into. Determined with the buffers of a small instance."""
         buffers = self.model_copy(update={"bytes": 4 * self.item_bytes}).buffers(0, 2, 0)
         return buffers.input is buffers.output
 
     def data(self, rank: int, seed: int) -> Elements:
-        """The input that `rank` contributes: the same on every host that asks, different for every rank and seed.
+        """The input of `rank`: the same on every host, different for every rank and seed.
 
-        int64 values span the whole range, and sums wrap, which is exact whatever the order of additions. float32
-        values are whole numbers in [-1024, 1024): sums over up to 8,192 ranks stay below 2**24 and so are exact too.
-        That is what allows every byte of a result to be compared with the expected data.
+        int64 values span the whole range, and sums wrap, which is exact for every order of additions. float32 values
+        are whole numbers in [-1024, 1024), so sums over up to 8,192 ranks stay below 2**24 and are exact too.
+        Therefore every byte of a result can be compared with the expected data.
         """
         generator = np.random.default_rng([seed, rank])
         if self.dtype == "float32":
@@ -154,7 +156,10 @@ class Workload(BaseModel, ABC):
 
 
 def cut(start: int, stop: int, parts: int) -> Iterator[tuple[int, int, int]]:
-    """Cut [start, stop) into `parts` pieces that differ by at most one element: (index, start, count), none empty."""
+    """Cut [start, stop) into `parts` pieces whose sizes differ by at most one element.
+
+    Yields (index, start, count) of each piece that is not empty.
+    """
     length = stop - start
     for index in range(parts):
         first = start + index * length // parts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's claims beside our results."""
+"""The paper's claims compared with our results."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil, sqrt
@@ -38,9 +38,9 @@ COMPARED = {
     DRILL: ((1.1, 1.1), (1.8, 1.8)),
     DRILL_SR: ((1.1, 1.1), (1.8, 1.8)),
 }
-"""ParaLet's gains in Maximum Total Throughput and in flow completion time, least and most, as printed."""
+"""ParaLet's gains in Maximum Total Throughput and flow completion time as (least, most), as printed."""
 TABLE_3 = ((6, ""), (43, ""), (740, ""), (31574, ""), (3488555, ""), (1.013, "1e9"), (7.813, "1e11"), (1.501, "1e15"))
-"""n for n' = 1, 2, .., as printed, and the power of ten in which it is printed."""
+"""n for n' = 1, 2, .., as printed, and the power of ten by which the paper scales it."""
 NODES = 1024
 
 TEXT = """
@@ -74,12 +74,12 @@ _TAIL = "The paper does not say whether FCT is the mean or that of the slowest f
 
 
 def find(quick: bool) -> Findings:
-    """All claims; if `quick`, of the small fabric with one seed and without packets."""
+    """All claims. With `quick`, only the small fabric, one seed, and no packet simulation."""
     return found(_figure_5(quick), [] if quick else _packets(), _since(quick))
 
 
 def found(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequence[Point]) -> Findings:
-    """The claims and drawings for these points."""
+    """The claims and drawings made from these points."""
     return Findings(
         claims=[*_of_theory(), *_of_figure_5(figure_5), *of_packets(packets), *_of_since(since)],
         drawings=_drawings(figure_5, packets, since),
@@ -87,7 +87,7 @@ def found(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequence[P
 
 
 def _packets() -> list[Point]:
-    """Figures 4 and 5 by packet simulation; LetFlow with its best gap."""
+    """Points of Figures 4 and 5 by packet simulation, LetFlow with its best gap."""
     points = measured([(case, scheme) for case in SMALL for scheme in PACKETS], PACKET_SEEDS)
     return [
         min(same, key=lambda point: point.fct_max_s)
@@ -233,7 +233,7 @@ def _of_figure_5(points: Sequence[Point]) -> Iterator[Claim]:
 
 
 def of_packets(points: Sequence[Point]) -> Iterator[Claim]:
-    """ParaLet against the others where queues, losses and the order of packets count."""
+    """ParaLet compared with schemes for which queues, losses and packet order matter."""
     at = {(point.case, point.scheme.name): point for point in points}
     cases = list(dict.fromkeys(point.case for point in points))
     for name, (throughput, time) in COMPARED.items() if cases else ():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 6: snapshots of ring and double-binary-tree all-reduce on leaf-spine fabrics, and what came after the paper.
+"""Section 6: snapshots of ring and double-binary-tree all-reduce on leaf-spine fabrics, and schemes published since.
 
-Every run is a spec, as for `paralet run`: 100 Gbit/s, links of 1 us, as many spines as hosts per leaf, ranks on random
-hosts. The paper gives neither the shapes of its fabrics nor message sizes nor the placement. A ring in the order of
-hosts would hardly cross leaves.
+Every run is a spec, as for `paralet run`: 100 Gbit/s, links of 1 us, as many spines as hosts per leaf. The paper states
+neither the shapes of its fabrics, nor message sizes, nor the placement. Ranks are on random hosts here, because a ring
+in the order of hosts would hardly cross leaves.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,26 +24,26 @@ MESSAGE_BYTES = 8 * 1024 * 1024
 LANES = (2, 4, 8, 16, 32, 64)
 DEGRADED = 4
 LEFT = 0.25
-"""Fraction of its rate that a degraded link keeps."""
+"""Rate of a degraded link as a fraction of its full rate."""
 
 ECMP, PARALET, PACED, SPRAYING = "ECMP", "ParaLet m = 32", "ParaLet m = 32, paced", "ideal spraying"
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A policy of a spec with its name in figures."""
+    """A policy of a spec, and its name in figures."""
 
     name: str
     policy: str
     m: int = 1
     paced: bool = False
-    """Whether lanes send at 1 / m of the line rate at most (section 5.1). Otherwise only their paths limit them."""
+    """Whether each lane sends at most at 1 / m of the line rate (section 5.1). Otherwise only its path limits it."""
 
     fabric: str = "fluid"
     receiver: str | None = None
-    """For fabric packet; None is go-back-N."""
+    """For fabric packet: the receiver's kind; None is go-back-N."""
     gap_s: float = 100e-6
-    """For fabric packet: the gap after which LetFlow starts another flowlet."""
+    """For fabric packet: the idle time in seconds after which LetFlow starts a new flowlet."""
 
     def document(self) -> dict[str, Any]:
         """The policy as in a spec."""
@@ -79,7 +79,7 @@ PACKETS = (
     Scheme(DRILL_SR, "drill", fabric="packet", receiver="selective_repeat"),
     Scheme(PARALET, "ecmp", 32, fabric="packet"),
 )
-"""Schemes that need packets, with ECMP and ParaLet. The paper shows LetFlow with the best of three gaps."""
+"""Schemes that need a packet simulation, with ECMP and ParaLet. The paper shows LetFlow with the best of three gaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +132,18 @@ LARGE = tuple(Case(32, 32, collective) for collective in ("ring", "tree"))
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Results of a scheme on a case: of one seed, or means over several."""
+    """Results of a scheme on a case: those of one seed, or means over several seeds."""
 
     case: Case
     scheme: Scheme
     ideal_s: float
-    """Time to send the busiest host's payload at the rate of its link."""
+    """Seconds to send the busiest host's payload at the rate of its link."""
     fct_mean_s: float
     fct_max_s: float
     peak_bps: float
-    """Maximum Total Throughput: the highest rate towards all hosts in an interval, headers included."""
+    """Maximum Total Throughput: the highest rate to all hosts in one interval, in bits per second with headers."""
     throughput: tuple[tuple[float, float], ...]
-    """Total Throughput of the first seed: end of each interval, and rate in it."""
+    """Total Throughput of the first seed: the end of each interval and the rate in it."""
 
 
 def measure(case: Case, scheme: Scheme, seed: int) -> Point:
@@ -174,7 +174,7 @@ def _throughput(run: RunRecord) -> Iterator[tuple[float, float]]:
 
 
 def measured(wanted: Sequence[tuple[Case, Scheme]], seeds: Sequence[int]) -> list[Point]:
-    """Run all cases and schemes on all cores, with progress; means over seeds."""
+    """Run all cases and schemes on all cores and show progress. Returns means over seeds."""
     from joblib import Parallel, delayed
 
     asked = [(case, scheme, seed) for case, scheme in wanted for seed in seeds]

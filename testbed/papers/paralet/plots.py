@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's Figures 4 and 5 from our points, Equation 1, and what came after the paper."""
+"""Figures 4 and 5 of the paper from our points, Equation 1, and the schemes published since."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ _INK = "#333333"
 
 
 def equation_1(nodes: int) -> Figure:
-    """Slowdown by m: the paper's estimate, and the mean of what it estimates."""
+    """Slowdown by m: the paper's estimate, and the mean over random draws."""
     figure = Figure(figsize=(6, 3.6))
     axes = figure.subplots()
     lanes = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -33,7 +33,7 @@ def equation_1(nodes: int) -> Figure:
 
 
 def throughput(points: Sequence[Point]) -> Figure:
-    """Figure 4: Total Throughput over time, a panel for every case."""
+    """Figure 4: Total Throughput over time, one panel per case."""
     cases = _cases(points)
     figure = Figure(figsize=(4.5 * min(2, len(cases)), 2.9 * -(-len(cases) // 2)), layout="constrained")
     for axes, case in zip(figure.subplots(-(-len(cases) // 2), 2).ravel(), cases, strict=True):
@@ -49,7 +49,7 @@ def throughput(points: Sequence[Point]) -> Figure:
                     baseline=None,
                 )
         ecmp = next(point for point in points if point.case == case and point.scheme.name == ECMP)
-        axes.set_xlim(0, 1.1e3 * ecmp.throughput[-1][0])  # DRILL with go-back-N would go on
+        axes.set_xlim(0, 1.1e3 * ecmp.throughput[-1][0])  # DRILL with go-back-N takes much longer
         axes.set_title(str(case))
         axes.set_xlabel("time [ms]")
         axes.set_ylabel("total throughput [Tbit/s]")
@@ -89,7 +89,7 @@ def figure_5(points: Sequence[Point]) -> Figure:
 
 
 def since(points: Sequence[Point]) -> Figure:
-    """The slowest flow of every scheme, healthy and degraded."""
+    """The slowest flow of every scheme, without and with degraded links."""
     collectives = list(dict.fromkeys(point.case.collective for point in points))
     names = list(dict.fromkeys(point.scheme.name for point in points))[::-1]
     figure = Figure(figsize=(10, 4.6), layout="constrained")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 4.1: the slowdown of the fullest of n ports, by Equation 1 and by random draws."""
+"""Section 4.1: the slowdown of the most loaded of n ports, by Equation 1 and by random draws."""
 
 from math import erfc, exp, lgamma, log, sqrt
 from statistics import NormalDist
@@ -11,7 +11,7 @@ _NORMAL = NormalDist()
 
 def quantile(nodes: float) -> float:
     """The standard normal's quantile at 1 - 1 / nodes: n' of Table 3."""
-    return -_NORMAL.inv_cdf(1 / nodes)  # by symmetry: 1 - 1 / nodes would lose its digits
+    return -_NORMAL.inv_cdf(1 / nodes)  # by symmetry, because 1 - 1 / nodes would lose precision
 
 
 def nodes_of(n_prime: float) -> float:
@@ -20,12 +20,12 @@ def nodes_of(n_prime: float) -> float:
 
 
 def nodes_of_as_printed(n_prime: float) -> float:
-    """Table 3 as 1 / (1 - CDF) in double precision, which loses digits by cancellation."""
+    """Table 3 as 1 / (1 - CDF) in double precision, which loses precision by cancellation."""
     return 1 / (1 - _NORMAL.cdf(n_prime))
 
 
 def slowdown(nodes: float, m: int) -> float:
-    """Equation 1."""
+    """Equation 1: the slowdown with m lanes on `nodes` ports, relative to the ideal."""
     return 1 + quantile(nodes) / sqrt(m)
 
 
@@ -35,7 +35,7 @@ def lanes_for(nodes: float, target: float) -> float:
 
 
 def collision_probability(ports: int) -> float:
-    """Section 4.1: the probability that two of n flows hashed to n ports meet: 1 - n! / n^n."""
+    """Section 4.1: the probability that any two of n flows hash to the same of n ports: 1 - n! / n^n."""
     return 1 - exp(lgamma(ports + 1) - ports * log(ports))
 
 

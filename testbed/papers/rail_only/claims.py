@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's numbers beside ours."""
+"""The paper's numbers compared with ours."""
 
 from collections.abc import Iterator
 

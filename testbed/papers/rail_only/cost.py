@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Switches, transceivers, cost and power of rail-optimised and rail-only fabrics (section V-E, Equations 4 and 5).
 
-The paper says "a minimum layer Clos network with the provided switch radix" and gives no rule. This one reproduces its
+The paper says "a minimum layer Clos network with the provided switch radix" and gives no rule. This rule reproduces its
 Table II. A folded Clos of radix-k switches with full bisection, for n endpoints, has
 
-    n <= k        1 tier    n / k switches      (they are the only ones; all ports go down)
+    n <= k        1 tier    n / k switches      (all ports go down)
     n <= k^2 / 2  2 tiers   3 n / k switches    (2 n / k leaves, half of their ports up, and n / k spines)
     n <= k^3 / 4  3 tiers   5 n / k switches    (2 n / k twice, and n / k)
 
 and n links below each tier, GPU-to-leaf links included, with a transceiver at both ends. A rail-optimised fabric is one
-Clos of all GPUs, a rail-only one K Clos of n / K each. Where a rail needs less than a switch, rails share switches.
+Clos of all GPUs, a rail-only one K Clos of n / K each. If a rail needs less than one switch, rails share switches.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ TRANSCEIVER_W = 9
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What a fabric is built of: `switches` of `radix` ports in `tiers`, and `transceivers`."""
+    """The parts of a fabric: `switches` of `radix` ports in `tiers`, and `transceivers`."""
 
     radix: int
     tiers: int
@@ -43,19 +43,19 @@ class Fabric:
 
 
 def rail_optimised(gpus: int, radix: int) -> Fabric:
-    """One Clos of all GPUs. Raises ValueError where three tiers are not enough or counts are below 1."""
+    """One Clos of all GPUs. Raises ValueError if three tiers are not enough or counts are below 1."""
     return _clos(gpus, radix, copies=1)
 
 
 def rail_only(gpus: int, radix: int, gpus_per_domain: int) -> Fabric:
-    """A Clos for each of the `gpus_per_domain` rails. Raises ValueError, also where GPUs do not fill whole domains."""
+    """One Clos for each of the `gpus_per_domain` rails. Raises ValueError as above, and for incomplete domains."""
     if gpus_per_domain < 1 or gpus < 1 or gpus % gpus_per_domain:
         raise ValueError(f"{gpus} GPUs do not fill HB domains of {gpus_per_domain}; take a multiple")
     return _clos(gpus // gpus_per_domain, radix, copies=gpus_per_domain)
 
 
 def saving(before: float, after: float) -> float:
-    """By how much `after` is below `before`, as a fraction of that."""
+    """The reduction from `before` to `after`, as a fraction of `before`."""
     return 1 - after / before
 
 

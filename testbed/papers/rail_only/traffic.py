@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes that one GPU sends in a training iteration, by kind of parallelism (section III-A, Figures 2 to 4).
 
-The paper gives the models and the parallelism of MegatronLM (Narayanan et al., SC '21, Table 1), and ring collectives;
-the accounting is that of `testbed.workloads.training_models.traffic`, with two-byte gradients.
+The paper uses the models and the parallelism of MegatronLM (Narayanan et al., SC '21, Table 1) and ring collectives.
+`testbed.workloads.training_models.traffic` computes the bytes, here with two-byte gradients.
 """
 
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from testbed.workloads.training_models import Model, Parallelism, traffic
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """`data` copies of a model, `data_hb` of which are within an HB domain (1: all of them are in different ones)."""
+    """`data` copies of a model. Each HB domain has `data_hb` of them (1: each copy is in a different domain)."""
 
     model: Model
     batch: int
-    """Sequences in an iteration, of all copies together."""
+    """Sequences per iteration, all copies together."""
     data: int
     data_hb: int = 1
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Total number of GPUs."""
         return self.model.parts * self.data
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Bytes sent by a GPU in an iteration: tensor, data (within HB domains, between them) and pipeline parallelism."""
+    """Bytes that a GPU sends per iteration: tensor, data (within and between HB domains) and pipeline parallelism."""
 
     tensor: float
     data_hb: float
@@ -37,7 +37,7 @@ class Volume:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum."""
         return self.tensor + self.data_hb + self.data_nic + self.pipeline
 
 
@@ -52,13 +52,13 @@ MEGATRON = (
     Training(_gpt("GPT-1T", 1008.0e9, 128, 25600, 8, 64), 3072, 6),
 )
 GH200 = Training(_gpt("GPT-1T", 1008.0e9, 128, 25600, 8, 8), 4096, 64, data_hb=32)
-"""Figure 4: 16 GH200 of 256 GPUs. Two pipeline stages have 1024 GPUs, so there are 8; 4096 / (8 * 64) are tensor's."""
+"""Figure 4: 16 GH200 of 256 GPUs. Two pipeline stages have 1024 GPUs, so 8 stages; 4096 / (8 * 64) tensor-parallel."""
 
 
 def volume(training: Training) -> Volume:
-    """What a GPU in the middle of the pipeline sends, a sequence at a time.
+    """Bytes that a GPU in the middle of the pipeline sends, with microbatches of one sequence.
 
-    Copies within a domain reduce among themselves first; what they then send beyond it is the rest of a ring's.
+    Copies within a domain reduce among themselves first. Traffic between domains is the remainder of the ring's total.
     """
     sent = traffic(training.model, Parallelism(training.data, microbatches=training.batch // training.data))
     within = traffic(training.model, Parallelism(training.data_hb)).data
@@ -66,9 +66,9 @@ def volume(training: Training) -> Volume:
 
 
 def pair_share(training: Training) -> tuple[float, float]:
-    """Of all ordered pairs of GPUs: the fraction that carries tensor-parallel traffic, and the one that carries none.
+    """Fractions of all ordered pairs of GPUs: pairs with tensor-parallel traffic, and pairs without any traffic.
 
-    In a ring everybody sends to one; pipeline stages send on and back, and its first and last have one neighbour.
+    In a ring, each GPU sends to one other. Pipeline stages send to both neighbours; the first and last have only one.
     """
     gpus = training.gpus
     with_tensor, with_data = (gpus if degree > 1 else 0 for degree in (training.model.tensor, training.data))

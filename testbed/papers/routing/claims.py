@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's claims beside our results."""
+"""The paper's claims compared with our results."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, median
@@ -53,7 +53,7 @@ _WORDS = "From the paper's words; our copy lacks its figures."
 
 
 def find(quick: bool) -> Findings:
-    """All claims; if `quick`, of a few cases with one placement and one iteration."""
+    """All claims. With `quick`, only a few cases with one placement and one iteration."""
     main, failed, mixed = cases(quick), failure_cases(quick), mixed_cases(quick)
     seeds, iterations = (SEEDS[:1], 1) if quick else (SEEDS, ITERATIONS)
     measured: dict[Case, list[Point]] = {}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 5: jobs on 64 ToRs, 32 spines and 2,048 NICs; a planner chooses paths whenever a job begins or ends to talk.
+"""Section 5: jobs on 64 ToRs, 32 spines and 2,048 NICs. A planner chooses paths when a job starts or stops sending.
 
-The text that we have lost most numbers; those of the code released with the paper stand in: sizes, failed spines, ring
-sizes, 100 Gbit/s, arrivals within 10 s, whole ToRs for a copy. With rings of 8 it leaves out 4 and 5 jobs, for which
-there are too few NICs. It draws models at random; here each sub-figure names the model that is looked at, and the other
-jobs take the next ones in turn, so that each has a value.
+Our copy of the paper lacks most numbers. They are taken from the code released with the paper: sizes, failed spines,
+ring sizes, 100 Gbit/s, arrivals within 10 s, whole ToRs for a copy. With rings of 8, that code omits 4 and 5 jobs, for
+which there are too few NICs. That code draws models at random. Here, each sub-figure names the model of the measured
+job, and the other jobs take the next models in order, so that every sub-figure has a value.
 """
 
 import time
@@ -28,34 +28,34 @@ JOBS = (1, 2, 3, 4, 5)
 FAILED = (0, 1, 4, 8)
 PLANNERS = ("ecmp", "annealing", "greedy", "optimal", "ilp")
 NAMES = {"ecmp": "ECMP", "annealing": "annealing", "greedy": "greedy", "optimal": "edge colouring", "ilp": "ILP"}
-"""What the paper calls them, but for greedy, which is its own scheme."""
+"""Names of the planners in the paper, except greedy, which is the paper's own scheme."""
 ILP_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A sub-figure's point: the job of `model`, `jobs` of them in all with rings of `ring`."""
+    """One point of a sub-figure: the measured job trains `model`; there are `jobs` jobs with rings of `ring`."""
 
     model: Model
     ring: int
     jobs: int
     failed: int = 0
     by_tor: bool = True
-    """Copies on whole ToRs, as the released code has it; otherwise on NICs drawn one by one."""
+    """Whether copies are on whole ToRs, as in the released code. Otherwise their NICs are drawn one by one."""
 
     @property
     def models(self) -> list[tuple[Model, int]]:
-        """All jobs, the one that is looked at first."""
+        """Model and ring size of all jobs. The first is the measured job."""
         first = MODELS.index(self.model)
         return [(MODELS[(first + job) % len(MODELS)], self.ring) for job in range(self.jobs)]
 
     @property
     def fits(self) -> bool:
-        """Whether there are NICs enough."""
+        """Whether there are enough NICs."""
         return sum(model.parts * copies for model, copies in self.models) <= TORS * SPINES
 
     def placed(self, fabric: Clos, seed: int) -> list[TrainingJob]:
-        """The jobs on their NICs: the same for every planner, and however many spines have failed."""
+        """The placed jobs. The placement is the same for every planner and number of failed spines."""
         if self.by_tor:
             return placed_by_tor(self.models, fabric, ARRIVALS_S, seed)
         return placed(self.models, fabric.nics, ARRIVALS_S, seed)
@@ -63,30 +63,30 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a planner made of a case: means over the iterations of the job that is looked at."""
+    """Results of a planner on a case: means over the iterations of the measured job."""
 
     case: Case
     planner: str
     allreduce_s: float
-    """The slowest ring's time."""
+    """Time of the slowest ring."""
     ideal_s: float
-    """What it takes when nothing is in the way."""
+    """All-reduce time on an otherwise idle fabric."""
     fct_s: float
-    """Flow completion time, of the flows of every step of the rings."""
+    """Mean flow completion time over the flows of every step of the rings."""
     throughput_bps: float
-    """The mean of the flows' throughputs."""
+    """Mean throughput of the flows."""
     proved: bool
-    """Whether all plans are proved to be optimal."""
+    """Whether all plans are proven optimal."""
 
     @property
     def slowdown(self) -> float:
-        """All-reduce time over the ideal."""
+        """All-reduce time divided by the ideal."""
         return self.allreduce_s / self.ideal_s
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One computation of a plan."""
+    """The computation of one plan."""
 
     planner: str
     commodities: int
@@ -94,26 +94,26 @@ class Planned:
 
 
 def cases(quick: bool) -> list[Case]:
-    """Figures 4 to 6."""
+    """Cases of Figures 4 to 6."""
     rings, jobs = ((4,), (1, 3)) if quick else (RINGS, JOBS)
     every = [Case(model, ring, count) for model in MODELS for ring in rings for count in jobs]
     return [case for case in every if case.fits]
 
 
 def failure_cases(quick: bool) -> list[Case]:
-    """Figure 8, with the fullest fabric that there is for rings of 8."""
+    """Cases of Figure 8. Three jobs with rings of 8 are the most that fit the fabric."""
     ring = 4 if quick else 8
     return [Case(model, ring, 3, failed) for model in MODELS for failed in (FAILED[::3] if quick else FAILED)]
 
 
 def mixed_cases(quick: bool) -> list[Case]:
-    """Copies on NICs drawn one by one: not the paper's placement, but the harder one."""
+    """Cases with copies on NICs drawn one by one: a harder placement than the paper's."""
     ring = 4 if quick else 8
     return [Case(model, ring, 3, by_tor=False) for model in (MODELS[:1] if quick else MODELS)]
 
 
 class Remembering:
-    """A planner that plans once for each set of jobs that talk at the same time, and times it."""
+    """A planner that plans once for each set of jobs that communicate at the same time, and measures the time."""
 
     def __init__(self, name: str, seed: int) -> None:
         self._name = name
@@ -136,7 +136,7 @@ class Remembering:
 def measure(
     case: Case, planners: Sequence[str], iterations: int, seed: int, told: Callable[[str], None]
 ) -> tuple[list[Point], list[Planned]]:
-    """A case under each planner. `told` hears what is being done."""
+    """Simulate a case under each planner. `told` is called with a description of each step."""
     whole = Clos.of(TORS, SPINES, SPINES, RATE_BPS)
     jobs = case.placed(whole, seed)
     failed = np.random.default_rng(seed).permutation(SPINES)[: case.failed]
@@ -164,7 +164,7 @@ def measure(
 
 
 def together(points: Sequence[Point]) -> list[Point]:
-    """Points of one case, of several placements: the means, by planner."""
+    """The means over several placements of one case, by planner."""
     found = []
     for name in PLANNERS:
         own = [point for point in points if point.planner == name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's Figures 4 to 8, from our points."""
+"""Figures 4 to 8 of the paper, from our points."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -17,22 +17,22 @@ _Value = Callable[[Point], float]
 
 
 def allreduce(points: Sequence[Point]) -> Figure:
-    """Figure 4: means over iterations and placements; the line is the ideal."""
+    """Figure 4: all-reduce time, means over iterations and placements. The line is the ideal."""
     return _by_jobs(points, "all-reduce [s]", lambda point: point.allreduce_s, lambda point: point.ideal_s)
 
 
 def fct(points: Sequence[Point]) -> Figure:
-    """Figure 5."""
+    """Figure 5: mean flow completion time."""
     return _by_jobs(points, "mean FCT [s]", lambda point: point.fct_s, None)
 
 
 def throughput(points: Sequence[Point]) -> Figure:
-    """Figure 6."""
+    """Figure 6: mean throughput of flows."""
     return _by_jobs(points, "throughput [Gbit/s]", lambda point: point.throughput_bps / 1e9, None)
 
 
 def failures(points: Sequence[Point]) -> Figure:
-    """Figure 8: the three jobs, by failed spines."""
+    """Figure 8: all-reduce time of three jobs, by the number of failed spines."""
     figure = Figure(figsize=(9, 3.2))
     panels = figure.subplots(1, len(MODELS))
     for axes, model in zip(panels, MODELS, strict=True):
@@ -47,7 +47,7 @@ def failures(points: Sequence[Point]) -> Figure:
 
 
 def runtimes(planned: Sequence[Planned]) -> Figure:
-    """Figure 7: medians of the plans that were computed for as many commodities, each on one thread."""
+    """Figure 7: median time for a plan by its number of commodities, on one thread."""
     figure = Figure(figsize=(7, 3.6))
     axes = figure.subplots()
     for name in PLANNERS:

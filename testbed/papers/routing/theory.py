@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 4: greedy against the optimum, by construction and by random trials, and the optimality of edge colouring."""
+"""Section 4: greedy compared with the optimum, by construction and random trials; the optimality of edge colouring."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ RATE_BPS = 100e9
 
 
 def tight_case() -> tuple[Plan, Plan]:
-    """Greedy's plan and the optimum for four commodities over two spines: greedy shares a link, the optimum does not.
+    """Greedy's plan and the optimum for four commodities over two spines. Only in greedy's plan two share a link.
 
     Commodities between ToRs A to E: A to C and B to E take the first spine, so B to D takes the second. For A to D,
     both A's link to the first spine and the second spine's link to D are in use.
@@ -36,7 +36,7 @@ class Trials:
 
 
 def trials(instances: int, seed: int = 0) -> Trials:
-    """Random small fabrics with random commodities."""
+    """Compare the planners on `instances` small random fabrics with random commodities."""
     rng = np.random.default_rng(seed)
     ratios: list[float] = []
     beyond = colouring = 0
