@@ -131,8 +131,8 @@ def test_jobs_events_and_controllers_are_told_where_there_are_any(tmp_path: Path
     assert summary["predictions"] == {"checked": 0, "matched": 0}  # flows went round the cut link
     text = re.sub(r"<[^>]+>", " ", (tmp_path / "report.html").read_text())
     for expected in (
-        "Who had to wait",
-        "What happened meanwhile",
+        "Fairness between jobs",
+        "Events and recovery",
         "What the path service did",
         "4321",
         "75%",
