@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of processes that are started together, ordered together, awaited together and ended together.
+"""A group of processes that are started, commanded, awaited and ended together.
 
-A process takes orders on standard input and reports on standard output, one line each. It ends when there are no more
-orders.
+A process reads commands from standard input and writes reports to standard output, one per line. It ends at the end of
+its input.
 """
 
 import os
@@ -21,11 +21,11 @@ from testbed.errors import TestbedError
 R = TypeVar("R")
 
 _CLOSED_PIPE_S = 5.0
-"""For a process to end that has closed its standard output."""
+"""Time that a process gets to end after it has closed its standard output."""
 
 
 class ProcessError(TestbedError):
-    """A process failed, fell silent or ended; the text says which, why, and where its log is."""
+    """A process failed, timed out or ended. The text names it, the reason and its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class _Process:
             self.process = member.start(stderr)
         assert self.process.stdin is not None  # both are pipes, see Member
         assert self.process.stdout is not None
-        self.orders: IO[bytes] = self.process.stdin
+        self.commands: IO[bytes] = self.process.stdin
         self.reports: IO[bytes] = self.process.stdout
         self._unread = b""
 
     def read(self) -> list[bytes]:
-        """Whole lines that have come in. Raises ProcessError when nothing will come any more."""
+        """The complete lines that have arrived. Raises ProcessError at the end of the output."""
         chunk = os.read(self.reports.fileno(), 1 << 20)
         if not chunk:
             raise self.failure(f"ended {_ending(self.process)}")
@@ -71,8 +71,8 @@ class _Process:
 class ProcessGroup:
     """Processes, numbered from 0. A context manager: leaving it ends every process.
 
-    At the end of orders they get `end_timeout_s` to end by themselves. After an exception they are killed at once:
-    processes amid an order would not notice the end of orders.
+    Leaving it closes their input and gives them `end_timeout_s` seconds to end. After an exception they are killed at
+    once, because a process that executes a command does not notice the end of its input.
     """
 
     def __init__(self, members: Iterable[Member], end_timeout_s: float) -> None:
@@ -91,29 +91,29 @@ class ProcessGroup:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._close_orders()
+        self._close_commands()
         deadline = time.monotonic() + (self._end_timeout_s if kind is None else 0.0)
         for one in self._processes:
             with suppress(subprocess.TimeoutExpired):
                 one.process.wait(max(0.0, deadline - time.monotonic()))
         self._kill()
 
-    def tell(self, orders: Mapping[int, bytes], parse: Callable[[bytes], object]) -> None:
-        """Send processes their orders, by number. Raises ProcessError when a process has ended.
+    def send(self, commands: Mapping[int, bytes], parse: Callable[[bytes], object]) -> None:
+        """Send each process its command, by number. Raises ProcessError when a process has ended.
 
-        The error is then what `parse` finds in its last reports, or else how it ended.
+        The error gives the failure that `parse` finds in its last reports, or else its exit status.
         """
-        for number, order in orders.items():
+        for number, command in commands.items():
             one = self._processes[number]
             try:
-                one.orders.write(order + b"\n")
-                one.orders.flush()
+                one.commands.write(command + b"\n")
+                one.commands.flush()
             except BrokenPipeError:
                 while True:  # until read() raises
                     for line in one.read():
                         _parsed(line, parse, one)
 
-    def hear(
+    def receive(
         self,
         parse: Callable[[bytes], R],
         what: str,
@@ -123,23 +123,22 @@ class ProcessGroup:
         every_s: float | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[int, R]:
-        """One report from every process, or from those of these numbers, by number, as `parse` gives it.
+        """One parsed report from every process, or from the processes numbered in `of`, by number.
 
-        `meanwhile` is called every `every_s` seconds until all reports are there. Raises ProcessError when `parse`
-        raises ValueError with what the process did instead, when a process ends, or when one does not do `what` within
-        `timeout_s`.
+        `meanwhile` is called every `every_s` seconds until all reports have arrived. Raises ProcessError when `parse`
+        raises ValueError, when a process ends, or when one does not do `what` within `timeout_s` seconds.
         """
         deadline = time.monotonic() + timeout_s
-        heard: dict[int, R] = {}
+        received: dict[int, R] = {}
         awaited = list(range(len(self))) if of is None else list(of)
         next_call = time.monotonic() + (every_s or 0.0)
         with selectors.DefaultSelector() as selector:
             for number in awaited:
                 selector.register(self._processes[number].reports, selectors.EVENT_READ, number)
-            while len(heard) < len(awaited):
+            while len(received) < len(awaited):
                 now = time.monotonic()
                 if now >= deadline:
-                    late = next(number for number in awaited if number not in heard)
+                    late = next(number for number in awaited if number not in received)
                     raise self._processes[late].failure(f"did not {what} within {timeout_s:g} s")
                 if every_s is not None and meanwhile is not None and now >= next_call:
                     meanwhile()
@@ -148,13 +147,13 @@ class ProcessGroup:
                 for key, _ in selector.select(max(0.0, limit - time.monotonic())):
                     one = self._processes[key.data]
                     for line in one.read():
-                        heard[key.data] = _parsed(line, parse, one)
-        return heard
+                        received[key.data] = _parsed(line, parse, one)
+        return received
 
-    def _close_orders(self) -> None:
+    def _close_commands(self) -> None:
         for one in self._processes:
             with suppress(BrokenPipeError):  # it has ended already
-                one.orders.close()
+                one.commands.close()
 
     def _kill(self) -> None:
         for one in self._processes:
@@ -162,7 +161,7 @@ class ProcessGroup:
         for one in self._processes:
             one.process.wait()
             one.reports.close()
-        self._close_orders()
+        self._close_commands()
 
 
 def _parsed(line: bytes, parse: Callable[[bytes], R], one: _Process) -> R:
@@ -173,7 +172,7 @@ def _parsed(line: bytes, parse: Callable[[bytes], R], one: _Process) -> R:
 
 
 def _ending(process: "subprocess.Popen[bytes]") -> str:
-    """How a process ended that has closed its standard output."""
+    """How a process ended, once it has closed its standard output."""
     try:
         status = process.wait(_CLOSED_PIPE_S)
     except subprocess.TimeoutExpired:

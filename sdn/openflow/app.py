@@ -82,9 +82,9 @@ def guarded(handler: "Callable[[FabricApp, Any], None]") -> "Callable[[FabricApp
 class EventSteer(EventBase):
     """A steering request, passed into os-ken's event thread."""
 
-    def __init__(self, order: Steer) -> None:
+    def __init__(self, request: Steer) -> None:
         super().__init__()
-        self.order = order
+        self.request = request
 
 
 @dataclass(slots=True)
@@ -118,8 +118,8 @@ class FabricApp(OSKenApp):
         self._names = {switch.dpid: switch.name for switch in topology.switches}
         self._connections: dict[str, _Connection] = {}
         self._down: set[PortRef] = set()
-        self._order = Steer(steer=None)
-        self._expected = frozenset(self._programs(self._order))
+        self._request = Steer(steer=None)
+        self._expected = frozenset(self._programs(self._request))
         self._changed: set[str] = set()  # switches changed because of links, not announced yet
         self._ready = False
         self._announced_dead: frozenset[Link] = frozenset()
@@ -138,7 +138,7 @@ class FabricApp(OSKenApp):
             return
         _log.info("%s connected (dpid %#x)", name, datapath.id)
         connection = self._connections[name] = _Connection(name, datapath)
-        full = self._programs(self._order)[name] if name in self._expected else EMPTY
+        full = self._programs(self._request)[name] if name in self._expected else EMPTY
         self._send(connection, (*openflow.wipe(datapath), *openflow.base(datapath, full)))
         datapath.send_msg(openflow.describe_ports(datapath))
 
@@ -198,8 +198,8 @@ class FabricApp(OSKenApp):
     @guarded
     def on_steer(self, event: EventSteer) -> None:
         """Another steering is requested."""
-        self._programs(event.order)  # raises ValueError before anything changes
-        self._order, self._steered = event.order, set()
+        self._programs(event.request)  # raises ValueError before anything changes
+        self._request, self._steered = event.request, set()
         self._update()
 
     def _connection_of(self, datapath: openflow.Datapath) -> _Connection | None:
@@ -220,11 +220,11 @@ class FabricApp(OSKenApp):
                 _log.info("port %s is up", reference)
             self._down.discard(reference)
 
-    def _programs(self, order: Steer) -> dict[str, Program]:
+    def _programs(self, request: Steer) -> dict[str, Program]:
         """The programs for a steering request and the links that are alive."""
-        seen = lit(self._topology, order.circuits)
-        dead = lit_links(self._topology, order.circuits, self._dead_links())
-        return programs(seen, dead, self._pinning, order.steer)
+        seen = lit(self._topology, request.circuits)
+        dead = lit_links(self._topology, request.circuits, self._dead_links())
+        return programs(seen, dead, self._pinning, request.steer)
 
     def _dead_links(self) -> frozenset[Link]:
         return frozenset(link for link in self._topology.links if link.a in self._down or link.b in self._down)
@@ -235,7 +235,7 @@ class FabricApp(OSKenApp):
         if self._ready and dead != self._known_dead:
             announce("dead", dead=_ends(dead))  # before switches change, so that hosts can move at once
         self._known_dead = dead
-        wanted = self._programs(self._order)
+        wanted = self._programs(self._request)
         for connection in self._connections.values():
             if not connection.ports_known or connection.name not in wanted:
                 continue
@@ -341,7 +341,7 @@ def _stop_signals() -> int:
     return read_end
 
 
-def _take_orders(app: FabricApp, stopping: int) -> None:
+def _take_requests(app: FabricApp, stopping: int) -> None:
     """Pass requests from standard input to `app` until `stopping` can be read."""
     waiting: list[int] = [stopping, 0]
     unread = b""
@@ -351,11 +351,11 @@ def _take_orders(app: FabricApp, stopping: int) -> None:
         *lines, unread = (unread + read).split(b"\n")
         for line in lines:
             try:
-                order = Steer.model_validate_json(line)
+                request = Steer.model_validate_json(line)
             except ValidationError as error:
                 announce("error", detail=f"a steering request is wrong: {error.errors()[0]['msg']}")
             else:
-                app.send_event(app.name, EventSteer(order))
+                app.send_event(app.name, EventSteer(request))
 
 
 def main() -> int:
@@ -382,7 +382,7 @@ def main() -> int:
         return 2
     _log.info("listening on %s:%d for %d switches", LISTEN_ADDRESS, arguments.port, len(topology.switches))
     announce("listening", port=arguments.port)
-    _take_orders(app, stopping)
+    _take_requests(app, stopping)
     _log.info("%s received, stopping", signal.Signals(os.read(stopping, 1)[0]).name)
     return 0
 

@@ -15,7 +15,7 @@ Command = dict[str, Any]
 Answer = dict[str, Any]
 
 _END_TIMEOUT_S = 10.0
-"""For ranks to end by themselves when there are no more orders."""
+"""Time that ranks get to end after their input is closed."""
 
 
 class Ranks:
@@ -64,9 +64,9 @@ class Ranks:
 
         Raises ProcessError when a rank fails, ends, or is silent for `timeout_s`.
         """
-        self._group.tell({rank: json.dumps(command).encode() for rank, command in commands.items()}, _answer)
+        self._group.send({rank: json.dumps(command).encode() for rank, command in commands.items()}, _answer)
         what = next(iter(commands.values()))["op"]
-        return self._group.hear(_answer, f"finish '{what}'", timeout_s, of=commands)
+        return self._group.receive(_answer, f"finish '{what}'", timeout_s, of=commands)
 
     def ask_all(self, command: Command, timeout_s: float) -> dict[int, Answer]:
         """The same command for every rank."""

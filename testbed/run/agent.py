@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m testbed.run.agent`: one rank, on one emulated host.
 
-It takes orders on standard input and reports on standard output, one JSON object a line (`agent_messages`). Whatever
-else it has to say goes to standard error, which the runner keeps as the host's log.
+It reads commands from standard input and writes reports to standard output, one JSON object per line
+(`agent_messages`). All other output goes to standard error, which the runner keeps as the host's log.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Hostlib:
     """The real transport."""
 
     def open(self, config: messages.DeviceConfig) -> Device:
-        """A `hostlib.Device`; options that the spec leaves out are the engine's to choose."""
+        """A `hostlib.Device`; options that the spec leaves out keep the engine's defaults."""
         import hostlib
 
         options = config.model_dump(exclude={"address"}, exclude_none=True)
@@ -84,17 +84,17 @@ class Hostlib:
 
 
 class _Run:
-    """One policy and seed: from the opened device to the compared output."""
+    """One rank in one run (one policy, one seed), from opening its devices to checking its output."""
 
-    def __init__(self, order: messages.Prepare, transport: Transport) -> None:
-        self._order = order
+    def __init__(self, command: messages.Prepare, transport: Transport) -> None:
+        self._configuration = command
         self._transport = transport
-        workload, rank, ranks = order.workload.of_job(order.job), order.rank, order.ranks
-        transfers = workload.schedule(ranks, order.seed)
+        workload, rank, ranks = command.workload.of_job(command.job), command.rank, command.ranks
+        transfers = workload.schedule(ranks, command.seed)
         self._sources = sorted({transfer.src for transfer in transfers if transfer.dst == rank})
         self._targets = sorted({transfer.dst for transfer in transfers if transfer.src == rank})
         self._workload = workload
-        self._buffers = workload.buffers(rank, ranks, order.seed)
+        self._buffers = workload.buffers(rank, ranks, command.seed)
         self._rank_run = RankRun(
             rank,
             transfers,
@@ -105,26 +105,26 @@ class _Run:
         )
         self._connections = Connections({}, {})
         self._idle_lanes: dict[tuple[str, str, int], LaneCounters] = {}
-        self._devices = [transport.open(order.device)]
+        self._devices = [transport.open(command.device)]
         self._device_to: dict[int, Device] = {}
         self._device_from: dict[int, Device] = {}
-        for other in order.others:
+        for other in command.others:
             self._devices.append(transport.open(other.device))
             self._device_to |= dict.fromkeys(other.targets, self._devices[-1])
             self._device_from |= dict.fromkeys(other.sources, self._devices[-1])
-        # One listener per source: who connects is then known without asking.
+        # One listener per source identifies the rank that connects.
         self._listeners = {source: self._device_from.get(source, self._devices[0]).listen() for source in self._sources}
 
     def prepared(self) -> messages.Prepared:
         handles = {source: base64.b64encode(listener.handle).decode() for source, listener in self._listeners.items()}
         return messages.Prepared(handles=handles)
 
-    def connect(self, order: messages.Connect) -> messages.Connected:
-        deadline = time.monotonic() + order.timeout_s
+    def connect(self, command: messages.Connect) -> messages.Connected:
+        deadline = time.monotonic() + command.timeout_s
         self._connections = Connections(
             outgoing={
                 target: self._device_to.get(target, self._devices[0]).connect(
-                    base64.b64decode(order.handles[target]), timeout_s=_left_s(deadline)
+                    base64.b64decode(command.handles[target]), timeout_s=_left_s(deadline)
                 )
                 for target in self._targets
             },
@@ -136,11 +136,11 @@ class _Run:
         self._rank_run.post(self._connections)
         return messages.Connected()
 
-    def start(self, order: messages.Start) -> messages.Finished:
+    def start(self, command: messages.Start) -> messages.Finished:
         self._idle_lanes = self._lanes()
-        time.sleep(max(0.0, order.at_s - time.monotonic()))
-        timings = self._rank_run.run(self._connections, self._transport.wait_any, order.timeout_s, order.at_s)
-        workload, rank, ranks = self._workload, self._order.rank, self._order.ranks
+        time.sleep(max(0.0, command.at_s - time.monotonic()))
+        timings = self._rank_run.run(self._connections, self._transport.wait_any, command.timeout_s, command.at_s)
+        workload, rank, ranks = self._workload, self._configuration.rank, self._configuration.ranks
         result = self._buffers.output[workload.result(rank, ranks)]
         discards, controller = Counter[str](), Counter[str]()
         for counters in [device.counters() for device in self._devices]:
@@ -151,15 +151,15 @@ class _Run:
             finished_s=timings.finished_s,
             step_finished_s=list(timings.step_finished_s),
             last_arrival_s=timings.last_arrival_s,
-            wrong_bytes=wrong_bytes(result, workload.expected(rank, ranks, self._order.seed)),
+            wrong_bytes=wrong_bytes(result, workload.expected(rank, ranks, self._configuration.seed)),
             lanes=[lane.since(self._idle_lanes.get(key)) for key, lane in self._lanes().items()],
             discards=dict(discards),
             controller=dict(controller),
         )
 
     def _warm_up(self, deadline: float) -> None:
-        """Send a message on every connection, and wait until all have come. As in nccl-tests no clock runs yet."""
-        size = self._order.device.warm_up_bytes // np.dtype(np.int64).itemsize
+        """Send a message on every connection and wait for all of them, before the clock starts, as nccl-tests does."""
+        size = self._configuration.device.warm_up_bytes // np.dtype(np.int64).itemsize
         nothing = np.zeros(size, dtype=np.int64)
         requests = [
             connection.recv(np.empty_like(nothing), _WARM_UP_TAG) for connection in self._connections.incoming.values()
@@ -170,7 +170,10 @@ class _Run:
 
     def _lanes(self) -> dict[tuple[str, str, int], LaneCounters]:
         fields = [name for name in LaneCounters.model_fields if name != "local"]
-        addresses = [self._order.device.address, *(other.device.address for other in self._order.others)]
+        addresses = [
+            self._configuration.device.address,
+            *(other.device.address for other in self._configuration.others),
+        ]
         return {
             (local, row["peer"], row["lane"]): LaneCounters(local=local, **{name: row[name] for name in fields})
             for local, device in zip(addresses, self._devices, strict=True)
@@ -183,46 +186,46 @@ class _Run:
 
 
 def wrong_bytes(got: Elements, expected: Elements) -> int:
-    """How many bytes of `got` differ from `expected`; all of them count, also those of NaNs and zeros' signs."""
+    """The number of bytes of `got` that differ from `expected`. NaNs and signed zeros are compared bytewise too."""
     return int(np.count_nonzero(got.view(np.uint8) != expected.view(np.uint8)))
 
 
-def serve(orders: IO[str], reports: IO[str], transport: Transport) -> int:
-    """Obey orders until there are no more, or one fails. Returns the exit status."""
+def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
+    """Execute commands until the end of the input or the first failure. Returns the exit status."""
 
-    def say(report: messages.Report) -> None:
+    def send(report: messages.Report) -> None:
         print(report.model_dump_json(), file=reports, flush=True)
 
     with ExitStack() as open_runs:
         run: _Run | NativeRun | None = None
         try:
-            for line in orders:
-                order = messages.ORDERS.validate_json(line)
-                if isinstance(order, messages.Prepare):
-                    run = _open(order, transport)
+            for line in commands:
+                command = messages.COMMANDS.validate_json(line)
+                if isinstance(command, messages.Prepare):
+                    run = _open(command, transport)
                     open_runs.callback(run.close)
-                    say(run.prepared())
+                    send(run.prepared())
                 elif run is None:
-                    raise ValueError(f"{order.op} came before prepare")
-                elif isinstance(order, messages.Connect):
-                    say(run.connect(order))
-                elif isinstance(order, messages.Start):
-                    say(run.start(order))
+                    raise ValueError(f"{command.op} came before prepare")
+                elif isinstance(command, messages.Connect):
+                    send(run.connect(command))
+                elif isinstance(command, messages.Start):
+                    send(run.start(command))
                 else:
                     open_runs.close()
                     run = None
-                    say(messages.Closed())
-        except Exception as error:  # whatever it is, the runner must hear of it, in one sentence
+                    send(messages.Closed())
+        except Exception as error:  # the runner needs every failure as one sentence
             traceback.print_exc()
-            say(messages.Failed(error=f"{error}" or type(error).__name__))
+            send(messages.Failed(error=f"{error}" or type(error).__name__))
             return 1
     return 0
 
 
-def _open(order: messages.Prepare, transport: Transport) -> _Run | NativeRun:
-    if isinstance(order.workload, NcclAllreduce):
-        return NativeRun(order, order.workload)
-    return _Run(order, transport)
+def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun:
+    if isinstance(command.workload, NcclAllreduce):
+        return NativeRun(command, command.workload)
+    return _Run(command, transport)
 
 
 def _left_s(deadline: float) -> float:

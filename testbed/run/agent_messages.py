@@ -2,7 +2,7 @@
 """Messages between the runner and an agent: one JSON object per line. Invalid messages are rejected.
 
 The sequence for one policy and seed is prepare -> prepared, connect -> connected, start -> finished, close -> closed.
-An agent that cannot carry out a request answers `failed` once and exits.
+An agent that cannot carry out a command answers `failed` once and exits.
 """
 
 from typing import Annotated, Literal
@@ -89,13 +89,13 @@ class Start(_Message):
 
 
 class Close(_Message):
-    """Close the device; the agent is then ready for the next run."""
+    """Close the devices. The agent is then ready for the next run."""
 
     op: Literal["close"] = "close"
 
 
 class Prepared(_Message):
-    """`handles`: a listener handle (base64) for each source rank."""
+    """`handles` has a listener handle (base64) for each source rank."""
 
     event: Literal["prepared"] = "prepared"
     handles: dict[int, str]
@@ -122,20 +122,20 @@ class Finished(_Message):
 
 
 class Closed(_Message):
-    """The device is closed."""
+    """The devices are closed."""
 
     event: Literal["closed"] = "closed"
 
 
 class Failed(_Message):
-    """The agent could not carry out a request and exits."""
+    """The agent could not carry out a command and exits."""
 
     event: Literal["failed"] = "failed"
     error: str
 
 
-Order = Annotated[Prepare | Connect | Start | Close, Field(discriminator="op")]
+Command = Annotated[Prepare | Connect | Start | Close, Field(discriminator="op")]
 Report = Annotated[Prepared | Connected | Finished | Closed | Failed, Field(discriminator="event")]
 
-ORDERS: TypeAdapter[Order] = TypeAdapter(Order)
+COMMANDS: TypeAdapter[Command] = TypeAdapter(Command)
 REPORTS: TypeAdapter[Report] = TypeAdapter(Report)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agents of a run as the runner sees them: a group of processes, one on every host that has a rank."""
+"""The runner's side of the agents: a group of processes, one on every host that has a rank."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ R = TypeVar("R", messages.Prepared, messages.Connected, messages.Finished, messa
 AGENT_ARGV = (sys.executable, "-m", "testbed.run.agent")
 
 _END_TIMEOUT_S = 5.0
-"""For agents to end by themselves when there are no more orders."""
+"""Time that agents get to end after their input is closed."""
 
 
 class Popen(Protocol):
@@ -34,7 +34,7 @@ class Agents:
 
     def __init__(self, popen: Popen, hosts: Sequence[str], log_dir: Path, argv: Sequence[str] = AGENT_ARGV) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
-        # Threads of numpy's linear algebra would only take memory and time: nothing here multiplies matrices.
+        # No matrices are multiplied here: threads of numpy's linear algebra would only cost memory and time.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
         def start(host: str, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
@@ -57,24 +57,25 @@ class Agents:
     def __exit__(self, *exception: Any) -> None:
         self._group.__exit__(*exception)
 
-    def tell(self, orders: Mapping[int, messages.Order]) -> None:
-        """Send agents their orders, by number. Raises ProcessError when an agent has ended."""
-        self._group.tell({number: order.model_dump_json().encode() for number, order in orders.items()}, _report)
+    def send(self, commands: Mapping[int, messages.Command]) -> None:
+        """Send each agent its command, by number. Raises ProcessError when an agent has ended."""
+        encoded = {number: command.model_dump_json().encode() for number, command in commands.items()}
+        self._group.send(encoded, _report)
 
-    def hear(self, kind: type[R], timeout_s: float, **options: Any) -> dict[int, R]:
-        """One report of `kind` from every agent, by number; the options are those of `ProcessGroup.hear`.
+    def receive(self, kind: type[R], timeout_s: float, **options: Any) -> dict[int, R]:
+        """One report of `kind` from every agent, by number. The options are those of `ProcessGroup.receive`.
 
-        Raises ProcessError when an agent reports a failure or anything else, ends, or is silent for `timeout_s`.
+        Raises ProcessError when an agent reports anything else, ends, or reports nothing within `timeout_s` seconds.
         """
-        return self._group.hear(partial(_report_of, kind), f"say '{kind.__name__.lower()}'", timeout_s, **options)
+        return self._group.receive(partial(_report_of, kind), f"report '{kind.__name__.lower()}'", timeout_s, **options)
 
 
 def _report(line: bytes) -> messages.Report:
-    """The report in a line. Raises ValueError for a failure, and for what is no report."""
+    """The report in a line. Raises ValueError when it reports a failure or is not a report."""
     try:
         report = messages.REPORTS.validate_json(line)
     except ValidationError as error:
-        raise ValueError(f"said something that is no report ({line[:80]!r})") from error
+        raise ValueError(f"sent a line that is not a report ({line[:80]!r})") from error
     if isinstance(report, messages.Failed):
         raise ValueError(f"failed: {report.error.rstrip('.')}")
     return report
@@ -83,5 +84,5 @@ def _report(line: bytes) -> messages.Report:
 def _report_of(kind: type[R], line: bytes) -> R:
     report = _report(line)
     if not isinstance(report, kind):
-        raise ValueError(f"said '{report.event}' where '{kind.__name__.lower()}' was due")
+        raise ValueError(f"reported '{report.event}' when '{kind.__name__.lower()}' was expected")
     return report

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that is a native program: `paralet-nccl-driver` over the NCCL net plugin, started and relayed by an agent.
+"""A rank that runs as a native program: the agent starts `paralet-nccl-driver` over the NCCL net plugin.
 
-The driver speaks the agents' own protocol but for the counters, which the plugin publishes (`hostlib.stats`), and the
-device's configuration, which the plugin takes from its environment as in any job.
+The driver speaks the agents' protocol (`agent_messages`) with two exceptions: the plugin publishes the counters
+(`hostlib.stats`), and it takes the device's configuration from environment variables, as in any job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _END_TIMEOUT_S = 5.0
 
 
 def plugin_environment(device: messages.DeviceConfig) -> dict[str, str]:
-    """The variables by which the plugin opens that device. What the spec leaves out is the engine's to choose."""
+    """The environment variables that configure the plugin's device. Unset options keep the engine's defaults."""
     ports = ";".join(f"{peer}={','.join(map(str, ports))}" for peer, ports in (device.ports or {}).items())
     values = {
         "PARALET_ADDRESSES": device.address,
@@ -51,18 +51,18 @@ def plugin_environment(device: messages.DeviceConfig) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def driver_arguments(order: messages.Prepare, workload: NcclAllreduce, plugin: Path) -> list[str]:
+def driver_arguments(command: messages.Prepare, workload: NcclAllreduce, plugin: Path) -> list[str]:
     """The driver's options for that rank."""
     options: dict[str, object] = {
         "--collective": workload.collective,
         "--transport": plugin,
-        "--ranks": order.ranks,
-        "--rank": order.rank,
+        "--ranks": command.ranks,
+        "--rank": command.rank,
         "--bytes": workload.bytes,
-        "--slice-bytes": workload.slice_elements(order.ranks) * workload.item_bytes,
+        "--slice-bytes": workload.slice_elements(command.ranks) * workload.item_bytes,
         "--steps": STEPS,
-        "--warm-up-bytes": order.device.warm_up_bytes,
-        "--seed": order.seed,
+        "--warm-up-bytes": command.device.warm_up_bytes,
+        "--seed": command.seed,
         "--idle": "nap",  # the other ranks and the fabric need the processors
     }
     return [str(word) for option in options.items() for word in option]
@@ -71,41 +71,41 @@ def driver_arguments(order: messages.Prepare, workload: NcclAllreduce, plugin: P
 class NativeRun:
     """One policy and seed of one rank."""
 
-    def __init__(self, order: messages.Prepare, workload: NcclAllreduce) -> None:
+    def __init__(self, command: messages.Prepare, workload: NcclAllreduce) -> None:
         import nccl_net_plugin
         from nccl_net_plugin.programs import driver_program
 
-        argv = [str(driver_program()), *driver_arguments(order, workload, nccl_net_plugin.path())]
+        argv = [str(driver_program()), *driver_arguments(command, workload, nccl_net_plugin.path())]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PARALET_")}
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**inherited, **plugin_environment(order.device)},
+            env={**inherited, **plugin_environment(command.device)},
         )
         self._before: dict[tuple[str, int], LaneCounters] = {}
         with ExitStack() as undo:
             undo.callback(self._end)
-            handles = self._hear("prepared")["handles"]
+            handles = self._receive("prepared")["handles"]
             undo.pop_all()
         self._handles: dict[int, str] = {int(peer): handle for peer, handle in handles.items()}
 
     def prepared(self) -> messages.Prepared:
-        """What the ranks that will connect here need."""
+        """The listener handles for the ranks that connect to this one."""
         return messages.Prepared(handles=self._handles)
 
-    def connect(self, order: messages.Connect) -> messages.Connected:
+    def connect(self, command: messages.Connect) -> messages.Connected:
         """Connect and warm up."""
-        self._tell(order)
-        snapshot = self._snapshot(self._hear("connected")["messages_sent"])
+        self._send(command)
+        snapshot = self._snapshot(self._receive("connected")["messages_sent"])
         self._before = {(lane.peer, lane.lane): lane for lane in _lanes(snapshot)}
         return messages.Connected()
 
-    def start(self, order: messages.Start) -> messages.Finished:
+    def start(self, command: messages.Start) -> messages.Finished:
         """Run the collective."""
-        self._tell(order)
-        report = self._hear("finished")
+        self._send(command)
+        report = self._receive("finished")
         snapshot = self._snapshot(report["messages_sent"])
         return messages.Finished(
             finished_s=report["finished_s"],
@@ -118,11 +118,11 @@ class NativeRun:
         )
 
     def close(self) -> None:
-        """Let it end in order; kill it if it does not."""
+        """Ask the driver to end, and kill it if it does not within 5 s."""
         try:
             if self._process.poll() is None:
-                self._tell(messages.Close())
-                self._hear("closed")
+                self._send(messages.Close())
+                self._receive("closed")
                 self._process.wait(_END_TIMEOUT_S)
         finally:
             self._end()
@@ -131,13 +131,16 @@ class NativeRun:
         self._process.kill()
         self._process.communicate()
 
-    def _tell(self, order: messages.Order) -> None:
+    def _send(self, command: messages.Command) -> None:
         assert self._process.stdin is not None  # it is a pipe
-        with suppress(BrokenPipeError):  # what it has said before it ended is heard next
-            print(order.model_dump_json(), file=self._process.stdin, flush=True)
+        with suppress(BrokenPipeError):  # _receive() raises with its last report
+            print(command.model_dump_json(), file=self._process.stdin, flush=True)
 
-    def _hear(self, event: str) -> dict[str, Any]:
-        """Its next report, which must be that one. It keeps its orders' time limits itself."""
+    def _receive(self, event: str) -> dict[str, Any]:
+        """The next report, which must be `event`. The driver enforces the time limits of commands itself.
+
+        Raises TestbedError when it reports a failure or another event, or ends.
+        """
         assert self._process.stdout is not None  # it is a pipe
         line = self._process.stdout.readline()
         if not line:
@@ -146,11 +149,14 @@ class NativeRun:
         if report["event"] == "failed":
             raise TestbedError(str(report["error"]))
         if report["event"] != event:
-            raise TestbedError(f"paralet-nccl-driver said '{report['event']}' where '{event}' was due")
+            raise TestbedError(f"paralet-nccl-driver reported '{report['event']}' when '{event}' was expected")
         return report
 
     def _snapshot(self, messages_sent: int) -> DeviceSnapshot:
-        """The device's counters once all those messages are in them. They are published every tenth of a second."""
+        """The device's counters, once they include that many sent messages. They are published every 0.1 s.
+
+        Raises TestbedError after 2 s.
+        """
         deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
         while True:
             for process in survey([self._process.pid]).processes:

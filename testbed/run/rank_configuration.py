@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every rank's agent is told to do in a run of an experiment. Pure: nothing is started here."""
+"""The configuration of every rank in a run, as commands to its agent. Pure: nothing is started here."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,10 +10,10 @@ from testbed.run.path_service import PathServiceProcess
 from testbed.spec import Experiment, Policy
 
 
-def prepare_orders(
+def prepare_commands(
     experiment: Experiment, policy: Policy, seed: int, service: PathServiceProcess | None
 ) -> dict[int, messages.Prepare]:
-    """By rank: which devices to open, with which ports, and which part of the workload is the rank's."""
+    """By rank: the devices to open, their source ports, and the rank's part of the workload."""
     ports = experiment.ports(policy, seed)
     return {
         rank: messages.Prepare(
@@ -33,7 +33,7 @@ def prepare_orders(
 def _other_devices(
     experiment: Experiment, policy: Policy, rank: int, ports: RankPorts, service: PathServiceProcess | None
 ) -> list[messages.OtherDevice]:
-    """The devices for what has a network of its own: nothing to pin there, and nothing to ask a controller for."""
+    """Devices for traffic on the rank's other networks. They use policy ecmp and do not ask the path service."""
     job = experiment.job_of(rank)
     peers = [peer for peer in job.ranks if peer != rank]
     sending = {peer: experiment.nics_between(rank, peer)[0] for peer in peers}
@@ -82,8 +82,8 @@ def _device(
     )
 
 
-def connect_orders(experiment: Experiment, prepared: Mapping[int, messages.Prepared]) -> dict[int, messages.Connect]:
-    """Every rank gets the handles that its destinations made for it; handles go by ranks within a job."""
+def connect_commands(experiment: Experiment, prepared: Mapping[int, messages.Prepared]) -> dict[int, messages.Connect]:
+    """By rank: the listener handles of its destinations, keyed by their rank within the job."""
     handles: dict[int, dict[int, str]] = {rank: {} for rank in prepared}
     for destination, report in prepared.items():
         first = experiment.job_of(destination).first
@@ -94,7 +94,7 @@ def connect_orders(experiment: Experiment, prepared: Mapping[int, messages.Prepa
 
 
 def _port_policy(policy: Policy, ports: RankPorts) -> messages.PortPolicy:
-    """How a rank's device chooses ports: at random where there is nothing to pin, and where switches steer anyway."""
+    """The device's path policy: ecmp where no ports are pinned or where switches select the paths."""
     if policy.policy == "adaptive" or policy.policy == "controller":
         return policy.policy
     return "pinned" if policy.policy == "pinned" and ports.table else "ecmp"

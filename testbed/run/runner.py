@@ -47,7 +47,7 @@ from testbed.run import agent_messages as messages
 from testbed.run.agents import AGENT_ARGV, Agents, R
 from testbed.run.fabric import Counters, Fabric
 from testbed.run.path_service import PathServiceProcess, PathServices, Services, no_services
-from testbed.run.rank_configuration import connect_orders, prepare_orders
+from testbed.run.rank_configuration import connect_commands, prepare_commands
 from testbed.run.timeline import Timeline, near_event
 from testbed.spec import Event, Experiment, Optical, Policy, load
 from testbed.workloads.rail_alltoall import RailAlltoall
@@ -65,7 +65,7 @@ _ACTIVE_S = 0.3
 """A flow that has sent nothing for so long does not cross a link any more."""
 
 _START_DELAY_S = 0.1
-"""From telling the agents to start to the start itself: all have got the order by then."""
+"""From sending the start command to the start itself, so that all agents have received it by then."""
 
 _MARGIN_S = 15.0
 """Added to an agent's own time limit before the runner gives up: the agent's error says more."""
@@ -88,15 +88,18 @@ class _Crew:
         self._seats = seats
         self._rank_at = {seat: rank for rank, seat in enumerate(seats)}
 
-    def tell(self, orders: Mapping[int, messages.Order]) -> None:
-        """Give ranks their orders."""
-        self._agents.tell({self._seats[rank]: order for rank, order in orders.items()})
+    def send(self, commands: Mapping[int, messages.Command]) -> None:
+        """Send each rank its command."""
+        self._agents.send({self._seats[rank]: command for rank, command in commands.items()})
 
-    def hear(self, kind: type[R], timeout_s: float, ranks: Iterable[int] | None = None, **options: Any) -> dict[int, R]:
-        """A report from every rank, or from `ranks`; see `Agents.hear`."""
+    def receive(
+        self, kind: type[R], timeout_s: float, ranks: Iterable[int] | None = None, **options: Any
+    ) -> dict[int, R]:
+        """A report from every rank, or from `ranks`; see `Agents.receive`."""
         of = self._seats if ranks is None else [self._seats[rank] for rank in ranks]
         return {
-            self._rank_at[seat]: report for seat, report in self._agents.hear(kind, timeout_s, of=of, **options).items()
+            self._rank_at[seat]: report
+            for seat, report in self._agents.receive(kind, timeout_s, of=of, **options).items()
         }
 
 
@@ -147,10 +150,10 @@ class Runner:
         self._steer(experiment.steering(policy.name))
         self._set_optically(experiment.setting)
         with self._services(policy, f"{policy.name}-{seed}") as service:
-            crew.tell(prepare_orders(experiment, policy, seed, service))
-            prepared = crew.hear(messages.Prepared, limits.start_s)
-            crew.tell(connect_orders(self._experiment, prepared))
-            crew.hear(messages.Connected, limits.connect_s + _MARGIN_S)
+            crew.send(prepare_commands(experiment, policy, seed, service))
+            prepared = crew.receive(messages.Prepared, limits.start_s)
+            crew.send(connect_commands(self._experiment, prepared))
+            crew.receive(messages.Connected, limits.connect_s + _MARGIN_S)
             before = self._read(0.0)
             started: dict[int, float] = {}
             finished: dict[int, messages.Finished] = {}
@@ -158,13 +161,13 @@ class Runner:
             happened: list[HappenedEvent] = []
             for ranks in [job.ranks for job in experiment.jobs] if policy.alone else [range(experiment.ranks)]:
                 at_s = time.monotonic() + _START_DELAY_S
-                crew.tell(dict.fromkeys(ranks, messages.Start(at_s=at_s, timeout_s=limits.run_s)))
+                crew.send(dict.fromkeys(ranks, messages.Start(at_s=at_s, timeout_s=limits.run_s)))
                 started |= dict.fromkeys(ranks, at_s)
                 with Timeline(
                     experiment.spec.events, at_s, lambda event: self._act(event, service), self._concerned
                 ) as timeline:
                     try:
-                        finished |= crew.hear(
+                        finished |= crew.receive(
                             messages.Finished,
                             limits.run_s + _MARGIN_S,
                             ranks,
@@ -179,8 +182,8 @@ class Runner:
             status = {} if service is None else service.status()
             for link in self._cut_links():
                 self._fabric.set_link(link, True)
-            crew.tell(dict.fromkeys(range(experiment.ranks), messages.Close()))
-            crew.hear(messages.Closed, limits.connect_s)
+            crew.send(dict.fromkeys(range(experiment.ranks), messages.Close()))
+            crew.receive(messages.Closed, limits.connect_s)
         record = self._record(experiment, policy, seed, started, finished, before, after, readings, happened)
         strays = {str(port): count for port, count in self._fabric.strays().items() if count} if self._steering else {}
         return record.model_copy(update={"service": status, "strays": strays})

@@ -78,7 +78,7 @@ def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> 
         ({"optical": None}, "topology: topology direct-connect-8x2 has optical switches only: say under optical"),
         ({"optical": {"strides": [1, 3, 5]}}, "optical.strides: a degree of 3 is impossible: host 'h1' has 2 NICs"),
         ({"optical": {"strides": [2]}}, "optical.strides: +2 is no ring of 8 servers"),
-        ({"policies": [{"name": "p", "policy": "pinned"}]}, "policies[0].policy: on circuits a connection has one way"),
+        ({"policies": [{"name": "p", "policy": "pinned"}]}, "policies[0].policy: over circuits a connection has"),
         ({"fabric": "fluid"}, "fabric: fabric fluid has no optical switches"),
         (
             {"workload": {"kind": "ring_allreduce", "strides": [1, 4], "bytes": 800}},

@@ -20,7 +20,7 @@ from testbed.plan.placement import place
 from testbed.plan.ports import device_seed, drawn_ports, plan_ports, port_tables
 from testbed.run.agent import Hostlib
 from testbed.run.agent_messages import DeviceConfig
-from testbed.run.rank_configuration import prepare_orders
+from testbed.run.rank_configuration import prepare_commands
 from testbed.simulate.lane_paths import lanes_of
 from testbed.spec import Experiment, Spec, check
 from testbed.workloads import KINDS, Transfer
@@ -117,10 +117,10 @@ def test_emulated_ranks_use_the_ports_that_simulators_assume(policy: dict[str, A
 
     for seed in experiment.seeds:
         simulated = lanes_of(experiment, experiment.spec.policies[0], seed, PAIRS, links).ports
-        orders = prepare_orders(experiment, experiment.spec.policies[0], seed, None)
+        commands = prepare_commands(experiment, experiment.spec.policies[0], seed, None)
         for (src, dst), ports in zip(PAIRS, simulated.tolist(), strict=True):
             with ExitStack() as stack:
-                devices = [Hostlib().open(on_loopback(orders[rank].device)) for rank in (src, dst)]
+                devices = [Hostlib().open(on_loopback(commands[rank].device)) for rank in (src, dst)]
                 for device in devices:
                     stack.callback(device.close)
                 assert used_ports(*devices) == dict(enumerate(ports))

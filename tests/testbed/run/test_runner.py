@@ -32,7 +32,7 @@ def run(folder: Path, **changes: object) -> list[RunRecord]:
 
 
 def scripted(folder: Path, program: str) -> Agents:
-    """An agent that runs a Python program instead of obeying."""
+    """An agent that runs a Python program instead of executing commands."""
     made = experiment(folder)
     return Agents(FakeFabric(made).popen, made.hosts[:1], folder / "logs", [sys.executable, "-c", program])
 
@@ -124,16 +124,16 @@ def test_a_failing_agent_gives_its_sentence_and_its_log(tmp_path: Path) -> None:
 def test_a_dead_agent_is_told(tmp_path: Path) -> None:
     with scripted(tmp_path, "import os; os.kill(os.getpid(), 9)") as agents:
         with pytest.raises(ProcessError, match=r"the agent on h1 ended by signal SIGKILL; its log is .*agent-h1\.log"):
-            agents.hear(messages.Closed, 10.0)
+            agents.receive(messages.Closed, 10.0)
         with pytest.raises(ProcessError, match="ended by signal SIGKILL"):
-            agents.tell({0: messages.Close()})
+            agents.send({0: messages.Close()})
 
 
 def test_a_hanging_agent_is_told_and_killed(tmp_path: Path) -> None:
     agents = scripted(tmp_path, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: 0); time.sleep(600)")
     begin = time.monotonic()
-    with pytest.raises(ProcessError, match=r"on h1 did not say 'closed' within 0\.3 s"), agents:
-        agents.hear(messages.Closed, 0.3)
+    with pytest.raises(ProcessError, match=r"on h1 did not report 'closed' within 0\.3 s"), agents:
+        agents.receive(messages.Closed, 0.3)
     assert time.monotonic() - begin < 15
     assert all(agent.process.returncode == -9 for agent in agents._group._processes)
 
@@ -141,24 +141,24 @@ def test_a_hanging_agent_is_told_and_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("hello", "said something that is no report"),
-        ('{"event": "closed", "more": 1}', "said something that is no report"),
-        ('{"event": "connected"}', "said 'connected' where 'closed' was due"),
+        ("hello", "sent a line that is not a report"),
+        ('{"event": "closed", "more": 1}', "sent a line that is not a report"),
+        ('{"event": "connected"}', "reported 'connected' when 'closed' was expected"),
         ('{"event": "failed", "error": "out of luck."}', "failed: out of luck; its log"),
     ],
 )
 def test_only_the_due_report_will_do(tmp_path: Path, line: str, what: str) -> None:
     talker = f"print({line!r}, flush=True); input()"
     with scripted(tmp_path, talker) as agents, pytest.raises(ProcessError, match=what):
-        agents.hear(messages.Closed, 10.0)
+        agents.receive(messages.Closed, 10.0)
 
 
 def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     with Agents(FakeFabric(made).popen, made.hosts[:1], tmp_path / "logs", TCP_AGENT) as agents:
-        agents.tell({0: messages.Close()})
+        agents.send({0: messages.Close()})
         with pytest.raises(ProcessError, match="close came before prepare"):
-            agents.hear(messages.Closed, 10.0)
+            agents.receive(messages.Closed, 10.0)
     assert "Traceback" in (tmp_path / "logs" / f"agent-{made.hosts[0]}.log").read_text()
 
 
