@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks: how repetitions become rows, and how the program's lines are read."""
+"""Benchmarks: reducing repetitions to rows, and parsing the program's output."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_rows_are_medians_in_order_of_appearance() -> None:
     assert [(row.case, row.ours, row.peer, row.ratio) for row in rows] == [("b", 2, 5, 0.4), ("a", 6, 2, 3)]
 
 
-def test_every_line_is_a_measurement(tmp_path: Path) -> None:
+def test_every_printed_line_becomes_a_measurement(tmp_path: Path) -> None:
     (one, two) = transport.run(program(tmp_path, f"print({LINE!r}); print({LINE!r})"), "transport")
     assert one == two == Measurement("latency", "8 B", "us", 20.0, 10.0, "TCP")
 
 
-def test_the_program_is_told_what_to_measure(tmp_path: Path) -> None:
+def test_the_program_gets_the_name_of_the_bench(tmp_path: Path) -> None:
     line = '{"metric": "m", "case": "CASE", "unit": "u", "ours": 1}'
     talker = program(tmp_path, f"import sys; print({line!r}.replace('CASE', ' '.join(sys.argv[1:])))")
     (one,) = transport.run(talker, "scale")
@@ -49,7 +49,7 @@ def test_the_program_is_told_what_to_measure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["hello", '{"metric": "latency"}', "[1]", LINE.replace("case", "kase")])
-def test_anything_else_is_an_error_and_ends_the_program(tmp_path: Path, line: str) -> None:
+def test_other_output_is_an_error_and_ends_the_program(tmp_path: Path, line: str) -> None:
     talker = program(tmp_path, f"import time; print({line!r}, flush=True); time.sleep(600)")
     with pytest.raises(TestbedError, match="which is not a measurement"):
         list(transport.run(talker, "transport"))
@@ -63,7 +63,7 @@ def test_a_program_that_fails_is_an_error(tmp_path: Path) -> None:
 # -- scale -----------------------------------------------------------------------------------------------------------
 
 
-def test_cases_are_compared_with_the_best_of_them_and_memory_with_its_limit() -> None:
+def test_cases_are_compared_with_the_best_case_and_memory_with_its_limit() -> None:
     def alone(metric: str, case: str, ours: float) -> Measurement:
         return Measurement(metric, case, "u", ours, math.nan, "")
 
@@ -90,7 +90,7 @@ def test_all_messages_of_a_ring_have_the_size_of_its_case(ranks: int, kib: int) 
 
 
 def driver(folder: Path, **report: object) -> Path:
-    """A driver twice as fast over TCP as over a plugin."""
+    """A simulated driver that is twice as fast over TCP as over a plugin."""
     report = {"verified": True, "wrong_bytes": 0, **report}
     return program(
         folder,
@@ -99,7 +99,7 @@ def driver(folder: Path, **report: object) -> Path:
     )
 
 
-def test_every_case_of_the_plugin_is_measured_beside_its_peer(tmp_path: Path) -> None:
+def test_every_case_of_the_plugin_is_measured_with_its_peer(tmp_path: Path) -> None:
     rows = result("plugin", plugin.run(driver(tmp_path), Path("plugin.so"), repetitions=2)).rows
     *rings, latency = rows
     sizes = ["128 KiB", "256 KiB", "512 KiB", "1 MiB", "2 MiB", "4 MiB"]
@@ -109,12 +109,12 @@ def test_every_case_of_the_plugin_is_measured_beside_its_peer(tmp_path: Path) ->
     assert latency.ours == pytest.approx(10.0)
 
 
-def test_wrong_bytes_spoil_a_benchmark(tmp_path: Path) -> None:
+def test_wrong_bytes_fail_a_benchmark(tmp_path: Path) -> None:
     with pytest.raises(TestbedError, match="7 bytes were wrong"):
         list(plugin.run(driver(tmp_path, verified=False, wrong_bytes=7), Path("plugin.so")))
 
 
-def test_a_driver_that_fails_gives_its_sentence(tmp_path: Path) -> None:
+def test_a_failing_driver_is_reported_with_its_last_message(tmp_path: Path) -> None:
     failing = program(tmp_path, "import sys; sys.exit('paralet-nccl-driver: rank 1 failed: no luck')")
     with pytest.raises(TestbedError, match="rank 1 failed: no luck"):
         list(plugin.run(failing, Path("plugin.so")))

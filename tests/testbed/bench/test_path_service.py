@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet bench path-service` in small: every answer comes and every metric is measured, of ours and of the peer."""
+"""`paralet bench path-service` with few hosts: every answer arrives, and every metric is measured on both sides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_metric_is_measured() -> None:
     assert all(row.ours > 0 and row.peer > 0 and row.case == "12 hosts, 20/s each" for row in rows)
 
 
-def test_an_answer_is_known_wherever_its_id_stands() -> None:
+def test_the_id_of_an_answer_is_found_at_any_position() -> None:
     assert path_service.answered(b'{"type":"assign","peer":"10.0.0.2","ports":[50000],"id":17}') == 17
     assert path_service.answered(b'{"type":"assign","id":3,"peer_port":4791}') == 3
     assert path_service.answered(b'{"type":"pong","nonce":4}') is None

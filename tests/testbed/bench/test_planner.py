@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet bench planner` in small: every metric measured, and its peer for rates a true one."""
+"""`paralet bench planner` with small fabrics: every metric is measured, and the numpy rates are correct."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_metric_is_measured() -> None:
 
 
 @pytest.mark.parametrize("size", [planner.Size(5, 3), planner.Size(5, 3, 60)])
-def test_the_peer_of_rates_is_right(size: planner.Size) -> None:
+def test_numpy_rates_equal_the_max_min_rates(size: planner.Size) -> None:
     fabric, asked = size.make(seed=1)
     assert (fabric.nic_tor[asked.src] != fabric.nic_tor[asked.dst]).any()
     capacity, links = links_of(greedy(fabric, asked))

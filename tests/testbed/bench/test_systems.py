@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet bench systems` in small: every case measured, at both sizes."""
+"""`paralet bench systems` with small clusters: every case is measured at both sizes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: what it prints, and how it ends when it cannot do what it is asked."""
+"""The command line: its output, and its errors for invalid requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def paralet(*arguments: object) -> Result:
 
 
 def assert_refused(done: Result, sentence: str, status: int = 2) -> None:
-    """Nothing on standard output, one line on standard error."""
+    """Asserts that standard output is empty and standard error has one line with `sentence`."""
     assert done.exit_code == status, done.output
     assert done.stdout == ""
     assert done.stderr.startswith("paralet: ")
@@ -49,7 +49,7 @@ def ready_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sandboxed(monkeypatch: pytest.MonkeyPatch, ready_machine: None) -> list[int]:
-    """The runner in the sandbox writes made-up observations and ends with the status in the list."""
+    """Replaces the runner: it writes made-up observations and exits with the status in the returned list."""
     ends = [0]
 
     def run(argv: Sequence[str], **_: Any) -> int:
@@ -74,7 +74,7 @@ def test_help_ends_with_an_example(words: list[str]) -> None:
     assert "Example" in done.stdout.strip().rpartition("\n\n")[2]
 
 
-def test_without_arguments_it_helps() -> None:
+def test_without_arguments_help_is_printed() -> None:
     assert "Commands:" in paralet().stdout
 
 
@@ -112,7 +112,7 @@ def test_run_writes_results_and_prints_a_table(tmp_path: Path, sandboxed: list[i
     }
 
 
-def test_run_takes_only_the_policies_and_seeds_asked_for(tmp_path: Path, sandboxed: list[int]) -> None:
+def test_run_uses_only_the_selected_policies_and_seeds(tmp_path: Path, sandboxed: list[int]) -> None:
     spec = write_spec(tmp_path)
     done = paralet("run", spec, "--results", tmp_path, "--policy", "pinned", "--seeds", 3, "--json")
     summary = json.loads(done.stdout)
@@ -120,9 +120,7 @@ def test_run_takes_only_the_policies_and_seeds_asked_for(tmp_path: Path, sandbox
     assert summary == json.loads((tmp_path / "latest" / "summary.json").read_text())
 
 
-def test_run_refuses_a_wrong_spec_before_it_looks_at_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_checks_the_spec_before_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emul, "probe", lambda: pytest.fail("nothing may be tried for a wrong spec"))
     assert_refused(paralet("run", write_spec(tmp_path, sedes=3), "--results", tmp_path / "out"), "did you mean 'seeds'")
     assert not (tmp_path / "out").exists()
@@ -138,7 +136,7 @@ def test_run_refuses_a_wrong_spec_before_it_looks_at_the_machine(
         ),
     ],
 )
-def test_run_refuses_a_machine_that_lacks_something(
+def test_run_refuses_a_machine_without_its_requirements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Finding, sentence: str
 ) -> None:
     monkeypatch.setattr(emul, "probe", lambda: [READY[0], finding])
@@ -146,8 +144,8 @@ def test_run_refuses_a_machine_that_lacks_something(
     assert not (tmp_path / "out").exists()
 
 
-def test_run_as_nobody_is_refused(tmp_path: Path) -> None:
-    """As a real process: without root it must not get as far as making anything."""
+def test_run_refuses_an_unprivileged_user(tmp_path: Path) -> None:
+    """As a real process: without root, the command must not create anything."""
     spec = write_spec(tmp_path)
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
@@ -168,13 +166,13 @@ def test_run_as_nobody_is_refused(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_run_refuses_a_folder_it_cannot_make(tmp_path: Path, ready_machine: None) -> None:
+def test_run_refuses_a_results_folder_that_cannot_be_created(tmp_path: Path, ready_machine: None) -> None:
     (tmp_path / "file").write_text("")
     assert_refused(paralet("run", write_spec(tmp_path), "--results", tmp_path / "file" / "x"), "cannot write results")
 
 
 @pytest.mark.parametrize("taken", ["small/spec.yaml", "small/summary.json", "latest"])
-def test_a_folder_in_the_place_of_a_result_is_one_sentence(tmp_path: Path, taken: str) -> None:
+def test_a_folder_at_the_path_of_a_result_file_is_a_one_line_error(tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).mkdir(parents=True)
     done = paralet("run", write_spec(tmp_path), "--fabric", "fluid", "--results", tmp_path)
     assert (done.exit_code, done.stdout) == (1, "")
@@ -182,20 +180,22 @@ def test_a_folder_in_the_place_of_a_result_is_one_sentence(tmp_path: Path, taken
 
 
 @pytest.mark.parametrize(("status", "expected"), [(1, 1), (2, 2)])
-def test_the_runner_has_told_its_own_errors(tmp_path: Path, sandboxed: list[int], status: int, expected: int) -> None:
+def test_errors_that_the_runner_printed_are_not_repeated(
+    tmp_path: Path, sandboxed: list[int], status: int, expected: int
+) -> None:
     sandboxed[0] = status
     done = paralet("run", write_spec(tmp_path), "--results", tmp_path / "out")
     assert (done.exit_code, done.output) == (expected, "")
     assert not (tmp_path / "out" / "latest").exists()
 
 
-def test_a_runner_that_dies_is_told_with_its_logs(tmp_path: Path, sandboxed: list[int]) -> None:
+def test_a_crashed_runner_is_reported_with_the_path_of_its_logs(tmp_path: Path, sandboxed: list[int]) -> None:
     sandboxed[0] = 137
     done = paralet("run", write_spec(tmp_path), "--results", tmp_path / "out")
     assert_refused(done, f"status 137; its logs are in {tmp_path}/out/small/logs", status=1)
 
 
-def test_ctrl_c_ends_with_130_and_one_line(tmp_path: Path, sandboxed: list[int]) -> None:
+def test_ctrl_c_exits_with_130_and_one_line(tmp_path: Path, sandboxed: list[int]) -> None:
     sandboxed[0] = 130
     done = paralet("run", write_spec(tmp_path), "--results", tmp_path / "out")
     assert_refused(done, "paralet: interrupted", status=130)
@@ -214,7 +214,7 @@ def test_wrong_bytes_fail_the_run(tmp_path: Path, ready_machine: None, monkeypat
     assert "WRONG" in done.stdout
 
 
-def test_fabric_softroce_runs_in_a_guest_where_the_kernel_is_no_help(
+def test_fabric_softroce_runs_in_a_guest_without_kernel_support(
     tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booted: list[tuple[Path, guest.GuestOptions]] = []
@@ -240,7 +240,7 @@ def test_fabric_softroce_runs_in_a_guest_where_the_kernel_is_no_help(
     assert (log, options.writable, options.time_limit_s) == (folder / "logs" / "guest.log", [folder], 77)
 
 
-def test_fabric_softroce_needs_no_guest_where_the_kernel_has_rxe_in_namespaces(
+def test_fabric_softroce_needs_no_guest_with_rxe_in_namespaces(
     tmp_path: Path, sandboxed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rxe, "per_namespace", lambda: True)
@@ -249,7 +249,7 @@ def test_fabric_softroce_needs_no_guest_where_the_kernel_has_rxe_in_namespaces(
     assert done.exit_code == 0, done.output
 
 
-def test_a_guest_that_cannot_be_had_is_one_sentence(
+def test_a_guest_that_cannot_start_is_a_one_line_error(
     tmp_path: Path, ready_machine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*_: Any, **__: Any) -> int:
@@ -265,7 +265,7 @@ def test_a_guest_that_cannot_be_had_is_one_sentence(
 # doctor
 
 
-def test_doctor_tells_what_is_missing_and_what_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_lists_what_is_missing_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = Finding("Open vSwitch", False, "missing: ovs-vsctl", "apt install openvswitch-switch")
     monkeypatch.setattr(emul, "probe", lambda: [READY[0], missing])
     done = paralet("doctor")
@@ -302,13 +302,13 @@ def test_predictions_of_flows_and_of_ports_agree(fabric_file: Path, hash_name: s
             assert one == [{**path, "ports": path["ports"][:1]}]
 
 
-def test_predict_takes_a_spec_and_a_switch(tmp_path: Path) -> None:
+def test_predict_accepts_a_spec_and_a_switch(tmp_path: Path) -> None:
     done = paralet("predict", "h1", "h3", "--via", "spine2", "--topology", write_spec(tmp_path))
     assert done.exit_code == 0
     assert done.stdout.startswith("h1:1 -> leaf1:4 -> spine2:2 -> leaf2:1 -> h3  ")
 
 
-def test_predict_goes_by_the_rules_of_a_spec_that_pins_by_rules(tmp_path: Path) -> None:
+def test_predict_uses_source_port_rules_for_a_spec_with_pinning_rules(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, pinning="rules")
     said = [
         json.loads(paralet("predict", "h1", "h3", "--topology", spec, "--json", *options).stdout)
@@ -330,7 +330,7 @@ def test_predict_goes_by_the_rules_of_a_spec_that_pins_by_rules(tmp_path: Path) 
         (["h1", "h3", 50000, "--via", "spine1"], "give either PORT or --via"),
     ],
 )
-def test_predict_refuses_what_does_not_exist(fabric_file: Path, arguments: list[object], sentence: str) -> None:
+def test_predict_refuses_unknown_names(fabric_file: Path, arguments: list[object], sentence: str) -> None:
     assert_refused(paralet("predict", *arguments, "--topology", fabric_file), sentence)
 
 
@@ -357,7 +357,7 @@ def test_bench_prints_medians_and_ratios(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "0.80" in paralet("bench", "transport").stdout
 
 
-def test_a_failing_bench_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_bench_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> bench.Result:
         raise TestbedError("the program ended with status 3")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `paralet` starts: what Ctrl-C does before the command line has been imported, and after."""
+"""The start of `paralet`: the effect of Ctrl-C before and after the imports of the command line."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def run(program: str, sigint: signal.Handlers = signal.SIG_DFL) -> subprocess.Co
     )
 
 
-def test_the_command_starts_there() -> None:
+def test_the_entry_point_is_testbed_main() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts["paralet"] == "testbed.__main__:main"
 
 
-def test_ctrl_c_while_modules_are_imported_ends_it_without_a_word() -> None:
+def test_ctrl_c_during_imports_ends_the_process_silently() -> None:
     ended = run(INTERRUPT_WHILE_IMPORTING)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_who_ignores_ctrl_c_goes_on() -> None:
+def test_ctrl_c_during_imports_is_ignored_if_the_parent_ignores_it() -> None:
     ended = run(INTERRUPT_WHILE_IMPORTING, signal.SIG_IGN)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("paralet ")
 
 
 @pytest.mark.parametrize("start", ["from testbed.__main__ import main", "from testbed.cli import main"])
-def test_ctrl_c_later_is_a_sentence(start: str) -> None:
+def test_ctrl_c_after_imports_prints_one_line(start: str) -> None:
     ended = run(INTERRUPT_WHEN_IMPORTED.replace("from testbed.__main__ import main", start))
     assert (ended.returncode, ended.stderr.strip()) == (130, "paralet: interrupted")

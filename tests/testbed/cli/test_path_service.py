@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet path-service`: a running service, looked into, and every mistake told in one sentence."""
+"""`paralet path-service`: queries of a running service, and one-line errors for mistakes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def topology(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def running(tmp_path: Path, topology: Path) -> Iterator[tuple[Path, str, int]]:
-    """The token file, address and port of a path service in a process of its own, which ends well."""
+    """Token file, address and port of a path service in its own process, which must exit with status 0."""
     token = tmp_path / "token"
     argv = [sys.executable, "-c", "from testbed.cli import main; main()", "path-service", "run"]
     argv += ["--topology", str(topology), "--token-file", str(token), "--listen", "127.0.0.1:0", "--json"]
@@ -50,7 +50,9 @@ def running(tmp_path: Path, topology: Path) -> Iterator[tuple[Path, str, int]]:
     assert not Path(ready["admin"]).exists()
 
 
-def test_a_running_one_is_looked_into(running: tuple[Path, str, int], topology: Path) -> None:
+def test_a_running_service_is_queried_and_told_of_a_link_failure(
+    running: tuple[Path, str, int], topology: Path
+) -> None:
     token_file, *at = running
     token = token_file.read_text().strip()
     assert token_file.stat().st_mode & 0o777 == 0o600
@@ -87,7 +89,7 @@ def test_a_running_one_is_looked_into(running: tuple[Path, str, int], topology: 
         assert "another path service listens" in second.stderr
 
 
-def test_mistakes_are_told_in_one_sentence(tmp_path: Path, topology: Path) -> None:
+def test_mistakes_are_one_line_errors(tmp_path: Path, topology: Path) -> None:
     token = tmp_path / "token"
     token.write_text("x" * 32)
     token.chmod(0o644)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet plugin`: what it prints for people and for programs."""
+"""`paralet plugin`: its output as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def paralet(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
 
-def test_tells_path_exports_and_variables() -> None:
+def test_prints_path_exports_and_variables() -> None:
     done = paralet("plugin")
     assert done.exit_code == 0
     assert f"path     {nccl_net_plugin.path()}" in done.stdout
@@ -26,7 +26,7 @@ def test_tells_path_exports_and_variables() -> None:
     assert lines == [f"export {name}={value}" for name, value in nccl_net_plugin.environment().items()]
 
 
-def test_json_tells_the_same() -> None:
+def test_json_has_the_same_content() -> None:
     told = json.loads(paralet("plugin", "--json").stdout)
     assert told == {
         "path": str(nccl_net_plugin.path()),
@@ -45,7 +45,9 @@ def test_parameters_as_a_table_and_as_json() -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--parameters",), ("--json",)])
-def test_not_built_is_one_sentence(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plugin_that_is_not_built_is_a_one_line_error(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(nccl_net_plugin, "_LIB", tmp_path)
     done = paralet("plugin", *arguments)
     assert done.exit_code == 1

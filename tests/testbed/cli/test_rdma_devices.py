@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `paralet doctor` tells of RDMA devices, on a made-up /sys and made-up answers of pyverbs."""
+"""What `paralet doctor` shows of RDMA devices, with a simulated /sys and simulated answers of pyverbs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "infiniband"
 
 
-def test_drivers_are_found_by_their_links(sysfs: Path) -> None:
+def test_drivers_are_read_from_sysfs(sysfs: Path) -> None:
     (sysfs.parent / "mlx5_core").mkdir()
     for name in ("mlx5_0", "soft", "odd"):
         (sysfs / name).mkdir()
@@ -38,7 +38,7 @@ def test_drivers_are_found_by_their_links(sysfs: Path) -> None:
     assert [rdma_devices.driver_of(name) for name in rdma_devices.names()] == ["mlx5_core", "", "rxe"]
 
 
-def test_what_is_known_of_flow_labels() -> None:
+def test_support_of_flow_labels_by_driver() -> None:
     assert [rdma_devices.honours_flow_label(driver) for driver in ("mlx5_core", "bnxt_re", "")] == [True, False, None]
 
 
@@ -53,7 +53,7 @@ def test_what_is_known_of_flow_labels() -> None:
         ("bnxt_re", "6.12.0", False),
     ],
 )
-def test_a_flow_label_may_need_a_newer_kernel(driver: str, release: str, honoured: bool) -> None:
+def test_support_of_flow_labels_depends_on_the_kernel_version(driver: str, release: str, honoured: bool) -> None:
     assert rdma_devices.honours_flow_label(driver, release) is honoured
 
 
@@ -64,11 +64,11 @@ def test_a_flow_label_may_need_a_newer_kernel(driver: str, release: str, honoure
         ("fe80:0000:0000:0000:0000:00ff:fe00:0001", "fe80::ff:fe00:1"),
     ],
 )
-def test_gids_are_read_as_addresses(gid: str, address: str) -> None:
+def test_gids_are_shown_as_ip_addresses(gid: str, address: str) -> None:
     assert rdma_devices.address_of(gid) == address
 
 
-def test_a_device_is_told_with_all_that_matters(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_shows_driver_flow_label_ports_and_gids(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (sysfs / "rxe0").mkdir()
     monkeypatch.setattr(doctor, "find_library", lambda _: "libibverbs.so.1")
     monkeypatch.setattr(rdma_devices, "devices", lambda: [RXE])
@@ -81,7 +81,7 @@ def test_a_device_is_told_with_all_that_matters(sysfs: Path, monkeypatch: pytest
     assert answer["rdma_devices"][0]["ports"][0]["gids"][1] == {"index": 1, "address": "10.0.0.1", "type": "RoCE v2"}
 
 
-def test_what_to_install_is_told(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_to_install(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_pyverbs() -> list[RdmaDevice]:
         raise ImportError("No module named 'pyverbs'")
 
@@ -96,7 +96,7 @@ def test_what_to_install_is_told(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -
     assert finding.remedy == "apt install python3-pyverbs"
 
 
-def test_a_device_that_refuses_is_told(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_device_that_cannot_be_opened(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing() -> list[RdmaDevice]:
         raise OSError("RDMA device mlx5_0 cannot be queried: Permission denied")
 

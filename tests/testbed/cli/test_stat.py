@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet stat`: tables, JSON and Prometheus text of live counters, and how it ends."""
+"""`paralet stat`: live counters as tables, JSON and Prometheus text, and the end of the command."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def look(*devices: DeviceSnapshot) -> Survey:
 
 
 def drawn(*looks: tuple[Survey, float], width: int = 200, height: int | None = None) -> list[str]:
-    """The lines of the picture after looks at these times."""
+    """The lines drawn after these (survey, time) pairs."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, force_terminal=height is not None, color_system=None)
     picture = Picture(console)
@@ -90,7 +90,7 @@ def drawn(*looks: tuple[Survey, float], width: int = 200, height: int | None = N
 
 
 def rows(lines: list[str], heading: str) -> list[dict[str, str]]:
-    """The rows of the table that has this column, by column."""
+    """The rows of the table with this column, each as {column: cell}."""
     tables = [[cell for cell in re.split(r"\s{2,}", line.strip()) if cell] for line in lines]
     start = next(index for index, cells in enumerate(tables) if heading in cells)
     end = tables.index([], start)
@@ -100,7 +100,7 @@ def rows(lines: list[str], heading: str) -> list[dict[str, str]]:
 # -- tables --------------------------------------------------------------------------------------------------------
 
 
-def test_rates_are_what_happened_between_two_looks() -> None:
+def test_rates_are_averages_between_two_surveys() -> None:
     before = look(device(lane(0, 1_000), lane(1, 500), time_s=10.0))
     after = look(device(lane(0, 1_000 + 250_000_000), lane(1, 500), lane(2, 125_000_000), time_s=12.0))
     shown = rows(drawn((before, 0.0), (after, 2.0)), "set by")
@@ -113,19 +113,19 @@ def test_rates_are_what_happened_between_two_looks() -> None:
     assert total["process"] == "python train.py"
 
 
-def test_what_was_idle_before_is_not_averaged_over_its_sleep() -> None:
+def test_rates_after_an_idle_time_do_not_average_over_it() -> None:
     before, after = look(device(lane(0), time_s=10.0)), look(device(lane(0, 137_500_000), time_s=5000.0))
     (shown,) = rows(drawn((before, 0.0), (after, 1.0)), "set by")
     assert shown["tx Gbit/s"] == "1.000"
 
 
-def test_an_idle_device_has_no_rate_and_a_first_look_none_yet() -> None:
+def test_the_rate_is_unknown_in_the_first_survey_and_zero_when_idle() -> None:
     idle = look(device(lane(0, 5_000), time_s=10.0))
     assert rows(drawn((idle, 0.0)), "set by")[0]["tx Gbit/s"] == "-"
     assert rows(drawn((idle, 0.0), (idle, 1.0)), "set by")[0]["tx Gbit/s"] == "0.000"
 
 
-def test_devices_and_lanes_are_in_order() -> None:
+def test_devices_and_lanes_are_sorted() -> None:
     lanes = [lane(1, peer="10.0.0.10"), lane(0, peer="10.0.0.10"), lane(1, peer="10.0.0.9"), lane(0, peer="10.0.0.9")]
     lines = drawn((look(device(*lanes), device(lane(0), address="10.0.0.3", udp_port=40_000)), 0.0))
     shown = rows(lines, "set by")
@@ -139,7 +139,7 @@ def test_devices_and_lanes_are_in_order() -> None:
     assert [row["device"] for row in rows(lines, "policy")] == ["eth0 10.0.0.1", "eth0 10.0.0.3:40000"]
 
 
-def test_devices_that_follow_a_controller_say_how_they_get_on_with_it() -> None:
+def test_devices_with_policy_controller_show_their_path_client() -> None:
     away = replace(CONTROLLER, connected=False, since_s=99.0, connections=0)
     plain, one, other = (
         device(lane(0), address=f"10.0.0.{number}", controller=controller)
@@ -157,7 +157,9 @@ def test_devices_that_follow_a_controller_say_how_they_get_on_with_it() -> None:
 
 @pytest.mark.parametrize("controller", [None, CONTROLLER])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 18), (120, 60), (250, 19)])
-def test_it_fits_the_terminal_and_keeps_the_busiest(width: int, height: int, controller: Controller | None) -> None:
+def test_tables_fit_the_terminal_and_keep_the_busiest_lanes(
+    width: int, height: int, controller: Controller | None
+) -> None:
     def at(turn: int) -> Survey:
         lanes = [lane(number, turn * number * 1_000_000) for number in range(64)]
         one = device(*lanes, time_s=turn, controller=controller)
@@ -210,7 +212,7 @@ def test_the_exposition_has_every_counter_of_every_lane() -> None:
     assert [s.value for s in of_device if s.name == "paralet_messages_send_bytes_total"] == [2]
 
 
-def test_the_exposition_has_every_counter_of_the_controller() -> None:
+def test_the_exposition_has_every_counter_of_the_path_client() -> None:
     text = exposition(look(device(controller=CONTROLLER), device(address="10.0.0.2")).processes)
     families = {family.name: family for family in text_string_to_metric_families(text)}
     for field in Controller.__slots__[2:]:
@@ -221,7 +223,7 @@ def test_the_exposition_has_every_counter_of_the_controller() -> None:
     assert 0 <= age.value <= time.monotonic()
 
 
-def test_every_family_says_what_it_is() -> None:
+def test_every_metric_family_has_a_description() -> None:
     text = exposition(look(device(lane(0), controller=CONTROLLER)).processes)
     told = Counter(tuple(line.split()[1:3]) for line in text.splitlines() if line.startswith("#"))
     names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
@@ -241,7 +243,7 @@ def paralet(*arguments: object) -> Result:
 
 @pytest.fixture
 def own_device() -> Iterator[int]:
-    """This process, with one device that is seen."""
+    """The pid of this process, which has one open device with published counters."""
     with Device("127.0.0.1", lanes=3):
         deadline = time.monotonic() + TIMEOUT_S
         while not stats.survey([os.getpid()]).processes:
@@ -252,7 +254,7 @@ def own_device() -> Iterator[int]:
 
 @pytest.fixture
 def shows(monkeypatch: pytest.MonkeyPatch) -> list[Survey]:
-    """What looks find, one after another; the last for ever."""
+    """The list of surveys that are returned one after another. The last one repeats."""
     surveys: list[Survey] = []
     monkeypatch.setattr(stats, "survey", lambda pids: surveys.pop(0) if len(surveys) > 1 else surveys[0])
     return surveys
@@ -271,7 +273,7 @@ def test_json_is_one_object(own_device: int) -> None:
     assert process["devices"][0]["m"] == 3
 
 
-def test_json_by_interval_is_one_line_each(own_device: int) -> None:
+def test_json_with_an_interval_is_one_line_per_survey(own_device: int) -> None:
     done = paralet(own_device, "--json", "--interval", 0.1, "--count", 3)
     times = [json.loads(line)["time"] for line in done.stdout.splitlines()]
     assert len(times) == 3
@@ -288,7 +290,7 @@ def test_prometheus_text_parses(own_device: int) -> None:
 
 
 @pytest.mark.parametrize("count", [None, 1, 3])
-def test_elsewhere_than_on_a_terminal_tables_follow_one_another(own_device: int, count: int | None) -> None:
+def test_without_a_terminal_tables_are_printed_one_after_another(own_device: int, count: int | None) -> None:
     done = paralet(own_device, "--interval", 0.1, *(() if count is None else ("--count", count)))
     assert done.exit_code == 0, done.output
     assert done.stdout.count("1 device, 0 lanes") == (count or 1)
@@ -316,7 +318,7 @@ def test_it_ends_when_all_processes_have_ended(shows: list[Survey]) -> None:
         ((42, 7), replace(look(device()), missing=(7,)), "process 7 does not exist"),
     ],
 )
-def test_nothing_to_show_is_a_failure_in_one_sentence(
+def test_nothing_to_show_is_a_one_line_error(
     shows: list[Survey], arguments: tuple[int, ...], found: Survey, sentence: str
 ) -> None:
     shows.append(found)
@@ -346,7 +348,7 @@ def test_usage_errors(arguments: tuple[object, ...], sentence: str) -> None:
 ARGV = (sys.executable, "-c", "from testbed.cli import main; main()", "stat")
 
 
-def test_a_terminal_is_kept_up_to_date_until_ctrl_c(own_device: int) -> None:
+def test_a_terminal_is_updated_until_ctrl_c(own_device: int) -> None:
     terminal, theirs = pty.openpty()
     with subprocess.Popen(
         [*ARGV, str(own_device), "--interval", "0.1"],
@@ -380,7 +382,7 @@ def drain(terminal: int) -> bytes:
     return output
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(own_device: int) -> None:
+def test_a_closed_pipe_ends_the_command_silently(own_device: int) -> None:
     with subprocess.Popen(
         [*ARGV, str(own_device), "--json", "--interval", "0.1"],
         cwd=ROOT,

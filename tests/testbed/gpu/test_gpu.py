@@ -28,7 +28,7 @@ def floats(data: bytes) -> list[float]:
 
 
 def by_hand(name: str, rank: int, ranks: int, elements: int) -> list[float]:
-    """What the rank must get, element by element, from what every rank sends."""
+    """The rank's expected data, computed element by element from the data of all ranks."""
     kind, share = COLLECTIVES[name], elements // ranks
     data = [floats(sent(peer, kind.send_elements(ranks, elements))) for peer in range(ranks)]
     match name:
@@ -46,7 +46,7 @@ def by_hand(name: str, rank: int, ranks: int, elements: int) -> list[float]:
 
 @pytest.mark.parametrize("name", COLLECTIVES)
 @pytest.mark.parametrize(("ranks", "elements"), [(2, 2), (2, 140_000), (3, 3 * 1000), (4, 4 * 70_001)])
-def test_expected_is_what_the_collective_means(name: str, ranks: int, elements: int) -> None:
+def test_expected_data_match_the_definition_of_the_collective(name: str, ranks: int, elements: int) -> None:
     kind = COLLECTIVES[name]
     for rank in range(ranks):
         expected = kind.expected(rank, ranks, elements)
@@ -54,7 +54,7 @@ def test_expected_is_what_the_collective_means(name: str, ranks: int, elements: 
         assert floats(expected) == by_hand(name, rank, ranks, elements)
 
 
-def test_ranks_send_different_data_that_no_power_of_two_maps_onto_itself() -> None:
+def test_ranks_send_different_data_without_power_of_two_periods() -> None:
     assert len({sent(rank, 1000) for rank in range(64)}) == 64
     for rank in range(3):
         data = sent(rank, 200_000)
@@ -67,7 +67,7 @@ def test_ranks_send_different_data_that_no_power_of_two_maps_onto_itself() -> No
     # nccl-tests, doc/PERFORMANCE.md, for 4 ranks
     [("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("all_to_all", 0.75), ("send_recv", 1.0)],
 )
-def test_bus_bandwidth_is_that_of_nccl_tests(name: str, factor: float) -> None:
+def test_bus_bandwidth_follows_the_definition_of_nccl_tests(name: str, factor: float) -> None:
     assert COLLECTIVES[name].bus_bytes_per_s(4, 1000, 0.5) == pytest.approx(2000 * factor)
 
 
@@ -92,18 +92,18 @@ def test_the_first_difference_is_found(data: bytes, draw: st.DataObject) -> None
 
 
 @given(st.integers(1, sizes.LARGEST))
-def test_a_size_is_read_as_it_is_told(size: int) -> None:
+def test_sizes_survive_a_round_trip_through_text(size: int) -> None:
     assert sizes.parse(sizes.text(size).replace(",", "")) == size
 
 
-def test_sizes_as_people_write_them() -> None:
+def test_sizes_are_parsed_with_units() -> None:
     assert [sizes.parse(text) for text in ("8", "64k", "512M", "1 GiB", "3KB")] == [8, 1 << 16, 1 << 29, 1 << 30, 3072]
     assert (sizes.text(8), sizes.text(1 << 29), sizes.text(1536)) == ("8 B", "512 MiB", "1,536 B")
     assert (sizes.DEFAULT[0], sizes.DEFAULT[-1]) == (8, 512 << 20)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5M", "8X", "65G", "9" * 30])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_malformed_sizes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size from 1 to 64G"):
         sizes.parse(text)
 
@@ -119,7 +119,7 @@ WARNS = "\n[2026-11-20 21:50:12] host:1:2 [0] init.cc:1 NCCL WARN Failed to init
 BANNER = "host:1:2 [0] NCCL INFO NET/paralet: paralet 0.1.0, back end soft, m = 8 lanes\n"
 
 
-def test_a_log_with_nothing_but_the_network_is_right() -> None:
+def test_a_log_with_only_network_channels_is_accepted() -> None:
     log = BANNER + SENDS + RECEIVES + SENDS
     assert netlog.fault(log, "paralet") is None
     assert netlog.routes(log) == {"NET/paralet/0": 2, "NET/paralet/0/GDRDMA/Shared": 1}
@@ -139,14 +139,14 @@ def test_a_log_with_nothing_but_the_network_is_right() -> None:
         (SENDS.replace("paralet", "paralet2"), "paralet", "via NET/paralet2/0, not via NET/paralet"),
     ],
 )
-def test_a_log_that_proves_nothing_is_a_fault(log: str, transport: str, sentence: str) -> None:
+def test_a_log_without_proof_of_the_transport_is_a_fault(log: str, transport: str, sentence: str) -> None:
     assert sentence in (netlog.fault(log, transport) or "no fault")
 
 
 # -- environment -----------------------------------------------------------------------------------------------------
 
 
-def test_ranks_are_hosts_of_their_own_and_the_callers_settings_go_through(tmp_path: Path) -> None:
+def test_ranks_have_separate_host_ids_and_keep_the_callers_settings(tmp_path: Path) -> None:
     inherited = {"NCCL_NET": "IB", "NCCL_ALGO": "Ring", "PARALET_LANES": "4", "LD_LIBRARY_PATH": "/opt"}
     plugin, log = tmp_path / "libnccl-net-paralet.so", tmp_path / "100%.log"
     ours, socket = (
@@ -172,7 +172,7 @@ def test_ranks_are_hosts_of_their_own_and_the_callers_settings_go_through(tmp_pa
     }
 
 
-def test_the_callers_interface_counts() -> None:
+def test_the_callers_interface_is_used() -> None:
     inherited = {"NCCL_SOCKET_IFNAME": "eth0"}
     assert environment.of_rank(inherited, "Socket", 0, None, "lo", Path("log"))["NCCL_SOCKET_IFNAME"] == "eth0"
 
@@ -182,7 +182,7 @@ def test_the_callers_interface_counts() -> None:
 
 @pytest.fixture
 def site_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Makes a file in a folder that is the only one on sys.path; gives its path."""
+    """Creates a file in a folder that is the only one on sys.path, and returns its path."""
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     monkeypatch.setattr("sys.prefix", str(tmp_path / "prefix"))
     monkeypatch.setattr(libraries, "_IN_SYSTEM", ())
@@ -208,14 +208,14 @@ def site_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         (libraries.CUDART, "prefix/lib/libcudart.so.12"),
     ],
 )
-def test_libraries_are_found_where_wheels_put_them(
+def test_libraries_are_found_in_installed_wheels(
     site_packages: Callable[[str], Path], names: tuple[str, ...], file: str
 ) -> None:
     path = site_packages(file)
     assert libraries.find(names, "--it") == path
 
 
-def test_what_is_named_comes_first_then_the_loaders_path(
+def test_the_option_precedes_the_loader_path_and_wheels(
     site_packages: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site_packages("nvidia/nccl/lib/libnccl.so.2")
@@ -226,7 +226,7 @@ def test_what_is_named_comes_first_then_the_loaders_path(
     assert libraries.find(libraries.NCCL, "--nccl", named) == named
 
 
-def test_a_missing_library_is_told_with_its_option(site_packages: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_error_for_a_missing_library_names_its_option(site_packages: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"libnccl.so.2 is nowhere on this machine.*--nccl"):
         libraries.find(libraries.NCCL, "--nccl")
     with pytest.raises(InputError, match=r"--nccl: there is no file .*absent"):
@@ -266,7 +266,7 @@ def test_figures_are_medians_with_their_ratio() -> None:
     assert json.loads(json.dumps(found))["rows"] == found["rows"]
 
 
-def test_the_table_says_where_and_when() -> None:
+def test_the_table_shows_machine_and_time() -> None:
     text = results.as_markdown(some_results(is_stub=False))
     assert text.startswith("### 2026-11-20, NVIDIA H200\n")
     assert "| 1 MiB | 2,000.0 | 4,000.0 | 0.5243 | 0.2621 | 2.00 |" in text
@@ -295,12 +295,12 @@ def test_one_transport_alone_has_no_ratio() -> None:
 # -- bundle ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_library_says_what_it_needs() -> None:
+def test_needed_symbol_versions_are_read_from_a_library() -> None:
     data = b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_PRIVATE\0x\0GLIBCXX_3.4.9\0GLIBCXX_3.4.30\0MYGLIBC_9.9\0"
     assert bundle.needed_versions([data, b"\0GLIBC_2.14\0"]) == ["GLIBC_2.34", "GLIBCXX_3.4.30"]
 
 
-def test_an_archive_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_archive_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     plugin = tmp_path / "libnccl-net-paralet.so"
     plugin.write_bytes(Path("/bin/true").read_bytes())
     with pytest.raises(InputError, match=r"cannot write .*absent/x.tar.gz: No such file"):

@@ -27,7 +27,7 @@ from tests.testbed.gpu.stub.build import Stub
 ROOT = Path(__file__).parents[3]
 
 INTERFACE_OF_NCCL = {22100: 8, 22400: 9, 22600: 10, 22800: 11, 23000: 12}
-"""The newest version of the plugin interface that a release of NCCL knows."""
+"""The newest version of the plugin interface that each release of NCCL supports."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def command(stub: Stub, out: Path, *options: str | Path, plugin: Path | None = N
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The caller's, without what would be about another NCCL."""
+    """The caller's environment without variables that would affect NCCL."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "PARALET_"))}
     return {**kept, **variables}
 
@@ -118,7 +118,7 @@ def test_the_plugin_carries_every_collective_for_every_nccl(
     assert f"Loaded net plugin paralet (v{interface})" in log
 
 
-def test_a_bundle_runs_where_nothing_but_python_is(stub: Stub, tmp_path: Path) -> None:
+def test_a_bundle_runs_with_python_alone(stub: Stub, tmp_path: Path) -> None:
     archive = tmp_path / "paralet-gpu.tar.gz"
     packed = run([sys.executable, "-m", "testbed.gpu", "--plugin", stub.plugin, "--bundle", archive])
     assert packed.returncode == 0, packed.stderr
@@ -158,7 +158,7 @@ def test_mps_is_started_for_the_ranks_and_ended(stub: Stub, tmp_path: Path) -> N
         ("async-error", "rank 1 over paralet failed: an operation failed: remote process exited"),
     ],
 )
-def test_what_goes_wrong_is_one_sentence(stub: Stub, tmp_path: Path, fault: str, sentence: str) -> None:
+def test_failures_are_one_line_errors(stub: Stub, tmp_path: Path, fault: str, sentence: str) -> None:
     done = run(command(stub, tmp_path), PARALET_STUB_FAULT=fault)
     assert done.returncode == 1
     assert last_sentence(done).startswith("python3 -m testbed.gpu: ")
@@ -169,7 +169,7 @@ def test_what_goes_wrong_is_one_sentence(stub: Stub, tmp_path: Path, fault: str,
     assert not ranks_of(tmp_path)
 
 
-def test_a_rank_that_crashes_is_told(stub: Stub, tmp_path: Path) -> None:
+def test_a_crashed_rank_is_reported(stub: Stub, tmp_path: Path) -> None:
     done = run(command(stub, tmp_path), PARALET_STUB_FAULT="crash")
     assert done.returncode == 1
     # Either the rank that crashed is seen first, or the one that misses it.
@@ -178,7 +178,7 @@ def test_a_rank_that_crashes_is_told(stub: Stub, tmp_path: Path) -> None:
     )
 
 
-def test_a_rank_that_hangs_is_told_and_ended(stub: Stub, tmp_path: Path) -> None:
+def test_a_hanging_rank_is_reported_and_ended(stub: Stub, tmp_path: Path) -> None:
     done = run(command(stub, tmp_path, "--timeout-s", "1"), PARALET_STUB_FAULT="hang")
     assert done.returncode == 1
     assert "over paralet did not finish 'measure' within 1 s" in last_sentence(done)
@@ -186,7 +186,9 @@ def test_a_rank_that_hangs_is_told_and_ended(stub: Stub, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("signal_number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_ranks_end_with_who_started_them(stub: Stub, tmp_path: Path, signal_number: int, status: int) -> None:
+def test_ranks_end_when_their_parent_is_interrupted_or_killed(
+    stub: Stub, tmp_path: Path, signal_number: int, status: int
+) -> None:
     process = subprocess.Popen(
         command(stub, tmp_path), cwd=ROOT, env=environment(PARALET_STUB_FAULT="hang"), stderr=subprocess.DEVNULL
     )
@@ -201,7 +203,7 @@ def test_ranks_end_with_who_started_them(stub: Stub, tmp_path: Path, signal_numb
         process.kill()
 
 
-def test_a_plugin_by_another_name_is_refused(stub: Stub, tmp_path: Path) -> None:
+def test_a_plugin_with_another_name_is_refused(stub: Stub, tmp_path: Path) -> None:
     other = build.plugin(tmp_path / "libnccl-net-other.so", "other")
     done = run(command(stub, tmp_path, plugin=other))
     assert done.returncode == 1
@@ -229,7 +231,7 @@ def test_a_plugin_by_another_name_is_refused(stub: Stub, tmp_path: Path) -> None
         ({}, ["--collectives", "reduce"], "argument --collectives: 'reduce' is none of all_reduce, "),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_one_sentence(
+def test_invalid_requests_are_one_line_errors(
     stub: Stub, tmp_path: Path, variables: dict[str, str], options: list[str], sentence: str
 ) -> None:
     done = run(command(stub, tmp_path, *options), **variables)
@@ -240,7 +242,7 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(
     assert done.stdout == ""
 
 
-def test_a_machine_without_nccl_is_told_what_to_do(stub: Stub, tmp_path: Path) -> None:
+def test_the_error_without_nccl_says_how_to_install_it(stub: Stub, tmp_path: Path) -> None:
     argv = [sys.executable, "-S", "-m", "testbed.gpu", "--plugin", stub.plugin, "--out", tmp_path, "--sizes", "8"]
     done = run(argv, PYTHONPATH=str(ROOT), LD_LIBRARY_PATH="")
     if "--nccl" not in done.stderr:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on numbers beside those of a paper."""
+"""Verdicts on our numbers compared with those of a paper."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rail-only's cost model, its equations and its claims, against what can be had without them."""
+"""Rail-only's cost model, equations and claims, compared with independent calculations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RATES = st.floats(1e6, 1e12)
 
 
 @given(n=st.integers(1, 16), factor=st.integers(1, 64), half=st.integers(1, 32))
-def test_a_clos_has_the_ports_that_full_bisection_takes(n: int, factor: int, half: int) -> None:
+def test_a_clos_has_enough_ports_for_full_bisection(n: int, factor: int, half: int) -> None:
     radix, gpus = 2 * half, n * factor * half
     if gpus > radix**3 // 4:
         with pytest.raises(ValueError, match=f"more than three tiers of {radix}-port switches carry"):
@@ -33,7 +33,7 @@ def test_a_clos_has_the_ports_that_full_bisection_takes(n: int, factor: int, hal
 
 
 @given(domains=st.integers(1, 64), k=st.sampled_from([1, 2, 8, 256]), radix=st.sampled_from([8, 64, 128, 256]))
-def test_rails_by_themselves_never_take_more(domains: int, k: int, radix: int) -> None:
+def test_rail_only_never_costs_more_than_rail_optimised(domains: int, k: int, radix: int) -> None:
     gpus = domains * k
     if gpus > radix**3 // 4:
         return
@@ -43,13 +43,13 @@ def test_rails_by_themselves_never_take_more(domains: int, k: int, radix: int) -
     assert apart.tiers <= together.tiers
 
 
-def test_gpus_that_fill_no_domains_are_told() -> None:
+def test_incomplete_hb_domains_are_refused() -> None:
     with pytest.raises(ValueError, match="100 GPUs do not fill HB domains of 8; take a multiple"):
         cost.rail_only(100, 64, 8)
 
 
 @given(x=st.integers(1, 64), y=st.integers(1, 64), hb=RATES, nic=RATES, size=st.floats(1, 1e12))
-def test_the_equations_agree_with_one_another(x: int, y: int, hb: float, nic: float, size: float) -> None:
+def test_the_equations_are_consistent(x: int, y: int, hb: float, nic: float, size: float) -> None:
     grid = times.Grid(x, y, hb, nic)
     # With one domain, or one GPU in each, a single network carries everything, as a flat collective would.
     if y == 1:
@@ -68,7 +68,7 @@ def test_a_grid_without_gpus_is_refused() -> None:
         times.Grid(0, 2, 1.0, 1.0)
 
 
-def test_the_pipeline_sends_on_and_back() -> None:
+def test_the_pipeline_sends_in_both_directions() -> None:
     flat = traffic.Training(Model("none", 1e9, 1, 8, 2048, tensor=1, pipeline=2), batch=1, data=1)
     sent = traffic.volume(flat)
     assert (sent.tensor, sent.data_hb, sent.data_nic) == (0, 0, 0)
@@ -82,7 +82,7 @@ def test_table_2_is_reproduced_to_the_digits_printed() -> None:
     assert {claim.verdict for claim in rows} == {"agrees"}
 
 
-def test_what_does_not_agree_is_known_and_explained() -> None:
+def test_deviations_from_the_paper_are_known_and_explained() -> None:
     open_ones = {claim.what: claim for claim in claims() if claim.verdict in ("differs", "fails")}
     assert set(open_ones) == {
         "GPT-146B: pairs with tensor-parallel traffic",
@@ -94,7 +94,7 @@ def test_what_does_not_agree_is_known_and_explained() -> None:
     assert all(claim.note for claim in open_ones.values())
 
 
-def test_the_command_prints_a_row_per_claim_and_what_notes_say() -> None:
+def test_the_command_prints_a_row_per_claim_and_the_notes() -> None:
     done = CliRunner().invoke(main, ["papers", "003"])
     assert done.exit_code == 0, done.output
     for claim in claims():
@@ -112,7 +112,7 @@ def test_the_command_prints_json() -> None:
     assert (h100["printed"], round(h100["ours"], 2), h100["verdict"]) == (11.2, 11.11, "close")
 
 
-def test_an_unknown_paper_is_one_sentence() -> None:
+def test_an_unknown_paper_is_a_one_line_error() -> None:
     done = CliRunner().invoke(main, ["papers", "999"])
     assert done.exit_code == 2
     assert "'999' is not" in done.output + str(getattr(done, "stderr", ""))

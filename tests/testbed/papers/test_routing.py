@@ -45,14 +45,14 @@ def test_greedy_stays_within_twice_the_optimum_of_permutations(size: int) -> Non
     assert 1 - 1e-9 <= greedy <= 2 + 1e-9
 
 
-def test_rings_of_8_leave_no_room_for_4_jobs() -> None:
+def test_four_jobs_with_rings_of_8_are_left_out() -> None:
     every = cases(quick=False)
     assert len(every) == 3 * (5 + 5 + 3)
     assert not any(case.ring == 8 and case.jobs > 3 for case in every)
     assert Case(LLAMA2, 4, 5).models == [(model, 4) for model in (LLAMA2, BLOOM, GPT3, LLAMA2, BLOOM)]
 
 
-def test_nothing_beats_the_ideal_and_colouring_reaches_it() -> None:
+def test_colouring_reaches_the_ideal_and_no_planner_exceeds_it() -> None:
     planners = ("ecmp", "greedy", "optimal")
     points, planned = measure(Case(BLOOM, 4, 2), planners, 2, 1, lambda _: None)
     by = {point.planner: point for point in points}
@@ -64,13 +64,13 @@ def test_nothing_beats_the_ideal_and_colouring_reaches_it() -> None:
     assert {one.planner for one in planned} == set(planners)
 
 
-def test_jobs_lie_alike_whatever_has_failed() -> None:
+def test_the_placement_does_not_depend_on_failures() -> None:
     whole, failed = (measure(Case(BLOOM, 4, 1, spines), ("optimal",), 1, 1, lambda _: None)[0] for spines in (0, 31))
     # One spine of 32 is left: the 32 flows that leave a ToR side by side share a link.
     assert failed[0].slowdown == pytest.approx(32 * whole[0].slowdown)
 
 
-def test_what_does_not_depend_on_speed_is_as_the_paper_says(quick: Findings) -> None:
+def test_claims_other_than_run_times_agree_with_the_paper(quick: Findings) -> None:
     claims = [claim for claim in quick.claims if claim.where != "Figure 7"]
     assert {claim.verdict for claim in claims} == {"agrees", "holds", "not printed"}
     assert sum(claim.verdict == "agrees" for claim in claims) >= 8

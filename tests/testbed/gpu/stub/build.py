@@ -19,11 +19,11 @@ class Stub:
     nccl: Path
     cudart: Path
     plugin: Path
-    """The smallest plugin: named paralet, TCP inside. Tests of the real plugin have the real plugin."""
+    """A minimal plugin named paralet that uses TCP. Tests of the real plugin use the real one."""
 
 
 def build(folder: Path) -> Stub:
-    """Compile everything into `folder`, which is made."""
+    """Compile everything into `folder`, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     nccl = ["nccl.c", "net.c", "socket_net.c", "bootstrap.c", "log.c"]
     return Stub(
@@ -34,13 +34,13 @@ def build(folder: Path) -> Stub:
 
 
 def plugin(path: Path, name: str) -> Path:
-    """A plugin that calls itself `name`."""
+    """A plugin with the name `name`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return library(path, ["socket_net.c"], f'-DSTUB_PLUGIN_NAME="{name}"')
 
 
 def library(path: Path, sources: list[str], *flags: str) -> Path:
-    """A shared library with its file's name as its name."""
+    """A shared library whose soname is its file name."""
     command = ["cc", *_FLAGS, *flags, f"-I{ABI}", f"-Wl,-soname,{path.name}", "-o", str(path)]
     subprocess.run([*command, *(str(HERE / source) for source in sources), "-ldl", "-pthread"], check=True)
     return path
