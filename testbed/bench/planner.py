@@ -126,13 +126,13 @@ def _arrival(fabric: Clos, asked: Commodities, seed: int, swaps: int = 200) -> f
 def numpy_rates(
     capacity: npt.NDArray[np.float64], links: npt.NDArray[np.int32], weight: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Progressive filling as one would write it with numpy: in every round, all links that fill before any neighbour.
+    """Max-min rates by progressive filling with numpy: each round fills all links that fill before their neighbours.
 
-    Neighbours are links that share a flow. What fills elsewhere later cannot change when such a link fills. All
-    capacities must be finite.
+    Neighbours are links that share a flow. Links that fill later cannot change when such a link fills. All capacities
+    must be finite.
     """
     rate = np.full(len(weight), np.inf)
-    left = np.append(capacity, np.inf)  # the last stands for no link
+    left = np.append(capacity, np.inf)  # the last entry stands for no link
     flows = np.arange(len(weight))
     while flows.size:
         crossed = links[flows] % left.size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet gpu`: the same as `python3 -m testbed.gpu`, which runs where nothing but Python is installed."""
+"""`paralet gpu`: the same as `python3 -m testbed.gpu`, which needs nothing but Python."""
 
 import click
 
@@ -9,8 +9,8 @@ from testbed.gpu.__main__ import main
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def gpu(options: tuple[str, ...]) -> int:
-    """Run the real NCCL over the plugin on a machine with a GPU, beside NCCL's own sockets."""
+    """Run the real NCCL over the plugin on a machine with a GPU, and compare it with NCCL's own sockets."""
     try:
         return main(options, program="paralet gpu")
-    except SystemExit as end:  # argparse has said what there is to say
+    except SystemExit as end:  # argparse has already printed the error
         return end.code if isinstance(end.code, int) else 1

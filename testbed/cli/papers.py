@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet papers`: the numbers of a paper beside ours."""
+"""`paralet papers`: compares the numbers of a paper with ours."""
 
 import json
 from collections import Counter
@@ -21,7 +21,7 @@ from testbed.papers import PAPERS, Claim
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def papers(number: str, quick: bool, page: Path | None, as_json: bool) -> None:
-    """Print the numbers of PAPER beside ours, with the ratio ours / paper and a verdict.
+    """Print the numbers of PAPER and ours, with the ratio ours / paper and a verdict.
 
     docs/papers/index.md explains the verdicts.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet path-service`: run the path service, or inspect a running one. docs/path-service.md says what it does."""
+"""`paralet path-service`: runs the path service or inspects a running one (docs/path-service.md)."""
 
 import json
 import logging
@@ -94,7 +94,7 @@ def run(
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
     try:
         cabling(topology)
-    except ValueError as error:  # no two-level leaf-spine
+    except ValueError as error:  # the topology is not a two-level leaf-spine
         raise InputError(str(error)) from error
     try:
         if not token_file.exists():
@@ -163,7 +163,7 @@ def paths(token_file: Path, as_json: bool) -> None:
 )
 @click.argument("link", metavar="LINK")
 @_token_file
-@click.option("--up", is_flag=True, help="The link is alive again.")
+@click.option("--up", is_flag=True, help="Mark the link as working again.")
 @_json
 def fail_link(link: str, token_file: Path, up: bool, as_json: bool) -> None:
     """Tell the path service that LINK is dead: elephants get other paths at once. No switch is touched.

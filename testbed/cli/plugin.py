@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet plugin`: where the NCCL net plugin is, what it exports, which variables load it and which it reads."""
+"""`paralet plugin`: shows the NCCL net plugin's path, exports, and the variables that load and configure it."""
 
 import json
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from testbed.errors import TestbedError
 @click.option("--parameters", "show_parameters", is_flag=True, help="List the PARALET_* variables instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def plugin(show_parameters: bool, as_json: bool) -> None:
-    """Tell where the NCCL net plugin is, what it exports and how to load it.
+    """Show where the NCCL net plugin is, what it exports and how to load it.
 
     docs/plugin.md says more.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet predict`: the path of a flow, or the ports that take a path. Needs neither root nor a fabric."""
+"""`paralet predict`: the path of a flow, or the source ports that lead to a path. Needs neither root nor a fabric."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ _SHOWN_PORTS = 8
 def predict(
     src: str, dst: str, port: int | None, topology_file: Path, via: str | None, hash_name: str | None, as_json: bool
 ) -> None:
-    """The path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.
+    """Print the path from host SRC to host DST of a RoCEv2 flow with UDP source port PORT.
 
     Without PORT: every equal-cost path, and the source ports (49152 to 65535) that take it.
     """
