@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries one rank's share of a schedule out over real connections.
+"""The collective executor: carries out one rank's transfers of a schedule over real connections.
 
-Every transfer starts as soon as what it depends on has happened, and not before: a slice is passed on when it has
-arrived and been added, and its receive was posted long before it came. So a ring keeps its links busy across steps
-without any barrier.
+A transfer starts as soon as its dependencies are complete: a slice is forwarded once it has arrived and been added.
+Receives are posted ahead. A ring therefore keeps its links busy across steps without a barrier.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from testbed.errors import TestbedError
 from testbed.workloads import Buffers, Elements, Transfer
 
 RECEIVES_AHEAD = 64
-"""Receives posted at once: enough that a sender always finds one, few enough to bound what the engine keeps."""
+"""Receives posted at once: enough that a sender always finds one, and few enough to bound the engine's memory."""
 
 
 class Request(Protocol):
@@ -47,12 +46,12 @@ WaitAny = Callable[[Sequence[Request], float], int]
 
 
 class TransferTimeout(TestbedError):
-    """The run took longer than allowed; the text names a transfer that was still awaited."""
+    """The run exceeded its time limit. The text names a transfer that was not complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """A rank's connections, by the rank at the other end: one to each that it sends to, one from each that sends."""
+    """A rank's connections by peer rank: `outgoing` to its targets, `incoming` from its sources."""
 
     outgoing: Mapping[int, Connection]
     incoming: Mapping[int, Connection]
@@ -60,7 +59,7 @@ class Connections:
 
 @dataclass(slots=True)
 class _Gate:
-    """A phase's beginning: once nothing before it is missing the rank computes, and then sends."""
+    """The start of a phase: when all tasks before it are complete, the rank computes for `pause_s`, then sends."""
 
     pause_s: float
     waits_for: int
@@ -69,7 +68,7 @@ class _Gate:
 
 @dataclass(slots=True)
 class _Task:
-    """One transfer as seen from one of its ends."""
+    """One end of a transfer, and the tasks that depend on it."""
 
     transfer: Transfer
     tag: int
@@ -87,19 +86,19 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """When things happened at one rank, in seconds of the monotonic clock."""
+    """Completion times at one rank, in seconds of the monotonic clock."""
 
     finished_s: float
     step_finished_s: tuple[float, ...]
-    """When the last transfer of each step, in or out, was complete here. Steps without any count as the one before."""
+    """When the last transfer of each step, in or out, was complete. Steps without any have the previous time."""
     last_arrival_s: dict[int, float]
-    """Per source rank: when its last byte was here (and, where it is to be added, had been added)."""
+    """By source rank: when its last byte had arrived and, for reductions, had been added."""
 
 
 class RankRun:
-    """One rank's transfers, their order and their buffers.
+    """One rank's transfers with their dependencies and buffers.
 
-    Built while nobody waits; `post` readies the receives before the clock starts; `run` moves the data.
+    Create it and call `post` before the clock starts; `run` then carries out the transfers.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class RankRun:
         starts = sorted({*phase_starts, *pauses})
         self._gates = deque(_gate(self._tasks, first, pauses.get(first, 0.0)) for first in starts)
         self._opens_s: float | None = None
-        """When the computing before the first of them, which has begun, is done."""
+        """When the computation before the first gate ends, once it has begun."""
         for task in self._tasks:
             if task.transfer.combine and not task.outgoing:
                 task.scratch = np.empty(task.transfer.count, dtype=buffers.output.dtype)
@@ -133,7 +132,7 @@ class RankRun:
         self._spare_sends = len(self._tasks) if sends_in_flight is None else sends_in_flight
 
     def post(self, connections: Connections) -> None:
-        """Post as many receives as may be under way."""
+        """Post receives, up to the limit of receives in flight."""
         while self._receives and self._spare_receives and self._may_post(self._receives[0]):
             task = self._receives.popleft()
             self._spare_receives -= 1
@@ -143,9 +142,10 @@ class RankRun:
     def run(
         self, connections: Connections, wait_any: WaitAny, timeout_s: float, start_s: float | None = None
     ) -> Timings:
-        """Move everything. `start_s` is when the clock started, by the monotonic clock (now, unless given).
+        """Carry out all transfers. The clock starts at `start_s` of the monotonic clock (default: now).
 
-        Raises TransferTimeout `timeout_s` after the start, or whatever error the transport raises.
+        Raises TransferTimeout `timeout_s` seconds after the start, TestbedError for a message of wrong size, and the
+        transport's errors.
         """
         begin = time.monotonic() if start_s is None else start_s
         deadline = begin + timeout_s
@@ -171,14 +171,14 @@ class RankRun:
             self._compute(time.monotonic())
 
     def _wait(self, wait_any: WaitAny, left_s: float) -> int:
-        """Which of the requests is done. Raises TimeoutError when none is in that time."""
+        """Index of a finished request. Raises TimeoutError when none finishes within `left_s` seconds."""
         if not self._waiting:
             time.sleep(left_s)
             raise TimeoutError
         return wait_any([request for request, _ in self._waiting], left_s)
 
     def _compute(self, now_s: float) -> None:
-        """Compute where the next phase has been reached, and begin with it when that is done."""
+        """Start the computation of the next phase when its gate is reached, and the phase when that time has passed."""
         while self._gates and not self._gates[0].waits_for:
             if self._opens_s is None:
                 self._opens_s = now_s + self._gates[0].pause_s
@@ -201,7 +201,7 @@ class RankRun:
             self._take_in(task)
 
     def _may_post(self, task: _Task) -> bool:
-        """Into scratch at any time; into the output itself only once nothing needs what is there."""
+        """Whether the receive can be posted: into scratch always, into the output once its data are unused."""
         return task.scratch is not None or not task.waits_for
 
     def _receive_buffer(self, task: _Task) -> Elements:
@@ -226,7 +226,7 @@ class RankRun:
             gate.waits_for -= 1
 
     def _release(self, held: Sequence[_Task]) -> None:
-        """One thing less that these wait for."""
+        """Mark one dependency of each of these tasks as complete."""
         for other in held:
             other.waits_for -= 1
             if other.waits_for:
@@ -254,7 +254,7 @@ class RankRun:
 
 
 def _tasks(rank: int, transfers: Sequence[Transfer]) -> list[_Task]:
-    """The rank's transfers, by step and part. Tags number the transfers of each ordered pair, alike at both ends."""
+    """The rank's tasks by step and part. Tags number the transfers of each ordered pair, equally at both ends."""
     counts: dict[tuple[int, int], int] = {}
     tasks = []
     for transfer in transfers:
@@ -267,10 +267,10 @@ def _tasks(rank: int, transfers: Sequence[Transfer]) -> list[_Task]:
 
 
 def _order_in_place(tasks: Sequence[_Task]) -> None:
-    """Where input and output are one array: link every task to those that touch the same elements after it.
+    """Add dependencies between tasks that access the same elements of an in-place buffer.
 
-    A send needs all that arrived there in earlier steps; an arrival must leave alone what a send of its own or an
-    earlier step still reads, and comes after earlier arrivals. Two sends do not disturb one another.
+    A send depends on receives of earlier steps. A receive depends on sends of its own and earlier steps, and on
+    receives of earlier steps. Sends do not depend on each other.
     """
     steps = np.array([task.transfer.step for task in tasks])
     outgoing = np.array([task.outgoing for task in tasks], dtype=bool)
@@ -288,7 +288,7 @@ def _order_in_place(tasks: Sequence[_Task]) -> None:
 
 
 def _gate(tasks: Sequence[_Task], first: int, pause_s: float) -> _Gate:
-    """What holds sends from step `first` on back until everything of the steps before is done, in and out."""
+    """A gate that delays the sends from step `first` on until all tasks of earlier steps are complete."""
     before = [task for task in tasks if task.transfer.step < first]
     later = [task for task in tasks if task.outgoing and task.transfer.step >= first]
     gate = _Gate(pause_s, len(before), later)

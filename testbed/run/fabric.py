@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the testbed asks of a fabric that carries packets: `emul.MininetFabric` is one, tests have another."""
+"""The interface of a fabric that carries packets. `emul.MininetFabric` implements it; tests have another."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from sdn.topoopt.relays import RelayPlan
 
 
 class Counters(Protocol):
-    """The part of `emul.LinkCounters` that is used: what left by a port, and what its queue dropped."""
+    """The part of `emul.LinkCounters` that is used: frames sent by a port, and frames that its queue dropped."""
 
     @property
     def tx_bytes(self) -> int:
@@ -37,28 +37,28 @@ class Fabric(Protocol):
         """Counters of every switch port."""
 
     def observed_ports(self, switch_name: str) -> Mapping[Flow, int]:
-        """Where the switch has really sent each flow for which it had a choice."""
+        """The port by which the switch sent each flow that had several next hops."""
 
     def overruns(self) -> Mapping[PortRef, int]:
-        """Packets lost at each switch port for want of CPU."""
+        """Packets lost at each switch port because the emulation lacked processor time."""
 
     def set_link(self, link: Link, up: bool) -> None:
-        """Cut or mend a link; returns when the routes have followed."""
+        """Cut or mend a link. Returns when the switches have the new routes."""
 
     def steer(self, steering: Steering | None) -> None:
-        """Put `steering` above the switches' routes; `observed_ports` starts anew."""
+        """Give `steering` precedence over the switches' routes. Resets `observed_ports`."""
 
     def set_circuits(self, circuits: Circuits, reconfiguration_s: float) -> None:
-        """Set the named optical switches; returns when light goes through."""
+        """Set the circuits of the named optical switches. Returns when they carry traffic."""
 
     def set_relays(self, plan: RelayPlan) -> None:
-        """Let hosts send and forward for others as planned for the circuits that are set."""
+        """Configure hosts to send through relays and to forward for others, as planned for the current circuits."""
 
     def check_relays(self, plan: RelayPlan) -> None:
-        """Raises RelayError when a host that should relay does not."""
+        """Raises RelayError when a relay of the plan does not forward."""
 
     def strays(self) -> Mapping[PortRef, int]:
-        """Packets dropped at each switch port because they may not go where they wanted to, since `steer`."""
+        """Packets that steering rules have dropped at each switch port since `steer`."""
 
     def crossing(self, link: Link, within_s: float) -> Sequence[ObservedFlow]:
         """The flows that have crossed a link in the last `within_s` seconds."""

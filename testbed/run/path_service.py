@@ -19,7 +19,7 @@ from testbed.errors import TestbedError
 from testbed.spec import Experiment, Policy
 
 SERVICE_PORT = 4792
-"""Free, for the network namespace is the sandbox's alone."""
+"""TCP port of the service. It is free because the sandbox has a network namespace of its own."""
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 5.0
@@ -79,7 +79,7 @@ class PathServiceProcess:
             self._tell(self._dead, up=False)
 
     def kill(self) -> None:
-        """Kill it, so that hosts are not told."""
+        """Kill it without notice to hosts."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
@@ -137,7 +137,7 @@ def no_services(policy: Policy, name: str) -> AbstractContextManager[None]:
 
 
 class PathServices:
-    """The path services of an experiment, one after the other; dead links are reported to each."""
+    """Runs the path services of an experiment one after the other and reports dead links to each."""
 
     def __init__(self, experiment: Experiment, log_dir: Path) -> None:
         self._experiment = experiment
@@ -146,7 +146,7 @@ class PathServices:
         self._dead: Sequence[Link] = ()
 
     def dead_links(self, dead: Sequence[Link]) -> None:
-        """Exactly these links are dead now. May be called in any thread."""
+        """Set the links that are dead now. Thread-safe."""
         self._dead = dead
         if (service := self._current) is not None:
             service.dead_links(dead)

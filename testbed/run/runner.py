@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m testbed.run.runner`: an experiment's runs, inside the sandbox that `paralet run` has made.
 
-It brings the fabric up once, starts one agent per rank, and for every seed and policy lets the agents open their
-devices, connect, start at the same instant and report. What was seen goes to one file; judging it is not done here, so
-that as little as possible runs with privileges.
+It brings the fabric up, carries out the runs (`experiment_runs`) and writes the observations to one file. The analysis
+happens outside, so that as little code as possible runs with privileges.
 
-It has no part in Ctrl-C: an interrupted run has no result, and all else that it made goes with the sandbox, which
-`paralet run` ends at once.
+It does not handle Ctrl-C: an interrupted experiment has no result, and `paralet run` ends the sandbox with everything
+in it.
 """
 
 import argparse
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from emul import FabricError, MininetFabric
 from emul.capture import CaptureError
@@ -26,359 +21,20 @@ from emul.ovs import OvsError
 from emul.relays import RelayError
 from emul.rxe import RxeError
 from emul.sandbox import SandboxError
-from netmodel import Flow, Link, PortRef, SpecError, Topology, forwarding, lit_links
-from sdn.openflow.steering import Steering
-from testbed.analysis.observations import (
-    HappenedEvent,
-    JobRecord,
-    LinkLoad,
-    Observations,
-    PairFlow,
-    RankLane,
-    RunRecord,
-    Sample,
-    SeenFlow,
-)
+from netmodel import SpecError
+from testbed.analysis.observations import Observations
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
-from testbed.plan.demands import bytes_by_pair
-from testbed.plan.optical import Setting
 from testbed.progress import Steps
-from testbed.run import agent_messages as messages
-from testbed.run.agents import AGENT_ARGV, Agents, R
-from testbed.run.fabric import Counters, Fabric
-from testbed.run.path_service import PathServiceProcess, PathServices, Services, no_services
-from testbed.run.rank_configuration import connect_commands, prepare_commands
-from testbed.run.timeline import Timeline, near_event
-from testbed.spec import Event, Experiment, Optical, Policy, load
-from testbed.workloads.rail_alltoall import RailAlltoall
-
-SAMPLE_S = 0.1
-"""Time between two readings of the link counters during a run."""
-
-CLOSE_SAMPLE_S = 0.01
-"""The same around events."""
-
-_DATA_PACKET_BYTES = 200
-"""Flows with smaller packets, on average, are acknowledgements."""
-
-_ACTIVE_S = 0.3
-"""A flow that has sent nothing for so long does not cross a link any more."""
-
-_START_DELAY_S = 0.1
-"""From sending the start command to the start itself, so that all agents have received it by then."""
-
-_MARGIN_S = 15.0
-"""Added to an agent's own time limit before the runner gives up: the agent's error says more."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """The link counters at one moment."""
-
-    at_s: float
-    counters: Mapping[PortRef, Counters]
-    overruns: int
-
-
-class _Crew:
-    """The agents of one run, by rank."""
-
-    def __init__(self, agents: Agents, seats: Sequence[int]) -> None:
-        self._agents = agents
-        self._seats = seats
-        self._rank_at = {seat: rank for rank, seat in enumerate(seats)}
-
-    def send(self, commands: Mapping[int, messages.Command]) -> None:
-        """Send each rank its command."""
-        self._agents.send({self._seats[rank]: command for rank, command in commands.items()})
-
-    def receive(
-        self, kind: type[R], timeout_s: float, ranks: Iterable[int] | None = None, **options: Any
-    ) -> dict[int, R]:
-        """A report from every rank, or from `ranks`; see `Agents.receive`."""
-        of = self._seats if ranks is None else [self._seats[rank] for rank in ranks]
-        return {
-            self._rank_at[seat]: report
-            for seat, report in self._agents.receive(kind, timeout_s, of=of, **options).items()
-        }
-
-
-class Runner:
-    """The runs of one experiment on a fabric that is up.
-
-    `services` makes the path service for a policy that needs one, with a name for its logs.
-    """
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        fabric: Fabric,
-        log_dir: Path,
-        argv: Sequence[str] = AGENT_ARGV,
-        services: Services = no_services,
-    ) -> None:
-        self._experiment = experiment
-        self._fabric = fabric
-        self._log_dir = log_dir
-        self._argv = argv
-        self._services = services
-        self._seen: set[tuple[str, Flow]] = set()
-        self._steering: Steering | None = None
-        self._setting: Setting | None = None
-        self._lit = False
-        routes = forwarding(experiment.topology).groups
-        self._choosing = [
-            switch for switch, groups in routes.items() if any(len(ports) > 1 for ports in groups.values())
-        ]
-
-    def runs(self, steps: Steps) -> Iterator[RunRecord]:
-        """Run every policy with every seed. Policies take turns, so that a drift of the machine hits all alike."""
-        experiment = self._experiment
-        hosts = experiment.all_hosts
-        steps.now(f"starting {len(hosts)} agents")
-        with Agents(self._fabric.popen, hosts, self._log_dir, self._argv) as agents:
-            for seed in experiment.seeds:
-                crew = _Crew(agents, [hosts.index(host) for host in experiment.at(seed).hosts])
-                for policy in experiment.spec.policies:
-                    steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-                    yield self._run(crew, policy, seed)
-                    steps.advance()
-
-    def _run(self, crew: _Crew, policy: Policy, seed: int) -> RunRecord:
-        experiment, limits = self._experiment.at(seed), self._experiment.timeouts
-        self._light()
-        self._steer(experiment.steering(policy.name))
-        self._set_optically(experiment.setting)
-        with self._services(policy, f"{policy.name}-{seed}") as service:
-            crew.send(prepare_commands(experiment, policy, seed, service))
-            prepared = crew.receive(messages.Prepared, limits.start_s)
-            crew.send(connect_commands(self._experiment, prepared))
-            crew.receive(messages.Connected, limits.connect_s + _MARGIN_S)
-            before = self._read(0.0)
-            started: dict[int, float] = {}
-            finished: dict[int, messages.Finished] = {}
-            readings: list[_Reading] = []
-            happened: list[HappenedEvent] = []
-            for ranks in [job.ranks for job in experiment.jobs] if policy.alone else [range(experiment.ranks)]:
-                at_s = time.monotonic() + _START_DELAY_S
-                crew.send(dict.fromkeys(ranks, messages.Start(at_s=at_s, timeout_s=limits.run_s)))
-                started |= dict.fromkeys(ranks, at_s)
-                with Timeline(
-                    experiment.spec.events, at_s, lambda event: self._act(event, service), self._concerned
-                ) as timeline:
-                    try:
-                        finished |= crew.receive(
-                            messages.Finished,
-                            limits.run_s + _MARGIN_S,
-                            ranks,
-                            every_s=CLOSE_SAMPLE_S if experiment.spec.events else SAMPLE_S,
-                            meanwhile=self._sampler(readings, started[0]),
-                        )
-                    except TestbedError as error:
-                        raise self._explained(error, experiment, seed, time.monotonic() - at_s) from error
-                happened += timeline.happened
-            after = self._read(started[0])
-            readings.append(after)
-            status = {} if service is None else service.status()
-            for link in self._cut_links():
-                self._fabric.set_link(link, True)
-            crew.send(dict.fromkeys(range(experiment.ranks), messages.Close()))
-            crew.receive(messages.Closed, limits.connect_s)
-        record = self._record(experiment, policy, seed, started, finished, before, after, readings, happened)
-        strays = {str(port): count for port, count in self._fabric.strays().items() if count} if self._steering else {}
-        return record.model_copy(update={"service": status, "strays": strays})
-
-    def _light(self) -> None:
-        """The circuits between switches, once: those of a placement hold for every run."""
-        isolation, optical = self._experiment.isolation, self._experiment.spec.optical
-        if isolation is not None and isolation.circuits and not self._lit:
-            self._fabric.set_circuits(isolation.circuits, (optical or Optical()).reconfiguration_s)
-            self._lit = True
-
-    def _set_optically(self, setting: Setting | None) -> None:
-        """One-shot reconfiguration: circuits and relays as the run's jobs need them, and a look at the relays."""
-        if setting is None:
-            return
-        if setting is not self._setting:
-            optical = self._experiment.spec.optical
-            assert optical is not None  # or there would be no setting
-            self._fabric.set_circuits(setting.circuits, optical.reconfiguration_s)
-            self._fabric.set_relays(setting.plan)
-            self._setting = setting
-        self._fabric.check_relays(setting.plan)
-
-    def _steer(self, steering: Steering | None) -> None:
-        """Have switches take up a run's steering. What they drop is counted anew for every run that has any."""
-        if steering is None and self._steering is None:
-            return
-        if steering == self._steering:
-            self._fabric.steer(None)
-        self._fabric.steer(steering)
-        self._steering = steering
-        self._seen.clear()
-
-    def _sampler(self, readings: list[_Reading], start_s: float) -> Callable[[], None]:
-        """Takes readings when called, if it is time for one: often around events, else rarely."""
-        events = self._experiment.spec.events
-
-        def sample() -> None:
-            at_s = time.monotonic() - start_s
-            if not readings or near_event(events, at_s) or at_s >= readings[-1].at_s + SAMPLE_S:
-                readings.append(self._read(start_s))
-
-        return sample
-
-    def _explained(self, error: TestbedError, experiment: Experiment, seed: int, at_s: float) -> TestbedError:
-        """The error, with its reason where links have been cut that someone cannot do without."""
-        cut: dict[str, None] = {}
-        for event in sorted(experiment.spec.events, key=lambda event: event.at_s):
-            if event.cut is not None and event.at_s <= at_s:
-                cut[event.cut] = None
-            elif event.mend is not None and event.at_s <= at_s:
-                cut = {port: None for port in cut if self._link(port) != self._link(event.mend)}
-        dead = frozenset(map(self._link, cut))
-        if experiment.cabled is not None and experiment.isolation is not None:
-            dead = lit_links(experiment.cabled, experiment.isolation.circuits, dead)
-        stranded = experiment.stranded(seed, dead)
-        if stranded is None:
-            return error
-        relaying = isinstance(experiment.spec.workload, RailAlltoall)
-        remedy = "; name rails that are dead in workload.failed_rails" if relaying else ""
-        return TestbedError(
-            f"no path leads from {experiment.hosts[stranded.src]} to {experiment.hosts[stranded.dst]} while "
-            f"{', '.join(cut)} {'is' if len(cut) == 1 else 'are'} cut{remedy} ({error})"
-        )
-
-    def _act(self, event: Event, service: PathServiceProcess | None) -> float | None:
-        """Make an event happen; when, by the monotonic clock, the path service had sent what follows from it, if so."""
-        for port, up in ((event.cut, False), (event.mend, True)):
-            if port is not None:
-                self._fabric.set_link(self._link(port), up)
-        if event.controller is not None and service is not None:
-            if event.controller in ("kill", "restart"):
-                service.kill()
-            if event.controller in ("start", "restart"):
-                service.start()
-        return None if service is None or event.controller is not None else service.told_s
-
-    def _concerned(self, event: Event) -> list[str]:
-        """The switch ports of the hosts whose data cross a link that is about to be cut, or its acknowledgements do."""
-        if event.cut is None:
-            return []
-        topology = self._experiment.topology
-        receivers = {
-            seen.flow.dst if seen.bytes >= _DATA_PACKET_BYTES * seen.packets else seen.flow.src
-            for seen in self._fabric.crossing(self._link(event.cut), _ACTIVE_S)
-        }
-        return [str(topology.peer(topology.port_of(address))) for address in sorted(receivers)]
-
-    def _link(self, port: str) -> Link:
-        return (self._experiment.cabled or self._experiment.topology).link_at(PortRef.parse(port))
-
-    def _cut_links(self) -> list[Link]:
-        """The links that some event cuts."""
-        return list(dict.fromkeys(self._link(event.cut) for event in self._experiment.spec.events if event.cut))
-
-    def _read(self, start_s: float) -> _Reading:
-        counters = self._fabric.link_counters()
-        return _Reading(time.monotonic() - start_s, counters, sum(self._fabric.overruns().values()))
-
-    def _record(
-        self,
-        experiment: Experiment,
-        policy: Policy,
-        seed: int,
-        started: Mapping[int, float],
-        finished: Mapping[int, messages.Finished],
-        before: _Reading,
-        after: _Reading,
-        readings: Sequence[_Reading],
-        happened: Sequence[HappenedEvent],
-    ) -> RunRecord:
-        demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
-        jobs = [
-            JobRecord(
-                name=job.name,
-                ranks=job.size,
-                completion_s=max(finished[rank].finished_s - started[rank] for rank in job.ranks),
-            )
-            for job in experiment.jobs
-        ]
-        discards: dict[str, int] = {}
-        for report in finished.values():
-            for reason, count in report.discards.items():
-                discards[reason] = discards.get(reason, 0) + count
-        counted: Counter[str] = Counter()
-        for report in finished.values():
-            counted.update(report.controller)
-        watched = host_ports(experiment.topology)
-        return RunRecord(
-            policy=policy.name,
-            m=policy.m,
-            seed=seed,
-            completion_s=max(job.completion_s for job in jobs),
-            wrong_bytes=sum(report.wrong_bytes for report in finished.values()),
-            step_finished_s=[
-                [moment - started[rank] for moment in finished[rank].step_finished_s]
-                for rank in range(experiment.ranks)
-            ],
-            flows=[
-                PairFlow(
-                    src=src,
-                    dst=dst,
-                    bytes=count,
-                    completion_s=finished[dst].last_arrival_s[src - experiment.job_of(dst).first] - started[dst],
-                )
-                for (src, dst), count in demands.items()
-            ],
-            lanes=[RankLane(rank=rank, lane=lane) for rank in sorted(finished) for lane in finished[rank].lanes],
-            discards=discards,
-            overruns=after.overruns - before.overruns,
-            links=[
-                LinkLoad(
-                    port=str(port),
-                    tx_bytes=last.tx_bytes - before.counters[port].tx_bytes,
-                    tx_packets=last.tx_packets - before.counters[port].tx_packets,
-                    dropped=last.dropped - before.counters[port].dropped,
-                )
-                for port, last in sorted(after.counters.items())
-            ],
-            samples=[
-                Sample(
-                    at_s=reading.at_s,
-                    tx_bytes={
-                        str(port): reading.counters[port].tx_bytes - before.counters[port].tx_bytes for port in watched
-                    },
-                )
-                for reading in readings
-            ],
-            seen=self._newly_seen(),
-            jobs=jobs,
-            events=list(happened),
-            controller=dict(counted),
-        )
-
-    def _newly_seen(self) -> list[SeenFlow]:
-        """Flows that some switch did not forward at the last call: the datapath remembers those of earlier runs."""
-        fresh: dict[Flow, list[str]] = {}
-        for switch in self._choosing:
-            for flow, port in self._fabric.observed_ports(switch).items():
-                if (switch, flow) not in self._seen:
-                    self._seen.add((switch, flow))
-                    fresh.setdefault(flow, []).append(str(PortRef(switch, port)))
-        return [
-            SeenFlow(src=str(flow.src), dst=str(flow.dst), src_port=flow.src_port, dst_port=flow.dst_port, ports=ports)
-            for flow, ports in fresh.items()
-        ]
-
-
-def host_ports(topology: Topology) -> list[PortRef]:
-    """The switch ports that hosts are plugged into."""
-    return [topology.peer(PortRef(host.name, index + 1)) for host in topology.hosts for index in range(len(host.nics))]
+from testbed.run.experiment_runs import Runner
+from testbed.run.path_service import PathServices
+from testbed.spec import Experiment, load
 
 
 def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Observations:
-    """Bring the fabric up, run everything, take the fabric down. Raises TestbedError."""
+    """Bring the fabric up, carry out all runs, take the fabric down.
+
+    Raises InputError when the topology cannot be laid out, and TestbedError for every other failure.
+    """
     steps.now(f"bringing up {experiment.topology.name}")
     softroce = experiment.spec.fabric == "softroce"
     try:
@@ -403,10 +59,12 @@ def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Obser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point: 0, or the exit status of the error whose sentence it has printed."""
+    """Entry point. Prints errors to standard error. Returns 0, 2 for a wrong input, or 1 for another failure."""
     parser = argparse.ArgumentParser(prog="python -m testbed.run.runner", description=__doc__)
-    parser.add_argument("--spec", type=Path, required=True, help="a spec; file names in it are relative to its folder")
-    parser.add_argument("--out", type=Path, required=True, help="file that takes the observations")
+    parser.add_argument(
+        "--spec", type=Path, required=True, help="spec file; file names in it are relative to its folder"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="file to write the observations to")
     parser.add_argument("--log-dir", type=Path, required=True, help="folder for logs and pcaps")
     arguments = parser.parse_args(argv)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events of a spec, made to happen while a run goes on, each by a given action, in a thread of their own."""
+"""Carries out the events of a spec during a run, in a separate thread."""
 
 import threading
 import time
@@ -14,16 +14,17 @@ _CLOSE_BEFORE_S, _CLOSE_AFTER_S = 0.5, 2.5
 
 
 def near_event(events: Sequence[Event], at_s: float) -> bool:
-    """Whether a moment of a run is one to look at closely: something is about to happen, or has just happened."""
+    """Whether `at_s` is at most 0.5 s before or 2.5 s after some event."""
     return any(event.at_s - _CLOSE_BEFORE_S <= at_s <= event.at_s + _CLOSE_AFTER_S for event in events)
 
 
 class Timeline:
-    """A context manager: while it is entered, `act` is called with each event when its time has come.
+    """A context manager that calls `act` with each event when the event is due.
 
-    Before that `look` tells whom the event will concern. `act` returns when hosts had been sent what follows from it,
-    if they are. Times count from `start_s` of the monotonic clock. Leaving it drops what has not begun, waits for what
-    has, and raises what was raised.
+    `look` is called before and returns the switch ports that the event will concern. `act` returns the monotonic time
+    at which hosts were sent new assignments, or None. Times of events count from `start_s` of the monotonic clock.
+    Leaving the context drops events that have not begun, waits for one that has, and raises the error of `act` or
+    `look`.
     """
 
     def __init__(

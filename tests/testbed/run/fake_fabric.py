@@ -26,7 +26,7 @@ from testbed.analysis.observations import (
     Sample,
     SeenFlow,
 )
-from testbed.run.runner import host_ports
+from testbed.run.run_record import host_ports
 from testbed.spec import Experiment
 
 

@@ -12,8 +12,8 @@ from testbed.errors import TestbedError
 from testbed.process_group import ProcessError
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
+from testbed.run.experiment_runs import Runner
 from testbed.run.native_rank import NativeRun, driver_arguments, plugin_environment
-from testbed.run.runner import Runner
 from testbed.workloads.nccl import NcclRingAllreduce
 from tests.testbed.experiments import experiment, on_loopback
 from tests.testbed.run.fake_fabric import FakeFabric

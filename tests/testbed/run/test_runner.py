@@ -18,7 +18,7 @@ from testbed.progress import Steps
 from testbed.run import agent_messages as messages
 from testbed.run import runner
 from testbed.run.agents import Agents
-from testbed.run.runner import Runner
+from testbed.run.experiment_runs import Runner
 from tests.testbed.experiments import experiment, on_loopback, write_spec
 from tests.testbed.run.fake_fabric import FakeFabric
 

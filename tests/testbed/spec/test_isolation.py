@@ -13,7 +13,7 @@ import pytest
 from netmodel import SpecError, forwarding, lit
 from testbed.analysis.metrics import uplinks
 from testbed.progress import Steps
-from testbed.run.runner import Runner
+from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment, on_loopback
 from tests.testbed.run.fake_fabric import FakeFabric

@@ -17,7 +17,7 @@ from netmodel import SpecError
 from testbed.analysis.jobs import ideal_at
 from testbed.papers.rail_only import times
 from testbed.progress import Steps
-from testbed.run.runner import Runner
+from testbed.run.experiment_runs import Runner
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment
 from tests.testbed.run.fake_fabric import FakeFabric

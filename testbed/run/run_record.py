@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of one run, made from agents' reports and readings of the link counters. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from netmodel import PortRef, Topology
+from testbed.analysis.observations import (
+    HappenedEvent,
+    JobRecord,
+    LinkLoad,
+    PairFlow,
+    RankLane,
+    RunRecord,
+    Sample,
+    SeenFlow,
+)
+from testbed.plan.demands import bytes_by_pair
+from testbed.run import agent_messages as messages
+from testbed.run.fabric import Counters
+from testbed.spec import Experiment, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The link counters at one moment, `at_s` seconds after the start of the run."""
+
+    at_s: float
+    counters: Mapping[PortRef, Counters]
+    overruns: int
+
+
+def record_of(
+    experiment: Experiment,
+    policy: Policy,
+    seed: int,
+    started: Mapping[int, float],
+    finished: Mapping[int, messages.Finished],
+    before: Reading,
+    after: Reading,
+    readings: Sequence[Reading],
+    happened: Sequence[HappenedEvent],
+    seen: list[SeenFlow],
+) -> RunRecord:
+    """The record of a run: what its agents reported, and the link counters before, during and after it.
+
+    `started` has the start of each rank's job, in seconds of the monotonic clock; `finished` has its report.
+    """
+    demands = bytes_by_pair(experiment.transfers(seed), experiment.spec.workload.item_bytes)
+    jobs = [
+        JobRecord(
+            name=job.name,
+            ranks=job.size,
+            completion_s=max(finished[rank].finished_s - started[rank] for rank in job.ranks),
+        )
+        for job in experiment.jobs
+    ]
+    discards: dict[str, int] = {}
+    for report in finished.values():
+        for reason, count in report.discards.items():
+            discards[reason] = discards.get(reason, 0) + count
+    counted: Counter[str] = Counter()
+    for report in finished.values():
+        counted.update(report.controller)
+    watched = host_ports(experiment.topology)
+    return RunRecord(
+        policy=policy.name,
+        m=policy.m,
+        seed=seed,
+        completion_s=max(job.completion_s for job in jobs),
+        wrong_bytes=sum(report.wrong_bytes for report in finished.values()),
+        step_finished_s=[
+            [moment - started[rank] for moment in finished[rank].step_finished_s] for rank in range(experiment.ranks)
+        ],
+        flows=[
+            PairFlow(
+                src=src,
+                dst=dst,
+                bytes=count,
+                completion_s=finished[dst].last_arrival_s[src - experiment.job_of(dst).first] - started[dst],
+            )
+            for (src, dst), count in demands.items()
+        ],
+        lanes=[RankLane(rank=rank, lane=lane) for rank in sorted(finished) for lane in finished[rank].lanes],
+        discards=discards,
+        overruns=after.overruns - before.overruns,
+        links=[
+            LinkLoad(
+                port=str(port),
+                tx_bytes=last.tx_bytes - before.counters[port].tx_bytes,
+                tx_packets=last.tx_packets - before.counters[port].tx_packets,
+                dropped=last.dropped - before.counters[port].dropped,
+            )
+            for port, last in sorted(after.counters.items())
+        ],
+        samples=[
+            Sample(
+                at_s=reading.at_s,
+                tx_bytes={
+                    str(port): reading.counters[port].tx_bytes - before.counters[port].tx_bytes for port in watched
+                },
+            )
+            for reading in readings
+        ],
+        seen=seen,
+        jobs=jobs,
+        events=list(happened),
+        controller=dict(counted),
+    )
+
+
+def host_ports(topology: Topology) -> list[PortRef]:
+    """The switch ports that hosts are connected to."""
+    return [topology.peer(PortRef(host.name, index + 1)) for host in topology.hosts for index in range(len(host.nics))]
