@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that share a fabric: how long each took beside what it could have taken, and how fairly they shared. Pure."""
+"""Jobs that share a fabric: ideal completion times, fairness and bandwidth tax. Pure."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -15,7 +15,7 @@ from testbed.workloads import Transfer
 
 
 def ideal_at(experiment: Experiment, seed: int, job: Job | None = None) -> float:
-    """The ideal completion time with that seed in seconds, of all jobs together or of one that has all for itself."""
+    """Ideal completion time in seconds with `seed`: of all jobs together, or of `job` alone on the fabric."""
     if job is None and experiment.spec.workload.job_sizes is not None:  # each with phases of its own
         return max(ideal_at(experiment, seed, one) for one in experiment.jobs)
     number = 0 if job is None else experiment.jobs.index(job)
@@ -36,7 +36,7 @@ def ideal_at(experiment: Experiment, seed: int, job: Job | None = None) -> float
 
 
 def _over_circuits_s(placed: Experiment, transfers: Sequence[Transfer]) -> float:
-    """The shortest time over circuits and relays that are set: the bits of the most loaded link over its rate."""
+    """Shortest time in seconds over the given circuits and relays: bits of the most loaded link over its rate."""
     topology, setting = placed.topology, placed.setting
     assert setting is not None
     bits: Counter[PortRef] = Counter()
@@ -67,7 +67,7 @@ def bandwidth_taxes(experiment: Experiment, run: RunRecord) -> tuple[float, floa
 
 
 def _phases(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[list[Transfer]]:
-    """The transfers of each phase; none is empty."""
+    """The transfers of each phase that has any."""
     phases: dict[int, list[Transfer]] = {}
     for transfer in transfers:
         phases.setdefault(bisect_right(starts, transfer.step), []).append(transfer)
@@ -75,7 +75,7 @@ def _phases(transfers: Sequence[Transfer], starts: Sequence[int]) -> list[list[T
 
 
 def _by_nic(placed: Experiment, transfers: Sequence[Transfer]) -> dict[int, list[Transfer]]:
-    """The transfers by the index of the NICs that carry them: networks of their own, which are busy side by side."""
+    """The transfers by the index of their NIC. NICs of different indices are on separate, parallel networks."""
     carried: dict[int, list[Transfer]] = {}
     for transfer in transfers:
         carried.setdefault(placed.nic_between(transfer.src, transfer.dst), []).append(transfer)
@@ -83,7 +83,7 @@ def _by_nic(placed: Experiment, transfers: Sequence[Transfer]) -> dict[int, list
 
 
 def speeds(experiment: Experiment, run: RunRecord) -> list[float]:
-    """For each job, the ideal time that it would take alone over the time that it took: 1 is as fast as can be."""
+    """For each job, its ideal time alone divided by its completion time. 1 is optimal."""
     return [
         ideal_at(experiment, run.seed, job) / record.completion_s
         for job, record in zip(experiment.jobs, run.jobs, strict=True)
@@ -91,12 +91,12 @@ def speeds(experiment: Experiment, run: RunRecord) -> list[float]:
 
 
 def fairness(experiment: Experiment, run: RunRecord) -> float:
-    """Jain's index of the jobs' speeds: 1 when all jobs are slowed down alike, 1 / n when one of n gets everything."""
+    """Jain's fairness index of the jobs' speeds: 1 when all slow down equally, 1 / n when one of n gets everything."""
     return balance(speeds(experiment, run)).jain
 
 
 def slowdowns(runs: Sequence[RunRecord], reference: Sequence[RunRecord]) -> list[float]:
-    """Each run's completion over that of the same seed in `reference`, where that has one: 1 is as fast as those."""
+    """Completion times relative to the runs in `reference` with the same seed. Other seeds are left out."""
     times = {run.seed: run.completion_s for run in reference}
     return [run.completion_s / times[run.seed] for run in runs if run.seed in times]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who went where: which job's data cross which links and spines, and where jobs meet. Pure."""
+"""Which links and spines the data of each job cross, and which links jobs share. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from testbed.spec import Experiment
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """One flow's payload on its way from switch to switch."""
+    """The payload of one flow and its path between switches."""
 
     job: str
     ports: Sequence[PortRef]
@@ -22,7 +22,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """One run. `by_spine`: payload bytes of each job; `shared_links`: links, each way on its own, that jobs share."""
+    """One run: `by_spine` has each job's payload bytes, `shared_links` the link directions that jobs share."""
 
     by_spine: Mapping[str, Mapping[str, int]]
     links: int
@@ -32,7 +32,7 @@ class Sharing:
 
 
 def crossings(experiment: Experiment, run: RunRecord) -> list[Crossing]:
-    """The way of everything that left its leaf, as predicted; the report tells how far predictions were seen true."""
+    """The predicted paths of all data that left their leaf. The report compares predictions with observations."""
     placed = experiment.at(run.seed)
     routes = placed.routes(run.policy)
     rank_of = {placed.address(rank): rank for rank in range(placed.ranks)}
@@ -44,7 +44,7 @@ def crossings(experiment: Experiment, run: RunRecord) -> list[Crossing]:
 
 
 def sharing(experiment: Experiment, run: RunRecord) -> Sharing:
-    """What one run's jobs did to one another."""
+    """Link sharing among the jobs of one run."""
     role = {switch.name: switch.role for switch in experiment.topology.switches}
     by_spine: dict[str, Counter[str]] = {name: Counter() for name, what in role.items() if what == "spine"}
     jobs: defaultdict[PortRef, set[str]] = defaultdict(set)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers computed from observations: pure functions, no files."""
+"""Metrics computed from observations. Pure functions without file access."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from testbed.analysis.observations import Observations, RunRecord
 from testbed.spec import Experiment
 
 _SHORTEST_INTERVAL_S = 0.05
-"""Over which a throughput is computed."""
+"""Interval over which a throughput is computed, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Uplink:
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Text for reports."""
         return f"{self.port.node} to {self.spine}"
 
 
@@ -69,18 +69,18 @@ class PolicyResult:
 
     @property
     def verified(self) -> bool:
-        """Whether every byte of every run was right."""
+        """Whether every byte of every run matched the expected data."""
         return all(run.wrong_bytes == 0 for run in self.runs)
 
     @property
     def retransmits(self) -> int:
-        """Packets sent again, over all runs, ranks and lanes."""
+        """Retransmitted packets of all runs, ranks and lanes."""
         return sum(entry.lane.retransmits for run in self.runs for entry in run.lanes)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowCheck:
-    """One flow of one run: the ports that it was predicted to take, and was seen to take, where switches choose."""
+    """One flow of one run: its predicted and its observed ports at switches with several next hops."""
 
     policy: str
     seed: int
@@ -91,12 +91,12 @@ class FlowCheck:
 
     @property
     def checked(self) -> bool:
-        """Whether there is an observation to compare with."""
+        """Whether the flow was observed."""
         return bool(self.observed)
 
     @property
     def matched(self) -> bool:
-        """Whether the flow went exactly as predicted, at every switch."""
+        """Whether the flow took the predicted port at every switch."""
         return set(self.predicted) == set(self.observed)
 
 
@@ -132,7 +132,7 @@ def uplinks(topology: Topology) -> list[Uplink]:
 
 
 def loads(run: RunRecord, links: Sequence[Uplink]) -> list[int]:
-    """Bytes that left by each of `links` during the run, headers included."""
+    """Bytes sent over each of `links` during the run, headers included."""
     sent = {load.port: load.tx_bytes for load in run.links}
     return [sent.get(str(link.port), 0) for link in links]
 
@@ -146,7 +146,7 @@ def balance(values: Sequence[float]) -> Balance:
 
 
 def step_durations_s(run: RunRecord) -> list[float]:
-    """Time between the ends of successive steps, where a step ends when its last transfer anywhere does."""
+    """Seconds between the ends of successive steps. A step ends with its last transfer on any rank."""
     ends = [max(moments) for moments in zip_longest(*run.step_finished_s, fillvalue=0.0)]  # jobs differ in steps
     return [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
 
@@ -167,7 +167,7 @@ def goodput_bps(run: RunRecord) -> list[tuple[float, float]]:
 
 
 def carried(experiment: Experiment, run: RunRecord) -> dict[Flow, int]:
-    """Payload bytes that each flow carried in a run, by the lanes' counters."""
+    """Payload bytes that each flow carried in a run, from the lanes' counters."""
     flows: dict[Flow, int] = {}
     placed = experiment.at(run.seed)
     for entry in run.lanes:
@@ -217,7 +217,7 @@ def check_flows(experiment: Experiment, observations: Observations) -> list[Flow
 
 
 def predicted_loads(experiment: Experiment, run: RunRecord, links: Sequence[Uplink]) -> list[int]:
-    """Payload bytes that should leave by each of `links`: the flows' bytes, each along its predicted path."""
+    """Predicted payload bytes over each of `links`: every flow's bytes along its predicted path."""
     sums: Counter[PortRef] = Counter()
     placed = experiment.at(run.seed)
     routes = placed.routes(run.policy)
@@ -228,7 +228,7 @@ def predicted_loads(experiment: Experiment, run: RunRecord, links: Sequence[Upli
 
 
 def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
-    """The ports of the predicted path at switches that have a choice: what an observation can confirm or refute."""
+    """The ports of the predicted path at switches with several next hops, which observations can confirm."""
     if experiment.setting is not None:
         return ()
     groups = forwarding(experiment.topology).groups

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments on hosts with several networks: what each switch should have carried, and did. Pure."""
+"""Experiments on hosts with several networks: scheduled and counted bytes of each switch. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Carried:
 
 
 def carried(experiment: Experiment, runs: Sequence[RunRecord]) -> list[Carried]:
-    """For every switch that hosts hang off, in the topology's order: means over `runs`."""
+    """Means over `runs` for every switch with hosts, in the topology's order."""
     topology = experiment.topology
     homes = {
         end: topology.peer(end).node
@@ -50,7 +50,7 @@ def carried(experiment: Experiment, runs: Sequence[RunRecord]) -> list[Carried]:
 
 
 def _due(experiment: Experiment, seed: int, homes: dict[PortRef, str]) -> Counter[tuple[str, bool]]:
-    """By switch and whether a host is next: payload bytes."""
+    """Payload bytes by switch and by whether the next hop is a host."""
     placed = experiment.at(seed)
     sums: Counter[tuple[str, bool]] = Counter()
     demands = bytes_by_pair(placed.transfers(seed), experiment.spec.workload.item_bytes)
@@ -64,7 +64,7 @@ def _due(experiment: Experiment, seed: int, homes: dict[PortRef, str]) -> Counte
 
 
 def _counted(experiment: Experiment, run: RunRecord) -> Counter[tuple[str, bool]]:
-    """By switch and whether a host is next: bytes."""
+    """Bytes by switch and by whether the next hop is a host."""
     topology = experiment.topology
     sums: Counter[tuple[str, bool]] = Counter()
     for load in run.links:

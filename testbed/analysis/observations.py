@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 _GROWING = ("tx_bytes", "tx_packets", "flowlets", "retransmits", "timeouts")
-"""Fields of `LaneCounters` that never decrease."""
+"""Monotonic fields of `LaneCounters`."""
 
 
 class _Record(BaseModel):
@@ -18,7 +18,7 @@ class _Record(BaseModel):
 
 
 class PairFlow(_Record):
-    """All that one rank sent another. `completion_s`: when the last byte had arrived (and been added, where it is)."""
+    """Data from one rank to another. `completion_s`: when the last byte had arrived and, for reductions, was added."""
 
     src: int
     dst: int
@@ -45,7 +45,7 @@ class LaneCounters(_Record):
     local: str | None = None
 
     def since(self, before: "LaneCounters | None") -> "LaneCounters":
-        """The same lane with only what it has counted since `before`, an earlier reading of it."""
+        """The lane's counts since `before`, an earlier reading of the same lane."""
         if before is None:
             return self
         return self.model_copy(update={name: getattr(self, name) - getattr(before, name) for name in _GROWING})
@@ -59,7 +59,7 @@ class RankLane(_Record):
 
 
 class LinkLoad(_Record):
-    """What left by a switch port during the run."""
+    """Traffic sent by a switch port during the run."""
 
     port: str
     tx_bytes: int
@@ -68,14 +68,14 @@ class LinkLoad(_Record):
 
 
 class Sample(_Record):
-    """Bytes that had left by each watched port since the start of the run, at `at_s`."""
+    """Bytes sent by each watched port from the start of the run until `at_s`."""
 
     at_s: float
     tx_bytes: dict[str, int]
 
 
 class SeenFlow(_Record):
-    """A UDP flow that was new to the datapath: by which port it left each switch that had a choice."""
+    """A UDP flow new to the datapath: its port at each switch with several next hops."""
 
     src: str
     dst: str
@@ -85,7 +85,7 @@ class SeenFlow(_Record):
 
 
 class JobRecord(_Record):
-    """One job of a run: from the start until its last rank had finished."""
+    """One job of a run. `completion_s` is the time from its start until its last rank finished."""
 
     name: str
     ranks: int
@@ -93,11 +93,11 @@ class JobRecord(_Record):
 
 
 class HappenedEvent(_Record):
-    """An event of the spec: when it was begun, and when it had been carried out.
+    """An event of the spec: when it began and when it was complete.
 
-    For a cut or a mended link that is when every switch had confirmed its new routes; `sent_s`, with a path service, is
-    when that had sent hosts their new assignments. `concerned`: for a cut, the switch ports of the hosts whose data, or
-    their acknowledgements, crossed the link just before.
+    A cut or mended link is complete when every switch has confirmed its new routes. `sent_s` is when the path service,
+    if any, had sent hosts their new assignments. For a cut, `concerned` has the switch ports of the hosts whose data or
+    acknowledgements crossed the link just before.
     """
 
     what: str
@@ -108,7 +108,7 @@ class HappenedEvent(_Record):
 
 
 class RunRecord(_Record):
-    """One policy with one seed."""
+    """One run: one policy with one seed."""
 
     policy: str
     m: int
@@ -121,22 +121,22 @@ class RunRecord(_Record):
     lanes: list[RankLane]
     discards: dict[str, int]
     overruns: int
-    """Packets that the emulation itself lost for want of CPU: not zero means that the machine was too slow."""
+    """Packets that the emulation lost for lack of processor time. Above 0 the machine was too slow."""
     links: list[LinkLoad]
     samples: list[Sample]
     seen: list[SeenFlow]
     jobs: list[JobRecord] = []
     events: list[HappenedEvent] = []
     strays: dict[str, int] = {}
-    """Packets that a switch port refused because they may not go where they wanted to."""
+    """Packets that steering rules dropped, by switch port."""
     controller: dict[str, int] = {}
-    """What the devices' clients of the path service have counted, all added up."""
+    """Sums of the counters of the devices' path clients."""
     service: dict[str, Any] = {}
-    """The path service's own status after the run."""
+    """The path service's status after the run."""
 
 
 class Observations(_Record):
-    """All runs of an experiment, in the order in which they took place."""
+    """All runs of an experiment, in chronological order."""
 
     runs: list[RunRecord]
 
@@ -146,5 +146,5 @@ class Observations(_Record):
 
     @classmethod
     def load(cls, path: Path) -> "Observations":
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         return cls.model_validate_json(path.read_bytes())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a cut link was felt: when data reached every host again, read off the samples around the cut. Pure."""
+"""Recovery from a cut link: when every host received data again, from samples around the cut. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from itertools import pairwise
 from testbed.analysis.observations import HappenedEvent, RunRecord, Sample
 
 WINDOW_S = 0.02
-"""Over which a rate is taken: six packets of 4 KiB at 10 Mbit/s."""
+"""Interval over which a rate is computed, in seconds: six packets of 4 KiB at 10 Mbit/s."""
 
 _BEFORE_S = 0.3  # whose mean rate is the usual one
 _SOON_S = 0.06  # a stall that begins later is not the cut's: it takes some packets until windows are full
@@ -54,7 +54,7 @@ def stalls_s(run: RunRecord, event: HappenedEvent) -> dict[str, float]:
 
 
 def recovery_s(run: RunRecord) -> list[float]:
-    """For every cut of the run: until the last host concerned had data again, in seconds from the cut's beginning."""
+    """For every cut of the run: seconds from its start until the last affected host received data again."""
     return [max(stalls_s(run, event).values(), default=0.0) for event in run.events if event.what.startswith("cut ")]
 
 
@@ -69,7 +69,7 @@ def paces_bps(run: RunRecord) -> list[float]:
 
 
 def _mean_bps(samples: Sequence[Sample], from_s: float, to_s: float) -> float:
-    """Over the samples between the two; 0 where there are not two."""
+    """Mean rate over the samples in the interval, in bits per second; 0 with fewer than two samples."""
     inside = [sample for sample in samples if from_s <= sample.at_s <= to_s]
     if len(inside) < 2:
         return 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A result folder: `summary.json` for programs, CSV files for whoever wants to look closer."""
+"""The result folder: `summary.json` for programs, and CSV files with details."""
 
 import csv
 import json
@@ -22,12 +22,12 @@ LOGS = "logs"
 
 
 def ideal_of(experiment: Experiment) -> float:
-    """The ideal completion time in seconds. Where partners differ by seed the least counts: no run can beat it."""
+    """Ideal completion time in seconds: the minimum over the seeds, a lower bound for every run."""
     return min(ideal_at(experiment, seed) for seed in experiment.seeds)
 
 
 def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]) -> dict[str, Any]:
-    """The contents of `summary.json`. Its keys are a promise to other programs; detail belongs into other files."""
+    """The contents of `summary.json`. Its keys are a stable interface; details belong in other files."""
     checked = [check for check in checks if check.checked]
     return {
         "spec": experiment.spec.model_dump(mode="json", exclude_unset=True),
@@ -56,7 +56,7 @@ def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Ite
 
 
 def _of_jobs(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
-    """What only an experiment of several jobs has."""
+    """Entries for an experiment with several jobs."""
     if len(experiment.jobs) < 2:
         return {}
     times = {job.name: [run.jobs[n].completion_s for run in result.runs] for n, job in enumerate(experiment.jobs)}
@@ -64,7 +64,7 @@ def _of_jobs(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
 
 
 def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
-    """What only an experiment with events has."""
+    """Entries for an experiment with events."""
     if not experiment.spec.events:
         return {}
     return {
@@ -75,7 +75,7 @@ def _of_events(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
 
 
 def _of_service(result: PolicyResult) -> dict[str, Any]:
-    """What only policy `controller` has: what the path service and the hosts' clients of it counted, by run."""
+    """Entries for policy `controller`: counters of the path service and of the path clients, by run."""
     if result.policy != "controller":
         return {}
     return {
@@ -86,7 +86,7 @@ def _of_service(result: PolicyResult) -> dict[str, Any]:
 
 
 def _of_relays(experiment: Experiment, result: PolicyResult) -> dict[str, Any]:
-    """What only a direct-connect fabric has, by run: the bandwidth tax as predicted for payload, and as counted."""
+    """Entries for a direct-connect fabric: predicted (payload) and counted bandwidth tax, by run."""
     if experiment.setting is None:
         return {}
     taxes = [bandwidth_taxes(experiment, run) for run in result.runs]
@@ -198,7 +198,7 @@ def write_summary(folder: Path, contents: dict[str, Any]) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """Make the result folder, without what an earlier run of the same name has left there."""
+    """Create the result folder and remove files that an earlier run of the same name left there."""
     logs = folder / LOGS
     logs.mkdir(parents=True, exist_ok=True)
     for pattern in ("*.csv", "*.png", "*.json", "report.html", SPEC, f"{LOGS}/*"):
@@ -208,7 +208,7 @@ def prepare(folder: Path) -> None:
 
 
 def point_latest(folder: Path) -> None:
-    """Let `latest`, beside `folder`, point at it. The link changes in one step: readers see the old or the new."""
+    """Point the link `latest`, beside `folder`, to it. The change is atomic."""
     fresh = folder.parent / f".latest-{os.getpid()}"
     fresh.symlink_to(folder.name)
     fresh.replace(folder.parent / "latest")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a schedule asks of a fabric: bytes per pair, and the shortest time in which any routing could carry them."""
+"""Demands of a schedule: bytes per pair of ranks, and the shortest time in which any routing could carry them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -69,12 +69,12 @@ def disjoint_paths(topology: Topology, hosts: Sequence[str], transfers: Iterable
 
 
 def _reversed(topology: Topology, path: Path) -> Path:
-    """The same links in the other direction."""
+    """The path over the same links in the other direction."""
     return tuple(topology.peer(port) for port in reversed(path))
 
 
 def _uplink_rate_bps(topology: Topology, leaf: str) -> int:
-    """The rates of all links between `leaf` and other switches, added up."""
+    """Sum of the rates of all links between `leaf` and other switches, in bits per second."""
     switches = {switch.name for switch in topology.switches}
     return sum(
         link.rate_bps

@@ -32,12 +32,12 @@ class Setting:
         return connection.local.port - 1, connection.remote.port - 1
 
     def path(self, topology: Topology, source: PortRef, destination: PortRef) -> Path:
-        """The ports that packets between two NICs leave by, those of optical switches too. Raises KeyError."""
+        """The egress ports of packets between two NICs, including those of optical switches. Raises KeyError."""
         return path_along(topology, self.circuits, self.plan.ways[source, destination])
 
 
 def path_along(topology: Topology, circuits: Circuits, way: Way) -> Path:
-    """The ports, of hosts and of optical switches, that packets leave by along a way."""
+    """The egress ports of hosts and optical switches along a way."""
     path: list[PortRef] = []
     for port in way.ports:
         path.append(port)
@@ -50,7 +50,7 @@ def path_along(topology: Topology, circuits: Circuits, way: Way) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The circuits of one job by NIC, and the routes to prefer, both between its ranks."""
+    """The circuits of one job by NIC, and its preferred routes, both between ranks."""
 
     layers: tuple[Layer, ...]
     routes: tuple[Route, ...]
@@ -67,7 +67,7 @@ def rings(ranks: int, strides: Sequence[int]) -> Layout:
 
 
 def found(demand: Demand, degree: int) -> Layout:
-    """What TopologyFinder finds for a job whose hosts have `degree` NICs; of several routes the first. ValueError."""
+    """TopologyFinder's layout for a job on hosts with `degree` NICs; the first of several routes. Raises ValueError."""
     topology = find_topology(demand, degree)
     return Layout(topology.layers, tuple(routes[0] for _, routes in sorted(topology.routes.items())))
 
@@ -94,6 +94,6 @@ def setting(topology: Topology, shards: Shards, layouts: tuple[Layout, ...]) -> 
 
 
 def _named(hosts: Sequence[str], layout: Layout) -> dict[tuple[str, str], list[list[str]]]:
-    """The routes of a layout by the hosts at their ends."""
+    """The routes of a layout as host names, by their end hosts."""
     named = [[hosts[rank] for rank in route] for route in layout.routes]
     return {(route[0], route[-1]): [route] for route in named}

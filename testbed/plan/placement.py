@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which host each rank runs on. What a collective does to a fabric depends on little as much as on this."""
+"""The host that each rank runs on. Placement strongly affects the load that a collective puts on a fabric."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -14,7 +14,7 @@ Rule = Literal["cross_leaf", "in_order", "packed", "random"]
 
 
 class PlacementError(ValueError):
-    """The topology has no such placement; the text says why, in one sentence."""
+    """The topology does not allow the placement. The text gives the reason in one sentence."""
 
 
 def leaf_of(topology: Topology, host: str) -> str:
@@ -65,11 +65,11 @@ def _cross_leaf(leaves: list[tuple[str, list[str]]], ranks: int) -> tuple[str, .
         )
     chosen = []
     for rank in range(ranks):
-        turn, index = divmod(rank, len(leaves))
+        row, index = divmod(rank, len(leaves))
         leaf, hosts = leaves[index]
-        if turn >= len(hosts):
-            raise PlacementError(f"placement cross_leaf puts {turn + 1} ranks on {leaf}, which has {len(hosts)} hosts")
-        chosen.append(hosts[turn])
+        if row >= len(hosts):
+            raise PlacementError(f"placement cross_leaf puts {row + 1} ranks on {leaf}, which has {len(hosts)} hosts")
+        chosen.append(hosts[row])
     return tuple(chosen)
 
 

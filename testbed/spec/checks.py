@@ -51,7 +51,7 @@ def examine(spec: Spec, unread: Iterable[Location] = ()) -> tuple[Experiment | N
 
 
 def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found: Findings) -> Experiment | None:
-    """Hosts, jobs and NICs; None where they do not fit."""
+    """Hosts, jobs and NICs; None when they do not fit."""
     if not found.fit("placement") or (spec.placement.rule == "vclos" and not found.fit("jobs")):
         return None
     seeds = tuple(range(1, spec.seeds + 1)) if isinstance(spec.seeds, int) else tuple(spec.seeds)
@@ -169,7 +169,7 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
 
 
 def _check_fabric(spec: Spec, found: Findings) -> None:
-    """Checks that the fabric has what the spec asks of it."""
+    """Checks that the fabric has the features that the spec uses."""
     if found.fit("policies") and not any(policy.policy == "controller" for policy in spec.policies):
         for index, event in enumerate(spec.events):
             if event.controller:
@@ -187,7 +187,7 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
 
 
 def _check_simulated(spec: Spec, found: Findings) -> None:
-    """Checks for what simulated fabrics do not have."""
+    """Checks for features that simulated fabrics lack."""
     for index, event in enumerate(spec.events):
         if event.controller is not None:
             said = f"fabric {spec.fabric} has no path service; use mininet"

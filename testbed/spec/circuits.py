@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a spec says of optical switches: whether it fits, and the circuits that its jobs get."""
+"""Optical switches of a spec: checks of their settings, and the circuits of the jobs."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from testbed.workloads.ring_allreduce import RingAllreduce
 
 
 def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
-    """Checks that what the spec says of optical switches fits the topology and the policies."""
+    """Checks that the optical settings of the spec fit the topology and the policies."""
     if not found.fit("optical"):
         return
     roles = {switch.role for switch in topology.switches}
@@ -46,7 +46,7 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
 
 
 def _check_direct(spec: Spec, found: Findings) -> None:
-    """Checks for what does not run over circuits between hosts."""
+    """Checks for features that do not work over circuits between hosts."""
     if spec.fabric != "mininet":
         found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet", "fabric"))
     if isinstance(spec.workload, NcclAllreduce):
@@ -59,7 +59,7 @@ def _check_direct(spec: Spec, found: Findings) -> None:
 
 
 def laid_out(experiment: Experiment) -> Experiment:
-    """The experiment with the circuits of its jobs. Raises Misfit when these cannot be."""
+    """The experiment with the circuits of its jobs. Raises Misfit when these are impossible."""
     optical = experiment.spec.optical
     assert optical is not None  # check_optical
     where = ("optical", "find" if optical.find else "strides")

@@ -28,11 +28,11 @@ from testbed.workloads import Transfer
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A checked spec and what it stands for."""
+    """A checked spec and everything derived from it."""
 
     spec: Spec
     topology: Topology
-    """What switches see that forward by address: where their cables run through optical switches, what light joins."""
+    """The topology that packet switches see. Cables through optical switches appear as the links that circuits form."""
     hosts: tuple[str, ...]
     """By rank; where every seed draws another placement, those of the first seed, or of the one given to `at`."""
     seeds: tuple[int, ...]
@@ -45,19 +45,19 @@ class Experiment:
     cabled: Topology | None = None
     """The fabric as cabled, where that is something else."""
     isolation: OpticalClos | None = None
-    """What placement rule `vclos` has given to each job."""
+    """Hosts and links of each job under placement rule `vclos`."""
     layouts: tuple[Layout, ...] = ()
     """The circuits between hosts, by job, on a direct-connect fabric."""
 
     def at(self, seed: int) -> "Experiment":
-        """The same with the placement of that seed."""
+        """The experiment with the placement of that seed."""
         if not self.spec.placement.redraw:
             return self
         return replace(self, hosts=hosts_of(self.spec.placement, self.topology, seed))
 
     @property
     def timeouts(self) -> Timeouts:
-        """The spec's, or longer where the fabric is slow."""
+        """The timeouts of the spec, extended on slow fabrics."""
         limits = self.spec.timeouts
         if self.spec.fabric != "softroce":
             return limits
@@ -73,7 +73,7 @@ class Experiment:
         return next(job for job in self.jobs if rank in job.ranks)
 
     def transfers(self, seed: int) -> tuple[Transfer, ...]:
-        """What all jobs move, between ranks of the experiment, steps ascending."""
+        """The transfers of all jobs between ranks of the experiment, in ascending steps."""
         moved = [
             replace(transfer, src=job.first + transfer.src, dst=job.first + transfer.dst)
             for number, job in enumerate(self.jobs)
@@ -106,7 +106,7 @@ class Experiment:
         return setting(self.topology, shards, self.layouts)
 
     def steering(self, name: str) -> Steering | None:
-        """What switches are told to put above their routes under the policy of that name. Raises ValueError."""
+        """The steering that takes precedence over routes under the policy of that name. Raises ValueError."""
         policy = next(policy for policy in self.spec.policies if policy.name == name)
         if policy.policy == "source_routing":
             return in_order(self.topology) if policy.uplinks is None else SourceRouting(policy.uplinks)
@@ -123,7 +123,7 @@ class Experiment:
 
     @property
     def ecmp_hash(self) -> EcmpHash:
-        """What the fabric's switches choose by."""
+        """The ECMP hash of the fabric's switches."""
         return ecmp_hash_of(self.topology, self.spec.pinning)
 
     def ports(self, policy: Policy, seed: int) -> tuple[RankPorts, ...]:
@@ -139,7 +139,7 @@ class Experiment:
 
     @property
     def ranks(self) -> int:
-        """How many ranks take part."""
+        """Number of ranks."""
         return len(self.hosts)
 
     def address(self, rank: int, nic: int | None = None) -> str:
@@ -151,7 +151,7 @@ class Experiment:
         return self.topology.link_at(PortRef(self.hosts[rank], (self.nic if nic is None else nic) + 1)).rate_bps
 
     def nic_between(self, rank: int, other: int) -> int:
-        """Index of the NIC, on both hosts, by which two ranks talk."""
+        """Index of the NIC, on both hosts, over which two ranks communicate."""
         if self.local_nic is not None and self._switch(rank, self.local_nic) == self._switch(other, self.local_nic):
             return self.local_nic
         return self.nic

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What checks have found wrong with a spec, and which checks still make sense."""
+"""The misfits that checks have found in a spec, and which further checks are meaningful."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

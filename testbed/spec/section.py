@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all sections of a spec have in common."""
+"""Base class of all sections of a spec."""
 
 from pydantic import BaseModel, ConfigDict
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-"""Names become names of files and folders."""
+"""Pattern of names, which are also used in file and folder names."""
 
 
 class Section(BaseModel):
