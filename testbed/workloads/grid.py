@@ -11,7 +11,7 @@ from testbed.workloads.base import Workload
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """x GPUs in each of y domains."""
+    """A grid of y domains with x GPUs each."""
 
     x: int
     y: int

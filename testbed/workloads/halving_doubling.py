@@ -20,7 +20,7 @@ class HalvingDoublingAllreduce(Workload):
     kind: Literal["halving_doubling_allreduce"] = "halving_doubling_allreduce"
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """Give, halve, double, give back. `seed` plays no part."""
+        """Fold extra ranks in, halve, double, send the sum back to extra ranks. `seed` is not used."""
         return tuple(
             Transfer(step, part, src, dst, start, start, count, combine)
             for step, src, dst, first, last, combine in _exchanges(ranks, self.elements)

@@ -31,7 +31,7 @@ class _Hierarchical(GridWorkload):
         """Whether sums are made, and the rings, by phase; rounds with rings of one member are left out."""
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """The rounds in turn; `seed` plays no part."""
+        """The rounds in turn; `seed` is not used."""
         starts = [0, *self._phase_starts(ranks)]
         return tuple(
             replace(transfer, step=first + transfer.step)

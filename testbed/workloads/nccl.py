@@ -16,18 +16,18 @@ STEPS = 8
 
 
 class NcclAllreduce(Workload):
-    """What both algorithms have. In place; sums of floats."""
+    """Base class of both algorithms: in-place sums of floats."""
 
     dtype: Literal["float32"] = "float32"
 
     @property
     @abstractmethod
     def collective(self) -> str:
-        """The driver's name for it."""
+        """The collective's name in the driver's options."""
 
     @abstractmethod
     def slice_elements(self, ranks: int) -> int:
-        """Elements in a message at most."""
+        """Largest number of elements in a message."""
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
         """One array: the reduction is done in place."""
@@ -50,7 +50,7 @@ class NcclRingAllreduce(NcclAllreduce):
 
     @property
     def collective(self) -> str:
-        """The driver's name for it."""
+        """The collective's name in the driver's options."""
         return "ring"
 
     def slice_elements(self, ranks: int) -> int:
@@ -58,7 +58,7 @@ class NcclRingAllreduce(NcclAllreduce):
         return _ratio_up(_ratio_up(self.elements, ranks), self.slices)
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """2 (n - 1) steps a round; at step s rank r sends chunk (r - s) mod n of the round. `seed` plays no part."""
+        """2 (n - 1) steps a round; at step s rank r sends chunk (r - s) mod n of the round. `seed` is not used."""
         size = self.slice_elements(ranks)
         rounds = _pieces(0, self.elements, _ratio_up(self.elements, ranks * size * STEPS))
         steps = 2 * (ranks - 1)
@@ -81,7 +81,7 @@ class NcclTreeAllreduce(NcclAllreduce):
 
     @property
     def collective(self) -> str:
-        """The driver's name for it."""
+        """The collective's name in the driver's options."""
         return "tree"
 
     def slice_elements(self, ranks: int) -> int:
@@ -89,7 +89,7 @@ class NcclTreeAllreduce(NcclAllreduce):
         return _ratio_up(_ratio_up(self.elements, 2), self.slices)
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """Sums go up, a level a step, then totals go down. `seed` plays no part."""
+        """Sums go up, a level a step, then totals go down. `seed` is not used."""
         transfers = [
             Transfer(step, part, src, dst, start, start, count, combine)
             for parents, (first, last) in zip(double_binary_tree(ranks), _pieces(0, self.elements, 2), strict=True)

@@ -18,11 +18,11 @@ class PairwiseAlltoall(Workload):
 
     @property
     def sends_in_flight(self) -> int | None:
-        """One step's worth: the steps of the pairwise exchange do not pile up on one another."""
+        """The sends of one step, so that the steps of the exchange do not overlap."""
         return self.slices
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """n - 1 steps. Block b of rank r's input lands as block r of rank b's output. `seed` plays no part."""
+        """n - 1 steps. Block b of rank r's input lands as block r of rank b's output. `seed` is not used."""
         size = self._block_elements(ranks)
         return tuple(
             Transfer(step - 1, part, rank, peer, peer * size + start, rank * size + start, count)
@@ -33,7 +33,7 @@ class PairwiseAlltoall(Workload):
         )
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """The rank's own block needs no network: it is in the output from the start."""
+        """The output already has the rank's own block, which needs no transfer."""
         size = self._block_elements(ranks)
         data = self.data(rank, seed)
         output = np.zeros_like(data)
@@ -41,7 +41,7 @@ class PairwiseAlltoall(Workload):
         return Buffers(data, output)
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """Block s is what rank s held for this one."""
+        """Block s is the block of rank s for this rank."""
         size = self._block_elements(ranks)
         output = np.zeros_like(self.data(rank, seed))
         for source in range(ranks):
@@ -50,5 +50,5 @@ class PairwiseAlltoall(Workload):
         return output
 
     def _block_elements(self, ranks: int) -> int:
-        """Blocks are equal, or they would not line up in the outputs; a remainder at the end stays at home."""
+        """Elements per block. All blocks are equal; a remainder at the end of the input is not sent."""
         return self.elements // ranks

@@ -28,7 +28,7 @@ class ParameterServer(Workload):
             raise Misfit(f"{ranks} ranks cannot be {self.servers} servers", "servers")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """A step for each phase; a shard leaves its server when all of it is there. `seed` plays no part."""
+        """One step per phase. A server sends its shard once the shard is complete. `seed` is not used."""
         phases = {"incast": [True], "broadcast": [False], "both": [True, False]}[self.phase]
         return tuple(
             Transfer(step, part, *((worker, server) if gather else (server, worker)), start, start, count, gather)

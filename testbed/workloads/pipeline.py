@@ -20,7 +20,7 @@ class Pipeline(Workload):
     microbatches: int = Field(default=4, ge=1, le=4096)
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """Forward, then backward; a microbatch turns round once it is at the end. `seed` plays no part."""
+        """Forward, then backward: a microbatch returns from the last stage. `seed` is not used."""
         batches = list(cut(0, self.elements, self.microbatches))
         borders = range(ranks - 1)
         turn = self.microbatches + ranks - 2
@@ -45,5 +45,5 @@ class Pipeline(Workload):
         return Buffers(data, data)
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """What all stages have made of it."""
+        """The data after all stages have added to it."""
         return self.total(ranks, seed)

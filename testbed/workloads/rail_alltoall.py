@@ -52,7 +52,7 @@ class RailAlltoall(GridWorkload):
 
     @property
     def sends_in_flight(self) -> int | None:
-        """About one step's worth on each network: the steps of a phase do not pile up on one another."""
+        """About the sends of one step on each network, so that the steps of a phase do not overlap."""
         return 2 * self.slices if self.forward == "direct" else self.slices
 
     def check_ranks(self, ranks: int) -> None:
@@ -68,7 +68,7 @@ class RailAlltoall(GridWorkload):
             raise Misfit("blocks that go straight to their destinations cannot avoid a rail", "failed_rails")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """Phase by phase; step k of a phase goes to the k-th next of the rail or domain. `seed` plays no part."""
+        """Phase by phase; step k of a phase goes to the k-th next of the rail or domain. `seed` is not used."""
         size, places = self._block_elements(ranks), self._places(ranks)
         starts = dict(zip(self._phases(ranks), [0, *self._phase_starts(ranks)], strict=True))
         pieces: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
@@ -99,16 +99,16 @@ class RailAlltoall(GridWorkload):
         return Buffers(memory, memory)
 
     def relayed(self, ranks: int) -> dict[tuple[int, int], tuple[int, ...]]:
-        """The way of every block that travels."""
+        """The route of every block that is sent."""
         return {block: (block[0], *(hop.dst for hop in hops)) for block, hops in self._routes(ranks).items() if hops}
 
     def result(self, rank: int, ranks: int) -> slice:
-        """Where the blocks for this rank come to lie."""
+        """The place of this rank's received blocks."""
         size = self._block_elements(ranks)
         return slice(0, ranks * size)
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """Every rank's block for this one, sorted by who brought it, then by source."""
+        """Every rank's block for this rank, sorted by the rank of the last hop, then by source."""
         size, places = self._block_elements(ranks), self._places(ranks)
         output = np.zeros(ranks * size, dtype=self.data(rank, seed).dtype)
         for source in range(ranks):
@@ -117,7 +117,7 @@ class RailAlltoall(GridWorkload):
         return output
 
     def _block_elements(self, ranks: int) -> int:
-        """Blocks are equal; a remainder at the end of the input stays at home."""
+        """Elements per block. All blocks are equal; a remainder at the end of the input is not sent."""
         return self.elements // ranks
 
     def _routes(self, ranks: int) -> dict[_Block, list[_Hop]]:

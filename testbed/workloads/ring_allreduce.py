@@ -34,7 +34,7 @@ class RingAllreduce(Workload):
                 raise Misfit(f"+{stride} is there twice", "strides", index)
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """2 (n - 1) steps; at step s a ring's r-th rank sends chunk (r - s) mod n to the next. `seed` plays no part."""
+        """2 (n - 1) steps; at step s a ring's r-th rank sends chunk (r - s) mod n to the next. `seed` is not used."""
         pieces = len(self.strides) * ranks
         bounds = [piece * self.elements // pieces for piece in range(pieces + 1)]
         return tuple(

@@ -30,7 +30,7 @@ from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
 from testbed.workloads.training_models import MODELS, Model, Parallelism, traffic
 
 _FORWARD = 1 / 3
-"""Of the time that an iteration computes."""
+"""The forward pass's share of the computing time of an iteration."""
 
 
 class TrainedModel(BaseModel):
@@ -63,7 +63,7 @@ class TrainedModel(BaseModel):
 
     @property
     def parallelism(self) -> Parallelism:
-        """The same in the terms of traffic."""
+        """How the job is split and scheduled, as input of `traffic`."""
         return Parallelism(self.data, self.zero, self.microbatches, self.microbatch)
 
     @property
@@ -73,7 +73,7 @@ class TrainedModel(BaseModel):
 
 
 class _Block(NamedTuple):
-    """Transfers of an iteration that begin when all before has been done, and the computing that comes first."""
+    """One phase of an iteration: a computation and the transfers after it. It starts after the previous phases."""
 
     compute_s: float
     steps: int
@@ -92,7 +92,7 @@ class Training(Workload):
     @model_validator(mode="before")
     @classmethod
     def _largest_part(cls, values: Any) -> Any:
-        """`bytes` is what the largest part holds; a spec need not say it."""
+        """`bytes` is the size of the largest part. A spec may leave it out."""
         if not isinstance(values, dict) or "bytes" in values:
             return values
         try:
@@ -153,7 +153,7 @@ class _One(Workload):
             )
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """Iteration after iteration. `seed` plays no part."""
+        """All iterations in sequence. `seed` is not used."""
         return tuple(
             replace(transfer, step=first + transfer.step)
             for first, block in zip(self._starts, self._blocks * self.iterations, strict=True)
@@ -161,7 +161,7 @@ class _One(Workload):
         )
 
     def phase_starts(self, ranks: int) -> tuple[int, ...]:
-        """Nothing of an iteration's next part begins before a rank is done with the one before."""
+        """A rank starts a phase after it has completed the previous one."""
         return tuple(self._starts[1:])
 
     def pauses(self, ranks: int) -> dict[int, float]:
@@ -188,7 +188,7 @@ class _One(Workload):
         return slice(self._bound(copy), self._bound(copy + 1))
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """Nobody trains here, so every iteration adds up what the one before left in all copies."""
+        """No training takes place: every iteration sums the results of the previous one over all copies."""
         copies, parts = self.trained.data, self.trained.split.parts
         if self.trained.zero == 3:  # the owners' shards go to all, and come back as a sum
             return np.asarray(self.data(rank, seed)[self.result(rank, ranks)] * np.int64(copies) ** self.iterations)
@@ -199,7 +199,7 @@ class _One(Workload):
 
     @cached_property
     def _blocks(self) -> list[_Block]:
-        """What an iteration consists of."""
+        """The phases of an iteration."""
         model, zero = self.trained.split, self.trained.zero
         gather, scatter = list(self._rings(combine=False)), list(self._rings(combine=True))
         turns = self.trained.data - 1
