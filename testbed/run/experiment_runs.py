@@ -223,12 +223,12 @@ class Runner:
         for port, up in ((event.cut, False), (event.mend, True)):
             if port is not None:
                 self._fabric.set_link(self._link(port), up)
-        if event.controller is not None and service is not None:
-            if event.controller in ("kill", "restart"):
+        if event.path_service is not None and service is not None:
+            if event.path_service in ("kill", "restart"):
                 service.kill()
-            if event.controller in ("start", "restart"):
+            if event.path_service in ("start", "restart"):
                 service.start()
-        return None if service is None or event.controller is not None else service.told_s
+        return None if service is None or event.path_service is not None else service.told_s
 
     def _concerned(self, event: Event) -> list[str]:
         """Switch ports of the hosts that receive data across the link to be cut, or whose acknowledgements cross it."""

@@ -172,9 +172,9 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
     """Checks that the fabric has the features that the spec uses."""
     if found.fit("policies") and not any(policy.policy == "controller" for policy in spec.policies):
         for index, event in enumerate(spec.events):
-            if event.controller:
-                said = "the spec has no policy controller that it would concern"
-                found.add(Misfit(said, "events", index, "controller"))
+            if event.path_service:
+                said = "no policy of the spec uses the path service; add a policy controller"
+                found.add(Misfit(said, "events", index, "path_service"))
     if not found.fit("fabric"):
         return
     if spec.fabric in MODELS:
@@ -189,9 +189,9 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
 def _check_simulated(spec: Spec, found: Findings) -> None:
     """Checks for features that simulated fabrics lack."""
     for index, event in enumerate(spec.events):
-        if event.controller is not None:
+        if event.path_service is not None:
             said = f"fabric {spec.fabric} has no path service; use mininet"
-            found.add(Misfit(said, "events", index, "controller"))
+            found.add(Misfit(said, "events", index, "path_service"))
     if spec.fabric == "packet" and spec.events:
         found.add(Misfit("fabric packet does not change links during a run; use fluid", "events"))
     if spec.local_nic is not None:

@@ -60,7 +60,7 @@ class Event(Section):
     """Something that happens to the fabric or to the path service, `at_s` seconds into every run.
 
     Exactly one of the four is given. `cut`, `degrade` and `mend` name a link by a switch port; a degraded link keeps
-    `part` of its rate. `controller` kills the path service, starts it again, or does both, in runs of policies that
+    `part` of its rate. `path_service` kills the path service, starts it again, or does both, in runs of policies that
     have one. At the end of every run all links are mended.
     """
 
@@ -69,13 +69,13 @@ class Event(Section):
     degrade: str | None = None
     part: float | None = Field(default=None, gt=0, lt=1)
     mend: str | None = None
-    controller: Literal["kill", "start", "restart"] | None = None
+    path_service: Literal["kill", "start", "restart"] | None = None
 
     @model_validator(mode="after")
     def _one_of_four(self) -> "Event":
         found = []
-        if sum(what is not None for what in (self.cut, self.degrade, self.mend, self.controller)) != 1:
-            found.append(Misfit("give exactly one of cut, degrade, mend and controller"))
+        if sum(what is not None for what in (self.cut, self.degrade, self.mend, self.path_service)) != 1:
+            found.append(Misfit("give exactly one of cut, degrade, mend and path_service"))
         if (self.degrade is None) != (self.part is None):
             found.append(Misfit("degrade goes with part, the part of the link's rate that remains"))
         raise_all(found)
@@ -89,8 +89,8 @@ class Event(Section):
     @property
     def what(self) -> str:
         """The event in words."""
-        if self.controller is not None:
-            return f"{self.controller} controller"
+        if self.path_service is not None:
+            return f"{self.path_service} path service"
         if self.degrade is not None:
             return f"degrade {self.degrade} to {self.part:g}"
         return f"cut {self.cut}" if self.cut is not None else f"mend {self.mend}"

@@ -51,7 +51,7 @@ def test_planned_jobs_hardly_slow_each_other(tmp_path: Path) -> None:
 def test_devices_use_ecmp_while_the_path_service_is_down_and_plans_after_its_restart(tmp_path: Path) -> None:
     ran = run("path_service_killed", tmp_path, "--seeds", "1", "--policy", "optimal")["optimal"]
     (events,) = ran["events"]
-    assert [event["what"] for event in events] == ["kill controller", "start controller"]
+    assert [event["what"] for event in events] == ["kill path service", "start path service"]
     (clients,) = ran["clients"]
     assert clients["connections"] == 2 * 16  # everybody came back
     assert clients["connected"] == 16

@@ -175,10 +175,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
     ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
     ({"pinning": "luck"}, "pinning: must be 'hash' or 'rules'"),
-    ({"events": [{"at_s": 1}]}, r"events\[0\]: give exactly one of cut, degrade, mend and controller"),
+    ({"events": [{"at_s": 1}]}, r"events\[0\]: give exactly one of cut, degrade, mend and path_service"),
     ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give exactly one of"),
     ({"events": [{"at_s": 1.0, "cut": "leaf1:33"}]}, r"events\[0\].cut: 'leaf1:33' is no connected switch port"),
-    ({"events": [{"at_s": 1.0, "controller": "kill"}]}, r"events\[0\].controller: the spec has no policy controller"),
+    (
+        {"events": [{"at_s": 1.0, "path_service": "kill"}]},
+        r"events\[0\].path_service: no policy of the spec uses the path service",
+    ),
     ({"policies": [{"name": "a", "policy": "ecmp"}] * 2}, r"policies\[1\].name: another policy is called 'a'"),
     ({"policies": [{"name": "a", "policy": "ecmp", "m": 0}]}, r"policies\[0\].m: "),
     ({"seeds": 0}, "seeds: "),
@@ -264,7 +267,7 @@ def test_checks_need_valid_sections(tmp_path: Path) -> None:
     policies = [{"name": "a", "policy": "controler"}]
     assert [
         found.split(",")[0]
-        for found in mistakes(tmp_path, policies=policies, events=[{"at_s": 1.0, "controller": "kill"}])
+        for found in mistakes(tmp_path, policies=policies, events=[{"at_s": 1.0, "path_service": "kill"}])
     ] == ["policies[0].policy: must be 'ecmp'"]
 
 
