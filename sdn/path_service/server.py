@@ -43,7 +43,7 @@ class Server:
         self.limits = limits or Limits()
         self.journal = journal
         self.connections: dict[int, Connection] = {}
-        self.strangers: dict[int, Connection] = {}
+        self.greeting: dict[int, Connection] = {}
         """Those of `connections` that have not said hello, oldest first."""
         self._token = token.encode()
         self._room = self.limits.connections or resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES
@@ -121,19 +121,19 @@ class Server:
 
         When half of the room is taken by connections that have not said hello, the oldest of them is closed.
         """
-        if len(self.strangers) > self._room // 2:
-            next(iter(self.strangers.values())).end("hello", "others wait to say hello, and you have not")
+        if len(self.greeting) > self._room // 2:
+            next(iter(self.greeting.values())).end("hello", "no hello came, and other connections need the room")
         if len(self.connections) >= self._room:
             return 0
         self._numbers += 1
-        self.connections[self._numbers] = self.strangers[self._numbers] = connection
+        self.connections[self._numbers] = self.greeting[self._numbers] = connection
         return self._numbers
 
     def leave(self, number: int) -> None:
         """A connection has ended; its device is back on ECMP."""
         if self.connections.pop(number, None) is None:
             return
-        if self.strangers.pop(number, None) is not None:
+        if self.greeting.pop(number, None) is not None:
             return
         now_s = self.now()
         if self.journal is not None:
@@ -150,7 +150,7 @@ class Server:
 
     def greet(self, now_s: float, number: int, hello: Hello) -> None:
         """Connects a device that `refusal` has nothing against."""
-        del self.strangers[number]
+        del self.greeting[number]
         connection = self.connections[number]
         connection.write(to_line(Welcome(VERSION, secrets.token_hex(8))))
         sends, replaced = self.service.connect(now_s, number, hello)
@@ -200,10 +200,10 @@ class Server:
         late, self._swept_s = now_s - self._swept_s > 2 * _SWEEP_S, now_s
         if late:  # this process was held up, so there may be unread data of any host
             return
-        for stranger in list(self.strangers.values()):
-            if now_s - stranger.since_s <= self.limits.hello_s:
+        for connection in list(self.greeting.values()):
+            if now_s - connection.since_s <= self.limits.hello_s:
                 break  # the others connected later
-            stranger.end("hello", f"nothing said hello within {self.limits.hello_s:g} s")
+            connection.end("hello", f"no hello came within {self.limits.hello_s:g} s")
         for connection in list(self.connections.values()):
             if now_s - connection.heard_s > self.limits.silent_s:
                 connection.end("silent", f"nothing was heard for {self.limits.silent_s:g} s")

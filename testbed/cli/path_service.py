@@ -223,8 +223,8 @@ def _print_status(said: dict[str, Any]) -> None:
     click.echo(f"{said['topology']}, planner {said['options']['planner']}")
     click.echo(f"{said['hosts']} hosts, {said['elephants']} elephants in {said['commodities']} commodities")
     if said["slowest_bps"] is not None:
-        gap = "which is the optimum" if said["gap"] == 0 else f"at most {said['gap']:.0%} from the optimum"
-        click.echo(f"slowest elephant {format_rate(round(said['slowest_bps']))}, congestion {gap}")
+        gap = "the least possible" if said["gap"] == 0 else f"at most {said['gap']:.0%} above the least possible"
+        click.echo(f"slowest elephant {format_rate(round(said['slowest_bps']))}; congestion {gap}")
     if said["dead_links"]:
         click.echo(f"dead: {', '.join(name.replace(' ', ' to ') for name in said['dead_links'])}")
     if said["forecast"] is not None and said["forecast"]["rate"] is not None:

@@ -206,7 +206,7 @@ def test_thousands_of_silent_connections_do_not_affect_others(caplog: pytest.Log
             async with asyncio.timeout(TIMEOUT_S):
                 while server.counts["hello"] < silent:
                     await asyncio.sleep(0.1)
-            assert not server.strangers
+            assert not server.greeting
             await late.works()
             await good.works()
 
