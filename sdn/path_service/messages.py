@@ -5,6 +5,7 @@ A message is one line of JSON. Types, ranges and lengths are checked while it is
 Sizes are in bytes, rates in bit/s, times in seconds.
 """
 
+import inspect
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -191,6 +192,10 @@ def schema() -> dict[str, Any]:
     directions, definitions = msgspec.json.schema_components(
         (HostMessage, ServiceMessage), ref_template="#/$defs/{name}"
     )
+    for definition in definitions.values():
+        # Python 3.13 removes the indentation of docstrings; before, they keep it.
+        if "description" in definition:
+            definition["description"] = inspect.cleandoc(definition["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"paralet path service, version {VERSION}: one message a line",

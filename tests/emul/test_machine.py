@@ -74,7 +74,7 @@ def without_distutils(script: str, *also_missing: str) -> str:
 
 
 def test_setuptools_provides_distutils_to_mininet() -> None:
-    script = "import emul.mininet_net; print(sys.modules['distutils.version'].__file__)"
+    script = "import emul.mininet_net, distutils.version; print(distutils.version.__file__)"
     assert "setuptools" in without_distutils(script)
 
 
