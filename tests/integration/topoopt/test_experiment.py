@@ -38,7 +38,7 @@ def test_topology_finder_joins_hosts_that_exchange_data(tmp_path: Path) -> None:
     # A matching beside the ring: nothing is relayed, where the ring alone would carry every byte twice.
     assert policy["bandwidth_tax"]["predicted"] == [1.0, 1.0]
     assert all(1 < counted < 1.5 for counted in policy["bandwidth_tax"]["counted"])
-    assert "what TopologyFinder found" in page
+    assert "those that TopologyFinder chose" in page
     assert "h1 (nic1) → h3" in page
     assert "h5 (nic1) → h7" in page
 
