@@ -5,19 +5,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from testbed.cli.bench import bench
-from testbed.cli.doctor import doctor
-from testbed.cli.gpu import gpu
-from testbed.cli.group import OneSentenceGroup
-from testbed.cli.papers import papers
-from testbed.cli.path_service import path_service
-from testbed.cli.plugin import plugin
-from testbed.cli.predict import predict
-from testbed.cli.run import run
-from testbed.cli.stat import stat
-from testbed.cli.sweep import sweep
+from testbed.cli.group import LazyGroup
 
 __all__ = ["main"]
+
+_COMMANDS = ("bench", "doctor", "gpu", "papers", "path-service", "plugin", "predict", "run", "stat", "sweep")
 
 
 def _version() -> str:
@@ -29,7 +21,8 @@ def _version() -> str:
 
 @click.group(
     name="paralet",
-    cls=OneSentenceGroup,
+    cls=LazyGroup,
+    modules={name: f"testbed.cli.{name.replace('-', '_')}" for name in _COMMANDS},
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Example: paralet run experiments/demo.yaml",
@@ -43,7 +36,3 @@ def main(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for _command in (run, sweep, path_service, doctor, predict, stat, plugin, gpu, bench, papers):
-    main.add_command(_command)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error handling of all `paralet` commands: a one-sentence message on standard error and an exit status."""
+"""The group of all `paralet` commands: error handling, and imports of a command when it is used."""
 
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -41,6 +42,30 @@ class OneSentenceGroup(click.Group):
         except (click.Abort, KeyboardInterrupt):
             _end("interrupted", 130)
         sys.exit(status if isinstance(status, int) else 0)
+
+
+class LazyGroup(OneSentenceGroup):
+    """A group that imports the module of a subcommand when the subcommand is used.
+
+    `modules` maps names of subcommands to modules. In its module a subcommand has the same name, with underscores. So
+    no command waits for the imports of another one.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all subcommands, sorted."""
+        return sorted(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a subcommand; None for an unknown name."""
+        if cmd_name not in self._modules:
+            return None
+        module = importlib.import_module(self._modules[cmd_name])
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
 
 
 def _end(error: Exception | str, status: int) -> NoReturn:

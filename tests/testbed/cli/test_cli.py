@@ -64,7 +64,8 @@ def sandboxed(monkeypatch: pytest.MonkeyPatch, ready_machine: None) -> list[int]
 
 
 def commands(group: click.Command = main) -> list[list[str]]:
-    return [[], *([name] for name in group.commands)] if isinstance(group, click.Group) else [[]]
+    assert isinstance(group, click.Group)
+    return [[], *([name] for name in group.list_commands(click.Context(group)))]
 
 
 @pytest.mark.parametrize("words", commands(), ids=lambda words: " ".join(words) or "paralet")
