@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in which a command can fail. Each error is one sentence for the user.
 
-Only the standard library is imported here: testbed.gpu runs on machines without netmodel.
+Only the standard library is imported here: testbed.nccl runs on machines without netmodel.
 """
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that a machine without a registry needs, in one archive: unpack it there, and run it there.
 
-    tar xzf paralet-gpu.tar.gz && cd paralet-gpu && python3 -m testbed.gpu
+    tar xzf paralet-nccl.tar.gz && cd paralet-nccl && python3 -m testbed.nccl
 
 It holds the plugin, the libraries that it needs and that not every Linux has, and this folder's Python. NCCL and CUDA
 are the machine's own: they are what the plugin is tried with.
@@ -17,7 +17,7 @@ from pathlib import Path
 import testbed
 from testbed.errors import InputError
 
-NAME = "paralet-gpu"
+NAME = "paralet-nccl"
 LIBRARIES = "lib"
 """The folder of the archive, beside `testbed`, that holds the plugin."""
 
@@ -44,7 +44,7 @@ def write(archive: Path, plugin: Path) -> list[str]:
     needs = needed_versions(files.values())
     package = Path(testbed.__file__).parent
     alone = [package / name for name in ("__init__.py", "errors.py", "process_group.py")]
-    for source in (*alone, *sorted((package / "gpu").glob("*.py"))):
+    for source in (*alone, *sorted((package / "nccl").glob("*.py"))):
         files[f"testbed/{source.relative_to(package)}"] = source.read_bytes()
     files["README.txt"] = _readme(needs).encode()
     try:
@@ -95,8 +95,8 @@ def needed_versions(libraries: Iterable[bytes]) -> list[str]:
 def _readme(needs: list[str]) -> str:
     return (
         "The real NCCL over the paralet plugin, beside NCCL's own Socket transport.\n\n"
-        "    python3 -m testbed.gpu\n\n"
-        "in this folder runs it; `python3 -m testbed.gpu --help` says what else it can do.\n"
+        "    python3 -m testbed.nccl\n\n"
+        "in this folder runs it; `python3 -m testbed.nccl --help` says what else it can do.\n"
         "Needs: an NVIDIA GPU and its driver; Python 3.11 or later; libnccl.so.2 (2.21 or later) and libcudart, from\n"
         "wheels of NVIDIA, from torch, or from the system.\n"
         f"The plugin was built against, and needs: {', '.join(needs) or 'nothing in particular'}\n"

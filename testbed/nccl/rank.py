@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.gpu.rank`: one rank of NCCL, a process that shares a GPU.
+"""`python -m testbed.nccl.rank`: one rank of NCCL, a process that shares a GPU.
 
 It reads commands from standard input and writes answers to standard output, one JSON object per line. A command names
 an operation with its arguments, {"op": "measure", ...}; the operations are methods of `Rank`. An answer is the result
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from testbed.errors import TestbedError
-from testbed.gpu.collectives import COLLECTIVES, ELEMENT_BYTES, Collective, first_difference, sent
-from testbed.gpu.cuda import Cuda
-from testbed.gpu.nccl import Communicator, Nccl, Transfer
+from testbed.nccl.collectives import COLLECTIVES, ELEMENT_BYTES, Collective, first_difference, sent
+from testbed.nccl.cuda import Cuda
+from testbed.nccl.libnccl import Communicator, Nccl, Transfer
 
 _POISON = 0xA5
 """Value of every byte of a receive buffer before a measurement; no result has such an element."""

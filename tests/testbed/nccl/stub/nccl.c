@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls of NCCL that testbed.gpu uses. A communicator connects every pair of ranks over the network; operations
+ * The calls of NCCL that testbed.nccl uses. A communicator connects every pair of ranks over the network; operations
  * move slices through buffers that are registered with it, eight in flight, as NCCL's proxy does, and return when all
  * is done.
  */

@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import median
 
 from testbed.errors import TestbedError
-from testbed.gpu import environment, machine, netlog, sizes
-from testbed.gpu.collectives import fit
-from testbed.gpu.probe import Found
-from testbed.gpu.ranks import Ranks
-from testbed.gpu.results import Case, Results
+from testbed.nccl import environment, machine, netlog, sizes
+from testbed.nccl.collectives import fit
+from testbed.nccl.probe import Found
+from testbed.nccl.ranks import Ranks
+from testbed.nccl.results import Case, Results
 
 _REPETITION_S = 0.1
 """Target duration of a repetition over the slower transport."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a run, as JSON and as Markdown for docs/gpu.md.
+"""Results of a run, as JSON and as Markdown for docs/nccl.md.
 
 A run against the tests' stub measures no GPU. Whatever is written here says so then: the JSON in `dry_run`, the
 Markdown in its heading and at the head of every table.
@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from testbed.gpu import sizes
-from testbed.gpu.collectives import COLLECTIVES
-from testbed.gpu.machine import Machine
-from testbed.gpu.probe import Found
+from testbed.nccl import sizes
+from testbed.nccl.collectives import COLLECTIVES
+from testbed.nccl.machine import Machine
+from testbed.nccl.probe import Found
 
 DRY_RUN = "dry run against a stub"
 """Marks everything that was not measured on a GPU."""
@@ -96,11 +96,11 @@ def as_json(results: Results) -> dict[str, Any]:
     facts = asdict(results) | {"transports": list(results.transports)}
     del facts["cases"]
     # Every result was compared with the expected data: a wrong byte ends a run before results are written.
-    return {"bench": "gpu", "dry_run": note, **facts, "results_verified": bool(rows), "rows": rows}
+    return {"bench": "nccl", "dry_run": note, **facts, "results_verified": bool(rows), "rows": rows}
 
 
 def as_markdown(results: Results) -> str:
-    """A section for docs/gpu.md: what was measured where and when, and a table per collective."""
+    """A section for docs/nccl.md: what was measured where and when, and a table per collective."""
     date = results.when.partition("T")[0]
     gpu = results.found.gpus[0]
     stub = results.found.is_stub

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of testbed.gpu that need neither libraries nor processes."""
+"""The parts of testbed.nccl that need neither libraries nor processes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import InputError
-from testbed.gpu import bundle, environment, libraries, netlog, results, sizes
-from testbed.gpu.collectives import COLLECTIVES, ELEMENT_BYTES, first_difference, fit, sent
-from testbed.gpu.machine import Machine
-from testbed.gpu.probe import Found
-from testbed.gpu.results import DRY_RUN, Case, Results
+from testbed.nccl import bundle, environment, libraries, netlog, results, sizes
+from testbed.nccl.collectives import COLLECTIVES, ELEMENT_BYTES, first_difference, fit, sent
+from testbed.nccl.machine import Machine
+from testbed.nccl.probe import Found
+from testbed.nccl.results import DRY_RUN, Case, Results
 
 # -- collectives: the truth, made another way ------------------------------------------------------------------------
 
@@ -308,4 +308,4 @@ def test_an_archive_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     names = bundle.write(tmp_path / "x.tar.gz", plugin)
     with tarfile.open(tmp_path / "x.tar.gz") as tar:
         assert sorted(tar.getnames()) == [f"{bundle.NAME}/{name}" for name in names]
-    assert {"README.txt", "lib/libnccl-net-paralet.so", "testbed/gpu/__main__.py", "testbed/errors.py"} <= set(names)
+    assert {"README.txt", "lib/libnccl-net-paralet.so", "testbed/nccl/__main__.py", "testbed/errors.py"} <= set(names)

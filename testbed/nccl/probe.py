@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m testbed.gpu.probe`: libraries, GPUs and plugin of this machine, in a separate process.
+"""`python -m testbed.nccl.probe`: libraries, GPUs and plugin of this machine, in a separate process.
 
 Takes one JSON object {"nccl", "cudart", "plugin"} (paths; plugin may be null) on standard input and prints another:
 `Found`, or {"missing": SENTENCE}.
@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed.errors import InputError, TestbedError
-from testbed.gpu.cuda import Cuda
-from testbed.gpu.nccl import OLDEST, Nccl
+from testbed.nccl.cuda import Cuda
+from testbed.nccl.libnccl import OLDEST, Nccl
 
 _TIMEOUT_S = 120.0
 
@@ -37,7 +37,7 @@ class Found:
 def ask(nccl: Path, cudart: Path, plugin: Path | None, environment: Mapping[str, str]) -> Found:
     """Probe in another process. Raises InputError with the first missing resource."""
     question = json.dumps({"nccl": str(nccl), "cudart": str(cudart), "plugin": str(plugin) if plugin else None})
-    argv = [sys.executable, "-m", "testbed.gpu.probe"]
+    argv = [sys.executable, "-m", "testbed.nccl.probe"]
     try:
         done = subprocess.run(
             argv, input=question, capture_output=True, text=True, timeout=_TIMEOUT_S, env=dict(environment)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""testbed.gpu from its command line to its results, against a stub of NCCL and CUDA (tests/testbed/gpu/stub).
+"""testbed.nccl from its command line to its results, against a stub of NCCL and CUDA (tests/testbed/nccl/stub).
 
 The stub loads plugins by NCCL's rules and moves the data of every collective through them. Its figures mean nothing.
 """
@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 import nccl_net_plugin
-from testbed.gpu import bundle
-from testbed.gpu.collectives import COLLECTIVES
-from testbed.gpu.results import DRY_RUN
-from tests.testbed.gpu.stub import build
-from tests.testbed.gpu.stub.build import Stub
+from testbed.nccl import bundle
+from testbed.nccl.collectives import COLLECTIVES
+from testbed.nccl.results import DRY_RUN
+from tests.testbed.nccl.stub import build
+from tests.testbed.nccl.stub.build import Stub
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,7 +38,7 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Stub:
 def command(stub: Stub, out: Path, *options: str | Path, plugin: Path | None = None) -> list[str | Path]:
     libraries = ["--nccl", stub.nccl, "--cudart", stub.cudart, "--plugin", plugin or stub.plugin]
     small = ["--sizes", "8,1K", "--repetitions", "1", "--out", out]
-    return [sys.executable, "-m", "testbed.gpu", *libraries, *small, *options]
+    return [sys.executable, "-m", "testbed.nccl", *libraries, *small, *options]
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -119,16 +119,16 @@ def test_the_plugin_carries_every_collective_for_every_nccl(
 
 
 def test_a_bundle_runs_with_python_alone(stub: Stub, tmp_path: Path) -> None:
-    archive = tmp_path / "paralet-gpu.tar.gz"
-    packed = run([sys.executable, "-m", "testbed.gpu", "--plugin", stub.plugin, "--bundle", archive])
+    archive = tmp_path / "paralet-nccl.tar.gz"
+    packed = run([sys.executable, "-m", "testbed.nccl", "--plugin", stub.plugin, "--bundle", archive])
     assert packed.returncode == 0, packed.stderr
     subprocess.run(["tar", "xzf", archive], cwd=tmp_path, check=True)
     folder = tmp_path / bundle.NAME
-    argv = [sys.executable, "-S", "-m", "testbed.gpu", "--nccl", stub.nccl, "--cudart", stub.cudart, "--json"]
+    argv = [sys.executable, "-S", "-m", "testbed.nccl", "--nccl", stub.nccl, "--cudart", stub.cudart, "--json"]
     done = run([*argv, "--sizes", "8", "--repetitions", "1"], cwd=folder, PYTHONPATH="", PYTHONNOUSERSITE="1")
     assert done.returncode == 0, done.stderr
     assert list(json.loads(done.stdout)["routes"]["paralet"]) == ["NET/paralet/0"]
-    assert (folder / "results" / "gpu" / "results.json").exists()
+    assert (folder / "results" / "nccl" / "results.json").exists()
 
 
 def test_mps_is_started_for_the_ranks_and_ended(stub: Stub, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_mps_is_started_for_the_ranks_and_ended(stub: Stub, tmp_path: Path) -> N
 def test_failures_are_one_line_errors(stub: Stub, tmp_path: Path, fault: str, sentence: str) -> None:
     done = run(command(stub, tmp_path), PARALET_STUB_FAULT=fault)
     assert done.returncode == 1
-    assert last_sentence(done).startswith("python3 -m testbed.gpu: ")
+    assert last_sentence(done).startswith("python3 -m testbed.nccl: ")
     assert sentence in last_sentence(done)
     assert str(tmp_path / "logs") in last_sentence(done)
     assert "Traceback" not in done.stderr
@@ -236,14 +236,14 @@ def test_invalid_requests_are_one_line_errors(
 ) -> None:
     done = run(command(stub, tmp_path, *options), **variables)
     assert done.returncode == 2
-    assert done.stderr.startswith("python3 -m testbed.gpu: ")
+    assert done.stderr.startswith("python3 -m testbed.nccl: ")
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
 
 
 def test_the_error_without_nccl_says_how_to_install_it(stub: Stub, tmp_path: Path) -> None:
-    argv = [sys.executable, "-S", "-m", "testbed.gpu", "--plugin", stub.plugin, "--out", tmp_path, "--sizes", "8"]
+    argv = [sys.executable, "-S", "-m", "testbed.nccl", "--plugin", stub.plugin, "--out", tmp_path, "--sizes", "8"]
     done = run(argv, PYTHONPATH=str(ROOT), LD_LIBRARY_PATH="")
     if "--nccl" not in done.stderr:
         pytest.skip("this machine has a libnccl.so.2 of its own")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from testbed.errors import InputError, TestbedError
-from testbed.gpu import bundle, environment, libraries, mps, probe, sizes
-from testbed.gpu.collectives import COLLECTIVES
-from testbed.gpu.environment import PLUGIN_TRANSPORT, TRANSPORTS
-from testbed.gpu.results import DRY_RUN, Results, as_json, as_markdown
-from testbed.gpu.runner import Plan, run
+from testbed.nccl import bundle, environment, libraries, mps, probe, sizes
+from testbed.nccl.collectives import COLLECTIVES
+from testbed.nccl.environment import PLUGIN_TRANSPORT, TRANSPORTS
+from testbed.nccl.results import DRY_RUN, Results, as_json, as_markdown
+from testbed.nccl.runner import Plan, run
 
 T = TypeVar("T")
 
@@ -25,11 +25,11 @@ _EPILOG = """\
 Examples:
   %(prog)s
   %(prog)s --mps --sizes 1M,64M,512M --collectives all_reduce --json
-  %(prog)s --bundle paralet-gpu.tar.gz   (here; unpack and run it on a machine without a registry)
+  %(prog)s --bundle paralet-nccl.tar.gz   (here; unpack and run it on a machine without a registry)
 """
 
 
-def main(argv: Sequence[str] | None = None, program: str = "python3 -m testbed.gpu") -> int:
+def main(argv: Sequence[str] | None = None, program: str = "python3 -m testbed.nccl") -> int:
     """Entry point; returns the exit status."""
     options = _parser(program).parse_args(argv)
     try:
@@ -98,7 +98,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--timeout-s", metavar="S", type=_from(1), default=60, help="timeout of one repetition (default: 60)"
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path("results/gpu"), help="folder for results (default: results/gpu)"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("results/nccl"),
+        help="folder for results (default: results/nccl)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--bundle", metavar="FILE", type=Path, help="run nothing; pack the files for another machine")
@@ -162,7 +166,7 @@ def _plugin(given: Path | None) -> Path:
 def _write_bundle(archive: Path, plugin: Path) -> None:
     names = bundle.write(archive, plugin)
     print(f"{archive}: {len(names)} files, {archive.stat().st_size:,} bytes. On the other machine:")
-    print(f"    tar xzf {archive.name} && cd {bundle.NAME} && python3 -m testbed.gpu")
+    print(f"    tar xzf {archive.name} && cd {bundle.NAME} && python3 -m testbed.nccl")
 
 
 def _prepared(out: Path) -> Path:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet gpu`: the same as `python3 -m testbed.gpu`, which needs nothing but Python."""
+"""`paralet nccl`: the same as `python3 -m testbed.nccl`, which needs nothing but Python."""
 
 import click
 
-from testbed.gpu.__main__ import main
+from testbed.nccl.__main__ import main
 
 
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
-def gpu(options: tuple[str, ...]) -> int:
+def nccl(options: tuple[str, ...]) -> int:
     """Run the real NCCL over the plugin on a machine with a GPU, and compare it with NCCL's own sockets."""
     try:
-        return main(options, program="paralet gpu")
+        return main(options, program="paralet nccl")
     except SystemExit as end:  # argparse has already printed the error
         return end.code if isinstance(end.code, int) else 1

@@ -28,7 +28,7 @@ class Ranks:
 
         def start(argv: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
             return subprocess.Popen(
-                [sys.executable, "-m", "testbed.gpu.rank", *argv],
+                [sys.executable, "-m", "testbed.nccl.rank", *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stand-in for NCCL where there is no GPU: the calls that testbed.gpu uses, on host memory, through the vtable of a
+ * A stand-in for NCCL where there is no GPU: the calls that testbed.nccl uses, on host memory, through the vtable of a
  * real network plugin. It keeps NCCL's rules of loading plugins and logs the lines that NCCL logs; it measures nothing.
  */
 #ifndef PARALET_GPU_STUB_H_
@@ -14,7 +14,7 @@
 
 #define STUB_API __attribute__((visibility("default")))
 
-/* By this symbol testbed.gpu knows that there is no GPU behind the library. */
+/* By this symbol testbed.nccl knows that there is no GPU behind the library. */
 extern int paraletGpuStub;
 
 /* ---- log.c ---- */
