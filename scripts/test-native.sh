@@ -3,23 +3,30 @@
 #
 # The C++ tests of the engine, the NCCL net plugin and the packet simulation: as they ship, under AddressSanitizer (with
 # LeakSanitizer) and UndefinedBehaviorSanitizer, and under ThreadSanitizer. The sanitizer runs include the plugin's
-# conformance suite; pytest runs that suite as it ships. The fuzzers run briefly at the end.
+# conformance suite; pytest runs that suite as it ships. The fuzzers run briefly at the end. A suite that fails does not
+# keep the others from running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
+failed=()
+
 # suite TITLE TREE CMAKE_OPTION...: builds the targets that the tests need, and runs the tests with `runner`.
 suite() {
-    local title=$1 tree=$2
+    local title=$1 tree=$2 start=$SECONDS
     shift 2
     echo "test-native: $title"
     if ! { cmake -S . -B "$tree" -G Ninja -DPARALET_TESTS=ON "$@" && cmake --build "$tree" "${targets[@]}"; } >"$tree.log" 2>&1; then
         tail -n 80 "$tree.log" >&2
-        exit 1
+        failed+=("$title (build)")
+        return
     fi
-    "${runner[@]}" ctest --test-dir "$tree" --output-on-failure --no-tests=error --timeout 300
+    echo "test-native: $title: built in $((SECONDS - start)) s"
+    # Every test takes free ports, so the tests of a suite can run side by side.
+    "${runner[@]}" ctest --test-dir "$tree" --parallel "$(nproc)" --output-on-failure --no-tests=error --timeout 300 ||
+        failed+=("$title")
 }
 
 mkdir -p build/cmake
@@ -33,4 +40,9 @@ suite "with AddressSanitizer and UBSan" build/cmake/asan -DCMAKE_BUILD_TYPE=Debu
 ! setarch -R true 2>/dev/null || runner=(setarch -R)
 suite "with ThreadSanitizer" build/cmake/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_SANITIZE=thread
 echo "test-native: fuzzers (built with Clang, AddressSanitizer and UBSan)"
-scripts/fuzz.sh 2000
+scripts/fuzz.sh 2000 || failed+=(fuzzers)
+
+if ((${#failed[@]})); then
+    printf 'test-native: FAILED: %s\n' "${failed[@]}" >&2
+    exit 1
+fi
