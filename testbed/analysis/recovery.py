@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery from a cut link: when every host received data again, from samples around the cut. Pure."""
+"""Recovery time after a link is cut, computed from samples of the hosts' counters around the cut. No I/O."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from testbed.analysis.observations import HappenedEvent, RunRecord, Sample
 WINDOW_S = 0.02
 """Interval over which a rate is computed, in seconds: six packets of 4 KiB at 10 Mbit/s."""
 
-_BEFORE_S = 0.3  # whose mean rate is the usual one
-_SOON_S = 0.06  # a stall that begins later is not the cut's: it takes some packets until windows are full
-_QUIET = 0.25  # of the usual rate: two flows that now share one link still have half each
+_BEFORE_S = 0.3  # the usual rate is the mean over this time before the cut
+_SOON_S = 0.06  # a later stall has another cause; senders need a few packets until their windows are full
+_QUIET = 0.25  # part of the usual rate; two flows that share one link after the cut still have half each
 
 
 def stalls_s(run: RunRecord, event: HappenedEvent) -> dict[str, float]:
-    """For each port of a host that the cut concerned: how long after it data came again.
+    """Seconds from the cut until data arrived again, for each host port that the cut concerned.
 
-    A port is quiet while less than a quarter of its usual rate comes in `WINDOW_S`. One that falls quiet at the cut or
-    within 60 ms has recovered when the first window that is not begins; one that does not was not held up: 0. Those
-    that get nothing any more are left out. Resolution: the samples' distance.
+    A port is quiet while its rate over `WINDOW_S` is less than a quarter of its usual rate. A port that falls quiet at
+    the cut or within 60 ms of it has recovered at the start of the first window that is not quiet. Other ports have 0.
+    Ports that stay quiet are left out. The resolution is the interval between samples.
     """
     if not run.samples:
         return {}
@@ -54,14 +54,14 @@ def stalls_s(run: RunRecord, event: HappenedEvent) -> dict[str, float]:
 
 
 def recovery_s(run: RunRecord) -> list[float]:
-    """For every cut of the run: seconds from its start until the last affected host received data again."""
+    """For every cut of the run, seconds until the last affected host received data again."""
     return [max(stalls_s(run, event).values(), default=0.0) for event in run.events if event.what.startswith("cut ")]
 
 
 def paces_bps(run: RunRecord) -> list[float]:
-    """Bits per second that reached hosts, all together, before the first event, between events, and after the last.
+    """Total rate at which data reached hosts before the first event, between events, and after the last event.
 
-    An event counts from when it had been carried out; the last figure reaches until the first job had finished.
+    In bits per second. An event counts from the time when it was complete. The last interval ends with the first job.
     """
     end_s = min((job.completion_s for job in run.jobs), default=run.completion_s)
     edges = [0.0, *(event.done_s for event in run.events if event.done_s < end_s), end_s]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what sections of a spec ask of each other, made before anything is started.
+"""Checks of a spec's sections against each other, before anything is started.
 
-Every check runs whose sections are valid, so that all mistakes are found at once.
+A check runs if the sections that it compares are valid, so that all mistakes are found at once.
 """
 
 from collections.abc import Iterable
@@ -20,17 +20,17 @@ from testbed.workloads import NcclAllreduce
 
 
 def check(spec: Spec) -> Experiment:
-    """What `spec`, with its topology in place, stands for. Raises Misfit, whose `others` are the further misfits."""
+    """The experiment of `spec`, whose topology must be in place. Raises Misfit; its `others` are further misfits."""
     experiment, findings = examine(spec)
     raise_all(findings.misfits)
-    assert experiment is not None  # nothing has been found
+    assert experiment is not None  # there are no misfits
     return experiment
 
 
 def examine(spec: Spec, unread: Iterable[Location] = ()) -> tuple[Experiment | None, Findings]:
-    """All that is wrong with `spec`, and what it stands for: None where that could not be made out.
+    """The experiment of `spec`, None if its mistakes prevent one, and all misfits.
 
-    `unread` has the places for which other values stand in, because they could not be read.
+    `unread` has the places of the spec that could not be read and were replaced by stand-in values.
     """
     found = Findings(unread)
     assert isinstance(spec.topology, TopologySpec)  # see `load`
@@ -51,7 +51,7 @@ def examine(spec: Spec, unread: Iterable[Location] = ()) -> tuple[Experiment | N
 
 
 def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found: Findings) -> Experiment | None:
-    """Hosts, jobs and NICs; None when they do not fit."""
+    """The experiment with its hosts, jobs and NICs; None if they do not fit."""
     if not found.fit("placement") or (spec.placement.rule == "vclos" and not found.fit("jobs")):
         return None
     seeds = tuple(range(1, spec.seeds + 1)) if isinstance(spec.seeds, int) else tuple(spec.seeds)
@@ -89,7 +89,7 @@ def _experiment(spec: Spec, topology: Topology, pcap: tuple[PortRef, ...], found
 
 
 def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | None:
-    """The experiment, with the circuits of its jobs if it has some; None where the workload does not fit the fabric."""
+    """The experiment, with the circuits of its jobs if any; None if the workload does not fit the fabric."""
     spec = experiment.spec
     for number, job in enumerate(experiment.jobs):
         with found.collecting("workload"):
@@ -115,11 +115,11 @@ def _check_cabled(topology: Topology) -> None:
                 topology.link_at(PortRef(host.name, index + 1))
             except KeyError as error:
                 found.append(Misfit(f"{error.args[0]}; add one, or leave out the NIC", "topology"))
-    raise_all(found[:1])  # they are at one place of the spec
+    raise_all(found[:1])  # all have the same place in the spec
 
 
 def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[PortRef, ...]:
-    """The ports to capture at. Checks all that goes by the topology alone: switch ports, MTU and source-port rules."""
+    """The ports to capture at. Checks what depends only on the topology: switch ports, MTU and source-port rules."""
     pcap: list[PortRef] = []
     for index, text in enumerate(spec.pcap):
         with found.collecting():
@@ -146,7 +146,7 @@ def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[Por
 
 
 def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) -> None:
-    """Checks that the fabric has the policies, and that the topology has the routes that they need."""
+    """Checks that the fabric has the policies, and that the topology has the routes they need."""
     if not found.fit("fabric"):
         return
     for index, policy in enumerate(spec.policies):
@@ -205,7 +205,7 @@ def _check_reach(experiment: Experiment) -> None:
     topology, groups = experiment.topology, forwarding(experiment.topology).groups
     ends = [topology.host(host).nics[experiment.nic].address for host in experiment.hosts]
     homes = [topology.peer(PortRef(host, experiment.nic + 1)).node for host in experiment.hosts]
-    first = dict(zip(reversed(homes), reversed(ends), strict=True))  # an address on each leaf
+    first = dict(zip(reversed(homes), reversed(ends), strict=True))  # one address per leaf
     if all(address in groups[home] for home in first for address in first.values()):
         return
     if (transfer := experiment.stranded(experiment.seeds[0])) is not None:

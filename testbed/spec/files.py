@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spec files, read and written.
+"""Reads and writes spec files.
 
-A process reads a spec file once, by `load`, and passes the Experiment on. `paralet run` hands it to the runner, which
-is another process, as a file that `dump` has written and that needs no other file.
+A process reads a spec file once, with `load`, and passes on the Experiment. The runner is another process: `paralet
+run` writes the spec with `dump` to a file that refers to no other file, and the runner reads that.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _STAND_INS: dict[str, Any] = {
     "workload": {"kind": "ring_allreduce", "bytes": 1024},
     "policies": [{"name": "unread", "policy": "ecmp"}],
 }
-"""For sections that every spec has, where a spec's own cannot be read."""
+"""Values for required sections that could not be read."""
 
 
 def load(
@@ -35,11 +35,12 @@ def load(
     seeds: int | None = None,
     fabric: FabricName | None = None,
 ) -> Experiment:
-    """Read a spec, and its topology where that is a file of its own, and make every check that needs no privileges.
+    """Read a spec, and its topology if that is a separate file, and make every check that needs no privileges.
 
-    `policies` keeps only those of that name; `seeds` replaces the spec's seeds by that many, `fabric` its fabric.
+    `policies` keeps only policies of these names. `seeds` replaces the spec's seeds by seeds 1 to that number, and
+    `fabric` replaces the spec's fabric.
 
-    Raises SpecError, with all mistakes of the files, or InputError for a wrong argument.
+    Raises SpecError with all mistakes of the files, or InputError for a wrong argument.
     """
     document = source if isinstance(source, Document) else Document.read(source)
     spec, mistakes, unread = _read(document)
@@ -54,23 +55,23 @@ def load(
     spec = spec.model_copy(update={key: value for key, value in changes.items() if value is not None})
     experiment, found = examine(spec, unread)
     for misfit in found.misfits:
-        if misfit.where[:1] == ("policies",) and len(misfit.where) > 1:  # the file has those too that are left out
+        if misfit.where[:1] == ("policies",) and len(misfit.where) > 1:  # back to the policy's number in the file
             misfit.where = ("policies", kept[cast(int, misfit.where[1])], *misfit.where[2:])
     if mistakes or found.misfits:
         mistakes += document.mistakes(found.misfits)
         own = sorted((mistake for mistake in mistakes if mistake.file == document.file), key=lambda one: one.line or 0)
         raise SpecError(*own, *(mistake for mistake in mistakes if mistake.file != document.file))
-    assert experiment is not None  # nothing has been found
+    assert experiment is not None  # there are no misfits
     return experiment
 
 
 def dump(spec: Spec) -> str:
-    """YAML that `load` reads back as the same experiment, wherever it lies."""
+    """YAML that `load` reads back as the same experiment from any folder."""
     return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True), sort_keys=False)
 
 
 def _read(document: Document) -> tuple[Spec, list[Mistake], list[Location]]:
-    """The spec in a document, the mistakes in it, and the places that other values stand in for because of them."""
+    """The spec in a document, its mistakes, and the places whose values were replaced because of them."""
     try:
         return document.as_model(Spec), [], []
     except SpecError as error:
@@ -94,7 +95,7 @@ def _read(document: Document) -> tuple[Spec, list[Mistake], list[Location]]:
         unread.append((key,))
     try:
         return Spec.model_validate(data), mistakes, unread
-    except ValidationError:  # what stands in does not fit: only the mistakes themselves can be told
+    except ValidationError:  # the stand-in values do not fit the rest, so only the first mistakes are known
         raise SpecError(*mistakes) from None
 
 
@@ -111,7 +112,7 @@ def _with_topology(spec: Spec, folder: Path) -> tuple[Spec, list[Mistake]]:
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:
-    """The numbers of the policies of these names. Raises InputError."""
+    """The indices of the policies with these names. Raises InputError for an unknown name."""
     known = [policy.name for policy in spec.policies]
     for name in names:
         if name not in known:

@@ -10,8 +10,8 @@ from netmodel import LocatedError, Location
 class Findings:
     """The misfits of one spec.
 
-    `unread` has the places of the spec that could not be read. Other values stand in for them, so nothing that is found
-    there counts, and checks that need them are left out.
+    `unread` has the places of the spec that could not be read and were replaced by stand-in values. Misfits there are
+    ignored, and checks that need these places are skipped.
     """
 
     def __init__(self, unread: Iterable[Location] = ()) -> None:
@@ -19,19 +19,19 @@ class Findings:
         self._unread = list(unread)
 
     def fit(self, *keys: str) -> bool:
-        """Whether nothing has been found in these sections of the spec so far, so that checks may rely on them."""
+        """Whether these sections of the spec have no misfits so far, so that checks may rely on them."""
         places = [*self._unread, *(misfit.where for misfit in self.misfits)]
         return not any(place[:1] == (key,) for key in keys for place in places)
 
     def add(self, error: LocatedError) -> None:
-        """Take note of an error, and of those that came with it."""
+        """Record an error and its `others`."""
         for misfit in error.all:
             if not any(place[: len(misfit.where)] == misfit.where[: len(place)] for place in self._unread):
                 self.misfits.append(misfit)
 
     @contextmanager
     def collecting(self, *below: str | int) -> Iterator[None]:
-        """Take note of the error that ends what is done meanwhile; its place is below the one given."""
+        """Record the error that ends the block, if any. Its place is relative to `below`."""
         try:
             yield
         except LocatedError as error:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of a spec, and the hosts, NICs and switch ports that it names. Raises Misfit for what the topology lacks."""
+"""The jobs of a spec, and the hosts, NICs and switch ports that it names.
+
+Functions raise Misfit for names that the topology does not have.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ from testbed.spec.findings import Findings
 from testbed.spec.written import Placement, Spec
 
 DEFAULT_RULE: Rule = "in_order"
-"""Of a spec without placement, or with one that has neither hosts nor a rule."""
+"""The rule of a spec without placement, or whose placement has neither `hosts` nor `rule`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +25,17 @@ class Job:
 
     name: str
     first: int
-    """Its rank 0 among all of the experiment."""
+    """The number of its rank 0 among all ranks of the experiment."""
     size: int
 
     @property
     def ranks(self) -> range:
-        """Its ranks among all of the experiment."""
+        """The numbers of its ranks among all ranks of the experiment."""
         return range(self.first, self.first + self.size)
 
 
 def job_sizes(spec: Spec) -> int | list[int] | dict[str, int]:
-    """The spec's, or the workload's where it has its own."""
+    """The number or the sizes of the jobs: those of the workload if it defines them, otherwise those of the spec."""
     if (sizes := spec.workload.job_sizes) is None:
         return spec.jobs
     if spec.jobs != 1:
@@ -43,9 +46,9 @@ def job_sizes(spec: Spec) -> int | list[int] | dict[str, int]:
 def jobs_of(
     jobs: int | list[int] | dict[str, int], ranks: int, where: tuple[str | int, ...] = ("jobs",)
 ) -> tuple[Job, ...]:
-    """The ranks of each job: a number of jobs parts them evenly, otherwise the sizes are given.
+    """The ranks of each job. A number of jobs divides the ranks evenly; a list or dict gives the sizes.
 
-    Raises Misfit, at `where` in the spec, for sizes that do not add up.
+    Raises Misfit, at `where` in the spec, if the sizes do not add up to `ranks`.
     """
     if isinstance(jobs, int):
         if not 1 <= jobs <= ranks // 2:
@@ -62,7 +65,7 @@ def jobs_of(
 
 
 def isolation_of(spec: Spec, topology: Topology) -> OpticalClos:
-    """Hosts and a virtual Clos for every job. Raises Misfit when a job does not fit."""
+    """Hosts and a virtual Clos for every job. Raises Misfit if a job does not fit."""
     if not {"leaf", "spine"} <= {switch.role for switch in topology.switches}:
         raise Misfit(f"topology {topology.name} has no leaves and spines for rule vclos", "placement")
     ranks = spec.placement.ranks
@@ -76,9 +79,9 @@ def isolation_of(spec: Spec, topology: Topology) -> OpticalClos:
 
 
 def hosts_of(placement: Placement, topology: Topology, seed: int) -> tuple[str, ...]:
-    """The hosts by rank; `seed` is the run's. Not for rule `vclos`."""
+    """The hosts by rank; `seed` is that of the run. For rule `vclos` use `isolation_of`."""
     if placement.hosts is None:
-        assert placement.rule != "vclos"  # which places jobs, see isolation_of
+        assert placement.rule != "vclos"
         ranks = placement.ranks or len(topology.hosts)
         draw = [placement.seed, seed] if placement.redraw else placement.seed
         try:
@@ -97,25 +100,25 @@ def hosts_of(placement: Placement, topology: Topology, seed: int) -> tuple[str, 
 
 
 def nic_index(nic: str, topology: Topology, hosts: Sequence[str], key: str, found: Findings) -> int | None:
-    """The index that `nic`, the value of `key`, has on every one of `hosts`; None where it has none."""
+    """The index of the NIC called `nic`, the value of `key`, on all `hosts`; None, and a misfit, if there is none."""
     if not found.fit(key):
         return None
     indices = set()
     for host in hosts:
         names = [candidate.name for candidate in topology.host(host).nics]
         if nic not in names:
-            said = f"host {host} has no device {nic!r}; let {key} be one that it has: {', '.join(names)}"
+            said = f"host {host} has no device {nic!r}; let {key} be one of its devices: {', '.join(names)}"
             found.add(Misfit(said, key))
             return None
         indices.add(names.index(nic))
     if len(indices) > 1:
-        found.add(Misfit(f"{nic} is not at the same place on every host", key))
+        found.add(Misfit(f"{nic} has not the same port number on every host; give hosts their NICs in one order", key))
         return None
     return indices.pop()
 
 
 def port_named(text: str, topology: Topology, *where: str | int) -> PortRef:
-    """A switch port written SWITCH:NUMBER, at that place of the spec."""
+    """The switch port that `text` names as SWITCH:NUMBER. Raises Misfit, at `where` in the spec, if there is none."""
     try:
         port = PortRef.parse(text)
         topology.switch(port.node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a spec file may say. Validators here refuse what is wrong with one section; `checks` compares sections."""
+"""The keys of a spec file. Validators here check each section by itself; `checks` compares sections."""
 
 from typing import Annotated, Literal
 
@@ -18,13 +18,13 @@ LARGEST_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
 """Headers of the largest kind of packet beside its payload: IPv4, UDP, BTH, RETH, immediate data, ICRC."""
 
 SEEDS_MAX = 100_000
-"""Largest number of seeds of a spec; every policy runs once with each."""
+"""Largest number of seeds of a spec. Every policy runs once per seed."""
 
 JobName = Annotated[str, Field(pattern=NAME, max_length=40)]
 
 
 class TopologyFile(Section):
-    """A topology in a file of its own; a relative name is relative to the spec's folder. `load` puts it in place."""
+    """A topology in a separate file. A relative name starts at the spec's folder. `load` reads the file."""
 
     file: str
 
@@ -32,8 +32,8 @@ class TopologyFile(Section):
 class Placement(Section):
     """The hosts of the ranks: either their names, or a rule (default `in_order`) and a number of ranks.
 
-    The number of ranks is that of all hosts unless `ranks` or, for rule `vclos`, `jobs` says otherwise. Rule `vclos`
-    places job after job, with a virtual Clos for each, as the scheduler of vClos or OCS-vClos does.
+    By default every host has a rank. `ranks` or, for rule `vclos`, `jobs` changes their number. Rule `vclos` places one
+    job after the other and gives each a virtual Clos, like the scheduler of vClos or OCS-vClos.
     """
 
     hosts: list[str] | None = Field(default=None, min_length=2)
@@ -49,19 +49,19 @@ class Placement(Section):
         if self.hosts is not None and self.rule is not None:
             found.append(Misfit("give either hosts or rule"))
         if self.hosts is not None and self.ranks is not None:
-            found.append(Misfit("goes with rule; a list of hosts has its own length", "ranks"))
+            found.append(Misfit("the list of hosts gives the number of ranks; leave ranks out", "ranks"))
         if self.redraw and self.rule != "random":
-            found.append(Misfit("only rule random draws anything; leave it out", "redraw"))
+            found.append(Misfit("only rule random uses redraw; leave it out", "redraw"))
         raise_all(found)
         return self
 
 
 class Event(Section):
-    """Something that happens to the fabric or to the path service, `at_s` seconds into every run.
+    """A change of the fabric or of the path service, `at_s` seconds after the start of every run.
 
-    Exactly one of the four is given. `cut`, `degrade` and `mend` name a link by a switch port; a degraded link keeps
-    `part` of its rate. `path_service` kills the path service, starts it again, or does both, in runs of policies that
-    have one. At the end of every run all links are mended.
+    Exactly one of `cut`, `degrade`, `mend` and `path_service` is given. The first three name a link by a switch port; a
+    degraded link keeps `part` of its rate. `path_service` kills the path service, starts it again, or does both, in
+    runs of policies that use it. At the end of every run all links are mended.
     """
 
     at_s: float = Field(ge=0)
@@ -77,7 +77,7 @@ class Event(Section):
         if sum(what is not None for what in (self.cut, self.degrade, self.mend, self.path_service)) != 1:
             found.append(Misfit("give exactly one of cut, degrade, mend and path_service"))
         if (self.degrade is None) != (self.part is None):
-            found.append(Misfit("degrade goes with part, the part of the link's rate that remains"))
+            found.append(Misfit("degrade needs part, the part of the link's rate that remains, and part needs degrade"))
         raise_all(found)
         return self
 

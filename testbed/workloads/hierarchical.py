@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hierarchical all-gather, reduce-scatter and all-reduce (Rail-only, section III-B and Equation 1): rings over rails
-and rings within HB domains, and nothing ever changes rails between domains.
+"""Hierarchical all-gather, reduce-scatter and all-reduce (Rail-only, section III-B and Equation 1).
 
-The data D are cut into x y shards; shard g y + d belongs to GPU g of domain d, so that the shards of a rail lie side by
-side. The all-gather first goes around every rail with shards of D / (x y), then around every domain with pieces of
-D / x, which are all of a rail's. The reduce-scatter is that backwards, and the all-reduce one after the other.
+They consist of rings over rails and rings within HB domains, so no traffic between domains changes rails.
+
+The data D is cut into x y shards. Shard g y + d belongs to GPU g of domain d, so the shards of a rail are adjacent.
+The all-gather first passes shards of D / (x y) around every rail, then pieces of D / x, each of which holds all shards
+of a rail, around every domain. The reduce-scatter runs in the opposite order. The all-reduce is the reduce-scatter
+followed by the all-gather.
 """
 
 from abc import abstractmethod
@@ -24,14 +26,14 @@ _Ring = tuple[Sequence[int], Sequence[_Piece]]
 
 
 class _Hierarchical(GridWorkload):
-    """Phases are rounds of rings, side by side; each ring gathers its members' pieces, or scatters their sums."""
+    """A phase is a round of parallel rings. Each ring gathers its members' pieces or scatters their sums."""
 
     @abstractmethod
     def _rounds(self, ranks: int) -> list[tuple[bool, list[_Ring]]]:
-        """Whether sums are made, and the rings, by phase; rounds with rings of one member are left out."""
+        """For each phase, whether its rings compute sums, and the rings. Rings have two members or more."""
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """The rounds in turn; `seed` is not used."""
+        """The rounds one after the other. `seed` is not used."""
         starts = [0, *self._phase_starts(ranks)]
         return tuple(
             replace(transfer, step=first + transfer.step)
@@ -43,7 +45,7 @@ class _Hierarchical(GridWorkload):
         )
 
     def phase_starts(self, ranks: int) -> tuple[int, ...]:
-        """The first steps of all rounds but the first, where they are kept apart."""
+        """The first step of each round after the first; empty without `separate_phases`."""
         return tuple(self._phase_starts(ranks)) if self.separate_phases else ()
 
     def _phase_starts(self, ranks: int) -> list[int]:
@@ -75,7 +77,7 @@ class _Hierarchical(GridWorkload):
 
 
 class HierarchicalAllgather(_Hierarchical):
-    """`kind: hierarchical_allgather`. `bytes` is what every rank has in the end, of which it contributes a shard."""
+    """`kind: hierarchical_allgather`. `bytes` is the size of the result on every rank; a rank contributes a shard."""
 
     kind: Literal["hierarchical_allgather"] = "hierarchical_allgather"
 
@@ -83,14 +85,14 @@ class HierarchicalAllgather(_Hierarchical):
         return _of_several([(False, self._rails(ranks)), (False, self._domains(ranks))])
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array, empty but for the rank's own shard."""
+        """One array with the rank's own shard, and zeros elsewhere."""
         shard = self._shard(rank, ranks)
         gathered = np.zeros_like(self.data(rank, seed))
         gathered[shard] = self.data(rank, seed)[shard]
         return Buffers(gathered, gathered)
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """All ranks' shards."""
+        """The shards of all ranks."""
         gathered = np.zeros_like(self.data(rank, seed))
         for source in range(ranks):
             shard = self._shard(source, ranks)
@@ -112,7 +114,7 @@ class HierarchicalReduceScatter(_Hierarchical):
         return Buffers(data, data)
 
     def result(self, rank: int, ranks: int) -> slice:
-        """The rank's shard; elsewhere sums that went on are left behind."""
+        """The rank's shard. The rest of the array holds partial sums."""
         return self._shard(rank, ranks)
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
@@ -140,16 +142,16 @@ class HierarchicalAllreduce(_Hierarchical):
 
 
 def _of_several(rounds: list[tuple[bool, list[_Ring]]]) -> list[tuple[bool, list[_Ring]]]:
-    """Without rings of one member, which have nothing to pass on."""
+    """The rounds without those whose rings have one member, which has nothing to send."""
     return [(combine, rings) for combine, rings in rounds if len(rings[0][0]) > 1]
 
 
 def _around(ring: _Ring, combine: bool, slices: int) -> Iterator[Transfer]:
-    """Once around in n - 1 steps: member i ends with all pieces, or with the sum of its own."""
+    """The n - 1 steps of a ring, after which each member has all pieces, or with `combine` the sum of its own piece."""
     members, pieces = ring
     for step in range(len(members) - 1):
         for index, rank in enumerate(members):
-            # A sum of n must end, not start, at its owner: it sets out one member further on.
+            # A sum must end at its owner, so it starts at the member after it.
             piece = pieces[(index - step - combine) % len(members)]
             right = members[(index + 1) % len(members)]
             for part, start, count in cut(*piece, slices):

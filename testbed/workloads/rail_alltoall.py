@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-to-all in a fabric whose rails are not joined: hosts relay what must change rails (Rail-only, section IV-B).
+"""All-to-all in a fabric whose rails are not connected (Rail-only, section IV-B): hosts relay blocks between rails.
 
-A block for GPU g' of another domain d' goes through the sender's HB domain to the GPU of the right rail, and over that
-rail (`forward: hb_first`, as NCCL's PXN does), or over the sender's rail to domain d' and through that (`rail_first`).
-Each takes Equation 3. A block whose rail has failed goes by another: through the domain, over the rail, through the
-domain. No block travels between rails but within a domain.
+A block for GPU g' of another domain d' takes one of two routes. With `forward: hb_first` (as NCCL's PXN) it goes
+through the sender's HB domain to the GPU on rail g', then over that rail. With `rail_first` it goes over the sender's
+rail to domain d', then through that HB domain. Both take the time of Equation 3. A block whose rail has failed goes
+through the sender's domain, over another rail, and through the receiver's domain. Blocks change rails only within a
+domain.
 
-`forward: direct` is for fabrics whose rails are joined (Equation 2): every block goes straight to its destination, and
-both networks are busy side by side.
+`forward: direct` is for fabrics whose rails are connected (Equation 2): every block goes straight to its destination,
+and both networks are busy at the same time.
 
-A relay holds what it has for one destination side by side. With `aggregate` that is one message, as in PXN, in which
-the blocks of all GPUs of the relay's domain travel together; without, every block is a message of its own.
+In a relay's memory the blocks for one destination are adjacent. With `aggregate` they form one message, as in PXN,
+where the blocks of all GPUs of the relay's domain travel together. Without it every block is a message.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ _HB, _RAIL, _HB_AGAIN = range(3)
 
 @dataclass(frozen=True, slots=True)
 class _Hop:
-    """A block on its way from one rank to the next."""
+    """A part of a block's route: from rank `src` to rank `dst` in a phase."""
 
     phase: int
     src: int
@@ -40,9 +41,9 @@ class _Hop:
 
 
 class RailAlltoall(GridWorkload):
-    """`kind: rail_alltoall`. `bytes` is a rank's whole input, n blocks of which n - 1 travel.
+    """`kind: rail_alltoall`. `bytes` is the input of a rank: n blocks, of which n - 1 are sent to other ranks.
 
-    `failed_rails` numbers rails from 1, as hosts and switches are named. `separate_phases` as everywhere.
+    `failed_rails` numbers rails from 1, as the names of hosts and switches do.
     """
 
     kind: Literal["rail_alltoall"] = "rail_alltoall"
@@ -52,29 +53,29 @@ class RailAlltoall(GridWorkload):
 
     @property
     def sends_in_flight(self) -> int | None:
-        """About the sends of one step on each network, so that the steps of a phase do not overlap."""
+        """About as many sends as a step has on each network, so that the steps of a phase do not overlap."""
         return 2 * self.slices if self.forward == "direct" else self.slices
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit for ranks that do not fill domains and for rails that are not there, or not left."""
+        """Raises Misfit for ranks that do not fill domains, for unknown rails, and if all needed rails have failed."""
         super().check_ranks(ranks)
         rails = set(range(1, self.gpus_per_domain + 1))
         if strangers := set(self.failed_rails) - rails:
             raise Misfit(f"there is no rail {min(strangers)}, only 1..{self.gpus_per_domain}", "failed_rails")
         if rails <= set(self.failed_rails) and ranks > self.gpus_per_domain:
-            raise Misfit("every rail has failed, so nothing leads from one domain to another", "failed_rails")
+            raise Misfit("every rail has failed, so no path joins two domains; leave one out", "failed_rails")
 
         if self.failed_rails and self.forward == "direct":
-            raise Misfit("blocks that go straight to their destinations cannot avoid a rail", "failed_rails")
+            raise Misfit("forward direct cannot avoid a rail; use hb_first or rail_first", "failed_rails")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """Phase by phase; step k of a phase goes to the k-th next of the rail or domain. `seed` is not used."""
+        """Phase by phase. In step k a rank sends to the k-th next rank of its rail or domain. `seed` is not used."""
         size, places = self._block_elements(ranks), self._places(ranks)
         starts = dict(zip(self._phases(ranks), [0, *self._phase_starts(ranks)], strict=True))
         pieces: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         for block, hops in self._routes(ranks).items():
             for number, hop in enumerate(hops):
-                step = starts[hop.phase] + self._turn(hop, ranks)
+                step = starts[hop.phase] + self._step_of(hop, ranks)
                 ends = (places[block][number] * size, places[block][number + 1] * size)
                 pieces.setdefault((step, hop.src, hop.dst), []).append(ends)
         return tuple(
@@ -84,11 +85,11 @@ class RailAlltoall(GridWorkload):
         )
 
     def phase_starts(self, ranks: int) -> tuple[int, ...]:
-        """The first steps of all phases but the first, where they are kept apart."""
+        """The first step of each phase after the first; empty without `separate_phases` and with `direct`."""
         return tuple(self._phase_starts(ranks)) if self.separate_phases and self.forward != "direct" else ()
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array: room for the rank's result, then whatever leaves here: own blocks, and room for relayed ones."""
+        """One array: space for the rank's result, then the blocks that leave here, its own and relayed ones."""
         size, places = self._block_elements(ranks), self._places(ranks)
         leaving = sum(hop.src == rank for hops in self._routes(ranks).values() for hop in hops)
         data = self.data(rank, seed)
@@ -103,7 +104,7 @@ class RailAlltoall(GridWorkload):
         return {block: (block[0], *(hop.dst for hop in hops)) for block, hops in self._routes(ranks).items() if hops}
 
     def result(self, rank: int, ranks: int) -> slice:
-        """The place of this rank's received blocks."""
+        """Where the blocks that this rank receives lie."""
         size = self._block_elements(ranks)
         return slice(0, ranks * size)
 
@@ -135,15 +136,16 @@ class RailAlltoall(GridWorkload):
         rail = to_gpu if self.forward == "hb_first" else from_gpu
         if rail + 1 in self.failed_rails:
             live = [gpu for gpu in range(grid.x) if gpu + 1 not in self.failed_rails]
-            rail = live[(from_gpu + to_gpu + (to_domain - from_domain) % grid.y) % len(live)]  # all take a share
+            # Spread such blocks over all live rails.
+            rail = live[(from_gpu + to_gpu + (to_domain - from_domain) % grid.y) % len(live)]
         ways = [src, grid.rank(from_domain, rail), grid.rank(to_domain, rail), dst]
         return [_Hop(phase, *ends) for phase, ends in enumerate(pairwise(ways)) if ends[0] != ends[1]]
 
     def _places(self, ranks: int) -> dict[_Block, list[int]]:
         """Where each block lies at every rank of its route, counted in blocks of that rank's memory.
 
-        Results are sorted by who brought them, the rest by who it goes to next: what two ranks exchange lies side by
-        side where that can be had at both of them.
+        Results are sorted by the rank that sent them last, other blocks by the rank that receives them next. So the
+        blocks of one exchange between two ranks are adjacent, at both ranks if possible.
         """
         routes = self._routes(ranks)
         arriving: list[list[tuple[int, _Block]]] = [[] for _ in range(ranks)]
@@ -162,7 +164,7 @@ class RailAlltoall(GridWorkload):
         }
 
     def _phases(self, ranks: int) -> list[int]:
-        """Those in which something moves."""
+        """The phases in which at least one block moves."""
         return sorted({hop.phase for hops in self._routes(ranks).values() for hop in hops})
 
     def _phase_starts(self, ranks: int) -> list[int]:
@@ -172,17 +174,17 @@ class RailAlltoall(GridWorkload):
         steps = [grid.y - 1 if phase == _RAIL else grid.x - 1 for phase in self._phases(ranks)]
         return list(accumulate(steps))[:-1]
 
-    def _turn(self, hop: _Hop, ranks: int) -> int:
-        """How far along its rail or domain a hop goes, from 0."""
+    def _step_of(self, hop: _Hop, ranks: int) -> int:
+        """The step of a hop within its phase, from 0: its distance along its rail or domain, less one."""
         grid = self.grid(ranks)
         (from_domain, from_gpu), (to_domain, to_gpu) = grid.place(hop.src), grid.place(hop.dst)
         domains, gpus = (to_domain - from_domain) % grid.y, (to_gpu - from_gpu) % grid.x
-        if self.forward == "direct":  # each step is a permutation; what stays in domains is spread among the others
+        if self.forward == "direct":  # each step is a permutation; hops within domains are spread among the others
             return (gpus - 1) * grid.y if hop.phase == _HB else (domains - 1) * grid.x + gpus
         return (domains if hop.phase == _RAIL else gpus) - 1
 
     def _messages(self, blocks: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int, int]]:
-        """Source, target and elements of what one rank sends another in a step, in about `slices` parts."""
+        """Source, target and elements of the messages of one exchange in a step, in about `slices` parts."""
         runs: list[list[int]] = []  # source, target, blocks
         for source, target in blocks:
             last = runs[-1] if runs else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot of a collective: everything that its connections carry at some moment, all at once."""
+"""A snapshot of a collective: all its connections send at the same time."""
 
 from itertools import count
 from typing import Literal
@@ -11,17 +11,18 @@ from testbed.workloads.nccl import double_binary_tree
 
 
 class Snapshot(Workload):
-    """`kind: snapshot`: every rank sends its whole input over each of its connections at once, and nothing waits.
+    """`kind: snapshot`: every rank sends its whole input over each of its connections at once, without dependencies.
 
-    What ParaLet's simulations are made of (section 6). `collective: ring`: a connection to the next rank; `tree`: to
-    the parent and to the children of both of NCCL's trees, for sums go up while totals come down.
+    ParaLet's simulations (section 6) use this traffic. With `collective: ring` a rank has a connection to the next
+    rank. With `tree` it has one to the parent and to each child in both of NCCL's trees, because sums go up while
+    totals come down.
     """
 
     kind: Literal["snapshot"] = "snapshot"
     collective: Literal["ring", "tree"] = "ring"
 
     def connections(self, ranks: int) -> list[tuple[int, int]]:
-        """Sender and receiver of each."""
+        """(sender, receiver) of every connection."""
         if self.collective == "ring":
             return [(rank, (rank + 1) % ranks) for rank in range(ranks)]
         up = [
@@ -33,7 +34,7 @@ class Snapshot(Workload):
         return up + [(parent, rank) for rank, parent in up]
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """One step. What comes over a receiver's k-th connection has the k-th place of its output."""
+        """One step. The data of a receiver's k-th connection goes to the k-th place of its output."""
         places = [count() for _ in range(ranks)]
         return tuple(
             Transfer(0, part, src, dst, start, place * self.elements + start, length)
@@ -43,7 +44,7 @@ class Snapshot(Workload):
         )
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """The rank's data, and zeros where those of its senders will arrive."""
+        """The rank's data, and zeros where its senders' data will arrive."""
         data = self.data(rank, seed)
         return Buffers(data, np.zeros(len(self._senders(rank, ranks)) * data.size, dtype=data.dtype))
 

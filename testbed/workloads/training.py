@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training: iterations of models that are split by tensor, pipeline and data parallelism, each model a job of its own.
+"""Training iterations of models that are split by tensor, pipeline and data parallelism. Each model is a job.
 
 An iteration computes forward, passes activations from stage to stage, computes backward, passes gradients back, and
-then brings the copies of the model together:
+then synchronises the copies of the model:
 
-- `zero` 0: gradients are all-reduced in rings, one for every part of the model. 1 and 2, where optimizer state and
-  gradients are partitioned, send the same: a reduce-scatter of gradients and an all-gather of parameters.
-- `zero` 3, which is FSDP: parameters are gathered before the forward and again before the backward computation, and
-  gradients reduce-scattered; half as much again (S. Rajbhandari et al., "ZeRO", SC 2020, section 7).
+- `zero` 0: gradients are all-reduced in rings, one ring for every part of the model. `zero` 1 and 2, which partition
+  optimizer state and gradients, send the same bytes: a reduce-scatter of gradients and an all-gather of parameters.
+- `zero` 3 (FSDP): parameters are gathered before the forward and again before the backward computation, and gradients
+  are reduce-scattered. It sends 1.5 times the bytes of `zero` 0 (S. Rajbhandari et al., "ZeRO", SC 2020, section 7).
 
-A stage sends its share, 1 / tensor, of the activations of every microbatch (D. Narayanan et al., SC 2021, section 4.1).
-Tensor parallelism stays within a host's own network and sends nothing here. Computing is not interleaved with passing
-on: forward is a third of it, as backward takes two passes over the weights.
+Each GPU of a stage sends 1 / tensor of the activations of every microbatch (D. Narayanan et al., SC 2021, section 4.1).
+Tensor parallelism uses the host's internal network and sends nothing here. Computation does not overlap with
+communication. The forward pass takes a third of the computing time, because the backward pass goes over the weights
+twice.
 
-Rank t + tensor * (p + pipeline * d) holds tensor part t of stage p of copy d: copies lie side by side.
+Rank t + tensor * (p + pipeline * d) holds tensor part t of stage p of copy d, so the ranks of a copy are consecutive.
 """
 
 from collections.abc import Iterator
@@ -34,11 +35,11 @@ _FORWARD = 1 / 3
 
 
 class TrainedModel(BaseModel):
-    """A job of `workload: {kind: training}`: a model, how it is split, and what of it is sent.
+    """A job of `workload: {kind: training}`: a model, its parallelism, and the bytes it sends.
 
-    `tensor`, `pipeline` and `compute_s` are the model's unless given. `part_bytes` is what a GPU holds of the
-    gradients, by default 4 bytes for each of its parameters; `microbatch` counts sequences, and `activation_bytes` is
-    what a GPU passes on of one, by default what the model's shape gives.
+    `tensor`, `pipeline` and `compute_s` default to the model's values. `part_bytes` are the gradients that a GPU holds,
+    by default 4 bytes for each of its parameters. `microbatch` is a number of sequences. `activation_bytes` is what a
+    GPU passes to the next stage for one microbatch; the default follows from the model's shape.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -81,7 +82,7 @@ class _Block(NamedTuple):
 
 
 class Training(Workload):
-    """`kind: training`. `models` are the jobs, whose ranks follow one another; `iterations` are of each."""
+    """`kind: training`. `models` are the jobs, in the order of their ranks. Each runs `iterations` iterations."""
 
     kind: Literal["training"] = "training"
     dtype: Literal["int64"] = "int64"
@@ -97,7 +98,7 @@ class Training(Workload):
             return values
         try:
             models = [TrainedModel.model_validate(model) for model in values["models"]]
-        except (KeyError, TypeError, ValueError):  # told where the field itself is read
+        except (KeyError, TypeError, ValueError):  # reported when the field itself is validated
             models = []
         return {**values, "bytes": max((_part_bytes(model) for model in models), default=8)}
 
@@ -118,20 +119,20 @@ class Training(Workload):
         )
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """The first model's."""
+        """The schedule of the first model."""
         return self.of_job(0).schedule(ranks, seed)
 
     @property
     def in_place(self) -> bool:
-        """Every model's is."""
+        """True: every model sums gradients in place."""
         return True
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """The first model's."""
+        """The buffers of the first model."""
         return self.of_job(0).buffers(rank, ranks, seed)
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The first model's."""
+        """The expected result of the first model."""
         return self.of_job(0).expected(rank, ranks, seed)
 
 
@@ -142,7 +143,7 @@ class _One(Workload):
     iterations: int
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises Misfit for another number of ranks than the model takes, and where there is nothing to send."""
+        """Raises Misfit if the model takes another number of ranks, or if the job sends nothing."""
         if ranks != self.trained.ranks:
             raise Misfit(f"{self.trained.model} takes {self.trained.ranks} ranks, and the job has {ranks}", "models")
         if self.trained.data == 1 and self.trained.split.pipeline == 1:
@@ -171,17 +172,17 @@ class _One(Workload):
 
     @property
     def in_place(self) -> bool:
-        """Gradients are summed, and activations passed on, where they arrive."""
+        """True: gradients are summed where they arrive, and activations are sent from there."""
         return True
 
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """One array."""
-        room = np.zeros(self._activations * self.trained.microbatches, dtype=np.int64)
-        memory = np.concatenate([self.data(rank, seed), room])
+        """One array: gradients, then space for activations."""
+        activations = np.zeros(self._activations * self.trained.microbatches, dtype=np.int64)
+        memory = np.concatenate([self.data(rank, seed), activations])
         return Buffers(memory, memory)
 
     def result(self, rank: int, ranks: int) -> slice:
-        """Gradients: all of a part's, or with `zero` 3 the rank's own shard."""
+        """The gradients of the rank's part, or with `zero` 3 the rank's own shard of them."""
         if self.trained.zero < 3:
             return slice(0, self.elements)
         copy = rank // self.trained.split.parts
@@ -190,7 +191,7 @@ class _One(Workload):
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
         """No training takes place: every iteration sums the results of the previous one over all copies."""
         copies, parts = self.trained.data, self.trained.split.parts
-        if self.trained.zero == 3:  # the owners' shards go to all, and come back as a sum
+        if self.trained.zero == 3:  # every iteration gathers the owner's shard on all copies and sums it again
             return np.asarray(self.data(rank, seed)[self.result(rank, ranks)] * np.int64(copies) ** self.iterations)
         total = self.data(rank % parts, seed)
         for copy in range(1, copies):
@@ -202,15 +203,15 @@ class _One(Workload):
         """The phases of an iteration."""
         model, zero = self.trained.split, self.trained.zero
         gather, scatter = list(self._rings(combine=False)), list(self._rings(combine=True))
-        turns = self.trained.data - 1
+        steps = self.trained.data - 1
         passes = self.trained.microbatches + model.pipeline - 2
         planned = [
-            *([_Block(0.0, turns, gather)] if zero == 3 else []),
+            *([_Block(0.0, steps, gather)] if zero == 3 else []),
             _Block(model.compute_s * _FORWARD, passes, list(self._stages(forward=True))),
-            *([_Block(0.0, turns, gather)] if zero == 3 else []),
+            *([_Block(0.0, steps, gather)] if zero == 3 else []),
             _Block(model.compute_s * (1 - _FORWARD), passes, list(self._stages(forward=False))),
-            _Block(0.0, turns, scatter),
-            *([_Block(0.0, turns, gather)] if zero < 3 else []),
+            _Block(0.0, steps, scatter),
+            *([_Block(0.0, steps, gather)] if zero < 3 else []),
         ]
         blocks: list[_Block] = []
         computed = 0.0
@@ -233,7 +234,7 @@ class _One(Workload):
         return piece * self.elements // self.trained.data
 
     def _rings(self, *, combine: bool) -> Iterator[Transfer]:
-        """Once around the copies, for every part of the model: sums to their owners, or what owners hold to all."""
+        """A ring of the copies for every part of the model: reduce-scatter with `combine`, otherwise all-gather."""
         copies, parts = self.trained.data, self.trained.split.parts
         for step in range(copies - 1):
             for copy in range(copies):
@@ -245,14 +246,14 @@ class _One(Workload):
 
     @property
     def _activations(self) -> int:
-        """Elements of a microbatch that a rank passes on."""
+        """Elements of a microbatch that a rank sends to the next stage."""
         model, given = self.trained.split, self.trained.activation_bytes
         if model.pipeline == 1:
             return 0
         return (given or traffic(model, self.trained.parallelism).microbatch_bytes) // self.item_bytes
 
     def _stages(self, *, forward: bool) -> Iterator[Transfer]:
-        """Microbatches from each stage to the next, or to the one before."""
+        """Microbatches from each stage to the next one, or for backward to the previous one."""
         model, size = self.trained.split, self._activations
         last = model.pipeline - 1
         moves = sorted((batch + hop, hop, batch) for batch in range(self.trained.microbatches) for hop in range(last))
@@ -267,5 +268,5 @@ class _One(Workload):
 
 
 def _part_bytes(model: TrainedModel) -> int:
-    """Whole elements."""
+    """Bytes of the gradients that a GPU holds, rounded up to whole elements."""
     return -(-(model.part_bytes or model.split.part_bytes) // 8) * 8

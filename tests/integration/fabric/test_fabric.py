@@ -53,7 +53,7 @@ def test_tcp_and_icmp_cross_the_fabric_too(fabric: MininetFabric) -> None:
     listener = in_host(fabric, "h3", lambda: socket.create_server((str(address(fabric, "h3")), 7000)))
     client = in_host(fabric, "h1", lambda: socket.create_connection((str(address(fabric, "h3")), 7000), timeout=5))
     server, _ = listener.accept()
-    client.sendall(b"x" * 200_000)  # more than a segment: wrong offloads would corrupt or stall it
+    client.sendall(b"x" * 200_000)  # several segments: wrong offload settings would corrupt or stall them
     server.settimeout(5)
     taken = 0
     while taken < 200_000:
@@ -123,7 +123,7 @@ def test_observed_and_traced_ports_are_the_predicted_ones(fabric: MininetFabric)
     out.close()
 
 
-def test_a_switch_answers_arp_for_every_host(fabric: MininetFabric) -> None:
+def test_a_switch_answers_arp_requests_for_every_host(fabric: MininetFabric) -> None:
     nic = TOPOLOGY.host("h1").nics[0]
     wanted = TOPOLOGY.host("h4").nics[0]
     own_mac, own_ip = bytes.fromhex(nic.mac.replace(":", "")), nic.address.packed
@@ -145,7 +145,7 @@ def test_a_switch_answers_arp_for_every_host(fabric: MininetFabric) -> None:
     assert frame[20:42] == struct.pack("!H", 2) + mac + wanted.address.packed + own_mac + own_ip
 
 
-def test_packets_to_no_ones_address_are_dropped_at_the_first_switch(fabric: MininetFabric) -> None:
+def test_packets_to_unknown_addresses_are_dropped_at_the_first_switch(fabric: MininetFabric) -> None:
     before = fabric.link_counters()
     command = ["ip", "neigh", "replace", "10.0.1.200", "lladdr", "02:00:00:00:00:99", "dev", "nic0"]
     assert fabric.popen("h1", command).wait() == 0
@@ -171,14 +171,14 @@ def test_captures_hold_the_packets_that_left_by_the_port(fabric: MininetFabric, 
     out.close()
 
 
-def test_commands_run_in_their_host_and_unknown_hosts_are_refused(fabric: MininetFabric) -> None:
+def test_commands_run_in_their_host_and_unknown_hosts_are_errors(fabric: MininetFabric) -> None:
     done = fabric.popen("h2", ["ip", "-brief", "address", "show", "nic0"], stdout=subprocess.PIPE, text=True)
     assert "10.0.0.2/32" in done.communicate()[0]
     with pytest.raises(KeyError, match="no host 'h9'"):
         fabric.popen("h9", ["true"])
 
 
-def test_every_part_writes_its_log(fabric: MininetFabric, log_dir: Path) -> None:
+def test_every_process_of_the_fabric_writes_a_log(fabric: MininetFabric, log_dir: Path) -> None:
     for name in ("topology.yaml", "openflow-app.log", "ovs-vswitchd.log", "ovsdb-server.log"):
         assert (log_dir / name).stat().st_size > 0, name
     assert "ERROR" not in (log_dir / "openflow-app.log").read_text()

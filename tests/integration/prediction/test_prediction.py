@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prediction is exact: the links whose counters move are those of the predicted path, flow by flow."""
+"""Prediction is exact: for each flow, the links whose counters move are those of the predicted path."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Fleet:
             self.senders[name].close()
 
     def moved_by(self, source: str, destination: str, port: int) -> dict[PortRef, int]:
-        """Send one datagram; the switch ports whose transmit counter moved, and by how many packets."""
+        """Send one datagram. Returns the switch ports whose transmit counters moved, with the packets of each."""
         before = self.fabric.link_counters()
         self.senders[source].send(address(self.fabric, destination), port)
         self.receivers[destination].recv(100)
         deadline = time.monotonic() + 1
-        while True:  # the last counter may be read before the packet's last hop has been accounted for
+        while True:  # a counter may be read before it includes the packet's last hop
             after = self.fabric.link_counters()
             moved = {at: after[at].tx_packets - before[at].tx_packets for at in after}
             moved = {at: packets for at, packets in moved.items() if packets}
@@ -56,7 +56,7 @@ def running(topology: Topology, log_dir: Path) -> Iterator[Fleet]:
 
 
 def check(fleet: Fleet, triples: int, seed: int) -> set[LinkPath]:
-    """Send a datagram for each of so many random triples across leaves and compare; the paths that were taken."""
+    """Compare the path of a datagram for each of `triples` random triples across leaves. Returns the paths taken."""
     topology, generator = fleet.fabric.topology, random.Random(seed)
     taken: set[LinkPath] = set()
     for _ in range(triples):
@@ -64,7 +64,7 @@ def check(fleet: Fleet, triples: int, seed: int) -> set[LinkPath]:
         flow = Flow(address(fleet.fabric, source), address(fleet.fabric, destination), generator.choice(ENTROPY_PORTS))
         predicted = path_of(topology, flow, OvsHash())
         if len(predicted) == 2:
-            continue  # under one leaf there is no choice
+            continue  # there is one path within a leaf
         assert fleet.moved_by(source, destination, flow.src_port) == dict.fromkeys(predicted[1:], 1), flow
         taken.add(predicted)
     return taken
@@ -74,7 +74,7 @@ def test_every_packet_takes_the_predicted_uplink_over_four_leaves_and_four_spine
     topology = leaf_spine(4, 4, 4, RATE_BPS)
     with running(topology, tmp_path) as fleet:
         taken = check(fleet, triples=2600, seed=1)
-    assert len(taken) > 700  # of 960: the flows were not a few in disguise
+    assert len(taken) > 700  # of 960: the flows are spread over many paths
     uplinks = {path[1] for path in taken}
     assert len(uplinks) == 16
 

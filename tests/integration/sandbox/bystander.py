@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another user's Open vSwitch in namespaces of its own. For every line on standard input it prints its state."""
+"""Another user's Open vSwitch in separate namespaces. For every line on standard input it prints its state."""
 
 import os
 import sys

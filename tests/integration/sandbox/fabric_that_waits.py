@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run in a sandbox: brings a fabric up, prints "up", and waits to be ended. Argument: a directory for logs."""
+"""Run in a sandbox: starts a fabric, prints "up", and waits until it is ended. Argument: a directory for logs."""
 
 import os
 import sys

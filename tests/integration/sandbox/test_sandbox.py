@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing outlives a sandbox, for every way in which it can end, and nothing outside it changes."""
+"""However a sandbox ends, nothing of it remains, and nothing outside it changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GONE_TIMEOUT_S = 10.0
 
 @dataclass
 class Run:
-    """A fabric in a sandbox, started through the command line of `emul.sandbox`. All its processes bear a token."""
+    """A fabric in a sandbox, started by the command line of `emul.sandbox`. A token marks all its processes."""
 
     log_dir: Path
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -58,7 +58,7 @@ class Run:
         pytest.fail(f"the fabric did not come up; see {self.log_dir}")
 
     def processes(self) -> list[int]:
-        """Every process that descends from this run, wherever it has been moved to."""
+        """Every process that descends from this run, also after its parent has changed."""
         return [pid for pid in all_processes() if f"{TOKEN_VARIABLE}={self.token}" in environment(pid)]
 
     def wait_until_gone(self) -> None:
@@ -99,7 +99,7 @@ def namespace(pid: int) -> str:
 
 
 def outside() -> tuple[list[str], list[str], list[str]]:
-    """What the sandbox must not change: this namespace's links and mounts, and ours among the scratch files of all."""
+    """What the sandbox must not change: links and mounts of this namespace, and our files in shared scratch folders."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     scratch = [name for name in ("ovs", "bystander", "scratch") if (sandbox.SCRATCH_DIR / name).exists()]
     return sorted(os.listdir("/sys/class/net")), mounts, scratch
@@ -124,7 +124,7 @@ NOT_UNDER_NOHUP = pytest.mark.skipif(
     "number",
     [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=NOT_UNDER_NOHUP)],
 )
-def test_nothing_is_left_of_a_running_fabric_whose_starter_gets_a_signal(number: int, tmp_path: Path) -> None:
+def test_a_signal_to_the_starter_removes_a_running_fabric(number: int, tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.wait_until_up()
     assert len(run.processes()) > 8
@@ -135,7 +135,7 @@ def test_nothing_is_left_of_a_running_fabric_whose_starter_gets_a_signal(number:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.parametrize("delay_s", [0.0, 0.03, 0.1, 0.3, 0.6, 0.9])
-def test_nothing_is_left_when_it_is_ended_while_coming_up(number: int, delay_s: float, tmp_path: Path) -> None:
+def test_a_signal_during_startup_removes_the_fabric(number: int, delay_s: float, tmp_path: Path) -> None:
     run = Run(tmp_path)
     time.sleep(delay_s)
     run.process.send_signal(number)
@@ -144,7 +144,7 @@ def test_nothing_is_left_when_it_is_ended_while_coming_up(number: int, delay_s: 
 
 
 @pytest.mark.parametrize("victim", ["unshare", "sandbox_init.py", "fabric_that_waits.py"])
-def test_nothing_is_left_when_a_part_of_it_is_killed(victim: str, tmp_path: Path) -> None:
+def test_killing_one_process_removes_the_fabric(victim: str, tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.wait_until_up()
     pid = next(
@@ -160,7 +160,7 @@ def test_nothing_is_left_when_a_part_of_it_is_killed(victim: str, tmp_path: Path
     assert run.process.returncode != 0
 
 
-def test_another_ovs_on_the_machine_is_not_disturbed(tmp_path: Path) -> None:
+def test_another_ovs_on_the_machine_keeps_running(tmp_path: Path) -> None:
     lifeline, held = os.pipe()
     argv = [sys.executable, str(HERE / "bystander.py"), str(tmp_path / "bystander")]
     with subprocess.Popen(
@@ -198,12 +198,12 @@ def test_another_ovs_on_the_machine_is_not_disturbed(tmp_path: Path) -> None:
 
 
 def system_ovs() -> str | None:
-    """The machine's own Open vSwitch, as it describes itself; None where it does not run."""
+    """The state of the machine's own Open vSwitch, as it reports it; None if it does not run."""
     shown = subprocess.run(["ovs-vsctl", "--timeout=2", "show"], capture_output=True, text=True)
     return shown.stdout if shown.returncode == 0 else None
 
 
-def test_exit_status_and_output_are_the_commands() -> None:
+def test_exit_status_and_output_are_those_of_the_command() -> None:
     assert sandbox.run(["sh", "-c", "exit 7"]) == 7
     assert sandbox.run(["sh", "-c", "kill -TERM $$"]) == 128 + signal.SIGTERM
     done = subprocess.run(
@@ -213,12 +213,12 @@ def test_exit_status_and_output_are_the_commands() -> None:
     assert done.stderr == "sandbox: cannot run no-such-command: No such file or directory\n"
 
 
-def test_the_sandbox_is_a_world_of_its_own(tmp_path: Path) -> None:
+def test_the_sandbox_has_separate_namespaces(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     script = (
         "import os, pathlib, socket;"
         "from emul import sandbox;"
-        "server = socket.create_server(('127.0.0.1', 80));"  # loopback is up, and no one else's
+        "server = socket.create_server(('127.0.0.1', 80));"  # loopback is up and not shared
         "pathlib.Path('/dev/shm/scratch').write_text('x');"
         "pathlib.Path(os.environ['SEEN']).write_text(repr((sandbox.inside(), sorted(os.listdir('/sys/class/net')),"
         " os.getpid() < 10, os.listdir('/dev/shm'))))"
@@ -234,7 +234,7 @@ def test_the_sandbox_is_a_world_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["exit 0", "kill -KILL $$"])
-def test_orphans_of_the_command_are_gone_when_it_has_ended(ending: str) -> None:
+def test_orphans_of_the_command_end_with_it(ending: str) -> None:
     token = uuid.uuid4().hex
     sandbox.run(["sh", "-c", f"setsid sleep 1000 & {ending}"], env={**os.environ, TOKEN_VARIABLE: token})
     assert not any(f"{TOKEN_VARIABLE}={token}" in environment(pid) for pid in all_processes())
@@ -294,7 +294,7 @@ time.sleep(1000)
 
 @contextmanager
 def started(program: str, grace_s: float, path: str | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs a Python program in a sandbox, and ends with the status of `sandbox.run`."""
+    """A process that runs a Python program in a sandbox and exits with the status of `sandbox.run`."""
     call = f"sandbox.run([sys.executable, '-c', {program!r}], grace_s={grace_s})"
     with subprocess.Popen(
         [sys.executable, "-c", f"import sys; from emul import sandbox; sys.exit({call})"],
@@ -318,7 +318,7 @@ def test_a_command_that_ignores_the_first_interrupt_is_killed_by_the_second() ->
         assert starter.wait(GONE_TIMEOUT_S) == 128 + signal.SIGKILL
 
 
-def test_a_command_that_ignores_an_interrupt_is_killed_when_its_grace_is_over() -> None:
+def test_a_command_that_ignores_an_interrupt_is_killed_after_the_grace_period() -> None:
     with started(IGNORES_INTERRUPTS, grace_s=0.5) as starter:
         assert starter.stdout is not None
         assert starter.stdout.readline() == "ready\n"
@@ -327,7 +327,7 @@ def test_a_command_that_ignores_an_interrupt_is_killed_when_its_grace_is_over() 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_without_grace_it_does_not_matter_what_the_command_makes_of_an_interrupt(number: int) -> None:
+def test_without_grace_a_signal_ends_a_command_that_ignores_it(number: int) -> None:
     with started(IGNORES_INTERRUPTS, grace_s=0.0) as starter:
         assert starter.stdout is not None
         assert starter.stdout.readline() == "ready\n"
@@ -336,11 +336,11 @@ def test_without_grace_it_does_not_matter_what_the_command_makes_of_an_interrupt
 
 
 @pytest.mark.parametrize("grace_s", [0.0, 1000.0])
-def test_an_interrupt_while_the_sandbox_is_made_is_not_lost(grace_s: float, tmp_path: Path) -> None:
+def test_an_interrupt_during_startup_of_the_sandbox_is_not_lost(grace_s: float, tmp_path: Path) -> None:
     real = shutil.which("unshare")
-    slow = tmp_path / "unshare"  # the starter is interrupted while it has a child, but not yet a process 1
+    slow = tmp_path / "unshare"  # interrupts the starter before the sandbox has a process 1
     slow.write_text(f'#!/bin/sh\nkill -INT $PPID\nsleep 0.2\nexec {real} "$@"\n')
     slow.chmod(0o755)
-    for _ in range(4):  # the command may get it before, while or after it is executed
+    for _ in range(4):  # the signal may come before, during or after exec
         with started("import time; time.sleep(1000)", grace_s, f"{tmp_path}:{os.environ['PATH']}") as starter:
             assert starter.wait(GONE_TIMEOUT_S) == 128 + signal.SIGINT

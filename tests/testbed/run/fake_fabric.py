@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics and observations without a network: processes of this machine, and flows that go where they should."""
+"""Fabrics and observations without a network: processes of this machine, and flows on their predicted paths."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class FakeFabric:
 
 
 def made_up(experiment: Experiment, wrong_bytes: int = 0) -> Observations:
-    """Observations of runs in which every flow goes as predicted and times grow with the seed."""
+    """Observations of runs in which every flow takes its predicted path and times grow with the seed."""
     runs = []
     for seed in experiment.seeds:
         for place, policy in enumerate(experiment.spec.policies):

@@ -39,7 +39,7 @@ class TcpRequest:
 
 
 class TcpConnection:
-    """One direction of data is enough here: one end sends, the other receives."""
+    """A connection in one direction: one end sends, the other receives."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules over real connections, one thread per rank; the order of what happens is left to the machine."""
+"""Schedules over real connections, with one thread per rank and no fixed order between them."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_one_receive_at_a_time_is_enough() -> None:
     assert buffers[0].output.tobytes() == workload.expected(0, 3, 1).tobytes()
 
 
-def test_a_slice_waits_for_the_same_slice_of_the_step_before() -> None:
-    """Rank 1 passes on what comes from rank 0, part by part, and not before it has come."""
+def test_a_slice_waits_for_that_slice_of_the_previous_step() -> None:
+    """Rank 1 forwards each slice from rank 0 after it has arrived, and not before."""
     transfers = [Transfer(0, part, 0, 1, part, part, 1) for part in (0, 1)]
     transfers += [Transfer(1, part, 1, 2, part, part, 1) for part in (0, 1)]
     data = np.zeros(2, dtype=np.int64)
@@ -86,7 +86,7 @@ TRAINED = {"model": "bloom", "tensor": 1, "pipeline": 2, "data": 2, "part_bytes"
 
 @pytest.mark.parametrize("zero", [0, 3])
 def test_ranks_compute_before_they_send(zero: int) -> None:
-    """Forward, and backward twice as long: no copy may be faster, and sums are what they are without computing."""
+    """No copy is faster than the forward and the backward pass, and the sums are those without computing."""
     model = {**TRAINED, "microbatches": 2, "compute_s": 0.3, "zero": zero}
     training = KINDS["training"].model_validate({"models": [model], "iterations": 2}).of_job(0)
     begin = time.monotonic()
@@ -96,14 +96,14 @@ def test_ranks_compute_before_they_send(zero: int) -> None:
     assert min(timing.finished_s for timing in timings) - begin >= 2 * 0.3
 
 
-def test_computing_counts_for_the_timeout() -> None:
+def test_timeout_includes_computing_time() -> None:
     training = KINDS["training"].model_validate({"models": [{**TRAINED, "compute_s": 60.0}]}).of_job(0)
     run = RankRun(0, training.schedule(4, 0), training.buffers(0, 4, 0), pauses=training.pauses(4))
     with pytest.raises(TransferTimeout, match=r"rank 0 still (computed|waited for slice 0 .*) after 0\.1 s"):
         run.run(Mesh(4).of(0), TcpTransport().wait_any, 0.1)
 
 
-def test_timeout_names_what_was_awaited() -> None:
+def test_timeout_error_names_the_missing_transfer() -> None:
     workload = KINDS["ring_allreduce"].model_validate({"bytes": 800, "slices": 1})
     run = RankRun(0, workload.schedule(2, 0), workload.buffers(0, 2, 0))
     begin = time.monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are the driver over the NCCL net plugin: what it is told, and how its failures are."""
+"""Ranks that run the driver over the NCCL net plugin: its configuration and its failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prepare(**changes: object) -> messages.Prepare:
     return messages.Prepare(rank=1, ranks=4, seed=3, device=device(**changes), workload=WORKLOAD)
 
 
-def test_every_variable_is_one_of_the_plugin() -> None:
+def test_every_variable_is_a_parameter_of_the_plugin() -> None:
     full = device(
         policy="pinned",
         ports={"10.0.0.2": [50_000, 50_001], "10.0.0.3": [50_002]},
@@ -44,7 +44,7 @@ def test_every_variable_is_one_of_the_plugin() -> None:
     assert (environment["PARALET_LINE_RATE"], environment["PARALET_MICE_BYTES"]) == ("10000000bit/s", "0")
 
 
-def test_the_variables_of_a_path_service_are_the_plugins_too() -> None:
+def test_path_service_variables_are_parameters_of_the_plugin() -> None:
     told = device(
         policy="controller",
         controller="169.254.0.1:4792",
@@ -59,12 +59,12 @@ def test_the_variables_of_a_path_service_are_the_plugins_too() -> None:
     assert environment["PARALET_ASSIGN_WAIT"] == "2500us"
 
 
-def test_what_the_spec_leaves_out_is_left_to_the_engine() -> None:
+def test_settings_missing_in_the_spec_get_the_engines_defaults() -> None:
     left_out = {"PARALET_PORTS", "PARALET_PATH_MTU", "PARALET_FLOWLET_BYTES", "PARALET_MICE_BYTES"}
     assert not plugin_environment(device()).keys() & left_out
 
 
-def test_the_driver_is_told_the_size_of_messages() -> None:
+def test_the_driver_gets_the_message_size() -> None:
     words = driver_arguments(prepare(path_mtu=1024), WORKLOAD, Path("plugin.so"))
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert options["--slice-bytes"] == str(4 * 84)  # 1000 floats, 4 chunks, 3 messages each, rounded up
@@ -72,12 +72,12 @@ def test_the_driver_is_told_the_size_of_messages() -> None:
     assert (options["--rank"], options["--ranks"], options["--transport"]) == ("1", "4", "plugin.so")
 
 
-def test_a_driver_that_cannot_start_says_why() -> None:
+def test_a_driver_that_cannot_start_reports_the_reason() -> None:
     with pytest.raises(TestbedError, match=r"the plugin's init failed with .*192\.0\.2\.1"):
         NativeRun(prepare(address="192.0.2.1"), WORKLOAD)  # an address that no machine has (RFC 5737)
 
 
-def test_a_failing_driver_gives_its_sentence_and_the_log_the_plugins(tmp_path: Path) -> None:
+def test_a_failing_driver_reports_its_error_and_logs_the_plugins_messages(tmp_path: Path) -> None:
     # Without the loopback addresses no device can be opened.
     made = experiment(tmp_path, workload={"kind": "nccl_ring_allreduce", "bytes": 80_000})
     runner = Runner(made, FakeFabric(made), tmp_path / "logs")
@@ -87,7 +87,7 @@ def test_a_failing_driver_gives_its_sentence_and_the_log_the_plugins(tmp_path: P
     assert "NET/paralet" in logs
 
 
-def test_a_run_that_takes_too_long_names_what_was_awaited(tmp_path: Path) -> None:
+def test_a_run_that_exceeds_its_timeout_names_what_is_missing(tmp_path: Path) -> None:
     made = on_loopback(
         experiment(
             tmp_path,

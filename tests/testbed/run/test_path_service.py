@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path service as a run keeps it: it answers, is told of links, can be killed, and comes back knowing them."""
+"""The path service of a run: it answers hosts, learns of dead links, and knows them again after a restart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def free_address() -> str:
 def made(folder: Path, topology: Topology = TOPOLOGY) -> PathServiceProcess:
     (folder / "topology.yaml").write_text(dump_topology(topology))
     argv = [*PARALET, "path-service", "run", "--topology", str(folder / "topology.yaml")]
-    scratch = folder / ("long" * 30)  # its socket's path is longer than a socket's name may be
+    scratch = folder / ("long" * 30)  # longer than the path of a Unix socket may be
     return PathServiceProcess(argv, folder / "log", scratch, free_address())
 
 
@@ -44,7 +44,7 @@ def link(leaf: str, port: int) -> Link:
 
 
 def connect(service: PathServiceProcess) -> dict[str, Any]:
-    """Say hello as a host does; the answer."""
+    """Say hello as a host does. Returns the answer."""
     host, _, port = service.address.rpartition(":")
     hello = {"type": "hello", "version": 1, "token": service.token_file.read_text().strip(), "device": "10.0.0.1"}
     with socket.create_connection((host, int(port)), 10) as door, door.makefile("rb") as answers:
@@ -53,7 +53,7 @@ def connect(service: PathServiceProcess) -> dict[str, Any]:
         return answer
 
 
-def test_hosts_are_answered_and_dead_links_are_told_once(service: PathServiceProcess) -> None:
+def test_hosts_get_ports_and_dead_links_are_reported_once(service: PathServiceProcess) -> None:
     assert connect(service)["type"] == "welcome"
     assert service.told_s is None
     first, second = link("leaf1", 2), link("leaf2", 3)
@@ -67,7 +67,7 @@ def test_hosts_are_answered_and_dead_links_are_told_once(service: PathServicePro
     assert service.status()["dead_links"] == ["leaf2:3 spine2:2"]
 
 
-def test_one_that_was_killed_says_nothing_and_comes_back_knowing_what_is_dead(service: PathServiceProcess) -> None:
+def test_a_restarted_path_service_knows_the_dead_links(service: PathServiceProcess) -> None:
     service.dead_links([link("leaf1", 2)])
     service.kill()
     service.kill()
@@ -79,7 +79,7 @@ def test_one_that_was_killed_says_nothing_and_comes_back_knowing_what_is_dead(se
     assert connect(service)["type"] == "welcome"
 
 
-def test_one_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
+def test_a_path_service_that_does_not_start_is_an_error_with_its_log(tmp_path: Path) -> None:
     service = PathServiceProcess(
         [sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log", tmp_path, free_address()
     )
@@ -87,6 +87,6 @@ def test_one_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
         service.start()
 
 
-def test_other_policies_need_none() -> None:
+def test_other_policies_start_no_path_service() -> None:
     with no_services(Policy(name="a", policy="ecmp"), "a-1") as service:
         assert service is None

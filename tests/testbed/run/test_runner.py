@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner and its agents on this machine, without a fabric: what goes well, and every way to end badly."""
+"""The runner and its agents on this machine, without a fabric: successful runs and every kind of failure."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_runs_every_policy_with_every_seed(tmp_path: Path, kind: str) -> None:
         assert len(record.step_finished_s) == 4
         assert record.samples[-1].at_s >= record.completion_s
         assert all(load.tx_bytes > 0 for load in record.links)
-    assert [len(record.seen) for record in records] == [1, 0, 0, 0]  # each flow is told when it is first seen
+    assert [len(record.seen) for record in records] == [1, 0, 0, 0]  # a flow is reported once
     assert {log.name for log in (tmp_path / "logs").iterdir()} == {f"agent-h{n}.log" for n in range(1, 5)}
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_jobs_run_side_by_side_or_one_after_the_other(tmp_path: Path, alone: bool) -> None:
+def test_jobs_run_concurrently_or_one_after_the_other(tmp_path: Path, alone: bool) -> None:
     policies = [{"name": "ecmp", "policy": "ecmp", "alone": alone}]
     (record,) = run(tmp_path, jobs=2, policies=policies, seeds=1)
     assert record.wrong_bytes == 0
@@ -69,13 +69,13 @@ def test_jobs_run_side_by_side_or_one_after_the_other(tmp_path: Path, alone: boo
     assert all(0 < flow.completion_s <= record.completion_s for flow in record.flows)
 
 
-def test_every_seed_places_the_ranks_anew(tmp_path: Path) -> None:
+def test_every_seed_draws_a_placement(tmp_path: Path) -> None:
     records = run(tmp_path, placement={"rule": "random", "ranks": 3, "redraw": True}, seeds=4)
     assert len(records) == 8
     assert all(record.wrong_bytes == 0 for record in records)
 
 
-def test_switches_are_steered_for_the_runs_that_want_it_and_only_for_these(tmp_path: Path) -> None:
+def test_source_port_rules_are_installed_only_for_runs_that_use_them(tmp_path: Path) -> None:
     policies = [{"name": "ecmp", "policy": "ecmp"}, {"name": "sr", "policy": "source_routing"}]
     made = on_loopback(experiment(tmp_path, policies=policies))
     fabric = FakeFabric(made)
@@ -87,7 +87,7 @@ def test_switches_are_steered_for_the_runs_that_want_it_and_only_for_these(tmp_p
     assert [len(record.seen) for record in records] == [1, 1, 1, 1]  # the datapath's table was emptied each time
 
 
-def test_events_happen_in_their_time_and_links_are_mended_in_the_end(tmp_path: Path) -> None:
+def test_events_happen_on_time_and_links_are_mended_at_the_end(tmp_path: Path) -> None:
     events = [{"at_s": 0.02, "mend": "leaf1:4"}, {"at_s": 0.0, "cut": "leaf1:3"}]
     workload = {"kind": "ring_allreduce", "bytes": 40_000_000}
     made = on_loopback(experiment(tmp_path, events=events, workload=workload, seeds=1))
@@ -113,7 +113,7 @@ def test_an_event_that_fails_ends_the_run(tmp_path: Path) -> None:
         list(Runner(made, Stuck(made), tmp_path / "logs", TCP_AGENT).runs(steps))
 
 
-def test_a_failing_agent_gives_its_sentence_and_its_log(tmp_path: Path) -> None:
+def test_a_failing_agent_reports_its_error_and_log(tmp_path: Path) -> None:
     # Without the loopback addresses no device can be opened.
     made = experiment(tmp_path)
     runner = Runner(made, FakeFabric(made), tmp_path / "logs", TCP_AGENT)
@@ -121,7 +121,7 @@ def test_a_failing_agent_gives_its_sentence_and_its_log(tmp_path: Path) -> None:
         list(runner.runs(steps))
 
 
-def test_a_dead_agent_is_told(tmp_path: Path) -> None:
+def test_a_dead_agent_is_reported(tmp_path: Path) -> None:
     with scripted(tmp_path, "import os; os.kill(os.getpid(), 9)") as agents:
         with pytest.raises(ProcessError, match=r"the agent on h1 ended by signal SIGKILL; its log is .*agent-h1\.log"):
             agents.receive(messages.Closed, 10.0)
@@ -129,7 +129,7 @@ def test_a_dead_agent_is_told(tmp_path: Path) -> None:
             agents.send({0: messages.Close()})
 
 
-def test_a_hanging_agent_is_told_and_killed(tmp_path: Path) -> None:
+def test_a_hanging_agent_is_reported_and_killed(tmp_path: Path) -> None:
     agents = scripted(tmp_path, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: 0); time.sleep(600)")
     begin = time.monotonic()
     with pytest.raises(ProcessError, match=r"on h1 did not report 'closed' within 0\.3 s"), agents:
@@ -147,7 +147,7 @@ def test_a_hanging_agent_is_told_and_killed(tmp_path: Path) -> None:
         ('{"event": "failed", "error": "out of luck."}', "failed: out of luck; its log"),
     ],
 )
-def test_only_the_due_report_will_do(tmp_path: Path, line: str, what: str) -> None:
+def test_an_unexpected_report_is_an_error(tmp_path: Path, line: str, what: str) -> None:
     talker = f"print({line!r}, flush=True); input()"
     with scripted(tmp_path, talker) as agents, pytest.raises(ProcessError, match=what):
         agents.receive(messages.Closed, 10.0)
@@ -162,7 +162,7 @@ def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
     assert "Traceback" in (tmp_path / "logs" / f"agent-{made.hosts[0]}.log").read_text()
 
 
-def test_a_file_that_cannot_be_written_is_one_sentence(
+def test_a_file_that_cannot_be_written_gives_one_error_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(runner, "run_in_sandbox", lambda *_: Observations(runs=[]))
@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence(
     assert capsys.readouterr().err == f"paralet: {tmp_path} cannot be used: Is a directory\n"
 
 
-def test_nothing_runs_on_after_a_failed_start(tmp_path: Path) -> None:
+def test_no_process_remains_after_a_failed_start(tmp_path: Path) -> None:
     started = []
 
     def popen(host_name: str, argv: object, **options: object) -> object:

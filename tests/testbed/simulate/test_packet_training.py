@@ -137,8 +137,8 @@ def test_everything_is_sent_once_no_ideal_is_beaten_and_a_seed_repeats_it(
     assert all(load.dropped == 0 for load in run.links)
 
 
-def test_phases_of_rings_take_the_time_of_their_links() -> None:
-    """Within leaves and across them in turn, as on the fluid; without phases both at once."""
+def test_ring_phases_take_the_transfer_time_of_their_links() -> None:
+    """With phases, first within leaves, then across them, as in the fluid model; without phases both at once."""
     rings = {"kind": "hierarchical_allreduce", "bytes": 4_096_000, "gpus_per_domain": 4, "slices": 1}
     changes = {
         "topology": {"leaf_spine": {"leaves": 2, "spines": 4, "hosts_per_leaf": 4, "host_rate": "1 Gbit/s"}},

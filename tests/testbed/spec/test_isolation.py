@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement rule vclos: a spec names jobs and sizes, and gets hosts, and a virtual Clos or circuits for each."""
+"""Placement rule vclos: each job of a spec gets hosts, and a virtual Clos or optical circuits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def four(folder: Path, optical_switches: int = 0, **changes: Any) -> Experiment:
     return experiment(folder, **{**common, **changes})
 
 
-def test_jobs_get_hosts_and_links_of_their_own(tmp_path: Path) -> None:
+def test_jobs_get_separate_hosts_and_links(tmp_path: Path) -> None:
     made = four(tmp_path, jobs={"one": 8, "two": 4})
     assert [(job.name, job.size) for job in made.jobs] == [("one", 8), ("two", 4)]
     assert len(set(made.hosts)) == made.ranks == 12
@@ -46,12 +46,12 @@ def test_jobs_get_hosts_and_links_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("jobs", "sizes"), [(2, [8, 8]), ([4, 3], [4, 3]), (1, [16])])
-def test_without_names_jobs_are_numbered(tmp_path: Path, jobs: int | list[int], sizes: list[int]) -> None:
+def test_unnamed_jobs_are_numbered(tmp_path: Path, jobs: int | list[int], sizes: list[int]) -> None:
     made = four(tmp_path, jobs=jobs)
     assert [(job.name, job.size) for job in made.jobs] == [(f"job{n}", size) for n, size in enumerate(sizes, start=1)]
 
 
-def test_where_cables_end_in_optical_switches_switches_see_what_light_joins(tmp_path: Path) -> None:
+def test_the_topology_contains_the_links_that_circuits_make(tmp_path: Path) -> None:
     made = four(tmp_path, 2, jobs=JOBS)
     assert made.isolation is not None
     assert made.cabled is not None
@@ -88,7 +88,7 @@ def test_where_cables_end_in_optical_switches_switches_see_what_light_joins(tmp_
         ),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(
+def test_impossible_settings_are_reported_before_anything_starts(
     tmp_path: Path, switches: int, changes: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(SpecError) as refusal:
@@ -98,7 +98,7 @@ def test_what_cannot_be_is_told_before_anything_starts(
 
 
 class LitFabric(FakeFabric):
-    """Counts the times that circuits are set."""
+    """Counts how often circuits are set."""
 
     def __init__(self, made: Experiment) -> None:
         super().__init__(made)

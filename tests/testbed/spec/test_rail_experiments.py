@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments on rails: which NIC carries what, what is told before a run, and the paper's equations as the ideal."""
+"""Experiments on rails: the NIC of each pair, mistakes found before a run, and ideal times by the paper's equations."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def workload(kind: str, x: int, size: int, **changes: Any) -> dict[str, Any]:
     return {"kind": kind, "gpus_per_domain": x, "bytes": size, "slices": 2, **changes}
 
 
-def test_a_pair_talks_by_the_network_that_it_shares(tmp_path: Path) -> None:
+def test_a_pair_communicates_over_its_common_network(tmp_path: Path) -> None:
     made = on_rails(tmp_path, workload=workload("rail_alltoall", 2, 800))
     assert [[made.nic_between(a, b) for b in range(4)] for a in range(2)] == [[1, 1, 0, 0], [1, 1, 0, 0]]
     assert (made.address(3), made.address(3, 1)) == ("10.1.0.2", "10.128.1.2")
     assert (made.line_rate_bps(3), made.line_rate_bps(3, 1)) == (RAIL, HB)
 
 
-def test_workloads_tell_who_relays(tmp_path: Path) -> None:
+def test_workloads_list_their_relays(tmp_path: Path) -> None:
     for forward, by in (("hb_first", 1), ("rail_first", 2)):
         ways = on_rails(tmp_path, workload=workload("rail_alltoall", 2, 800, forward=forward)).spec.workload.relayed(4)
         assert len(ways) == 4 * 3
@@ -66,7 +66,7 @@ def test_workloads_tell_who_relays(tmp_path: Path) -> None:
     blocks=st.integers(1, 9),
     forward=st.sampled_from(["hb_first", "rail_first"]),
 )
-def test_the_ideal_of_schedules_is_what_the_equations_say(
+def test_ideal_times_of_schedules_match_the_equations(
     tmp_path: Path, x: int, y: int, blocks: int, forward: str
 ) -> None:
     grid, size = times.Grid(x, y, HB, RAIL), 8 * x * y * blocks
@@ -138,7 +138,9 @@ def test_agents_with_two_devices_end_with_the_expected_data(tmp_path: Path, kind
         ),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_impossible_settings_are_reported_before_anything_starts(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
     with pytest.raises(SpecError) as refusal:
         on_rails(tmp_path, **changes)
     assert told in str(refusal.value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specs: what they stand for, and the sentence for everything that can be wrong with one."""
+"""Specs: the experiments that they describe, and the error of every kind of mistake."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNCABLED = {
 }
 
 
-def test_a_spec_says_who_runs_where(tmp_path: Path) -> None:
+def test_a_spec_gives_hosts_and_jobs(tmp_path: Path) -> None:
     made = experiment(tmp_path, pcap=["leaf1:3"], seeds=[7, 3])
     assert made.hosts == ("h1", "h3", "h2", "h4")
     assert leaf_names(made) == ("leaf1", "leaf2", "leaf1", "leaf2")
@@ -36,7 +36,7 @@ def test_a_spec_says_who_runs_where(tmp_path: Path) -> None:
     assert made.seeds == (7, 3)
 
 
-def test_jobs_part_the_ranks_and_number_their_own_from_zero(tmp_path: Path) -> None:
+def test_jobs_divide_the_ranks_and_number_them_from_zero(tmp_path: Path) -> None:
     made = experiment(tmp_path, jobs=2)
     assert [(job.name, list(job.ranks)) for job in made.jobs] == [("job1", [0, 1]), ("job2", [2, 3])]
     assert [made.job_of(rank).name for rank in range(4)] == ["job1", "job1", "job2", "job2"]
@@ -48,7 +48,7 @@ def test_jobs_part_the_ranks_and_number_their_own_from_zero(tmp_path: Path) -> N
     assert [job.size for job in experiment(tmp_path, jobs=[2, 2]).jobs] == [2, 2]
 
 
-def test_every_seed_may_draw_a_placement_of_its_own(tmp_path: Path) -> None:
+def test_redraw_gives_every_seed_its_own_placement(tmp_path: Path) -> None:
     drawn = experiment(tmp_path, placement={"rule": "random", "ranks": 2, "redraw": True}, seeds=8)
     placements = [drawn.at(seed).hosts for seed in drawn.seeds]
     assert drawn.hosts == placements[0]
@@ -64,7 +64,7 @@ def test_a_number_of_seeds_counts_from_one(tmp_path: Path) -> None:
     assert experiment(tmp_path, seeds=3).seeds == (1, 2, 3)
 
 
-def test_a_topology_may_lie_in_a_file_beside_the_spec(tmp_path: Path) -> None:
+def test_a_topology_may_be_in_a_file_beside_the_spec(tmp_path: Path) -> None:
     fabric = tmp_path / "fabric.yaml"
     fabric.write_text(dump_topology(experiment(tmp_path).topology))
     made = experiment(tmp_path, topology={"file": "fabric.yaml"})
@@ -75,7 +75,7 @@ def test_a_topology_may_lie_in_a_file_beside_the_spec(tmp_path: Path) -> None:
     assert load(again) == made
 
 
-def test_ranks_are_placed_on_all_hosts_in_order_unless_said(tmp_path: Path) -> None:
+def test_ranks_are_placed_on_all_hosts_in_order_by_default(tmp_path: Path) -> None:
     assert experiment(tmp_path, placement=None).hosts == ("h1", "h2", "h3", "h4")
     assert experiment(tmp_path, placement={"ranks": 2}).hosts == ("h1", "h2")
 
@@ -125,7 +125,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         r"policies\[0\].paced: is for lanes that pull",
     ),
     ({"events": [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.5}]}, "cuts links but does not degrade them"),
-    ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade goes with part"),
+    ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade needs part"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "host_rate": 0}}}, "topology.leaf_spine.host_rate: rate 0 must lie"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "spines": 0}}}, "topology.leaf_spine"),
     ({"topology": UNCABLED}, "topology: no link of topology 'pair' is plugged into port h2:1; add one"),
@@ -136,8 +136,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"placement": {"rule": "packed", "ranks": 5}}, "placement: 5 ranks need 5 hosts, .* has 4"),
     ({"placement": {"rule": "cross_leaf", "ranks": 3}}, "placement: .* cannot close a ring of 3"),
     ({"placement": {"rule": "packed", "hosts": ["h1", "h2"]}}, "placement: give either hosts or rule"),
-    ({"placement": {"hosts": ["h1", "h2"], "ranks": 2}}, "placement.ranks: goes with rule"),
-    ({"nic": "eth7"}, "nic: host h1 has no device 'eth7'; let nic be one that it has: nic0"),
+    ({"placement": {"hosts": ["h1", "h2"], "ranks": 2}}, "placement.ranks: the list of hosts gives the number"),
+    ({"nic": "eth7"}, "nic: host h1 has no device 'eth7'; let nic be one of its devices: nic0"),
     ({"pcap": ["leaf1:77"]}, r"pcap\[0\]: 'leaf1:77' is no connected switch port"),
     ({"pcap": ["h1:1"]}, r"pcap\[0\]: 'h1:1' is no connected switch port"),
     ({"pcap": ["leaf1"]}, r"pcap\[0\]: 'leaf1' is no connected switch port"),
@@ -210,7 +210,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "sentence"), WRONG, ids=[sentence for _, sentence in WRONG])
-def test_what_is_wrong_is_told_in_one_sentence_with_its_line(
+def test_a_mistake_is_reported_in_one_sentence_with_its_line(
     tmp_path: Path, changes: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(SpecError, match=sentence) as caught:
@@ -221,7 +221,7 @@ def test_what_is_wrong_is_told_in_one_sentence_with_its_line(
 
 
 def mistakes(folder: Path, **changes: Any) -> list[str]:
-    """The field and the beginning of the sentence of every mistake, in their order."""
+    """The field and the beginning of the message of every mistake, in order."""
     with pytest.raises(SpecError) as caught:
         experiment(folder, **changes)
     lines = [mistake.line or 0 for mistake in caught.value.mistakes if mistake.file.endswith("spec.yaml")]
@@ -229,7 +229,7 @@ def mistakes(folder: Path, **changes: Any) -> list[str]:
     return [f"{mistake.field}: {mistake.what.split(';')[0]}" for mistake in caught.value.mistakes]
 
 
-def test_mistakes_inside_sections_and_between_them_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_within_and_between_sections_are_reported_together(tmp_path: Path) -> None:
     found = mistakes(
         tmp_path,
         name="latest",
@@ -271,7 +271,7 @@ def test_checks_need_valid_sections(tmp_path: Path) -> None:
     ] == ["policies[0].policy: must be 'ecmp'"]
 
 
-def test_mistakes_in_a_topology_file_are_told_with_those_of_the_spec(tmp_path: Path) -> None:
+def test_mistakes_in_a_topology_file_are_reported_with_those_of_the_spec(tmp_path: Path) -> None:
     (tmp_path / "fabric.yaml").write_text("leaf_spine: {leaves: 0, spines: 0, hosts_per_leaf: 2, host_rate: 1G}\n")
     found = mistakes(tmp_path, topology={"file": "fabric.yaml"}, nic=3)
     assert found == [
@@ -294,14 +294,14 @@ def test_the_command_prints_a_line_for_every_mistake(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["paralet", "paralet"]
 
 
-def test_a_partner_that_is_oneself_is_refused(tmp_path: Path) -> None:
+def test_a_rank_cannot_be_its_own_partner(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"workload.shift: "):
         experiment(tmp_path, workload={"kind": "permutation", "bytes": 800, "shift": 4})
 
 
 @pytest.mark.parametrize("fabric", LACKING)
-def test_the_table_of_policies_and_fabrics_is_true(fabric: FabricName) -> None:
-    """Column by column of the one in docs/spec.md."""
+def test_the_documented_table_of_policies_and_fabrics_is_correct(fabric: FabricName) -> None:
+    """Compares each column of the table in docs/spec.md with the code."""
     page = (ROOT / "docs" / "spec.md").read_text()
     head, _, *rows = page[page.index("| `policy` | `mininet`, `softroce` |") :].split("\n\n", 1)[0].splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]

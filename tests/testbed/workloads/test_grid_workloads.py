@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives on rails: every byte arrives once, sums are right, and nothing leaves a rail but within a domain."""
+"""Collectives on rails: every byte arrives once, sums are correct, and traffic changes rails only within a domain."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def assert_right(workload: GridWorkload, ranks: int, seed: int) -> None:
     seed=st.integers(0, 2**20),
     dtype=st.sampled_from(["int64", "float32"]),
 )
-def test_a_collective_is_right_and_stays_on_its_rail(
+def test_a_collective_is_correct_and_stays_on_its_rail(
     kind: str, x: int, y: int, extra: int, slices: int, seed: int, dtype: str
 ) -> None:
     if x * y < 2:
@@ -94,10 +94,10 @@ def test_every_block_arrives_and_none_changes_rails_between_domains(
     for transfer in across:
         assert transfer.src % x == transfer.dst % x
         assert transfer.src % x + 1 not in failed
-    # Every block between domains crosses once, and every one that is to end elsewhere within them.
+    # A block between domains crosses once.
     block = workload.elements // (x * y)
     assert sum(transfer.count for transfer in across) == x * y * x * (y - 1) * block
-    # What arrives at a rank never lies where something else has arrived.
+    # No transfer overwrites what another one has brought.
     landed = Counter[tuple[int, int]]()
     for transfer in transfers:
         for element in range(transfer.target, transfer.target + transfer.count):
@@ -106,7 +106,7 @@ def test_every_block_arrives_and_none_changes_rails_between_domains(
 
 
 @given(x=st.integers(1, 5), y=st.integers(1, 5), slices=st.integers(1, 5))
-def test_without_relays_every_block_goes_straight(x: int, y: int, slices: int) -> None:
+def test_direct_sends_every_block_straight_to_its_destination(x: int, y: int, slices: int) -> None:
     if x * y < 2:
         return
     workload = make("rail_alltoall", x, forward="direct", slices=slices)
@@ -120,20 +120,20 @@ def test_without_relays_every_block_goes_straight(x: int, y: int, slices: int) -
 
 @pytest.mark.parametrize("forward", FORWARD)
 @given(x=st.integers(1, 5), y=st.integers(2, 5))
-def test_the_two_steps_carry_what_equation_3_says(forward: str, x: int, y: int) -> None:
+def test_the_bytes_of_both_steps_match_equation_3(forward: str, x: int, y: int) -> None:
     workload = make("rail_alltoall", x, bytes=8 * x * y * 10, forward=forward)
     rail, domain = Counter[int](), Counter[int]()
     for transfer in workload.schedule(x * y, 0):
         kind = domain if transfer.src // x == transfer.dst // x else rail
         kind[transfer.src] += transfer.count
-        kind[~transfer.dst] += transfer.count  # as many arrive
+        kind[~transfer.dst] += transfer.count  # count both ends
     assert set(rail.values()) == {x * (y - 1) * 10}
     assert set(domain.values()) == ({y * (x - 1) * 10} if x > 1 else set())
 
 
 @pytest.mark.parametrize("forward", FORWARD)
 def test_messages_that_share_a_relay_travel_together(forward: str) -> None:
-    """The second of the two steps takes a message per pair instead of one per block."""
+    """The second of the two steps sends one message per pair instead of one per block."""
     for aggregate, messages in ((True, 1), (False, 4)):
         workload = make("rail_alltoall", 4, forward=forward, aggregate=aggregate, slices=1)
         second = workload.phase_starts(16)[0]
@@ -142,7 +142,7 @@ def test_messages_that_share_a_relay_travel_together(forward: str) -> None:
         assert len(pairs) == 16 * 3
 
 
-def test_live_rails_share_what_a_failed_one_carried() -> None:
+def test_live_rails_share_the_traffic_of_a_failed_rail() -> None:
     workload = make("rail_alltoall", 4, bytes=8 * 16 * 10, failed_rails=[2])
     sent, taken = Counter[int](), Counter[int]()
     for transfer in between_domains(workload.schedule(16, 0), 4):
@@ -155,14 +155,14 @@ def test_live_rails_share_what_a_failed_one_carried() -> None:
 
 @pytest.mark.parametrize("kind", GRID)
 @pytest.mark.parametrize("separate", [True, False])
-def test_over_connections_every_rank_ends_with_the_expected_data(kind: str, separate: bool) -> None:
+def test_every_rank_ends_with_the_expected_data_over_connections(kind: str, separate: bool) -> None:
     workload = make(kind, 2, slices=3, separate_phases=separate)
     buffers, _ = run_all(workload, 6, seed=7)
     for rank, own in enumerate(buffers):
         assert own.output[workload.result(rank, 6)].tobytes() == workload.expected(rank, 6, 7).tobytes()
 
 
-def test_a_rank_enters_a_phase_when_it_has_left_the_one_before() -> None:
+def test_a_rank_starts_a_phase_after_it_has_completed_the_previous_one() -> None:
     workload = make("rail_alltoall", 2, slices=2)
     (second,) = workload.phase_starts(4)
     runs = {
@@ -182,11 +182,11 @@ def test_a_rank_enters_a_phase_when_it_has_left_the_one_before() -> None:
     [
         ({"gpus_per_domain": 3}, 16, "16 ranks do not fill domains of 3 GPUs; take a divisor of 16"),
         ({"failed_rails": [5]}, 16, r"there is no rail 5, only 1\.\.4"),
-        ({"failed_rails": [1, 2, 3, 4]}, 16, "every rail has failed, so nothing leads from one domain to another"),
+        ({"failed_rails": [1, 2, 3, 4]}, 16, "every rail has failed, so no path joins two domains"),
         ({"failed_rails": [1], "forward": "direct"}, 16, "cannot avoid a rail"),
         ({"bytes": 64}, 16, "64 bytes are less than one element for each of 16 ranks"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(changes: dict[str, Any], ranks: int, told: str) -> None:
+def test_impossible_settings_give_one_sentence(changes: dict[str, Any], ranks: int, told: str) -> None:
     with pytest.raises(Misfit, match=told):
         make("rail_alltoall", 4).model_copy(update=changes).check_ranks(ranks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every workload's schedule, carried out in plain memory, gives what the workload says is right."""
+"""Every workload's schedule, executed in plain memory, gives the expected data of the workload."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testbed.workloads.nccl import STEPS, double_binary_tree
 
 
 def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
-    """The reference semantics: at every step all sources are read, then all targets written."""
+    """The reference semantics: in every step all sources are read before any target is written."""
     buffers: list[Buffers] = [workload.buffers(rank, ranks, seed) for rank in range(ranks)]
     for _, step in groupby(workload.schedule(ranks, seed), key=lambda transfer: transfer.step):
         moving: list[tuple[Transfer, Elements]] = [
@@ -32,7 +32,7 @@ def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
 
 
 FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Training))
-"""Kinds that any number of ranks may run; test_grid_workloads.py and test_training.py have the others."""
+"""Workloads for any number of ranks. test_grid_workloads.py and test_training.py test the others."""
 DTYPES = {kind: get_args(KINDS[kind].model_fields["dtype"].annotation) for kind in KINDS}
 
 
@@ -82,7 +82,7 @@ def test_a_chunk_of_the_nccl_ring_fits_the_slots_of_a_connection(ranks: int, ele
 
 
 @given(ranks=st.integers(2, 24), slices=st.integers(1, 3))
-def test_halving_and_doubling_sends_what_a_ring_does_and_twice_the_rest(ranks: int, slices: int) -> None:
+def test_halving_and_doubling_sends_as_much_as_a_ring_and_twice_the_remainder(ranks: int, slices: int) -> None:
     elements = 720 * 32
     workload = KINDS["halving_doubling_allreduce"].model_validate({"bytes": 8 * elements, "slices": slices})
     schedule = workload.schedule(ranks, seed=0)
@@ -109,7 +109,7 @@ def test_a_pipeline_moves_its_input_over_every_border_both_ways(ranks: int, micr
 
 @pytest.mark.parametrize(("phase", "ways"), [("incast", 1), ("broadcast", 1), ("both", 2)])
 @given(ranks=st.integers(2, 9), servers=st.integers(1, 9), seed=st.integers(0, 1000))
-def test_servers_take_and_give_a_shard_for_every_worker(
+def test_servers_receive_and_send_a_shard_per_worker(
     phase: str, ways: int, ranks: int, servers: int, seed: int
 ) -> None:
     workload = KINDS["parameter_server"].model_validate(
@@ -128,8 +128,8 @@ def test_servers_take_and_give_a_shard_for_every_worker(
 
 
 @given(ranks=st.integers(2, 300))
-def test_children_in_the_trees_are_those_that_nccl_finds(ranks: int) -> None:
-    """`src/graph/trees.cc` of NCCL finds children apart from parents: at half a rank's lowest bit, or nearer."""
+def test_the_children_in_the_trees_match_nccl(ranks: int) -> None:
+    """NCCL's `src/graph/trees.cc` computes children separately: at half a rank's lowest set bit, or nearer."""
 
     def children(rank: int) -> set[int]:
         bit = rank & -rank if rank else 1 << (ranks - 1).bit_length()
@@ -163,7 +163,7 @@ def test_the_double_binary_tree_is_two_trees_of_logarithmic_depth(ranks: int) ->
 def test_a_leaf_of_one_tree_is_an_inner_node_of_the_other(ranks: int) -> None:
     inner = [{parent for parent in parents if parent is not None} for parents in double_binary_tree(ranks)]
     leaves_of_both = set(range(ranks)) - inner[0] - inner[1]
-    # The root of an odd tree has no partner: shifted, some other rank takes its place.
+    # With an odd number of ranks the shifted tree has another rank in the root's place.
     assert len(leaves_of_both) <= ranks % 2
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs from models: bytes by formula, sums in every copy, phases in turn, and runs of them on the fluid fabric."""
+"""Training jobs: bytes by formula, sums in every copy, consecutive phases, and runs on the fluid fabric."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def completion_s(experiment: Experiment) -> float:
 
 
 @pytest.mark.parametrize(("model", "billions"), [(BLOOM, 176), (GPT3, 175), (LLAMA2, 70)], ids=lambda value: str(value))
-def test_shapes_have_the_parameters_that_the_models_say(model: Model, billions: int) -> None:
-    """12 h^2 in a layer of a GPT; LLaMA's is narrower in attention and wider after it, to about the same."""
+def test_shapes_give_the_models_numbers_of_parameters(model: Model, billions: int) -> None:
+    """A GPT layer has 12 h^2; LLaMA's has fewer in attention and more in the MLP, about the same in all."""
     assert 12 * model.layers * model.hidden**2 == pytest.approx(billions * 1e9, rel=0.1)
     assert model.parameters == billions * 1e9
 
 
-def test_bytes_are_those_of_the_formulas() -> None:
+def test_bytes_match_the_formulas() -> None:
     sent = traffic(GPT3, Parallelism(data=8, microbatches=4, microbatch=2))
     activations = 2 * 2048 * 12288 * 2
     assert sent.data == pytest.approx(2 * 7 / 8 * 4 * 175e9 / 64)
@@ -87,7 +87,7 @@ def test_copies_end_with_sums(tensor: int, data: int, pipeline: int, zero: int, 
 
 
 @pytest.mark.parametrize(("zero", "rounds"), [(0, 2), (1, 2), (2, 2), (3, 3)])
-def test_a_rank_sends_what_the_stage_of_zero_takes(zero: int, rounds: int) -> None:
+def test_the_bytes_of_a_rank_match_the_stage_of_zero(zero: int, rounds: int) -> None:
     one = training(small(zero=zero, part_bytes=None), iterations=2).of_job(0)
     sent = Counter[int]()
     for transfer in one.schedule(6, 0):
@@ -99,7 +99,7 @@ def test_a_rank_sends_what_the_stage_of_zero_takes(zero: int, rounds: int) -> No
     assert all(count == pytest.approx(expected, rel=1e-6) for count in sent.values())
 
 
-def test_inner_stages_pass_on_all_microbatches_both_ways() -> None:
+def test_inner_stages_forward_all_microbatches_both_ways() -> None:
     one = training(small(data=1, pipeline=3, microbatches=5), iterations=1).of_job(0)
     sent = Counter[int]()
     for transfer in one.schedule(6, 0):
@@ -109,7 +109,7 @@ def test_inner_stages_pass_on_all_microbatches_both_ways() -> None:
     assert [sent[rank] for rank in range(6)] == [share, share, 2 * share, 2 * share, share, share]
 
 
-def test_an_iteration_takes_computing_and_sending_one_after_the_other() -> None:
+def test_an_iteration_takes_the_sum_of_computing_and_sending() -> None:
     job = small(compute_s=0.3, part_bytes=3_000_000)
     experiment = made(job, iterations=4)
     sending_s = 2 * 2 / 3 * 8 * 3e6 / 10e9
@@ -148,8 +148,8 @@ def test_every_policy_runs_models_of_different_sizes() -> None:
         assert [job.ranks for job in run.jobs] == [6, 4]
 
 
-def test_phases_of_rings_take_the_time_of_their_links() -> None:
-    """Within leaves and across them in turn: 2 (x - 1) / x of the input, then 2 (y - 1) / (x y) of it."""
+def test_ring_phases_take_the_transfer_time_of_their_links() -> None:
+    """First 2 (x - 1) / x of the input within leaves, then 2 (y - 1) / (x y) of it across them."""
     spec = {
         "name": "grid",
         "fabric": "fluid",
@@ -171,7 +171,7 @@ def test_phases_of_rings_take_the_time_of_their_links() -> None:
         ({"placement": {"rule": "packed", "ranks": 8}}, "must be 2 or more and add up to the 8 ranks placed"),
     ],
 )
-def test_what_makes_no_sense_is_refused(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_are_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Misfit, match=sentence):
         made(small(), **changes)
 
