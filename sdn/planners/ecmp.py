@@ -10,18 +10,22 @@ from netmodel import ENTROPY_PORTS, ROCE_PORT, EcmpHash, FlowFields
 from netmodel.flow import IPPROTO_UDP
 from sdn.planners.bounds import congestion_bound
 from sdn.planners.cabling import Cabling
-from sdn.planners.grouping import Index, groups
-from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Ints, Plan, tors_of
+from sdn.planners.grouping import Index, groups, occurrences
+from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
+
+_U64 = (1 << 64) - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def ecmp(fabric: Clos, commodities: Commodities, *, seed: int = 0) -> Plan:
     """Puts every commodity on a random equal-cost path, as a good hash of random source ports does.
 
     Each ToR chooses among its live links to spines that reach the destination's ToR, and the spine among its live links
-    to that ToR. The same `seed` gives the same plan.
+    to that ToR. A commodity's path depends on `seed`, its two NICs and its place among the commodities of these NICs.
+    So it keeps its path when others come or go, as a flow does under a switch's hash.
     """
     src, dst = tors_of(fabric, commodities)
-    chance = np.random.default_rng(seed).random((2, len(commodities)))
+    chance = _chances(commodities, seed)
     spine, up, down = _nowhere(len(commodities))
     for _, links, members in _ways_up(fabric, src, dst):
         if not links.size:
@@ -48,13 +52,13 @@ def ecmp_hashed(
 ) -> Plan:
     """Puts every commodity on the path that the switches' hash chooses: `netmodel.path_of` for all at once.
 
-    `src_port` has the UDP source ports, by default random ones of RoCEv2's range, drawn with `seed`. `ecmp_hash` is the
-    hash of the switches, each of which has its own seed.
+    `src_port` has the UDP source ports, by default random ones of RoCEv2's range, drawn with `seed` as `ecmp` draws
+    paths. `ecmp_hash` is the hash of the switches, each of which has its own seed.
     """
     fabric = cabling.fabric
     src, dst = tors_of(fabric, commodities)
     if src_port is None:
-        src_port = np.random.default_rng(seed).integers(ENTROPY_PORTS.start, ENTROPY_PORTS.stop, len(commodities))
+        src_port = ENTROPY_PORTS.start + (_chances(commodities, seed)[0] * len(ENTROPY_PORTS)).astype(np.int64)
     fields = FlowFields(
         src=cabling.addresses[commodities.src],
         dst=cabling.addresses[commodities.dst],
@@ -84,6 +88,22 @@ def ecmp_hashed(
         down[members] = by_port[selected(members, cabling.spine_seed[at], links.size)]
     bound = congestion_bound(fabric, commodities)
     return Plan(fabric, commodities, "ecmp", spine, up, down, bound.congestion, bound.why)
+
+
+def _chances(commodities: Commodities, seed: int) -> Floats:
+    """[2, commodity]: pseudo-random numbers in [0, 1) by `seed`, the two NICs, and the place among equal pairs of NICs.
+
+    The mixer is that of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    """
+    place = occurrences(commodities.src.astype(np.int64) << 32 | commodities.dst)
+    state = np.full((2, len(commodities)), seed & _U64, dtype=np.uint64)
+    state[1] ^= _GOLDEN
+    for key in (commodities.src, commodities.dst, place):
+        state = (state ^ key.astype(np.uint64)) + _GOLDEN
+        state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        state ^= state >> np.uint64(31)
+    return np.asarray((state >> np.uint64(11)) * 2.0**-53)
 
 
 def _nowhere(commodities: int) -> tuple[Ints, Ints, Ints]:

@@ -86,6 +86,22 @@ def test_seeds_make_a_difference(name: str) -> None:
     assert len(plans) > 1
 
 
+def test_ecmp_keeps_the_path_of_a_commodity_when_others_come_or_go() -> None:
+    fabric = Clos.of(16, 8, 8, RATE, parallel=2)
+    ring = np.random.default_rng(0).permutation(fabric.nics)
+    together = PLANNERS["ecmp"](fabric, Commodities.of(ring, np.roll(ring, 1)))
+    alone = PLANNERS["ecmp"](fabric, Commodities.of(ring[40:70], np.roll(ring, 1)[40:70]))
+    for column in ("spine", "up", "down"):
+        assert getattr(alone, column).tolist() == getattr(together, column)[40:70].tolist()
+
+
+def test_ecmp_uses_all_links_evenly_also_between_two_nics() -> None:
+    fabric = Clos.of(2, 4, 1, RATE, parallel=2)
+    plan = PLANNERS["ecmp"](fabric, Commodities.of([0] * 8000, [1] * 8000))
+    assert plan.loads[0, 0] == pytest.approx(1000, rel=0.15)
+    assert plan.loads[1, 1] == pytest.approx(1000, rel=0.15)
+
+
 @settings(derandomize=True, max_examples=60)
 @given(st.data())
 def test_bounds_hold_for_components_of_different_demands(data: st.DataObject) -> None:
