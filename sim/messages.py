@@ -37,6 +37,7 @@ class MessageSimulation(Generic[_Core]):
     def add_waits(self, earlier: npt.ArrayLike, later: npt.ArrayLike) -> None:
         """Let message `later[i]` wait until message `earlier[i]` is delivered.
 
+        Messages that one delivery makes ready become so in the order in which their waits for it were added.
         `later` must have been added since the last `advance`. Raises ValueError, and then adds no wait.
         """
         self._core.add_waits(np.asarray(earlier, dtype=np.int64), np.asarray(later, dtype=np.int64))

@@ -47,6 +47,15 @@ def test_messages_wait_for_others_and_for_pauses() -> None:
     assert simulation.delivered_s() == pytest.approx([1.5, 3.5, 4.5])
 
 
+def test_messages_that_one_delivery_releases_are_sent_in_order() -> None:
+    simulation = simulation_of([[[0]]], [10])
+    gate = simulation.add_messages(Messages(channel=-1, delay_s=1))
+    first = simulation.add_messages(Messages(channel=[0] * 4, bits=10))
+    simulation.add_waits([gate] * 4, first + np.arange(4))
+    simulation.advance()
+    assert simulation.delivered_s() == pytest.approx([1, 2, 3, 4, 5])
+
+
 def test_later_messages_may_wait_for_delivered_ones() -> None:
     simulation = simulation_of([[[0]]], [10])
     simulation.add_messages(Messages(channel=0, bits=10, milestone=True))

@@ -96,6 +96,16 @@ def test_messages_wait_for_their_release_and_for_others() -> None:
         simulation.add_waits([0], [1])
 
 
+def test_messages_that_one_delivery_releases_are_sent_in_order() -> None:
+    simulation = simulation_of([[row("h1", "h4")]])
+    simulation.add_messages(-1, 0, pause_s=1e-3)
+    simulation.add_messages(0, [4096] * 4)
+    simulation.add_waits([0] * 4, [1, 2, 3, 4])
+    simulation.advance()
+    once = 4 * (PACKET_S + 1e-6)
+    assert simulation.delivered_s()[1:] == pytest.approx(1e-3 + once + np.arange(4) * PACKET_S, rel=1e-9)
+
+
 def test_a_pause_passes_after_the_last_wait_and_needs_no_channel() -> None:
     """A pause of 1 ms follows a message, one of 2 ms precedes the next, and one of 2 ms follows a late release."""
     simulation = simulation_of([[row("h1", "h4")]])

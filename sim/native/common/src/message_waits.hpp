@@ -23,9 +23,12 @@ class MessageWaits {
 
   /// `later` waits for `earlier`. Only while `later` is not active. No effect when `earlier` is already delivered.
   void add_wait(Message earlier, Message later) {
-    if (messages_[earlier].delivered) return;
-    waits_.push_back({later, messages_[earlier].first_wait});
-    messages_[earlier].first_wait = static_cast<std::uint32_t>(waits_.size() - 1);
+    State& awaited = messages_[earlier];
+    if (awaited.delivered) return;
+    const auto wait = static_cast<std::uint32_t>(waits_.size());
+    waits_.push_back({later, kNone});
+    (awaited.first_wait == kNone ? awaited.first_wait : waits_[awaited.last_wait].next) = wait;
+    awaited.last_wait = wait;
     ++messages_[later].awaited;
   }
 
@@ -39,7 +42,8 @@ class MessageWaits {
   }
   [[nodiscard]] bool is_active(Message message) const { return message < active_; }
 
-  /// Calls `may_send` for each active message for which `message` was the last one that it waited for.
+  /// Calls `may_send` for each active message for which `message` was the last one that it waited for, in the order in
+  /// which these waits were added.
   template <typename MaySend>
   void deliver(Message message, MaySend may_send) {
     messages_[message].delivered = true;
@@ -59,6 +63,7 @@ class MessageWaits {
   struct State {
     std::uint32_t awaited = 0;         // number of messages that it waits for
     std::uint32_t first_wait = kNone;  // head of the list of messages that wait for it, as an index into `waits_`
+    std::uint32_t last_wait = kNone;   // its tail
     bool delivered = false;
   };
   struct Wait {
