@@ -20,6 +20,7 @@ class Bound:
 
 
 NOTHING = Bound(0.0, "no commodity needs a spine")
+CUT_OFF = Bound(0.0, "no live spine joins the ToRs of any commodity that needs one")
 
 
 def congestion_bound(fabric: Clos, commodities: Commodities) -> Bound:
@@ -30,10 +31,12 @@ def congestion_bound(fabric: Clos, commodities: Commodities) -> Bound:
     """
     src, dst = tors_of(fabric, commodities)
     cross = src != dst
-    if fabric.uniform_links is None:
-        cross &= joined(fabric, src, dst)
     if not cross.any():
         return NOTHING
+    if fabric.uniform_links is None:
+        cross &= joined(fabric, src, dst)
+        if not cross.any():
+            return CUT_OFF
     src, dst, demand = src[cross], dst[cross], commodities.demand[cross]
     if demand.min() == demand.max():
         return equal_demands(fabric, src, dst, float(demand[0]))

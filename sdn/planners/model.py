@@ -151,15 +151,18 @@ class Commodities:
         job: npt.ArrayLike = 0,
         phase: npt.ArrayLike = 0,
     ) -> "Commodities":
-        """From array-likes; scalars for the last three apply to all commodities."""
-        sources = np.atleast_1d(np.asarray(src, dtype=np.int32))
+        """From array-likes; scalars for the last three apply to all commodities.
+
+        Raises ValueError for a `src`, `dst`, `job` or `phase` that is no integer of 32 bits, whatever its type.
+        """
+        sources = np.atleast_1d(_whole(src, "src"))
         shape = sources.shape
         return cls(
             src=sources,
-            dst=np.atleast_1d(np.asarray(dst, dtype=np.int32)),
+            dst=np.atleast_1d(_whole(dst, "dst")),
             demand=np.broadcast_to(np.asarray(demand, dtype=np.float64), shape),
-            job=np.broadcast_to(np.asarray(job, dtype=np.int32), shape),
-            phase=np.broadcast_to(np.asarray(phase, dtype=np.int32), shape),
+            job=np.broadcast_to(_whole(job, "job"), shape),
+            phase=np.broadcast_to(_whole(phase, "phase"), shape),
         )
 
     def __len__(self) -> int:
@@ -282,6 +285,18 @@ def links_of(plan: Plan) -> tuple[Floats, Ints]:
         at += 2 * fabric.nics + (column - 2) * tors.size
     links[plan.spine < 0, 2:] = -1
     return capacity, links
+
+
+def _whole(values: npt.ArrayLike, name: str) -> Ints:
+    """The values as integers of 32 bits. Raises ValueError where that would change one."""
+    given = np.asarray(values)
+    if given.dtype == np.int32:
+        return given
+    with np.errstate(invalid="ignore"):  # NaN, told below
+        whole = given.astype(np.int32) if given.dtype.kind in "iuf" else None
+    if whole is None or (whole != given).any():
+        raise ValueError(f"{name} must hold whole numbers of 32 bits")
+    return whole
 
 
 def _frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, dimensions: int) -> npt.NDArray[np.generic]:

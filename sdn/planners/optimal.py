@@ -10,7 +10,7 @@ that with S colours each vertex of degree d can have each of them ceil(d / S) ti
 import numpy as np
 
 from sdn import _planners
-from sdn.planners.bounds import NOTHING, Bound, congestion_bound, joined
+from sdn.planners.bounds import CUT_OFF, NOTHING, Bound, congestion_bound, joined
 from sdn.planners.grouping import groups
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Floats, Ints, Plan, tors_of
 from sdn.planners.restricted import restricted
@@ -30,7 +30,8 @@ def optimal(fabric: Clos, commodities: Commodities, *, order: Ints | None = None
 
     Each connected component is planned by itself (Cohen et al., section 3.4.3), so demands need to be equal only within
     it; `threads` threads do the colouring. When a ToR has more commodities than links, those late in `order` share
-    first, as far as chains allow. The result depends on the arguments alone.
+    first, as far as chains allow. The result depends on the arguments alone. Raises ValueError for an `order` that is
+    no permutation of the commodities.
     """
     src, dst = tors_of(fabric, commodities)
     if fabric.uniform_links is not None and len(commodities) and commodities.demand.min() == commodities.demand.max():
@@ -45,8 +46,8 @@ def optimal(fabric: Clos, commodities: Commodities, *, order: Ints | None = None
     reached = cross & joined(fabric, src, dst)
     spine = np.where(cross & ~reached, UNREACHABLE, LOCAL).astype(np.int32)
     up, down = np.full_like(spine, -1), np.full_like(spine, -1)
-    bound = NOTHING
-    sequence = np.arange(len(commodities)) if order is None else order
+    bound = CUT_OFF if cross.any() else NOTHING
+    sequence = np.arange(len(commodities), dtype=np.int32) if order is None else _permutation(order, len(commodities))
     sequence = sequence[reached[sequence]]
     component = _planners.components(fabric.tors, src[sequence], dst[sequence])
     for group in groups(component):
@@ -55,6 +56,15 @@ def optimal(fabric: Clos, commodities: Commodities, *, order: Ints | None = None
         spine[members], up[members], down[members], mine = planned
         bound = max(bound, mine, key=lambda b: b.congestion)
     return Plan(fabric, commodities, "optimal", spine, up, down, bound.congestion, bound.why)
+
+
+def _permutation(order: Ints, commodities: int) -> Ints:
+    """`order` if it holds each commodity once. Raises ValueError with the messages of `_planners`."""
+    if order.shape != (commodities,):
+        raise ValueError("order is not as long as the commodities")
+    if (np.sort(order) != np.arange(commodities)).any():
+        raise ValueError("order must hold each commodity once")
+    return order
 
 
 def _component(fabric: Clos, src: Ints, dst: Ints, demand: Floats) -> tuple[Ints, Ints, Ints, Bound]:

@@ -95,10 +95,21 @@ std::tuple<Ints, Ints, Ints> columns(std::span<const Route> routes) {
   return answer;
 }
 
+/// Raises ValueError when one of the flows, of `links_per_flow` links each, names a link twice.
+void check_distinct(std::span<const std::int32_t> links, std::size_t links_per_flow, std::size_t known) {
+  std::vector<std::size_t> last(known, links.size());  // by link: the flow that named it last
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    if (links[i] < 0) continue;
+    const auto flow = std::exchange(last[static_cast<std::size_t>(links[i])], i / links_per_flow);
+    check(flow != i / links_per_flow, "a flow crosses a link twice");
+  }
+}
+
 Doubles py_max_min_rates(const Doubles& capacity, const Ints& links, const Doubles& weight) {
   check(links.ndim() == 2 && links.shape(0) == weight.size(), "links and weight differ in length");
   const auto all = view(links);
   check(std::all_of(all.begin(), all.end(), [&](auto l) { return l < capacity.size(); }), "a link does not exist");
+  check_distinct(all, static_cast<std::size_t>(links.shape(1)), static_cast<std::size_t>(capacity.size()));
   const auto weights = view(weight);
   check(std::all_of(weights.begin(), weights.end(), [](double w) { return w > 0 && std::isfinite(w); }),
         "a weight is not above 0, or not finite");

@@ -69,6 +69,19 @@ def test_invalid_commodities_are_refused() -> None:
         Commodities(*(np.zeros(n, dtype=np.int32) for n in (1, 2)), np.ones(1), *(np.zeros(1, dtype=np.int32),) * 2)
 
 
+@pytest.mark.parametrize("name", ["src", "dst", "job", "phase"])
+@pytest.mark.parametrize("value", [1.5, np.nan, 2**31, 2**32 + 1, -(2**31) - 1, "1"], ids=str)
+def test_numbers_that_are_no_32_bit_integers_are_refused(name: str, value: float | str) -> None:
+    given = {"src": [0], "dst": [1], name: [value]}
+    with pytest.raises(ValueError, match=f"{name} must hold whole numbers of 32 bits"):
+        Commodities.of(**given)  # type: ignore[arg-type]
+
+
+def test_whole_numbers_may_be_floats_and_there_may_be_none() -> None:
+    assert Commodities.of(np.arange(2.0), [1, 0]).src.dtype == np.int32
+    assert len(Commodities.of([], [])) == 0
+
+
 def test_layers_of_fairness() -> None:
     layers = fairness(
         np.array([7, 3, 7, 3, 7], dtype=np.int32),

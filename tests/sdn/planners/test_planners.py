@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn.planners import PLANNERS, UNREACHABLE, Clos, Commodities, congestion_bound
+from sdn.planners import LOCAL, PLANNERS, UNREACHABLE, Clos, Commodities, Plan, congestion_bound, greedy, optimal
 from sdn.planners.model import links_of
 from sdn.planners.rates import max_min_rates_reference
 from tests.sdn.planners.sample import RATE, check_routes, commodities, congestion_by_hand, fabrics, least_congestion
@@ -100,6 +102,40 @@ def test_ecmp_uses_all_links_evenly_also_between_two_nics() -> None:
     plan = PLANNERS["ecmp"](fabric, Commodities.of([0] * 8000, [1] * 8000))
     assert plan.loads[0, 0] == pytest.approx(1000, rel=0.15)
     assert plan.loads[1, 1] == pytest.approx(1000, rel=0.15)
+
+
+@pytest.mark.parametrize("dead", [[], [(0, 1, 0)]], ids=["uniform", "uneven"])
+@pytest.mark.parametrize("demand", [1.0, [1.0, 2.0, 3.0]], ids=["equal", "unequal"])
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        ([0, 1], "order is not as long as the commodities"),
+        ([0, 1, 1], "order must hold each commodity once"),
+        ([0, 1, 3], "order must hold each commodity once"),
+        ([-1, 0, 1], "order must hold each commodity once"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("planner", [greedy, optimal])
+def test_an_order_that_is_no_permutation_is_refused(
+    planner: Callable[..., Plan],
+    order: list[int],
+    why: str,
+    demand: float | list[float],
+    dead: list[tuple[int, int, int]],
+) -> None:
+    fabric = Clos.of(3, 2, 2, RATE).without(links=dead)
+    asked = Commodities.of([0, 2, 4], [2, 4, 0], demand)
+    with pytest.raises(ValueError, match=why):
+        planner(fabric, asked, order=np.array(order, dtype=np.int32))
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_a_plan_says_when_no_spine_joins_any_pair(name: str) -> None:
+    fabric = Clos.of(2, 2, 2, RATE).without(links=[(0, 0, 0), (1, 1, 0)])
+    plan = PLANNERS[name](fabric, Commodities.of([0, 0], [2, 1]))
+    assert plan.spine.tolist() == [UNREACHABLE, LOCAL]
+    assert plan.statement == "optimal: no live spine joins the ToRs of any commodity that needs one"
 
 
 @settings(derandomize=True, max_examples=60)

@@ -72,6 +72,7 @@ def test_large_networks_agree_too() -> None:
         ([-1.0], [[0]], [1.0], "a capacity is negative"),
         ([1.0], [[0]], [1.0, 1.0], "differ in length"),
         ([float("nan")], [[0]], [1.0], "a capacity is negative"),
+        ([1.0, 1.0], [[1, -1, 0], [1, -1, 1]], [1.0, 1.0], "a flow crosses a link twice"),
     ],
 )
 def test_bad_arguments_are_refused(
