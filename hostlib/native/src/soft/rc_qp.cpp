@@ -362,7 +362,18 @@ void RcQp::fail(Status status) {
 void RcQp::respond_nak(std::uint8_t syndrome) {
   if (gap_reported_) return;  // one NAK per gap; the requester's timer covers a lost NAK (section 9.7.5.2.8)
   gap_reported_ = true;
+  seen_behind_gap_ = 0;
   nak_due_ = syndrome;
+}
+
+/// A packet `distance` PSNs after the missing one. One that comes a second time shows that the requester went back and
+/// that the missing packet was lost again, so the gap is reported again. A lower PSN alone would not show this: packets
+/// of one round may arrive out of order.
+void RcQp::note_gap(std::int32_t distance) {
+  const std::uint64_t bit = distance <= 64 ? std::uint64_t{1} << (distance - 1) : 0;
+  if ((seen_behind_gap_ & bit) != 0) gap_reported_ = false;
+  respond_nak(static_cast<std::uint8_t>(Syndrome::kNakSequence));
+  seen_behind_gap_ |= bit;
 }
 
 std::span<std::byte> RcQp::placement_target() const {
@@ -382,7 +393,7 @@ void RcQp::on_request(const wire::Packet& packet) {
   }
   if (distance > 0) {
     ++counters_.out_of_order;
-    respond_nak(static_cast<std::uint8_t>(Syndrome::kNakSequence));
+    note_gap(distance);
     return;
   }
   if (const auto refusal = accept(packet)) {

@@ -136,6 +136,7 @@ class RcQp {
   void arm_timer(Nanos now);
 
   void respond_nak(std::uint8_t syndrome);
+  void note_gap(std::int32_t distance);
   std::optional<std::uint8_t> accept(const wire::Packet& packet);  ///< the NAK syndrome, or nothing when taken
 
   RcQpOptions options_;
@@ -171,6 +172,7 @@ class RcQp {
   std::uint32_t expected_psn_;
   std::uint32_t msn_ = 0;
   bool gap_reported_ = false;
+  std::uint64_t seen_behind_gap_ = 0;  ///< bit i: PSN expected_psn_ + 1 + i came since the NAK
   bool in_message_ = false;
   bool message_is_write_ = false;
   std::uint64_t write_address_ = 0;  ///< next byte of the WRITE in progress

@@ -118,6 +118,51 @@ TEST_CASE("each gap is reported once") {
   CHECK(Parsed(serialize(*again)).packet.syndrome == code(Syndrome::kNakSequence));
 }
 
+TEST_CASE("a gap is reported again when the retransmission is lost too") {
+  Link link({.path_mtu = 256});
+  const auto send = [](std::uint32_t psn) {
+    return serialize(wire::data_header(Opcode::kSendOnly, kResponderQpn, psn, true, 0, 0, 0, 0, 0));
+  };
+  const auto nak = [&link] {
+    const auto out = link.responder().take_acknowledgement();
+    return out && Parsed(serialize(*out)).packet.syndrome == code(Syndrome::kNakSequence);
+  };
+  for (const std::uint32_t psn : {1U, 3U, 2U, 4U, 70U, 71U}) {  // PSN 0 is lost; the order of the others tells nothing
+    link.inject(send(psn));
+    CHECK(nak() == (psn == 1));
+  }
+  for (int round = 0; round < 3; ++round) {  // the requester goes back, and PSN 0 is lost again
+    for (std::uint32_t psn = 1; psn < 5; ++psn) {
+      link.inject(send(psn));
+      CHECK(nak() == (psn == 1));
+    }
+  }
+  link.inject(send(0));
+  const auto ack = link.responder().take_acknowledgement();
+  REQUIRE(ack);
+  CHECK(Parsed(serialize(*ack)).packet.syndrome == wire::kAckNoCredits);
+}
+
+TEST_CASE("a packet that is lost several times needs no timeout while packets behind it arrive") {
+  for (const std::size_t losses : {2U, 3U}) {  // more would leave a window of one packet
+    CAPTURE(losses);
+    Transfer transfer;
+    std::size_t lost = 0;
+    std::uint32_t victim = 0;
+    transfer.link.data_fate = [&](const wire::Packet& packet, std::size_t index) {
+      if (index == 3) victim = packet.psn;
+      if (index < 3 || packet.psn != victim || lost == losses) return std::vector{kOneWay};
+      ++lost;
+      return std::vector<Nanos>{};
+    };
+    transfer.link.run();
+    transfer.check();
+    CHECK(lost == losses);
+    CHECK(transfer.link.requester().counters().timeouts == 0);
+    CHECK(transfer.link.requester().counters().naks_received == losses);
+  }
+}
+
 TEST_CASE("acknowledgements coalesce until taken, and are sent for packets that request one") {
   Link link({.path_mtu = 256});
   const auto send = [](std::uint32_t psn, bool ask) {
