@@ -53,6 +53,12 @@ std::string pci_path(const fs::path& device) {
   return path.has_relative_path() ? path.string() : std::string();
 }
 
+std::string host_name() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
 class Fnv1a {
  public:
   void add(std::string_view bytes) {
@@ -63,6 +69,24 @@ class Fnv1a {
  private:
   std::uint64_t hash_ = 0xCBF29CE484222325;
 };
+
+/// The same for all ports of a chip: NCCL tells by it that ports share one. An RDMA NIC has an id, as
+/// b83f:d203:00ab:cdef; for others it is made of the host's name and the PCI device without its function. Nothing
+/// without either.
+std::optional<std::uint64_t> chip_guid(const fs::path& device, const std::string& pci_path) {
+  std::error_code error;
+  for (const auto& rdma : fs::directory_iterator(device / "infiniband", error)) {
+    std::string digits = read_line(rdma.path() / "sys_image_guid");
+    std::erase(digits, ':');
+    const std::uint64_t value = std::strtoull(digits.c_str(), nullptr, 16);
+    if (value != 0) return value;
+  }
+  if (pci_path.empty()) return std::nullopt;
+  Fnv1a hash;
+  hash.add(host_name());
+  hash.add(std::string_view(pci_path).substr(0, pci_path.rfind('.')));
+  return hash.value();
+}
 
 std::vector<Interface> one_per_interface(const std::vector<Interface>& all) {
   std::vector<Interface> out;
@@ -137,13 +161,15 @@ NicFacts nic_facts(const Interface& interface, const fs::path& sys) {
   facts.speed_mbps = speed && *speed > 0 && *speed <= INT32_MAX ? static_cast<int>(*speed) : kUnknownSpeed;
   const auto port = read_number(folder / "dev_port");
   facts.port = port && *port > 0 && *port <= UINT16_MAX ? static_cast<int>(*port) : 0;
+  if (const auto chip = chip_guid(folder / "device", facts.pci_path)) {
+    facts.guid = *chip;
+    return facts;
+  }
   const std::string mac = read_line(folder / "address");
   Fnv1a hash;
   hash.add(mac);
   if (mac.find_first_not_of("0:") == std::string::npos) {  // loopback has no MAC: the host name distinguishes hosts
-    std::array<char, 256> host{};
-    ::gethostname(host.data(), host.size() - 1);
-    hash.add(host.data());
+    hash.add(host_name());
   }
   hash.add(format_ipv4(interface.address));
   facts.guid = hash.value();

@@ -149,6 +149,25 @@ TEST_CASE("GUIDs are constant, and differ by MAC and by address") {
   CHECK(guid("eth0", "192.0.2.1") != guid("eth0", "192.0.2.2"));
 }
 
+TEST_CASE("the ports of one chip have one GUID, that of the RDMA device where there is one") {
+  const Sys sys;
+  sys.link_device("eth0", "devices/pci0000:3a/0000:3b:00.0");
+  sys.link_device("eth1", "devices/pci0000:3a/0000:3b:00.1");
+  sys.link_device("eth2", "devices/pci0000:3a/0000:3c:00.0");
+  const auto guid = [&](const char* name, const char* address) {
+    return nic_facts(nic(name, address), sys.net()).guid;
+  };
+  sys.write("eth0", "address", "02:00:00:00:00:01");
+  sys.write("eth1", "address", "02:00:00:00:00:02");
+  CHECK(guid("eth0", "192.0.2.1") == guid("eth1", "192.0.2.2"));
+  CHECK(guid("eth0", "192.0.2.1") != guid("eth2", "192.0.2.3"));
+  for (const char* name : {"eth0", "eth2"}) {
+    sys.write(std::string(name) + "/device/infiniband/mlx5_0", "sys_image_guid", "b83f:d203:00ab:cdef");
+  }
+  CHECK(guid("eth0", "192.0.2.1") == 0xB83FD20300ABCDEF);
+  CHECK(guid("eth2", "192.0.2.3") == 0xB83FD20300ABCDEF);
+}
+
 TEST_CASE("this machine has a loopback interface that is up") {
   bool found = false;
   for (const Interface& i : interfaces()) found = found || (i.address >> 24 == 127 && i.up);
