@@ -26,6 +26,7 @@ _MAGIC = b"paralet\0"
 _HEADER = struct.Struct("=8sIIQQqIIIIII")
 _DEVICE = struct.Struct("=16s16s16sIIII14Q")
 _CONTROLLER = struct.Struct("=15Q")  # after the device; snapshots of an older paralet have none
+_CNPS = struct.Struct("=Q")  # after the controller; snapshots of an older paralet have none
 _LANE = struct.Struct("=IIII16s16Q")
 _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
@@ -93,6 +94,8 @@ class Discards:
     wrong_source: int
     send_errors: int
     injected: int
+    cnps: int
+    """Congestion notification packets; 0 from an older paralet. Congestion control does not use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +229,9 @@ def parse(data: bytes) -> DeviceSnapshot:
     )
     policy = _text(policy)
     has_controller = policy == "controller" and device_bytes >= _DEVICE.size + _CONTROLLER.size
+    cnps = 0
+    if device_bytes >= _DEVICE.size + _CONTROLLER.size + _CNPS.size:
+        (cnps,) = _CNPS.unpack_from(data, header_bytes + _DEVICE.size + _CONTROLLER.size)
     return DeviceSnapshot(
         generation=generation,
         time_s=time_ns / 1e9,
@@ -241,7 +247,7 @@ def parse(data: bytes) -> DeviceSnapshot:
         connections=connections,
         peers=peers,
         messages=Messages(*counts[:5]),
-        discards=Discards(*counts[5:]),
+        discards=Discards(*counts[5:], cnps=cnps),
         controller=_controller(data, header_bytes + _DEVICE.size) if has_controller else None,
         lanes=tuple(_lane(data, first_lane + index * lane_bytes) for index in range(lanes)),
     )

@@ -249,7 +249,7 @@ def _place(device: DeviceSnapshot) -> str:
 
 def _discards(device: DeviceSnapshot) -> int:
     d = device.discards
-    return d.malformed + d.icrc + d.unknown_qp + d.wrong_source + d.send_errors + d.injected
+    return d.malformed + d.icrc + d.unknown_qp + d.wrong_source + d.send_errors + d.injected + d.cnps
 
 
 def _brief(command: str) -> str:

@@ -194,16 +194,17 @@ def snapshot(
     pid: int = 0,
     interface: bytes = b"eth0",
     longer: int = 0,
+    cnps: bytes = b"",
     policy: bytes = b"ecmp",
     controller: bytes = struct.pack("=15Q", *range(1, 16)),
 ) -> bytes:
     """A snapshot as in docs/live-counters.md; `longer` adds bytes to each record of version 1."""
-    header, device, lane = 64 + longer, 176 + len(controller) + longer, 160 + longer
+    header, device, lane = 64 + longer, 176 + len(controller) + len(cnps) + longer, 160 + longer
     tail = bytes(longer)
     total = header + device + lanes * lane
     body = struct.pack("=QQqIIIIII", total, 7, 5_000_000_000, pid, header, device, lane, lanes, 0) + tail
     body += struct.pack("=16s16s16s", bytes(range(16)), interface, policy)
-    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + controller + tail
+    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + controller + cnps + tail
     for index in range(lanes):
         body += struct.pack("=IIII16s16Q", 0x0A000002, index, 77, 50_000 + index, b"socket", 2500, *range(1, 16)) + tail
     return with_checksum(body)
@@ -216,7 +217,7 @@ def test_snapshots_as_documented_are_read(longer: int) -> None:
     assert (seen.name, seen.interface, seen.policy, seen.m) == ("10.0.0.1:4791", "eth0", "ecmp", 8)
     assert (seen.path_mtu, seen.line_rate_bps, seen.connections, seen.peers) == (4096, 10**9, 1, 2)
     assert list(asdict(seen.messages).values()) == [3, 4, 5, 6, 7]
-    assert list(asdict(seen.discards).values()) == [8, 9, 10, 11, 12, 13]
+    assert list(asdict(seen.discards).values()) == [8, 9, 10, 11, 12, 13, 0]
     assert [(lane.peer, lane.lane, lane.port) for lane in seen.lanes] == [
         ("10.0.0.2", index, 50_000 + index) for index in range(3)
     ]
@@ -232,6 +233,11 @@ def test_a_snapshot_may_have_counters_of_the_controller_policy(longer: int) -> N
     assert list(asdict(seen).values()) == [True, 2e-9, *range(3, 16)]
     assert stats.parse(snapshot(longer=longer)).controller is None
     assert stats.parse(snapshot(policy=b"controller", controller=b"")).controller is None  # from an older paralet
+
+
+def test_a_snapshot_may_count_congestion_notifications() -> None:
+    assert stats.parse(snapshot(cnps=struct.pack("=Q", 14))).discards.cnps == 14
+    assert stats.parse(snapshot()).discards.cnps == 0  # from an older paralet
 
 
 def test_every_error_is_one_sentence() -> None:

@@ -485,6 +485,7 @@ py::dict counters(Device& device) {
   discards["wrong_source"] = c.discards.wrong_source;
   discards["send_errors"] = c.discards.send_errors;
   discards["injected"] = c.discards.injected;
+  discards["cnps"] = c.discards.cnps;
   py::dict out;
   out["lanes"] = lanes;
   out["messages"] = messages;

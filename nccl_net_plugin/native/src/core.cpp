@@ -119,7 +119,8 @@ void Core::start(ncclDebugLogger_t logger) {
   set_logger(logger);
   if (!nics_.empty()) return;
   settings_ = load_settings(process_environment());
-  settings_.device.policy.controller.log = [](const std::string& sentence) { log_warning(sentence); };
+  settings_.device.log = [](const std::string& sentence) { log_warning(sentence); };
+  settings_.device.policy.controller.log = settings_.device.log;
   for (const std::string& sentence : settings_.advice) log_warning(sentence);
   std::vector<VerbsPort> ports;
   if (settings_.device.backend == BackendKind::kVerbs) ports = verbs_ports();
@@ -137,6 +138,7 @@ void Core::start(ncclDebugLogger_t logger) {
   }
   nics_ = std::move(nics);
   log_banner();
+  if (settings_.device.backend != BackendKind::kSoft) return;
   if (const std::size_t granted = granted_receive_buffer(); granted < kSocketBufferBytes) {
     log_warning("the kernel grants " + std::to_string(granted / 1024) +
                 " KiB of UDP receive buffer, so longer bursts are lost and retransmitted: raise the limit with "

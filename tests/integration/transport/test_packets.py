@@ -117,7 +117,7 @@ def test_scapy_dissects_every_packet_as_intended(exchange: tuple[list[bytes], li
         assert packet[UDP].sport >= 0xC000
         assert packet.flags == "DF"
         assert (packet.src, packet.dst) in {(near_address(0), FAR_ADDRESS), (FAR_ADDRESS, near_address(0))}
-        assert (bth.version, bth.pkey, bth.solicited, bth.migreq) == (0, 0xFFFF, 0, 0)
+        assert (bth.version, bth.pkey, bth.solicited, bth.migreq) == (0, 0xFFFF, 0, 1)
         assert struct.pack(">I", bth.icrc) == raw[-4:]
         opcodes.add(bth.opcode)
         if bth.opcode != 0x11:

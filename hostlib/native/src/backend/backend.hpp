@@ -72,6 +72,7 @@ struct Discards {
   std::uint64_t wrong_source = 0;
   std::uint64_t send_errors = 0;
   std::uint64_t injected = 0;
+  std::uint64_t cnps = 0;  ///< congestion notification packets: congestion control is by delay
 };
 
 /// Memory that a driver shares with other drivers (Linux dma-buf).

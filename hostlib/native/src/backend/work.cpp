@@ -23,6 +23,8 @@ const char* to_string(Status status) {
       return "the RDMA device failed";
     case Status::kLocal:
       return "the RDMA device refused a request (is its memory registered, and `ulimit -l` large enough?)";
+    case Status::kSendRefused:
+      return "the kernel refused its packets";
   }
   return "unknown status";
 }

@@ -32,6 +32,7 @@ enum class Status : std::uint8_t {
   kPortDown,         ///< the link is down
   kDeviceLost,       ///< the NIC has failed
   kLocal,            ///< the NIC refused the request
+  kSendRefused,      ///< the kernel refused the packets; Completion::imm is the errno
 };
 const char* to_string(Status status);
 
@@ -50,7 +51,7 @@ struct Completion {
   std::uint32_t qpn = 0;
   std::uint64_t cookie = 0;  ///< of the work request, or of the receive buffer consumed
   std::uint32_t byte_length = 0;
-  std::uint32_t imm = 0;
+  std::uint32_t imm = 0;  ///< immediate data; of kSendRefused the errno
 };
 
 /// Memory for one incoming SEND, or for the completion of one WRITE with immediate data.

@@ -48,6 +48,7 @@ SoftOptions soft_options(const DeviceOptions& options) {
   // The lanes of a device start together. What they send at once must not grow with their number.
   out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
   out.faults = options.faults;
+  out.log = options.log;
   return out;
 }
 
@@ -59,6 +60,7 @@ VerbsOptions verbs_options(const DeviceOptions& options) {
   out.service_level = options.rdma.service_level;
   out.min_timeout = options.min_timeout;
   out.retry_time = options.retry_time;
+  out.log = options.log;
   return out;
 }
 

@@ -337,7 +337,7 @@ class Device {
   void follow_controller() PARALET_REQUIRES(progress_lock_);
   void tell_controller(Nanos now) PARALET_REQUIRES(progress_lock_);
   void on_completion(const Completion& completion) PARALET_REQUIRES(progress_lock_);
-  void fail_lane(Peer& peer, unsigned lane, Status status) PARALET_REQUIRES(progress_lock_);
+  void fail_lane(Peer& peer, unsigned lane, const Completion& why) PARALET_REQUIRES(progress_lock_);
   void on_sent(Peer& peer, unsigned lane, const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void on_received_send(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock_);
   void on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages: matching sends with receives, cutting messages into flowlets, choosing their lanes, counting arrivals.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -594,7 +595,7 @@ void Device::on_completion(const Completion& completion) {
         consult_policy(peer, owner->second.lane, 1);
         break;
       case Completion::Kind::kQpFailed:
-        fail_lane(peer, owner->second.lane, completion.status);
+        fail_lane(peer, owner->second.lane, completion);
         break;
       case Completion::Kind::kFenced:
         break;
@@ -605,15 +606,23 @@ void Device::on_completion(const Completion& completion) {
   if (received) post_receive_buffer(completion.cookie);
 }
 
-void Device::fail_lane(Peer& peer, unsigned index, Status status) {
-  const bool own = status == Status::kPortDown || status == Status::kDeviceLost;
-  fail_peer(peer, own ? Failure::kDevice : Failure::kTransport,
-            "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) + ": " + to_string(status));
+void Device::fail_lane(Peer& peer, unsigned index, const Completion& why) {
+  const Status status = why.status;
+  const bool own = status == Status::kPortDown || status == Status::kDeviceLost || status == Status::kSendRefused;
+  std::string error = "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) + ": " + to_string(status);
+  if (status == Status::kSendRefused) {
+    const int number = static_cast<int>(why.imm);
+    error += std::string(": ") + std::strerror(number) + " (errno " + std::to_string(number) + ")";
+    if (number == EMSGSIZE || number == EINVAL) {
+      error += "; the path MTU is " + std::to_string(peer.path_mtu) + " bytes: choose one that fits the route's MTU";
+    }
+  }
+  fail_peer(peer, own ? Failure::kDevice : Failure::kTransport, error);
 }
 
 void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   if (completion.status != Status::kSuccess) {
-    if (completion.status != Status::kFlushed) fail_lane(peer, index, completion.status);
+    if (completion.status != Status::kFlushed) fail_lane(peer, index, completion);
     return;
   }
   Lane& lane = peer.lanes[index];

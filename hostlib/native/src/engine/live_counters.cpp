@@ -76,6 +76,7 @@ struct DeviceRecord {
   std::uint64_t dropped;
   std::uint64_t reverted;
   std::uint64_t unbound;
+  std::uint64_t cnps;  // with any policy
 };
 
 struct LaneRecord {
@@ -104,7 +105,7 @@ struct LaneRecord {
 
 // The sizes in docs/live-counters.md, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
-static_assert(sizeof(DeviceRecord) == 296 && std::has_unique_object_representations_v<DeviceRecord>);
+static_assert(sizeof(DeviceRecord) == 304 && std::has_unique_object_representations_v<DeviceRecord>);
 static_assert(sizeof(LaneRecord) == 160 && std::has_unique_object_representations_v<LaneRecord>);
 
 constexpr std::array<char, 8> kMagic{'p', 'a', 'r', 'a', 'l', 'e', 't', '\0'};
@@ -183,7 +184,8 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
           .nonsense = controller.nonsense,
           .dropped = controller.dropped,
           .reverted = controller.reverted,
-          .unbound = controller.unbound};
+          .unbound = controller.unbound,
+          .cnps = counters.discards.cnps};
 }
 
 FileDescriptor open_file() {

@@ -17,6 +17,7 @@
 
 #include "backend/faults.hpp"
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "engine/path_policy.hpp"
 
 namespace paralet {
@@ -48,6 +49,7 @@ struct DeviceOptions {
   Nanos busy_poll = 0;                         ///< waits and the progress thread spin this long before they sleep
   Nanos idle_peer = 2 * kSecond;               ///< QPs of a peer without connections are dropped after this
   Faults faults;
+  Log log = log_to_standard_error;  ///< takes messages for the user
 };
 
 /// UDP source ports of lane 0, 1, .. by peer address (host byte order).

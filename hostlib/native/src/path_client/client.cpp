@@ -9,17 +9,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/socket_address.hpp"
 
 namespace paralet::path_client {
 namespace {
-
-void to_standard_error(const std::string& sentence) { std::fprintf(stderr, "paralet: %s\n", sentence.c_str()); }
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -38,7 +36,7 @@ Client::Client(const Options& options, Hello hello, Mailbox& mailbox, std::funct
       session_(std::move(hello), options.job),
       backoff_(options.reconnect_least, options.reconnect_most, random_u32()),
       changed_at_(now()) {
-  if (!options_.log) options_.log = to_standard_error;
+  if (!options_.log) options_.log = log_to_standard_error;
   thread_ = std::thread([this] { run(); });
 }
 

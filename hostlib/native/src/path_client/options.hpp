@@ -4,11 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 
 namespace paralet::path_client {
 
@@ -31,9 +31,9 @@ struct Options {
   Thresholds thresholds;
   Nanos reconnect_least = 50 * kMillisecond;
   Nanos reconnect_most = 1 * kSecond;
-  Nanos ping_every = 2 * kSecond;               ///< interval of pings on an idle connection
-  Nanos silence = 6 * kSecond;                  ///< a service silent for this long counts as gone
-  std::function<void(const std::string&)> log;  ///< takes messages for the user; nothing: standard error
+  Nanos ping_every = 2 * kSecond;  ///< interval of pings on an idle connection
+  Nanos silence = 6 * kSecond;     ///< a service silent for this long counts as gone
+  Log log;                         ///< takes messages for the user; nothing: standard error
 };
 
 struct Address {

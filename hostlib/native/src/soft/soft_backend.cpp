@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/prefetch.hpp"
 #include "base/random.hpp"
+#include "soft/roce_port.hpp"
 
 namespace paralet {
 namespace {
@@ -47,12 +48,23 @@ Interface require_interface(std::uint32_t address) {
   return *found;
 }
 
+/// Whether a NIC takes the packets to port 4791 of the address before a socket sees them. Says so once.
+bool taken_by_nic(const SoftOptions& options) {
+  const auto device = roce_device(options.address, options.rdma_devices);
+  if (!device) return false;
+  options.log("the RDMA device " + *device + " receives what comes to UDP port 4791 of " +
+              format_ipv4(options.address) +
+              ", so the back end soft receives on another port, which it tells its peers (back end verbs uses " +
+              *device + ")");
+  return true;
+}
+
 }  // namespace
 
 SoftBackend::SoftBackend(const SoftOptions& options)
     : options_(options),
       interface_(require_interface(options.address)),
-      receive_socket_(options.address),
+      receive_socket_(options.address, !taken_by_nic(options)),
       send_sockets_(options.address),
       faults_(options.faults),
       pacer_(options.line_rate_bps / 8, burst_bytes(options.line_rate_bps)) {}
@@ -214,8 +226,8 @@ UdpFlow SoftBackend::flow_from(const PacketOrigin& origin) const {
 
 void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin& origin) {
   wire::Packet packet;
-  if (wire::parse(datagram, packet) != wire::ParseError::kNone) {
-    ++discards_.malformed;
+  if (const auto error = wire::parse(datagram, packet); error != wire::ParseError::kNone) {
+    ++(error == wire::ParseError::kCnp ? discards_.cnps : discards_.malformed);
     return;
   }
   const auto found = qps_.find(packet.dest_qpn);
@@ -373,7 +385,7 @@ void SoftBackend::acknowledge(Qp& qp) {
   put_icrc(packet.data() + header->length, icrc(flow_of(qp), 0, std::span(packet).first(header->length), {}));
   std::array<iovec, 1> pieces{{{.iov_base = packet.data(), .iov_len = header->length + wire::kIcrcBytes}}};
   // The requester's timer repairs a lost acknowledgement, so a full queue may drop it.
-  if (send_batch(qp.socket, qp.remote.address, qp.remote.udp_port, pieces, 0) != SendResult::kSent) {
+  if (hand_to_kernel(qp.socket, qp.remote.address, qp.remote.udp_port, pieces, 0) != SendResult::kSent) {
     ++discards_.send_errors;
   }
 }
@@ -389,7 +401,8 @@ void SoftBackend::settle(Nanos now) {
 std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
   if (!qp.machine->should_send(now)) return 0;
   const UdpFlow flow = flow_of(qp);
-  const std::size_t limit = pacer_.unlimited() ? kMaxSegments : 1;  // with a pacer, lanes alternate packet by packet
+  // With a pacer, lanes alternate packet by packet.
+  const std::size_t limit = pacer_.unlimited() && qp.path->batches ? kMaxSegments : 1;
 
   if (pacer_.unlimited()) qp.machine->probe_after(std::max(kProbeAfter, kProbeRoundTrips * qp.path->recent_rtt));
   const RcQp::Checkpoint before = qp.machine->checkpoint();
@@ -432,19 +445,51 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
 
   const auto segment_bytes = static_cast<std::uint16_t>(count > 1 ? segment : 0);
   const std::span<iovec> all(batch_.pieces.data(), used);
-  switch (send_batch(qp.socket, qp.remote.address, qp.remote.udp_port, all, segment_bytes)) {
+  switch (hand_to_kernel(qp.socket, qp.remote.address, qp.remote.udp_port, all, segment_bytes)) {
     case SendResult::kSent:
+      qp.send_error = 0;
       break;
     case SendResult::kBusy:
       qp.machine->rewind(before);
       busy_until_ = now + kBusyRetry;
       return 0;
+    case SendResult::kRefused:
+      ++discards_.send_errors;
+      if (count == 1) {
+        refuse(qp, errno);
+        return 0;
+      }
+      options_.log("the kernel refused a batch of packets (UDP_SEGMENT) to " + format_ipv4(qp.remote.address) + ": " +
+                   std::strerror(errno) + "; packets to it leave one by one from now on, which costs throughput");
+      qp.path->batches = false;
+      qp.machine->rewind(before);
+      return transmit_one(qp, now);
     case SendResult::kFailed:
+      qp.send_error = errno;
       ++discards_.send_errors;  // the same as loss in the network: the timer repairs it or fails the QP
       break;
   }
   pacer_.spend(total + count * (wire::kIpUdpBytes + kEthernetBytes));
   return total;
+}
+
+/// The kernel will not take this packet however often it is sent: the QP fails.
+void SoftBackend::refuse(Qp& qp, int error) {
+  completions_.push_back({.kind = Completion::Kind::kQpFailed,
+                          .status = Status::kSendRefused,
+                          .qpn = qp.machine->qpn(),
+                          .imm = static_cast<std::uint32_t>(error)});
+  qp.machine->fail(Status::kFlushed);
+}
+
+/// A QP that failed while the kernel refused its packets: the refusal is the reason, before its completions from
+/// `from`.
+void SoftBackend::tell_send_error(const Qp& qp, std::size_t from) {
+  completions_.insert(completions_.begin() + static_cast<std::ptrdiff_t>(from),
+                      {.kind = Completion::Kind::kQpFailed,
+                       .status = Status::kSendRefused,
+                       .qpn = qp.machine->qpn(),
+                       .imm = static_cast<std::uint32_t>(qp.send_error)});
 }
 
 bool SoftBackend::flush(Nanos now) {
@@ -490,7 +535,11 @@ bool SoftBackend::ends_apart(std::uint64_t bytes, std::uint32_t path_mtu) const 
 bool SoftBackend::progress(Nanos now, std::vector<Completion>& completions) {
   now_ = now;
   bool any = receive();
-  for (Qp* qp : active_) qp->machine->on_timer(now);
+  for (Qp* qp : active_) {
+    const std::size_t finished = completions_.size();
+    qp->machine->on_timer(now);
+    if (qp->machine->failed() && qp->send_error != 0 && completions_.size() > finished) tell_send_error(*qp, finished);
+  }
   std::erase_if(active_, [this](Qp* qp) {
     if (!qp->machine->idle()) return false;
     rest(*qp);

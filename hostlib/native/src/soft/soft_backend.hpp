@@ -6,11 +6,14 @@
 
 #include <array>
 #include <optional>
+#include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "backend/backend.hpp"
 #include "base/interfaces.hpp"
+#include "base/log.hpp"
 #include "base/pacer.hpp"
 #include "soft/direct_placement.hpp"
 #include "soft/fault_injector.hpp"
@@ -28,6 +31,8 @@ struct SoftOptions {
   Nanos retry_time = 10 * kSecond;
   DelayControlOptions control;
   Faults faults;
+  std::string rdma_devices = "/sys/class/infiniband";  ///< where the kernel lists RDMA devices
+  Log log = log_to_standard_error;
 };
 
 class SoftBackend : public Backend {
@@ -61,11 +66,19 @@ class SoftBackend : public Backend {
   [[nodiscard]] Nanos deadline(Nanos now) const override;
   [[nodiscard]] int event_fd() const override { return receive_socket_.fd(); }
 
+ protected:
+  /// send_batch (udp_sockets.hpp); tests refuse packets here.
+  virtual SendResult hand_to_kernel(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+                                    std::uint16_t segment_bytes) {
+    return send_batch(fd, address, port, pieces, segment_bytes);
+  }
+
  private:
   /// Round trips to one address, on any lane.
   struct PeerRtt {
     Nanos base_rtt = kNever;  ///< the smallest
     Nanos recent_rtt = 0;     ///< the largest recent one: an idle lane has not seen the current queue
+    bool batches = true;      ///< UDP_SEGMENT works on the way to it
     void sample(Nanos rtt) {
       base_rtt = std::min(base_rtt, rtt);
       recent_rtt = std::max(rtt, recent_rtt - recent_rtt / 16);
@@ -87,6 +100,7 @@ class SoftBackend : public Backend {
     Nanos rested_at = 0;
     Nanos acknowledge_by = 0;
     Nanos acknowledged_at = 0;  ///< when the newest packets were first acknowledged
+    int send_error = 0;         ///< errno of the last batch, 0: the kernel took it
   };
 
   bool bind_port(Qp& qp, std::uint16_t source_port);
@@ -101,6 +115,8 @@ class SoftBackend : public Backend {
   void send_acknowledgements(bool all);
   void acknowledge(Qp& qp);
   std::size_t transmit_one(Qp& qp, Nanos now);
+  void refuse(Qp& qp, int error);
+  void tell_send_error(const Qp& qp, std::size_t from);
   void activate(Qp& qp);
   void rest(Qp& qp);
   void release_spare();

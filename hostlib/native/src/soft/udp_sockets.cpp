@@ -57,7 +57,8 @@ std::size_t gro_segment(msghdr& header) {
 
 SendResult sent(long result) {
   if (result >= 0) return SendResult::kSent;
-  return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? SendResult::kBusy : SendResult::kFailed;
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return SendResult::kBusy;
+  return errno == EMSGSIZE || errno == EINVAL || errno == EIO ? SendResult::kRefused : SendResult::kFailed;
 }
 
 bool bind_to(int fd, std::uint32_t address, std::uint16_t port) {
@@ -76,12 +77,15 @@ std::size_t granted_receive_buffer() {
   return static_cast<std::size_t>(granted) / 2;  // Linux doubles the size for its bookkeeping (socket(7))
 }
 
-ReceiveSocket::ReceiveSocket(std::uint32_t address)
+ReceiveSocket::ReceiveSocket(std::uint32_t address, bool roce_port)
     : socket_(udp_socket()), buffers_(kBatch * wire::kMaxDatagramBytes) {
   set_buffer(fd(), SO_RCVBUFFORCE, SO_RCVBUF);
   const int on = 1;
   setsockopt(fd(), IPPROTO_UDP, UDP_GRO, &on, sizeof on);  // an older kernel delivers packets one by one
-  if (!bind_to(fd(), address, wire::kRocePort) && !(errno == EADDRINUSE && bind_to(fd(), address, 0))) {
+  const bool bound = roce_port
+                         ? bind_to(fd(), address, wire::kRocePort) || (errno == EADDRINUSE && bind_to(fd(), address, 0))
+                         : bind_to(fd(), address, 0);
+  if (!bound) {
     throw DeviceError("cannot receive on " + format_ipv4(address) + ": " + std::strerror(errno));
   }
   sockaddr_in local{};

@@ -42,8 +42,9 @@ struct Scattered {
 
 class ReceiveSocket {
  public:
-  /// Binds `address`:4791, or a port of the kernel's choice when another process has it. Throws DeviceError.
-  explicit ReceiveSocket(std::uint32_t address);
+  /// Binds `address`:4791, or a port of the kernel's choice when another process has it or `roce_port` is false. Throws
+  /// DeviceError.
+  explicit ReceiveSocket(std::uint32_t address, bool roce_port = true);
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] int fd() const { return socket_.get(); }
   static constexpr std::size_t kBatch = 8;
@@ -87,7 +88,9 @@ class SendSockets {
   std::map<std::uint16_t, Entry> entries_;
 };
 
-enum class SendResult : std::uint8_t { kSent, kBusy, kFailed };
+/// kBusy: the kernel's queue is full. kRefused: packets of this form, as too long ones (EMSGSIZE, EINVAL, EIO).
+/// kFailed: any other error, which may pass. errno tells the last two.
+enum class SendResult : std::uint8_t { kSent, kBusy, kRefused, kFailed };
 
 /// Sends one batch: `segment_bytes` is the size of each packet but the last, 0 for a single packet.
 SendResult send_batch(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,

@@ -11,7 +11,6 @@
 namespace paralet::verbs {
 namespace {
 
-constexpr std::uint64_t kPageMask = 4095;
 constexpr int kRemoteAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 constexpr int kDeviceAccess = kRemoteAccess | IBV_ACCESS_REMOTE_READ;  // fences read it; QPs of peers refuse READs
 
@@ -31,7 +30,7 @@ std::uint32_t Memory::register_target(std::byte* base, std::uint64_t length) {
   // The kernel requires that the address that peers use has the same offset in its page as the memory. Peers need not
   // know more of the address. An empty region is still a region, because a message may be empty.
   std::byte* place = length == 0 ? &nothing_ : base;
-  const std::uint64_t iova = reinterpret_cast<std::uint64_t>(place) & kPageMask;
+  const std::uint64_t iova = reinterpret_cast<std::uint64_t>(place) & page_mask_;
   MrHandle mr(library_.reg_mr_iova(pd_, place, std::max<std::uint64_t>(length, 1), iova,
                                    length == 0 ? IBV_ACCESS_LOCAL_WRITE : kRemoteAccess));
   if (!mr) cannot_register(length);
@@ -57,7 +56,7 @@ std::uint32_t Memory::register_sink(std::byte* base, std::uint64_t length) {
 std::uint32_t Memory::register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) {
   if (dmabuf && library_.reg_dmabuf_mr == nullptr)
     throw DeviceError("this libibverbs cannot register a dma-buf (rdma-core 34 can)");
-  const std::uint64_t iova = (dmabuf ? dmabuf->offset : reinterpret_cast<std::uint64_t>(base)) & kPageMask;
+  const std::uint64_t iova = (dmabuf ? dmabuf->offset : reinterpret_cast<std::uint64_t>(base)) & page_mask_;
   MrHandle mr(dmabuf ? library_.reg_dmabuf_mr(pd_, dmabuf->offset, length, iova, dmabuf->fd, kDeviceAccess)
                      : library_.reg_mr_iova(pd_, base, length, iova, kDeviceAccess));
   if (!mr && dmabuf) fail(device_ + " cannot register a dma-buf", errno);

@@ -24,8 +24,9 @@ struct LocalMemory {
 
 class Memory {
  public:
-  /// `device` is the name that errors mention.
-  Memory(ibv_pd* pd, std::string device) : library_(VerbsLibrary::load()), pd_(pd), device_(std::move(device)) {}
+  /// `device` is the name that errors mention, `page_bytes` the size of a memory page.
+  Memory(ibv_pd* pd, std::string device, std::uint64_t page_bytes)
+      : library_(VerbsLibrary::load()), pd_(pd), device_(std::move(device)), page_mask_(page_bytes - 1) {}
 
   // Each returns the key of the region, 0 where nothing has to be registered, and throws DeviceError.
   /// Peers may write to it.
@@ -60,6 +61,7 @@ class Memory {
   const VerbsLibrary& library_;
   ibv_pd* pd_;
   std::string device_;
+  std::uint64_t page_mask_;
   std::byte nothing_{};  ///< stands for a region of no bytes, which cannot be registered
   std::map<std::uint32_t, Region> regions_;
 };

@@ -153,7 +153,7 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
       connector_(options, port_, path_mtu_),
       pd_(allocate_pd(port_.context.get())),
       completion_queue_(port_.context.get(), std::min(limits_.max_cqe, kCompletions)),
-      memory_(pd_.get(), port_.device),
+      memory_(pd_.get(), port_.device, options.page_bytes),
       receives_(pd_.get(), memory_, receive_depth(limits_, completion_queue_)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       // The completion queue needs room for everything that the NIC holds: an overflow breaks it and all QPs.

@@ -4,6 +4,8 @@
 // receive_queue.hpp, completion_queue.hpp.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/log.hpp"
 
 namespace paralet {
 
@@ -24,6 +27,8 @@ struct VerbsOptions {
   /// retries together take the retry time.
   std::optional<Nanos> min_timeout;
   Nanos retry_time = 10 * kSecond;  ///< a QP fails when its peer is silent for this long
+  std::uint64_t page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));  ///< of the kernel
+  Log log = log_to_standard_error;
 };
 
 /// A GID of a port of a device, as `paralet doctor` lists them.

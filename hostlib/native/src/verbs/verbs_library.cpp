@@ -29,6 +29,7 @@ VerbsLibrary open() {
   void* library = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw DeviceError(std::string("the verbs back end needs libibverbs.so.1: ") + kRemedy);
   VerbsLibrary out;
+  require(library, "ibv_fork_init", out.fork_init);
   require(library, "ibv_get_device_list", out.get_device_list);
   require(library, "ibv_free_device_list", out.free_device_list);
   require(library, "ibv_get_device_name", out.get_device_name);
@@ -66,7 +67,13 @@ VerbsLibrary open() {
 }  // namespace
 
 const VerbsLibrary& VerbsLibrary::load() {
-  static const VerbsLibrary library = open();  // never unloaded, because drivers do not support that
+  static const VerbsLibrary library = [] {
+    VerbsLibrary out = open();  // never unloaded, because drivers do not support that
+    // Before any other call. A process that forks keeps its registered memory; on kernels that copy it for the child
+    // (Linux 5.12) this changes nothing. An error means that another user of libibverbs came first.
+    out.fork_init();
+    return out;
+  }();
   return library;
 }
 

@@ -10,6 +10,7 @@
 namespace paralet {
 
 struct VerbsLibrary {
+  int (*fork_init)() = nullptr;
   ibv_device** (*get_device_list)(int*) = nullptr;
   void (*free_device_list)(ibv_device**) = nullptr;
   const char* (*get_device_name)(ibv_device*) = nullptr;

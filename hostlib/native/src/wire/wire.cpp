@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::uint8_t kServiceMask = 0xE0;  // the transport service (section 9.2.1): 0 is RC
 constexpr std::uint8_t kReadRequest = 0x0C;
+constexpr std::byte kMigrated{0x40};         // MigReq of the BTH (section 9.2.3)
 constexpr std::uint8_t kFirstAtomic = 0x13;  // from here on: atomics, SEND with invalidate, reserved
 
 /// Requests of the RC service that this transport does not support. 0x0D to 0x10 and 0x12 are responses.
@@ -70,7 +71,7 @@ ParseError parse(std::span<const std::byte> datagram, Packet& out) {
   const std::byte* p = datagram.data();
   out.opcode = std::to_integer<std::uint8_t>(p[0]);
   const auto kind = traits(out.opcode);
-  if (!kind) return ParseError::kOpcode;
+  if (!kind) return out.opcode == kCnpOpcode && datagram.size() == kCnpBytes ? ParseError::kCnp : ParseError::kOpcode;
   out.kind = *kind;
   const auto flags = std::to_integer<std::uint8_t>(p[1]);
   if ((flags & 0x0F) != 0) return ParseError::kVersion;
@@ -114,7 +115,8 @@ namespace {
 void put_bth(std::byte* p, std::uint8_t opcode, std::uint8_t pad, std::uint32_t dest_qpn, std::uint32_t psn,
              bool ack_request) {
   p[0] = static_cast<std::byte>(opcode);
-  p[1] = static_cast<std::byte>((pad & 3U) << 4);  // SE = 0, M = 0, TVer = 0
+  // SE = 0, TVer = 0, and M = 1 (migrated) as RNICs send it: some drop packets with M = 0.
+  p[1] = kMigrated | static_cast<std::byte>((pad & 3U) << 4);
   put_u16(p + 2, kDefaultPkey);
   put_u32(p + 4, dest_qpn & kPsnMask);
   put_u32(p + 8, (psn & kPsnMask) | (ack_request ? 0x80000000U : 0U));

@@ -22,6 +22,9 @@ inline constexpr std::size_t kMaxHeaderBytes = kBthBytes + kRethBytes + kImmByte
 inline constexpr std::size_t kAethBytes = 4;
 inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kIpUdpBytes = 28;
+/// A congestion notification packet (annex A17.9.3): BTH, 16 reserved bytes, ICRC.
+inline constexpr std::uint8_t kCnpOpcode = 0x81;
+inline constexpr std::size_t kCnpBytes = kBthBytes + 16 + kIcrcBytes;
 inline constexpr std::size_t kMaxDatagramBytes = 65536;  ///< room for any UDP datagram
 /// The most bytes that a data packet adds to its payload on an IP link: IPv4, UDP, BTH, RETH, ImmDt, ICRC.
 inline constexpr std::size_t kMaxOverheadBytes = kIpUdpBytes + kBthBytes + kRethBytes + kImmBytes + kIcrcBytes;
@@ -91,7 +94,8 @@ struct Packet {
   std::span<const std::byte> payload;
 };
 
-enum class ParseError : std::uint8_t { kNone, kTruncated, kOpcode, kVersion, kPartition };
+/// kCnp: a well-formed congestion notification packet, which carries nothing that this transport uses.
+enum class ParseError : std::uint8_t { kNone, kTruncated, kOpcode, kVersion, kPartition, kCnp };
 
 /// Parses one UDP payload (BTH to ICRC). `out.payload` points into `datagram`. Checks all lengths, but not the ICRC.
 ParseError parse(std::span<const std::byte> datagram, Packet& out);

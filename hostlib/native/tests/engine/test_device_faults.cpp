@@ -3,9 +3,15 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <span>
 #include <string>
 
 #include "engine/device_fixture.hpp"
+#include "soft/soft_backend.hpp"
 
 namespace paralet {
 namespace {
@@ -52,6 +58,83 @@ TEST_CASE("a silent peer is given up after retry_time") {
   REQUIRE(wait(waiting) == State::kFailed);
   CHECK(waiting->failure == Failure::kClosed);
   CHECK(waiting->error == "127.0.0.1 gave up: " + receiving->error);
+}
+
+/// `soft` over a kernel that refuses some packets.
+class PickyKernel final : public SoftBackend {
+ public:
+  struct Refusal {
+    SendResult result = SendResult::kRefused;
+    int error = 0;
+    bool batches_only = false;
+    std::size_t longer_than = 0;  ///< bytes
+  };
+  PickyKernel(const SoftOptions& options, const Refusal& refusal) : SoftBackend(options), refusal_(refusal) {}
+
+ protected:
+  SendResult hand_to_kernel(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+                            std::uint16_t segment_bytes) override {
+    std::size_t bytes = 0;
+    for (const iovec& piece : pieces) bytes += piece.iov_len;
+    if (bytes > refusal_.longer_than && (segment_bytes != 0 || !refusal_.batches_only)) {
+      errno = refusal_.error;
+      return refusal_.result;
+    }
+    return SoftBackend::hand_to_kernel(fd, address, port, pieces, segment_bytes);
+  }
+
+ private:
+  Refusal refusal_;
+};
+
+/// A device whose kernel refuses packets, and what it says to the user.
+struct Refused {
+  Refused(const PickyKernel::Refusal& refusal, Nanos retry_time) : a(options(kA), backend(refusal, retry_time)) {}
+  std::unique_ptr<Backend> backend(const PickyKernel::Refusal& refusal, Nanos retry_time) {
+    SoftOptions soft;
+    soft.address = kA;
+    soft.retry_time = retry_time;
+    soft.log = [this](const std::string& sentence) { said += sentence + "\n"; };
+    return std::make_unique<PickyKernel>(soft, refusal);
+  }
+  std::string said;
+  Device a;
+  Device b{options(kB)};
+};
+
+TEST_CASE("where the kernel refuses batches, packets leave one by one and nothing is lost") {
+  for (const int error : {EMSGSIZE, EINVAL, EIO}) {
+    CAPTURE(error);
+    Refused pair({.error = error, .batches_only = true}, 10 * kSecond);
+    const Joined joined(pair.a, pair.b);
+    joined.check(300'000);
+    CHECK(pair.said == std::string("the kernel refused a batch of packets (UDP_SEGMENT) to 127.0.0.2: ") +
+                           std::strerror(error) +
+                           "; packets to it leave one by one from now on, which costs throughput\n");
+    for (const LaneCounters& lane : pair.a.counters().lanes) CHECK(lane.qp.counters.timeouts == 0);
+  }
+}
+
+TEST_CASE("packets that the kernel refuses fail the message at once, with the reason") {
+  Refused pair({.error = EMSGSIZE, .longer_than = 1000}, 3600 * kSecond);
+  const Joined joined(pair.a, pair.b);
+  Bytes out(100'000);
+  Bytes in(out.size());
+  const auto received = joined.receive(in);
+  const std::string error = error_of(joined.send(out));
+  CHECK(error.find("the kernel refused its packets: Message too long (errno 90); the path MTU is ") !=
+        std::string::npos);
+  CHECK(wait(received) == State::kFailed);
+}
+
+TEST_CASE("a refusal that may pass counts as loss, and is the reason when the retry time is over") {
+  Refused pair({.result = SendResult::kFailed, .error = EPERM, .longer_than = 1000}, 300 * kMillisecond);
+  const Joined joined(pair.a, pair.b);
+  Bytes out(100'000);
+  Bytes in(out.size());
+  const auto received = joined.receive(in);
+  CHECK(error_of(joined.send(out)).ends_with("the kernel refused its packets: Operation not permitted (errno 1)"));
+  CHECK(wait(received) == State::kFailed);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ namespace {
 using test::Bytes;
 
 constexpr std::size_t kHeader = 64;
-constexpr std::size_t kDevice = 296;
+constexpr std::size_t kDevice = 304;
 constexpr std::size_t kLane = 160;
 
 template <typename Number>
@@ -119,7 +119,8 @@ DeviceCounters counters(unsigned lanes) {
   out.connections = 1;
   out.peers = 2;
   out.messages = {.sends = 3, .send_bytes = 4, .receives = 5, .receive_bytes = 6, .failed = 7};
-  out.discards = {.malformed = 8, .icrc = 9, .unknown_qp = 10, .wrong_source = 11, .send_errors = 12, .injected = 13};
+  out.discards = {
+      .malformed = 8, .icrc = 9, .unknown_qp = 10, .wrong_source = 11, .send_errors = 12, .injected = 13, .cnps = 14};
   return out;
 }
 
@@ -149,6 +150,7 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
   CHECK(at<std::uint32_t>(bytes, kHeader + 60) == 8);
   CHECK(at<std::uint64_t>(bytes, kHeader + 64) == 25'000'000'000);
   for (unsigned n = 1; n <= 13; ++n) CHECK(at<std::uint64_t>(bytes, kHeader + 64 + std::size_t{8} * n) == n);
+  CHECK(at<std::uint64_t>(bytes, kHeader + 296) == 14);
 
   for (unsigned i = 0; i < 3; ++i) {
     const std::size_t row = kHeader + kDevice + i * kLane;

@@ -62,6 +62,8 @@ struct World {
   std::size_t received = 0;                                    ///< completions of receives that have not been polled
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
   std::uint32_t next_key = 1001;
+  bool used = false;       ///< a call other than ibv_fork_init was made
+  bool fork_safe = false;  ///< ibv_fork_init was called before
 };
 
 World& world() {
@@ -238,6 +240,7 @@ Record record() {
   Record out = world().record;
   out.regions = world().regions.size();
   out.queue_pairs = world().qps.size();
+  out.fork_safe = world().fork_safe;
   return out;
 }
 void reset() {
@@ -275,7 +278,13 @@ void share_device_memory(int fd, std::byte* base, std::size_t length) { world().
 
 extern "C" {
 
+FAKE_VERBS_API int ibv_fork_init() {
+  const std::lock_guard lock(world().mutex);
+  world().fork_safe = !world().used;
+  return world().used ? EINVAL : 0;
+}
 FAKE_VERBS_API ibv_device** ibv_get_device_list(int* count) {
+  world().used = true;
   static std::array<ibv_device*, 2> list{};
   world().device.transport_type = IBV_TRANSPORT_IB;
   std::strcpy(world().device.name, "fake0");
@@ -341,6 +350,8 @@ FAKE_VERBS_API int ibv_dealloc_pd(ibv_pd* pd) {
 #undef ibv_reg_mr_iova
 FAKE_VERBS_API ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* place, std::size_t length, std::uint64_t iova, int access) {
   const std::lock_guard lock(world().mutex);
+  errno = EINVAL;
+  if ((reinterpret_cast<std::uint64_t>(place) ^ iova) % world().nic.page_bytes != 0) return nullptr;
   return keep_region(pd, static_cast<std::byte*>(place), length, iova, access);
 }
 FAKE_VERBS_API int ibv_dereg_mr(ibv_mr* mr) {
@@ -454,7 +465,7 @@ FAKE_VERBS_API ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::
   errno = EBADF;
   if (found == world().shared.end()) return nullptr;
   errno = EINVAL;
-  if (offset + length > found->second.length || (offset ^ iova) % 4096 != 0) return nullptr;
+  if (offset + length > found->second.length || (offset ^ iova) % world().nic.page_bytes != 0) return nullptr;
   return keep_region(pd, found->second.base + offset, length, iova, access);
 }
 #endif

@@ -26,6 +26,8 @@ struct Nic {
   int sport_error = 95;    ///< result of mlx5dv_modify_qp_udp_sport; default EOPNOTSUPP: no mlx5 NIC
   std::uint32_t ece_vendor = kEceVendor;
   bool holds = false;  ///< completions are held back
+  std::uint64_t page_bytes =
+      4096;  ///< of the kernel: a region and its address for peers have the same offset in a page
 };
 
 /// What the engine has done with it.
@@ -38,6 +40,7 @@ struct Record {
   std::size_t inlined_from_device = 0;  ///< requests that would have a processor read device memory
   std::size_t regions = 0;              ///< registered now
   std::size_t queue_pairs = 0;          ///< that exist now
+  bool fork_safe = false;               ///< ibv_fork_init was the first call of the process
 };
 
 FAKE_VERBS_API Nic& nic();

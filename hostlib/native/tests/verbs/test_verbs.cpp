@@ -101,6 +101,32 @@ TEST_CASE("the NIC never holds more work than its completion queue has room for,
   CHECK(record().most_work <= 64);
 }
 
+// -- registered memory -------------------------------------------------------------------------------------------
+
+TEST_CASE("ibv_fork_init comes before all other calls") {
+  VerbsPair pair(1);
+  CHECK(record().fork_safe);
+}
+
+TEST_CASE("memory is registered on kernels with any page size") {
+  for (const std::uint64_t page_bytes : {4096U, 16384U, 65536U}) {
+    fake_verbs::reset();
+    nic().page_bytes = page_bytes;
+    VerbsOptions options = backend_options();
+    options.page_bytes = page_bytes;
+    const auto backend = open_verbs(options);
+    Bytes memory(200'000);
+    for (const std::size_t offset : {0U, 4096U, 5000U, 70'000U}) {
+      CAPTURE(page_bytes);
+      const std::uint32_t rkey = backend->register_memory(memory.data() + offset, 100'000);
+      CHECK((reinterpret_cast<std::uint64_t>(memory.data() + offset) - backend->remote_address(rkey)) % page_bytes ==
+            0);
+      CHECK(backend->remote_address(rkey) < page_bytes);  // peers need not know more of the address
+      backend->deregister_memory(rkey);
+    }
+  }
+}
+
 // -- memory of other devices -------------------------------------------------------------------------------------
 
 TEST_CASE("messages use another device's memory through its dma-buf, and no processor touches it") {

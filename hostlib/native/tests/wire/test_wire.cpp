@@ -29,20 +29,21 @@ struct Golden {
   Opcode opcode;
   const char* header;
 };
-// BTH: opcode, SE|M|pad|version, P_Key, reserved, QPN, A|reserved, PSN. Then RETH (address, rkey, length), then ImmDt.
+// BTH: opcode, SE|M|pad|version (M is 1), P_Key, reserved, QPN, A|reserved, PSN. Then RETH (address, rkey, length),
+// then ImmDt.
 constexpr std::array<Golden, 12> kGolden{{
-    {Opcode::kSendFirst, "00 20 ffff 00abcdef 80010203"},
-    {Opcode::kSendMiddle, "01 20 ffff 00abcdef 80010203"},
-    {Opcode::kSendLast, "02 20 ffff 00abcdef 80010203"},
-    {Opcode::kSendLastImm, "03 20 ffff 00abcdef 80010203 cafe0007"},
-    {Opcode::kSendOnly, "04 20 ffff 00abcdef 80010203"},
-    {Opcode::kSendOnlyImm, "05 20 ffff 00abcdef 80010203 cafe0007"},
-    {Opcode::kWriteFirst, "06 20 ffff 00abcdef 80010203 1122334455667788 deadbeef 00012345"},
-    {Opcode::kWriteMiddle, "07 20 ffff 00abcdef 80010203"},
-    {Opcode::kWriteLast, "08 20 ffff 00abcdef 80010203"},
-    {Opcode::kWriteLastImm, "09 20 ffff 00abcdef 80010203 cafe0007"},
-    {Opcode::kWriteOnly, "0a 20 ffff 00abcdef 80010203 1122334455667788 deadbeef 00012345"},
-    {Opcode::kWriteOnlyImm, "0b 20 ffff 00abcdef 80010203 1122334455667788 deadbeef 00012345 cafe0007"},
+    {Opcode::kSendFirst, "00 60 ffff 00abcdef 80010203"},
+    {Opcode::kSendMiddle, "01 60 ffff 00abcdef 80010203"},
+    {Opcode::kSendLast, "02 60 ffff 00abcdef 80010203"},
+    {Opcode::kSendLastImm, "03 60 ffff 00abcdef 80010203 cafe0007"},
+    {Opcode::kSendOnly, "04 60 ffff 00abcdef 80010203"},
+    {Opcode::kSendOnlyImm, "05 60 ffff 00abcdef 80010203 cafe0007"},
+    {Opcode::kWriteFirst, "06 60 ffff 00abcdef 80010203 1122334455667788 deadbeef 00012345"},
+    {Opcode::kWriteMiddle, "07 60 ffff 00abcdef 80010203"},
+    {Opcode::kWriteLast, "08 60 ffff 00abcdef 80010203"},
+    {Opcode::kWriteLastImm, "09 60 ffff 00abcdef 80010203 cafe0007"},
+    {Opcode::kWriteOnly, "0a 60 ffff 00abcdef 80010203 1122334455667788 deadbeef 00012345"},
+    {Opcode::kWriteOnlyImm, "0b 60 ffff 00abcdef 80010203 1122334455667788 deadbeef 00012345 cafe0007"},
 }};
 
 Bytes header_of(Opcode opcode, std::uint8_t pad = 2, bool ack_request = true) {
@@ -64,23 +65,23 @@ TEST_CASE("data headers match the bytes of the specification") {
     CAPTURE(static_cast<int>(golden.opcode));
     CHECK(to_hex(header_of(golden.opcode)) == to_hex(from_hex(golden.header)));
   }
-  CHECK(to_hex(header_of(Opcode::kSendMiddle, 0, false)) == "0100ffff00abcdef00010203");
+  CHECK(to_hex(header_of(Opcode::kSendMiddle, 0, false)) == "0140ffff00abcdef00010203");
 }
 
 TEST_CASE("values wider than 24 bits are masked and do not touch neighbouring fields") {
   const wire::Header header = wire::data_header(Opcode::kSendOnly, 0xFF000001, 0xFF000002, false, 7, 0, 0, 0, 0);
-  CHECK(to_hex({header.bytes.data(), header.length}) == "0430ffff0000000100000002");
+  CHECK(to_hex({header.bytes.data(), header.length}) == "0470ffff0000000100000002");
 }
 
 TEST_CASE("acknowledgements match the bytes of the specification") {
   const wire::Header ack = wire::ack_header(kQpn, kPsn, 0x1F, 0xFF000007);
   CHECK(to_hex({ack.bytes.data(), ack.length}) ==
-        "1100ffff00abcdef00010203"
+        "1140ffff00abcdef00010203"
         "1f000007");
   const wire::Header nak =
       wire::ack_header(1, 0xFFFFFF, static_cast<std::uint8_t>(wire::Syndrome::kNakRemoteAccess), 0);
   CHECK(to_hex({nak.bytes.data(), nak.length}) ==
-        "1100ffff0000000100ffffff"
+        "1140ffff0000000100ffffff"
         "62000000");
 }
 
@@ -175,6 +176,26 @@ TEST_CASE("another version or partition is rejected, the membership bit is ignor
   for (const std::uint16_t pkey : {0x0000, 0x8001, 0xFFFE, 0xBFFF}) {
     wire::put_u16(datagram.data() + 2, pkey);
     CHECK(wire::parse(datagram, packet) == ParseError::kPartition);
+  }
+}
+
+TEST_CASE("MigReq may be 0 or 1") {
+  for (const Golden& golden : kGolden) {
+    Bytes datagram = datagram_of(golden.opcode, {});
+    CHECK((datagram[1] & std::byte{0x40}) == std::byte{0x40});
+    wire::Packet packet;
+    CHECK(wire::parse(datagram, packet) == ParseError::kNone);
+    datagram[1] &= ~std::byte{0x40};
+    CHECK(wire::parse(datagram, packet) == ParseError::kNone);
+  }
+}
+
+TEST_CASE("a congestion notification packet is told from a malformed one") {
+  wire::Packet packet;
+  Bytes cnp = from_hex("81 40 ffff 00abcdef 00000000");
+  for (std::size_t length = cnp.size() + 4; length < 64; ++length) {
+    cnp.resize(length);
+    CHECK(wire::parse(cnp, packet) == (length == 32 ? ParseError::kCnp : ParseError::kOpcode));
   }
 }
 
