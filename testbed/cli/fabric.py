@@ -9,7 +9,6 @@ import click
 
 from netmodel import CrcHash, Document, EcmpHash, LinuxL4Hash, OvsHash, Topology, TopologySpec, XorHash
 from sdn.openflow.source_rules import SourcePortRules
-from testbed import spec
 from testbed.errors import InputError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -65,5 +64,8 @@ def _read(file: Path) -> tuple[Topology, str]:
     document = Document.read(file)
     if not isinstance(document.data, dict) or "topology" not in document.data:
         return document.as_model(TopologySpec).topology, "ovs"
+    # Imported here: a path service that starts again on a topology must answer soon, and this doubles its start.
+    from testbed import spec
+
     experiment = spec.load(document)
     return experiment.topology, "rules" if experiment.spec.pinning == "rules" else "ovs"
