@@ -36,6 +36,6 @@ class Paper:
 
     title: str
     text: str
-    """What was checked and how, in Markdown."""
+    """The page's introduction: what was checked and how, in Markdown."""
     find: Callable[[bool], Findings]
     """Runs the check. With True, only a small and quick part of it."""

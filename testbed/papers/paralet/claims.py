@@ -44,31 +44,32 @@ TABLE_3 = ((6, ""), (43, ""), (740, ""), (31574, ""), (3488555, ""), (1.013, "1e
 NODES = 1024
 
 TEXT = """
-Formulas are evaluated. Section 6 runs on the [fluid fabric](../fluid.md): 8 x 16 hosts with 16 spines and 32 x 32
-hosts with 32, 100 Gbit/s, links of 1 us, 8 MiB on each connection of a ring or of NCCL's two trees (DBT). The paper
-gives neither shapes, message sizes nor placement. Ranks are on random hosts here, because a ring in the order of
-hosts hardly crosses leaves. Numbers are means of three draws, of one draw for 1,024 hosts.
+Formulas are evaluated. Section 6 runs on the [fluid fabric](../fluid.md): 8 x 16 hosts with 16 spines, and 32 x 32
+hosts with 32 spines; 100 Gbit/s, links of 1 us, 8 MiB on each connection of a ring or of NCCL's two trees (DBT). The
+paper states neither shapes, nor message sizes, nor placement. Ranks are on random hosts here, because a ring in the
+order of hosts hardly crosses leaves. Numbers are means of three draws; for 1,024 hosts, of one draw.
 
-- Throughput near the optimum with 32 lanes, and little gain beyond 16, are reproduced. Gains over ECMP are above the
-  printed range for the ring and below it for the tree, whose hosts have up to three peers each way.
-- The printed gains in flow completion time fit those of the slowest flow rather than the mean.
+- Reproduced: with 32 lanes throughput is near the optimum, and more than 16 lanes gain little. Gains over ECMP are
+  above the printed range for the ring and below it for the tree, whose hosts have up to three peers each way.
+- The printed gains in flow completion time match our gains for the slowest flow rather than for the mean.
 - Equation 1 is too low for few lanes. The last row of Table 3 and one example of section 5.2 do not follow from the
   formulas.
-- DRILL, LetFlow and ConWeave need queues and run on the [packet fabric](../packet.md): 128 hosts, fixed windows of 2
-  BDP, no PFC, one draw. LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet, as in the paper.
-  DRILL loses only with go-back-N.
-- Lanes use the rate that their paths leave; the paper's send at 1/m of the line rate. The CSV compares both (5.1).
-- The CSV also has schemes since the paper. With four links at a quarter of their rate, schemes that give each path a
-  fixed part of a message take about four times as long, as do planned paths whose planner does not know of them.
-  Lanes that pull lose little; lanes that also move lose hardly anything. REPS, PLB and adaptive lanes are
-  [approximations without queues](../fluid.md#policies).
+- DRILL, LetFlow and ConWeave need queues, so they run on the [packet fabric](../packet.md): 128 hosts, fixed windows of
+  2 BDP, no PFC, one draw. LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet, as in the paper.
+  DRILL is slower than ParaLet only with go-back-N.
+- Lanes here send at the rate that their paths allow; the paper's lanes send at 1/m of the line rate. The CSV compares
+  both (5.1).
+- The CSV also has schemes published after the paper. With four links at a quarter of their rate, schemes that send a
+  fixed part of a message over each path take about four times as long. So do planned paths if the planner does not know
+  about these links. Lanes that pull flowlets lose little, and lanes that also change paths lose almost nothing. REPS,
+  PLB and adaptive lanes are [approximations without queues](../fluid.md#policies).
 """
 
-_RANGE = "The paper gives a range over four scenarios; ours is the end of our range."
-_PACKETS = "Packet simulation, 128 hosts; an end of the range over ring and tree."
+_RANGE = "The paper gives a range over four scenarios; our number is that end of our range."
+_PACKETS = "Packet simulation, 128 hosts; one end of the range over ring and tree."
 _BOUNDS = (
     "Windows here do not shrink after a NAK, as a real NIC's rate would, so go-back-N is too slow. Selective repeat is "
-    "an upper bound for DRILL. The paper's numbers lie between. Throughput includes retransmissions."
+    "an upper bound for DRILL. The paper's numbers lie between the two. Throughput includes retransmissions."
 )
 _TAIL = "The paper does not say whether FCT is the mean or that of the slowest flow."
 
@@ -251,7 +252,7 @@ def of_packets(points: Sequence[Point]) -> Iterator[Claim]:
 def _of_since(points: Sequence[Point]) -> Iterator[Claim]:
     for point in points:
         yield Claim(
-            "since",
+            "later work",
             f"{point.case}: {point.scheme.name}, slowest flow",
             "x ideal",
             point.fct_max_s / point.ideal_s,
@@ -264,7 +265,7 @@ def _drawings(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequen
 
     by_packets = Drawing(
         "paralet-packets",
-        "Figure 4, packet by packet: LetFlow is near ECMP, ConWeave between, ParaLet and DRILL that may reorder ahead",
+        "Figure 4 by packet simulation: ParaLet and DRILL with reordering lead, then ConWeave, then LetFlow and ECMP",
         lambda: plots.throughput(packets),
     )
     return [
@@ -286,7 +287,7 @@ def _drawings(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequen
         *([by_packets] if packets else []),
         Drawing(
             "paralet-since",
-            f"The slowest flow of schemes since, healthy and with {DEGRADED} links at {LEFT:.0%} of their rate",
+            f"The slowest flow with later schemes, all links healthy or {DEGRADED} at {LEFT:.0%} of their rate",
             lambda: plots.since(since),
         ),
     ]

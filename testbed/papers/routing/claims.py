@@ -37,10 +37,10 @@ counts as a ratio of 1. Model sizes are those of the released code.
 
 - The proofs give the constants of theorems 1 and 2: 1/2 and 2. Both are reached.
 - Greedy is within a few per cent of the optimum where copies of a model fill whole ToRs, as in the released code.
-  With NICs drawn one by one and all 2,048 in use, its worst link carries twice the optimum's flows: there the paper's
-  claim does not hold.
-- Edge colouring is exact and as fast as greedy. That greedy is much faster holds for integer programming only. Ours
-  are in C++; the released code colours in Python.
+  With NICs drawn one by one and all 2,048 in use, its worst link carries twice the optimum's flows, so the paper's
+  claim does not hold there.
+- Edge colouring is exact and as fast as greedy; only integer programming is much slower than greedy. Our planners are
+  in C++; the released code colours in Python.
 - The ILP minimises the load of the worst link and is solved by spine bisection ([planners](../planners.md)). With
   failed spines, optimal plans differ in which flows share a link, and all-reduce times by a few per cent.
 - With rings of 8, four and five jobs do not fit 2,048 NICs and are left out, as in the released code.
@@ -103,7 +103,7 @@ def _of_theory(quick: bool) -> Iterator[Claim]:
     )
     yield Claim(
         "Theorem 1",
-        "the same: greedy's slowest commodity / the optimum's",
+        "the same four: greedy's slowest commodity / the optimum's",
         "x",
         first_fit.fairness.minimum / best.fairness.minimum,
         0.5,
@@ -111,12 +111,12 @@ def _of_theory(quick: bool) -> Iterator[Claim]:
         note=_PROOF,
     )
     yield Claim(
-        "Theorem 2", f"of {tried.instances} random instances, beyond twice the optimum", "", tried.beyond_twice, 0
+        "Theorem 2", f"of {tried.instances} random instances, greedy above twice the optimum", "", tried.beyond_twice, 0
     )
-    yield Claim("Theorem 2", "mean over them, greedy's worst link / the optimum's", "x", tried.mean, decimals=2)
+    yield Claim("Theorem 2", "mean over these, greedy's worst link / the optimum's", "x", tried.mean, decimals=2)
     yield Claim(
         "5.1",
-        "of the same, edge colouring beyond the busiest ToR's commodities / spines, rounded up",
+        "of them, edge colouring above the busiest ToR's commodities / spines, rounded up",
         "",
         tried.colouring_beyond,
         0,
