@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +14,14 @@ from click.testing import CliRunner
 
 from netmodel import Flow, path_of
 from sim.links import Links
-from testbed.analysis.observations import Observations
 from testbed.analysis.results import ideal_of
 from testbed.cli import main
 from testbed.errors import TestbedError
-from testbed.progress import Steps
-from testbed.simulate import fluid
 from testbed.simulate.lane_paths import lanes_of
-from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES
-from testbed.spec import Experiment, Spec, check
 from testbed.workloads import KINDS, GridWorkload, Training
+from tests.testbed.simulate.small import LAST_S, PACKET_S, WIRE_BYTES, WIRE_S, document, observe, small
 
-SMALL: dict[str, Any] = {
-    "name": "small",
-    "fabric": "fluid",
-    "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}},
-    "workload": {"kind": "permutation", "bytes": 409600, "shift": 1, "slices": 1},
-    "placement": {"rule": "cross_leaf"},
-    "policies": [{"name": "pinned", "policy": "pinned"}, {"name": "ecmp", "policy": "ecmp"}],
-    "path_mtu": 4096,
-    "fluid": {"link_delay_s": 0},
-}
-
-
-def made(**changes: Any) -> Experiment:
-    return check(Spec.model_validate(SMALL | changes))
-
-
-def observe(experiment: Experiment) -> Observations:
-    with Steps(None) as steps:
-        return fluid.observe(experiment, steps)
-
-
-PACKET_S = 8 * (4096 + HEADER_BYTES) / 10e6
-WIRE_BYTES = 100 * (4096 + HEADER_BYTES + ACK_BYTES)
-WIRE_S = 8 * WIRE_BYTES / 10e6
-"""What 100 packets of 4096 bytes take at 10 Mbit/s."""
-LAST_S = 3 * PACKET_S
-"""Time for three switches to receive and forward the last packet."""
+made = partial(small, "fluid")
 
 
 def test_disjoint_paths_take_the_serialisation_time() -> None:
@@ -149,7 +120,7 @@ def test_a_host_without_a_path_is_reported() -> None:
 
 def test_the_command_needs_no_root_and_writes_a_report(tmp_path: Path) -> None:
     spec = tmp_path / "small.yaml"
-    spec.write_text(yaml.safe_dump({**SMALL, "fabric": "mininet"}))
+    spec.write_text(yaml.safe_dump(document("fluid", fabric="mininet")))
     arguments = ["run", str(spec), "--fabric", "fluid", "--results", str(tmp_path / "results"), "--json"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output

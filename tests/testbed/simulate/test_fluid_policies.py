@@ -11,36 +11,17 @@ from hypothesis import strategies as st
 
 from testbed.analysis.observations import RunRecord
 from testbed.analysis.results import ideal_of
-from testbed.progress import Steps
-from testbed.simulate import fluid
-from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES
-from testbed.spec import IN_QUEUES, MODELLED, Experiment, Spec, check
-
-RATE_BPS = 10e6
-PACKETS = 100
-SMALL: dict[str, Any] = {
-    "name": "small",
-    "fabric": "fluid",
-    "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}},
-    "workload": {"kind": "permutation", "bytes": 4096 * PACKETS, "shift": 1, "slices": 1},
-    "placement": {"rule": "cross_leaf"},
-    "policies": [{"name": "ecmp", "policy": "ecmp"}],
-    "path_mtu": 4096,
-    "fluid": {"link_delay_s": 0},
-}
-PACKET_S = 8 * (4096 + HEADER_BYTES) / RATE_BPS
-WIRE_S = 8 * PACKETS * (4096 + HEADER_BYTES + ACK_BYTES) / RATE_BPS
-LAST_S = 3 * PACKET_S
+from testbed.spec import IN_QUEUES, MODELLED, Experiment
+from tests.testbed.simulate.small import LAST_S, PACKET_S, RATE_BPS, WIRE_S, document, observe, small
 
 
 def made(*policies: dict[str, Any], **changes: Any) -> Experiment:
     named = [{"name": f"p{number}", **policy} for number, policy in enumerate(policies)]
-    return check(Spec.model_validate(SMALL | {"policies": named} | changes))
+    return small("fluid", policies=named, **changes)
 
 
 def runs(experiment: Experiment) -> list[RunRecord]:
-    with Steps(None, every_s=1e9) as steps:
-        return list(fluid.observe(experiment, steps).runs)
+    return list(observe(experiment).runs)
 
 
 def completion_s(policy: str, m: int = 1, **changes: Any) -> float:
@@ -119,7 +100,7 @@ def test_moving_lanes_leave_full_and_slow_paths(policy: str, m: int) -> None:
         {"policy": "ecmp", "m": m},
         {"policy": policy, "m": m},
         topology={"leaf_spine": {"leaves": 4, "spines": 4, "hosts_per_leaf": 4, "host_rate": "10 Mbit/s"}},
-        workload={**SMALL["workload"], "bytes": 4096 * 2000},
+        workload={**document("fluid")["workload"], "bytes": 4096 * 2000},
         events=[{"at_s": 0.0, "degrade": "leaf1:5", "part": 0.5}],
         seeds=4,
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +12,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from testbed.analysis.observations import Observations
 from testbed.analysis.results import ideal_of
 from testbed.bench import packet as bench
 from testbed.cli import main
 from testbed.misfit import Misfit
-from testbed.progress import Steps
-from testbed.simulate import fluid, packet
 from testbed.simulate.runs import HEADER_BYTES
-from testbed.spec import Experiment, Spec, check
+from tests.testbed.simulate.small import PACKET_S, document, observe, small
 
-SMALL: dict[str, Any] = {
-    "name": "small",
-    "fabric": "packet",
-    "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}},
-    "workload": {"kind": "permutation", "bytes": 409600, "shift": 1, "slices": 1},
-    "placement": {"rule": "cross_leaf"},
-    "policies": [{"name": "pinned", "policy": "pinned"}, {"name": "ecmp", "policy": "ecmp"}],
-    "path_mtu": 4096,
-    "packet": {"link_delay_s": 0},
-}
-
-
-def made(**changes: Any) -> Experiment:
-    return check(Spec.model_validate(SMALL | changes))
-
-
-def observe(experiment: Experiment, model: Any = packet) -> Observations:
-    with Steps(None) as steps:
-        return model.observe(experiment, steps)
-
-
-PACKET_S = 8 * (4096 + HEADER_BYTES) / 10e6
+made = partial(small, "packet")
 
 
 def test_disjoint_paths_take_the_serialisation_time() -> None:
@@ -64,7 +41,7 @@ def test_ecmp_is_slowed_by_the_flows_on_its_most_loaded_link() -> None:
 def test_the_ideal_is_never_beaten_and_the_fluid_model_is_close(kind: str) -> None:
     policies = [{"name": "pinned", "policy": "pinned"}, {"name": "paralet", "policy": "ecmp", "m": 4}]
     experiment = made(workload={"kind": kind, "bytes": 2_000_000}, policies=policies, seeds=2)
-    for run, flowing in zip(observe(experiment).runs, observe(experiment, fluid).runs, strict=True):
+    for run, flowing in zip(observe(experiment).runs, observe(experiment, "fluid").runs, strict=True):
         assert run.completion_s > ideal_of(experiment)
         assert run.completion_s == pytest.approx(flowing.completion_s, rel=0.15)
         assert [lane.lane.port for lane in run.lanes] == [lane.lane.port for lane in flowing.lanes]
@@ -102,14 +79,14 @@ def test_jobs_that_run_alone_do_not_collide() -> None:
         ({"policies": [{"name": "a", "policy": "drill"}], "fabric": "fluid"}, "fluid has no policy drill; use packet"),
     ],
 )
-def test_what_is_not_modelled_is_rejected(changes: dict[str, Any], message: str) -> None:
+def test_unmodelled_features_are_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises((Misfit, ValueError), match=message):
         made(**changes)
 
 
 def test_the_command_needs_no_root_and_writes_a_report(tmp_path: Path) -> None:
     spec = tmp_path / "small.yaml"
-    spec.write_text(yaml.safe_dump({**SMALL, "fabric": "mininet"}))
+    spec.write_text(yaml.safe_dump(document("packet", fabric="mininet")))
     arguments = ["run", str(spec), "--fabric", "packet", "--results", str(tmp_path / "results"), "--json"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -123,7 +100,7 @@ def test_the_command_needs_no_root_and_writes_a_report(tmp_path: Path) -> None:
 
 def test_a_buffer_too_small_for_pfc_is_reported(tmp_path: Path) -> None:
     spec = tmp_path / "small.yaml"
-    spec.write_text(yaml.safe_dump({**SMALL, "packet": {"pfc": True, "switch_buffer_bytes": 20000}}))
+    spec.write_text(yaml.safe_dump(document("packet", packet={"pfc": True, "switch_buffer_bytes": 20000})))
     result = CliRunner().invoke(main, ["run", str(spec), "--results", str(tmp_path / "results")])
     assert result.exit_code != 0
     assert "too small for priority flow control" in str(result.output) + str(result.exception)

@@ -44,7 +44,7 @@ def ranks_of(model: dict[str, Any]) -> int:
 
 
 def ring(copies: int = 2, packets: int = 200, **changes: Any) -> dict[str, Any]:
-    """A model without stages, of which a copy sends another so many packets a step."""
+    """A model without stages; a copy sends another one `packets` packets per step."""
     part_bytes = copies * packets * 4096
     return {"model": "bloom", "tensor": 1, "pipeline": 1, "data": copies, "part_bytes": part_bytes, **changes}
 
@@ -69,7 +69,7 @@ NARROW = {
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_jobs_whose_iterations_meet_share_the_uplink_and_alone_each_has_it_all(alone: bool) -> None:
+def test_jobs_with_overlapping_iterations_share_the_uplink(alone: bool) -> None:
     policies = [{"name": "ecmp", "policy": "ecmp", "alone": alone}]
     experiment = made([ring(compute_s=0.01)] * 2, 3, **NARROW | {"policies": policies})
     sending_s = 2 * step_s(200 if alone else 2 * 200)
@@ -97,7 +97,7 @@ def test_a_pipeline_fills_and_drains() -> None:
 
 @pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize(("policy", "m", "within"), [("pinned", 1, 0.03), ("controller", 1, 0.03), ("ecmp", 8, 0.05)])
-def test_the_fluid_agrees_where_nothing_is_full(policy: str, m: int, within: float, zero: int) -> None:
+def test_the_fluid_model_agrees_without_full_queues(policy: str, m: int, within: float, zero: int) -> None:
     """To 3 % of the time of sending. With 8 lanes the last of 200 packets takes there as long as 8, here as 4: lanes
     have windows for twice their part of the line rate."""
     jobs = [
@@ -160,6 +160,6 @@ def test_ring_phases_take_the_transfer_time_of_their_links() -> None:
         (ring(compute_s=6e5), "packet: a time is negative or longer than a million seconds"),  # of two iterations
     ],
 )
-def test_what_no_simulation_holds_is_one_sentence(model: dict[str, Any], sentence: str) -> None:
+def test_values_beyond_the_simulation_give_one_sentence(model: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         runs_of(made([model]))

@@ -19,16 +19,13 @@ from testbed.cli import main
 from testbed.errors import InputError, TestbedError
 from testbed.simulate import sweep
 from testbed.spec import Experiment, Spec, check
+from tests.testbed.simulate.small import document
 
-SMALL: dict[str, Any] = {
-    "name": "small",
-    "fabric": "fluid",
-    "topology": {"leaf_spine": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "10 Mbit/s"}},
-    "workload": {"kind": "permutation", "bytes": 409600, "shift": 1},
-    "placement": {"rule": "cross_leaf"},
-    "policies": [{"name": "pinned", "policy": "pinned"}, {"name": "lanes", "policy": "ecmp", "m": 2}],
-    "seeds": 2,
-}
+SMALL = document(
+    "fluid",
+    policies=[{"name": "pinned", "policy": "pinned"}, {"name": "lanes", "policy": "ecmp", "m": 2}],
+    seeds=2,
+)
 
 
 def made(**changes: Any) -> Experiment:
@@ -138,7 +135,7 @@ def test_the_command_writes_a_table(tmp_path: Path) -> None:
         (["--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"], "not both"),
     ],
 )
-def test_a_wrong_request_is_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+def test_a_wrong_request_gives_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(SMALL))
     result = CliRunner().invoke(main, ["sweep", str(file), "--results", str(tmp_path), *arguments])
@@ -155,7 +152,7 @@ def test_an_emulated_fabric_is_rejected(tmp_path: Path) -> None:
     assert "a sweep runs on a model, not on mininet" in result.stderr
 
 
-def test_without_dask_a_scheduler_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_without_dask_gives_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match="needs the package distributed, which is not installed"):
         sweep.sweep(sweep.points(made(), {}), tmp_path, scheduler="tcp://127.0.0.1:1")
@@ -190,7 +187,7 @@ def test_a_point_that_fails_on_a_dask_cluster_is_named_and_the_others_are_kept(t
     assert [path.name for path in tmp_path.iterdir()] == [asked[0].name]
 
 
-def test_a_dask_scheduler_without_workers_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dask_scheduler_without_workers_gives_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "_CONNECT_TIMEOUT_S", 1)
     with cluster(0) as address, pytest.raises(InputError, match="has no workers; start some: dask worker tcp://"):
         sweep.sweep(sweep.points(made(), {}), tmp_path, scheduler=address)

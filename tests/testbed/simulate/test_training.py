@@ -34,7 +34,7 @@ def test_a_job_alone_takes_the_ideal_time(model: Model, copies: int) -> None:
     assert trained.simulation.now_s == pytest.approx(job.arrival_s + 2 * (model.compute_s + job.ideal_s))
 
 
-def test_flows_alone_take_what_their_bits_take() -> None:
+def test_flows_without_competition_take_their_serialisation_time() -> None:
     fabric = Clos.of(32, 32, 32, 100e9)
     [job] = placed([(GPT3, 4)], fabric.nics, 1.0, seed=1)
     [flow_s] = train(fabric, [job], 2, optimal).flow_s
