@@ -11,13 +11,14 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 
 from testbed.errors import TestbedError
+from testbed.run.transfer_tasks import Task, gate_at, tasks_of
 from testbed.workloads import Buffers, Elements, Transfer
 
 RECEIVES_AHEAD = 64
@@ -25,7 +26,7 @@ RECEIVES_AHEAD = 64
 
 
 class Request(Protocol):
-    """What `hostlib.Connection.send` and `recv` return."""
+    """The interface of the objects that `hostlib.Connection.send` and `recv` return."""
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Bytes moved."""
@@ -55,33 +56,6 @@ class Connections:
 
     outgoing: Mapping[int, Connection]
     incoming: Mapping[int, Connection]
-
-
-@dataclass(slots=True)
-class _Gate:
-    """The start of a phase: when all tasks before it are complete, the rank computes for `pause_s`, then sends."""
-
-    pause_s: float
-    waits_for: int
-    unlocks: list[_Task]
-
-
-@dataclass(slots=True)
-class _Task:
-    """One end of a transfer, and the tasks that depend on it."""
-
-    transfer: Transfer
-    tag: int
-    outgoing: bool
-    waits_for: int = 0
-    unlocks: list[_Task] = field(default_factory=list)
-    opens: list[_Gate] = field(default_factory=list)
-    scratch: Elements | None = None
-    arrived: bool = False
-    finished_s: float | None = None
-
-    def __lt__(self, other: _Task) -> bool:
-        return (self.transfer.step, self.transfer.part) < (other.transfer.step, other.transfer.part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +89,9 @@ class RankRun:
         """`phase_starts` and `pauses` are those of `testbed.workloads.Workload`."""
         self._rank = rank
         self._buffers = buffers
-        self._tasks = _tasks(rank, transfers)
-        if buffers.input is buffers.output:
-            _order_in_place(self._tasks)
+        self._tasks = tasks_of(rank, transfers, in_place=buffers.input is buffers.output)
         starts = sorted({*phase_starts, *pauses})
-        self._gates = deque(_gate(self._tasks, first, pauses.get(first, 0.0)) for first in starts)
+        self._gates = deque(gate_at(self._tasks, first, pauses.get(first, 0.0)) for first in starts)
         self._opens_s: float | None = None
         """When the computation before the first gate ends, once it has begun."""
         for task in self._tasks:
@@ -127,7 +99,7 @@ class RankRun:
                 task.scratch = np.empty(task.transfer.count, dtype=buffers.output.dtype)
         self._receives = deque(task for task in self._tasks if not task.outgoing)
         self._ready = [task for task in self._tasks if task.outgoing and not task.waits_for]  # a heap, being sorted
-        self._waiting: list[tuple[Request, _Task]] = []
+        self._waiting: list[tuple[Request, Task]] = []
         self._spare_receives = receives_ahead
         self._spare_sends = len(self._tasks) if sends_in_flight is None else sends_in_flight
 
@@ -187,10 +159,10 @@ class RankRun:
             self._opens_s = None
             self._release(self._gates.popleft().unlocks)
 
-    def _complete(self, request: Request, task: _Task) -> None:
+    def _complete(self, request: Request, task: Task) -> None:
         moved = request.wait(0.0)
         if moved != task.transfer.count * self._buffers.output.itemsize:
-            raise TestbedError(f"rank {self._rank} got {moved} bytes where {_describe(task)} was due")
+            raise TestbedError(f"rank {self._rank} got {moved} bytes where {task} was due")
         if task.outgoing:
             self._spare_sends += 1
             self._finish(task)
@@ -200,32 +172,32 @@ class RankRun:
         if not task.waits_for:
             self._take_in(task)
 
-    def _may_post(self, task: _Task) -> bool:
+    def _may_post(self, task: Task) -> bool:
         """Whether the receive can be posted: into scratch always, into the output once its data are unused."""
         return task.scratch is not None or not task.waits_for
 
-    def _receive_buffer(self, task: _Task) -> Elements:
+    def _receive_buffer(self, task: Task) -> Elements:
         if task.scratch is not None:
             return task.scratch
         return self._buffers.output[task.transfer.target : task.transfer.target + task.transfer.count]
 
-    def _send_buffer(self, task: _Task) -> Elements:
+    def _send_buffer(self, task: Task) -> Elements:
         return self._buffers.input[task.transfer.source : task.transfer.source + task.transfer.count]
 
-    def _take_in(self, task: _Task) -> None:
+    def _take_in(self, task: Task) -> None:
         if task.scratch is not None:
             place = self._buffers.output[task.transfer.target : task.transfer.target + task.transfer.count]
             np.add(place, task.scratch, out=place)
             task.scratch = None
         self._finish(task)
 
-    def _finish(self, task: _Task) -> None:
+    def _finish(self, task: Task) -> None:
         task.finished_s = time.monotonic()
         self._release(task.unlocks)
         for gate in task.opens:
             gate.waits_for -= 1
 
-    def _release(self, held: Sequence[_Task]) -> None:
+    def _release(self, held: Sequence[Task]) -> None:
         """Mark one dependency of each of these tasks as complete."""
         for other in held:
             other.waits_for -= 1
@@ -237,7 +209,7 @@ class RankRun:
                 self._take_in(other)
 
     def _overdue(self, timeout_s: float) -> str:
-        busy = f"waited for {_describe(self._waiting[0][1])}" if self._waiting else "computed"
+        busy = f"waited for {self._waiting[0][1]}" if self._waiting else "computed"
         return f"rank {self._rank} still {busy} after {timeout_s:g} s"
 
     def _timings(self, begin: float) -> Timings:
@@ -251,55 +223,3 @@ class RankRun:
                 arrivals[peer] = max(arrivals.get(peer, begin), task.finished_s)
         running = [max(steps[: index + 1]) for index in range(len(steps))]
         return Timings(running[-1] if running else begin, tuple(running), arrivals)
-
-
-def _tasks(rank: int, transfers: Sequence[Transfer]) -> list[_Task]:
-    """The rank's tasks by step and part. Tags number the transfers of each ordered pair, equally at both ends."""
-    counts: dict[tuple[int, int], int] = {}
-    tasks = []
-    for transfer in transfers:
-        pair = (transfer.src, transfer.dst)
-        tag = counts.get(pair, 0)
-        counts[pair] = tag + 1
-        if rank in pair:
-            tasks.append(_Task(transfer, tag, outgoing=transfer.src == rank))
-    return sorted(tasks)
-
-
-def _order_in_place(tasks: Sequence[_Task]) -> None:
-    """Add dependencies between tasks that access the same elements of an in-place buffer.
-
-    A send depends on receives of earlier steps. A receive depends on sends of its own and earlier steps, and on
-    receives of earlier steps. Sends do not depend on each other.
-    """
-    steps = np.array([task.transfer.step for task in tasks])
-    outgoing = np.array([task.outgoing for task in tasks], dtype=bool)
-    starts = np.array([task.transfer.source if task.outgoing else task.transfer.target for task in tasks])
-    stops = starts + np.array([task.transfer.count for task in tasks], dtype=starts.dtype)
-    for index, task in enumerate(tasks):
-        overlap = (starts < stops[index]) & (starts[index] < stops)
-        if task.outgoing:
-            before = overlap & ~outgoing & (steps < steps[index])
-        else:
-            before = overlap & np.where(outgoing, steps <= steps[index], steps < steps[index])
-        for other in np.flatnonzero(before).tolist():
-            tasks[other].unlocks.append(task)
-            task.waits_for += 1
-
-
-def _gate(tasks: Sequence[_Task], first: int, pause_s: float) -> _Gate:
-    """A gate that delays the sends from step `first` on until all tasks of earlier steps are complete."""
-    before = [task for task in tasks if task.transfer.step < first]
-    later = [task for task in tasks if task.outgoing and task.transfer.step >= first]
-    gate = _Gate(pause_s, len(before), later)
-    for task in before:
-        task.opens.append(gate)
-    for task in later:
-        task.waits_for += 1
-    return gate
-
-
-def _describe(task: _Task) -> str:
-    transfer = task.transfer
-    way = f"to rank {transfer.dst}" if task.outgoing else f"from rank {transfer.src}"
-    return f"slice {transfer.part} of step {transfer.step} {way}"

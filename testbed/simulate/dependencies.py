@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which transfers of a schedule must be delivered before another may start.
 
-The rules are those of `testbed.run.collective_executor`, which runs schedules over real connections.
+The rules are those of `testbed.run.transfer_tasks`, for schedules over real connections.
 """
 
 from collections import defaultdict
