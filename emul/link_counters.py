@@ -29,7 +29,7 @@ class LinkCounters:
         return cls(interface.tx_bytes, interface.tx_packets, interface.rx_bytes, interface.rx_packets, dropped)
 
     def since(self, base: "LinkCounters") -> "LinkCounters":
-        """What was counted after the reading `base`."""
+        """The difference from the earlier reading `base`."""
         return LinkCounters(
             tx_bytes=self.tx_bytes - base.tx_bytes,
             tx_packets=self.tx_packets - base.tx_packets,

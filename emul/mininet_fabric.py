@@ -274,7 +274,7 @@ class MininetFabric:
             ends = {tuple(pair) for pair in event["dead"]}
             self._on_dead([link for link in self.topology.links if (str(link.a), str(link.b)) in ends])
 
-    # Bring-up. What the stack holds takes the parts down in reverse order.
+    # Bring-up. The exit stack takes the parts down in reverse order.
 
     def _start(self) -> None:
         stack, topology = self._stack, self.topology

@@ -26,7 +26,7 @@ _RECEIVE_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class InterfaceCounters:
-    """What the kernel has received and sent by an interface since the interface was made."""
+    """The kernel's receive and transmit counters of an interface since its creation."""
 
     rx_bytes: int
     rx_packets: int

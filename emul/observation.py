@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switches of a fabric do with packets: flows of the datapath, traced flows, dropped strays."""
+"""Observations of switches: flows of the datapath, traced flows, dropped strays."""
 
 from collections.abc import Iterator, Mapping
 

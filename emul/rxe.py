@@ -54,7 +54,7 @@ def listens(proc_net_udp: str) -> bool:
 
 
 def device_name(host: Host, nic: int) -> str:
-    """Name of the rxe device on a host's NIC. Device names are unique in the whole kernel, hence the host's name."""
+    """Name of the rxe device on a host's NIC. It has the host's name in it: names are unique per kernel."""
     return f"rxe-{host.name}-{nic}"
 
 

@@ -263,7 +263,7 @@ class TopologySpec(_Spec):
 
     @model_validator(mode="after")
     def _build(self) -> Self:
-        # Building here lets the topology's own validation be told with the file's lines.
+        # The topology is built here so that its own validation errors get the file's lines.
         regular = {name: spec for name in _BUILDERS if (spec := getattr(self, name)) is not None}
         if not regular:
             self._topology = self._spelt_out()

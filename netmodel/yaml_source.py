@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML files into pydantic models, with all mistakes told at once: each by file, line and field, in one sentence.
+"""YAML files into pydantic models, with all mistakes reported at once, each in one sentence with file, line and field.
 
 The file is first composed into YAML nodes, which know their lines, and then constructed by the safe loader, so no tag
 can run code. Pydantic says where in the data it found an error; the nodes say in which line that is. Models should
@@ -159,7 +159,7 @@ def _parsed(text: str, file: str) -> tuple[yaml.Node, Any]:
         # Characters YAML forbids, and values that look like a date but are none, come without a mark.
         raise _error(file, None, (), f"not valid YAML: {str(error).splitlines()[0]}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError):
-        # What PyYAML's constructors run into for values such as `!!bool maybe`, which they do not check.
+        # Errors of PyYAML's constructors for values such as `!!bool maybe`, which they do not check.
         raise _error(file, None, (), "not valid YAML: a value does not suit the tag (!!..) before it") from None
 
 
@@ -224,9 +224,9 @@ class _Shape:
 def _mistakes(
     error: pydantic.ValidationError, root: yaml.Node, model: type[pydantic.BaseModel], file: str
 ) -> list[Mistake]:
-    """What pydantic found, in the order of the file, each mistake once."""
+    """The mistakes that pydantic found, in the order of the file, each once."""
     raised = [_Finding(details, root, one) for details in error.errors(include_url=False) for one in _causes(details)]
-    # A value that fits no branch of a union fails once per branch: all that would do is told in one sentence.
+    # A value that fits no branch of a union fails once per branch. One sentence names all values that would fit.
     places: defaultdict[tuple[Location, bool], list[_Finding]] = defaultdict(list)
     for finding in _nearest_branches(raised):
         places[finding.place, finding.unknown_key].append(finding)
@@ -270,7 +270,7 @@ class _Finding:
 
     @property
     def sentence(self) -> str:
-        """What is wrong and how to mend it, without the value found."""
+        """A sentence that says what is wrong and how to mend it, without the value found."""
         if self._cause is not None:
             return str(self._cause)
         if self.absent:

@@ -10,7 +10,7 @@
 # scripts/fuzz.sh 600s packets
 #
 # An input that breaks a promise is left in build/fuzz/TARGET/; run the program that is named there with it to see again.
-# What is found new is kept there too. `PARALET_FUZZ_KEEP=1` merges it into the corpus, minimised.
+# New inputs are kept there too. `PARALET_FUZZ_KEEP=1` merges it into the corpus, minimised.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

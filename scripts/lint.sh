@@ -18,7 +18,7 @@ check() {
     fi
 }
 
-# What set-up builds, the C++ tests and the fuzzers. On a fresh machine it takes minutes; later only what changed is checked.
+# Checks the code that set-up builds, the C++ tests and the fuzzers. The first run takes minutes; later ones check changes.
 tidy() {
     cmake -S . -B build/cmake/release -DPARALET_TESTS=ON >/dev/null &&
         cmake -S hostlib/native -B build/cmake/fuzz -G Ninja -DPARALET_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 \

@@ -38,7 +38,7 @@ debian_packages() {
     local needed checks package available=() lacking=()
     mapfile -t needed < <(missing scripts/apt-packages.txt)
     mapfile -t checks < <(missing scripts/apt-packages-check.txt)
-    # What this release does not have was said once; it is not looked for again.
+    # Packages that this release lacks have been reported already.
     [[ "${checks[*]}" != "$(cat .setup/lacking 2>/dev/null)" ]] || checks=()
     ((${#needed[@]} + ${#checks[@]})) || return 0
     ((EUID == 0)) || ((${#needed[@]} == 0)) ||

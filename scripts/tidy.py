@@ -90,7 +90,7 @@ def units(tree: Path) -> Iterator[Unit]:
 
 
 def findings(unit: Unit) -> str:
-    """What clang-tidy says about a unit; empty if it is clean."""
+    """The messages of clang-tidy about a unit; empty if it is clean."""
     command = [CLANG_TIDY, "--quiet", "-p", str(unit.tree), str(unit.source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr if done.returncode else ""

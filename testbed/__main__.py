@@ -7,7 +7,7 @@ import signal
 def main() -> None:
     """Run the command line of this process; see `testbed.cli`."""
     # The imports take half a second. A KeyboardInterrupt among them would end in a traceback, or be lost: extension
-    # modules (numpy's) turn it into an ImportError. Who starts us with Ctrl-C ignored keeps that.
+    # modules (numpy's) turn it into an ImportError. A parent that ignores Ctrl-C for us keeps that setting.
     early = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if early:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

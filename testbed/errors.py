@@ -25,7 +25,7 @@ def sentence_of(error: OSError) -> str:
 
 
 def lines_of(error: Exception | str) -> str:
-    """What the command prints on standard error, each line after the name of the program.
+    """The text that the command prints on standard error, each line after the name of the program.
 
     A `netmodel.SpecError` has a line for every mistake; others have one sentence.
     """

@@ -75,7 +75,7 @@ def run(
             status = attempt(options.time_limit_s)
             left_s = int(until - time.monotonic())
             if not started.exists() and status not in _STOPPED and left_s > 0:
-                sentence = f"the guest did not come up (status {status}); it is booted once more"
+                sentence = f"the guest did not come up (status {status}); it is booted again"
                 sys.stderr.write(f"{sentence}; its console is in {log}\n")
                 console.write(f"\n-- {sentence} --\n".encode())
                 status = attempt(left_s)

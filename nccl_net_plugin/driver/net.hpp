@@ -16,7 +16,7 @@ struct NetError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What a listener gives to the peer that will connect. `connect` keeps its state in it.
+/// A listener gives this handle to the peer that will connect. `connect` keeps its state in it.
 struct alignas(8) Handle {
   static constexpr std::size_t kBytes = 128;
   std::array<std::byte, kBytes> bytes{};

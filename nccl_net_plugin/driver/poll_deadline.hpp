@@ -13,7 +13,7 @@
 
 namespace paralet::driver {
 
-/// What a polling loop does when a round made no progress.
+/// A polling loop calls this after a round without progress.
 enum class Idle {
   kSpin,   ///< polls again at once
   kYield,  ///< yields the processor, as NCCL's proxy does

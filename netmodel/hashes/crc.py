@@ -57,7 +57,7 @@ class CrcHash:
         """The shift register after the whole key, with start value `start`."""
         table = _table(self.kind)
         register = np.array([start], dtype=np.uint32)
-        # The source port comes second to last, so the flows of one host pair share all but four table look-ups.
+        # The source port comes second to last, so only four table look-ups differ between the flows of one host pair.
         for field, size in ((fields.src, 4), (fields.dst, 4), (fields.proto, 1), (fields.sport, 2), (fields.dport, 2)):
             for shift in range(8 * (size - 1), -1, -8):
                 byte = _byte(field, shift)

@@ -43,7 +43,7 @@ class ViaGroup:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a switch does with packets to one address. The last hop sets `rewrite_mac` as Ethernet destination."""
+    """The action of a switch for packets to one address. The last hop sets `rewrite_mac` as Ethernet destination."""
 
     target: Output | ViaGroup
     rewrite_mac: str | None = None

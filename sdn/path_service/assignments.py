@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts are told: the ports of their lanes, the rates of their elephants. Pure.
+"""Assignments to hosts: the ports of their lanes and the rates of their elephants. No I/O.
 
 The lanes of a pair along a new path, and the lanes of the peer that carry acknowledgements back over the same links,
 are assigned together. A host is told again only when its ports change.

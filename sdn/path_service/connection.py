@@ -22,7 +22,7 @@ _BUSY_S = 1.0  # between two "busy" errors
 
 
 class Connections(Protocol):
-    """What a connection needs of the server that it belongs to."""
+    """The interface of the server that a connection needs."""
 
     limits: Limits
 
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
     # -- internal ------------------------------------------------------------------------------------------------------
 
     def _take(self, now_s: float, lines: list[bytes]) -> None:
-        """Handles as many lines as the rate allows; holds the rest, and stops reading from the host meanwhile."""
+        """Handles as many lines as the rate allows. While it holds the rest, it does not read from the host."""
         limits = self._server.limits
         full_s = self._full_s
         if full_s < now_s:

@@ -27,7 +27,7 @@ _LOOKUPS = 4  # port lookups in one step
 
 @dataclass(frozen=True, slots=True)
 class Detours:
-    """What changes after one failure: the routes of some commodities, and all port tables."""
+    """The changes after one failure: the routes of some commodities, and all port tables."""
 
     ways: dict[tuple[tuple[str, str], Peer], tuple[Way, Way]]
     """By client's key and peer: the way that the commodity had, and the way to take instead."""
@@ -63,7 +63,7 @@ class Failover:
         self._changed.append(pair)
 
     def age(self) -> None:
-        """Commodities have come or gone: plans may be less good than they could be, and are made anew in time."""
+        """Commodities have come or gone, so plans may be suboptimal. They are recomputed later."""
         self._plans.aged = True
 
     def restart(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one host's connection, and all of them together, may take of the path service."""
+"""Limits on what one host's connection, and all connections together, may use of the path service."""
 
 from dataclasses import dataclass
 

@@ -59,7 +59,7 @@ class Release(Struct, tag="release", tag_field="type", frozen=True, gc=False):
 
 
 class MeasuredFlow(Struct, frozen=True, gc=False):
-    """What an elephant has sent since the last `Measured`."""
+    """The bytes that an elephant has sent since the last `Measured`."""
 
     id: Id
     bytes: Count
@@ -69,7 +69,7 @@ class MeasuredFlow(Struct, frozen=True, gc=False):
 
 
 class Measured(Struct, tag="measured", tag_field="type", frozen=True, gc=False):
-    """What open elephants have sent."""
+    """Measurements of the open elephants."""
 
     flows: Annotated[tuple[MeasuredFlow, ...], Meta(max_length=1024)]
 

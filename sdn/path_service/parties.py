@@ -80,7 +80,7 @@ class Pair:
         self.client = client
         self.peer = peer
         self.reverse: list[Pair] | None = None
-        """What `Parties.reverse` returns; None: to be looked up, because a client came or went."""
+        """Cached result of `Parties.reverse`; None after a client has come or gone, so that it is computed again."""
         self.sent: list[int] | None = None
         """The ports last sent to the client."""
         self.ports: list[int] = []

@@ -28,7 +28,7 @@ _NOWHERE: list[int] = []
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What determines the choices of the switches between two ToRs: equal shapes have equal tables."""
+    """All inputs of the switches' choices between two ToRs. Equal shapes have equal tables."""
 
     seed: int
     """The hash seed of the source ToR; 0 within a ToR."""

@@ -72,7 +72,7 @@ class Server:
         return at
 
     async def close(self) -> None:
-        """Stops listening, tells every host and closes all connections."""
+        """Stops listening, informs every host and closes all connections."""
         for timer in self._timers.values():
             timer.cancel()
         if self._server is not None:

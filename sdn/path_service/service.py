@@ -147,7 +147,7 @@ class PathService:
         return sends
 
     def tick(self, now_s: float) -> Sends:
-        """Time has passed: does what is due without an event. `busy` tells whether to call again at once."""
+        """Does the work that is due at this time. `busy` is whether to call again at once."""
         sends: Sends = []
         self._assignments.send_pending(sends)
         if self._expected is not None:

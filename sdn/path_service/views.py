@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see of clients and routes, as JSON has it. Pure."""
+"""JSON views of clients and routes for operators. No I/O."""
 
 from collections.abc import Collection
 from itertools import islice

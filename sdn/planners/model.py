@@ -30,7 +30,7 @@ UNREACHABLE = -2
 """Stands for the spine of a commodity whose ToRs no live spine joins. It has rate 0."""
 
 SAME = 1e-9
-"""Values whose relative difference is less than this are equal but for rounding."""
+"""Values whose relative difference is less than this differ by rounding only."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,7 +85,7 @@ class Simulation(MessageSimulation[_fluid.Simulation]):
 
     @property
     def fillings(self) -> int:
-        """How often all rates were computed anew."""
+        """How often all rates were recomputed."""
         return self._core.fillings
 
     @property

@@ -42,7 +42,7 @@ class Options:
     ack_bytes: int = 62
     """Size of an acknowledgement, headers included."""
     receiver: Receiver = "go_back_n"
-    """What receivers do with packets that arrive out of order: drop them (RoCE) or keep them."""
+    """Whether receivers drop packets that arrive out of order (RoCE) or keep them."""
     congestion: Congestion = "fixed"
     """Reaction of windows to marks: none, or that of DCTCP (Alizadeh et al., SIGCOMM 2010)."""
     window_bdp: float = 2.0
@@ -55,7 +55,7 @@ class Options:
     flowlet_gap_s: float = 100e-6
     """For `letflow`: a flow that was idle for longer may take another link."""
     reroute_rtts: float = 2.0
-    """For `conweave`: a queue pair is rerouted when its probe is not answered within so many unloaded round trips."""
+    """For `conweave`: a queue pair is rerouted when its probe is unanswered after this many unloaded round trips."""
     hold_s: float = 200e-6
     """For `conweave`: how long the last switch holds packets until earlier ones arrive by the old route."""
 

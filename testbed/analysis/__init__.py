@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run observed, and the metrics computed from it."""
+"""Observations of runs, and the metrics computed from them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet nccl`: the same as `python3 -m testbed.nccl`, which needs nothing but Python."""
+"""`paralet nccl`: the same as `python3 -m testbed.nccl`, which needs only Python."""
 
 import click
 

@@ -59,7 +59,7 @@ class Layout:
 def rings(ranks: int, strides: Sequence[int]) -> Layout:
     """Rings "+stride", the k-th by NIC k, and CoinChangeMod on them.
 
-    Raises ValueError with a sentence when a stride makes no ring of so many ranks, or does not reach all.
+    Raises ValueError if a stride gives no ring of all ranks.
     """
     layers = tuple(ring_circuits(range(ranks), stride) for stride in strides)
     sums = coin_change(ranks, strides)

@@ -74,7 +74,7 @@ def _cross_leaf(leaves: list[tuple[str, list[str]]], ranks: int) -> tuple[str, .
 
 
 def isolated(topology: Topology, jobs: Mapping[str, int]) -> OpticalClos:
-    """Hosts and links for jobs of so many ranks each: by vClos, or OCS-vClos where cables end in optical switches.
+    """Hosts and links for jobs of these sizes in ranks: by vClos, or by OCS-vClos where cables end in optical switches.
 
     Raises PlacementError when a job does not fit.
     """

@@ -22,7 +22,7 @@ _U64 = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class RankPorts:
-    """What decides the source ports of one rank's device.
+    """The inputs that determine the source ports of one rank's device.
 
     `seed` seeds the device's random ports. `table` has the pinned ports of the lanes, by destination rank.
     """

@@ -166,7 +166,7 @@ class _Model:
         )
 
     def _lane_totals(self) -> LaneTotals:
-        """What each lane has sent over all its paths. The model does not cut messages into flowlets."""
+        """The bytes that each lane has sent over all its paths. The model does not cut messages into flowlets."""
         bits = self._left_bits + self._simulation.flow_bits()
         if self._policy.policy in _SPREAD:
             bits = np.repeat(bits / self._policy.m, self._policy.m)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on both simulated fabrics share: the loop over runs, the traffic of a run, and its record.
+"""Code shared by both simulated fabrics: the loop over runs, the traffic of a run, and its record.
 
 A record has the same fields as that of an emulated run, so that the same reports and plots are made of both.
 """
@@ -73,7 +73,7 @@ def simultaneous_jobs(experiment: Experiment, policy: Policy) -> list[list[Job]]
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """What the jobs of one simulation send. There is one channel per pair of ranks."""
+    """The traffic of the jobs of one simulation. There is one channel per pair of ranks."""
 
     transfers: Sequence[Transfer]
     pairs: Sequence[Pair]
@@ -104,7 +104,7 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class LaneTotals:
-    """What each lane has sent, by channel and then lane."""
+    """The bytes that each lane has sent, by channel and then lane."""
 
     tx_bytes: Sequence[int]
     tx_packets: Sequence[int]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training jobs on a two-level Clos; paths are planned anew whenever a job begins or ends communication.
+"""Training jobs on a two-level Clos; paths are planned again whenever a job begins or ends communication.
 
 After O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324), section 5. In each iteration a job
 computes, then its rings all-reduce in 2 (p - 1) steps. Each step waits for the whole ring. Each part of the model has a
@@ -57,7 +57,7 @@ class Trained:
 
 
 def placed(models: Sequence[tuple[Model, int]], nics: int, period_s: float, seed: int) -> list[TrainingJob]:
-    """Jobs of so many copies on NICs drawn at random, arriving at random within a period.
+    """Jobs with these numbers of copies, on NICs drawn at random, that arrive at random times within a period.
 
     Raises ValueError when they do not fit.
     """

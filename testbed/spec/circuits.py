@@ -85,7 +85,7 @@ def laid_out(experiment: Experiment) -> Experiment:
 
 
 def _demand(experiment: Experiment, job: Job) -> Demand:
-    """What a job sends: an all-reduce by rings is for TopologyFinder to share out, all else goes where it goes."""
+    """The traffic of a job. TopologyFinder distributes a ring all-reduce itself; other transfers have fixed ends."""
     workload = experiment.spec.workload
     if isinstance(workload, RingAllreduce):
         return data_parallel(job.size, workload.bytes)

@@ -117,7 +117,7 @@ class Experiment:
         return None
 
     def routes(self, name: str) -> Forwarding:
-        """What switches do under the policy of that name while all links live. Raises ValueError."""
+        """The forwarding of the switches under the policy of that name while all links live. Raises ValueError."""
         steering = self.steering(name)
         return forwarding(self.topology) if steering is None else steering.routes(self.topology)
 

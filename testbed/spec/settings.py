@@ -20,7 +20,7 @@ class Timeouts(Section):
 
 
 class Optical(Section):
-    """What optical switches are set to before runs.
+    """The circuits to which optical switches are set before runs.
 
     On direct-connect fabrics each job has circuits of its own: with `strides` NIC k of every host is in the ring that
     leads from the job's rank r to rank r + strides[k]; with `find` TopologyFinder decides by what the workload sends,
@@ -39,7 +39,7 @@ class Optical(Section):
 
 
 class FluidSettings(Section):
-    """What a fabric `fluid` adds to the time that links need for the bits. docs/fluid.md tells how it was measured."""
+    """Times that fabric `fluid` adds to the serialisation time of links. docs/fluid.md says how they were measured."""
 
     link_delay_s: float = Field(default=1e-6, ge=0, le=1)
     """Propagation, per link."""
@@ -50,7 +50,7 @@ class FluidSettings(Section):
 
 
 class PacketSettings(Section):
-    """What switches and NICs of a fabric `packet` are like. docs/packet.md tells what the settings mean."""
+    """Properties of the switches and NICs of fabric `packet`. docs/packet.md explains them."""
 
     link_delay_s: float = Field(default=1e-6, ge=0, le=1)
     switch_buffer_bytes: int = Field(default=9_000_000, ge=10_000)

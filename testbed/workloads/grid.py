@@ -26,10 +26,10 @@ class Grid:
 
 
 class GridWorkload(Workload):
-    """What collectives on such a grid have: `gpus_per_domain` (x).
+    """The base of collectives on such a grid. `gpus_per_domain` is x.
 
-    With `separate_phases` a rank starts on a network only when its part on the one before is done, which is what the
-    equations of Rail-only (arXiv 2307.12169v5) assume; without, whatever has arrived goes on at once.
+    With `separate_phases` a rank starts on a network when it has completed its transfers on the previous one, as the
+    equations of Rail-only (arXiv 2307.12169v5) assume. Without it, data is forwarded as soon as it has arrived.
     """
 
     gpus_per_domain: int = Field(ge=1)
@@ -45,5 +45,5 @@ class GridWorkload(Workload):
             )
 
     def grid(self, ranks: int) -> Grid:
-        """The grid of so many ranks."""
+        """The grid of `ranks` ranks."""
         return Grid(self.gpus_per_domain, ranks // self.gpus_per_domain)

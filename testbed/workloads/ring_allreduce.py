@@ -2,7 +2,7 @@
 """Ring all-reduce: every rank ends with the element-wise sum of all ranks' inputs.
 
 The input is cut into n chunks. In n - 1 steps of reduce-scatter each rank passes a chunk to its right neighbour, which
-adds its own; in n - 1 steps of all-gather the finished chunks go once more around. Every link of the ring carries
+adds its own; in n - 1 steps of all-gather the finished chunks go around again. Every link of the ring carries
 2 (n - 1) / n of the input. As in NCCL, each step's chunk is cut into slices, and a slice is passed on as soon as it has
 arrived, so that links stay busy across steps.
 

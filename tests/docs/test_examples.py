@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README and docs/ show works as shown: programs run, commands exist, links lead somewhere."""
+"""The examples of the README and docs/ work: programs run, commands exist, links have a target."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the probe says of machines that lack something."""
+"""The probe's findings on machines that lack something."""
 
 from __future__ import annotations
 

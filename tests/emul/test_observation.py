@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the observer makes of Open vSwitch's answers, with an Open vSwitch that answers from memory."""
+"""The observer's reading of Open vSwitch's answers, which the test supplies."""
 
 from __future__ import annotations
 

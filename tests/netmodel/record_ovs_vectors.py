@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records which bucket a real Open vSwitch chooses. Run as root: `python tests/netmodel/record_ovs_vectors.py`.
 
-It starts an Open vSwitch of its own, in namespaces and folders of its own, programs select groups with
+It starts a separate Open vSwitch in its own namespaces and folders, programs select groups with
 `selection_method=hash`, asks `ofproto/trace` about random flows and about flows whose two best buckets tie, and writes
 ovs_vectors.json beside this file. Tests compare `OvsHash` with the record, so they need neither root nor Open vSwitch.
 """

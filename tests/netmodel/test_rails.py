@@ -77,7 +77,7 @@ def test_a_rail_optimised_fabric_crosses_rails_over_every_spine() -> None:
     assert len(equal_cost_paths(topology, "d1g1", "d2g1")) == 1
 
 
-def test_many_domains_and_gpus_have_addresses_of_their_own() -> None:
+def test_many_domains_and_gpus_have_distinct_addresses() -> None:
     topology = rail_only(600, 3, RAIL, HB)
     assert str(topology.host("d255g2").nics[0].address) == "10.1.1.1"
     assert str(topology.host("d600g3").nics[1].address) == "10.130.87.3"

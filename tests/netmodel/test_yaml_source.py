@@ -104,7 +104,7 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
         ("plain", "plane", "s.yaml:3: policies[0].name: must be one of 'plain', 'sliced', not 'plane'"),
         ("- name: plain", "- nam: plain", "s.yaml:3: policies[0].name: is missing; add it"),
         ("- name: plain", "- plain", "s.yaml:3: policies[0]: must be a mapping of keys to values, not 'plain'"),
-        # unions without a discriminator: told of the branch that came nearest
+        # unions without a discriminator: mistakes of the branch that fits best
         ("repeat: 3", "repaet: 3", "s.yaml:8: work.repaet: unknown key; did you mean 'repeat'?"),
         ("[h1, h2]", "[h1, 2]", "s.yaml:7: work.ranks[1]: must be a valid string, not 2"),
         ("size: 5", "size: [5, six]", "s.yaml:9: size[1]: must be a valid integer, not 'six'"),
@@ -135,7 +135,7 @@ def test_errors_name_file_line_and_field(old: str, new: str, told: str) -> None:
     assert "\n" not in sentence
 
 
-def test_all_mistakes_are_told_in_the_order_of_the_file() -> None:
+def test_all_mistakes_are_reported_in_the_order_of_the_file() -> None:
     text = GOOD.replace("title", "titel").replace("lanes: 4", "lanes: 0").replace("size: 5", "size: six")
     text = text.replace("[h1, h2]", "[h1, 2]").replace("{name: sliced, lanes: 8}", "{name: sliced}")
     assert error(text).splitlines() == [
@@ -152,7 +152,7 @@ def test_a_validator_may_raise_several_errors_at_once() -> None:
     assert told.splitlines() == [f"s.yaml:9: pairs[{n}]: is below 0" for n in (1, 3)]
 
 
-def test_of_very_many_mistakes_the_first_are_told() -> None:
+def test_the_first_of_very_many_mistakes_are_reported() -> None:
     told = error(GOOD.replace("size: 5", f"pairs: [{', '.join(['six'] * 60)}]")).splitlines()
     assert len(told) == 51
     assert told[-1] == "s.yaml: 10 more mistakes"
@@ -226,7 +226,7 @@ def test_an_error_keeps_its_parts_also_across_processes() -> None:
 
 
 @given(st.integers(0, len(GOOD)), st.text(max_size=4), st.integers(0, 6))
-def test_whatever_is_done_to_a_file_only_spec_errors_arise(at: int, text: str, removed: int) -> None:
+def test_any_change_of_a_file_raises_spec_errors_only(at: int, text: str, removed: int) -> None:
     told = outcome(GOOD[:at] + text + GOOD[at + removed :])
     if told is not None:
         last = GOOD.count("\n") + text.count("\n") + 6
@@ -249,7 +249,7 @@ def test_values_that_do_not_suit_their_tag_are_refused(value: str) -> None:
     assert "not valid YAML" in error(GOOD.replace("size: 5", f"size: {value}"))
 
 
-def test_a_key_of_several_lines_is_told_in_one() -> None:
+def test_a_key_of_several_lines_is_reported_on_one_line() -> None:
     assert error(GOOD + '"a\\nb": 1\n') == (
         r"s.yaml:12: 'a\nb': unknown key; known are later, named, pairs, policies, size, title, work"
     )

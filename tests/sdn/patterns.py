@@ -27,7 +27,7 @@ def hierarchical_ring(ranks: int, per_server: int) -> list[Step]:
 
 
 def halving_doubling(ranks: int) -> list[Step]:
-    """Recursive halving and doubling. Ranks beyond a power of two fold into others before, and are told after."""
+    """Recursive halving and doubling. Ranks beyond a power of two use a partner before and after it."""
     power = 1 << (ranks.bit_length() - 1)
     folded = [(rank, rank - power) for rank in range(power, ranks)]
     steps = [[(rank, rank ^ 1 << bit) for rank in range(power)] for bit in range(power.bit_length() - 1)]

@@ -80,7 +80,7 @@ def test_only_the_given_directories_are_writable() -> None:
     assert "/src" in following(argv, "--overlay-rwdir")
 
 
-def test_a_directory_below_an_overlay_gets_none_of_its_own() -> None:
+def test_a_directory_below_an_overlay_gets_no_second_overlay() -> None:
     argv = guest_argv(KERNEL, TOOLS, Path("/run/x/job"), Path("/run/y"), Path("/home/me/src"), GuestOptions())
     assert "/home" in following(argv, "--overlay-rwdir")
     assert "/home/me/src" not in following(argv, "--overlay-rwdir")
@@ -159,7 +159,7 @@ def test_a_guest_that_does_not_come_up_is_booted_again_with_a_message(
 ) -> None:
     assert boots(first, boot_limit_s=2) == ["ran", "0"]
     assert capsys.readouterr().err.count("the guest did not come up") == 1
-    assert "booted once more" in (tmp_path / "log").read_text()
+    assert "booted again" in (tmp_path / "log").read_text()
     assert (tmp_path / "count").read_text() == "boot\n" * 2
 
 

@@ -57,7 +57,8 @@ class EdgeColouring {
   /// ran out of moves. Its moves are appended to those of the previous change, up to `max_moves` in all.
   void even_out(std::size_t max_moves = kUnlimited);
 
-  /// What the last insert or remove, and a following even_out, recoloured, in order. An edge may occur more than once.
+  /// The edges that the last insert or remove, and a following even_out, recoloured, in order. An edge may occur more
+  /// than once.
   [[nodiscard]] std::span<const Move> moves() const { return moves_; }
 
   [[nodiscard]] std::int32_t colour(Edge edge, int side) const { return ends_[2 * index(edge) + index(side)].colour; }

@@ -122,7 +122,7 @@ bool Rerouting::place(Commodity commodity, double below, int depth, std::size_t&
     const auto link = link_of(items_[static_cast<std::size_t>(commodity)], way);
     const std::vector<Commodity> others = lists_[way][link];
     for (const auto other : others) {
-      // What has been moved already on the way here stays where it is.
+      // Commodities that were moved on the way here stay where they are.
       if (effort == 0 || std::any_of(moves_.begin() + static_cast<std::ptrdiff_t>(first), moves_.end(),
                                      [&](const Move& move) { return move.commodity == other; })) {
         continue;

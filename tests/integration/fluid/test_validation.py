@@ -13,7 +13,7 @@ from testbed.simulate.validation import Agreement, compare
 SPECS = Path(__file__).parents[3] / "experiments" / "validation"
 WITHIN = {"pinned": 0.10, "paralet": 0.10, "ecmp": 0.15}
 ATTEMPTS = 3
-"""What else a machine does makes an emulated run longer, never shorter: the shortest of some is the truest."""
+"""Other load makes an emulated run longer, never shorter, so the shortest of several runs is the best estimate."""
 
 
 def off(runs: list[Agreement], shortest: dict[tuple[str, int], float], kind: str) -> float:

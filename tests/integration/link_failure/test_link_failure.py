@@ -89,7 +89,7 @@ def test_cuts_accumulate_and_a_disconnected_host_has_no_routes_until_restored(fa
     check_paths(fabric, frozenset())
 
 
-def test_cutting_a_cut_link_does_nothing_and_an_unknown_link_is_refused(fabric: MininetFabric) -> None:
+def test_cutting_a_cut_link_has_no_effect_and_an_unknown_link_is_refused(fabric: MininetFabric) -> None:
     cut = uplink("leaf1", "spine1")
     fabric.set_link(cut, up=True)
     fabric.set_link(cut, up=False)

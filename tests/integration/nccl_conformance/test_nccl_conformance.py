@@ -81,7 +81,7 @@ def test_the_rule_is_kept_between_hosts(fabric: MininetFabric, suite: Suite, ver
 
 
 def test_the_processes_are_on_two_hosts(fabric: MininetFabric, suite: Suite) -> None:
-    """What was sent crossed the fabric: the leaves' links to the spines carried it."""
+    """All data crossed the fabric: the leaves' links to the spines carried it."""
     before = fabric.link_counters()
     play(fabric, suite, 12, "sizes")
     after = fabric.link_counters()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the path service needs from the emulated fabric: reachability, dead links, rules on source ports."""
+"""The functions of the emulated fabric that the path service needs: reachability, dead links, rules on source ports."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Done:
         return float(min(policy["completions_s"]))
 
     def refusal(self) -> str:
-        """What a run that failed has told, without its progress."""
+        """The error output of a failed run, without its progress."""
         assert self.process.returncode == 1, self.process.stderr
         (line,) = [line for line in self.process.stderr.splitlines() if line.startswith("paralet: ")]
         return line

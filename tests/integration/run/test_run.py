@@ -129,7 +129,7 @@ def test_pinned_flows_share_no_uplink(paralet: Paralet) -> None:
         assert share < int(row["tx_bytes"]) < 1.3 * share
 
 
-def test_a_run_that_takes_too_long_is_one_sentence(paralet: Paralet) -> None:
+def test_a_run_that_exceeds_its_timeout_gives_one_sentence(paralet: Paralet) -> None:
     done = paralet.run(spec(timeouts={"run_s": 0.05}))
     assert done.returncode == 1
     *_, sentence = done.stderr.splitlines()

@@ -29,7 +29,7 @@ def test_a_second_fabric_in_the_same_sandbox_works_and_commands_of_the_first_end
         assert Path("/sys/class/net").joinpath("leaf1-eth1").exists() is False
 
 
-def test_two_fabrics_at_once_are_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_a_second_fabric_is_refused_and_the_first_keeps_running(tmp_path: Path) -> None:
     topology = leaf_spine(2, 1, 1, 10_000_000)
     with MininetFabric(topology, log_dir=tmp_path / "first") as first:
         with pytest.raises(OvsError, match="another Open vSwitch of this sandbox"):

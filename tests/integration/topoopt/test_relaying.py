@@ -85,7 +85,7 @@ def test_rdma_writes_cross_two_relays_with_the_predicted_bandwidth_tax(
 
 
 def settled(fabric: MininetFabric) -> tuple[int, dict[str, int]]:
-    """What circuits have carried, and by host the bytes sent for others, as soon as two looks agree."""
+    """Bytes by circuit, and relayed bytes by host, once two readings agree."""
     seen: tuple[int, dict[str, int]] = (-1, {})
     while seen != (now := (carried(fabric), relay_bytes(fabric))):
         seen = now

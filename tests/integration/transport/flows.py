@@ -21,13 +21,13 @@ PACKET_BYTES = 4200
 
 
 def target_queue_s(rate_bps: float) -> float:
-    """What a device of this line rate aims at (`Device`, target_queue_s)."""
+    """The target queue of a device with this line rate, in seconds (`Device`, target_queue_s)."""
     return max(0.002, 12 * 8 * PACKET_BYTES / rate_bps)
 
 
 @dataclass(frozen=True)
 class Second:
-    """What happened in about a second."""
+    """Measurements of about a second."""
 
     utilization: float
     """Of the link, by the queueing discipline's own count."""
@@ -84,7 +84,7 @@ def send_until(stop: threading.Event, connection: Connection, message_bytes: int
 
 @contextmanager
 def sending(link: Link, flows: int, lanes: int, rate_bps: int, message_bytes: int) -> Iterator[list[Device]]:
-    """Meanwhile so many devices send to the sink, one connection each."""
+    """Within the block, `flows` devices send to the sink over one connection each."""
     handle = link.open()
     stop = threading.Event()
     with ExitStack() as stack:
@@ -105,7 +105,7 @@ def sending(link: Link, flows: int, lanes: int, rate_bps: int, message_bytes: in
 
 
 def measure(link: Link, devices: list[Device], rate_bps: int, seconds: int) -> Outcome:
-    """Looks on for so many seconds."""
+    """Measures for this number of seconds."""
     samples: list[Second] = []
     for _ in range(seconds):
         start, before, sent, busy = time.monotonic(), link.queue(), acknowledged(devices), others_s(link.sink_pid)

@@ -29,7 +29,7 @@ def link() -> Iterator[Link]:
 
 
 def swallow(link: Link, port: int) -> None:
-    """What comes from this UDP source port is not received any more."""
+    """Drop packets from this UDP source port from now on."""
     link.far("ip", "rule", "add", "pref", "10", "iif", FAR, "ipproto", "udp", "sport", str(port), "blackhole")
 
 
@@ -74,7 +74,7 @@ def test_ecmp_lanes_keep_their_ports_and_the_peer_fails(link: Link) -> None:
 
 
 class Stream(threading.Thread):
-    """Keeps messages under way on a connection until it is told to stop; those that finish make room for new ones."""
+    """Keeps a constant number of messages in flight on a connection until it is stopped."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MininetFabric]:
 
 @pytest.fixture(autouse=True)
 def dark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test on the fabric leaves, the next one finds it as it came up."""
+    """Restores the fabric's initial state after each test."""
     yield
     if "fabric" in request.fixturenames:
         fabric: MininetFabric = request.getfixturevalue("fabric")
@@ -89,7 +89,7 @@ def test_ports_are_dark_during_a_reconfiguration(fabric: MininetFabric) -> None:
 
 
 @pytest.mark.sandboxed
-def test_jobs_are_isolated_on_circuits_of_their_own(fabric: MininetFabric) -> None:
+def test_jobs_have_separate_circuits(fabric: MininetFabric) -> None:
     own = {number: [("leaf1", number), ("leaf2", number)] for number in (3, 4)}
     jobs = [
         SubClos(name, hosts, tuple(PortRef(*port) for port in own[number]))

@@ -31,7 +31,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MininetFabric]:
 
 @pytest.fixture(autouse=True)
 def unsteered(fabric: MininetFabric) -> Iterator[None]:
-    """Whatever a test leaves, the next one finds the fabric as it came up."""
+    """Restores the fabric's initial state after each test."""
     yield
     for link in fabric.topology.links:
         fabric.set_link(link, up=True)

@@ -55,7 +55,7 @@ def test_no_link_carries_more_than_its_rate_and_the_first_end_is_exact(data: st.
     assert np.isinf(ends[~reached]).all()
     if reached.any():
         assert ends.min() == pytest.approx((8 * sizes[reached] / rates[reached]).min())
-    # Whatever crosses a link must have taken its bits' time.
+    # A message takes at least its serialisation time on every link.
     for nic in range(fabric.nics):
         sent = (wanted.src == nic) & reached
         if sent.any():

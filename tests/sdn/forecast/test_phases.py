@@ -19,7 +19,7 @@ def tell(forecast: Forecast, *starts: float, size: int = 100, job: str = "bert",
         forecast.observe(Announced(at_s, job, "10.0.0.1", "10.0.1.1", size, repeat_s))
 
 
-def test_nothing_is_expected_before_a_flow_repeats() -> None:
+def test_a_flow_is_not_forecast_before_it_repeats() -> None:
     forecast = Forecast()
     tell(forecast, 0.0, 1.0, 2.0)
     assert forecast.expected(2.5) == []

@@ -125,7 +125,7 @@ def test_double_binary_trees_stay_below_the_papers_bound() -> None:
 
 
 def forwarded(topology: Topology, held: dict[str, Program], flow: Flow) -> list[PortRef] | None:
-    """What switches with these programs do to a packet: the way it takes, None where it is dropped."""
+    """The path of a packet through switches with these programs; None if it is dropped."""
     way = [topology.port_of(flow.src)]
     while not topology.has_host((entry := topology.peer(way[-1])).node):
         program = held[entry.node]

@@ -60,7 +60,7 @@ def test_the_app_announces_that_it_listens_and_stops_on_a_signal(number: int, to
     ("topology", "port", "sentence"),
     [("missing.yaml", 6653, "missing.yaml"), (None, 0, "port 0 is not in 1..65535")],
 )
-def test_wrong_arguments_are_one_sentence_and_status_2(
+def test_wrong_arguments_give_one_sentence_and_status_2(
     topology: str | None, port: int, sentence: str, topology_file: Path
 ) -> None:
     process = openflow_app(topology or topology_file, port)

@@ -17,7 +17,7 @@ from sdn.openflow.program import EMPTY, Change, difference, programs  # noqa: E4
 
 
 class Datapath:
-    """What a message builder needs of a connection."""
+    """The part of a connection that message builders need."""
 
     ofproto = ofproto
     ofproto_parser = parser

@@ -45,7 +45,7 @@ def fabrics(draw: st.DrawFn) -> tuple[Topology, frozenset[object]]:
 
 
 def matching(rules: dict[SourceMatch, int], flow: Flow) -> list[int]:
-    """What a switch does: the ports of all rules that match a packet."""
+    """The ports of all rules of a switch that match a packet."""
     return [
         port for rule, port in rules.items() if flow.dst in rule.network and flow.src_port & rule.mask == rule.udp_src
     ]

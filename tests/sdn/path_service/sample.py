@@ -104,7 +104,7 @@ class Hosts:
                     self.answered[conn, message.id] = message
 
     def path(self, conn: int, peer: str) -> set[tuple[object, ...]]:
-        """Where the switches send what this host sends to a peer on the ports that it was told."""
+        """The paths of this host's traffic to a peer with its assigned ports."""
         src, routes = self.device[conn], forwarding(self.topology, frozenset(self.dead))
         flows = [Flow(IPv4Address(src), IPv4Address(peer), port) for port in self.ports[conn, peer]]
         return {path_of(self.topology, flow, self.hash, routes=routes) for flow in flows}

@@ -47,7 +47,7 @@ TOPOLOGY = fabric()
 
 
 class Host:
-    """A connection that says what it is told to."""
+    """A connection that sends the lines that the test chooses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -79,7 +79,7 @@ class Host:
         return error.code
 
     async def closed(self) -> bytes:
-        """What comes until the service closes."""
+        """All lines until the service closes the connection."""
         async with asyncio.timeout(TIMEOUT_S):
             try:
                 return await self.reader.read()
@@ -313,7 +313,7 @@ def test_a_failed_link_moves_data_and_acknowledgements_at_once() -> None:
     run(body)
 
 
-def test_hosts_are_told_when_the_service_stops() -> None:
+def test_hosts_are_informed_when_the_service_stops() -> None:
     async def body() -> None:
         async with served() as (server, at):
             host = await Host.greeted(at, 0)

@@ -37,7 +37,7 @@ def fabrics(
 def commodities(
     draw: st.DrawFn, fabric: Clos, *, most: int = 10, demands: tuple[float, ...] = (1.0,), crossing: bool = False
 ) -> Commodities:
-    """At most so many, each demand drawn from `demands`; `crossing`: all between different ToRs."""
+    """Up to `most` commodities with demands from `demands`; with `crossing` all are between different ToRs."""
     pairs = [
         (a, b)
         for a in range(fabric.nics)

@@ -13,7 +13,7 @@ from tests.sdn.planners.sample import RATE, check_routes, commodities, fabrics
 
 
 class Told:
-    """What a listener knows who has heard of every change."""
+    """The state of a listener that has received every change."""
 
     def __init__(self, live: Incremental) -> None:
         self.live = live

@@ -184,7 +184,7 @@ PATTERNS = {
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_collectives_of_a_full_fabric_meet_no_contention(pattern: str) -> None:
-    # Lemma 5.1 of vClos, but for any placement: an optimal plan needs no leaf-wise pattern.
+    # Lemma 5.1 of vClos for any placement: an optimal plan needs no leaf-wise pattern.
     fabric = Clos.of(8, 4, 4, RATE)
     place = np.random.default_rng(4).permutation(fabric.nics)
     for step in PATTERNS[pattern]:
@@ -195,7 +195,7 @@ def test_collectives_of_a_full_fabric_meet_no_contention(pattern: str) -> None:
 
 
 @given(st.data())
-def test_commodities_early_in_order_have_links_of_their_own(data: st.DataObject) -> None:
+def test_commodities_early_in_order_get_separate_links(data: st.DataObject) -> None:
     # One ToR sends to many: with n commodities on S links, 2 (n - S) must share, and those are the last ones.
     links = data.draw(st.integers(1, 6))
     n = data.draw(st.integers(1, 2 * links))

@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def missing() -> str | None:
-    """What these tests lack; None when nothing."""
+    """The reason why these tests cannot run here; None if they can."""
     if reason := network.missing():
         return reason
     for module, remedy in (("pyverbs", "apt install python3-pyverbs"), ("raw_qp", "run 'make test-softroce'")):

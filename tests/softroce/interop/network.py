@@ -27,7 +27,7 @@ def _sh(*argv: str) -> None:
 
 @contextmanager
 def in_namespace(name: str = NAMESPACE) -> Iterator[None]:
-    """This thread in the named network namespace. Sockets opened meanwhile stay there."""
+    """This thread in the named network namespace. Sockets opened within the block stay there."""
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     there = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -48,7 +48,7 @@ def in_namespace(name: str = NAMESPACE) -> Iterator[None]:
 
 
 def missing() -> str | None:
-    """What keeps this machine from having an rxe device; None when nothing does."""
+    """The reason why this machine can have no rxe device; None if it can."""
     if os.geteuid() != 0:
         return "SoftRoCE needs root"
     if not Path("/sys/module/rdma_rxe").is_dir() and subprocess.run(["modprobe", "-q", "rdma_rxe"]).returncode != 0:

@@ -44,7 +44,7 @@ class Echo:
     process: subprocess.Popen[str]
 
     def lanes(self) -> list[dict[str, Any]]:
-        """What it counted; only after the last message."""
+        """Its counters; call it after the last message."""
         assert self.process.stdout is not None
         return cast(list[dict[str, Any]], json.loads(self.process.stdout.readline()))
 
@@ -142,7 +142,7 @@ def test_pinned_lanes_have_their_ports(wire: Wire, record_property: Record) -> N
 
 @contextmanager
 def seen_ports() -> Iterator[Callable[[], set[int]]]:
-    """What was received in the plain namespace since it was asked last: source ports of the rxe device's packets."""
+    """Source ports of the rxe device's packets that arrived in the plain namespace since the last call."""
     with in_namespace():
         sniffer = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
     with sniffer:

@@ -119,6 +119,6 @@ def test_a_flow_label_pins_the_uplink(fabric: MininetFabric, record_property: Re
 
 
 def test_the_labels_reach_every_uplink() -> None:
-    """What is tested above would be little if the hash sent all labels one way."""
+    """The tests above need a hash that spreads labels over the paths."""
     flows = [Flow(SOURCE.nics[0].address, DESTINATION.nics[0].address, port_of(label)) for label in labels()]
     assert {path_of(TOPOLOGY, flow, OVS)[1].port for flow in flows} == {FIRST_UPLINK + spine for spine in range(SPINES)}

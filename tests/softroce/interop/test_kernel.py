@@ -70,7 +70,7 @@ def test_psns_wrap_around(pair: Connect, record_property: Record, direction: str
         connected.carry(verb, direction, data_of(110 * 256))
 
 
-def test_the_kernel_retransmits_what_soft_lost(pair: Connect, record_property: Record) -> None:
+def test_the_kernel_retransmits_packets_that_soft_lost(pair: Connect, record_property: Record) -> None:
     record_property(PROPERTY, ("retransmission by the kernel", TO_SOFT, "a tenth of its packets lost"))
     connected = pair(path_mtu=1024, drop=0.1)
     for verb in ("WRITE", "WRITE_WITH_IMM", "SEND"):
@@ -80,7 +80,7 @@ def test_the_kernel_retransmits_what_soft_lost(pair: Connect, record_property: R
     assert statistics["out_of_order"] > 0  # it saw a gap and said so
 
 
-def test_soft_retransmits_what_the_kernel_lost(pair: Connect, wire: Wire, record_property: Record) -> None:
+def test_soft_retransmits_packets_that_the_kernel_lost(pair: Connect, wire: Wire, record_property: Record) -> None:
     record_property(PROPERTY, ("retransmission by soft", TO_KERNEL, "every 10th of its packets lost"))
     connected = pair(path_mtu=1024)
     wire.drop_every(10)
@@ -125,7 +125,7 @@ def test_the_kernel_refuses_a_wrong_write(pair: Connect, record_property: Record
 def test_soft_refuses_a_read(pair: Connect, record_property: Record) -> None:
     from pyverbs.enums import IBV_WC_REM_INV_REQ_ERR
 
-    record_property(PROPERTY, ("READ, not offered: NAK invalid request", TO_SOFT, ""))
+    record_property(PROPERTY, ("READ (unsupported): NAK invalid request", TO_SOFT, ""))
     connected = pair()
     rkey = connected.nic.register_memory(bytearray(1000))
     connected.peer.read(100, 0, rkey)
@@ -147,7 +147,7 @@ def test_the_kernel_waits_for_a_receive_of_soft(pair: Connect, record_property: 
     record_property(PROPERTY, ("RNR NAK, then a receive", TO_SOFT, ""))
     connected = pair()
     connected.peer.send(data_of(3000))
-    # The kernel sends again what was told RNR; to `soft`, which did not move on, that is the expected packet again.
+    # The kernel retransmits after an RNR NAK. `soft` still expects that packet.
     connected.until(lambda: connected.nic.statistics(connected.qpn)["rx_packets"] > 0, "packet of the kernel")
     assert not connected.kernel_done
     memory = bytearray(3000)

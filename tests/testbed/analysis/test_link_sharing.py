@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who went where: jobs by spine, and the links that they share."""
+"""The spines of each job, and the links that jobs share."""
 
 from __future__ import annotations
 

@@ -64,14 +64,14 @@ def test_a_flow_that_went_elsewhere_does_not_match(tmp_path: Path) -> None:
     assert [check.matched for check in checks].count(False) == 1
 
 
-def test_a_flow_that_nobody_saw_is_not_checked(tmp_path: Path) -> None:
+def test_an_unobserved_flow_is_not_checked(tmp_path: Path) -> None:
     made = experiment(tmp_path, seeds=1)
     blind = [run.model_copy(update={"seen": []}) for run in made_up(made).runs]
     assert not any(check.checked for check in metrics.check_flows(made, Observations(runs=blind)))
 
 
 def test_a_flow_seen_in_an_earlier_run_counts_as_seen(tmp_path: Path) -> None:
-    """The datapath's table keeps flows, and the runner tells each of them once."""
+    """The datapath's table keeps flows, and the runner reports each of them once."""
     made = experiment(tmp_path, seeds=1, policies=[{"name": "a", "policy": "ecmp"}])
     (run,) = made_up(made).runs
     checks = metrics.check_flows(made, Observations(runs=[run, run.model_copy(update={"seen": []})]))

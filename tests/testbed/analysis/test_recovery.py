@@ -55,11 +55,11 @@ def test_the_last_host_counts_and_idle_ones_do_not(some_run: RunRecord) -> None:
     assert recovery_s(run) == [pytest.approx(0.3, abs=WINDOW_S + STEP_S)]
 
 
-def test_what_goes_on_without_a_halt_was_not_felt(some_run: RunRecord) -> None:
+def test_a_flow_without_a_stall_has_no_recovery_time(some_run: RunRecord) -> None:
     assert recovery_s(sampled(some_run, halting(0.0), halting(0.0, 0.5))) == [0.0]
 
 
-def test_without_events_or_samples_there_is_nothing_to_find(some_run: RunRecord, tmp_path: Path) -> None:
+def test_without_events_or_samples_there_are_no_stalls(some_run: RunRecord, tmp_path: Path) -> None:
     assert recovery_s(some_run) == []
     run = sampled(some_run, halting(0.1))
     (event,) = run.events

@@ -94,7 +94,7 @@ def test_without_arguments_help_is_printed() -> None:
         (["bench", "everything"], "Invalid value for 'NAME'"),
     ],
 )
-def test_usage_errors_are_one_sentence(arguments: list[object], sentence: str) -> None:
+def test_usage_errors_give_one_sentence(arguments: list[object], sentence: str) -> None:
     assert_refused(paralet(*arguments), sentence)
 
 

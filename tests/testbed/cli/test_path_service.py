@@ -50,7 +50,7 @@ def running(tmp_path: Path, topology: Path) -> Iterator[tuple[Path, str, int]]:
     assert not Path(ready["admin"]).exists()
 
 
-def test_a_running_service_is_queried_and_told_of_a_link_failure(
+def test_a_running_service_answers_queries_and_accepts_a_link_failure(
     running: tuple[Path, str, int], topology: Path
 ) -> None:
     token_file, *at = running

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `paralet doctor` shows of RDMA devices, with a simulated /sys and simulated answers of pyverbs."""
+"""RDMA devices in `paralet doctor`, with a simulated /sys and simulated answers of pyverbs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments on direct-connect fabrics: rings per job, who sends by which NIC, the ideal, and what is told before."""
+"""Experiments on direct-connect fabrics: rings per job, NICs by rank, ideal times, and mistakes found before a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def direct(folder: Path, **changes: Any) -> Experiment:
 
 
 @pytest.mark.parametrize("strides", [[1], [3, 1], [1, 3, 5, 7]])
-def test_several_rings_sum_what_one_sums(strides: list[int]) -> None:
+def test_several_rings_give_the_sum_of_one(strides: list[int]) -> None:
     workload = KINDS["ring_allreduce"].model_validate(
         {"kind": "ring_allreduce", "bytes": 8 * 83, "slices": 3, "strides": strides}
     )
@@ -52,7 +52,7 @@ def test_each_ring_goes_by_the_nic_of_its_number_and_halves_the_time(tmp_path: P
     assert ideal_at(one, 1) == pytest.approx(2 * ideal_at(both, 1))
 
 
-def test_two_jobs_have_rings_of_their_own(tmp_path: Path) -> None:
+def test_two_jobs_have_separate_rings(tmp_path: Path) -> None:
     both = direct(tmp_path, jobs=2, placement={"hosts": ["h1", "h3", "h5", "h7", "h2", "h4", "h6", "h8"]})
     setting = both.setting
     assert setting is not None
@@ -90,13 +90,15 @@ def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_impossible_settings_are_reported_before_anything_starts(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
     with pytest.raises(SpecError) as refusal:
         direct(tmp_path, **changes)
     assert told in str(refusal.value)
 
 
-def test_topology_finder_joins_hosts_by_what_the_workload_sends(tmp_path: Path) -> None:
+def test_topology_finder_joins_hosts_by_the_workloads_traffic(tmp_path: Path) -> None:
     ring = {"kind": "ring_allreduce", "strides": [1, 3], "bytes": 8000}
     found = direct(tmp_path, optical={"find": True}, workload=ring)
     assert found.setting is not None
@@ -110,7 +112,7 @@ def test_topology_finder_joins_hosts_by_what_the_workload_sends(tmp_path: Path) 
     assert matched.setting.circuits["ocs2"] == {host: (host + 3) % 8 + 1 for host in range(1, 9)}
 
 
-def test_jobs_share_one_fabric_by_what_each_sends(tmp_path: Path) -> None:
+def test_jobs_share_one_fabric_by_their_traffic(tmp_path: Path) -> None:
     shift = {"kind": "permutation", "bytes": 8000, "shift": 2}
     made = direct(tmp_path, optical={"find": True}, workload=shift, jobs=2)
     assert made.setting is not None
@@ -133,7 +135,7 @@ def test_jobs_share_one_fabric_by_what_each_sends(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_found_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_an_impossible_topology_is_reported(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError) as refusal:
         direct(tmp_path, **changes)
     assert told in str(refusal.value)

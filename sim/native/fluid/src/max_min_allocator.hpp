@@ -24,7 +24,7 @@ struct Use {
 /// The *level* of a link is the rate per weight at which its flows stop. It is infinite while the link is not full. A
 /// flow's rate is its weight times the lowest level of its links. An assignment is max-min fair exactly when every
 /// level is consistent with all others. After a change, `update_rates` therefore repairs levels outwards from the
-/// changed links. When a repair would visit a large part of all uses, it fills all links anew. Both give the same
+/// changed links. When a repair would visit a large part of all uses, it recomputes all links. Both give the same
 /// rates, up to rounding.
 class MaxMinAllocator {
  public:
@@ -48,7 +48,7 @@ class MaxMinAllocator {
   }
   [[nodiscard]] std::size_t links() const { return links_.size(); }
   [[nodiscard]] std::size_t flows() const { return flows_.size(); }
-  /// How often `update_rates` filled all links anew, and how often a repair was enough.
+  /// How often `update_rates` recomputed all links, and how often a repair was enough.
   [[nodiscard]] std::uint64_t fillings() const { return fillings_; }
   [[nodiscard]] std::uint64_t repairs() const { return repairs_; }
 

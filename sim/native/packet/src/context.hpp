@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all parts of a packet simulation share: clock, events, packets and random numbers.
+// State shared by all parts of a packet simulation: clock, events, packets and random numbers.
 #pragma once
 
 #include <cstdint>

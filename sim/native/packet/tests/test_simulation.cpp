@@ -114,7 +114,7 @@ class Fabric {
   std::vector<std::uint32_t> routes_;
 };
 
-/// Arrival time of the last of so many back-to-back packets over four links.
+/// Arrival time of the last of `packets` back-to-back packets over four links.
 constexpr Time end_of(std::int64_t packets) { return (packets + 3) * kPacket + 4 * kPropagation; }
 
 TEST_CASE("flows on disjoint paths take exactly the time of a single flow") {
