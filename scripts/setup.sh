@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Brings a Debian or Ubuntu machine to where paralet builds and runs: Debian packages, .venv, native engine.
-# Does only what is missing and says nothing when nothing is. `make setup` calls it.
+# Does only what is missing and says nothing when nothing is. Each step is a line that ends with the seconds it took.
+# `make setup` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,12 +17,22 @@ die() {
     exit 1
 }
 
-# Runs a command with its output kept in the log, and shows the end of it if the command fails.
+# quietly COMMAND...: runs it with its output kept in the log, and shows the end of it if the command fails.
 quietly() {
     "$@" >"$log" 2>&1 || {
+        [[ -z "${in_step:-}" ]] || echo >&2
         tail -n 60 "$log" >&2
         die "'$*' failed; the whole of its output is in $PWD/$log"
     }
+}
+
+# step TITLE COMMAND...: the same, as a step: its title when it begins, its duration when it ends.
+step() {
+    local title=$1 start=$SECONDS in_step=1
+    shift
+    printf 'setup: %s ... ' "$title" >&2
+    quietly "$@"
+    printf '%d s\n' $((SECONDS - start)) >&2
 }
 
 # missing FILE: the packages named in FILE that are not installed, one a line.
@@ -45,14 +56,13 @@ debian_packages() {
         die "these Debian packages are missing and only root can install them: run 'sudo apt-get install --no-install-recommends ${needed[*]}'"
     ((EUID == 0)) || return 0
     export DEBIAN_FRONTEND=noninteractive
-    quietly apt-get update -q
+    step "reading the lists of Debian packages" apt-get update -q
     for package in "${checks[@]}"; do
         if apt-cache show "$package" >/dev/null 2>&1; then available+=("$package"); else lacking+=("$package"); fi
     done
     needed+=("${available[@]}")
     if ((${#needed[@]})); then
-        say "installing Debian packages: ${needed[*]}"
-        quietly apt-get install -q -y --no-install-recommends "${needed[@]}"
+        step "installing ${#needed[@]} Debian packages: ${needed[*]}" apt-get install -q -y --no-install-recommends "${needed[@]}"
     fi
     ((${#lacking[@]} == 0)) || say "this release has no ${lacking[*]}: 'make lint' and 'make test-native' need Debian 12"
     printf '%s' "${lacking[*]}" >.setup/lacking
@@ -62,18 +72,25 @@ python_environment() {
     local key stamp=.setup/python
     key="$("$python" --version) $PWD $(cat pyproject.toml setup.py | sha256sum) $(echo */__init__.py)"
     [[ -x .venv/bin/paralet && "$(cat "$stamp" 2>/dev/null)" == "$key" ]] && return 0
-    say "installing Python packages into .venv and building the native engine"
     # --system-site-packages: mininet comes from Debian, not from PyPI.
-    [[ -x .venv/bin/python ]] || quietly "$python" -m venv --system-site-packages .venv
+    [[ -x .venv/bin/python ]] || step "making .venv" "$python" -m venv --system-site-packages .venv
     # --no-build-isolation keeps one pybind11, so that the CMake build tree is reused and not set up anew each time.
-    quietly .venv/bin/python -m pip install --quiet 'setuptools>=66.1' wheel 'pybind11>=3.0,<4'
-    quietly .venv/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
+    step "installing Python's build tools into .venv" \
+        .venv/bin/python -m pip install --quiet 'setuptools>=66.1' wheel 'pybind11>=3.0,<4'
+    native_engine # a step of its own, which the next one finds done
+    step "installing paralet and its Python packages into .venv" \
+        .venv/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
     printf '%s' "$key" >"$stamp"
 }
 
 # Ninja knows which sources changed; with none it takes a fraction of a second.
 native_engine() {
-    quietly .venv/bin/python setup.py --quiet build_ext --inplace
+    local tree=build/cmake/release compile=(.venv/bin/python setup.py --quiet build_ext --inplace)
+    if [[ -f "$tree/build.ninja" ]] && ninja -C "$tree" -n paralet_python 2>/dev/null | grep -q 'no work to do'; then
+        quietly "${compile[@]}"
+    else
+        step "compiling the native engine, which may take minutes" "${compile[@]}"
+    fi
 }
 
 [[ -n "${PARALET_SKIP_APT:-}" ]] || debian_packages
