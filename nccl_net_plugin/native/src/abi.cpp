@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/errors.hpp"
+#include "base/interfaces.hpp"
 #include "comm.hpp"
 #include "core.hpp"
 #include "log.hpp"
@@ -206,14 +207,30 @@ void check_memory_kind(const DataComm& comm, int kind) {
                                              ": see ptrSupport in its properties");
 }
 
-Memory* keep(const DataComm& owner, std::byte* base, std::size_t size, std::uint32_t rkey, bool on_device) {
-  auto registered = std::make_unique<Memory>();
-  registered->device = owner.device();
-  registered->base = base;
-  registered->length = size;
-  registered->rkey = rkey;
-  registered->on_device = on_device;
-  return registered.release();
+void* keep(const DataComm& owner, std::byte* base, std::size_t size, std::uint32_t rkey, bool on_device) {
+  return Core::instance().memories().add(
+      {.device = owner.device(), .base = base, .length = size, .rkey = rkey, .on_device = on_device});
+}
+
+/// The region of an mhandle, nullptr for NULL. Throws PluginError for a handle that names none.
+const Memory* memory_of(const void* handle) {
+  if (handle == nullptr) return nullptr;
+  const Memory* memory = Core::instance().memories().find(handle);
+  if (memory == nullptr) {
+    throw PluginError(ncclInvalidArgument, "this memory handle was deregistered, or is not one of this plugin's");
+  }
+  return memory;
+}
+
+/// A comm that sends or receives. Throws PluginError when it does the other.
+DataComm& comm_for(DataComm::Direction direction, void* comm) {
+  DataComm& out = data_comm(comm);
+  if (out.direction() != direction) {
+    throw PluginError(ncclInvalidArgument, direction == DataComm::Direction::kSend
+                                               ? "this comm receives: pass one that connect has returned"
+                                               : "this comm sends: pass one that accept has returned");
+  }
+  return out;
 }
 
 }  // namespace
@@ -250,12 +267,16 @@ ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, s
   });
 }
 
-ncclResult_t dereg_mr(void* comm, void* memory) noexcept {
+ncclResult_t dereg_mr(void* /*comm*/, void* memory) noexcept {
   return guarded("deregMr", [&] {
     if (memory == nullptr) return ncclSuccess;
-    const std::unique_ptr<Memory> registered(static_cast<Memory*>(memory));
-    if (comm != nullptr) data_comm(comm).release_memory(*registered);
-    registered->device->deregister_memory(registered->rkey);
+    static_cast<void>(memory_of(memory));
+    const auto registered = Core::instance().memories().remove(memory);
+    if (!registered) return ncclSuccess;  // another thread was faster
+    for (const std::uint32_t peer : registered->device->deregister_memory(registered->rkey)) {
+      log_warning("deregMr: a connection to " + format_ipv4(peer) +
+                  " had unfinished messages in this memory and was closed");
+    }
     return ncclSuccess;
   });
 }
@@ -266,10 +287,9 @@ ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memo
   return guarded("isend", [&] {
     require(request);
     *request = nullptr;
-    const std::array transfers = {
-        Transfer{.data = data, .bytes = size, .tag = tag, .memory = static_cast<const Memory*>(memory)}};
+    const std::array transfers = {Transfer{.data = data, .bytes = size, .tag = tag, .memory = memory_of(memory)}};
     Operation* operation = nullptr;
-    const ncclResult_t result = data_comm(comm).post(transfers, &operation);
+    const ncclResult_t result = comm_for(DataComm::Direction::kSend, comm).post(transfers, &operation);
     *request = operation;
     return result;
   });
@@ -292,10 +312,11 @@ ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int*
       transfers[i] = {.data = data[i],
                       .bytes = unsigned_size(sizes[i]),
                       .tag = tags != nullptr ? tags[i] : 0,
-                      .memory = memories != nullptr ? static_cast<const Memory*>(memories[i]) : nullptr};
+                      .memory = memories != nullptr ? memory_of(memories[i]) : nullptr};
     }
     Operation* operation = nullptr;
-    const ncclResult_t result = data_comm(comm).post(std::span(transfers).first(count), &operation);
+    const ncclResult_t result =
+        comm_for(DataComm::Direction::kReceive, comm).post(std::span(transfers).first(count), &operation);
     *request = operation;
     return result;
   });
@@ -310,7 +331,7 @@ ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** memories,
     // Data in host memory is visible once the completion is. Data for a GPU may still be on its way over PCIe. All
     // messages of a group came through one NIC, so a flush of the last one covers the others.
     for (int i = n; i-- > 0;) {
-      const Memory* memory = memories != nullptr ? static_cast<const Memory*>(memories[i]) : nullptr;
+      const Memory* memory = memories != nullptr ? memory_of(memories[i]) : nullptr;
       if (memory == nullptr || !memory->on_device || sizes[i] == 0) continue;
       Operation* operation = nullptr;
       const ncclResult_t result = data_comm(comm).fence(*memory, data[i], &operation);

@@ -2,20 +2,19 @@
 #include "comm.hpp"
 
 #include <algorithm>
-#include <array>
 #include <string>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "log.hpp"
+#include "plugin_error.hpp"
 
 namespace paralet::plugin {
 namespace {
 
 /// A send comm holds as many messages as its peer may have open receives.
 constexpr std::size_t kOperations = NCCL_NET_MAX_REQUESTS;
-/// A live peer answers a close at once. A peer that does not answer may be suspended (SIGSTOP).
-constexpr Nanos kCloseTime = 1 * kSecond;
 
 std::size_t capacity(DataComm::Direction direction) {
   return direction == DataComm::Direction::kSend ? kOperations * kMaxReceives : kOperations;
@@ -54,36 +53,47 @@ DataComm::DataComm(std::shared_ptr<Device> device, std::shared_ptr<Connection> c
       fences_(this, kOperations) {}
 
 DataComm::~DataComm() {
+  std::vector<std::shared_ptr<Request>> pending;
+  messages_.pending(pending);
+  fences_.pending(pending);
+  if (pending.empty() && direction_ == Direction::kSend) {
+    start_closing(*device_, connection_);
+    return;
+  }
   // A receiver waits even without pending messages, until its peer knows that all messages have arrived: the process
   // may end next, and then nothing acknowledges them.
-  if (direction_ == Direction::kReceive || any_pending([](const auto&) { return true; })) {
-    close_and_wait([](const auto&) { return true; });
-  } else {
-    start_closing(*device_, connection_);
+  const auto until = direction_ == Direction::kReceive ? Device::Closing::kBothSides : Device::Closing::kMemory;
+  if (!device_->close_and_wait(connection_, pending, until) && !pending.empty()) {
+    log_warning("closing a connection: " + format_ipv4(connection_->peer_address) +
+                " does not answer, unfinished messages are dropped");
   }
 }
 
-ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** operation) {
-  std::array<const Memory*, kMaxReceives> memories{};
-  for (std::size_t i = 0; i < transfers.size(); ++i) {
-    const Transfer& transfer = transfers[i];
-    memories[i] = transfer.memory;
-    if (transfer.bytes > kMaxMessageBytes) {
-      log_warning("a message of " + std::to_string(transfer.bytes) + " bytes exceeds maxP2pBytes, " +
-                  std::to_string(kMaxMessageBytes) + " bytes");
-      return ncclInvalidArgument;
-    }
-    if (transfer.memory != nullptr && !transfer.memory->holds(transfer.data, transfer.bytes)) {
-      log_warning(std::string(verb()) + " " + format_ipv4(connection_->peer_address) + ": " +
-                  std::to_string(transfer.bytes) + " bytes exceed the memory that was registered for them");
-      return ncclInvalidArgument;
-    }
+void DataComm::check(const Transfer& transfer) const {
+  const auto refuse = [&](const std::string& why) {
+    throw PluginError(ncclInvalidArgument,
+                      std::string(verb()) + " " + format_ipv4(connection_->peer_address) + ": " + why);
+  };
+  const std::string size = std::to_string(transfer.bytes) + " bytes";
+  if (transfer.bytes > kMaxMessageBytes) {
+    refuse("a message of " + size + " exceeds maxP2pBytes, " + std::to_string(kMaxMessageBytes) + " bytes");
   }
-  *operation = messages_.take(std::span(memories).first(transfers.size()));
+  if (transfer.memory == nullptr) {
+    if (transfer.data == nullptr && transfer.bytes > 0) refuse("the address of a message of " + size + " is NULL");
+    return;
+  }
+  if (transfer.memory->device != device_) refuse("the message's memory was registered with another device");
+  if (!transfer.memory->holds(transfer.data, transfer.bytes))
+    refuse(size + " exceed the memory that was registered for them");
+}
+
+ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** operation) {
+  for (const Transfer& transfer : transfers) check(transfer);
+  *operation = messages_.take(transfers.size());
   if (*operation == nullptr) return ncclSuccess;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     const Transfer& transfer = transfers[i];
-    const std::shared_ptr<Request>& request = (*operation)->parts[i].request;
+    const std::shared_ptr<Request>& request = (*operation)->parts[i];
     request->kind = direction_ == Direction::kSend ? Request::Kind::kSend : Request::Kind::kReceive;
     request->connection = connection_;
     request->data = static_cast<std::byte*>(transfer.data);
@@ -103,12 +113,12 @@ ncclResult_t DataComm::fence(const Memory& memory, void* data, Operation** opera
     log_warning("iflush: the address is outside the memory that was registered for it");
     return ncclInvalidArgument;
   }
-  *operation = fences_.take(std::array{&memory});
+  *operation = fences_.take(1);
   if (*operation == nullptr) {  // NCCL takes a missing request for a finished flush
     log_warning("iflush: a connection can have at most " + std::to_string(kOperations) + " flushes in progress");
     return ncclInternalError;
   }
-  const std::shared_ptr<Request>& request = (*operation)->parts[0].request;
+  const std::shared_ptr<Request>& request = (*operation)->parts[0];
   request->kind = Request::Kind::kFence;
   request->rkey = memory.rkey;
   request->region_offset = static_cast<std::uint64_t>(static_cast<std::byte*>(data) - memory.base);
@@ -121,7 +131,7 @@ ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> byt
   const auto finished = [&operation](const Request** failed) {
     bool all = true;
     for (unsigned i = 0; i < operation.count; ++i) {
-      const Request& request = *operation.parts[i].request;
+      const Request& request = *operation.parts[i];
       const Request::State state = request.state.load(std::memory_order_acquire);
       if (state == Request::State::kFailed) *failed = &request;
       if (state == Request::State::kPending) all = false;
@@ -135,50 +145,21 @@ ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> byt
     *done = finished(&failed_part);
   }
   // A failed operation is not reused: other parts may still be in progress, and NCCL gives the comm up anyway.
-  if (failed_part != nullptr) return report_failure(*failed_part);
-  if (!*done) return ncclSuccess;
+  if (failed_part != nullptr) return report_failure(failed_part->failure, failed_part->error);
+  if (!*done) {
+    if (connection_->given_up) return report_failure(connection_->failure, connection_->error);
+    return ncclSuccess;
+  }
   const std::size_t known = std::min<std::size_t>(bytes.size(), operation.count);
-  for (std::size_t i = 0; i < known; ++i) bytes[i] = static_cast<int>(operation.parts[i].request->bytes);
-  const bool fence = operation.parts[0].request->kind == Request::Kind::kFence;
+  for (std::size_t i = 0; i < known; ++i) bytes[i] = static_cast<int>(operation.parts[i]->bytes);
+  const bool fence = operation.parts[0]->kind == Request::Kind::kFence;
   (fence ? fences_ : messages_).give_back(operation);
   return ncclSuccess;
 }
 
-ncclResult_t DataComm::report_failure(const Request& request) {
-  log_warning(std::string(verb()) + " " + format_ipv4(connection_->peer_address) + " failed: " + request.error);
-  return request.failure == Failure::kDevice ? ncclSystemError : ncclRemoteError;
-}
-
-// -- closing -----------------------------------------------------------------------------------------------------
-
-template <typename Predicate>
-bool DataComm::any_pending(Predicate predicate) {
-  return messages_.any_pending(predicate) || fences_.any_pending(predicate);
-}
-
-template <typename Predicate>
-void DataComm::close_and_wait(Predicate predicate) {
-  start_closing(*device_, connection_);
-  const auto idle = [&] { return !any_pending(predicate); };
-  const auto over = [&] { return connection_->state == Connection::State::kClosed || device_->closed(); };
-  // Posted flowlets are read from the caller's memory until they are acknowledged or the peer is given up. Receive
-  // memory is safe once it is deregistered, so a receiver does not wait long for a peer that does not answer.
-  const Nanos limit =
-      direction_ == Direction::kSend && !idle() ? device_->options().retry_time + kCloseTime : kCloseTime;
-  if (device_->wait([&] { return over() && idle(); }, limit)) return;
-  if (!idle()) {
-    log_warning("closing a connection: " + format_ipv4(connection_->peer_address) +
-                " does not answer, unfinished messages are dropped");
-  }
-  try {
-    device_->give_up(connection_);
-  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): a closed device has no work left
-  }
-}
-
-void DataComm::release_memory(const Memory& memory) {
-  const auto within = [&memory](const Operation::Part& part) { return part.memory == &memory; };
-  if (any_pending(within)) close_and_wait(within);
+ncclResult_t DataComm::report_failure(Failure failure, const std::string& error) {
+  log_warning(std::string(verb()) + " " + format_ipv4(connection_->peer_address) + " failed: " + error);
+  return failure == Failure::kDevice ? ncclSystemError : ncclRemoteError;
 }
 
 }  // namespace paralet::plugin

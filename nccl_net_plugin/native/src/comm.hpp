@@ -5,8 +5,10 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "engine/device.hpp"
+#include "memory_handles.hpp"
 #include "operation_pool.hpp"
 #include "paralet_nccl_net.h"
 
@@ -14,21 +16,6 @@ namespace paralet::plugin {
 
 inline constexpr unsigned kMaxReceives = 8;  ///< receives that one irecv may group
 inline constexpr std::size_t kMaxMessageBytes = NCCL_MAX_NET_SIZE;
-
-/// Memory that NCCL has registered. The registration belongs to the device, not to the comm that made it.
-struct Memory {
-  std::shared_ptr<Device> device;
-  std::byte* base = nullptr;
-  std::size_t length = 0;
-  std::uint32_t rkey = 0;
-  bool on_device = false;  ///< GPU memory
-
-  [[nodiscard]] bool holds(const void* data, std::size_t bytes) const {
-    if (bytes == 0) return true;
-    const auto offset = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(base);
-    return offset <= length && bytes <= length - offset;
-  }
-};
 
 class ListenComm {
  public:
@@ -78,18 +65,11 @@ class DataComm {
   ncclResult_t fence(const Memory& memory, void* data, Operation** operation);
   /// Tests whether all parts are done and sets their sizes in `bytes`. A finished operation is freed.
   ncclResult_t test(Operation& operation, bool* done, std::span<int> bytes);
-  /// Must be called before memory is deregistered. NCCL deregisters memory of unfinished messages only when it gives
-  /// the comm up, so the comm is then closed.
-  void release_memory(const Memory& memory);
 
  private:
-  /// Whether any unfinished part satisfies `predicate`.
-  template <typename Predicate>
-  [[nodiscard]] bool any_pending(Predicate predicate);
-  /// Closes the connection and waits until the engine has finished every part that satisfies `predicate`.
-  template <typename Predicate>
-  void close_and_wait(Predicate predicate);
-  ncclResult_t report_failure(const Request& request);
+  /// Throws PluginError when the message cannot be sent or received.
+  void check(const Transfer& transfer) const;
+  ncclResult_t report_failure(Failure failure, const std::string& error);
   [[nodiscard]] const char* verb() const { return direction_ == Direction::kSend ? "send to" : "receive from"; }
 
   std::shared_ptr<Device> device_;

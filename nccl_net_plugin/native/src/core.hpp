@@ -46,6 +46,9 @@ class Core {
   /// NCCL_PTR_* bits of an open device; 0 after the last finalize.
   int pointers(const Device& device);
 
+  /// Registered memory of all devices.
+  MemoryHandles& memories() { return memories_; }
+
   std::unique_ptr<ListenComm> listen(int device);
   /// nullptr until the connection is open: call again with the same handle.
   std::unique_ptr<DataComm> connect(int device, HandleBytes handle);
@@ -80,6 +83,7 @@ class Core {
   Settings settings_;
   std::vector<Nic> nics_;
   std::map<std::uint64_t, Pending> pending_;
+  MemoryHandles memories_;
 };
 
 }  // namespace paralet::plugin

@@ -2,7 +2,8 @@
 #include "operation_pool.hpp"
 
 namespace paralet::plugin {
-Operation* OperationPool::take(std::span<const Memory* const> memories) {
+
+Operation* OperationPool::take(std::size_t parts) {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
     if (operations_.size() == capacity_) return nullptr;
@@ -11,13 +12,8 @@ Operation* OperationPool::take(std::span<const Memory* const> memories) {
     free_.back()->comm = comm_;
   }
   Operation& operation = *free_.back();
-  if (operation.parts.size() < memories.size()) operation.parts.resize(memories.size());
-  for (std::size_t i = 0; i < memories.size(); ++i) {
-    Operation::Part& part = operation.parts[i];
-    if (!part.request) part.request = std::make_shared<Request>();
-    part.memory = memories[i];
-  }
-  operation.count = static_cast<unsigned>(memories.size());
+  while (operation.parts.size() < parts) operation.parts.push_back(std::make_shared<Request>());
+  operation.count = static_cast<unsigned>(parts);
   free_.pop_back();
   return &operation;
 }
@@ -26,6 +22,16 @@ void OperationPool::give_back(Operation& operation) {
   const std::lock_guard lock(mutex_);
   operation.count = 0;
   free_.push_back(&operation);
+}
+
+void OperationPool::pending(std::vector<std::shared_ptr<Request>>& out) {
+  const std::lock_guard lock(mutex_);
+  for (const Operation& operation : operations_) {
+    for (unsigned i = 0; i < operation.count; ++i) {
+      const auto& request = operation.parts[i];
+      if (request->state.load(std::memory_order_acquire) == Request::State::kPending) out.push_back(request);
+    }
+  }
 }
 
 }  // namespace paralet::plugin

@@ -4,7 +4,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include "engine/request.hpp"
@@ -12,17 +11,12 @@
 namespace paralet::plugin {
 
 class DataComm;
-struct Memory;
 
 /// A request of NCCL: one send or up to eight grouped receives. Each part is a request of the engine.
 struct Operation {
-  struct Part {
-    std::shared_ptr<Request> request;  ///< reused
-    const Memory* memory = nullptr;    ///< nullptr: not registered by the caller
-  };
   DataComm* comm = nullptr;
-  unsigned count = 0;  ///< parts in progress; 0: the operation is free
-  std::vector<Part> parts;
+  unsigned count = 0;                           ///< parts in progress; 0: the operation is free
+  std::vector<std::shared_ptr<Request>> parts;  ///< reused
 };
 
 /// The operations of one comm. The pool grows to the largest number that was ever in use at once, up to its capacity;
@@ -31,28 +25,15 @@ class OperationPool {
  public:
   OperationPool(DataComm* comm, std::size_t capacity) : comm_(comm), capacity_(capacity) {}
 
-  /// Takes a free operation with one engine request per element of `memories`, to be filled in. nullptr when all are in
-  /// use.
-  Operation* take(std::span<const Memory* const> memories);
+  /// Takes a free operation with `parts` engine requests, to be filled in. nullptr when all are in use.
+  Operation* take(std::size_t parts);
   void give_back(Operation& operation);
 
-  /// Whether any part with an unfinished engine request satisfies `predicate`.
-  template <typename Predicate>
-  [[nodiscard]] bool any_pending(Predicate predicate) {
-    const std::lock_guard lock(mutex_);
-    for (const Operation& operation : operations_) {
-      for (unsigned i = 0; i < operation.count; ++i) {
-        const Operation::Part& part = operation.parts[i];
-        if (part.request->state.load(std::memory_order_acquire) == Request::State::kPending && predicate(part)) {
-          return true;
-        }
-      }
-    }
-    return false;
-  }
+  /// Appends the unfinished requests of all operations.
+  void pending(std::vector<std::shared_ptr<Request>>& out);
 
  private:
-  // NCCL posts and tests on one thread, but deregisters and closes on another.
+  // NCCL posts and tests on one thread, but closes on another.
   std::mutex mutex_;
   DataComm* comm_;
   std::size_t capacity_;

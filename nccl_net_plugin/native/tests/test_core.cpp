@@ -221,11 +221,11 @@ TEST_CASE("deregistering the memory of a pending receive closes its comm and no 
   void* memory = nullptr;
   REQUIRE(abi::reg_mr(given_up.receive.get(), buffer.data(), buffer.size(), NCCL_PTR_HOST, &memory) == ncclSuccess);
   const std::array receive = {
-      Transfer{.data = buffer.data(), .bytes = buffer.size(), .memory = static_cast<Memory*>(memory)}};
+      Transfer{.data = buffer.data(), .bytes = buffer.size(), .memory = Core::instance().memories().find(memory)}};
   Operation* operation = nullptr;
   REQUIRE(given_up.receive->post(receive, &operation) == ncclSuccess);
   CHECK(abi::dereg_mr(given_up.receive.get(), memory) == ncclSuccess);
-  CHECK(operation->parts[0].request->state.load() == Request::State::kFailed);
+  CHECK(operation->parts[0]->state.load() == Request::State::kFailed);
 
   std::vector<std::byte> from(100, std::byte{7});
   std::vector<std::byte> to(100);

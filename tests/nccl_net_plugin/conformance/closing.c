@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "rules.h"
 
 enum { MIB = 1 << 20, MESSAGES = 8 };
@@ -297,6 +298,83 @@ static void deserted_connector(struct end* end) {
   kill(peer, SIGKILL);
 }
 
+// A peer that is stopped holds a close for a bounded time. Bounds are multiples of PARALET_RETRY_TIME.
+
+enum { STOPPED_RETRY_S = 4 };
+
+static void stopped_listener(struct end* end) {
+  void* receives = open_connection(end);
+  void* waits = open_connection(end);
+  void* sends = open_connection(end);
+  struct region region = region_register(end, sends, 4096);
+  receive_one(end, sends, region.bytes, 4096, 1, region.mr);
+  sleep_s(0.2);  // the sender must learn of the receive
+  const pid_t pid = getpid();
+  send_to_other_end(end, &pid, sizeof pid);
+  (void)receives, (void)waits;
+  sleep_s(3600);  // is stopped, and killed at the end
+}
+
+static double close_took(struct end* end, void* comm) {
+  const double start = now_s();
+  close_connection(end, comm);
+  return now_s() - start;
+}
+
+static void stopped_connector(struct end* end) {
+  void* idle = open_connection(end);
+  void* waits = open_connection(end);
+  void* sends = open_connection(end);
+  struct region region = region_register(end, sends, 8192);
+  pid_t peer = 0;
+  receive_from_other_end(end, &peer, sizeof peer);
+  stop_process(peer);
+  step("closeSend() towards a stopped peer");
+  double took = close_took(end, idle);
+  expect(took < 0.5 * STOPPED_RETRY_S, "expected to close an idle comm before PARALET_RETRY_TIME, it took %g s", took);
+  send_one(end, waits, region.bytes, 4096, 1, region.mr);  // no receive
+  took = close_took(end, waits);
+  expect(took < 0.5 * STOPPED_RETRY_S,
+         "expected to close a comm that has sent nothing before PARALET_RETRY_TIME, "
+         "it took %g s",
+         took);
+  send_one(end, sends, region.bytes + 4096, 4096, 1, region.mr);  // its packets are not acknowledged
+  took = close_took(end, sends);
+  expect(took < 3 * (STOPPED_RETRY_S + 1), "expected to close soon after PARALET_RETRY_TIME, it took %g s", took);
+  region_forget(end, NULL, &region);
+  kill(peer, SIGKILL);
+}
+
+// A peer that is alive and still acknowledges a long message is waited for, on however slow a link.
+
+static void slow_listener(struct end* end) {
+  void* stays = open_connection(end);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)8 * MIB);
+  void* request = receive_one(end, comm, region.bytes, region.size, 1, region.mr);
+  synchronize(end);
+  wait_done_or_failed(end, request);
+  region_release(end, stays, &region);
+  close_connection(end, comm);
+  exchange(end, stays, 1000, 1);
+  close_connection(end, stays);
+}
+
+static void slow_connector(struct end* end) {
+  void* stays = open_connection(end);
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, (size_t)8 * MIB);
+  synchronize(end);
+  sleep_s(0.05);  // the receive is known: the message leaves at once
+  send_one(end, comm, region.bytes, region.size, 1, region.mr);
+  step("closeSend() while a slow link carries a long message");
+  close_connection(end, comm);
+  region_forget(end, stays, &region);
+  expect(log_count(NCCL_LOG_WARN, "does not answer") == 0, "expected no warning about a peer that answers");
+  exchange(end, stays, 1000, 1);
+  close_connection(end, stays);
+}
+
 const struct rule closing_rules[] = {
     {.name = "close-send-in-flight",
      .sentence = "after closeSend with sends in flight their memory may be freed at once, and the peer's receives "
@@ -341,4 +419,23 @@ const struct rule closing_rules[] = {
      .places = TWO_PROCESSES,
      .killed = "listener",
      .environment = {{"PARALET_RETRY_TIME", "1s"}}},
+    {.name = "close-stopped",
+     .sentence =
+         "a stopped peer holds closeSend only while packets are not acknowledged, and then not much longer than "
+         "PARALET_RETRY_TIME",
+     .listener = stopped_listener,
+     .connector = stopped_connector,
+     .places = TWO_PROCESSES,
+     .since = 12,
+     .killed = "listener",
+     .environment = {{"PARALET_RETRY_TIME", "4s"}}},
+    {.name = "close-slow",
+     .sentence = "closeSend waits for a live peer longer than PARALET_RETRY_TIME, and harms no other connection",
+     .listener = slow_listener,
+     .connector = slow_connector,
+     .places = TWO_PROCESSES,
+     .since = 12,
+     .environment = {{"PARALET_RETRY_TIME", "500ms"},
+                     {"PARALET_LINE_RATE", "24Mbit/s"},
+                     {"PARALET_FLOWLET_BYTES", "2MiB"}}},
     {0}};

@@ -199,6 +199,7 @@ static ncclResult_t close_comm(void* comm, ncclResult_t (*close_it)(void*)) {
   if (is("leaks-fd") && open("/dev/null", O_RDONLY) < 0) return ncclSystemError;
   if (is("close-closes-all")) all_closed = true;
   if (is("reads-after-close") || is("writes-after-close")) touch_buffers_of(comm);
+  if (is("slow-close")) sleep(3);
   const ncclResult_t result = close_it(comm);
   return is("close-error") ? ncclRemoteError : result;
 }
@@ -213,6 +214,10 @@ static void* first_comm;    // region-per-comm
 
 static ncclResult_t reg_mr(void* comm, void* data, size_t size, int type, void** mr) {
   if (is("leaks-registrations")) lose(1 << 10);
+  if (is("registers-anything")) {
+    *mr = NULL;
+    return ncclSuccess;
+  }
   if (!first_comm) first_comm = comm;
   return real->regMr(comm, data, size, is("takes-gpu-memory") ? NCCL_PTR_HOST : type, mr);
 }

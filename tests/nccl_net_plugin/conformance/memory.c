@@ -2,6 +2,7 @@
 // regMr, regMrDmaBuf, deregMr.
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "rules.h"
 
@@ -176,6 +177,105 @@ static void abandoned_connector(struct end* end) {
   close_connection(end, stays);
 }
 
+// With regIsGlobal a region belongs to the device, so memory may be deregistered with another comm than the one whose
+// messages use it. The first message is sent from such memory, the second one received into it.
+
+static const size_t long_message = (size_t)64 * MIB;
+
+/// Deregisters, and unmaps at once, so that any later access crashes.
+static void take_back(struct end* end, void* registered_with, struct region* region) {
+  step("deregMr() through another comm, with a message in flight");
+  expect_success(end->net->dereg_mr(registered_with, region->mr));
+  region_unmap(region);
+}
+
+static struct region registered_elsewhere(struct end* end, void* other, void* user, size_t size, void** with) {
+  struct properties properties;
+  expect_success(end->net->get_properties(end->dev, &properties));
+  *with = properties.reg_is_global ? other : user;
+  return region_register(end, *with, size);
+}
+
+static void elsewhere_listener(struct end* end) {
+  void* stays = open_connection(end);
+  void* first = open_connection(end);
+  void* second = open_connection(end);
+  struct region whole = region_register(end, first, long_message);
+  void* request = receive_one(end, first, whole.bytes, long_message, 1, whole.mr);
+  synchronize(end);
+  wait_done_or_failed(end, request);
+  region_release(end, first, &whole);
+
+  void* with = NULL;
+  struct region into = registered_elsewhere(end, stays, second, (size_t)4 * MIB, &with);
+  request = receive_one(end, second, into.bytes, (size_t)4 * MIB, 1, into.mr);
+  synchronize(end);
+  sleep_s(2e-3);
+  take_back(end, with, &into);
+  step("test() of a receive whose memory is deregistered");
+  wait_done_or_failed(end, request);
+  synchronize(end);
+  exchange(end, stays, 100000, 1);
+  close_connection(end, first);
+  close_connection(end, second);
+  close_connection(end, stays);
+}
+
+static void elsewhere_connector(struct end* end) {
+  void* stays = open_connection(end);
+  void* first = open_connection(end);
+  void* second = open_connection(end);
+  void* with = NULL;
+  struct region from = registered_elsewhere(end, stays, first, long_message, &with);
+  synchronize(end);
+  sleep_s(20e-3);  // the receive is known: the message leaves at once
+  void* request = send_one(end, first, from.bytes, long_message, 1, from.mr);
+  take_back(end, with, &from);
+  step("test() of a send whose memory is deregistered");
+  wait_done_or_failed(end, request);
+
+  struct region region = region_register(end, second, (size_t)4 * MIB);
+  synchronize(end);
+  request = NULL;
+  const double until = now_s() + 0.5;
+  while (!request && now_s() < until) {
+    if (end->net->isend(second, region.bytes, (size_t)4 * MIB, 1, region.mr, NULL, &request) != ncclSuccess) break;
+  }
+  if (request) wait_done_or_failed(end, request);
+  region_release(end, second, &region);
+  synchronize(end);
+  exchange(end, stays, 100000, 1);
+  close_connection(end, first);
+  close_connection(end, second);
+  close_connection(end, stays);
+}
+
+// A range that is not mapped, or only in part, is no memory.
+
+static void unmapped(struct end* end) {
+  struct pair pair = open_pair(end);
+  struct region region = region_map(64 * 4096);
+  unsigned char* const bytes = region.bytes;
+  void* const comms[] = {pair.send, pair.recv};
+  expect(munmap(bytes + 4096, 4096) == 0, "cannot unmap a page");
+  for (int i = 0; i < 2; i++) {
+    void* mr = NULL;
+    expect(end->net->reg_mr(comms[i], bytes, (size_t)64 * 4096, NCCL_PTR_HOST, &mr) != ncclSuccess,
+           "expected an error for memory with an unmapped page");
+    expect(end->net->reg_mr(comms[i], bytes + 4096 + 100, 10, NCCL_PTR_HOST, &mr) != ncclSuccess,
+           "expected an error for memory on an unmapped page");
+    expect(end->net->reg_mr(comms[i], bytes, SIZE_MAX - 4096, NCCL_PTR_HOST, &mr) != ncclSuccess,
+           "expected an error for more memory than there is");
+    expect_success(end->net->reg_mr(comms[i], bytes + 1, 4095, NCCL_PTR_HOST, &mr));
+    expect_success(end->net->dereg_mr(comms[i], mr));
+    expect_success(end->net->reg_mr(comms[i], bytes + 2 * 4096, (size_t)62 * 4096, NCCL_PTR_HOST, &mr));
+    expect_success(end->net->dereg_mr(comms[i], mr));
+  }
+  exchange_self(end, &pair, 1000, 1);
+  close_pair(end, &pair);
+  region_unmap(&region);
+}
+
 const struct rule memory_rules[] = {
     {.name = "register-many", .sentence = "any number of regMr and deregMr calls uses up no memory", .alone = many},
     {.name = "register-global",
@@ -191,4 +291,12 @@ const struct rule memory_rules[] = {
      .listener = abandoned_listener,
      .connector = abandoned_connector,
      .environment = {{"PARALET_RETRY_TIME", "1s"}}},
+    {.name = "deregister-elsewhere",
+     .sentence =
+         "memory deregistered with another comm than the one whose messages use it may be unmapped at once, and "
+         "these messages finish or fail",
+     .listener = elsewhere_listener,
+     .connector = elsewhere_connector,
+     .environment = {{"PARALET_RETRY_TIME", "1s"}}},
+    {.name = "register-unmapped", .sentence = "memory that is not mapped is refused", .alone = unmapped},
     {0}};

@@ -31,7 +31,7 @@ struct rule {
   bool bare;           ///< loads the plugin itself
   bool on_request;     ///< waits for input from outside, so "all" does not include it
   const char* killed;  ///< the role whose process ends by SIGKILL
-  struct setting environment[3];
+  struct setting environment[4];
 };
 
 // Each list ends with an entry without a name.

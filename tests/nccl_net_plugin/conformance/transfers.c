@@ -159,6 +159,92 @@ static void long_connector(struct end* end) {
   close_connection(end, comm);
 }
 
+// Calls that cannot be right are refused, with one warning each, and harm no connection.
+
+static void refused_send(struct end* end, void* comm, void* data, size_t size, void* mr, const char* what) {
+  const int warnings = log_count(NCCL_LOG_WARN, "");
+  void* request = NULL;
+  expect(end->net->isend(comm, data, size, 1, mr, NULL, &request) != ncclSuccess, "expected isend to refuse %s", what);
+  expect(!request, "expected no request for %s", what);
+  const int added = log_count(NCCL_LOG_WARN, "") - warnings;
+  expect(added == 1, "expected one warning about %s, got %d", what, added);
+}
+
+static void refused_receive(struct end* end, void* comm, void* data, size_t size, void* mr, const char* what) {
+  const int warnings = log_count(NCCL_LOG_WARN, "");
+  void* request = NULL;
+  void* phandle = profiler_handle(0);
+  int tag = 1;
+  expect(end->net->irecv(comm, 1, &data, &size, &tag, &mr, &phandle, &request) != ncclSuccess,
+         "expected irecv to refuse %s", what);
+  expect(!request, "expected no request for %s", what);
+  const int added = log_count(NCCL_LOG_WARN, "") - warnings;
+  expect(added == 1, "expected one warning about %s, got %d", what, added);
+}
+
+static void misuse(struct end* end) {
+  struct pair pair = open_pair(end);
+  struct pair other = open_pair(end);
+  struct region region = region_register(end, pair.send, 4096);
+  struct region gone = region_register(end, pair.send, 4096);
+  expect_success(end->net->dereg_mr(pair.send, gone.mr));
+  unsigned char* const past = region.bytes + region.size - 10;
+
+  refused_send(end, pair.send, NULL, 1000, NULL, "a send from NULL");
+  refused_send(end, pair.send, NULL, 1000, region.mr, "a send from NULL with a memory handle");
+  refused_send(end, pair.recv, region.bytes, 1000, region.mr, "a send on a comm that receives");
+  refused_send(end, pair.send, past, 11, region.mr, "a send past the end of its memory");
+  refused_send(end, pair.send, gone.bytes, 1000, gone.mr, "a send with a deregistered handle");
+  refused_receive(end, pair.recv, NULL, 1000, NULL, "a receive at NULL");
+  refused_receive(end, pair.recv, NULL, 1000, region.mr, "a receive at NULL with a memory handle");
+  refused_receive(end, pair.send, region.bytes, 1000, region.mr, "a receive on a comm that sends");
+  refused_receive(end, pair.recv, past, 11, region.mr, "a receive past the end of its memory");
+  refused_receive(end, pair.recv, gone.bytes, 1000, gone.mr, "a receive with a deregistered handle");
+  expect(end->net->dereg_mr(pair.send, gone.mr) != ncclSuccess, "expected deregMr to refuse a deregistered handle");
+
+  step("messages after refused calls");
+  void* received = receive_one(end, pair.recv, NULL, 0, 1, NULL);  // a message of no bytes needs no memory
+  finish_with(end, send_one(end, pair.send, NULL, 0, 1, NULL), 0, "a send of no bytes from NULL");
+  finish_with(end, received, 0, "a receive of no bytes at NULL");
+  exchange_self(end, &pair, 100000, 1);
+  exchange_self(end, &other, 100000, 2);
+  region_release(end, pair.send, &region);
+  region_unmap(&gone);
+  close_pair(end, &pair);
+  close_pair(end, &other);
+}
+
+// A message that is longer than its receive: both sides learn why, even when the sender closes at once.
+
+static void told_listener(struct end* end) {
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 8192);
+  void* earlier = receive_one(end, comm, region.bytes, 1000, 2, region.mr);  // nothing is sent to it
+  receive_one(end, comm, region.bytes + 4096, 1000, 1, region.mr);
+  synchronize(end);
+  step("test() of another receive after a message that was too long");
+  expect(!wait_done_or_failed(end, earlier), "expected a receive to fail when its peer closes");
+  expect(log_count(NCCL_LOG_WARN, "2000 bytes met a receive of 1000") > 0,
+         "expected the receiver's log to name the message that was too long");
+  synchronize(end);
+  region_release(end, comm, &region);
+  close_connection(end, comm);
+}
+
+static void told_connector(struct end* end) {
+  void* comm = open_connection(end);
+  struct region region = region_register(end, comm, 8192);
+  synchronize(end);
+  step("a send that is longer than its receive");
+  void* request = send_one(end, comm, region.bytes, 2000, 1, region.mr);
+  expect(!wait_done_or_failed(end, request), "expected a send that is longer than its receive to fail");
+  expect(log_count(NCCL_LOG_WARN, "2000 bytes met a receive of 1000") > 0,
+         "expected the sender's log to name the message that was too long");
+  region_release(end, comm, &region);
+  close_connection(end, comm);
+  synchronize(end);
+}
+
 // NCCL may post all its requests before it tests any.
 
 static void flight_listener(struct end* end) {
@@ -642,6 +728,17 @@ const struct rule transfer_rules[] = {
      .sentence = "a send larger than its receive never writes beyond it",
      .listener = long_listener,
      .connector = long_connector,
+     .environment = {{"PARALET_RETRY_TIME", "1s"}}},
+    {.name = "misuse",
+     .sentence =
+         "NULL data, the wrong comm, memory outside its registration and stale handles are refused by the call, "
+         "with one warning, and harm nothing else",
+     .alone = misuse},
+    {.name = "long-send-told",
+     .sentence = "a send larger than its receive fails on both sides, and both logs name it",
+     .listener = told_listener,
+     .connector = told_connector,
+     .places = TWO_PROCESSES_OR_HOSTS,
      .environment = {{"PARALET_RETRY_TIME", "1s"}}},
     {.name = "in-flight",
      .sentence = "a comm accepts 32 requests before any test()",

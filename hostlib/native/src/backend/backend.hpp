@@ -54,6 +54,7 @@ struct QpStatistics {
   Nanos min_rtt = 0;
   double window = 0;  ///< packets
   bool all_acknowledged = true;
+  std::uint64_t acknowledged_packets = 0;  ///< 0 where the back end cannot see them
 };
 
 /// What the scheduler of flowlets asks of a QP.

@@ -410,29 +410,6 @@ void Device::release_spare() {
 
 // -- calls from any thread ---------------------------------------------------------------------------------------
 
-std::uint32_t Device::register_memory(std::byte* base, std::uint64_t length) {
-  const ProgressLockGuard guard(*this);
-  begin_call();
-  return backend_->register_memory(base, length);
-}
-
-std::uint32_t Device::register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) {
-  const ProgressLockGuard guard(*this);
-  begin_call();
-  return backend_->register_device_memory(base, length, dmabuf);
-}
-
-void Device::deregister_memory(std::uint32_t rkey) {
-  if (closed()) return;
-  const ProgressLockGuard guard(*this);
-  begin_call();
-  if (awaited(rkey)) {
-    retire(rkey);
-  } else {
-    backend_->deregister_memory(rkey);
-  }
-}
-
 bool Device::set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t port) {
   const ProgressLockGuard guard(*this);
   begin_call();

@@ -18,8 +18,9 @@
 //   - the device's progress thread (run). It moves packets while no caller polls, so that progress never depends on
 //     callers. It sleeps until a packet arrives or a timer expires.
 //
-// The member functions are in four files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
-// connections), device_data.cpp (messages) and device_paths.cpp (changes of a lane's source port).
+// The member functions are in five files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
+// connections), device_data.cpp (messages), device_memory.cpp (registered memory and its return to the caller) and
+// device_paths.cpp (changes of a lane's source port).
 #pragma once
 
 #include <atomic>
@@ -218,13 +219,25 @@ class Device {
   /// Flowlets on QPs can only be withdrawn with the QPs, so if there are any the whole peer is given up. Advertised
   /// memory is retired, also for other connections that use the same registration.
   void give_up(const std::shared_ptr<Connection>& connection);
+  /// What a close waits for, beside the requests' memory.
+  enum class Closing : std::uint8_t {
+    kMemory,     ///< nothing
+    kBothSides,  ///< the peer's answer, by which it knows that all it sent has arrived
+  };
+  /// Closes the connection and waits until the engine no longer uses the memory of `requests`, all of this connection.
+  /// A peer that shows no sign of life is given up: after a second, or after the retry time and a second while it may
+  /// still acknowledge flowlets that are read from that memory. Returns false then.
+  bool close_and_wait(const std::shared_ptr<Connection>& connection,
+                      const std::vector<std::shared_ptr<Request>>& requests, Closing until);
 
-  /// Registers memory for receives; returns the rkey.
+  /// Registers memory for sends and receives; returns the rkey. Throws std::invalid_argument when part of it is not
+  /// mapped, DeviceError when the back end cannot register it.
   std::uint32_t register_memory(std::byte* base, std::uint64_t length);
   /// Registers memory of another device (a GPU) for sends and receives: Backend::register_device_memory.
   std::uint32_t register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf);
-  /// The memory is the caller's again at once. Open receives into it fail when their message comes.
-  void deregister_memory(std::uint32_t rkey);
+  /// Returns the memory to the caller. Connections with unfinished messages from or into it, whoever registered it, are
+  /// closed as by close_and_wait: these messages fail. Returns the addresses of their peers.
+  std::vector<std::uint32_t> deregister_memory(std::uint32_t rkey);
 
   /// Moves packets on the calling thread if no other thread is doing so. Progress never depends on it: a thread that
   /// busy-waits calls it to save the hand-over to the progress thread.
@@ -347,10 +360,22 @@ class Device {
   bool register_temporarily(Request& request) PARALET_REQUIRES(progress_lock_);
   void release_memory(Request& request) PARALET_REQUIRES(progress_lock_);
   void release_receive(Request& request) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] static std::string overrun_text(std::uint64_t message_bytes, std::uint64_t receive_bytes);
+  void post_receive_buffer(std::uint64_t index) PARALET_REQUIRES(progress_lock_);
+
+  // device_memory.cpp: registered memory
+  /// Unfinished requests of one connection that use a region; without a connection: fences.
+  struct MemoryUser {
+    std::shared_ptr<Connection> connection;
+    std::vector<std::shared_ptr<Request>> requests;
+  };
+  bool wait_for_release(const MemoryUser& user, Closing until);
+  [[nodiscard]] std::vector<MemoryUser> users_of(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] std::uint64_t signs_of_life(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
+  void start_giving_up(Connection& connection) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool awaited(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
   void retire(std::uint32_t rkey) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool retired(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
-  void post_receive_buffer(std::uint64_t index) PARALET_REQUIRES(progress_lock_);
 
   // device_paths.cpp: changes of a lane's source port
   [[nodiscard]] bool may_move(const Lane& lane) const PARALET_REQUIRES(progress_lock_);
@@ -381,6 +406,7 @@ class Device {
   [[nodiscard]] std::shared_ptr<Connection> find_connection(const Peer& peer, std::uint32_t id) const
       PARALET_REQUIRES(progress_lock_);
   void stop_sending(Connection& connection, const std::string& why) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] static std::string why_closed(const Connection& connection);
   void begin_close(const std::shared_ptr<Connection>& connection) PARALET_REQUIRES(progress_lock_);
   void on_close(Connection& connection) PARALET_REQUIRES(progress_lock_);
   void fail_receives(Connection& connection, const std::string& error) PARALET_REQUIRES(progress_lock_);

@@ -456,9 +456,8 @@ void Device::on(Peer& peer, const handshake::Overrun& frame) {
   if (!connection || request == nullptr || request->connection != connection) return;
   const auto keep = connection->receives.remove(*request);
   release_receive(*request);
-  fail(*request, Failure::kTransport,
-       "a message of " + std::to_string(frame.message_bytes) + " bytes met a receive of " +
-           std::to_string(request->length) + ": receive at least as much as is sent");
+  connection->overrun = overrun_text(frame.message_bytes, request->length);
+  fail(*request, Failure::kTransport, connection->overrun);
 }
 
 // -- closing -----------------------------------------------------------------------------------------------------
@@ -475,26 +474,6 @@ void Device::close_connection(const std::shared_ptr<Connection>& connection) {
   begin_close(connection);
 }
 
-void Device::give_up(const std::shared_ptr<Connection>& connection) {
-  if (closed()) return;
-  const ProgressLockGuard guard(*this);
-  begin_call();
-  if (connection->peer == nullptr) return;
-  const std::string error = format_ipv4(connection->peer_address) + " does not answer";
-  stop_sending(*connection, error);
-  bool posted = false;
-  for (Request* send = connection->in_flight.front(); send != nullptr; send = send->next) {
-    posted = posted || send->posted > 0;
-  }
-  if (posted) {
-    fail_peer(*connection->peer, Failure::kTransport, error);
-    return;
-  }
-  for (Request* receive = connection->receives.front(); receive != nullptr; receive = receive->next) {
-    retire(receive->registration());
-  }
-}
-
 /// Fails the sends that have posted nothing and removes the connection's messages from the peer's queue.
 void Device::stop_sending(Connection& connection, const std::string& why) {
   while (Request* send = connection.sends.front()) fail(*connection.sends.remove(*send), Failure::kClosed, why);
@@ -504,12 +483,17 @@ void Device::stop_sending(Connection& connection, const std::string& why) {
   }
 }
 
+/// Why a connection's remaining requests fail when this side closes it.
+std::string Device::why_closed(const Connection& connection) {
+  return connection.failure != Failure::kNone ? connection.error : "the connection was closed";
+}
+
 void Device::begin_close(const std::shared_ptr<Connection>& connection) {
   if (connection->state == Connection::State::kConnecting) {
     abandon(*connection, Failure::kClosed, "the connection was closed");
   } else if (connection->state == Connection::State::kOpen) {
     connection->state = Connection::State::kClosing;
-    stop_sending(*connection, "the connection was closed");
+    stop_sending(*connection, why_closed(*connection));
     advance_close(*connection);
   }
 }
@@ -520,6 +504,7 @@ void Device::on_close(Connection& connection) {
   connection.reply_closed = true;
   if (connection.failure == Failure::kNone) {
     connection.error = format_ipv4(connection.peer_address) + " closed the connection";
+    if (!connection.overrun.empty()) connection.error += " after " + connection.overrun;
     connection.failure = Failure::kClosed;
   }
   stop_sending(connection, connection.error);
@@ -540,8 +525,7 @@ void Device::advance_close(Connection& connection) {
   for (Request* send = connection.in_flight.front(); send != nullptr; send = next) {
     next = send->next;
     if (send->posted > 0) return;  // flowlets are in progress
-    fail(*connection.in_flight.remove(*send), Failure::kClosed,
-         "the connection was closed before the message was sent");
+    fail(*connection.in_flight.remove(*send), Failure::kClosed, why_closed(connection));
   }
   if (connection.reply_closed) {
     connection.reply_closed = false;
@@ -559,7 +543,7 @@ void Device::advance_close(Connection& connection) {
 /// Removes the connection. The peer must be quiet, or have no QPs.
 void Device::finalize(Connection& connection) {
   const auto keep = connections_.extract(connection.id);
-  fail_receives(connection, "the connection was closed");
+  fail_receives(connection, why_closed(connection));
   if (connection.peer != nullptr && --connection.peer->connections == 0) connection.peer->idle_since = now();
   connection.peer = nullptr;
   connection.state = Connection::State::kClosed;

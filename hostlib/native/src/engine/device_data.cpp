@@ -92,6 +92,11 @@ void Device::report_failure(Request& request, Failure failure, const std::string
   completion_signal().notify();
 }
 
+std::string Device::overrun_text(std::uint64_t message_bytes, std::uint64_t receive_bytes) {
+  return "a message of " + std::to_string(message_bytes) + " bytes met a receive of " + std::to_string(receive_bytes) +
+         ": receive at least as much as is sent";
+}
+
 // -- starting ----------------------------------------------------------------------------------------------------
 
 void Device::start(std::shared_ptr<Request> request) {
@@ -260,24 +265,6 @@ void Device::release_receive(Request& request) {
   request.temporary_rkey = 0;
 }
 
-/// Whether a receive into the region is open.
-bool Device::awaited(std::uint32_t rkey) const {
-  return std::ranges::any_of(peers_, [rkey](const auto& peer) {
-    return !peer->dead() && std::ranges::any_of(peer->slots, [rkey](const Request* request) {
-      return request != nullptr && request->registration() == rkey;
-    });
-  });
-}
-
-/// Returns memory to its owner while messages may still arrive for it: the backend drops their data.
-void Device::retire(std::uint32_t rkey) {
-  if (retired(rkey)) return;
-  backend_->retire_memory(rkey);
-  retired_.push_back(rkey);
-}
-
-bool Device::retired(std::uint32_t rkey) const { return std::ranges::find(retired_, rkey) != retired_.end(); }
-
 void Device::on_advertisements(Peer& peer, std::span<const std::byte> bytes) {
   if (bytes.empty() || bytes.size() % handshake::kAdvertisementBytes != 0) {
     fail_peer(peer, Failure::kTransport,
@@ -361,9 +348,8 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
     send_frame(peer,
                handshake::Overrun{
                    .connection = connection.remote_id, .slot = advertisement.slot, .message_bytes = request->length});
-    fail(*request, Failure::kTransport,
-         "a message of " + std::to_string(request->length) + " bytes met a receive of " +
-             std::to_string(advertisement.length) + ": receive at least as much as is sent");
+    connection.overrun = overrun_text(request->length, advertisement.length);
+    fail(*request, Failure::kTransport, connection.overrun);
     return;
   }
   if (request->rkey == 0 && !register_temporarily(*request)) return;

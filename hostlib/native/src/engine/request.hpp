@@ -110,6 +110,8 @@ struct Connection {
   std::atomic<Failure> failure{Failure::kNone};  ///< set after `error`
   std::string error;
   std::uint32_t peer_address = 0;  ///< IPv4, host byte order
+  /// Device::give_up was called: `failure` and `error` say why. Requests may stay kPending although they have failed.
+  std::atomic<bool> given_up{false};
 
  private:
   friend class Device;  // only while its progress lock is held
@@ -120,8 +122,9 @@ struct Connection {
   bool retried = false;                       ///< started again because the peer had dropped its idle QPs
   bool peer_quiet = false;                    ///< the peer posts no more flowlets on this connection
   bool close_sent = false;
-  bool reply_closed = false;                                               ///< the peer waits for our Closed
-  std::uint32_t next_sequence = 0;                                         ///< of our receive advertisements
+  std::string overrun;              ///< the last message that was longer than its receive, as a sentence; empty: none
+  bool reply_closed = false;        ///< the peer waits for our Closed
+  std::uint32_t next_sequence = 0;  ///< of our receive advertisements
   std::uint32_t expected_sequence = 0;                                     ///< of the peer's receive advertisements
   std::map<std::uint32_t, handshake::Advertisement> early_advertisements;  ///< arrived out of order, by sequence number
   Ring<handshake::Advertisement> advertisements;  ///< the peer's receives that no send has been matched with yet

@@ -108,6 +108,7 @@ class RcQp {
   }
   [[nodiscard]] bool idle() const { return work_.empty(); }
   [[nodiscard]] bool all_acknowledged() const { return unacked_ == highest_sent_; }
+  [[nodiscard]] std::uint64_t acknowledged_packets() const { return unacked_; }
   /// How long packets in flight have been waiting for an acknowledgement.
   [[nodiscard]] Nanos silence(Nanos now) const { return all_acknowledged() ? 0 : now - last_progress_; }
   [[nodiscard]] std::uint32_t qpn() const { return options_.qpn; }

@@ -198,6 +198,7 @@ QpStatistics SoftBackend::statistics(std::uint32_t qpn) const {
     out.min_rtt = control.min_rtt() == kNever ? 0 : control.min_rtt();
     out.window = control.window();
     out.all_acknowledged = qp.machine->all_acknowledged();
+    out.acknowledged_packets = qp.machine->acknowledged_packets();
   }
   return out;
 }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registered memory: its deregistration under messages of any connection, and closes that wait for it.
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "engine/device_fixture.hpp"
+
+namespace paralet {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace): the fixture
+
+/// Pages that are unmapped at the end, so that a later access crashes.
+class Pages {
+ public:
+  explicit Pages(std::size_t bytes) : bytes_(bytes) {
+    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(at != MAP_FAILED);
+    data_ = static_cast<std::byte*>(at);
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages() { ::munmap(data_, bytes_); }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {data_, bytes_}; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+RequestPtr submit_registered(Device& device, const ConnectionPtr& connection, Request::Kind kind,
+                             std::span<std::byte> memory, std::uint32_t rkey) {
+  auto request = std::make_shared<Request>();
+  request->kind = kind;
+  request->connection = connection;
+  request->data = memory.data();
+  request->length = memory.size();
+  request->rkey = rkey;
+  device.submit(request);
+  return request;
+}
+
+constexpr const char* kDeregistered = "the memory of one of its messages was deregistered before the message was done";
+
+TEST_CASE("deregistering memory ends the sends of every connection that read it, and no other connection") {
+  DevicePair pair;
+  const Joined used(pair.a, pair.b);
+  const Joined waiting(pair.a, pair.b);
+  const Joined neighbour(pair.a, pair.b);
+  Bytes in(64 << 20);
+  auto out = std::make_unique<Pages>(in.size());
+  const std::uint32_t rkey = pair.a.register_memory(out->bytes().data(), out->bytes().size());
+  const auto received = used.receive(in);
+  const auto sent = submit_registered(pair.a, used.to, Request::Kind::kSend, out->bytes(), rkey);
+  const auto unmatched = submit_registered(pair.a, waiting.to, Request::Kind::kSend, out->bytes(), rkey);
+  const auto later = neighbour.receive(in, 1);
+  CHECK(pair.a.deregister_memory(rkey).size() >= 1);
+  out.reset();
+  CHECK(sent->state != State::kPending);
+  CHECK(unmatched->state == State::kFailed);
+  CHECK(unmatched->error == kDeregistered);
+  CHECK(wait(received) != State::kPending);
+  Bytes small(100);
+  CHECK(error_of(submit(pair.a, waiting.to, Request::Kind::kSend, small)) == kDeregistered);
+  CHECK(later->state == State::kPending);
+  CHECK(wait(neighbour.send(small, 1)) == State::kDone);
+  CHECK(wait(later) == State::kDone);
+  neighbour.check(10'000);
+}
+
+TEST_CASE("deregistering memory ends the receives of every connection into it") {
+  DevicePair pair;
+  const Joined used(pair.a, pair.b);
+  const Joined neighbour(pair.a, pair.b);
+  auto in = std::make_unique<Pages>(1 << 20);
+  const std::uint32_t rkey = pair.b.register_memory(in->bytes().data(), in->bytes().size());
+  const auto received = submit_registered(pair.b, used.from, Request::Kind::kReceive, in->bytes(), rkey);
+  CHECK(pair.b.deregister_memory(rkey) == std::vector<std::uint32_t>{kA});
+  in.reset();
+  CHECK(received->state == State::kFailed);
+  CHECK(received->error == kDeregistered);
+  CHECK(received->failure == Failure::kClosed);
+  Bytes out(1 << 20);
+  CHECK(error_of(used.send(out)) == "127.0.0.2 closed the connection");
+  neighbour.check(10'000);
+}
+
+TEST_CASE("memory without messages in progress is deregistered and closes nothing") {
+  DevicePair pair;
+  const Joined joined(pair.a, pair.b);
+  Bytes memory(1000);
+  const std::uint32_t rkey = pair.a.register_memory(memory.data(), memory.size());
+  CHECK(pair.a.deregister_memory(rkey).empty());
+  joined.check(1000);
+}
+
+TEST_CASE("memory that is not mapped, or only in part, is refused") {
+  Device device(options(kA));
+  const Pages pages(4 * 4096);
+  std::byte* const base = pages.bytes().data();
+  REQUIRE(::munmap(base + 4096, 4096) == 0);
+  CHECK_THROWS_WITH_AS(static_cast<void>(device.register_memory(base, 3 * 4096)),
+                       "cannot register 12288 bytes of memory: part of the range is not mapped in this process",
+                       std::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(device.register_memory(base + 5000, 1)), std::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(device.register_memory(base, UINT64_MAX)), std::invalid_argument);
+  CHECK(device.register_memory(base + 100, 3996) != 0);
+  CHECK(device.register_memory(nullptr, 0) != 0);
+}
+
+TEST_CASE("close_and_wait waits for a live peer longer than the retry time") {
+  DeviceOptions slow = options(kA, 4);
+  slow.line_rate_bps = 16e6;
+  slow.flowlet_bytes = 2 << 20;
+  slow.retry_time = 200 * kMillisecond;
+  Device a(slow);
+  Device b(options(kB));
+  const Joined joined(a, b);
+  const Joined neighbour(a, b);
+  Bytes in(6 << 20);
+  Bytes out(in.size());
+  const auto received = joined.receive(in);
+  const auto sent = joined.send(out);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(a.close_and_wait(joined.to, {sent}, Device::Closing::kMemory));
+  CHECK(sent->state != State::kPending);
+  CHECK(wait(received) != State::kPending);
+  neighbour.check(100);
+}
+
+}  // namespace
+}  // namespace paralet
