@@ -58,6 +58,10 @@ format: setup ## Rewrite the sources in the project's format
 bench: setup ## Measure the transport beside TCP (BENCH=NAME for another)
 	@.venv/bin/paralet bench $(BENCH) $(ARGS)
 
+.PHONY: nccl
+nccl: setup ## Install NVIDIA's wheel of NCCL for the CPU device (ARGS=all: one for each plugin interface; docs/nccl-cpu.md)
+	@scripts/setup-nccl.sh $(ARGS)
+
 .PHONY: softroce
 softroce: setup ## Fetch what a guest with the kernel's SoftRoCE needs (root; docs/softroce.md)
 	@scripts/setup-softroce.sh
@@ -80,5 +84,5 @@ test-wheel: setup ## Build the wheel and use it in an empty environment
 
 .PHONY: clean
 clean: ## Remove what was built; .venv and results/ stay
-	@rm -rf build dist .setup hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist .setup hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib testbed/nccl/cpu_device/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
 	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -201,6 +201,9 @@ inline std::byte* read_pointer(const void* object, Field field) {
 // The address of a member that begins at a byte.
 inline std::byte* member(void* object, Field field) { return static_cast<std::byte*>(object) + field.offset(); }
 
+// PARALET_LAYOUT as text: a line "generation name path" per field.
+const char* layout_fields();
+
 // What Python hands over (paralet_cpu_device_attach): two integers per field in the order of PARALET_LAYOUT. Returns
 // false where the number of integers is not that.
 bool decode_layout(std::uint32_t generation, std::span<const std::uint32_t> values, Layout& layout);

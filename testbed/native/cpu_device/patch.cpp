@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "patch.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+
+#ifndef __x86_64__
+#error "The CPU device writes jumps of x86-64 only"
+#endif
+
+namespace paralet::cpu_device {
+
+namespace {
+
+std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+void protect(std::uintptr_t from, std::uintptr_t to, int protection) {
+  if (::mprotect(reinterpret_cast<void*>(from), to - from, protection) != 0) {
+    throw std::runtime_error(std::string("the memory of a loaded library cannot be changed: ") + std::strerror(errno));
+  }
+}
+
+template <typename T>
+std::byte* put(std::byte* at, const T& value) {
+  std::memcpy(at, &value, sizeof(value));
+  return at + sizeof(value);
+}
+
+std::byte* put_bytes(std::byte* at, std::initializer_list<unsigned char> bytes) {
+  for (const unsigned char byte : bytes) *at++ = std::byte{byte};
+  return at;
+}
+
+std::byte* put_jump(std::byte* at, const void* to) {
+  at = put_bytes(at, {0x48, 0xb8});  // movabs rax, to
+  at = put(at, to);
+  return put_bytes(at, {0xff, 0xe0});  // jmp rax
+}
+
+}  // namespace
+
+void replace(const std::vector<Replacement>& replacements) {
+  if (replacements.empty()) return;
+  const auto address = [](const Replacement& each) { return reinterpret_cast<std::uintptr_t>(each.at); };
+  std::vector<Replacement> sorted = replacements;
+  std::sort(sorted.begin(), sorted.end(), [&](const auto& a, const auto& b) { return address(a) < address(b); });
+  const std::uintptr_t page = page_bytes();
+  // One range of pages for all: the CUDA runtime lies in one piece, among functions that nobody calls meanwhile.
+  const std::uintptr_t from = address(sorted.front()) / page * page;
+  const std::uintptr_t to = (address(sorted.back()) + jump_bytes + page - 1) / page * page;
+  protect(from, to, PROT_READ | PROT_WRITE);
+  for (const auto& each : sorted) put_jump(each.at, each.function);
+  protect(from, to, PROT_READ | PROT_EXEC);
+}
+
+std::vector<const void*> bind(int (*target)(const char*), const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return {};
+  constexpr std::size_t code_bytes = 32;
+  std::size_t text_bytes = 0;
+  for (const auto& argument : arguments) text_bytes += argument.size() + 1;
+  const std::size_t bytes = arguments.size() * code_bytes + text_bytes;
+  void* start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) throw std::runtime_error("there is no memory for the CPU device's functions");
+  auto* code = static_cast<std::byte*>(start);
+  auto* text = code + arguments.size() * code_bytes;
+  std::vector<const void*> functions;
+  for (const auto& argument : arguments) {
+    std::memcpy(text, argument.c_str(), argument.size() + 1);
+    std::byte* at = put_bytes(code, {0x48, 0xbf});  // movabs rdi, text
+    at = put(at, text);
+    put_jump(at, reinterpret_cast<const void*>(target));
+    functions.push_back(code);
+    code += code_bytes;
+    text += argument.size() + 1;
+  }
+  const auto from = reinterpret_cast<std::uintptr_t>(start);
+  protect(from, from + bytes, PROT_READ | PROT_EXEC);
+  return functions;
+}
+
+}  // namespace paralet::cpu_device
