@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, traced_output
 from emul.ovs import OPENFLOW, Datapath, PrivateOvs
 from netmodel import Circuits, Flow, Link, PortRef, Topology, forwarding, lit
-from sdn.openflow.hash_check import judge, questions
+from sdn.openflow.hash_check import flows_to_trace, judge
 from sdn.openflow.messages import STRAY_COOKIE
 from sdn.openflow.source_rules import Pinning, ecmp_hash_of
 
-HASH_QUESTIONS = 32
+HASH_TRACES = 32
 """Number of flows traced to verify that OVS hashes as predicted. Each takes about 4 ms."""
 
 _DATAPATH_NAMES: Mapping[Datapath, str] = {"user": "netdev@ovs-netdev", "kernel": "system@ovs-system"}
@@ -63,13 +63,13 @@ class SwitchObserver:
         }
 
     def check_hash(self, circuits: Circuits, pinning: Pinning) -> None:
-        """Compare OVS's choices of ports with the predicted ones, for `HASH_QUESTIONS` flows.
+        """Compare OVS's choices of ports with the predicted ones, for `HASH_TRACES` flows.
 
         Raises HashMismatchError where they differ, and OvsError.
         """
         routed = lit(self._topology, circuits)
-        asked = questions(routed, forwarding(routed), ecmp_hash_of(routed, pinning), HASH_QUESTIONS)
-        judge(asked, [self.traced_port(question.switch, question.flow) for question in asked])
+        traces = flows_to_trace(routed, forwarding(routed), ecmp_hash_of(routed, pinning), HASH_TRACES)
+        judge(traces, [self.traced_port(trace.switch, trace.flow) for trace in traces])
 
     def _observed(self) -> Iterator[tuple[str, PortRef, ObservedFlow]]:
         """Every flow of the datapath's flow table, with its switch and egress port."""

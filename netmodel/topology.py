@@ -273,7 +273,7 @@ def _index_hosts(
                         (*where, "mac"),
                     )
                 )
-            elif nic.mac in macs and nic.address not in by_address:  # a repeated address has told of its MAC
+            elif nic.mac in macs and nic.address not in by_address:  # a repeated address already reports its MAC
                 found.append(TopologyError(f"two NICs have the MAC {nic.mac!r}", (*where, "mac")))
             macs.add(nic.mac)
             by_address[nic.address] = (host, PortRef(host.name, k + 1))

@@ -3,7 +3,7 @@
 
 The file is first composed into YAML nodes, which know their lines, and then constructed by the safe loader, so no tag
 can run code. Pydantic says where in the data it found an error; the nodes say in which line that is. Models should
-refuse unknown keys (`extra="forbid"`); such errors then suggest the key that was meant. Unions are told best when they
+refuse unknown keys (`extra="forbid"`); such errors then suggest the key that was meant. Errors are clearest if unions
 are discriminated.
 
 YAML itself is narrowed a little: a key may not occur twice, a value may not contain itself, nesting ends at 100 levels,
@@ -30,7 +30,7 @@ _MAX_DEPTH = 100
 _MAX_BYTES = 64 << 20
 _MAX_NUMBER = 100  # characters; Python reads hexadecimal numbers that it then refuses to write, even in an error
 _SHOWN = 60  # characters of an offending value that an error repeats
-_MOST_MISTAKES = 50  # of one file that are told
+_MOST_MISTAKES = 50  # reported per file
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
@@ -106,7 +106,7 @@ class Document:
     def as_model(self, model: type[_Model]) -> _Model:
         """The data as a `model`. Raises SpecError with all mistakes that the model's validators find.
 
-        A `LocatedError` that a validator raises (as `TopologyError` is) is told at its place below the validated value.
+        A `LocatedError` (such as `TopologyError`) of a validator is reported at its place below the validated value.
         """
         try:
             return model.model_validate(self.data)
@@ -241,8 +241,8 @@ def _mistakes(
             what = ", or ".join(dict.fromkeys(finding.sentence for finding in same)) + same[0].value_found
         mistakes.append((same[0].absent, Mistake(file, same[0].line, place, what)))
     # A mistyped key is one mistake, although the key that was meant is then missing.
-    told = [mistake for absent, mistake in mistakes if not (absent and mistake.place in meant)]
-    return sorted(told, key=lambda mistake: mistake.line or 0)
+    reported = [mistake for absent, mistake in mistakes if not (absent and mistake.place in meant)]
+    return sorted(reported, key=lambda mistake: mistake.line or 0)
 
 
 def _causes(details: ErrorDetails) -> Sequence[LocatedError | None]:
@@ -321,7 +321,7 @@ def _placed(
             node, line = child
             place.append(segment)
         elif absent and step == len(location) - 1:
-            place.append(segment)  # the absent key itself, told at the mapping that lacks it
+            place.append(segment)  # the absent key itself, reported at the mapping that lacks it
         elif segment != "[key]":
             tags.append((tuple(place), segment))
     return tuple(place), tuple(tags), line
@@ -339,7 +339,7 @@ def _child(node: yaml.Node, segment: str | int) -> tuple[yaml.Node, int] | None:
     for key, value in node.value:
         if key.tag == "tag:yaml.org,2002:merge":
             merged.extend(value.value if isinstance(value, yaml.SequenceNode) else [value])
-        elif isinstance(key, yaml.ScalarNode) and str(segment) in (key.value, _truth(key)):
+        elif isinstance(key, yaml.ScalarNode) and str(segment) in (key.value, _boolean_name(key)):
             return value, _line(key)
     for source in merged:
         if (found := _child(source, segment)) is not None:
@@ -347,7 +347,7 @@ def _child(node: yaml.Node, segment: str | int) -> tuple[yaml.Node, int] | None:
     return None
 
 
-def _truth(key: yaml.ScalarNode) -> str | None:
+def _boolean_name(key: yaml.ScalarNode) -> str | None:
     """How pydantic names a key such as `on` or `no`, which YAML 1.1 reads as a truth value."""
     if key.tag != "tag:yaml.org,2002:bool":
         return None

@@ -69,8 +69,8 @@ class HitRate:
     @property
     def rate(self) -> float | None:
         """The part of forecast starts that came; None before the first forecast."""
-        told = self.hits + self.misses
-        return self.hits / told if told else None
+        starts = self.hits + self.misses
+        return self.hits / starts if starts else None
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ class HashMismatchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FlowTrace:
     """A flow to trace on one switch, and its expected output port."""
 
     switch: str
@@ -26,12 +26,12 @@ class Question:
     expected_port: int
 
 
-def questions(
+def flows_to_trace(
     topology: Topology, routes: Forwarding, ecmp_hash: EcmpHash, count: int, seed: int = 0
-) -> tuple[Question, ...]:
-    """`count` random questions, spread over the switches that have groups; none when no switch has one.
+) -> tuple[FlowTrace, ...]:
+    """`count` random flows to trace, spread over the switches that have groups; none when no switch has one.
 
-    The same seed gives the same questions. A wrong hash passes with probability (1 / members) ** count.
+    The same seed gives the same flows. A wrong hash passes with probability (1 / members) ** count.
     """
     generator = random.Random(seed)
     choices: list[tuple[str, int, list[IPv4Address], Mapping[IPv4Address, tuple[int, ...]]]] = []
@@ -41,7 +41,7 @@ def questions(
         if several:
             choices.append((switch.name, switch.hash_seed, several, groups))
     sources = [nic.address for host in topology.hosts for nic in host.nics]
-    asked = []
+    traces = []
     for number in range(count if choices else 0):
         name, hash_seed, several, groups = choices[number % len(choices)]
         destination = generator.choice(several)
@@ -49,17 +49,17 @@ def questions(
         flow = Flow(source, destination, generator.choice(ENTROPY_PORTS))
         ports = groups[destination]
         member = int(ecmp_hash.select(flow.fields(), hash_seed, len(ports))[0])
-        asked.append(Question(name, flow, ports[member]))
-    return tuple(asked)
+        traces.append(FlowTrace(name, flow, ports[member]))
+    return tuple(traces)
 
 
-def judge(asked: Sequence[Question], answers: Sequence[int | None]) -> None:
+def judge(traces: Sequence[FlowTrace], answers: Sequence[int | None]) -> None:
     """Compare the output ports that were traced (None: the flow is dropped) with the expected ones.
 
     Raises HashMismatchError on the first difference.
     """
     wrong = [
-        (question, answer) for question, answer in zip(asked, answers, strict=True) if answer != question.expected_port
+        (question, answer) for question, answer in zip(traces, answers, strict=True) if answer != question.expected_port
     ]
     if not wrong:
         return
@@ -67,7 +67,7 @@ def judge(asked: Sequence[Question], answers: Sequence[int | None]) -> None:
     flow = question.flow
     sent = "drops it" if answer is None else f"sends it by port {answer}"
     raise HashMismatchError(
-        f"this Open vSwitch does not hash as predicted ({len(wrong)} of {len(asked)} flows differ): for UDP "
+        f"this Open vSwitch does not hash as predicted ({len(wrong)} of {len(traces)} flows differ): for UDP "
         f"{flow.src}:{flow.src_port} to {flow.dst}:{flow.dst_port} {question.switch} {sent} and not by port "
         f"{question.expected_port}; a build with SSE4.2 or ARM CRC instructions hashes otherwise, "
         "take your distribution's openvswitch-switch package"

@@ -29,7 +29,7 @@ class Assignments:
         self._routing = routing
         self._counts = counts
         self._waiting: deque[Pair] = deque()  # whose ports have to be looked up again
-        self._cut: set[Pair] = set()  # whose path died, and who have not been told
+        self._cut: set[Pair] = set()  # pairs whose path died and whose host has not been informed
 
     @property
     def pending(self) -> bool:

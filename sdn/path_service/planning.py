@@ -59,7 +59,7 @@ class _Commodities:
         return Commodities.of([src for src, _ in ends], [dst for _, dst in ends])
 
 
-class Afresh:
+class FullReplan:
     """Plans all commodities again at every change, in order of arrival: greedy, annealing, ilp.
 
     A change takes time linear in the number of commodities, or more: use it for hundreds, not for thousands.
@@ -154,9 +154,9 @@ class AtRandom:
 LIVE: MappingProxyType[str, Callable[[Clos], LivePlan]] = MappingProxyType(
     {
         "optimal": Incremental,
-        "greedy": lambda fabric: Afresh(PLANNERS["greedy"], fabric),
-        "annealing": lambda fabric: Afresh(PLANNERS["annealing"], fabric),
-        "ilp": lambda fabric: Afresh(PLANNERS["ilp"], fabric),
+        "greedy": lambda fabric: FullReplan(PLANNERS["greedy"], fabric),
+        "annealing": lambda fabric: FullReplan(PLANNERS["annealing"], fabric),
+        "ilp": lambda fabric: FullReplan(PLANNERS["ilp"], fabric),
         "ecmp": AtRandom,
     }
 )

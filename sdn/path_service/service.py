@@ -9,7 +9,7 @@ peer; all its lanes use one path, by source ports that the switches' hash sends 
 
 `PathService` handles events and leaves decisions to other modules: `parties` (which devices are connected),
 `elephants` (which elephants are open), `routing` (their routes), `expected` (forecasts), `failover` (plans for
-failures), `assignments` (what hosts are told), `views` (what operators see).
+failures), `assignments` (ports for hosts), `views` (output for operators).
 """
 
 from collections import Counter

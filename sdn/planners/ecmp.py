@@ -26,7 +26,7 @@ def ecmp(fabric: Clos, commodities: Commodities, *, seed: int = 0) -> Plan:
     """
     src, dst = tors_of(fabric, commodities)
     chance = _chances(commodities, seed)
-    spine, up, down = _nowhere(len(commodities))
+    spine, up, down = _unrouted(len(commodities))
     for _, links, members in _ways_up(fabric, src, dst):
         if not links.size:
             spine[members] = UNREACHABLE
@@ -70,7 +70,7 @@ def ecmp_hashed(
     def selected(members: Index, seed: int, ways: int) -> Index:
         return ecmp_hash.select(fields.take(members), seed, ways) if ways > 1 else np.zeros(members.size, dtype=np.intp)
 
-    spine, up, down = _nowhere(len(commodities))
+    spine, up, down = _unrouted(len(commodities))
     for tor, links, members in _ways_up(fabric, src, dst):
         if not links.size:
             spine[members] = UNREACHABLE
@@ -106,7 +106,7 @@ def _chances(commodities: Commodities, seed: int) -> Floats:
     return np.asarray((state >> np.uint64(11)) * 2.0**-53)
 
 
-def _nowhere(commodities: int) -> tuple[Ints, Ints, Ints]:
+def _unrouted(commodities: int) -> tuple[Ints, Ints, Ints]:
     """Spine, up and down of commodities that stay within their ToRs."""
     return tuple(np.full(commodities, none, dtype=np.int32) for none in (LOCAL, -1, -1))  # type: ignore[return-value]
 

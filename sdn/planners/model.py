@@ -292,7 +292,7 @@ def _whole(values: npt.ArrayLike, name: str) -> Ints:
     given = np.asarray(values)
     if given.dtype == np.int32:
         return given
-    with np.errstate(invalid="ignore"):  # NaN, told below
+    with np.errstate(invalid="ignore"):  # NaN, reported below
         whole = given.astype(np.int32) if given.dtype.kind in "iuf" else None
     if whole is None or (whole != given).any():
         raise ValueError(f"{name} must hold whole numbers of 32 bits")

@@ -21,7 +21,7 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class LinkSharing:
     """One run: `by_spine` has each job's payload bytes, `shared_links` the link directions that jobs share."""
 
     by_spine: Mapping[str, Mapping[str, int]]
@@ -43,7 +43,7 @@ def crossings(experiment: Experiment, run: RunRecord) -> list[Crossing]:
     ]
 
 
-def sharing(experiment: Experiment, run: RunRecord) -> Sharing:
+def sharing(experiment: Experiment, run: RunRecord) -> LinkSharing:
     """Link sharing among the jobs of one run."""
     role = {switch.name: switch.role for switch in experiment.topology.switches}
     by_spine: dict[str, Counter[str]] = {name: Counter() for name, what in role.items() if what == "spine"}
@@ -55,7 +55,7 @@ def sharing(experiment: Experiment, run: RunRecord) -> Sharing:
             flows[port] += 1
             if port.node in by_spine:
                 by_spine[port.node][crossing.job] += crossing.bytes
-    return Sharing(
+    return LinkSharing(
         by_spine=by_spine,
         links=len(jobs),
         shared_links=sum(len(there) > 1 for there in jobs.values()),

@@ -44,7 +44,7 @@ _MARGIN_S = 15.0
 """Added to an agent's own time limit before the runner gives up: the agent's error says more."""
 
 
-class _Crew:
+class _RankAgents:
     """The agents of one run, by rank."""
 
     def __init__(self, agents: Agents, seats: Sequence[int]) -> None:
@@ -105,22 +105,22 @@ class Runner:
         steps.now(f"starting {len(hosts)} agents")
         with Agents(self._fabric.popen, hosts, self._log_dir, self._argv) as agents:
             for seed in experiment.seeds:
-                crew = _Crew(agents, [hosts.index(host) for host in experiment.at(seed).hosts])
+                by_rank = _RankAgents(agents, [hosts.index(host) for host in experiment.at(seed).hosts])
                 for policy in experiment.spec.policies:
                     steps.now(f"{policy.name} (m = {policy.m}), seed {seed}")
-                    yield self._run(crew, policy, seed)
+                    yield self._run(by_rank, policy, seed)
                     steps.advance()
 
-    def _run(self, crew: _Crew, policy: Policy, seed: int) -> RunRecord:
+    def _run(self, agents: _RankAgents, policy: Policy, seed: int) -> RunRecord:
         experiment, limits = self._experiment.at(seed), self._experiment.timeouts
         self._light()
         self._steer(experiment.steering(policy.name))
         self._set_optically(experiment.setting)
         with self._services(policy, f"{policy.name}-{seed}") as service:
-            crew.send(prepare_commands(experiment, policy, seed, service))
-            prepared = crew.receive(messages.Prepared, limits.start_s)
-            crew.send(connect_commands(self._experiment, prepared))
-            crew.receive(messages.Connected, limits.connect_s + _MARGIN_S)
+            agents.send(prepare_commands(experiment, policy, seed, service))
+            prepared = agents.receive(messages.Prepared, limits.start_s)
+            agents.send(connect_commands(self._experiment, prepared))
+            agents.receive(messages.Connected, limits.connect_s + _MARGIN_S)
             before = self._read(0.0)
             started: dict[int, float] = {}
             finished: dict[int, messages.Finished] = {}
@@ -128,13 +128,13 @@ class Runner:
             happened: list[HappenedEvent] = []
             for ranks in [job.ranks for job in experiment.jobs] if policy.alone else [range(experiment.ranks)]:
                 at_s = time.monotonic() + _START_DELAY_S
-                crew.send(dict.fromkeys(ranks, messages.Start(at_s=at_s, timeout_s=limits.run_s)))
+                agents.send(dict.fromkeys(ranks, messages.Start(at_s=at_s, timeout_s=limits.run_s)))
                 started |= dict.fromkeys(ranks, at_s)
                 with Timeline(
                     experiment.spec.events, at_s, lambda event: self._act(event, service), self._concerned
                 ) as timeline:
                     try:
-                        finished |= crew.receive(
+                        finished |= agents.receive(
                             messages.Finished,
                             limits.run_s + _MARGIN_S,
                             ranks,
@@ -149,8 +149,8 @@ class Runner:
             status = {} if service is None else service.status()
             for link in self._cut_links():
                 self._fabric.set_link(link, True)
-            crew.send(dict.fromkeys(range(experiment.ranks), messages.Close()))
-            crew.receive(messages.Closed, limits.connect_s)
+            agents.send(dict.fromkeys(range(experiment.ranks), messages.Close()))
+            agents.receive(messages.Closed, limits.connect_s)
         record = record_of(
             experiment, policy, seed, started, finished, before, after, readings, happened, self._newly_seen()
         )

@@ -112,7 +112,7 @@ def mixed_cases(quick: bool) -> list[Case]:
     return [Case(model, ring, 3, by_tor=False) for model in (MODELS[:1] if quick else MODELS)]
 
 
-class Remembering:
+class CachedPlanner:
     """A planner that plans once for each set of jobs that communicate at the same time, and measures the time."""
 
     def __init__(self, name: str, seed: int) -> None:
@@ -144,7 +144,7 @@ def measure(
     points, planned = [], []
     for name in planners:
         told(f"{case.model.name}, rings of {case.ring}, {case.jobs} jobs, {case.failed} spines failed: {NAMES[name]}")
-        planner = Remembering(name, seed)
+        planner = CachedPlanner(name, seed)
         trained = train(fabric, jobs, iterations, planner)
         job, flow_s = jobs[0], trained.flow_s[0]
         bits = 8 * job.model.part_bytes / job.copies
