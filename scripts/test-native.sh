@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The C++ tests of the engine, the NCCL net plugin and the packet simulation: as they ship, under AddressSanitizer (with
-# LeakSanitizer) and UndefinedBehaviorSanitizer, and under ThreadSanitizer. The sanitizer runs include the plugin's
-# conformance suite; pytest runs that suite as it ships. The fuzzers run briefly at the end. A suite that fails does not
-# keep the others from running.
+# The C++ tests of the engine, the NCCL net plugin, the packet simulation and the CPU device for NCCL: as they ship,
+# under AddressSanitizer (with LeakSanitizer) and UndefinedBehaviorSanitizer, and under ThreadSanitizer. The sanitizer
+# runs include the plugin's conformance suite; pytest runs that suite as it ships. The fuzzers run briefly at the end.
+# A suite that fails does not keep the others from running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,7 @@ suite() {
 
 mkdir -p build/cmake
 targets=(--target engine_tests verbs_tests verbs_old_tests packet_tests plugin_tests plugin_verbs_tests plugin_header_is_c
-    nccl_net_paralet net-conformance)
+    nccl_net_paralet net-conformance cpu_device_tests cpu_kernel_tests)
 runner=()
 # The tree of setup.py: what it built for the Python packages is not compiled again.
 suite "as it ships" build/cmake/release

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// float16 (IEEE 754 binary16) and bfloat16 as 16 bits, with conversions that round to nearest, ties to even.
+//
+// The conversions have no branches, so that compilers turn loops over them into vector code. GCC's _Float16 would do
+// the same for float16, but Clang 14 does not have it.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace paralet::cpu_device {
+
+class Float16 {
+ public:
+  Float16() = default;
+  explicit Float16(float value) : bits_(encode(value)) {}
+
+  static Float16 from_bits(std::uint16_t bits) {
+    Float16 value;
+    value.bits_ = bits;
+    return value;
+  }
+  std::uint16_t bits() const { return bits_; }
+
+  explicit operator float() const {
+    const std::uint32_t magnitude = bits_ & 0x7fffU;
+    // The exponent's bias differs by 112. The product is exact, also of a subnormal number.
+    const float finite = std::bit_cast<float>(magnitude << 13U) * 0x1p112F;
+    const std::uint32_t special = 0x7f800000U | (magnitude << 13U);
+    const std::uint32_t value = magnitude >= 0x7c00U ? special : std::bit_cast<std::uint32_t>(finite);
+    return std::bit_cast<float>(value | (bits_ & 0x8000U) << 16U);
+  }
+
+ private:
+  static std::uint16_t encode(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    // Below 2^-14 the result is subnormal: the addition of 0.5 moves its bits to the end of the mantissa and rounds.
+    const std::uint32_t subnormal =
+        std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
+    const std::uint32_t normal = (magnitude - (112U << 23U) + 0xfffU + ((magnitude >> 13U) & 1U)) >> 13U;
+    const std::uint32_t special = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;
+    const std::uint32_t finite = magnitude < 0x38800000U ? subnormal : normal;
+    const std::uint32_t result = magnitude >= 0x47800000U ? special : finite;
+    return static_cast<std::uint16_t>(result | (bits & 0x80000000U) >> 16U);
+  }
+
+  std::uint16_t bits_;  // not initialised, so that the type is trivial, as float is
+};
+
+class BFloat16 {
+ public:
+  BFloat16() = default;
+  explicit BFloat16(float value) : bits_(encode(value)) {}
+
+  static BFloat16 from_bits(std::uint16_t bits) {
+    BFloat16 value;
+    value.bits_ = bits;
+    return value;
+  }
+  std::uint16_t bits() const { return bits_; }
+
+  explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16U); }
+
+ private:
+  static std::uint16_t encode(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U;
+    const std::uint32_t quiet = (bits >> 16U) | 0x40U;
+    return static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+  }
+
+  std::uint16_t bits_;  // not initialised, so that the type is trivial, as float is
+};
+
+}  // namespace paralet::cpu_device
