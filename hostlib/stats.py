@@ -229,9 +229,9 @@ def parse(data: bytes) -> DeviceSnapshot:
     )
     policy = _text(policy)
     has_controller = policy == "controller" and device_bytes >= _DEVICE.size + _CONTROLLER.size
-    cnps = 0
+    cnps: tuple[int] = (0,)
     if device_bytes >= _DEVICE.size + _CONTROLLER.size + _CNPS.size:
-        (cnps,) = _CNPS.unpack_from(data, header_bytes + _DEVICE.size + _CONTROLLER.size)
+        cnps = _CNPS.unpack_from(data, header_bytes + _DEVICE.size + _CONTROLLER.size)
     return DeviceSnapshot(
         generation=generation,
         time_s=time_ns / 1e9,
@@ -247,7 +247,7 @@ def parse(data: bytes) -> DeviceSnapshot:
         connections=connections,
         peers=peers,
         messages=Messages(*counts[:5]),
-        discards=Discards(*counts[5:], cnps=cnps),
+        discards=Discards(*[*counts[5:], *cnps]),
         controller=_controller(data, header_bytes + _DEVICE.size) if has_controller else None,
         lanes=tuple(_lane(data, first_lane + index * lane_bytes) for index in range(lanes)),
     )
