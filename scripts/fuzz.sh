@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fuzzes the engine: what comes in packets, in frames over TCP, and from a peer that breaks every rule it can.
+# Fuzzes the engine with packets, with frames over TCP, and with a peer that breaks every rule it can.
 #
 # usage: scripts/fuzz.sh [AMOUNT [TARGET...]]
 #   AMOUNT  executions of each target (20000), or seconds when it ends in s (600s)
@@ -9,7 +9,7 @@
 #
 # scripts/fuzz.sh 600s packets
 #
-# An input that breaks a promise is left in build/fuzz/TARGET/; run the program that is named there with it to see again.
+# An input that makes a target fail is kept in build/fuzz/TARGET/. Run the program that is named there to repeat it.
 # New inputs are kept there too. `PARALET_FUZZ_KEEP=1` merges it into the corpus, minimised.
 set -euo pipefail
 cd "$(dirname "$0")/.."

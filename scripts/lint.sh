@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every check that reads sources and runs none of them. All of them run; the exit status says whether one complained.
+# All static checks. Every check runs; the exit status is 1 if one of them failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"

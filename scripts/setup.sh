@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Brings a Debian or Ubuntu machine to where paralet builds and runs: Debian packages, .venv, native engine.
-# Does only what is missing and says nothing when nothing is. Each step is a line that ends with the seconds it took.
+# Prepares a Debian or Ubuntu machine to build and run paralet: Debian packages, .venv, native engine. Does only what is
+# missing, and prints nothing if nothing is. Each step prints a line that ends with its duration in seconds.
 # `make setup` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

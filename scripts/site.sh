@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the documentation site into build/site: pages, search and an API reference made from docstrings. A broken link
-# or anchor is an error. Needs nothing built, and the network only to install the packages of the extra `docs`.
+# or anchor is an error. It needs no build, and the network only to install the packages of the extra `docs`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds a manylinux wheel into dist/. auditwheel puts libisal into it and checks that it needs nothing else which other
-# machines may lack. The manylinux version follows from this machine's glibc: on Debian 12 it is 2.36 or older.
+# Builds a manylinux wheel into dist/. auditwheel adds libisal and checks that the wheel needs no other library beyond the
+# manylinux standard. The manylinux version follows from this machine's glibc: on Debian 12 it is 2.36 or older.
 #
 # usage: scripts/wheel.sh [--test]
-#   --test  also install the wheel into an empty environment, and use there what needs no Debian package
+#   --test  also install the wheel into an empty environment, and use the parts that need no Debian package
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
