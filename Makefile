@@ -70,6 +70,12 @@ softroce: setup ## Fetch what a guest with the kernel's SoftRoCE needs (root; do
 test-softroce: setup ## Tests against the kernel's SoftRoCE, in a guest where this kernel has none (root; ARGS=... goes to pytest)
 	@scripts/test-softroce.sh $(ARGS)
 
+.PHONY: test-nccl
+test-nccl: setup ## The real NCCL on the CPU device: all collectives over the plugin and over sockets, and its tests (ARGS=... goes to pytest)
+	@scripts/setup-nccl.sh
+	.venv/bin/paralet nccl --device cpu --ranks 4 --sizes 8,64K,1M --json --out build/nccl/ci >build/nccl/ci.json
+	$(PYTEST) tests/testbed/nccl $(ARGS)
+
 .PHONY: site
 site: ## Build the documentation site into build/site; a broken link is an error
 	@scripts/site.sh

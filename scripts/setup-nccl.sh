@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly into=build/nccl                        # testbed/nccl/cpu_device/wheels.py looks here
-readonly every=(2.32.3 2.30.7 2.27.7 2.21.5)    # these choose v12, v11, v10 and v8
+readonly every=(2.32.3 2.28.9 2.27.7 2.21.5)    # these choose v12, v11, v10 and v8
 readonly library=nvidia/nccl/lib/libnccl.so.2
 
 say() { printf 'setup-nccl: %s\n' "$*" >&2; }

@@ -88,7 +88,7 @@ def _rdma_port(port: RdmaPort) -> str:
 
 def _gpu() -> Finding:
     devices = _names(Path("/proc/driver/nvidia/gpus"))
-    detail = f"{len(devices)} NVIDIA" if devices else "none; `paralet nccl` is for a machine with one"
+    detail = f"{len(devices)} NVIDIA" if devices else "none; `paralet nccl` uses the CPU device"
     return Finding("GPUs", True, detail, "")
 
 

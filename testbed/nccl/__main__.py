@@ -7,24 +7,38 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from testbed.errors import InputError, TestbedError
-from testbed.nccl import bundle, environment, libraries, mps, probe, sizes
+from testbed.nccl import bundle, devices, environment, mps, probe, sizes
 from testbed.nccl.collectives import COLLECTIVES
+from testbed.nccl.devices import Kind
+from testbed.nccl.elements import REDUCTIONS, TYPES
 from testbed.nccl.environment import PLUGIN_TRANSPORT, TRANSPORTS
-from testbed.nccl.results import DRY_RUN, Results, as_json, as_markdown
+from testbed.nccl.results import AUTO, Results, Setup, as_json, as_markdown
 from testbed.nccl.runner import Plan, run
 
 T = TypeVar("T")
 
 _RESULTS, _TABLE, _LOGS = "results.json", "table.md", "logs"
 
+_ALGORITHMS = (AUTO, "Ring", "Tree")
+_PROTOCOLS = (AUTO, "Simple", "LL", "LL128")
+
+_SIZES: dict[Kind, tuple[int, ...]] = {
+    "gpu": tuple(8 * 4**step for step in range(14)),  # 8 B to 512 MiB
+    "cpu": (8, 64 << 10, 1 << 20, 4 << 20),
+}
+_REPETITIONS: dict[Kind, int] = {"gpu": 5, "cpu": 3}
+
 _EPILOG = """\
 Examples:
-  %(prog)s
-  %(prog)s --mps --sizes 1M,64M,512M --collectives all_reduce --json
+  %(prog)s --ranks 4
+  %(prog)s --collectives all_reduce,all_gather --types float32,bfloat16 --ops sum,max --algorithms Ring,Tree
+  %(prog)s --nccl 2.27.7 --sizes 8,1M --json
+  %(prog)s --device gpu --mps --sizes 1M,64M,512M
   %(prog)s --bundle paralet-nccl.tar.gz   (here; unpack and run it on a machine without a registry)
 """
 
@@ -57,28 +71,43 @@ class _Parser(argparse.ArgumentParser):
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=program,
-        description="Run collectives of the real NCCL between ranks on one GPU, over the paralet plugin and NCCL's own "
-        "Socket transport. Every result is compared with the expected data, NCCL's logs must show the wanted network, "
-        "and bus bandwidth is measured.",
+        description="Run collectives of the real NCCL over the paralet plugin and over NCCL's own Socket transport, "
+        "on a GPU or on the CPU device, for which `make nccl` installs NCCL. Every result is compared with the "
+        "expected data, NCCL's logs must show the wanted network, and bus bandwidth is measured.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ranks", metavar="N", type=_from(2), default=2, help="processes, each a rank (default: 2)")
+    parser.add_argument(
+        "--device",
+        choices=devices.CHOICES,
+        default="auto",
+        help="auto: a GPU where this machine has one, otherwise the CPU device (default: auto)",
+    )
     parser.add_argument("--gpus", metavar="N", type=_from(1), default=1, help="GPUs that the ranks share (default: 1)")
     parser.add_argument(
         "--sizes",
         metavar="LIST",
         type=_listed(sizes.parse),
-        default=sizes.DEFAULT,
-        help="size of the larger buffer of a rank, such as 8,64K,512M (default: 8 B to 512 MiB, times 4 each)",
+        help="size of the larger buffer of a rank, such as 8,64K,512M (default: 8,64K,1M,4M on the CPU device; 8 B to "
+        "512 MiB, times 4 each, on a GPU)",
     )
-    parser.add_argument(
-        "--collectives",
-        metavar="LIST",
-        type=_listed(_one_of(tuple(COLLECTIVES))),
-        default=tuple(COLLECTIVES),
-        help=f"some of {', '.join(COLLECTIVES)} (default: all)",
-    )
+    for option, names, default, what in (
+        ("--collectives", tuple(COLLECTIVES), tuple(COLLECTIVES), "collectives"),
+        ("--types", tuple(TYPES), ("float32",), "element types"),
+        ("--ops", tuple(REDUCTIONS), ("sum",), "reductions, for the collectives that reduce"),
+        ("--algorithms", _ALGORITHMS, (AUTO,), "NCCL_ALGO; Tree is for all_reduce; auto: NCCL chooses"),
+        ("--protocols", _PROTOCOLS, (AUTO,), "NCCL_PROTO; auto: NCCL chooses"),
+    ):
+        said = "all" if default == names else ",".join(default)
+        parser.add_argument(
+            option,
+            metavar="LIST",
+            type=_listed(_one_of(names)),
+            default=default,
+            help=f"{what}: some of {', '.join(names)} (default: {said})",
+        )
+    parser.add_argument("--in-place", action="store_true", help="measure in place too, where a collective can be")
     parser.add_argument(
         "--transports",
         metavar="LIST",
@@ -87,13 +116,23 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help=f"some of {', '.join(TRANSPORTS)}; the first is compared with the second (default: paralet,Socket)",
     )
     parser.add_argument(
-        "--repetitions", metavar="N", type=_from(1), default=5, help="repetitions of every measurement (default: 5)"
+        "--repetitions",
+        metavar="N",
+        type=_from(1),
+        help="repetitions of every measurement (default: 3 on the CPU device, 5 on a GPU)",
     )
     parser.add_argument("--interface", metavar="NAME", default="lo", help="NCCL_SOCKET_IFNAME if unset (default: lo)")
     parser.add_argument("--plugin", metavar="FILE", type=Path, help="libnccl-net-paralet.so (default: ours)")
-    parser.add_argument("--nccl", metavar="FILE", type=Path, help="libnccl.so.2 (default: found automatically)")
-    parser.add_argument("--cudart", metavar="FILE", type=Path, help="libcudart.so (default: found automatically)")
-    parser.add_argument("--mps", action="store_true", help="let the ranks' kernels run at the same time, by CUDA's MPS")
+    parser.add_argument(
+        "--nccl",
+        metavar="VERSION|FILE",
+        help="a release that `make nccl` has installed, such as 2.27.7, or a libnccl.so.2 (default: the newest release "
+        "installed; on a GPU the library that this machine has)",
+    )
+    parser.add_argument("--cudart", metavar="FILE", type=Path, help="libcudart.so, for a GPU (default: found)")
+    parser.add_argument(
+        "--mps", action="store_true", help="on a GPU: let the ranks' kernels run at the same time, by CUDA's MPS"
+    )
     parser.add_argument(
         "--timeout-s", metavar="S", type=_from(1), default=60, help="timeout of one repetition (default: 60)"
     )
@@ -102,17 +141,20 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="DIR",
         type=Path,
         default=Path("results/nccl"),
-        help="folder for results (default: results/nccl)",
+        help="folder for results (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    parser.add_argument("--bundle", metavar="FILE", type=Path, help="run nothing; pack the files for another machine")
+    parser.add_argument(
+        "--bundle", metavar="FILE", type=Path, help="run nothing; pack the files for another machine with a GPU"
+    )
     return parser
 
 
 def _run(options: argparse.Namespace) -> None:
     plugin = _plugin(options.plugin) if PLUGIN_TRANSPORT in options.transports else None
-    nccl = libraries.find(libraries.NCCL, "--nccl", options.nccl)
-    cudart = libraries.find(libraries.CUDART, "--cudart", options.cudart)
+    kind = devices.choose(options.device)
+    _check(options, kind)
+    used = devices.find(kind, options.nccl, options.cudart)
     logs = _prepared(options.out)
     with ExitStack() as services:
         inherited: Mapping[str, str] = _with_path(os.environ)
@@ -121,29 +163,44 @@ def _run(options: argparse.Namespace) -> None:
         probing = environment.of_rank(
             inherited, options.transports[0], 0, plugin, options.interface, logs / "probe.log"
         )
-        found = probe.ask(nccl, cudart, plugin, probing)
-        if options.gpus > len(found.gpus):
+        found = probe.ask(used, plugin, probing)
+        if kind == "gpu" and options.gpus > len(found.gpus):
             raise InputError(f"--gpus {options.gpus}: this machine has {len(found.gpus)}")
         plan = Plan(
+            libraries=used,
             transports=options.transports,
             ranks=options.ranks,
-            gpus=options.gpus,
+            gpus=options.gpus if kind == "gpu" else 0,
+            setups=tuple(Setup(*each) for each in product(options.algorithms, options.protocols)),
             collectives=options.collectives,
-            sizes=options.sizes,
-            repetitions=options.repetitions,
-            nccl=nccl,
-            cudart=cudart,
+            sizes=options.sizes or _SIZES[kind],
+            types=options.types,
+            redops=options.ops,
+            in_place=options.in_place,
+            repetitions=options.repetitions or _REPETITIONS[kind],
             plugin=plugin,
             interface=options.interface,
             log_dir=logs,
             timeout_s=options.timeout_s,
             mps=options.mps,
         )
-        say = _progress(found.is_stub)
-        say(f"NCCL {found.nccl_version} ({nccl}), CUDA {found.cuda_runtime} ({cudart}), {found.gpus[0]}")
-        results = run(plan, found, inherited, say, lambda so_far: _save(so_far, options.out))
+        _say(f"NCCL {found.nccl_version} ({used.nccl}) on {', '.join(found.gpus) or 'the CPU device'}")
+        results = run(plan, found, inherited, _say, lambda so_far: _save(so_far, options.out))
     print(json.dumps(as_json(results), indent=2) if options.json else as_markdown(results), flush=True)
-    say(f"results are in {options.out}")
+    _say(f"results are in {options.out}")
+    if results.wrong:
+        raise TestbedError(f"{results.wrong:,} elements are wrong; the logs are in {logs}")
+
+
+def _check(options: argparse.Namespace, kind: Kind) -> None:
+    """Raises InputError for options that do not go together."""
+    if kind == "cpu" and options.mps:
+        raise InputError("--mps is for a GPU; this run is on the CPU device")
+    if options.algorithms == ("Tree",) and "all_reduce" not in options.collectives:
+        raise InputError("--algorithms Tree: NCCL's trees carry all_reduce only; add it to --collectives")
+    for name in options.types if "sum" in options.ops or "avg" in options.ops else ():
+        if options.ranks > TYPES[name].exact:
+            raise InputError(f"--types {name}: sums of {options.ranks} ranks are not exact in {name}; use fewer ranks")
 
 
 def _plugin(given: Path | None) -> Path:
@@ -186,9 +243,9 @@ def _save(results: Results, out: Path) -> None:
     (out / _TABLE).write_text(as_markdown(results))
 
 
-def _progress(is_stub: bool) -> Callable[[str], None]:
-    mark = f"{DRY_RUN}: " if is_stub else ""
-    return lambda sentence: print(f"{mark}{sentence}", file=sys.stderr, flush=True)
+def _say(sentence: str) -> None:
+    """Progress, for people."""
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def _with_path(inherited: Mapping[str, str]) -> dict[str, str]:

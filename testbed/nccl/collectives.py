@@ -1,128 +1,163 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each collective takes and must give, and how its time becomes a bandwidth. Pure: no GPU, no NCCL.
+"""What each collective takes and must give, and how its time becomes a bandwidth. Pure: no device, no NCCL.
 
-Sizes and bus bandwidth are those of nccl-tests (its doc/PERFORMANCE.md). Elements are float32 with small whole values:
-sums are exact in whatever order they are made, and every byte of a result is known.
+Sizes, counts and bandwidths are those of nccl-tests (its doc/PERFORMANCE.md). `size` is that of the larger of a rank's
+two buffers; `count` is the number of elements that NCCL's function is called with.
 """
 
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Literal
 
-ELEMENT_BYTES = 4
-"""float32, as in nccl-tests."""
+from testbed.nccl.elements import COPY, ElementType, reduced, sent
 
-_PERIOD = 65_521
-"""Elements after which a rank's data repeats: a prime, so data shifted by any power of two is noticed."""
+ROOT = 0
+"""The root of broadcast and reduce."""
 
-_VALUES = 1_021
-"""Values lie in 1.._VALUES; 16,000 ranks' sums stay below 2**24 and so exact."""
+POISON = 0xA5
+"""Value of every byte of a receive buffer before an operation. No result has such an element."""
+
+Placement = Literal["same", "share of recv", "share of send"]
+"""Where an operation in place has its buffers: in the same place, or one is the rank's share of the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One kind of collective. `elements` below is always nccl-tests' size: of the larger of a rank's two buffers."""
+    """One kind of collective. `elements` is the number of elements of the larger of a rank's two buffers."""
 
     name: str
     bus_factor: Callable[[int], float]
     """Of the number of ranks: bus bandwidth / algorithm bandwidth."""
-    send_is_share: bool
-    """A rank sends only 1/ranks of `elements`."""
-    recv_is_share: bool
-    """A rank receives only 1/ranks of `elements`."""
-    expected: Callable[[int, int, int], bytes]
-    """Of (rank, ranks, elements): the bytes of that rank's receive buffer when all is done."""
-
-    def send_elements(self, ranks: int, elements: int) -> int:
-        """Length of a rank's send buffer."""
-        return elements // ranks if self.send_is_share else elements
-
-    def recv_elements(self, ranks: int, elements: int) -> int:
-        """Length of a rank's receive buffer."""
-        return elements // ranks if self.recv_is_share else elements
-
-    def bus_bytes_per_s(self, ranks: int, size: int, seconds: float) -> float:
-        """Bytes per second that the busiest link must have carried, for one operation on `size` bytes."""
-        return size / seconds * self.bus_factor(ranks)
+    reduces: bool
+    rooted: bool
+    counts_shares: bool
+    """NCCL's function is called with 1/ranks of `elements`."""
+    placement: Placement | None
+    """None: the operation is not possible in place."""
+    expected: Callable[["Operation", int], bytes]
+    """Of an operation and a rank: the bytes of that rank's receive buffer when all is done, out of place."""
 
 
-def sent(rank: int, elements: int, first: int = 0) -> bytes:
-    """The data that `rank` sends, from element `first` on."""
-    return _tiled(_block(rank), first, elements)
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A collective of `ranks` ranks with all that decides its result."""
+
+    kind: Collective
+    element: ElementType
+    redop: str
+    """A key of REDUCTIONS, or COPY."""
+    ranks: int
+    elements: int
+    """Of the larger of a rank's two buffers: a multiple of `ranks`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the larger of a rank's two buffers."""
+        return self.elements * self.element.width
+
+    @property
+    def share(self) -> int:
+        """Elements of one rank's share."""
+        return self.elements // self.ranks
+
+    @property
+    def count(self) -> int:
+        """Elements that NCCL's function is called with; for the sends of an all-to-all, of each."""
+        return self.share if self.kind.counts_shares else self.elements
+
+    @property
+    def root(self) -> int:
+        """The root, or -1, as nccl-tests prints it."""
+        return ROOT if self.kind.rooted else -1
+
+    def sent(self, rank: int) -> bytes:
+        """The bytes of a rank's send buffer."""
+        shared = self.kind.placement == "share of recv"
+        return self.data(rank, self.share if shared else self.elements)
+
+    def data(self, rank: int, count: int, first: int = 0) -> bytes:
+        """`count` elements of the data of `rank`, from element `first` on."""
+        return sent(self.element, self.redop, self.ranks, rank, count, first)
+
+    def expected(self, rank: int) -> bytes:
+        """The bytes of a rank's receive buffer when all is done, out of place."""
+        return self.kind.expected(self, rank)
+
+    def expected_in_place(self, rank: int) -> bytes:
+        """The same in place: a rank that gets no result keeps its data."""
+        keeps = self.kind.rooted and self.kind.reduces and rank != ROOT
+        return self.sent(rank) if keeps else self.expected(rank)
+
+    def bandwidths(self, seconds: float) -> tuple[float, float]:
+        """Algorithm and bus bandwidth of one operation in `seconds`, in bytes per second."""
+        algorithm = self.size / seconds
+        return algorithm, algorithm * self.kind.bus_factor(self.ranks)
+
+    def __str__(self) -> str:
+        reduction = "" if self.redop == COPY else f", {self.redop}"
+        return f"{self.kind.name} of {self.size:,} bytes ({self.element.name}{reduction})"
 
 
-def fit(size: int, ranks: int) -> int:
+def fit(size: int, ranks: int, element: ElementType) -> int:
     """The least number of bytes, `size` or more, that is a whole number of elements for each rank."""
-    step = ELEMENT_BYTES * ranks
+    step = element.width * ranks
     return -(-size // step) * step
 
 
-def first_difference(got: bytes | bytearray, expected: bytes) -> int | None:
-    """Index of the first byte that differs; None when all are equal. Lengths must be equal."""
-    if len(got) != len(expected):
-        raise ValueError(f"{len(got)} and {len(expected)} bytes cannot be compared")
-    if got == expected:
-        return None
-    low, high = 0, len(got)  # the first difference is in low..high-1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if got[low:middle] != expected[low:middle] else (middle, high)
-    return low
+def _reduced(operation: Operation, first: int, count: int) -> bytes:
+    return reduced(operation.element, operation.redop, operation.ranks, count, first)
 
 
-@lru_cache(maxsize=64)
-def _block(rank: int) -> bytes:
-    return array("f", ((index * (2 * rank + 3) + 17 * rank) % _VALUES + 1 for index in range(_PERIOD))).tobytes()
+def _all_reduce(operation: Operation, rank: int) -> bytes:
+    return _reduced(operation, 0, operation.elements)
 
 
-@lru_cache(maxsize=4)
-def _sum_block(ranks: int) -> bytes:
-    columns = zip(*(memoryview(_block(rank)).cast("f") for rank in range(ranks)), strict=True)
-    return array("f", (sum(column) for column in columns)).tobytes()
+def _all_gather(operation: Operation, rank: int) -> bytes:
+    return b"".join(operation.data(peer, operation.share) for peer in range(operation.ranks))
 
 
-def _tiled(block: bytes, first: int, elements: int) -> bytes:
-    """Elements `first` to `first + elements` of a block that repeats for ever."""
-    start = first % _PERIOD * ELEMENT_BYTES
-    turned = block[start:] + block[:start]
-    whole, rest = divmod(elements * ELEMENT_BYTES, len(turned))
-    return b"".join([turned] * whole + [turned[:rest]])
+def _reduce_scatter(operation: Operation, rank: int) -> bytes:
+    return _reduced(operation, rank * operation.share, operation.share)
 
 
-def _all_reduce(rank: int, ranks: int, elements: int) -> bytes:
-    return _tiled(_sum_block(ranks), 0, elements)
+def _broadcast(operation: Operation, rank: int) -> bytes:
+    return operation.data(ROOT, operation.elements)
 
 
-def _all_gather(rank: int, ranks: int, elements: int) -> bytes:
-    return b"".join(sent(peer, elements // ranks) for peer in range(ranks))
+def _reduce(operation: Operation, rank: int) -> bytes:
+    return _all_reduce(operation, rank) if rank == ROOT else bytes([POISON]) * operation.size
 
 
-def _reduce_scatter(rank: int, ranks: int, elements: int) -> bytes:
-    share = elements // ranks
-    return _tiled(_sum_block(ranks), rank * share, share)
+def _all_to_all(operation: Operation, rank: int) -> bytes:
+    share = operation.share
+    return b"".join(operation.data(peer, share, rank * share) for peer in range(operation.ranks))
 
 
-def _all_to_all(rank: int, ranks: int, elements: int) -> bytes:
-    share = elements // ranks
-    return b"".join(sent(peer, share, first=rank * share) for peer in range(ranks))
-
-
-def _send_recv(rank: int, ranks: int, elements: int) -> bytes:
-    return sent((rank - 1) % ranks, elements)
+def _send_recv(operation: Operation, rank: int) -> bytes:
+    return operation.data((rank - 1) % operation.ranks, operation.elements)
 
 
 def _others(ranks: int) -> float:
     return (ranks - 1) / ranks
 
 
+def _one(ranks: int) -> float:
+    return 1.0
+
+
+def _twice_the_others(ranks: int) -> float:
+    return 2 * _others(ranks)
+
+
 COLLECTIVES = {
     each.name: each
     for each in (
-        Collective("all_reduce", lambda ranks: 2 * _others(ranks), False, False, _all_reduce),
-        Collective("all_gather", _others, True, False, _all_gather),
-        Collective("reduce_scatter", _others, False, True, _reduce_scatter),
-        Collective("all_to_all", _others, False, False, _all_to_all),
-        Collective("send_recv", lambda ranks: 1.0, False, False, _send_recv),
+        Collective("all_reduce", _twice_the_others, True, False, False, "same", _all_reduce),
+        Collective("all_gather", _others, False, False, True, "share of recv", _all_gather),
+        Collective("reduce_scatter", _others, True, False, True, "share of send", _reduce_scatter),
+        Collective("broadcast", _one, False, True, False, "same", _broadcast),
+        Collective("reduce", _one, True, True, False, "same", _reduce),
+        Collective("all_to_all", _others, False, False, True, None, _all_to_all),
+        Collective("send_recv", _one, False, False, False, None, _send_recv),
     )
 }

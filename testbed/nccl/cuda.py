@@ -56,11 +56,6 @@ class Cuda:
         self._error_text.argtypes = (_int,)
         self._error_text.restype = ctypes.c_char_p
 
-    @property
-    def is_stub(self) -> bool:
-        """This is the stub of the tests, behind which there is no GPU."""
-        return hasattr(self._library, "paraletGpuStub")
-
     def versions(self) -> tuple[int, int]:
         """(what the driver can do, what this runtime is), as CUDA counts: 13000 is 13.0."""
         driver, runtime = _int(), _int()

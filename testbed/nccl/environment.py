@@ -4,6 +4,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from testbed.nccl.results import AUTO, Setup
+
 PLUGIN_TRANSPORT = "paralet"
 TRANSPORTS = (PLUGIN_TRANSPORT, "Socket", "IB")
 """The plugin, and what is in NCCL itself."""
@@ -20,11 +22,18 @@ _OURS = (
 
 
 def of_rank(
-    inherited: Mapping[str, str], transport: str, rank: int, plugin: Path | None, interface: str, log: Path
+    inherited: Mapping[str, str],
+    transport: str,
+    rank: int,
+    plugin: Path | None,
+    interface: str,
+    log: Path,
+    setup: Setup | None = None,
 ) -> dict[str, str]:
     """The environment of a rank's process: `inherited`, with what decides the network set or replaced.
 
-    What else the caller has set for NCCL or the plugin (NCCL_ALGO, PARALET_LANES, ...) goes to every rank.
+    What else the caller has set for NCCL or the plugin (NCCL_ALGO, PARALET_LANES, ...) goes to every rank, unless
+    `setup` replaces it.
     """
     ours = {
         "NCCL_NET": transport,
@@ -36,6 +45,10 @@ def of_rank(
         "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
         "NCCL_DEBUG_FILE": str(log).replace("%", "%%"),
     }
+    if setup is not None and setup.algorithm != AUTO:
+        ours["NCCL_ALGO"] = setup.algorithm
+    if setup is not None and setup.protocol != AUTO:
+        ours["NCCL_PROTO"] = setup.protocol
     kept = {name: value for name, value in inherited.items() if name not in _OURS}
     kept.setdefault("NCCL_SOCKET_IFNAME", interface)
     kept.setdefault("NCCL_RAS_ENABLE", "0")  # a service that listens, and that nobody asks here

@@ -40,6 +40,17 @@ def banner(log: str, transport: str) -> str | None:
     return match[1].strip() if match else None
 
 
+def interface(log: str, transport: str) -> str | None:
+    """The version of the net plugin interface by which NCCL has loaded a plugin, such as "v12".
+
+    None where `transport` is NCCL's own. NCCL 2.21 and 2.22 have v8 as their newest version, and name only older ones.
+    """
+    match = re.search(rf"Loaded net plugin {re.escape(transport)} \((v\d+)\)", log)
+    if match:
+        return match[1]
+    return "v8" if banner(log, transport) and f"Using network {transport}" in log else None
+
+
 def last_warning(log: str) -> str | None:
     """The text of the last line at level WARN."""
     found = _WARNING.findall(log)

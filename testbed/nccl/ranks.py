@@ -22,13 +22,18 @@ class Ranks:
     """The processes of one communicator. A context manager, as `ProcessGroup` is."""
 
     def __init__(
-        self, transport: str, argvs: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], log_dir: Path
+        self,
+        name: str,
+        argvs: Sequence[Sequence[str]],
+        environments: Sequence[Mapping[str, str]],
+        log_dir: Path,
+        module: str = "testbed.nccl.rank",
     ) -> None:
-        self.transport = transport
+        """`name` is for messages and names of logs; `module` is the program, which takes the `argvs`."""
 
         def start(argv: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
             return subprocess.Popen(
-                [sys.executable, "-m", "testbed.nccl.rank", *argv],
+                [sys.executable, "-m", module, *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -39,9 +44,9 @@ class Ranks:
         self._group = ProcessGroup(
             [
                 Member(
-                    name=f"rank {number} over {transport}",
+                    name=f"rank {number} over {name}",
                     start=partial(start, argv, environment),
-                    log=log_dir / f"{transport}-rank{number}.stderr.log",
+                    log=log_dir / f"{name}-rank{number}.stderr.log",
                     logs=f"its logs are in {log_dir}",
                 )
                 for number, (argv, environment) in enumerate(zip(argvs, environments, strict=True))

@@ -1,44 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a run, as JSON and as Markdown for docs/nccl.md.
+"""Results of a run, as JSON and as Markdown."""
 
-A run against the tests' stub measures no GPU. Whatever is written here says so then: the JSON in `dry_run`, the
-Markdown in its heading and at the head of every table.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from math import ceil
 from statistics import median
 from typing import Any
 
 from testbed.nccl import sizes
-from testbed.nccl.collectives import COLLECTIVES
+from testbed.nccl.collectives import Operation
 from testbed.nccl.machine import Machine
 from testbed.nccl.probe import Found
 
-DRY_RUN = "dry run against a stub"
-"""Marks everything that was not measured on a GPU."""
+AUTO = "auto"
+"""The algorithm or protocol is NCCL's choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What NCCL is told to use: values of NCCL_ALGO and NCCL_PROTO, or AUTO."""
+
+    algorithm: str = AUTO
+    protocol: str = AUTO
+
+    def __str__(self) -> str:
+        return ", ".join(each for each in (self.algorithm, self.protocol) if each != AUTO)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times of one operation over one transport, in seconds. Of every operation the slowest rank counts."""
+
+    repetitions_s: tuple[float, ...]
+    """Mean of each repetition."""
+    operations_s: tuple[float, ...]
+    """Every operation of all repetitions."""
+    wrong: int
+    """Wrong elements of all ranks and repetitions, those of guards behind buffers included."""
+
+    @property
+    def seconds(self) -> float:
+        """Median over repetitions, because disturbances make a few of them much slower."""
+        return median(self.repetitions_s)
+
+    def percentile_s(self, percent: float) -> float:
+        """The time that `percent` percent of all operations did not exceed (nearest rank)."""
+        ordered = sorted(self.operations_s)
+        return ordered[max(0, ceil(percent / 100 * len(ordered)) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One collective at one size."""
+    """One operation, in place or not, over every transport."""
 
-    collective: str
-    bytes: int
-    """The larger of a rank's two buffers, as in nccl-tests."""
-    iterations: int
-    """Operations per repetition; a repetition's time is their mean."""
-    seconds: Mapping[str, tuple[float, ...]]
-    """By transport: one operation, of the slowest rank; one number per repetition."""
+    setup: Setup
+    operation: Operation
+    in_place: bool
+    timings: Mapping[str, Timing]
+    """By transport."""
 
-    def median_s(self, transport: str) -> float:
-        """Median over repetitions, because disturbances make a few of them much slower."""
-        return median(self.seconds[transport])
-
-    def bus_gb_per_s(self, transport: str, ranks: int) -> float:
-        """Bus bandwidth in 10**9 bytes per second."""
-        kind = COLLECTIVES[self.collective]
-        return kind.bus_bytes_per_s(ranks, self.bytes, self.median_s(transport)) / 1e9
+    @property
+    def ratio(self) -> float | None:
+        """Bus bandwidth of the first of two transports / that of the second; above 1, the first is faster."""
+        if len(self.timings) != 2:
+            return None
+        ours, peer = self.timings.values()
+        return peer.seconds / ours.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +79,7 @@ class Results:
     found: Found
     ranks: int
     gpus: int
-    """Number of GPUs that the ranks share."""
+    """Number of GPUs that the ranks share; 0 on the CPU device."""
     mps: bool
     """Whether CUDA's multi-process service ran kernels of several ranks at once; otherwise they are time-sliced."""
     repetitions: int
@@ -60,91 +88,141 @@ class Results:
     """By transport: environment variables of NCCL and the plugin on rank 0."""
     routes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By transport: connections in NCCL's logs, such as {"NET/paralet/0": 8}."""
+    interfaces: Mapping[str, str] = field(default_factory=dict)
+    """By transport: version of the net plugin interface that NCCL chose, such as "v12"; absent for NCCL's own."""
     banners: Mapping[str, str] = field(default_factory=dict)
     """By transport: the plugin's first log line, with its settings."""
     cases: tuple[Case, ...] = ()
     complete: bool = False
 
-    def ratio(self, case: Case) -> float | None:
-        """Bus bandwidth of the first transport / that of the second; above 1, the first is faster."""
-        if len(self.transports) != 2:
-            return None
-        ours, peer = self.transports
-        return case.median_s(peer) / case.median_s(ours)
+    @property
+    def wrong(self) -> int:
+        """Wrong elements of all cases."""
+        return sum(timing.wrong for case in self.cases for timing in case.timings.values())
 
 
 def as_json(results: Results) -> dict[str, Any]:
-    """The object of `results.json` and of `--json`."""
-    rows = [
-        {
-            "collective": case.collective,
-            "bytes": case.bytes,
-            "iterations": case.iterations,
-            "transports": {
-                name: {
-                    "median_s": case.median_s(name),
-                    "bus_gb_per_s": case.bus_gb_per_s(name, results.ranks),
-                    "seconds": list(case.seconds[name]),
-                }
-                for name in results.transports
-            },
-            "ratio": results.ratio(case),
-        }
-        for case in results.cases
-    ]
-    note = f"{DRY_RUN}: these are no figures of a GPU" if results.found.is_stub else None
+    """The object of `results.json` and of `--json`. Rows have the keys and units of nccl-tests (docs/nccl.md)."""
     facts = asdict(results) | {"transports": list(results.transports)}
     del facts["cases"]
-    # Every result was compared with the expected data: a wrong byte ends a run before results are written.
-    return {"bench": "nccl", "dry_run": note, **facts, "results_verified": bool(rows), "rows": rows}
+    return {
+        "bench": "nccl",
+        **facts,
+        "nwrong": results.wrong,
+        "results": [
+            row for _, placements in groupby(results.cases, _place_of) for row in _rows(results, list(placements))
+        ],
+        "ratios": [
+            {**_key(case), "in_place": case.in_place, "bus_bw": case.ratio}
+            for case in results.cases
+            if case.ratio is not None
+        ],
+    }
+
+
+def _place_of(case: Case) -> tuple[Setup, Operation]:
+    return case.setup, case.operation
+
+
+def _key(case: Case) -> dict[str, Any]:
+    operation = case.operation
+    return {
+        "collective": operation.kind.name,
+        "algorithm": case.setup.algorithm,
+        "protocol": case.setup.protocol,
+        "size": operation.size,
+        "count": operation.count,
+        "type": operation.element.name,
+        "redop": operation.redop,
+        "root": operation.root,
+    }
+
+
+def _rows(results: Results, placements: list[Case]) -> Iterable[dict[str, Any]]:
+    """A row per transport for the cases of one operation: out of place, and in place where it was measured."""
+    for transport in results.transports:
+        places = {case.in_place: _figures(case, transport) for case in placements}
+        yield {
+            "transport": transport,
+            **_key(placements[0]),
+            "out_of_place": places.get(False),
+            "in_place": places.get(True),
+        }
+
+
+def _figures(case: Case, transport: str) -> dict[str, Any]:
+    timing = case.timings[transport]
+    algorithm, bus = case.operation.bandwidths(timing.seconds)
+    return {
+        "time": timing.seconds * 1e6,
+        "alg_bw": algorithm / 1e9,
+        "bus_bw": bus / 1e9,
+        "nwrong": timing.wrong,
+        "p50_us": timing.percentile_s(50) * 1e6,
+        "p99_us": timing.percentile_s(99) * 1e6,
+        "operations": len(timing.operations_s),
+        "repetitions_us": [each * 1e6 for each in timing.repetitions_s],
+    }
 
 
 def as_markdown(results: Results) -> str:
-    """A section for docs/nccl.md: what was measured where and when, and a table per collective."""
+    """What was measured where and when, and a table per collective."""
     date = results.when.partition("T")[0]
-    gpu = results.found.gpus[0]
-    stub = results.found.is_stub
-    title = f"### {date}, {DRY_RUN}: no figures of a GPU" if stub else f"### {date}, {gpu}"
-    lines = [title, "", _facts(results), ""]
+    lines = [f"### {date}, NCCL {results.found.nccl_version} on {_devices(results)}", "", _facts(results), ""]
     if not results.complete:
         lines += ["This run did not finish.", ""]
-    for name in COLLECTIVES:
-        cases = [case for case in results.cases if case.collective == name]
-        if cases:
-            lines += [*_table(results, name, cases), ""]
+    for (setup, name), cases in groupby(results.cases, lambda case: (case.setup, case.operation.kind.name)):
+        title = name if not str(setup) else f"{name} ({setup})"
+        lines += [*_table(results, title, list(cases)), ""]
     return "\n".join(lines)
+
+
+def _devices(results: Results) -> str:
+    if results.found.device == "cpu":
+        return "the CPU device"
+    return f"{results.gpus} GPU{'s' if results.gpus > 1 else ''} ({results.found.gpus[0]})"
 
 
 def _facts(results: Results) -> str:
     found, machine = results.found, results.machine
-    where = f"{results.ranks} ranks on {results.gpus} GPU{'s' if results.gpus > 1 else ''}"
-    turns = "running at the same time (MPS)" if results.mps else "with time-sliced kernels (no MPS)"
+    if found.device == "gpu":
+        turns = "running at the same time (MPS)" if results.mps else "with time-sliced kernels (no MPS)"
+        runtime = f", CUDA runtime {found.cuda_runtime}, driver {machine.nvidia_driver} (CUDA {found.cuda_driver})"
+    else:
+        turns, runtime = "whose kernels run on the processor", ""
     host = f"{machine.processor}, {machine.cores} cores, {machine.kernel}"
     banners = "".join(f" {name} is {banner}." for name, banner in results.banners.items())
+    interfaces = "".join(f" NCCL uses {name} by interface {each}." for name, each in results.interfaces.items())
     return (
-        f"{where} ({found.gpus[0]}), {turns}, each rank a host of its own. NCCL {found.nccl_version}, CUDA runtime "
-        f"{found.cuda_runtime}, driver {machine.nvidia_driver} (CUDA {found.cuda_driver}); {host}. Medians of "
-        f"{results.repetitions} repetitions, transports alternate; times are of one operation, GB/s are bus bandwidth "
-        f"as nccl-tests defines it; every result was compared with the expected data.{banners}"
+        f"{results.ranks} ranks on {_devices(results)}, {turns}, each rank a host of its own. "
+        f"NCCL {found.nccl_version}{runtime}; {host}. Medians of {results.repetitions} repetitions, transports "
+        "alternate; us are of one operation, GB/s (10^9 bytes) are bus bandwidth as nccl-tests defines it; every "
+        f"result was compared with the expected data: {results.wrong:,} elements are wrong.{interfaces}{banners}"
     )
 
 
-def _table(results: Results, name: str, cases: list[Case]) -> list[str]:
-    mark = f" ({DRY_RUN})" if results.found.is_stub else ""
-    heads = [f"{name}{mark}", *(f"{each} us" for each in results.transports)]
-    heads += [f"{each} GB/s" for each in results.transports]
+def _table(results: Results, title: str, cases: list[Case]) -> list[str]:
+    varied = len({(case.operation.element.name, case.operation.redop, case.in_place) for case in cases}) > 1
+    heads = [title, *(["of", "place"] if varied else [])]
+    for each in results.transports:
+        heads += [f"{each} us", "p99 us", "GB/s", "wrong"]
     compared = len(results.transports) == 2
     if compared:
         heads.append(f"{results.transports[0]} / {results.transports[1]}")
     rows = []
     for case in cases:
-        cells = [sizes.text(case.bytes)]
-        cells += [f"{case.median_s(each) * 1e6:,.1f}" for each in results.transports]
-        cells += [f"{case.bus_gb_per_s(each, results.ranks):.4g}" for each in results.transports]
+        cells = [sizes.text(case.operation.size)]
+        if varied:
+            cells += [f"{case.operation.element.name} {case.operation.redop}", "in" if case.in_place else "out"]
+        for name in results.transports:
+            figures = _figures(case, name)
+            cells += [f"{figures['time']:,.1f}", f"{figures['p99_us']:,.1f}", f"{figures['bus_bw']:.4g}"]
+            cells.append(f"{figures['nwrong']:,}")
         if compared:
-            cells.append(f"{results.ratio(case):.2f}")
+            cells.append(f"{case.ratio:.2f}")
         rows.append(cells)
-    return [_row(heads), _row(["---"] + ["---:"] * (len(heads) - 1)), *map(_row, rows)]
+    left = 3 if varied else 1
+    return [_row(heads), _row(["---"] * left + ["---:"] * (len(heads) - left)), *map(_row, rows)]
 
 
 def _row(cells: list[str]) -> str:

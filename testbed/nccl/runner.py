@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run: ranks for each transport, every collective at every size over each, and a check of NCCL's logs."""
+"""A run: ranks for each transport, every operation at every size over each, and a check of NCCL's logs."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -7,21 +7,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.nccl import environment, machine, netlog, sizes
-from testbed.nccl.collectives import fit
+from testbed.nccl.collectives import COLLECTIVES, Operation, fit
+from testbed.nccl.devices import Libraries
+from testbed.nccl.elements import COPY, TYPES
 from testbed.nccl.probe import Found
-from testbed.nccl.ranks import Ranks
-from testbed.nccl.results import Case, Results
+from testbed.nccl.ranks import Answer, Ranks
+from testbed.nccl.results import Case, Results, Setup, Timing
 
 _REPETITION_S = 0.1
 """Target duration of a repetition over the slower transport."""
 
 _MOST_ITERATIONS = 200
 
-_JOIN_S = 120.0
+JOIN_S = 120.0
 """Timeout of joining: the first communicator of a process loads NCCL's kernels, some hundred MB."""
 
 
@@ -29,19 +31,36 @@ _JOIN_S = 120.0
 class Plan:
     """What to run. The first transport is compared with the second."""
 
+    libraries: Libraries
     transports: tuple[str, ...]
     ranks: int
     gpus: int
+    setups: tuple[Setup, ...]
     collectives: tuple[str, ...]
     sizes: tuple[int, ...]
+    types: tuple[str, ...]
+    redops: tuple[str, ...]
+    in_place: bool
+    """Measure in place too, where a collective can be."""
     repetitions: int
-    nccl: Path
-    cudart: Path
     plugin: Path | None
     interface: str
     log_dir: Path
     timeout_s: float
     mps: bool
+
+    def operations(self, setup: Setup) -> list[list[Operation]]:
+        """The operations under `setup`, a list per collective. NCCL's trees are for all-reduce only."""
+        return [
+            [
+                Operation(COLLECTIVES[name], element, redop, self.ranks, size // element.width)
+                for element in (TYPES[each] for each in self.types)
+                for redop in (self.redops if COLLECTIVES[name].reduces else (COPY,))
+                for size in sorted({fit(size, self.ranks, element) for size in self.sizes})
+            ]
+            for name in self.collectives
+            if setup.algorithm != "Tree" or name == "all_reduce"
+        ]
 
 
 def run(
@@ -53,118 +72,183 @@ def run(
 ) -> Results:
     """Carry out a plan. `say` is told of progress, `save` gets the results so far after each collective.
 
-    Raises TestbedError when a rank fails, a result is wrong, or the traffic went another way than over its transport.
+    Raises TestbedError when a rank fails or the traffic went another way than over its transport. Wrong elements are
+    counted in the results.
     """
-    with ExitStack() as open_ranks:
-        groups = {name: open_ranks.enter_context(_start(plan, name, inherited)) for name in plan.transports}
-        results = Results(
-            when=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine=machine.this(),
-            found=found,
-            ranks=plan.ranks,
-            gpus=plan.gpus,
-            mps=plan.mps,
-            repetitions=plan.repetitions,
-            transports=plan.transports,
-            environment={name: environment.chosen(_environment(plan, name, 0, inherited)) for name in plan.transports},
-        )
-        for name, ranks in groups.items():
-            say(f"{plan.ranks} ranks join over {name}")
-            _join(ranks)
-        for collective in plan.collectives:
-            cases = []
-            for size in sorted({fit(size, plan.ranks) for size in plan.sizes}):
-                case = _measure(plan, groups, collective, size)
-                say(_told(case))
-                cases.append(case)
-            logs = _logs(plan)
-            _check(plan, logs)
-            results = replace(
-                results, cases=(*results.cases, *cases), routes=_routes(plan, logs), banners=_banners(plan, logs)
-            )
-            save(results)
-        for ranks in groups.values():
-            ranks.ask_all({"op": "leave"}, _JOIN_S)
+    results = Results(
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine.this(),
+        found=found,
+        ranks=plan.ranks,
+        gpus=plan.gpus,
+        mps=plan.mps,
+        repetitions=plan.repetitions,
+        transports=plan.transports,
+        environment={
+            name: environment.chosen(_environment(plan, Setup(), name, 0, inherited)) for name in plan.transports
+        },
+    )
+    for setup in plan.setups:
+        results = _run(plan, setup, results, inherited, say, save)
     results = replace(results, complete=True)
     save(results)
     return results
 
 
-def _start(plan: Plan, transport: str, inherited: Mapping[str, str]) -> Ranks:
+def _run(
+    plan: Plan,
+    setup: Setup,
+    results: Results,
+    inherited: Mapping[str, str],
+    say: Callable[[str], None],
+    save: Callable[[Results], None],
+) -> Results:
+    """All operations under one setup, by processes of their own, added to `results`."""
+    with ExitStack() as open_ranks:
+        groups = {name: open_ranks.enter_context(_start(plan, setup, name, inherited)) for name in plan.transports}
+        for name, ranks in groups.items():
+            say(f"{plan.ranks} ranks join over {name}{f' ({setup})' if str(setup) else ''}")
+            join(ranks)
+        before = {name: Counter(routes) for name, routes in results.routes.items()}
+        for operations in plan.operations(setup):
+            cases = []
+            for operation in operations:
+                places = (False, True) if plan.in_place and operation.kind.placement is not None else (False,)
+                for in_place in places:
+                    cases.append(_measure(plan, setup, groups, operation, in_place=in_place, say=say))
+            logs = _logs(plan, setup)
+            _check(plan, setup, logs)
+            results = replace(
+                results,
+                cases=(*results.cases, *cases),
+                routes={name: dict(before.get(name, Counter()) + _routes(logs[name])) for name in plan.transports},
+                interfaces=_said(logs, netlog.interface),
+                banners=_said(logs, netlog.banner),
+            )
+            save(results)
+        for ranks in groups.values():
+            ranks.ask_all({"op": "leave"}, JOIN_S)
+    return results
+
+
+def _start(plan: Plan, setup: Setup, transport: str, inherited: Mapping[str, str]) -> Ranks:
     numbers = range(plan.ranks)
-    argvs = [[str(plan.nccl), str(plan.cudart), str(number % plan.gpus)] for number in numbers]
     return Ranks(
-        transport, argvs, [_environment(plan, transport, number, inherited) for number in numbers], plan.log_dir
+        _name(setup, transport),
+        [[*plan.libraries.words(), str(number % max(1, plan.gpus))] for number in numbers],
+        [_environment(plan, setup, transport, number, inherited) for number in numbers],
+        plan.log_dir,
     )
 
 
-def _environment(plan: Plan, transport: str, rank: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    return environment.of_rank(
-        inherited, transport, rank, plan.plugin, plan.interface, nccl_log(plan.log_dir, transport, rank)
-    )
+def _environment(plan: Plan, setup: Setup, transport: str, rank: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    log = nccl_log(plan.log_dir, setup, transport, rank)
+    return environment.of_rank(inherited, transport, rank, plan.plugin, plan.interface, log, setup)
 
 
-def nccl_log(log_dir: Path, transport: str, rank: int) -> Path:
+def _name(setup: Setup, transport: str) -> str:
+    """The ranks over a transport under a setup, in messages and names of logs: `paralet`, `paralet-Ring-Simple`."""
+    return "-".join([transport, *str(setup).split(", ")]) if str(setup) else transport
+
+
+def nccl_log(log_dir: Path, setup: Setup, transport: str, rank: int) -> Path:
     """The file with NCCL's log of a rank."""
-    return log_dir / f"{transport}-rank{rank}.nccl.log"
+    return log_dir / f"{_name(setup, transport)}-rank{rank}.nccl.log"
 
 
-def _join(ranks: Ranks) -> None:
-    unique_id = ranks.ask({0: {"op": "unique_id"}}, _JOIN_S)[0]["unique_id"]
+def join(ranks: Ranks) -> None:
+    """Let all ranks join one communicator."""
+    unique_id = ranks.ask({0: {"op": "unique_id"}}, JOIN_S)[0]["unique_id"]
     commands = {
         rank: {"op": "join", "unique_id": unique_id, "rank": rank, "ranks": len(ranks)} for rank in range(len(ranks))
     }
-    ranks.ask(commands, _JOIN_S)
+    ranks.ask(commands, JOIN_S)
 
 
-def _measure(plan: Plan, groups: Mapping[str, Ranks], collective: str, size: int) -> Case:
-    def once(transport: str, iterations: int) -> float:
-        command = {"op": "measure", "collective": collective, "size": size, "iterations": iterations}
+def _measure(
+    plan: Plan,
+    setup: Setup,
+    groups: Mapping[str, Ranks],
+    operation: Operation,
+    *,
+    in_place: bool,
+    say: Callable[[str], None],
+) -> Case:
+    wrong = dict.fromkeys(plan.transports, 0)
+
+    def once(transport: str, iterations: int) -> list[float]:
+        """Seconds of each operation, of the slowest rank."""
+        command: dict[str, Any] = {
+            "op": "measure",
+            "collective": operation.kind.name,
+            "size": operation.size,
+            "element": operation.element.name,
+            "redop": operation.redop,
+            "in_place": in_place,
+            "iterations": iterations,
+        }
         answers = groups[transport].ask_all(command, plan.timeout_s)
-        return max(float(answer["seconds"]) for answer in answers.values())
+        wrong[transport] += sum(answer["wrong"] for answer in answers.values())
+        for sentence in wrong_sentences(transport, answers):
+            say(sentence)
+        return [max(each) for each in zip(*(answer["seconds"] for answer in answers.values()), strict=True)]
 
     # The first operation is the slowest (connections, caches). The second determines the iterations of a repetition.
-    slowest = max(min(once(transport, 1), once(transport, 1)) for transport in plan.transports)
+    slowest = max(min(once(transport, 1) + once(transport, 1)) for transport in plan.transports)
     iterations = max(1, min(_MOST_ITERATIONS, int(_REPETITION_S / max(slowest, 1e-9))))
-    seconds: dict[str, list[float]] = {transport: [] for transport in plan.transports}
+    seconds: dict[str, list[list[float]]] = {transport: [] for transport in plan.transports}
     for repetition in range(plan.repetitions):
         order: Sequence[str] = plan.transports if repetition % 2 == 0 else plan.transports[::-1]
         for transport in order:
             seconds[transport].append(once(transport, iterations))
-    return Case(collective, size, iterations, {name: tuple(values) for name, values in seconds.items()})
+    timings = {
+        name: Timing(
+            repetitions_s=tuple(sum(each) / len(each) for each in repetitions),
+            operations_s=tuple(one for each in repetitions for one in each),
+            wrong=wrong[name],
+        )
+        for name, repetitions in seconds.items()
+    }
+    place = ", in place" if in_place else ""
+    times = ", ".join(f"{name} {timing.seconds * 1e6:,.1f} us" for name, timing in timings.items())
+    reduction = "" if operation.redop == COPY else f" {operation.redop}"
+    say(f"{operation.kind.name} {sizes.text(operation.size)} {operation.element.name}{reduction}{place}: {times}")
+    return Case(setup, operation, in_place, timings)
 
 
-def _told(case: Case) -> str:
-    times = ", ".join(f"{name} {median(values) * 1e6:,.1f} us" for name, values in case.seconds.items())
-    return f"{case.collective} {sizes.text(case.bytes)}: {times}"
+def wrong_sentences(transport: str, answers: Mapping[int, Answer]) -> list[str]:
+    """A sentence for every rank whose result is wrong."""
+    return [
+        f"rank {rank} over {transport}: {answer['sentence']}" for rank, answer in answers.items() if answer["wrong"]
+    ]
 
 
-def _logs(plan: Plan) -> dict[str, list[str]]:
+def _logs(plan: Plan, setup: Setup) -> dict[str, list[str]]:
     """NCCL's logs so far, by transport and rank."""
     try:
         return {
-            name: [nccl_log(plan.log_dir, name, rank).read_text(errors="replace") for rank in range(plan.ranks)]
+            name: [nccl_log(plan.log_dir, setup, name, rank).read_text(errors="replace") for rank in range(plan.ranks)]
             for name in plan.transports
         }
     except OSError as error:
         raise TestbedError(f"NCCL has left no log: {error}") from error
 
 
-def _check(plan: Plan, logs: Mapping[str, Sequence[str]]) -> None:
+def _check(plan: Plan, setup: Setup, logs: Mapping[str, Sequence[str]]) -> None:
     """Raises TestbedError unless the logs show that all ranks used their transport and no other."""
     for transport, texts in logs.items():
         for rank, text in enumerate(texts):
             fault = netlog.fault(text, transport)
             if fault:
-                raise TestbedError(
-                    f"rank {rank} over {transport}: {fault}; the log is {nccl_log(plan.log_dir, transport, rank)}"
-                )
+                log = nccl_log(plan.log_dir, setup, transport, rank)
+                raise TestbedError(f"rank {rank} over {transport}: {fault}; the log is {log}")
 
 
-def _routes(plan: Plan, logs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
-    return {name: dict(sum((netlog.routes(text) for text in logs[name]), Counter())) for name in plan.transports}
+def _routes(texts: Sequence[str]) -> Counter[str]:
+    return sum((netlog.routes(text) for text in texts), Counter())
 
 
-def _banners(plan: Plan, logs: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    said = {name: netlog.banner(logs[name][0], name) for name in plan.transports}
-    return {name: banner for name, banner in said.items() if banner}
+def _said(logs: Mapping[str, Sequence[str]], find: Callable[[str, str], str | None]) -> dict[str, str]:
+    """By transport: what `find` finds in the log of rank 0."""
+    said = {name: find(texts[0], name) for name, texts in logs.items()}
+    return {name: text for name, text in said.items() if text}

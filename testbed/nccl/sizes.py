@@ -6,9 +6,6 @@ import re
 _UNITS = ("", "K", "M", "G")
 _SIZE = re.compile(r"(\d+)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 
-DEFAULT = tuple(8 * 4**step for step in range(14))
-"""8 B to 512 MiB."""
-
 LARGEST = 64 * 1024**3
 
 

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,79 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import InputError
-from testbed.nccl import bundle, environment, libraries, netlog, results, sizes
-from testbed.nccl.collectives import COLLECTIVES, ELEMENT_BYTES, first_difference, fit, sent
+from testbed.nccl import bundle, environment, libraries, mps, netlog, results, sizes
+from testbed.nccl.collectives import COLLECTIVES, Operation
+from testbed.nccl.elements import TYPES
 from testbed.nccl.machine import Machine
 from testbed.nccl.probe import Found
-from testbed.nccl.results import DRY_RUN, Case, Results
-
-# -- collectives: the truth, made another way ------------------------------------------------------------------------
-
-
-def floats(data: bytes) -> list[float]:
-    return array("f", data).tolist()
-
-
-def by_hand(name: str, rank: int, ranks: int, elements: int) -> list[float]:
-    """The rank's expected data, computed element by element from the data of all ranks."""
-    kind, share = COLLECTIVES[name], elements // ranks
-    data = [floats(sent(peer, kind.send_elements(ranks, elements))) for peer in range(ranks)]
-    match name:
-        case "all_reduce":
-            return [sum(column) for column in zip(*data, strict=True)]
-        case "all_gather":
-            return [value for peer in data for value in peer]
-        case "reduce_scatter":
-            return [sum(column) for column in zip(*data, strict=True)][rank * share : (rank + 1) * share]
-        case "all_to_all":
-            return [value for peer in data for value in peer[rank * share : (rank + 1) * share]]
-        case _:
-            return data[rank - 1]
-
-
-@pytest.mark.parametrize("name", COLLECTIVES)
-@pytest.mark.parametrize(("ranks", "elements"), [(2, 2), (2, 140_000), (3, 3 * 1000), (4, 4 * 70_001)])
-def test_expected_data_match_the_definition_of_the_collective(name: str, ranks: int, elements: int) -> None:
-    kind = COLLECTIVES[name]
-    for rank in range(ranks):
-        expected = kind.expected(rank, ranks, elements)
-        assert len(expected) == kind.recv_elements(ranks, elements) * ELEMENT_BYTES
-        assert floats(expected) == by_hand(name, rank, ranks, elements)
-
-
-def test_ranks_send_different_data_without_power_of_two_periods() -> None:
-    assert len({sent(rank, 1000) for rank in range(64)}) == 64
-    for rank in range(3):
-        data = sent(rank, 200_000)
-        for shift in (2**step for step in range(17)):
-            assert data[shift * ELEMENT_BYTES :] != data[: -shift * ELEMENT_BYTES]
-
-
-@pytest.mark.parametrize(
-    ("name", "factor"),
-    # nccl-tests, doc/PERFORMANCE.md, for 4 ranks
-    [("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("all_to_all", 0.75), ("send_recv", 1.0)],
-)
-def test_bus_bandwidth_follows_the_definition_of_nccl_tests(name: str, factor: float) -> None:
-    assert COLLECTIVES[name].bus_bytes_per_s(4, 1000, 0.5) == pytest.approx(2000 * factor)
-
-
-@given(st.integers(1, 10**9), st.integers(2, 64))
-def test_sizes_fit_all_ranks(size: int, ranks: int) -> None:
-    fitted = fit(size, ranks)
-    assert fitted % (ELEMENT_BYTES * ranks) == 0
-    assert size <= fitted < size + ELEMENT_BYTES * ranks
-
-
-@given(st.binary(min_size=1, max_size=300), st.data())
-def test_the_first_difference_is_found(data: bytes, draw: st.DataObject) -> None:
-    assert first_difference(bytearray(data), data) is None
-    places = draw.draw(st.sets(st.integers(0, len(data) - 1), min_size=1))
-    spoilt = bytearray(data)
-    for place in places:
-        spoilt[place] ^= 0x40
-    assert first_difference(spoilt, data) == min(places)
-
+from testbed.nccl.results import Case, Results, Setup, Timing
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
 
@@ -99,7 +32,6 @@ def test_sizes_survive_a_round_trip_through_text(size: int) -> None:
 def test_sizes_are_parsed_with_units() -> None:
     assert [sizes.parse(text) for text in ("8", "64k", "512M", "1 GiB", "3KB")] == [8, 1 << 16, 1 << 29, 1 << 30, 3072]
     assert (sizes.text(8), sizes.text(1 << 29), sizes.text(1536)) == ("8 B", "512 MiB", "1,536 B")
-    assert (sizes.DEFAULT[0], sizes.DEFAULT[-1]) == (8, 512 << 20)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5M", "8X", "65G", "9" * 30])
@@ -125,6 +57,13 @@ def test_a_log_with_only_network_channels_is_accepted() -> None:
     assert netlog.routes(log) == {"NET/paralet/0": 2, "NET/paralet/0/GDRDMA/Shared": 1}
     assert netlog.banner(log, "paralet") == "paralet 0.1.0, back end soft, m = 8 lanes"
     assert netlog.banner(SOCKET, "Socket") is None
+
+
+def test_the_log_says_which_interface_nccl_uses() -> None:
+    log = "host:1:2 [0] NCCL INFO NET/Plugin: Loaded net plugin paralet (v12)\n"
+    assert netlog.interface(log, "paralet") == "v12"
+    assert netlog.interface(BANNER + "host:1:2 [0] NCCL INFO Using network paralet\n", "paralet") == "v8"
+    assert netlog.interface(log, "Socket") is None
 
 
 @pytest.mark.parametrize(
@@ -170,6 +109,17 @@ def test_ranks_have_separate_host_ids_and_keep_the_callers_settings(tmp_path: Pa
         "NCCL_SOCKET_IFNAME": "lo",
         "PARALET_LANES": "4",
     }
+
+
+def test_a_setup_replaces_the_callers_algorithm_and_protocol() -> None:
+    inherited = {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"}
+
+    def told(setup: Setup) -> tuple[str, str]:
+        found = environment.of_rank(inherited, "Socket", 0, None, "lo", Path("log"), setup)
+        return found["NCCL_ALGO"], found["NCCL_PROTO"]
+
+    assert told(Setup()) == ("Tree", "LL")
+    assert told(Setup("Ring", "Simple")) == ("Ring", "Simple")
 
 
 def test_the_callers_interface_is_used() -> None:
@@ -236,60 +186,93 @@ def test_the_error_for_a_missing_library_names_its_option(site_packages: Callabl
 # -- results ---------------------------------------------------------------------------------------------------------
 
 
-def some_results(*, is_stub: bool, transports: tuple[str, ...] = ("paralet", "Socket")) -> Results:
-    seconds = {"paralet": (1e-3, 3e-3, 2e-3), "Socket": (4e-3, 4e-3, 9e-3)}
+def some_results(transports: tuple[str, ...] = ("paralet", "Socket"), wrong: int = 0, device: str = "cpu") -> Results:
+    timings = {
+        "paralet": Timing((1e-3, 3e-3, 2e-3), tuple(each * 1e-3 for each in range(1, 101)), wrong),
+        "Socket": Timing((4e-3, 4e-3, 9e-3), (4e-3, 4e-3, 9e-3), 0),
+    }
+    chosen = {name: timings[name] for name in transports}
+    operation = Operation(COLLECTIVES["all_gather"], TYPES["float16"], "none", 4, 1 << 19)
     return Results(
         when="2026-11-20T12:00:00+00:00",
         machine=Machine("CPU", 16, "Linux 6", "580.1"),
-        found=Found(("NVIDIA H200",), "2.28.9", "13.0", "13.0", is_stub),
-        ranks=2,
+        found=Found(device, ("NVIDIA H200",) if device == "gpu" else (), "2.32.3", "13.0", "13.0"),
+        ranks=4,
         gpus=1,
         mps=False,
         repetitions=3,
         transports=transports,
         environment={name: {"NCCL_NET": name} for name in transports},
         routes={"paralet": {"NET/paralet/0": 4}},
+        interfaces={"paralet": "v12"},
         banners={"paralet": "paralet 0.1.0, m = 8 lanes"},
-        cases=(Case("all_reduce", 1 << 20, 7, {name: seconds[name] for name in transports}),),
+        cases=(Case(Setup(), operation, False, chosen), Case(Setup(), operation, True, chosen)),
         complete=True,
     )
 
 
-def test_figures_are_medians_with_their_ratio() -> None:
-    found = results.as_json(some_results(is_stub=False))
-    assert found["dry_run"] is None
-    (row,) = found["rows"]
-    assert (row["collective"], row["bytes"], row["iterations"]) == ("all_reduce", 1 << 20, 7)
-    assert row["transports"]["paralet"]["median_s"] == 2e-3
-    assert row["transports"]["paralet"]["bus_gb_per_s"] == pytest.approx((1 << 20) / 2e-3 / 1e9)
-    assert row["ratio"] == pytest.approx(2.0)
-    assert json.loads(json.dumps(found))["rows"] == found["rows"]
+def test_rows_have_the_keys_and_units_of_nccl_tests() -> None:
+    found = json.loads(json.dumps(results.as_json(some_results())))
+    ours, socket = found["results"]
+    assert (ours["transport"], socket["transport"]) == ("paralet", "Socket")
+    assert {key: ours[key] for key in ("size", "count", "type", "redop", "root")} == {
+        "size": 1 << 20,
+        "count": (1 << 19) // 4,
+        "type": "float16",
+        "redop": "none",
+        "root": -1,
+    }
+    figures = ours["out_of_place"]
+    assert figures["time"] == pytest.approx(2000)  # us
+    assert figures["alg_bw"] == pytest.approx((1 << 20) / 2e-3 / 1e9)  # GB/s
+    assert figures["bus_bw"] == pytest.approx(figures["alg_bw"] * 3 / 4)
+    assert (figures["p50_us"], figures["p99_us"]) == (pytest.approx(50_000), pytest.approx(99_000))
+    assert ours["in_place"] == figures
+    assert [row["bus_bw"] for row in found["ratios"]] == [pytest.approx(2.0)] * 2
+
+
+def test_wrong_elements_are_in_every_output() -> None:
+    found = some_results(wrong=7)
+    assert results.as_json(found)["nwrong"] == 14  # out of place and in place
+    assert results.as_json(found)["results"][0]["out_of_place"]["nwrong"] == 7
+    assert "14 elements are wrong" in results.as_markdown(found)
 
 
 def test_the_table_shows_machine_and_time() -> None:
-    text = results.as_markdown(some_results(is_stub=False))
-    assert text.startswith("### 2026-11-20, NVIDIA H200\n")
-    assert "| 1 MiB | 2,000.0 | 4,000.0 | 0.5243 | 0.2621 | 2.00 |" in text
-    assert "paralet is paralet 0.1.0, m = 8 lanes." in text
-    assert DRY_RUN not in text
+    text = results.as_markdown(some_results())
+    assert text.startswith("### 2026-11-20, NCCL 2.32.3 on the CPU device\n")
+    assert "| 1 MiB | float16 none | out | 2,000.0 | 99,000.0 | 0.3932 | 0 | 4,000.0 | 9,000.0 |" in text
+    assert "NCCL uses paralet by interface v12. paralet is paralet 0.1.0, m = 8 lanes." in text
     assert "did not finish" not in text
 
 
-def test_a_stubs_figures_are_marked_in_every_output() -> None:
-    made_up = some_results(is_stub=True)
-    assert DRY_RUN in results.as_json(made_up)["dry_run"]
-    text = results.as_markdown(made_up)
-    heading, *_ = text.splitlines()
-    assert DRY_RUN in heading
-    heads = [line for line in text.splitlines() if line.startswith("| all_reduce")]
-    assert len(heads) == 1
-    assert DRY_RUN in heads[0]  # also a table that is copied alone
+def test_the_table_of_a_gpu_names_it() -> None:
+    text = results.as_markdown(some_results(device="gpu"))
+    assert text.startswith("### 2026-11-20, NCCL 2.32.3 on 1 GPU (NVIDIA H200)\n")
+    assert "time-sliced kernels (no MPS)" in text
 
 
 def test_one_transport_alone_has_no_ratio() -> None:
-    alone = some_results(is_stub=False, transports=("paralet",))
-    assert results.as_json(alone)["rows"][0]["ratio"] is None
-    assert "| all_reduce | paralet us | paralet GB/s |" in results.as_markdown(alone)
+    alone = some_results(transports=("paralet",))
+    assert results.as_json(alone)["ratios"] == []
+    assert "| all_gather | of | place | paralet us | p99 us | GB/s | wrong |\n" in results.as_markdown(alone)
+
+
+# -- MPS -------------------------------------------------------------------------------------------------------------
+
+
+def test_mps_is_started_for_the_ranks_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    control, record = tmp_path / "bin" / "nvidia-cuda-mps-control", tmp_path / "record"
+    control.parent.mkdir()
+    control.write_text(f'#!/bin/sh\necho "$CUDA_MPS_PIPE_DIRECTORY $*" "$(cat)" >>"{record}"\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{control.parent}:{os.environ['PATH']}")
+    with mps.service(dict(os.environ)) as client:
+        pipes = client["CUDA_MPS_PIPE_DIRECTORY"]
+        assert Path(pipes).exists()
+    start, end = (line.split(maxsplit=1) for line in record.read_text().splitlines())
+    assert (start[0], start[1].split(), end[0], end[1].split()) == (pipes, ["-d"], pipes, ["quit", "-t", "5"])
+    assert not Path(pipes).exists()
 
 
 # -- bundle ----------------------------------------------------------------------------------------------------------

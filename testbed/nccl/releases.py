@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m testbed.nccl.releases`: every installed release of NCCL over the plugin, as the table of docs/nccl.md.
+
+A cell counts the cases of a collective that were run without a wrong element: element types x reductions x algorithms x
+protocols. Without options it runs all installed releases and writes their rows; `--check` compares instead.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError, TestbedError
+from testbed.nccl import devices
+from testbed.nccl.collectives import COLLECTIVES
+from testbed.nccl.elements import REDUCTIONS, TYPES
+
+PAGE = Path(__file__).parents[2] / "docs" / "nccl.md"
+_BEGIN, _END = "<!-- releases: begin -->\n", "<!-- releases: end -->\n"
+_TIMEOUT_S = 600.0
+
+_OPTIONS = [
+    *("--device", "cpu", "--json", "--ranks", "2", "--sizes", "70K", "--repetitions", "1", "--transports", "paralet"),
+    *("--types", ",".join(TYPES), "--ops", ",".join(REDUCTIONS)),
+    *("--algorithms", "Ring,Tree", "--protocols", "Simple,LL"),
+]
+
+
+def row(release: str) -> str:
+    """Run a release and describe it as a row. A collective that cannot be run is `fails`."""
+    try:
+        found = _run(release, tuple(COLLECTIVES))
+        cells = [_cell(found, name) for name in COLLECTIVES]
+    except TestbedError as error:
+        print(f"NCCL {release}: {error}; trying each collective by itself", file=sys.stderr)
+        cells = []
+        found = {}
+        for name in COLLECTIVES:
+            try:
+                found = _run(release, (name,))
+                cells.append(_cell(found, name))
+            except TestbedError as failure:
+                print(f"NCCL {release}, {name}: {failure}", file=sys.stderr)
+                cells.append("fails")
+    interface = found.get("interfaces", {}).get("paralet", "-")
+    return f"| {' | '.join([release, interface, *cells])} |"
+
+
+def table(rows: Sequence[str]) -> str:
+    """The table with these rows."""
+    heads = ["NCCL", "interface", *COLLECTIVES]
+    lines = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---', '---'] + ['---:'] * len(COLLECTIVES))} |", *rows]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def written(page: str) -> str:
+    """The table in the page's text. Raises InputError where it has none."""
+    begin, end = page.find(_BEGIN), page.find(_END)
+    if begin < 0 or end < begin:
+        raise InputError(f"the page has no lines {_BEGIN.strip()} and {_END.strip()}")
+    return page[begin + len(_BEGIN) : end]
+
+
+def _run(release: str, collectives: Sequence[str]) -> Mapping[str, Any]:
+    """The results of a release. Raises TestbedError with the last line that the command has printed."""
+    with tempfile.TemporaryDirectory() as out:
+        argv = [sys.executable, "-m", "testbed.nccl", *_OPTIONS, "--nccl", release, "--out", out]
+        done = subprocess.run(
+            [*argv, "--collectives", ",".join(collectives)], capture_output=True, text=True, timeout=_TIMEOUT_S
+        )
+    if done.returncode and not done.stdout:
+        raise TestbedError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _cell(found: Mapping[str, Any], name: str) -> str:
+    rows = [each["out_of_place"] for each in found["results"] if each["collective"] == name]
+    wrong = sum(1 for each in rows if each["nwrong"])
+    return f"{wrong} of {len(rows)} wrong" if wrong else str(len(rows))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point. Returns 0, or 1 where a row differs from the page's or a release fails."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.nccl.releases", description=__doc__)
+    parser.add_argument("--nccl", metavar="VERSION", nargs="*", help="releases (default: all that are installed)")
+    parser.add_argument("--check", action="store_true", help="compare with the page and write nothing")
+    options = parser.parse_args(argv)
+    releases = options.nccl or list(devices.installed())
+    if not releases:
+        print("no release of NCCL is installed: run `make nccl`", file=sys.stderr)
+        return 2
+    page = PAGE.read_text()
+    rows = [row(each) for each in releases]
+    if options.check:
+        missing = [each for each in rows if each not in written(page).splitlines()]
+        for each in missing:
+            print(f"{PAGE} lacks the row {each}", file=sys.stderr)
+        return 1 if missing else 0
+    PAGE.write_text(page.replace(_BEGIN + written(page), _BEGIN + table(rows)))
+    return 1 if any("fails" in each or "wrong" in each for each in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

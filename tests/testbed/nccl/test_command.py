@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet nccl` from its command line to its results, with the real NCCL on the CPU device where it is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from testbed.nccl import bundle
+from testbed.nccl.collectives import COLLECTIVES
+from testbed.nccl.elements import REDUCTIONS, TYPES
+
+ROOT = Path(__file__).parents[3]
+MODULE = [sys.executable, "-m", "testbed.nccl"]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The caller's environment without variables that would affect NCCL."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "PARALET_"))}
+    return {**kept, **variables}
+
+
+def run(
+    argv: Iterable[str | Path], cwd: Path = ROOT, timeout_s: float = 110, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(argv), cwd=cwd, env=environment(**variables), capture_output=True, text=True, timeout=timeout_s
+    )
+
+
+def small(out: Path, *options: str | Path) -> list[str | Path]:
+    return [*MODULE, "--device", "cpu", "--sizes", "8", "--repetitions", "1", "--out", out, *options]
+
+
+def ranks_of(out: Path) -> list[int]:
+    """The processes that log into `out`, if any."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"NCCL_DEBUG_FILE={out}".encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue  # ended, or another user's
+    return found
+
+
+def wait_until_no_ranks(out: Path) -> None:
+    while ranks_of(out):  # the test's time limit ends it
+        time.sleep(0.05)
+
+
+def last_sentence(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stderr.strip().splitlines()[-1]
+
+
+# -- what works ------------------------------------------------------------------------------------------------------
+
+
+def test_every_collective_is_verified_over_both_transports(nccl: str, tmp_path: Path) -> None:
+    done = run(small(tmp_path, "--nccl", nccl, "--json", "--ranks", "3", "--sizes", "8,300K", "--in-place"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["complete"], found["nwrong"], found["found"]["nccl_version"]) == (True, 0, nccl)
+    assert [(row["transport"], row["collective"], row["size"]) for row in found["results"]] == [
+        (transport, name, size)
+        for name in COLLECTIVES
+        for size in (12, 307_200)  # multiples of 3 elements
+        for transport in ("paralet", "Socket")
+    ]
+    assert all(row["in_place"] is not None for row in found["results"] if COLLECTIVES[row["collective"]].placement)
+    # Sends and receives have connections of their own, with buffers that they share.
+    assert {name: list(routes) for name, routes in found["routes"].items()} == {
+        name: [f"NET/{name}/0", f"NET/{name}/0/Shared"] for name in ("paralet", "Socket")
+    }
+    assert found["interfaces"].keys() == {"paralet"}
+    assert "lanes" in found["banners"]["paralet"]
+    assert found["environment"]["Socket"]["NCCL_NET"] == "Socket"
+    assert json.loads((tmp_path / "results.json").read_text()) == found
+    assert "| all_to_all | paralet us |" in (tmp_path / "table.md").read_text()
+
+
+def test_every_type_and_reduction_is_verified_over_rings_and_trees(nccl: str, tmp_path: Path) -> None:
+    names = ["--collectives", "all_reduce,reduce_scatter", "--types", ",".join(TYPES), "--ops", ",".join(REDUCTIONS)]
+    setups = ["--algorithms", "Ring,Tree", "--protocols", "Simple,LL", "--transports", "paralet"]
+    done = run(small(tmp_path, "--nccl", nccl, "--json", "--sizes", "70K", *names, *setups))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["nwrong"] == 0
+    # Trees carry all-reduce only.
+    assert len(found["results"]) == (2 + 1) * 2 * len(TYPES) * len(REDUCTIONS)
+    assert {(row["algorithm"], row["protocol"]) for row in found["results"]} == {
+        (algorithm, protocol) for algorithm in ("Ring", "Tree") for protocol in ("Simple", "LL")
+    }
+    assert (tmp_path / "logs" / "paralet-Tree-LL-rank1.nccl.log").exists()
+
+
+def test_a_bundle_needs_python_alone(tmp_path: Path) -> None:
+    """Its program gets as far as NCCL, which a machine without a GPU does not have."""
+    plugin, archive = tmp_path / "libnccl-net-paralet.so", tmp_path / "paralet-nccl.tar.gz"
+    plugin.write_bytes(Path("/bin/true").read_bytes())
+    packed = run([*MODULE, "--plugin", plugin, "--bundle", archive])
+    assert packed.returncode == 0, packed.stderr
+    subprocess.run(["tar", "xzf", archive], cwd=tmp_path, check=True)
+    folder = tmp_path / bundle.NAME
+    argv = [sys.executable, "-S", "-m", "testbed.nccl", "--device"]
+    bare = {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1", "LD_LIBRARY_PATH": ""}
+    helped = run([*argv, "cpu", "--help"], cwd=folder, **bare)
+    assert helped.returncode == 0, helped.stderr
+    done = run([*argv, "cpu"], cwd=folder, **bare)
+    assert (done.returncode, "NCCL is not installed" in done.stderr) == (2, True), done.stderr
+    done = run([*argv, "gpu"], cwd=folder, **bare)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# -- what must be noticed --------------------------------------------------------------------------------------------
+
+
+def test_a_library_that_is_no_plugin_is_reported_in_the_words_of_nccl(nccl: str, tmp_path: Path) -> None:
+    other = tmp_path / "libother.so"
+    subprocess.run(["cc", "-shared", "-x", "c", "-o", other, "/dev/null"], check=True)
+    done = run(small(tmp_path, "--nccl", nccl, "--plugin", other, "--transports", "paralet"))
+    assert done.returncode == 1
+    assert "ncclCommInitRank failed: invalid usage" in last_sentence(done)
+    assert str(tmp_path / "logs") in last_sentence(done)
+    assert "Traceback" not in done.stderr
+    assert not ranks_of(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_or_stops_is_reported_and_all_end(nccl: str, tmp_path: Path, number: int) -> None:
+    options = ["--transports", "paralet", "--timeout-s", "3"]
+    with in_operation(nccl, tmp_path, *options) as process:
+        os.kill(rank_1(tmp_path), number)
+        _, said = process.communicate()
+        assert process.returncode == 1
+        last = said.strip().splitlines()[-1]
+        assert "rank " in last
+        assert " over paralet " in last
+        assert "Traceback" not in said
+        wait_until_no_ranks(tmp_path)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_ranks_end_when_their_parent_is_interrupted_or_killed(
+    nccl: str, tmp_path: Path, number: int, status: int
+) -> None:
+    with in_operation(nccl, tmp_path) as process:
+        process.send_signal(number)
+        assert process.wait() == status
+        wait_until_no_ranks(tmp_path)
+
+
+@contextmanager
+def in_operation(nccl: str, out: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, while its ranks run all-reduces of 16 MiB, for longer than any test."""
+    endless = ["--collectives", "all_reduce", "--sizes", "8,16M", "--repetitions", "60"]
+    process = subprocess.Popen(
+        small(out, "--nccl", nccl, *endless, *options),
+        cwd=ROOT,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        while "all_reduce 8 B" not in process.stderr.readline():
+            assert process.poll() is None
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def rank_1(out: Path) -> int:
+    """The process of rank 1 over the plugin."""
+    log = out / "logs" / "paralet-rank1.nccl.log"
+    (rank,) = (pid for pid in ranks_of(out) if f"NCCL_DEBUG_FILE={log}".encode() in environ(pid))
+    return rank
+
+
+def environ(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--nccl", "absent.so"], "--nccl: there is no file absent.so, and it is no version such as 2.27.7"),
+        (["--nccl", "1.2.3"], "--nccl: NCCL 1.2.3 is not installed"),
+        (["--nccl", "pyproject.toml"], "pyproject.toml"),
+        (["--nccl", "/bin/true"], "/bin/true"),
+        (["--plugin", "absent.so"], "--plugin: there is no file absent.so"),
+        (["--mps"], "--mps is for a GPU; this run is on the CPU device"),
+        (["--cudart", "libcudart.so"], "--cudart is for a GPU"),
+        (["--out", "/dev/null/x"], "--out: cannot write to /dev/null/x: Not a directory"),
+        (["--ranks", "1"], "argument --ranks: '1' is no number from 2 to 1024"),
+        (["--sizes", "8,8"], "argument --sizes: '8,8' names something twice"),
+        (["--transports", "tcp"], "argument --transports: 'tcp' is none of paralet, Socket, IB"),
+        (["--collectives", "gather"], "argument --collectives: 'gather' is none of all_reduce, "),
+        (["--types", "float8"], "argument --types: 'float8' is none of float32, "),
+        (["--ops", "prod"], "argument --ops: 'prod' is none of sum, max, min, avg"),
+        (["--algorithms", "Tree", "--collectives", "reduce"], "NCCL's trees carry all_reduce only"),
+        (["--ranks", "300", "--types", "bfloat16"], "sums of 300 ranks are not exact in bfloat16; use fewer ranks"),
+        (["--device", "tpu"], "argument --device: invalid choice: 'tpu'"),
+    ],
+)
+def test_invalid_requests_are_one_line_errors(tmp_path: Path, options: list[str], sentence: str) -> None:
+    done = run(small(tmp_path, *options))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("python3 -m testbed.nccl: ")
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
