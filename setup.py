@@ -2,8 +2,8 @@
 """Builds the native parts with CMake; everything else about the package is in pyproject.toml.
 
 The CMake build tree stays under build/, so that a second build compiles only what changed. An editable install, and
-``python setup.py build_ext --inplace``, put the modules, the native programs, the NCCL net plugin and the CPU device into
-the packages of the working tree.
+``python setup.py build_ext --inplace``, put the modules, the native programs, the NCCL net plugin and the CPU device
+into the packages of the working tree.
 """
 
 from __future__ import annotations

@@ -238,12 +238,12 @@ class Device:
             Received packets that were thrown away, by reason.
         ``qps``, ``peers``, ``connections``
             How many exist now.
-        ``controller``
+        ``path_client``
             Only with policy ``controller``: whether the path service is ``connected``, since when on the clock of
             ``time.monotonic()`` (``since_s``), and the number of ``connections`` to it; elephants that are open
             (``elephants``), were ``announced``, got ports (``assigned``), began on random ports (``ecmp_starts``) and
             ended (``released``); messages sent (``announces``) and received (``assigns``, of which ``pushes`` came
-            unasked and ``stale`` came too late), invalid lines (``nonsense``), events ``dropped``, lanes that
+            unasked and ``stale`` came too late), invalid lines (``invalid``), events ``dropped``, lanes that
             ``reverted`` to random ports, and assigned ports that another program holds (``unbound``).
         """
         return self._engine.counters()

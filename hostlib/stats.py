@@ -25,8 +25,8 @@ _LINK = "/memfd:paralet-stats (deleted)"
 _MAGIC = b"paralet\0"
 _HEADER = struct.Struct("=8sIIQQqIIIIII")
 _DEVICE = struct.Struct("=16s16s16sIIII14Q")
-_CONTROLLER = struct.Struct("=15Q")  # after the device; snapshots of an older paralet have none
-_CNPS = struct.Struct("=Q")  # after the controller; snapshots of an older paralet have none
+_PATH_CLIENT = struct.Struct("=15Q")  # after the device; snapshots of an older paralet have none
+_CNPS = struct.Struct("=Q")  # after the path client; snapshots of an older paralet have none
 _LANE = struct.Struct("=IIII16s16Q")
 _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
@@ -99,14 +99,14 @@ class Discards:
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class PathClient:
     """Counters of policy ``controller``: the device's exchange with the path service."""
 
     connected: bool
     since_s: float
     """Start of the present connected or disconnected time, on the monotonic clock."""
     connections: int
-    """Connections to the service so far; all but the first are reconnections."""
+    """Connections to the service so far; those after the first are reconnections."""
     announced: int
     """Elephants that were announced. This and the next three fields count each elephant once."""
     assigned: int
@@ -123,7 +123,7 @@ class Controller:
     """Accepted assignments that did not answer an announcement."""
     stale: int
     """Assignments that were too old."""
-    nonsense: int
+    invalid: int
     """Invalid messages."""
     dropped: int
     """Events lost because the queue to the client's thread was full."""
@@ -158,7 +158,7 @@ class DeviceSnapshot:
     peers: int
     messages: Messages
     discards: Discards
-    controller: Controller | None
+    path_client: PathClient | None
     """None with other policies, and from an older paralet."""
     lanes: tuple[LaneSnapshot, ...]
 
@@ -228,10 +228,10 @@ def parse(data: bytes) -> DeviceSnapshot:
         _DEVICE.unpack_from(data, header_bytes)
     )
     policy = _text(policy)
-    has_controller = policy == "controller" and device_bytes >= _DEVICE.size + _CONTROLLER.size
+    has_path_client = policy == "controller" and device_bytes >= _DEVICE.size + _PATH_CLIENT.size
     cnps: tuple[int] = (0,)
-    if device_bytes >= _DEVICE.size + _CONTROLLER.size + _CNPS.size:
-        cnps = _CNPS.unpack_from(data, header_bytes + _DEVICE.size + _CONTROLLER.size)
+    if device_bytes >= _DEVICE.size + _PATH_CLIENT.size + _CNPS.size:
+        cnps = _CNPS.unpack_from(data, header_bytes + _DEVICE.size + _PATH_CLIENT.size)
     return DeviceSnapshot(
         generation=generation,
         time_s=time_ns / 1e9,
@@ -248,14 +248,14 @@ def parse(data: bytes) -> DeviceSnapshot:
         peers=peers,
         messages=Messages(*counts[:5]),
         discards=Discards(*[*counts[5:], *cnps]),
-        controller=_controller(data, header_bytes + _DEVICE.size) if has_controller else None,
+        path_client=_path_client(data, header_bytes + _DEVICE.size) if has_path_client else None,
         lanes=tuple(_lane(data, first_lane + index * lane_bytes) for index in range(lanes)),
     )
 
 
-def _controller(data: bytes, offset: int) -> Controller:
-    connected, since_ns, *counts = _CONTROLLER.unpack_from(data, offset)
-    return Controller(bool(connected), since_ns / 1e9, *counts)
+def _path_client(data: bytes, offset: int) -> PathClient:
+    connected, since_ns, *counts = _PATH_CLIENT.unpack_from(data, offset)
+    return PathClient(bool(connected), since_ns / 1e9, *counts)
 
 
 def _lane(data: bytes, offset: int) -> LaneSnapshot:

@@ -62,3 +62,16 @@ function(paralet_python_module name library package)
     install(TARGETS ${name} DESTINATION ${package} COMPONENT python)
   endif()
 endfunction()
+
+# The doctest program NAME of main.cpp and a file for each of COMPONENTS: DIR/test_X.cpp for DIR/X. Each component is a
+# test, called PREFIX and the component. Further arguments are libraries.
+function(paralet_test_program name prefix components)
+  list(TRANSFORM components REPLACE "([^/]+)$" "test_\\1.cpp" OUTPUT_VARIABLE sources)
+  add_executable(${name} main.cpp ${sources})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
+  paralet_compile_quickly(${name})
+  target_link_libraries(${name} PRIVATE doctest::doctest ${ARGN})
+  foreach(component source IN ZIP_LISTS components sources)
+    add_test(NAME ${prefix}${component} COMMAND ${name} --source-file=*/${source} --minimal)
+  endforeach()
+endfunction()

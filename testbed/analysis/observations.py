@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run saw, unjudged: the runner writes it down inside the sandbox, everything else is computed from it outside.
+"""The raw observations of runs. The runner records them inside the sandbox; all metrics are computed outside.
 
 Times are seconds from the start of the run they belong to; ports are written NODE:PORT.
 """
@@ -129,7 +129,7 @@ class RunRecord(_Record):
     events: list[HappenedEvent] = []
     strays: dict[str, int] = {}
     """Packets that steering rules dropped, by switch port."""
-    controller: dict[str, int] = {}
+    path_clients: dict[str, int] = {}
     """Sums of the counters of the devices' path clients."""
     service: dict[str, Any] = {}
     """The path service's status after the run."""

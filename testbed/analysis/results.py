@@ -81,7 +81,7 @@ def _of_service(result: PolicyResult) -> dict[str, Any]:
     return {
         "forecasts": [run.service.get("forecast") for run in result.runs],
         "service": [run.service.get("counts", {}) for run in result.runs],
-        "clients": [run.controller for run in result.runs],
+        "clients": [run.path_clients for run in result.runs],
     }
 
 

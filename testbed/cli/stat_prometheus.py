@@ -21,7 +21,7 @@ _MESSAGES = {
     "receive_bytes": "Bytes of messages received.",
     "failed": "Sends and receives that failed.",
 }
-_CONTROLLER = {
+_PATH_CLIENT = {
     "connections": "Connections with the path service so far.",
     "announced": "Elephants announced, each once.",
     "assigned": "Elephants that were given ports.",
@@ -31,7 +31,7 @@ _CONTROLLER = {
     "assigns": "Assignments applied.",
     "pushes": "Assignments applied that the path service sent without an announcement.",
     "stale": "Assignments that came too late.",
-    "nonsense": "Invalid messages of the path service, rejected.",
+    "invalid": "Invalid messages of the path service, rejected.",
     "dropped": "Times that the queue to the client's thread was full.",
     "reverted": "Lanes that left their assigned port because of its round trips or losses.",
     "unbound": "Moves to ports that another program uses.",
@@ -78,7 +78,7 @@ class _Families(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._of_devices()
-        yield from self._of_controllers()
+        yield from self._of_path_clients()
         for field, meaning in _LANE_COUNTERS.items():
             counter = CounterMetricFamily(f"paralet_lane_{field}", meaning, labels=_LANE)
             for labels, lane in self._lanes:
@@ -115,22 +115,22 @@ class _Families(Collector):
                 counter.add_metric(labels, getattr(device.messages, field))
             yield counter
 
-    def _of_controllers(self) -> Iterator[Metric]:
+    def _of_path_clients(self) -> Iterator[Metric]:
         connected = GaugeMetricFamily(
-            "paralet_controller_connected", "1 while the path service is connected.", labels=_DEVICE
+            "paralet_path_client_connected", "1 while the path service is connected.", labels=_DEVICE
         )
         age = GaugeMetricFamily(
-            "paralet_controller_state_age_seconds",
+            "paralet_path_client_state_age_seconds",
             "Seconds since the path service (dis)connected.",
             labels=_DEVICE,
         )
-        controllers = [(labels, device.controller) for labels, device in self._devices if device.controller]
-        for labels, controller in controllers:
-            connected.add_metric(labels, controller.connected)
-            age.add_metric(labels, max(0.0, time.monotonic() - controller.since_s))
+        clients = [(labels, device.path_client) for labels, device in self._devices if device.path_client]
+        for labels, client in clients:
+            connected.add_metric(labels, client.connected)
+            age.add_metric(labels, max(0.0, time.monotonic() - client.since_s))
         yield from (connected, age)
-        for field, meaning in _CONTROLLER.items():
-            counter = CounterMetricFamily(f"paralet_controller_{field}", meaning, labels=_DEVICE)
-            for labels, controller in controllers:
-                counter.add_metric(labels, getattr(controller, field))
+        for field, meaning in _PATH_CLIENT.items():
+            counter = CounterMetricFamily(f"paralet_path_client_{field}", meaning, labels=_DEVICE)
+            for labels, client in clients:
+                counter.add_metric(labels, getattr(client, field))
             yield counter

@@ -17,12 +17,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hostlib.stats import EVERY_S, Controller, DeviceSnapshot, LaneSnapshot, Process, Survey
+from hostlib.stats import EVERY_S, DeviceSnapshot, LaneSnapshot, PathClient, Process, Survey
 from testbed.cli.tables import table
 
 _COMMAND_CHARACTERS = 24
 _OTHER_LINES = 11  # headings, empty lines, and the lines that count omitted rows
-_CONTROLLER_LINES = 4  # additional lines when the path service's table is shown
+_PATH_CLIENT_LINES = 4  # additional lines when the path service's table is shown
 _EVERYTHING = 10_000
 
 
@@ -47,10 +47,10 @@ class _DeviceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _ControllerRow:
+class _PathClientRow:
     number: int
     """Of the device."""
-    controller: Controller
+    client: PathClient
     age_s: float
     """Seconds since the path service connected or disconnected."""
 
@@ -103,19 +103,19 @@ _DEVICES: tuple[_Column[_DeviceRow], ...] = (
     _Column("failed", lambda row: f"{row.device.messages.failed:,}", spare=1),
     _Column("discards", lambda row: f"{_discards(row.device):,}", spare=4),
 )
-_CONTROLLERS: tuple[_Column[_ControllerRow], ...] = (
+_PATH_CLIENTS: tuple[_Column[_PathClientRow], ...] = (
     _Column("#", lambda row: str(row.number)),
-    _Column("path service", lambda row: "connected" if row.controller.connected else "away", right=False),
+    _Column("path service", lambda row: "connected" if row.client.connected else "away", right=False),
     _Column("for", lambda row: f"{row.age_s:,.1f} s"),
-    _Column("reconnects", lambda row: f"{max(0, row.controller.connections - 1):,}", spare=1),
-    _Column("elephants", lambda row: f"{row.controller.announced:,}"),
-    _Column("assigned", lambda row: f"{row.controller.assigned:,}"),
-    _Column("on ECMP first", lambda row: f"{row.controller.ecmp_starts:,}"),
-    _Column("over", lambda row: f"{row.controller.released:,}", spare=3),
-    _Column("pushes", lambda row: f"{row.controller.pushes:,}", spare=4),
-    _Column("reverted", lambda row: f"{row.controller.reverted:,}"),
-    _Column("refused", lambda row: f"{row.controller.nonsense:,}", spare=2),
-    _Column("stale", lambda row: f"{row.controller.stale:,}", spare=5),
+    _Column("reconnects", lambda row: f"{max(0, row.client.connections - 1):,}", spare=1),
+    _Column("elephants", lambda row: f"{row.client.announced:,}"),
+    _Column("assigned", lambda row: f"{row.client.assigned:,}"),
+    _Column("on ECMP first", lambda row: f"{row.client.ecmp_starts:,}"),
+    _Column("over", lambda row: f"{row.client.released:,}", spare=3),
+    _Column("pushes", lambda row: f"{row.client.pushes:,}", spare=4),
+    _Column("reverted", lambda row: f"{row.client.reverted:,}"),
+    _Column("refused", lambda row: f"{row.client.invalid:,}", spare=2),
+    _Column("stale", lambda row: f"{row.client.stale:,}", spare=5),
 )
 _LANES: tuple[_Column[_LaneRow], ...] = (
     _Column("#", lambda row: str(row.number)),
@@ -155,24 +155,24 @@ class Picture:
     def draw(self) -> RenderableType:
         """Devices, then lanes, sorted by address. Only the busiest lanes are shown when not all fit."""
         devices, lanes = self._rows()
-        controllers = any(row.device.controller for row in devices)
+        clients = any(row.device.path_client for row in devices)
         room = self._console.size.height - _OTHER_LINES if self._console.is_terminal else _EVERYTHING
-        room -= _CONTROLLER_LINES if controllers else 0
-        shown_devices = devices[: max(1, room // (3 if controllers else 2))]
-        shown_controllers = [
-            _ControllerRow(row.number, row.device.controller, max(0.0, self._taken_s - row.device.controller.since_s))
+        room -= _PATH_CLIENT_LINES if clients else 0
+        shown_devices = devices[: max(1, room // (3 if clients else 2))]
+        shown_clients = [
+            _PathClientRow(row.number, row.device.path_client, max(0.0, self._taken_s - row.device.path_client.since_s))
             for row in shown_devices
-            if row.device.controller
+            if row.device.path_client
         ]
-        shown_lanes = self._busiest(lanes, max(1, room - len(shown_devices) - len(shown_controllers)))
+        shown_lanes = self._busiest(lanes, max(1, room - len(shown_devices) - len(shown_clients)))
         parts: list[RenderableType] = [
             Text(
                 f"{_some(len(devices), 'device')}, {_some(len(lanes), 'lane')}, {datetime.now():%H:%M:%S}", style="bold"
             ),
             self._table(_DEVICES if len(devices) > 1 else _DEVICES[1:], shown_devices),
         ]
-        if controllers:
-            parts.append(self._table(_CONTROLLERS if len(devices) > 1 else _CONTROLLERS[1:], shown_controllers))
+        if clients:
+            parts.append(self._table(_PATH_CLIENTS if len(devices) > 1 else _PATH_CLIENTS[1:], shown_clients))
         parts.append(self._table(_LANES if len(devices) > 1 else _LANES[1:], shown_lanes))
         if left_out := len(devices) - len(shown_devices):
             parts.append(Text(f"and {_some(left_out, 'more device')}: enlarge the terminal, name PIDs, or use --json"))

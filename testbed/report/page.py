@@ -187,7 +187,7 @@ def _service_row(result: PolicyResult) -> dict[str, Any]:
     hits, misses = (sum(forecast.get(what, 0) for forecast in forecasts) for what in ("hits", "misses"))
     clients: Counter[str] = Counter()
     for run in result.runs:
-        clients.update(run.controller)
+        clients.update(run.path_clients)
     return {
         "name": result.name,
         "clients": clients,

@@ -33,7 +33,7 @@ class Listener(Protocol):
 
     @property
     def handle(self) -> bytes:
-        """What a peer needs to connect."""
+        """The handle that a peer needs to connect."""
 
     def accept(self, timeout_s: float | None = None) -> Connection:
         """The next connection."""
@@ -142,11 +142,11 @@ class _Run:
         timings = self._rank_run.run(self._connections, self._transport.wait_any, command.timeout_s, command.at_s)
         workload, rank, ranks = self._workload, self._configuration.rank, self._configuration.ranks
         result = self._buffers.output[workload.result(rank, ranks)]
-        discards, controller = Counter[str](), Counter[str]()
+        discards, path_client = Counter[str](), Counter[str]()
         for counters in [device.counters() for device in self._devices]:
             discards.update(counters["discards"])
-            counted = {name: int(count) for name, count in counters.get("controller", {}).items() if name != "since_s"}
-            controller.update(counted)
+            counted = {name: int(count) for name, count in counters.get("path_client", {}).items() if name != "since_s"}
+            path_client.update(counted)
         return messages.Finished(
             finished_s=timings.finished_s,
             step_finished_s=list(timings.step_finished_s),
@@ -154,7 +154,7 @@ class _Run:
             wrong_bytes=wrong_bytes(result, workload.expected(rank, ranks, self._configuration.seed)),
             lanes=[lane.since(self._idle_lanes.get(key)) for key, lane in self._lanes().items()],
             discards=dict(discards),
-            controller=dict(controller),
+            path_client=dict(path_client),
         )
 
     def _warm_up(self, deadline: float) -> None:

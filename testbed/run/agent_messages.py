@@ -117,7 +117,7 @@ class Finished(_Message):
     wrong_bytes: int
     lanes: list[LaneCounters]
     discards: dict[str, int]
-    controller: dict[str, int] = {}
+    path_client: dict[str, int] = {}
     """Counters of the device's path client, with policy `controller`."""
 
 

@@ -114,7 +114,7 @@ class NativeRun:
             wrong_bytes=report["wrong_bytes"],
             lanes=[lane.since(self._before.get((lane.peer, lane.lane))) for lane in _lanes(snapshot)],
             discards=asdict(snapshot.discards),
-            controller=_controller(snapshot),
+            path_client=_path_client(snapshot),
         )
 
     def close(self) -> None:
@@ -168,8 +168,8 @@ class NativeRun:
             time.sleep(_COUNTERS_PAUSE_S)
 
 
-def _controller(snapshot: DeviceSnapshot) -> dict[str, int]:
-    counted = {} if snapshot.controller is None else asdict(snapshot.controller)
+def _path_client(snapshot: DeviceSnapshot) -> dict[str, int]:
+    counted = {} if snapshot.path_client is None else asdict(snapshot.path_client)
     return {name: int(count) for name, count in counted.items() if name != "since_s"}
 
 

@@ -62,7 +62,7 @@ def record_of(
             discards[reason] = discards.get(reason, 0) + count
     counted: Counter[str] = Counter()
     for report in finished.values():
-        counted.update(report.controller)
+        counted.update(report.path_client)
     watched = host_ports(experiment.topology)
     return RunRecord(
         policy=policy.name,
@@ -106,7 +106,7 @@ def record_of(
         seen=seen,
         jobs=jobs,
         events=list(happened),
-        controller=dict(counted),
+        path_clients=dict(counted),
     )
 
 

@@ -141,7 +141,7 @@ class Lane:
 
 
 class HostilePeer(Attacker):
-    """A peer with a listener's handle and one connection: it knows all numbers that a peer is told."""
+    """A peer with a listener's handle and one connection: it knows all numbers that a peer gets."""
 
     def __init__(self, address: str, handle: bytes, victim_port: int, lanes: int = 1) -> None:
         magic, version, tcp_port, target, _, self._listener, self._token = struct.unpack(">4sHH4s16sI16s", handle[:48])

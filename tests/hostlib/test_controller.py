@@ -53,14 +53,14 @@ def make(service: PathService) -> Iterator[Callable[..., Pair]]:
 
 
 def state(pair: Pair) -> dict[str, Any]:
-    counters: dict[str, Any] = pair.one.counters()["controller"]
+    counters: dict[str, Any] = pair.one.counters()["path_client"]
     return counters
 
 
 def live_counters(pair: Pair) -> dict[str, Any]:
     """The same counters as other processes see them."""
     (process,) = stats.survey([os.getpid()]).processes
-    (seen,) = [device.controller for device in process.devices if device.address == A]
+    (seen,) = [device.path_client for device in process.devices if device.address == A]
     assert seen is not None
     return {**asdict(seen), "elephants": seen.announced - seen.released}
 
@@ -142,7 +142,7 @@ def test_an_elephant_is_announced_gets_its_ports_and_is_released(
     assert service.received("announce", 2)[1]["id"] != announce["id"]
     service.received("release", 2)
     counted = state(pair)
-    assert counted | {"assigns": 2, "pushes": 0, "elephants": 0, "reverted": 0, "nonsense": 0, "stale": 0} == counted
+    assert counted | {"assigns": 2, "pushes": 0, "elephants": 0, "reverted": 0, "invalid": 0, "stale": 0} == counted
     assert counted | {"announced": 2, "assigned": 2, "released": 2} == counted
     assert counted["ecmp_starts"] == 1  # the second one started on its assigned ports
     assert counted["connected"]
@@ -479,7 +479,7 @@ def test_random_messages_do_no_harm(service: PathService, make: Callable[..., Pa
     survive()
     # A valid answer still works.
     eventually(lambda: state(pair)["connected"], "never connected again")
-    assert state(pair)["nonsense"] > 0
+    assert state(pair)["invalid"] > 0
     service.generation = 2**62
     service.answer = assigns(service, FIRST)
     eventually(lambda: pair.exchange(data) == data and ports(pair) == FIRST, "never back on assigned ports")
@@ -601,7 +601,7 @@ def test_unusable_services_and_tokens_are_device_errors(options: dict[str, Any],
 def test_a_token_file_must_be_private(service: PathService, tmp_path: Path) -> None:
     def opened(path: Path) -> None:
         with Device(A, policy="controller", controller=service.address, token_file=path) as device:
-            eventually(lambda: device.counters()["controller"]["connected"], "never connected")
+            eventually(lambda: device.counters()["path_client"]["connected"], "never connected")
 
     file = tmp_path / "token"
     with pytest.raises(DeviceError, match="cannot be read: No such file"):

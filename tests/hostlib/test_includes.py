@@ -7,7 +7,7 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parents[2] / "hostlib" / "native" / "src"
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
-# What each folder may include besides itself.
+# The folders that each folder may include besides itself.
 ALLOWED: dict[str, set[str]] = {
     "base": set(),
     "wire": {"base"},

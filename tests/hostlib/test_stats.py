@@ -196,15 +196,15 @@ def snapshot(
     longer: int = 0,
     cnps: bytes = b"",
     policy: bytes = b"ecmp",
-    controller: bytes = struct.pack("=15Q", *range(1, 16)),
+    path_client: bytes = struct.pack("=15Q", *range(1, 16)),
 ) -> bytes:
     """A snapshot as in docs/live-counters.md; `longer` adds bytes to each record of version 1."""
-    header, device, lane = 64 + longer, 176 + len(controller) + len(cnps) + longer, 160 + longer
+    header, device, lane = 64 + longer, 176 + len(path_client) + len(cnps) + longer, 160 + longer
     tail = bytes(longer)
     total = header + device + lanes * lane
     body = struct.pack("=QQqIIIIII", total, 7, 5_000_000_000, pid, header, device, lane, lanes, 0) + tail
     body += struct.pack("=16s16s16s", bytes(range(16)), interface, policy)
-    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + controller + cnps + tail
+    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + path_client + cnps + tail
     for index in range(lanes):
         body += struct.pack("=IIII16s16Q", 0x0A000002, index, 77, 50_000 + index, b"socket", 2500, *range(1, 16)) + tail
     return with_checksum(body)
@@ -227,12 +227,12 @@ def test_snapshots_as_documented_are_read(longer: int) -> None:
 
 
 @pytest.mark.parametrize("longer", [0, 8])
-def test_a_snapshot_may_have_counters_of_the_controller_policy(longer: int) -> None:
-    seen = stats.parse(snapshot(policy=b"controller", longer=longer)).controller
+def test_a_snapshot_may_have_counters_of_its_path_client(longer: int) -> None:
+    seen = stats.parse(snapshot(policy=b"controller", longer=longer)).path_client
     assert seen is not None
     assert list(asdict(seen).values()) == [True, 2e-9, *range(3, 16)]
-    assert stats.parse(snapshot(longer=longer)).controller is None
-    assert stats.parse(snapshot(policy=b"controller", controller=b"")).controller is None  # from an older paralet
+    assert stats.parse(snapshot(longer=longer)).path_client is None
+    assert stats.parse(snapshot(policy=b"controller", path_client=b"")).path_client is None  # from an older paralet
 
 
 def test_a_snapshot_may_count_congestion_notifications() -> None:
@@ -240,7 +240,7 @@ def test_a_snapshot_may_count_congestion_notifications() -> None:
     assert stats.parse(snapshot()).discards.cnps == 0  # from an older paralet
 
 
-def test_every_error_is_one_sentence() -> None:
+def test_every_error_gives_one_sentence() -> None:
     good = snapshot()
     newer = good[:8] + struct.pack("=I", 2) + good[12:]
     short_lane = bytearray(good[16:])

@@ -55,7 +55,7 @@ struct Stream {
   bool malformed = false;
 };
 
-/// What a channel should read from a stream.
+/// The messages that a channel should read from a stream.
 Stream read_all(std::span<const std::byte> stream) {
   Stream out;
   while (stream.size() >= 4) {

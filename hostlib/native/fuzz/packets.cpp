@@ -63,7 +63,7 @@ bool after(std::uint32_t a, std::uint32_t b) {
   return distance != 0 && distance < 0x800000;
 }
 
-/// What a packet of the attacker gets right.
+/// The fields that are valid in a packet of the attacker.
 struct Guise {
   std::size_t lane;
   bool right_qpn;

@@ -39,7 +39,7 @@ constexpr std::uint32_t kPathMtu = 1024;
 constexpr std::size_t kLanes = 2;
 constexpr unsigned kMaxSteps = 48;
 constexpr unsigned kHonestEvery = 32;
-constexpr Nanos kPatience = 50 * kSecond;
+constexpr Nanos kTimeout = 50 * kSecond;
 
 DeviceOptions device_options(std::uint32_t address) {
   DeviceOptions out;
@@ -117,7 +117,7 @@ class Stage {
 
   template <typename Condition>
   bool eventually(Condition condition) {
-    for (const Nanos start = now(); now() - start < kPatience;) {
+    for (const Nanos start = now(); now() - start < kTimeout;) {
       if (condition()) return true;
       victim_.poll();
       honest_.poll();

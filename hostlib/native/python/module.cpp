@@ -126,7 +126,8 @@ struct PyRegion {
   }
 };
 
-/// What must live as long as a pending request. Released, with the GIL held, by the first caller that sees its end.
+/// Objects that must live as long as a pending request. The first caller that sees its end releases them, with the GIL
+/// held.
 struct Hold {
   std::unique_ptr<BufferView> view;
   std::shared_ptr<PyRegion::Registration> registration;
@@ -418,7 +419,7 @@ py::dict describe(const Option& option) {
   return row;
 }
 
-py::dict controller_row(const PathClientCounters& c) {
+py::dict path_client_row(const PathClientCounters& c) {
   py::dict row;
   row["connected"] = c.connected;
   row["since_s"] = to_seconds(c.since);
@@ -432,7 +433,7 @@ py::dict controller_row(const PathClientCounters& c) {
   row["assigns"] = c.assigns;
   row["pushes"] = c.pushes;
   row["stale"] = c.stale;
-  row["nonsense"] = c.nonsense;
+  row["invalid"] = c.invalid;
   row["dropped"] = c.dropped;
   row["reverted"] = c.reverted;
   row["unbound"] = c.unbound;
@@ -493,7 +494,7 @@ py::dict counters(Device& device) {
   out["qps"] = c.lanes.size();
   out["peers"] = c.peers;
   out["connections"] = c.connections;
-  if (c.controller) out["controller"] = controller_row(*c.controller);
+  if (c.path_client) out["path_client"] = path_client_row(*c.path_client);
   return out;
 }
 

@@ -99,9 +99,9 @@ void check(const Settings& settings) {
   const PolicyOptions& policy = settings.device.policy;
   if (policy.kind != PolicyKind::kController) return;
   try {
-    path_client::resolve(policy.controller.service);
+    path_client::resolve(policy.path_client.service);
   } catch (const DeviceError& error) {
-    refuse("PARALET_CONTROLLER='" + policy.controller.service + "' is not allowed: " + error.what());
+    refuse("PARALET_CONTROLLER='" + policy.path_client.service + "' is not allowed: " + error.what());
   }
 }
 

@@ -120,7 +120,7 @@ void Core::start(ncclDebugLogger_t logger) {
   if (!nics_.empty()) return;
   settings_ = load_settings(process_environment());
   settings_.device.log = [](const std::string& sentence) { log_warning(sentence); };
-  settings_.device.policy.controller.log = settings_.device.log;
+  settings_.device.policy.path_client.log = settings_.device.log;
   for (const std::string& sentence : settings_.advice) log_warning(sentence);
   std::vector<VerbsPort> ports;
   if (settings_.device.backend == BackendKind::kVerbs) ports = verbs_ports();

@@ -207,7 +207,7 @@ TEST_CASE("controller: all parameters") {
                                            {"PARALET_REVERT_RTT", "3"},
                                            {"PARALET_REVERT_LOSS", "0.5"}});
   CHECK(settings.device.policy.kind == PolicyKind::kController);
-  const path_client::Options& options = settings.device.policy.controller;
+  const path_client::Options& options = settings.device.policy.path_client;
   CHECK(options.service == "127.0.0.1:4792");
   CHECK(options.token == "secret");
   CHECK(options.job == "bert");

@@ -118,7 +118,7 @@ def test_the_plugin_announces_its_elephants_and_takes_the_planned_paths(tmp_path
     (clients,) = result["clients"]
     assert clients["connected"] == 4
     assert 4 <= clients["assigned"] <= clients["announced"]
-    assert clients["nonsense"] == clients["dropped"] == 0
+    assert clients["invalid"] == clients["dropped"] == 0
     log = (done.folder / "logs" / "agent-h1.log").read_text()
     assert "m = 1 lanes, policy controller" in log
 

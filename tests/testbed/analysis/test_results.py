@@ -103,7 +103,7 @@ def test_report_is_self_contained_and_has_every_plot(tmp_path: Path, policies: i
         assert expected in text
 
 
-def test_jobs_events_and_controllers_are_told_where_there_are_any(tmp_path: Path) -> None:
+def test_jobs_events_and_path_clients_appear_in_the_results(tmp_path: Path) -> None:
     policies = [{"name": "optimal", "policy": "controller"}, {"name": "ecmp", "policy": "ecmp"}]
     made = experiment(tmp_path, policies=policies, jobs=2, events=[{"at_s": 0.5, "cut": "leaf1:3"}], seeds=1)
     first, second = made_up(made).runs
@@ -112,7 +112,7 @@ def test_jobs_events_and_controllers_are_told_where_there_are_any(tmp_path: Path
     first = first.model_copy(
         update={
             "events": [cut],
-            "controller": {"announced": 4321, "assigned": 4, "ecmp_starts": 3, "assigns": 5, "reverted": 6},
+            "path_clients": {"announced": 4321, "assigned": 4, "ecmp_starts": 3, "assigns": 5, "reverted": 6},
             "service": {"forecast": forecast, "counts": {"prepared plans used": 1}},
         }
     )
@@ -126,7 +126,7 @@ def test_jobs_events_and_controllers_are_told_where_there_are_any(tmp_path: Path
     assert planned["events"] == [[cut.model_dump()]]
     assert planned["forecasts"] == [forecast]
     assert planned["service"] == [{"prepared plans used": 1}]
-    assert planned["clients"] == [first.controller]
+    assert planned["clients"] == [first.path_clients]
     assert not {"forecasts", "service", "clients"} & ecmp.keys()
     assert summary["predictions"] == {"checked": 0, "matched": 0}  # flows went round the cut link
     text = re.sub(r"<[^>]+>", " ", (tmp_path / "report.html").read_text())

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from hostlib import Device, stats
-from hostlib.stats import Controller, DeviceSnapshot, Discards, LaneSnapshot, Messages, Process, Survey
+from hostlib.stats import DeviceSnapshot, Discards, LaneSnapshot, Messages, PathClient, Process, Survey
 from testbed.cli import main
 from testbed.cli.stat_prometheus import exposition
 from testbed.cli.stat_tables import Picture
@@ -64,14 +64,14 @@ def device(*lanes: LaneSnapshot, time_s: float = 0.0, address: str = "10.0.0.1",
         "connections": 3,
         "peers": 1,
         "messages": Messages(1, 2, 3, 4, 5),
-        "discards": Discards(1, 2, 3, 4, 5, 6),
-        "controller": None,
+        "discards": Discards(1, 2, 3, 4, 5, 6, 7),
+        "path_client": None,
     }
     known = {"time_s": time_s, "guid": address, "address": address, "lanes": lanes}
     return DeviceSnapshot(**{**plain, **known, **changes})
 
 
-CONTROLLER = Controller(True, 97.5, *range(2, 15))
+PATH_CLIENT = PathClient(True, 97.5, *range(2, 15))
 
 
 def look(*devices: DeviceSnapshot) -> Survey:
@@ -140,10 +140,10 @@ def test_devices_and_lanes_are_sorted() -> None:
 
 
 def test_devices_with_policy_controller_show_their_path_client() -> None:
-    away = replace(CONTROLLER, connected=False, since_s=99.0, connections=0)
+    away = replace(PATH_CLIENT, connected=False, since_s=99.0, connections=0)
     plain, one, other = (
-        device(lane(0), address=f"10.0.0.{number}", controller=controller)
-        for number, controller in ((1, None), (2, CONTROLLER), (3, away))
+        device(lane(0), address=f"10.0.0.{number}", path_client=path_client)
+        for number, path_client in ((1, None), (2, PATH_CLIENT), (3, away))
     )
     shown = rows(drawn((look(plain, one, other), 100.0)), "path service")
     assert [(row["#"], row["path service"], row["for"], row["reconnects"]) for row in shown] == [
@@ -155,14 +155,14 @@ def test_devices_with_policy_controller_show_their_path_client() -> None:
     assert "path service" not in "\n".join(drawn((look(plain), 100.0)))
 
 
-@pytest.mark.parametrize("controller", [None, CONTROLLER])
+@pytest.mark.parametrize("path_client", [None, PATH_CLIENT])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 18), (120, 60), (250, 19)])
 def test_tables_fit_the_terminal_and_keep_the_busiest_lanes(
-    width: int, height: int, controller: Controller | None
+    width: int, height: int, path_client: PathClient | None
 ) -> None:
     def at(turn: int) -> Survey:
         lanes = [lane(number, turn * number * 1_000_000) for number in range(64)]
-        one = device(*lanes, time_s=turn, controller=controller)
+        one = device(*lanes, time_s=turn, path_client=path_client)
         return look(one, device(lane(0), address="10.0.0.7", time_s=turn))
 
     lines = drawn((at(0), 0.0), (at(1), 1.0), width=width, height=height)
@@ -213,18 +213,18 @@ def test_the_exposition_has_every_counter_of_every_lane() -> None:
 
 
 def test_the_exposition_has_every_counter_of_the_path_client() -> None:
-    text = exposition(look(device(controller=CONTROLLER), device(address="10.0.0.2")).processes)
+    text = exposition(look(device(path_client=PATH_CLIENT), device(address="10.0.0.2")).processes)
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    for field in Controller.__slots__[2:]:
-        (sample,) = families[f"paralet_controller_{field}"].samples
-        assert (sample.labels["device"], sample.value) == ("10.0.0.1:4791", getattr(CONTROLLER, field))
-    assert [sample.value for sample in families["paralet_controller_connected"].samples] == [1]
-    (age,) = families["paralet_controller_state_age_seconds"].samples
+    for field in PathClient.__slots__[2:]:
+        (sample,) = families[f"paralet_path_client_{field}"].samples
+        assert (sample.labels["device"], sample.value) == ("10.0.0.1:4791", getattr(PATH_CLIENT, field))
+    assert [sample.value for sample in families["paralet_path_client_connected"].samples] == [1]
+    (age,) = families["paralet_path_client_state_age_seconds"].samples
     assert 0 <= age.value <= time.monotonic()
 
 
 def test_every_metric_family_has_a_description() -> None:
-    text = exposition(look(device(lane(0), controller=CONTROLLER)).processes)
+    text = exposition(look(device(lane(0), path_client=PATH_CLIENT)).processes)
     told = Counter(tuple(line.split()[1:3]) for line in text.splitlines() if line.startswith("#"))
     names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
     assert names

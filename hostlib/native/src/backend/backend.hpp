@@ -57,7 +57,7 @@ struct QpStatistics {
   std::uint64_t acknowledged_packets = 0;  ///< 0 where the back end cannot see them
 };
 
-/// What the scheduler of flowlets asks of a QP.
+/// The state of a QP as the scheduler of flowlets sees it.
 struct PathEstimate {
   Nanos smoothed_rtt = 0;      ///< 0 without a recent sample
   Nanos fresh_until = kNever;  ///< until when the sample counts as recent, if nothing is sent meanwhile
@@ -109,7 +109,7 @@ class Backend {
     static_cast<void>(rkey), static_cast<void>(offset), static_cast<void>(cookie);
     throw DeviceError("this back end takes host memory only");
   }
-  /// What peers add to an offset into the region to get its address on the wire.
+  /// Base address: peers add it to an offset into the region to get the address on the wire.
   [[nodiscard]] virtual std::uint64_t remote_address(std::uint32_t rkey) const {
     static_cast<void>(rkey);
     return 0;

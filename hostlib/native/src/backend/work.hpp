@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine hands to a back end, and what it gets back. The terms are those of the IBTA specification, volume 1,
-// chapters 10 and 11.
+// Work requests that the engine passes to a back end, and their completions. The terms are those of the IBTA
+// specification, volume 1, chapters 10 and 11.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +61,7 @@ struct ReceiveBuffer {
   std::uint64_t cookie = 0;  ///< returned in the completion
 };
 
-/// What a QP has counted since it was created. A back end leaves at 0 what it cannot see.
+/// Counters of a QP since its creation. A back end leaves at 0 those that it cannot observe.
 struct QpCounters {
   std::uint64_t tx_packets = 0;
   std::uint64_t tx_bytes = 0;  ///< payload bytes, retransmissions included

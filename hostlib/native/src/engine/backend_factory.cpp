@@ -43,9 +43,9 @@ SoftOptions soft_options(const DeviceOptions& options) {
     // against what flow scaling takes from the larger of two windows: with 1/8 two flows shared a link 1 to 2.
     out.control.max_base = target / 32;
   }
-  // Without a line rate, a queue cannot be told from scheduling delay: keep as much in flight as TCP would.
+  // Without a line rate, a queue cannot be distinguished from scheduling delay: keep as much in flight as TCP would.
   if (options.line_rate_bps <= 0) out.control.delay_floor = std::max(kWholeMessage, out.control.max_window / 4);
-  // The lanes of a device start together. What they send at once must not grow with their number.
+  // The lanes of a device start together. The data that they send at once must not grow with their number.
   out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
   out.faults = options.faults;
   out.log = options.log;

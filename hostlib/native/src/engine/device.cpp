@@ -79,11 +79,11 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
   watch(backend_->event_fd(), false);
   policy_ = make_policy(options.policy);
   if (options.policy.kind == PolicyKind::kController) {
-    path_client::Options controller = options.policy.controller;
-    if (!controller.thresholds.rtt_floor) controller.thresholds.rtt_floor = 4 * target_queue(options);
-    auto policy = std::make_unique<ControllerPolicy>(controller, PeerName(options.address, udp_port_),
-                                                     options.policy.lanes, std::move(policy_), [this] { wake(); });
-    controller_ = policy.get();
+    path_client::Options client = options.policy.path_client;
+    if (!client.thresholds.rtt_floor) client.thresholds.rtt_floor = 4 * target_queue(options);
+    auto policy = std::make_unique<ControllerPolicy>(client, PeerName(options.address, udp_port_), options.policy.lanes,
+                                                     std::move(policy_), [this] { wake(); });
+    path_client_ = policy.get();
     policy_ = std::move(policy);
   }
   thread_ = std::thread([this] { run(); });
@@ -182,7 +182,7 @@ void Device::close(Nanos timeout) {
     static_cast<void>(policy_.release());
     return;
   }
-  if (controller_ != nullptr) controller_->stop();
+  if (path_client_ != nullptr) path_client_->stop();
   {
     const ProgressLockGuard guard(*this);
     begin_call();
@@ -255,7 +255,7 @@ void Device::stop_polling() {
 bool Device::step(Nanos t) {
   if (rounds_++ % kEventsEvery == 0) look();
   start_submitted();
-  if (controller_ != nullptr && controller_->news()) follow_controller();
+  if (path_client_ != nullptr && path_client_->news()) apply_assignments();
   bool any = backend_->progress(t, completions_);
   for (std::size_t i = 0; i < completions_.size(); ++i) on_completion(completions_[i]);
   completions_.clear();
@@ -271,7 +271,7 @@ void Device::settle(Nanos t) {
   backend_->settle(t);
 }
 
-/// Serves the sockets that are readable or writable, but for the backend's.
+/// Serves the sockets that are readable or writable, except those of the backend.
 void Device::look() {
   std::array<epoll_event, 32> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
@@ -290,7 +290,7 @@ void Device::look() {
 
 Nanos Device::next_deadline(Nanos t) const {
   if (!advertising_.empty()) return t;
-  const Nanos paced = controller_ != nullptr ? controller_->deadline() : kNever;
+  const Nanos paced = path_client_ != nullptr ? path_client_->deadline() : kNever;
   return std::min({backend_->deadline(t), next_housekeeping_, paced});
 }
 
@@ -367,7 +367,7 @@ void Device::housekeeping(Nanos t) {
       any_silent = any_silent || silent(lane);
       // The policy is asked when a flowlet finishes. On a dead path none does, so timeouts ask it here.
       if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
-      if (controller_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
+      if (path_client_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }
     if (peer->dead()) continue;
     if (any_silent) repeat_advertisements(*peer);
@@ -381,14 +381,14 @@ void Device::housekeeping(Nanos t) {
   }
   if (std::exchange(listening_paused_, false) && listen_socket_.valid()) watch(listen_socket_.get(), false);
   std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
-  if (controller_ != nullptr) tell_controller(t);
+  if (path_client_ != nullptr) update_path_client(t);
   reap_peers(t);
   if (live_counters_.due(t)) live_counters_.publish(t, collect());
   if (!busy && t >= next_release_) {
     release_spare();
     next_release_ = t + kReleaseSpare;
   }
-  busy = busy || (controller_ != nullptr && controller_->busy());
+  busy = busy || (path_client_ != nullptr && path_client_->busy());
   next_housekeeping_ = t + (busy ? kHousekeeping : 20 * kHousekeeping);
 }
 
@@ -453,7 +453,7 @@ DeviceCounters Device::collect() const {
   out.discards = backend_->discards();
   out.connections = connections_.size();
   out.peers = peers_.size();
-  if (controller_ != nullptr) out.controller = controller_->counters();
+  if (path_client_ != nullptr) out.path_client = path_client_->counters();
   return out;
 }
 

@@ -75,7 +75,7 @@ struct DeviceCounters {
   Discards discards;
   std::size_t connections = 0;
   std::size_t peers = 0;
-  std::optional<PathClientCounters> controller;  ///< only with policy `controller`
+  std::optional<PathClientCounters> path_client;  ///< only with policy `controller`
 };
 
 /// Replacement of a lane's QP by a fresh one. A lane changes its port this way where a QP's source port is fixed.
@@ -347,8 +347,8 @@ class Device {
   [[nodiscard]] std::uint64_t flowlet_size(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
   void consult_policy(Peer& peer, unsigned lane, unsigned unheard = 0) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool silent(const Lane& lane) const PARALET_REQUIRES(progress_lock_);
-  void follow_controller() PARALET_REQUIRES(progress_lock_);
-  void tell_controller(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void apply_assignments() PARALET_REQUIRES(progress_lock_);
+  void update_path_client(Nanos now) PARALET_REQUIRES(progress_lock_);
   void on_completion(const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void fail_lane(Peer& peer, unsigned lane, const Completion& why) PARALET_REQUIRES(progress_lock_);
   void on_sent(Peer& peer, unsigned lane, const Completion& completion) PARALET_REQUIRES(progress_lock_);
@@ -435,9 +435,9 @@ class Device {
   std::uint32_t path_mtu_ = 0;
   std::uint16_t udp_port_ = 0;
   handshake::Guid guid_{};
-  ControllerPolicy* controller_ = nullptr;  ///< `policy_`, if it is this one
-  FileDescriptor wake_;                     ///< an eventfd that wakes the progress thread
-  FileDescriptor epoll_;                    ///< what the progress thread sleeps on
+  ControllerPolicy* path_client_ = nullptr;  ///< `policy_`, if it is this one
+  FileDescriptor wake_;                      ///< an eventfd that wakes the progress thread
+  FileDescriptor epoll_;                     ///< what the progress thread sleeps on
 
   // Any thread.
   std::atomic<unsigned> waiting_{0};          ///< threads that wait for the progress lock: pollers let them

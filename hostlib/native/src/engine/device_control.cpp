@@ -275,7 +275,7 @@ void Device::drop_qps(const Peer& peer) {
   }
 }
 
-/// Ends a peer: its requests fail, connections in progress are tried once more. The peer is told why, except for
+/// Ends a peer: its requests fail, connections in progress are tried again. The peer is told why, except for
 /// kClosed.
 void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   if (peer.dead()) return;
@@ -296,7 +296,7 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
     if (connection->peer != &peer) continue;
     const bool connecting = connection->state == Connection::State::kConnecting;
     if (connecting && was_ready && !connection->retried) {
-      // The peer dropped its idle QPs while our connect was on its way. Try once more.
+      // The peer dropped its idle QPs while our connect was on its way. Try again.
       connection->retried = true;
       connection->peer = nullptr;
       again.push_back(connection);

@@ -364,7 +364,7 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
     post_flowlet(lane_for_small(peer), *request, peer.path_mtu);
   } else {
     peer.sending.push_back(request.get());
-    if (controller_ != nullptr) controller_->started(peer.name(), request->length, now());
+    if (path_client_ != nullptr) path_client_->started(peer.name(), request->length, now());
   }
 }
 
@@ -445,20 +445,20 @@ Lane& Device::lane_for_small(Peer& peer) {
 /// Lanes pull waiting flowlets: the oldest message of a peer first, round robin over peers. True when any was posted.
 bool Device::pump(Nanos t) {
   bool any = false;
-  if (controller_ != nullptr) controller_->begin_round();
+  if (path_client_ != nullptr) path_client_->begin_round();
   // Ends when a whole round over the peers posted nothing.
   for (std::size_t passed = 0; passed < peers_.size(); ++pumped_) {
     if (pumped_ >= peers_.size()) pumped_ = 0;
     Peer& peer = *peers_[pumped_];
     ++passed;
     if (peer.sending.empty()) continue;
-    if (controller_ != nullptr && !controller_->may_send(peer.name(), t)) continue;
+    if (path_client_ != nullptr && !path_client_->may_send(peer.name(), t)) continue;
     if (!backend_->wants_work(t)) return any;  // this peer is the next
     Lane* lane = pick_lane(peer, false);
     if (lane == nullptr) continue;
     Request& request = *peer.sending.front();
-    if (controller_ != nullptr) {
-      controller_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
+    if (path_client_ != nullptr) {
+      path_client_->sent(peer.name(), request.flowlets->length(request.next_flowlet), peer.path_mtu);
     }
     post_flowlet(*lane, request, peer.path_mtu);
     if (request.next_flowlet == request.flowlets->count) peer.sending.pop_front();
@@ -471,7 +471,7 @@ bool Device::pump(Nanos t) {
 /// Asks the path policy whether the lane should change its port. `unheard`: acknowledgements of this lane that the peer
 /// seems not to have received; they count as timeouts.
 void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
-  if (options_.policy.kind != PolicyKind::kAdaptive && controller_ == nullptr) return;
+  if (options_.policy.kind != PolicyKind::kAdaptive && path_client_ == nullptr) return;
   Lane& lane = peer.lanes[index];
   const QpStatistics statistics = backend_->statistics(lane.qp.qpn);
   const std::uint64_t timeouts = statistics.counters.timeouts - lane.timeouts_seen + unheard;
@@ -514,14 +514,14 @@ bool Device::silent(const Lane& lane) const {
 
 /// Moves lanes to the ports that the path service has assigned: idle lanes now, others between flowlets. A lane on a
 /// dead path moves at once and retransmits.
-void Device::follow_controller() {
-  if (!controller_->take()) return;
+void Device::apply_assignments() {
+  if (!path_client_->take()) return;
   for (const auto& peer : peers_) {
-    if (!peer->ready() || !controller_->changed(peer->name())) continue;
-    const bool cut = controller_->cut(peer->name());
+    if (!peer->ready() || !path_client_->changed(peer->name())) continue;
+    const bool cut = path_client_->cut(peer->name());
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       Lane& lane = peer->lanes[i];
-      const std::uint16_t port = controller_->port(peer->name(), i);
+      const std::uint16_t port = path_client_->port(peer->name(), i);
       lane.moving_to.reset();
       const bool elsewhere = port != lane.heading();
       const bool lost = lane.outstanding > 0 && (cut || (elsewhere && silent(lane)));
@@ -536,7 +536,7 @@ void Device::follow_controller() {
 }
 
 /// Reports the state of each peer's lanes to the policy.
-void Device::tell_controller(Nanos t) {
+void Device::update_path_client(Nanos t) {
   for (const auto& peer : peers_) {
     if (peer->dead()) continue;
     path_client::PeerView view{.busy = !peer->sending.empty()};
@@ -550,9 +550,9 @@ void Device::tell_controller(Nanos t) {
       count += statistics.smoothed_rtt > 0 ? 1 : 0;
     }
     view.rtt = count > 0 ? sum / count : 0;
-    controller_->observe(peer->name(), view);
+    path_client_->observe(peer->name(), view);
   }
-  controller_->tick(t);
+  path_client_->tick(t);
 }
 
 // -- completions -------------------------------------------------------------------------------------------------
@@ -630,7 +630,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   --lane.outstanding;
   lane.outstanding_bytes -= bytes;
   ++lane.flowlets;
-  if (controller_ != nullptr) controller_->delivered(peer.name(), bytes, now());
+  if (path_client_ != nullptr) path_client_->delivered(peer.name(), bytes, now());
   --request.posted;
   ++request.finished;
   Connection& connection = *request.connection;

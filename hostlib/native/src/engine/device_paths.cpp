@@ -35,8 +35,8 @@ void Device::move_lane(Peer& peer, unsigned index) {
     const std::uint32_t qpn = lane.renewal->qp.qpn;
     send_frame(peer, handshake::NewQp{
                          .lane = static_cast<std::uint16_t>(index), .qp = lane.renewal->qp, .ece = backend_->ece(qpn)});
-  } else if (controller_ != nullptr) {
-    controller_->could_not_bind();
+  } else if (path_client_ != nullptr) {
+    path_client_->could_not_bind();
   }
 }
 
@@ -47,7 +47,7 @@ void Device::leave_dead_path(Peer& peer, unsigned index) {
   const Lane& lane = peer.lanes[index];
   if (lane.moving_to) move_lane(peer, index);
   // `adaptive` moves at the first timeout, which may be spurious: there only the oldest packet is retransmitted.
-  if (controller_ != nullptr) backend_->path_changed(lane.qp.qpn, now());
+  if (path_client_ != nullptr) backend_->path_changed(lane.qp.qpn, now());
 }
 
 /// Starts a renewal of the lane. False when the NIC has no more QPs.
@@ -97,7 +97,7 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
   if (refused) {
     drop_qp(lane->renewal->qp.qpn);
     lane->renewal.reset();
-    if (controller_ != nullptr) controller_->could_not_bind();
+    if (path_client_ != nullptr) path_client_->could_not_bind();
     return;
   }
   if (!asked && !create_fresh_qp(peer, frame.lane, lane->port)) {

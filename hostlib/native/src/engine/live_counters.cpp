@@ -72,7 +72,7 @@ struct DeviceRecord {
   std::uint64_t assigns;
   std::uint64_t pushes;
   std::uint64_t stale;
-  std::uint64_t nonsense;
+  std::uint64_t invalid;
   std::uint64_t dropped;
   std::uint64_t reverted;
   std::uint64_t unbound;
@@ -148,7 +148,7 @@ LaneRecord record(const LaneCounters& lane) {
 }
 
 DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters) {
-  const PathClientCounters controller = counters.controller.value_or(PathClientCounters{});
+  const PathClientCounters client = counters.path_client.value_or(PathClientCounters{});
   return {.guid = device.guid,
           .interface = text(device.interface),
           .policy = text(device.policy),
@@ -170,21 +170,21 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
           .wrong_source = counters.discards.wrong_source,
           .send_errors = counters.discards.send_errors,
           .injected = counters.discards.injected,
-          .connected = controller.connected ? 1U : 0U,
-          .since_ns = nanoseconds(controller.since),
-          .service_connections = controller.connections,
-          .announced = controller.announced,
-          .assigned = controller.assigned,
-          .ecmp_starts = controller.ecmp_starts,
-          .released = controller.released,
-          .announces = controller.announces,
-          .assigns = controller.assigns,
-          .pushes = controller.pushes,
-          .stale = controller.stale,
-          .nonsense = controller.nonsense,
-          .dropped = controller.dropped,
-          .reverted = controller.reverted,
-          .unbound = controller.unbound,
+          .connected = client.connected ? 1U : 0U,
+          .since_ns = nanoseconds(client.since),
+          .service_connections = client.connections,
+          .announced = client.announced,
+          .assigned = client.assigned,
+          .ecmp_starts = client.ecmp_starts,
+          .released = client.released,
+          .announces = client.announces,
+          .assigns = client.assigns,
+          .pushes = client.pushes,
+          .stale = client.stale,
+          .invalid = client.invalid,
+          .dropped = client.dropped,
+          .reverted = client.reverted,
+          .unbound = client.unbound,
           .cnps = counters.discards.cnps};
 }
 

@@ -93,11 +93,11 @@ OptionValue get_line_rate(const DeviceOptions& options) {
 void set_service(DeviceOptions& options, const OptionValue& value) {
   const auto& service = std::get<std::string>(value);
   path_client::check_service(service);
-  options.policy.controller.service = service;
+  options.policy.path_client.service = service;
 }
 
 void set_token_file(DeviceOptions& options, const OptionValue& value) {
-  std::string& token = options.policy.controller.token;
+  std::string& token = options.policy.path_client.token;
   if (!token.empty()) throw std::invalid_argument("token and token_file exclude each other: give one of them");
   token = path_client::read_token(std::get<std::string>(value));
 }
@@ -108,18 +108,18 @@ OptionValue get_token_file(const DeviceOptions& /*options*/) { return {}; }
 void set_job(DeviceOptions& options, const OptionValue& value) {
   const auto& job = std::get<std::string>(value);
   if (!path_client::is_job(job)) throw OptionNotAllowed();
-  options.policy.controller.job = job;
+  options.policy.path_client.job = job;
 }
 
 void set_reconnect(DeviceOptions& options, const OptionValue& value) {
   const auto [least, most] = std::get<std::pair<double, double>>(value);
-  options.policy.controller.reconnect_least = nanos(least);
-  options.policy.controller.reconnect_most = nanos(most);
+  options.policy.path_client.reconnect_least = nanos(least);
+  options.policy.path_client.reconnect_most = nanos(most);
 }
 
 OptionValue get_reconnect(const DeviceOptions& options) {
-  const path_client::Options& controller = options.policy.controller;
-  return std::pair(to_seconds(controller.reconnect_least), to_seconds(controller.reconnect_most));
+  const path_client::Options& client = options.policy.path_client;
+  return std::pair(to_seconds(client.reconnect_least), to_seconds(client.reconnect_most));
 }
 
 // One option per paragraph.
@@ -159,32 +159,32 @@ std::vector<Option> make_options() {
       {"controller", "PARALET_CONTROLLER", kText, FreeText{"HOST:PORT with an IPv4 address or a name"}, "none",
        "For policy controller: where the path service listens. Elephants are announced to it and move to the ports that "
        "it assigns.",
-       set_service, Field([](auto& options) -> auto& { return options.policy.controller.service; }).get},
+       set_service, Field([](auto& options) -> auto& { return options.policy.path_client.service; }).get},
       {"token", nullptr, kText, FreeText{"1 to 256 printable ASCII characters without blanks"}, "none",
        "For policy controller: the token shared with the path service.",
-       PARALET_FIELD(policy.controller.token)},
+       PARALET_FIELD(policy.path_client.token)},
       {"token_file", "PARALET_CONTROLLER_TOKEN_FILE", kText, FreeText{"a file that only its owner may read"}, "none",
        "For policy controller: holds the token shared with the path service, in one line.",
        set_token_file, get_token_file},
       {"job", "PARALET_JOB", kText, FreeText{"1 to 64 printable ASCII characters without blanks"}, "none",
        "For policy controller: the job's name, sent with each elephant.",
-       set_job, Field([](auto& options) -> auto& { return options.policy.controller.job; }).get},
+       set_job, Field([](auto& options) -> auto& { return options.policy.path_client.job; }).get},
       {"elephant_bytes", "PARALET_ELEPHANT_BYTES", kBytes, IntegerBounds{1, kMaxElephantBytes}, nullptr,
        "For policy controller: messages that follow each other to one peer without a pause are an elephant from this "
        "size on.",
-       PARALET_FIELD(policy.controller.elephant_bytes)},
+       PARALET_FIELD(policy.path_client.elephant_bytes)},
       {"assign_wait_s", "PARALET_ASSIGN_WAIT", kSeconds, kAnyTime, nullptr,
        "For policy controller: the longest time that a new elephant waits for its ports. With 0 it starts on random "
        "ports at once.",
-       PARALET_FIELD(policy.controller.assign_wait)},
+       PARALET_FIELD(policy.path_client.assign_wait)},
       {"revert_rtt", "PARALET_REVERT_RTT", kNumber, RealBounds{1, 1e6}, nullptr,
        "For policy controller: a lane leaves its assigned port when its round trip stays above this multiple of the "
        "round trip of the peer's best lane.",
-       PARALET_FIELD(policy.controller.thresholds.rtt_ratio)},
+       PARALET_FIELD(policy.path_client.thresholds.rtt_ratio)},
       {"revert_loss", "PARALET_REVERT_LOSS", kNumber, RealBounds{1e-6, 1e6}, nullptr,
        "For policy controller: a lane leaves its assigned port when it retransmits more than this number of packets per "
        "packet sent.",
-       PARALET_FIELD(policy.controller.thresholds.loss)},
+       PARALET_FIELD(policy.path_client.thresholds.loss)},
       {"reconnect_s", nullptr, kSecondsRange, RealBounds{kMinReconnectSeconds, kMaxSeconds}, nullptr,
        "For policy controller: the shortest and the longest delay between attempts to reach the path service.",
        set_reconnect, get_reconnect},
@@ -380,8 +380,8 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   if (policy.kind != PolicyKind::kPinned && !policy.ports.empty()) {
     throw other_policy(spelled("ports"), PolicyKind::kPinned);
   }
-  const bool has_service = !policy.controller.service.empty();
-  const bool has_token = !policy.controller.token.empty();
+  const bool has_service = !policy.path_client.service.empty();
+  const bool has_token = !policy.path_client.token.empty();
   const std::string token = any_of({"token_file", "token"}, "or");
   if (policy.kind == PolicyKind::kController && !(has_service && has_token)) {
     throw std::invalid_argument(setting("policy", "controller") + " needs " + spelled("controller") +

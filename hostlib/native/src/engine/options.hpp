@@ -22,7 +22,7 @@
 
 namespace paralet {
 
-/// What moves packets: our own RoCEv2 over UDP sockets, or a NIC (or the kernel's rxe) through libibverbs.
+/// The back end that moves packets: our own RoCEv2 over UDP sockets, or a NIC (or the kernel's rxe) through libibverbs.
 enum class BackendKind : std::uint8_t { kSoft, kVerbs };
 const char* to_string(BackendKind kind);
 
@@ -113,7 +113,7 @@ const std::vector<Option>& options();
 /// Checks the value against the option's domain and sets it. Throws OptionNotAllowed, std::invalid_argument with a
 /// whole sentence for options that exclude each other, and DeviceError for an address or a token file that is unusable.
 void set_option(DeviceOptions& options, const Option& option, const OptionValue& value);
-/// What is allowed, as words after "must be": "1 to 1024", "soft or verbs".
+/// The allowed values, as words after "must be": "1 to 1024", "soft or verbs".
 std::string allowed_values(const Option& option);
 /// A number as people write it: "1000000", "1e15", "0.25".
 std::string format_number(double number);

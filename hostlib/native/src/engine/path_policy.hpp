@@ -23,7 +23,7 @@ struct PolicyOptions {
   std::optional<std::uint64_t> seed;  ///< entropy of random ports; nothing: unpredictable
   /// For kPinned: the ports of lane 0, 1, .. by peer address (host byte order), repeated when there are more lanes.
   std::map<std::uint32_t, std::vector<std::uint16_t>> ports;
-  path_client::Options controller;  ///< for kController
+  path_client::Options path_client;  ///< for kController
 };
 
 /// For kController this is the fallback, ECMP. Throws DeviceError for invalid options.

@@ -228,7 +228,7 @@ void Client::share() {
   pushes_.store(c.pushes, std::memory_order_relaxed);
   assigned_.store(c.assigned, std::memory_order_relaxed);
   stale_.store(c.stale, std::memory_order_relaxed);
-  nonsense_.store(c.nonsense, std::memory_order_relaxed);
+  invalid_.store(c.invalid, std::memory_order_relaxed);
   if (auto changes = session_.take_changes()) {
     mailbox_.publish(std::move(changes));
     wake_();
@@ -236,7 +236,7 @@ void Client::share() {
 }
 
 void Client::warn_once(const std::string& what) {
-  if (!std::exchange(nonsense_logged_, true)) {
+  if (!std::exchange(invalid_logged_, true)) {
     options_.log("the path service at " + options_.service +
                  " sent an invalid message; further ones are only counted: " + what);
   }
@@ -251,7 +251,7 @@ ClientCounters Client::counters() const {
           .pushes = pushes_.load(std::memory_order_relaxed),
           .assigned = assigned_.load(std::memory_order_relaxed),
           .stale = stale_.load(std::memory_order_relaxed),
-          .nonsense = nonsense_.load(std::memory_order_relaxed)};
+          .invalid = invalid_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace paralet::path_client

@@ -40,7 +40,7 @@ struct ClientCounters {
   std::uint64_t pushes = 0;
   std::uint64_t assigned = 0;
   std::uint64_t stale = 0;
-  std::uint64_t nonsense = 0;
+  std::uint64_t invalid = 0;
 };
 
 class Client {
@@ -94,7 +94,7 @@ class Client {
   Nanos pinged_at_ = 0;
   std::uint64_t nonce_ = 0;
   bool loss_logged_ = false;  ///< the log says that the service is away
-  bool nonsense_logged_ = false;
+  bool invalid_logged_ = false;
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> connected_{false};
@@ -105,7 +105,7 @@ class Client {
   std::atomic<std::uint64_t> pushes_{0};
   std::atomic<std::uint64_t> assigned_{0};
   std::atomic<std::uint64_t> stale_{0};
-  std::atomic<std::uint64_t> nonsense_{0};
+  std::atomic<std::uint64_t> invalid_{0};
   std::thread thread_;
 };
 

@@ -42,14 +42,14 @@ Answer decode_assign(const json& message) {
   Assign out;
   const json& peer = member(message, "peer");
   const auto address = peer.is_string() ? parse_ipv4(peer.get_ref<const std::string&>()) : std::nullopt;
-  if (!address) return Nonsense{.what = "an assignment whose peer is no IPv4 address", .peer = std::nullopt};
+  if (!address) return InvalidMessage{.what = "an assignment whose peer is no IPv4 address", .peer = std::nullopt};
   const json& peer_port = member(message, "peer_port");
   const bool has_port = peer_port.is_number_unsigned() && peer_port.get<std::uint64_t>() <= UINT16_MAX;
   if (!peer_port.is_null() && !has_port) {
-    return Nonsense{.what = "an assignment whose peer_port is no UDP port", .peer = std::nullopt};
+    return InvalidMessage{.what = "an assignment whose peer_port is no UDP port", .peer = std::nullopt};
   }
   out.peer = has_port ? PeerName(*address, peer_port.get<std::uint16_t>()) : PeerName(*address);
-  const auto wrong = [&out](const char* what) { return Nonsense{.what = what, .peer = out.peer}; };
+  const auto wrong = [&out](const char* what) { return InvalidMessage{.what = what, .peer = out.peer}; };
 
   const json& ports = member(message, "ports");
   if (!ports.is_array() || ports.size() > kMaxPorts) return wrong("an assignment whose ports are no list of ports");
@@ -130,16 +130,16 @@ std::string encode_ping(std::uint64_t nonce) { return line({{"type", "ping"}, {"
 
 Answer decode(std::string_view text) {
   const json message = json::parse(text, nullptr, false);
-  if (!message.is_object()) return Nonsense{.what = "a line that is no JSON object", .peer = {}, .fatal = true};
+  if (!message.is_object()) return InvalidMessage{.what = "a line that is no JSON object", .peer = {}, .fatal = true};
   const json& type = member(message, "type");
   if (type == "assign") return decode_assign(message);
   if (type == "welcome") {
     if (member(message, "version") == kVersion) return Welcome{};
-    return Nonsense{.what = "a welcome of another version of the protocol", .peer = {}, .fatal = true};
+    return InvalidMessage{.what = "a welcome of another version of the protocol", .peer = {}, .fatal = true};
   }
   if (type == "error")
     return Refusal{.code = quoted(member(message, "code"), 32), .text = quoted(member(message, "text"), 200)};
-  if (!type.is_string()) return Nonsense{.what = "a message without a type", .peer = {}};
+  if (!type.is_string()) return InvalidMessage{.what = "a message without a type", .peer = {}};
   return Ignored{};
 }
 

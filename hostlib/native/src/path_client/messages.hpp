@@ -85,12 +85,12 @@ struct Refusal {
 /// A pong, or a message of a later version.
 struct Ignored {};
 /// An invalid message.
-struct Nonsense {
+struct InvalidMessage {
   std::string what;              ///< what is wrong with it
   std::optional<PeerName> peer;  ///< the peer that it was about
   bool fatal = false;            ///< the other side does not speak this protocol: drop the connection
 };
-using Answer = std::variant<Welcome, Assign, Refusal, Ignored, Nonsense>;
+using Answer = std::variant<Welcome, Assign, Refusal, Ignored, InvalidMessage>;
 
 /// Decodes a line without its line feed.
 Answer decode(std::string_view line);

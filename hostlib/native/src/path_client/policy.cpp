@@ -236,7 +236,7 @@ PathClientCounters ControllerPolicy::counters() const {
           .assigns = client.assigns,
           .pushes = client.pushes,
           .stale = client.stale,
-          .nonsense = client.nonsense,
+          .invalid = client.invalid,
           .dropped = elephants_.dropped(),
           .reverted = reverted_,
           .unbound = unbound_,

@@ -35,7 +35,7 @@ struct PathClientCounters {
   std::uint64_t assigns = 0;    ///< assignments accepted
   std::uint64_t pushes = 0;     ///< of these, those that answered no announcement
   std::uint64_t stale = 0;      ///< assignments that came too late
-  std::uint64_t nonsense = 0;   ///< invalid messages
+  std::uint64_t invalid = 0;    ///< invalid messages
   std::uint64_t dropped = 0;    ///< events lost because the queue to the client was full
   std::uint64_t reverted = 0;   ///< times that a lane left its assigned port because the path was bad
   std::uint64_t unbound = 0;    ///< moves to ports that another program holds

@@ -95,24 +95,24 @@ void Session::on_disconnected() {
 Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string& out) {
   return std::visit(Overloaded{
                         [&](const Welcome&) {
-                          if (welcome_) return nonsense({.what = "a second welcome", .peer = {}});
+                          if (welcome_) return invalid({.what = "a second welcome", .peer = {}});
                           welcome_ = now_.connected = changed_ = true;
                           announce_all(false, out);
                           return Verdict::kContinue;
                         },
                         [&](const Assign& a) {
                           if (!welcome_)
-                            return nonsense({.what = "an assignment before the welcome", .peer = {}, .fatal = true});
+                            return invalid({.what = "an assignment before the welcome", .peer = {}, .fatal = true});
                           const auto elephant = a.id ? open_.find(*a.id) : open_.end();
                           if (a.generation < generation_ || (a.id && elephant == open_.end())) {
                             ++counters_.stale;
                             return Verdict::kContinue;
                           }
                           if (a.id && elephant->second.announce.peer.address != a.peer.address) {
-                            return nonsense({.what = "an assignment whose peer is not its elephant's", .peer = a.peer});
+                            return invalid({.what = "an assignment whose peer is not its elephant's", .peer = a.peer});
                           }
                           if (!a.id && !now_.peers.contains(a.peer) && now_.peers.size() >= kMaxPeers) {
-                            return nonsense({.what = "assignments for more than 65536 peers", .peer = {}});
+                            return invalid({.what = "assignments for more than 65536 peers", .peer = {}});
                           }
                           assign(a);
                           return Verdict::kContinue;
@@ -126,7 +126,7 @@ Session::Verdict Session::on_line(std::string_view line, Nanos now, std::string&
                           return Verdict::kDrop;
                         },
                         [&](const Ignored&) { return Verdict::kContinue; },
-                        [&](const Nonsense& n) { return nonsense(n); },
+                        [&](const InvalidMessage& n) { return invalid(n); },
                     },
                     decode(line));
 }
@@ -158,8 +158,8 @@ void Session::set(PeerName peer, PeerPaths paths, bool cut) {
   changed_ = true;
 }
 
-Session::Verdict Session::nonsense(const Nonsense& n) {
-  ++counters_.nonsense;
+Session::Verdict Session::invalid(const InvalidMessage& n) {
+  ++counters_.invalid;
   warning_ = "it sent " + n.what;
   if (n.fatal) return Verdict::kDrop;
   if (n.peer && now_.peers.contains(*n.peer)) {

@@ -24,7 +24,7 @@ struct SessionCounters {
   std::uint64_t pushes = 0;     ///< of these, those that answered no announcement
   std::uint64_t assigned = 0;   ///< elephants that got ports, each counted once
   std::uint64_t stale = 0;      ///< assignments of an older generation, or for an elephant that had ended
-  std::uint64_t nonsense = 0;   ///< invalid messages
+  std::uint64_t invalid = 0;    ///< invalid messages
 };
 
 class Session {
@@ -70,7 +70,7 @@ class Session {
   void release(const Release& release, std::string& out);
   void assign(const Assign& assign);
   void set(PeerName peer, PeerPaths paths, bool cut = false);
-  Verdict nonsense(const Nonsense& nonsense);
+  Verdict invalid(const InvalidMessage& message);
 
   static constexpr std::size_t kMaxPeers = 65536;   // named by one service
   static constexpr std::size_t kMaxMeasured = 256;  // flows in a line of up to 64 KiB

@@ -11,7 +11,7 @@
 
 namespace paralet {
 
-/// What a policy sees of a lane when a flowlet has finished.
+/// The state of a lane that a policy gets when a flowlet has finished.
 struct LaneView {
   PeerName peer;
   unsigned lane = 0;

@@ -13,24 +13,24 @@ namespace {
 TEST_CASE("a ring is a queue under any mixture of pushes and pops") {
   SplitMix64 random(2);
   Ring<int> ring;
-  std::deque<int> truth;
+  std::deque<int> expected;
   for (int i = 0; i < 20'000; ++i) {
     // Growing and shrinking phases, so that it wraps around at many sizes.
     const bool growing = (i / 500) % 2 == 0;
-    if (truth.empty() || random.uniform() < (growing ? 0.6 : 0.4)) {
+    if (expected.empty() || random.uniform() < (growing ? 0.6 : 0.4)) {
       ring.push_back(i);
-      truth.push_back(i);
+      expected.push_back(i);
     } else {
       ring.pop_front();
-      truth.pop_front();
+      expected.pop_front();
     }
-    REQUIRE(ring.size() == truth.size());
-    REQUIRE(ring.empty() == truth.empty());
-    if (truth.empty()) continue;
-    REQUIRE(ring.front() == truth.front());
-    REQUIRE(ring.back() == truth.back());
-    const std::size_t index = random.below(truth.size());
-    REQUIRE(ring[index] == truth[index]);
+    REQUIRE(ring.size() == expected.size());
+    REQUIRE(ring.empty() == expected.empty());
+    if (expected.empty()) continue;
+    REQUIRE(ring.front() == expected.front());
+    REQUIRE(ring.back() == expected.back());
+    const std::size_t index = random.below(expected.size());
+    REQUIRE(ring[index] == expected[index]);
   }
   ring.clear();
   CHECK(ring.empty());

@@ -164,32 +164,32 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
 }
 
 TEST_CASE("the counters of policy controller follow the device's; they are zero with other policies") {
-  constexpr std::size_t kController = kHeader + 176;
+  constexpr std::size_t kPathClient = kHeader + 176;
   LiveCounters live(identity());
   DeviceCounters with = counters(1);
   live.publish(kSecond, with);
   const auto none = whole(open_by_name(live));
   REQUIRE(none);
-  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*none, kController + std::size_t{8} * n) == 0);
-  with.controller = {.connected = true,
-                     .since = 2,
-                     .connections = 3,
-                     .announced = 4,
-                     .assigned = 5,
-                     .ecmp_starts = 6,
-                     .released = 7,
-                     .announces = 8,
-                     .assigns = 9,
-                     .pushes = 10,
-                     .stale = 11,
-                     .nonsense = 12,
-                     .dropped = 13,
-                     .reverted = 14,
-                     .unbound = 15};
+  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*none, kPathClient + std::size_t{8} * n) == 0);
+  with.path_client = {.connected = true,
+                      .since = 2,
+                      .connections = 3,
+                      .announced = 4,
+                      .assigned = 5,
+                      .ecmp_starts = 6,
+                      .released = 7,
+                      .announces = 8,
+                      .assigns = 9,
+                      .pushes = 10,
+                      .stale = 11,
+                      .invalid = 12,
+                      .dropped = 13,
+                      .reverted = 14,
+                      .unbound = 15};
   live.publish(2 * kSecond, with);
   const auto all = whole(open_by_name(live));
   REQUIRE(all);
-  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*all, kController + std::size_t{8} * n) == n + 1);
+  for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*all, kPathClient + std::size_t{8} * n) == n + 1);
 }
 
 TEST_CASE("an unchanged snapshot is not written") {

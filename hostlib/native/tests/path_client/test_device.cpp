@@ -42,12 +42,12 @@ DeviceOptions options(std::uint32_t address) {
 DeviceOptions controlled(const test::FakePathService& service) {
   DeviceOptions out = options(kA);
   out.policy.kind = PolicyKind::kController;
-  out.policy.controller = {.service = service.address(),
-                           .token = "t",
-                           .elephant_bytes = 65536,
-                           .reconnect_least = kMillisecond,
-                           .reconnect_most = kMillisecond,
-                           .log = [](const std::string&) {}};
+  out.policy.path_client = {.service = service.address(),
+                            .token = "t",
+                            .elephant_bytes = 65536,
+                            .reconnect_least = kMillisecond,
+                            .reconnect_most = kMillisecond,
+                            .log = [](const std::string&) {}};
   return out;
 }
 
@@ -114,10 +114,10 @@ TEST_CASE("controller: messages arrive while ports are pushed and the service re
   stop = true;
   traffic.join();
   const auto counters = one.counters();
-  REQUIRE(counters.controller);
-  CHECK(counters.controller->connections == 6);
-  CHECK(counters.controller->assigns == 15);
-  CHECK(counters.controller->nonsense == 0);
+  REQUIRE(counters.path_client);
+  CHECK(counters.path_client->connections == 6);
+  CHECK(counters.path_client->assigns == 15);
+  CHECK(counters.path_client->invalid == 0);
   CHECK(counters.messages.failed == 0);
   one.close();
   two.close();

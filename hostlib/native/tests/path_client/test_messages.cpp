@@ -29,7 +29,7 @@ T as(const std::string& line) {
   return std::get<T>(answer);
 }
 
-Nonsense nonsense(const std::string& line) { return as<Nonsense>(line); }
+InvalidMessage invalid(const std::string& line) { return as<InvalidMessage>(line); }
 
 const std::string kAssign =
     R"({"type":"assign","peer":"10.0.1.2","ports":[49152,65535],"id":17,"rate_bps":1e9,"generation":5})";
@@ -96,16 +96,16 @@ TEST_CASE("an assignment with an invalid member is invalid, and names its peer")
            {"generation", "1.5"},  {"generation", "null"}}) {
     CAPTURE(wrong.first);
     CAPTURE(wrong.second);
-    const Nonsense found = nonsense(assign_with(wrong.first, wrong.second));
+    const InvalidMessage found = invalid(assign_with(wrong.first, wrong.second));
     CHECK(found.peer == kPeer);
     CHECK(!found.fatal);
     CHECK(!found.what.empty());
   }
   json many = json::parse(kAssign);
   many["ports"] = std::vector<int>(kMaxPorts + 1, 50000);
-  CHECK(nonsense(many.dump()).peer == kPeer);
+  CHECK(invalid(many.dump()).peer == kPeer);
   for (const char* peer : {"", "1", "null", "\"10.0.1\"", "\"ten\"", "[]"}) {
-    CHECK(!nonsense(assign_with("peer", peer)).peer);
+    CHECK(!invalid(assign_with("peer", peer)).peer);
   }
 }
 
@@ -113,13 +113,13 @@ TEST_CASE("input that is not of this protocol is fatal") {
   for (const char* line : {"", " ", "x", "[]", "1", "null", "{", "{}{}", "{\"type\":\"assign\"", "\xFF\xFE",
                            "{\"type\":\"welcome\",\"version\":2}", "{\"type\":\"welcome\"}", "{\"a\":1e999}"}) {
     CAPTURE(line);
-    CHECK(nonsense(line).fatal);
+    CHECK(invalid(line).fatal);
   }
-  CHECK(!nonsense(R"({"type":5})").fatal);
-  CHECK(nonsense(std::string(kMaxLine, '[')).fatal);
+  CHECK(!invalid(R"({"type":5})").fatal);
+  CHECK(invalid(std::string(kMaxLine, '[')).fatal);
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
-  CHECK(nonsense(deep).fatal);
+  CHECK(invalid(deep).fatal);
 }
 
 TEST_CASE("randomly changed bytes are always decoded to an answer") {

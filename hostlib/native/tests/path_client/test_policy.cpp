@@ -286,7 +286,7 @@ TEST_CASE("controller: garbage ends the connection, not the client, and is logge
   service.welcome();
   service.assign(kPeer, kPorts);
   host.until_on(kPorts);
-  CHECK(host.policy->counters().nonsense == 4);
+  CHECK(host.policy->counters().invalid == 4);
   const std::lock_guard lock(host.mutex);
   CHECK(host.log.size() <= 2);
 }
@@ -301,7 +301,7 @@ TEST_CASE("controller: a partial line is handled when the rest arrives") {
   service.send_raw(line.substr(20) + "\n{\"type\":");
   host.until_on(kPorts);
   service.send_raw("\"pong\"}\n");
-  CHECK(host.policy->counters().nonsense == 0);
+  CHECK(host.policy->counters().invalid == 0);
 }
 
 TEST_CASE("controller: events and assignments pass concurrently") {

@@ -100,7 +100,7 @@ TEST_CASE("only hello is sent before the welcome, then every open elephant") {
   talk.event(Release{.id = 1});
   CHECK(talk.types() == std::vector<std::string>{"release"});
   CHECK(talk.receive({{"type", "welcome"}, {"version", 1}}) == Verdict::kContinue);
-  CHECK(talk.session.counters().nonsense == 1);
+  CHECK(talk.session.counters().invalid == 1);
 }
 
 TEST_CASE("an elephant's assignment takes precedence over one without an elephant") {
@@ -217,7 +217,7 @@ TEST_CASE("assignments of old generations and for ended elephants are stale") {
   talk.generation = 9;
   talk.assign(kPeer, kMore);
   CHECK(talk.ports(kPeer) == kMore);
-  CHECK(talk.session.counters().nonsense == 0);
+  CHECK(talk.session.counters().invalid == 0);
 }
 
 TEST_CASE("an invalid message puts its peer on ECMP, and a fatal one ends the connection") {
@@ -233,7 +233,7 @@ TEST_CASE("an invalid message puts its peer on ECMP, and a fatal one ends the co
   talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
   CHECK(talk.assign(kOther, kMore, 1) == Verdict::kContinue);  // an elephant to another peer
   CHECK(talk.ports(kOther).empty());
-  CHECK(talk.session.counters().nonsense == 2);
+  CHECK(talk.session.counters().invalid == 2);
   CHECK(!talk.session.take_warning().empty());
   CHECK(talk.session.on_line("?", talk.now, talk.out) == Verdict::kDrop);
   CHECK(talk.session.take_warning() == "it sent a line that is no JSON object");
@@ -247,7 +247,7 @@ TEST_CASE("the number of peers that a service may name is limited, even with emp
     return talk.session.on_line(talk.assignment(name, {}).dump(), talk.now, talk.out);
   };
   for (std::uint32_t peer = 0; peer < 65536; ++peer) REQUIRE(assign(peer) == Verdict::kContinue);
-  CHECK(talk.session.counters().nonsense == 0);
+  CHECK(talk.session.counters().invalid == 0);
   CHECK(assign(65536) == Verdict::kContinue);
   CHECK(talk.session.take_warning() == "it sent assignments for more than 65536 peers");
   talk.update();

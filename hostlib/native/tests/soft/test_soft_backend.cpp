@@ -463,7 +463,7 @@ const std::vector<Spoiling> kSpoilings{
        packets[k][0] = static_cast<std::byte>(Opcode::kSendMiddle);
        return refused_at(k, packets);
      }},
-    {"one asks for what is not offered",
+    {"one is an unsupported request",
      [](auto& packets, auto k, auto&) {
        packets[k][0] = std::byte{0x0C};  // READ
        return refused_at(k, packets);

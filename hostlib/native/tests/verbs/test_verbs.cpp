@@ -217,7 +217,7 @@ TEST_CASE("registering an invalid dma-buf is an error with a reason") {
 // -- events of the NIC --------------------------------------------------------------------------------------------
 
 /// An event comes while a receive is pending. Whether the receive fails for that reason. Its own device may see the
-/// event first, or be told by the other device, which has the same NIC.
+/// event first, or learn it from the other device, which has the same NIC.
 bool fails(int event, std::uint32_t number, const std::string& reason) {
   VerbsPair pair(1);
   pair.check(100);
