@@ -376,7 +376,8 @@ class Stage {
       case 10:
         return tcp_->send(handshake::QpReady{script.u8()});
       case 11:
-        return tcp_->send(handshake::QpDrained{script.u8()});
+        return (script.u8() & 1) != 0 ? tcp_->send(handshake::QpDrained{script.u8()})
+                                      : tcp_->send(handshake::QpStopped{.lane = script.u8(), .arrived = script.u8()});
       default:
         return tcp_->send(script.bytes(script.u8()));
     }

@@ -55,6 +55,8 @@ struct QpStatistics {
   double window = 0;  ///< packets
   bool all_acknowledged = true;
   std::uint64_t acknowledged_packets = 0;  ///< 0 where the back end cannot see them
+  bool busy = false;                       ///< long requests are on their way; false where byte_time is 0
+  double byte_time = 0;  ///< nanoseconds per payload byte of long requests, 0: unknown, or included in the round trip
 };
 
 /// The state of a QP as the scheduler of flowlets sees it.
@@ -140,6 +142,12 @@ class Backend {
     static_cast<void>(now);
   }
   virtual void fail_qp(std::uint32_t qpn) = 0;
+  /// Stops a connected QP whose path is dead: it sends nothing more and accepts nothing more. The completion kStopped
+  /// follows. Requests that have not ended stay, for take_back.
+  virtual void stop_qp(std::uint32_t qpn) = 0;
+  /// Requests of a stopped QP, given the number of messages (SENDs and WRITEs with immediate data) that arrived at its
+  /// other end, which is stopped too. What arrived completes. Returns the rest, oldest first, to be posted elsewhere.
+  virtual std::vector<WorkRequest> take_back(std::uint32_t qpn, std::uint32_t arrived) = 0;
   virtual void destroy_qp(std::uint32_t qpn) = 0;
   virtual void post(std::uint32_t qpn, const WorkRequest& request) = 0;
   virtual void post_receive(const ReceiveBuffer& buffer) = 0;

@@ -18,7 +18,7 @@ const char* to_string(Status status) {
     case Status::kFlushed:
       return "the queue pair was closed or failed before the request was done";
     case Status::kPortDown:
-      return "the RDMA port went down";
+      return "the RDMA port is down and did not come back within the retry time";
     case Status::kDeviceLost:
       return "the RDMA device failed";
     case Status::kLocal:

@@ -45,6 +45,7 @@ struct Completion {
     kAcksMayBeLost,  ///< the peer resent what was acknowledged a timeout ago: acknowledgements of this QP may be lost
     kQpFailed,       ///< the QP failed, not only a request; `status` gives the reason
     kFenced,         ///< Backend::post_fence
+    kStopped,        ///< Backend::stop_qp; `imm` is the number of messages that arrived on the QP
   };
   Kind kind = Kind::kSent;
   Status status = Status::kSuccess;

@@ -102,6 +102,11 @@ struct Renewal {
   std::uint16_t port = 0;                ///< source port of the fresh QP
   unsigned unfinished = 0;               ///< work posted on the old QP, from kDraining on
   std::optional<handshake::NewQp> next;  ///< the peer's next renewal: it destroyed its old QP before us
+  // The old QP is on a dead path: both ends are stopped, and what did not arrive is posted on the fresh QP.
+  bool stopping = false;                       ///< our end is stopped, or about to be
+  std::optional<std::uint32_t> arrived_here;   ///< messages on the old QP, once our end is stopped
+  std::optional<std::uint32_t> arrived_there;  ///< the same of the peer's end
+  bool resolved = false;                       ///< both are known, and nothing is posted on the old QP any more
 
   /// The only place that changes `state`. Returns false, and changes nothing, if the event cannot happen in this state.
   bool on(Event event);
@@ -382,6 +387,10 @@ class Device {
   void move_lane(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void leave_dead_path(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   bool create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
+  void stop_old_qp(Lane& lane) PARALET_REQUIRES(progress_lock_);
+  void on_stopped(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
+  void resolve(Lane& lane) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] bool past_timeout(std::uint32_t qpn) const PARALET_REQUIRES(progress_lock_);
   Renewal* renewal_after(Peer& peer, unsigned index, Renewal::Event event) PARALET_REQUIRES(progress_lock_);
   void advance_renewal(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
 
@@ -428,6 +437,7 @@ class Device {
   void on(Peer& peer, const handshake::NewQp& frame) PARALET_REQUIRES(progress_lock_);
   void on(Peer& peer, const handshake::QpReady& frame) PARALET_REQUIRES(progress_lock_);
   void on(Peer& peer, const handshake::QpDrained& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::QpStopped& frame) PARALET_REQUIRES(progress_lock_);
 
   // Constant once the device is open.
   DeviceOptions options_;

@@ -481,15 +481,22 @@ void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
     return;
   }
   if (lane.renewal) return;  // a move is in progress; completions may belong to the old path
-  Nanos best = statistics.smoothed_rtt;
+  // Where long requests are measured apart, lanes compare by the time of a flowlet's bytes, with those that are busy
+  // now: an earlier measurement had another share of the link.
+  constexpr double kComparedBytes = 65536;
+  const bool by_bytes = statistics.byte_time > 0;
+  const Nanos own = by_bytes ? static_cast<Nanos>(kComparedBytes * statistics.byte_time) : statistics.smoothed_rtt;
+  Nanos best = own;
   for (const Lane& other : peer.lanes) {
-    const Nanos rtt = backend_->statistics(other.qp.qpn).smoothed_rtt;
-    if (rtt > 0) best = std::min(best, rtt);
+    const QpStatistics theirs = backend_->statistics(other.qp.qpn);
+    Nanos time = theirs.smoothed_rtt;
+    if (by_bytes) time = theirs.busy ? static_cast<Nanos>(kComparedBytes * theirs.byte_time) : 0;
+    if (time > 0) best = std::min(best, time);
   }
   const LaneView view{.peer = peer.name(),
                       .lane = index,
                       .port = lane.port,
-                      .smoothed_rtt = statistics.smoothed_rtt,
+                      .smoothed_rtt = own,
                       .peer_rtt = best,
                       .timeouts = timeouts,
                       .retransmits = statistics.counters.retransmits,
@@ -582,6 +589,9 @@ void Device::on_completion(const Completion& completion) {
         break;
       case Completion::Kind::kQpFailed:
         fail_lane(peer, owner->second.lane, completion);
+        break;
+      case Completion::Kind::kStopped:
+        on_stopped(peer, owner->second.lane, completion);
         break;
       case Completion::Kind::kFenced:
         break;

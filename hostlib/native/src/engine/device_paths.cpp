@@ -12,6 +12,8 @@
 namespace paralet {
 namespace {
 
+constexpr Nanos kTimeout = 67 * kMillisecond;  // of silence on a QP that is being replaced
+constexpr Nanos kRoundTrips = 4;
 constexpr const char* kOutOfSequence = "the peer sent a queue pair renewal message out of sequence";
 
 }  // namespace
@@ -84,7 +86,8 @@ bool Renewal::on(Event event) {
 /// The peer's fresh QP, as its own request or as the answer to ours. Two requests that cross answer each other.
 void Device::on(Peer& peer, const handshake::NewQp& frame) {
   Lane* lane = peer.ready() && frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
-  if (lane != nullptr && lane->renewal && lane->renewal->state == Renewal::State::kFinished) {
+  if (lane != nullptr && lane->renewal &&
+      (lane->renewal->state == Renewal::State::kFinished || lane->renewal->resolved)) {
     lane->renewal->next = frame;
     return;
   }
@@ -152,14 +155,64 @@ void Device::on(Peer& peer, const handshake::QpDrained& frame) {
   if (renewal_after(peer, frame.lane, Renewal::Event::kPeerDrained) != nullptr) next_housekeeping_ = 0;
 }
 
+/// Whether a QP has been silent for a timeout.
+bool Device::past_timeout(std::uint32_t qpn) const {
+  const QpStatistics statistics = backend_->statistics(qpn);
+  const Nanos least = options_.min_timeout.value_or(kTimeout);
+  return backend_->estimate(qpn).smoothed_rtt > std::max(least, kRoundTrips * statistics.smoothed_rtt);
+}
+
+/// Stops our end of the lane's old QP. When both ends are, each side knows what arrived, and nothing can arrive later.
+void Device::stop_old_qp(Lane& lane) {
+  if (std::exchange(lane.renewal->stopping, true)) return;
+  backend_->stop_qp(lane.renewal->qp.qpn);
+}
+
+void Device::on_stopped(Peer& peer, unsigned index, const Completion& completion) {
+  Lane& lane = peer.lanes[index];
+  if (!lane.renewal || !lane.renewal->stopping || lane.renewal->qp.qpn != completion.qpn) return;
+  lane.renewal->arrived_here = completion.imm;
+  send_frame(peer, handshake::QpStopped{.lane = static_cast<std::uint16_t>(index), .arrived = completion.imm});
+  resolve(lane);
+}
+
+void Device::on(Peer& peer, const handshake::QpStopped& frame) {
+  Lane* lane = frame.lane < peer.lanes.size() ? &peer.lanes[frame.lane] : nullptr;
+  if (lane == nullptr || !lane->renewal || !lane->renewal->switched() || lane->renewal->arrived_there ||
+      lane->renewal->state == Renewal::State::kFinished) {
+    fail_peer(peer, Failure::kTransport, kOutOfSequence);
+    return;
+  }
+  lane->renewal->arrived_there = frame.arrived;
+  stop_old_qp(*lane);
+  resolve(*lane);
+}
+
+/// Posts what did not arrive on the old QP on the fresh one, once both ends are stopped.
+void Device::resolve(Lane& lane) {
+  Renewal& renewal = *lane.renewal;
+  if (renewal.resolved || !renewal.arrived_here || !renewal.arrived_there) return;
+  renewal.resolved = true;
+  for (const WorkRequest& work : backend_->take_back(renewal.qp.qpn, *renewal.arrived_there)) {
+    backend_->post(lane.qp.qpn, work);
+    --renewal.unfinished;
+  }
+  next_housekeeping_ = 0;
+}
+
 /// Runs after a round's completions, so that all completions of the old QP have been handled, receives included.
 void Device::advance_renewal(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
   Renewal& renewal = *lane.renewal;
-  if (renewal.unfinished == 0 && renewal.on(Renewal::Event::kDrained)) {
-    send_frame(peer, handshake::QpDrained{static_cast<std::uint16_t>(index)});
+  if (renewal.stopping) {
+    if (!renewal.resolved || renewal.unfinished > 0) return;
+  } else {
+    if (renewal.unfinished == 0 && renewal.on(Renewal::Event::kDrained)) {
+      send_frame(peer, handshake::QpDrained{static_cast<std::uint16_t>(index)});
+    }
+    if (renewal.switched() && renewal.unfinished > 0 && past_timeout(renewal.qp.qpn)) stop_old_qp(lane);
+    if (renewal.state != Renewal::State::kFinished) return;
   }
-  if (renewal.state != Renewal::State::kFinished) return;
   if (!lane.former) lane.former = std::make_unique<QpCounters>();
   *lane.former += backend_->statistics(renewal.qp.qpn).counters;
   drop_qp(renewal.qp.qpn);

@@ -28,6 +28,7 @@ enum class Type : std::uint8_t {
   kNewQp,
   kQpReady,
   kQpDrained,
+  kQpStopped,
 };
 
 bool printable(char c) { return c >= ' ' && c <= '~'; }
@@ -231,6 +232,11 @@ struct BodyWriter {
     w.u8(static_cast<std::uint8_t>(Type::kQpDrained));
     w.u16(f.lane);
   }
+  void operator()(const QpStopped& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kQpStopped));
+    w.u16(f.lane);
+    w.u32(f.arrived);
+  }
 };
 
 }  // namespace
@@ -343,6 +349,13 @@ std::optional<Frame> decode(std::span<const std::byte> body) {
     case Type::kQpDrained:
       frame = QpDrained{r.u16()};
       break;
+    case Type::kQpStopped: {
+      QpStopped f;
+      f.lane = r.u16();
+      f.arrived = r.u32();
+      frame = f;
+      break;
+    }
     default:
       return std::nullopt;
   }

@@ -98,8 +98,13 @@ struct QpReady {
 struct QpDrained {
   std::uint16_t lane = 0;
 };
-using Frame =
-    std::variant<Hello, Welcome, Refuse, Connect, Accept, Reject, Close, Closed, Overrun, NewQp, QpReady, QpDrained>;
+/// The lane's former QP is on a dead path. The sender's end sends and accepts nothing more.
+struct QpStopped {
+  std::uint16_t lane = 0;
+  std::uint32_t arrived = 0;  ///< messages (SENDs and WRITEs with immediate data) that arrived on it, modulo 2^32
+};
+using Frame = std::variant<Hello, Welcome, Refuse, Connect, Accept, Reject, Close, Closed, Overrun, NewQp, QpReady,
+                           QpDrained, QpStopped>;
 
 /// The frame with its length prefix.
 std::vector<std::byte> encode(const Frame& frame);

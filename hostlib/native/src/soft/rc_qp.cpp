@@ -201,6 +201,7 @@ void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   next_ = std::max(next_, unacked_);
   while (!work_.empty() && work_.front().end <= unacked_) {
     complete(work_.front(), Status::kSuccess);
+    if (work_.front().request.kind != WorkKind::kWrite) ++consumed_;
     work_.pop_front();
     if (cursor_ > 0) --cursor_;
   }
@@ -357,6 +358,33 @@ void RcQp::fail(Status status) {
   next_ = unacked_ = highest_sent_ = posted_;
 }
 
+std::uint32_t RcQp::stop() {
+  stopped_ = true;
+  failed_ = true;
+  timer_ = kNever;
+  nak_due_.reset();
+  ack_due_ = ack_urgent_ = false;
+  unacknowledged_ = 0;
+  return arrived_;
+}
+
+std::vector<WorkRequest> RcQp::take_back(std::uint32_t arrived) {
+  std::uint32_t done = arrived - consumed_;
+  std::vector<WorkRequest> out;
+  for (; !work_.empty(); work_.pop_front()) {
+    const Work& work = work_.front();
+    if (done == 0) {
+      out.push_back(work.request);
+      continue;
+    }
+    complete(work, Status::kSuccess);
+    if (work.request.kind != WorkKind::kWrite) --done;
+  }
+  cursor_ = 0;
+  next_ = unacked_ = highest_sent_ = posted_;
+  return out;
+}
+
 // -- responder --------------------------------------------------------------------------------------------------
 
 void RcQp::respond_nak(std::uint8_t syndrome) {
@@ -377,6 +405,7 @@ void RcQp::note_gap(std::int32_t distance) {
 }
 
 std::span<std::byte> RcQp::placement_target() const {
+  if (stopped_) return {};
   if (failed_ || !in_message_ || !message_is_write_ || write_remaining_ <= options_.path_mtu) return {};
   std::byte* const target = memory_.resolve(write_rkey_, write_address_, write_remaining_);
   if (target == nullptr) return {};
@@ -384,6 +413,7 @@ std::span<std::byte> RcQp::placement_target() const {
 }
 
 void RcQp::on_request(const wire::Packet& packet) {
+  if (stopped_) return;
   ++counters_.rx_packets;
   const std::int32_t distance = psn_distance(packet.psn, expected_psn_);
   if (distance < 0) {
@@ -462,6 +492,7 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
                               .byte_length = message_length_,
                               .imm = packet.imm});
       receive_queue_.pop_front();
+      ++arrived_;
     }
   } else {
     if (packet.kind.first) {
@@ -480,6 +511,7 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
                               .cookie = send_buffer_.cookie,
                               .byte_length = message_length_,
                               .imm = packet.imm});
+      ++arrived_;
     }
   }
   in_message_ = !packet.kind.last;

@@ -72,6 +72,10 @@ class RcQp {
   void on_path_changed(Nanos now);
   /// Fails every queued request with `status`.
   void fail(Status status);
+  /// Sends and accepts nothing from now on, and keeps the requests. Returns the messages that have arrived so far.
+  std::uint32_t stop();
+  /// After stop: Backend::take_back.
+  std::vector<WorkRequest> take_back(std::uint32_t arrived);
   /// The state of sending before a batch. `rewind` restores it when the kernel did not take the packets.
   struct Checkpoint {
     std::uint64_t next;
@@ -169,8 +173,11 @@ class RcQp {
   bool probing_ = false;       ///< the oldest packet was sent again, and no answer shows yet whether any was lost
   std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before the probe
   bool failed_ = false;
+  bool stopped_ = false;
+  std::uint32_t consumed_ = 0;  ///< ended requests that took a receive of the peer
 
   std::uint32_t expected_psn_;
+  std::uint32_t arrived_ = 0;  ///< messages that took a receive
   std::uint32_t msn_ = 0;
   bool gap_reported_ = false;
   std::uint64_t seen_behind_gap_ = 0;  ///< bit i: PSN expected_psn_ + 1 + i came since the NAK

@@ -130,6 +130,19 @@ void SoftBackend::fail_qp(std::uint32_t qpn) {
   if (qp.machine) qp.machine->fail(Status::kFlushed);
 }
 
+void SoftBackend::stop_qp(std::uint32_t qpn) {
+  Qp& qp = qps_.at(qpn);
+  const std::uint32_t arrived = qp.machine->stop();
+  if (writing_ == &qp) writing_ = nullptr;
+  std::erase(acknowledge_, &qp);
+  qp.acknowledge = false;
+  completions_.push_back({.kind = Completion::Kind::kStopped, .qpn = qpn, .imm = arrived});
+}
+
+std::vector<WorkRequest> SoftBackend::take_back(std::uint32_t qpn, std::uint32_t arrived) {
+  return qps_.at(qpn).machine->take_back(arrived);
+}
+
 void SoftBackend::destroy_qp(std::uint32_t qpn) {
   const auto found = qps_.find(qpn);
   if (found == qps_.end()) return;

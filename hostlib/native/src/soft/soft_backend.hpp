@@ -52,6 +52,8 @@ class SoftBackend : public Backend {
   [[nodiscard]] PortMethod port_method() const override { return PortMethod::kSocket; }
   void path_changed(std::uint32_t qpn, Nanos now) override;
   void fail_qp(std::uint32_t qpn) override;
+  void stop_qp(std::uint32_t qpn) override;
+  std::vector<WorkRequest> take_back(std::uint32_t qpn, std::uint32_t arrived) override;
   void destroy_qp(std::uint32_t qpn) override;
   void post(std::uint32_t qpn, const WorkRequest& request) override;
   void post_receive(const ReceiveBuffer& buffer) override { receive_queue_.push_back(buffer); }

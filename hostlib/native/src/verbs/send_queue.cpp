@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 namespace paralet::verbs {
@@ -13,6 +14,17 @@ namespace {
 constexpr std::size_t kBatch = 32;            // requests of a chain
 constexpr std::uint64_t kSignalEvery = 16;    // requests; the last of a chain is signalled too
 constexpr Nanos kFresh = 200 * kMillisecond;  // a latency older than this counts as unknown
+// A long request says little about the round trip. Ahead of one, on an idle queue, a WRITE of no bytes measures it.
+constexpr Nanos kProbeEvery = 10 * kMillisecond;
+// Before a device has measured anything, a slow link is assumed: 1 Gbit/s, in nanoseconds per byte.
+constexpr double kAssumedByteTime = 8;
+constexpr Nanos kMaxTimeout = 1 * kSecond;  // as in rc_qp.cpp
+constexpr Nanos kMinTries = 16;
+
+/// Whether a request takes a receive of the peer.
+bool consumes(const WorkRequest& request) {
+  return request.kind == WorkKind::kWriteImm || request.kind == WorkKind::kSend;
+}
 
 Status status_of(ibv_wc_status status) {
   switch (status) {
@@ -63,16 +75,26 @@ void set_operation(ibv_send_wr& to, const WorkRequest& from) {
 }  // namespace
 
 void SendQueue::post(const WorkRequest& request) {
-  if (failed_) {
-    complete(kind_of(request), request.cookie, 0, Status::kFlushed);
+  if (stopping_) {
+    withdrawn_.push_back({.request = request});
+  } else if (failed_) {
+    complete(request, Status::kFlushed);
   } else {
     waiting_.push_back(request);
   }
 }
 
+bool SendQueue::wants_probe(Nanos now) const {
+  return posted_.empty() && !waiting_.empty() && waiting_.front().length >= kLongBytes &&
+         now - measured_at_ >= kProbeEvery && context_.limit - context_.held >= 2;
+}
+
 bool SendQueue::hand_over(Nanos now) {
+  if (stopping_) return false;
   std::array<ibv_send_wr, kBatch> requests{};
   std::array<LocalMemory, kBatch> memory;
+  const bool probe = wants_probe(now);
+  if (probe) waiting_.push_front({.kind = WorkKind::kWrite});
   const std::size_t room = std::min(kSendDepth - posted_.size(), context_.limit - context_.held);
   const std::size_t count = std::min({room, waiting_.size(), requests.size()});
   if (count == 0) return false;
@@ -91,7 +113,7 @@ bool SendQueue::hand_over(Nanos now) {
     to.next = i + 1 < count ? &requests[i + 1] : nullptr;
     to.sg_list = &memory[i].sge;
     to.num_sge = from.length == 0 ? 0 : 1;
-    if (i + 1 == count || sequence % kSignalEvery == 0) to.send_flags |= IBV_SEND_SIGNALED;
+    if (i + 1 == count || sequence % kSignalEvery == 0 || (probe && i == 0)) to.send_flags |= IBV_SEND_SIGNALED;
     if (inlined && from.length != 0) to.send_flags |= IBV_SEND_INLINE;
     set_operation(to, from);
   }
@@ -101,13 +123,15 @@ bool SendQueue::hand_over(Nanos now) {
       error == 0 || refused == nullptr ? count : static_cast<std::size_t>(refused - requests.data());
   for (std::size_t i = 0; i < taken; ++i) {
     const WorkRequest& request = waiting_.front();
-    posted_.push_back({.cookie = request.cookie,
-                       .length = request.length,
-                       .kind = kind_of(request),
-                       .at = now,
-                       .temporary = std::move(memory[i].temporary)});
+    held_bytes_ += request.length;
+    context_.held_bytes += request.length;
     bytes_ += request.length;
     packets_ += request.length == 0 ? 1 : (request.length + path_mtu_ - 1) / path_mtu_;
+    posted_.push_back({.request = request,
+                       .at = now,
+                       .measured = held_bytes_ < kLongBytes,
+                       .probe = probe && i == 0,
+                       .temporary = std::move(memory[i].temporary)});
     waiting_.pop_front();
   }
   context_.held += taken;
@@ -116,19 +140,43 @@ bool SendQueue::hand_over(Nanos now) {
 }
 
 bool SendQueue::ready() const {
-  return !waiting_.empty() && posted_.size() < kSendDepth && context_.held < context_.limit;
+  return !stopping_ && !waiting_.empty() && posted_.size() < kSendDepth && context_.held < context_.limit;
 }
 
 void SendQueue::finish(const ibv_wc& wc, Nanos now) {
   if (wc.wr_id < oldest_ || wc.wr_id - oldest_ >= posted_.size()) return;  // failed with an earlier one
-  context_.held -= wc.wr_id - oldest_;
-  while (oldest_ < wc.wr_id) complete_oldest(Status::kSuccess, now);
+  const std::uint64_t ended = wc.wr_id - oldest_;
+  if (wc.status == IBV_WC_SUCCESS) measure(ended, now);
+  context_.held -= ended;
+  while (oldest_ < wc.wr_id) complete_oldest(Status::kSuccess);
   if (wc.status == IBV_WC_SUCCESS) {
     --context_.held;
-    complete_oldest(Status::kSuccess, now);
+    complete_oldest(Status::kSuccess);
   } else {
-    fail_all(status_of(wc.status));
+    const Status status = status_of(wc.status);
+    fail_all(status == Status::kRetryExceeded && context_.port_down ? Status::kPortDown : status);
   }
+}
+
+/// Requests up to number `last` of `posted_` have ended. Short requests measure the round trip, long ones the time per
+/// byte: a sample of one is none of the other.
+void SendQueue::measure(std::uint64_t last, Nanos now) {
+  const Posted& newest = posted_[last];
+  timeouts_ += expiries(overdue(now));
+  const Nanos begun = std::max(posted_.front().at, progressed_at_);
+  progressed_at_ = now;
+  if (newest.measured) {
+    const Nanos sample = std::max<Nanos>(1, now - newest.at);
+    latency_ = latency_ == 0 ? sample : latency_ + (sample - latency_) / 8;
+    min_latency_ = min_latency_ == 0 ? sample : std::min(min_latency_, sample);
+    measured_at_ = now;
+    return;
+  }
+  std::uint64_t bytes = 0;
+  for (std::uint64_t i = 0; i <= last; ++i) bytes += posted_[i].request.length;
+  if (bytes < kLongBytes) return;
+  const double sample = static_cast<double>(std::max<Nanos>(1, now - begun)) / static_cast<double>(bytes);
+  byte_time_ = byte_time_ == 0 ? sample : (byte_time_ + sample) / 2;  // follows the share of the link quickly
 }
 
 void SendQueue::fail() {
@@ -149,20 +197,40 @@ void SendQueue::lose(Status why) {
   }
 }
 
-void SendQueue::complete(Completion::Kind kind, std::uint64_t cookie, std::uint32_t length, Status status) {
-  context_.completions.push_back(
-      {.kind = kind, .status = status, .qpn = qp_->qp_num, .cookie = cookie, .byte_length = length});
+void SendQueue::stop() {
+  stopping_ = true;
+  fail();
 }
 
-void SendQueue::complete_oldest(Status status, Nanos now) {
-  const Posted& posted = posted_.front();
-  complete(posted.kind, posted.cookie, posted.length, status);
-  if (status == Status::kSuccess) {
-    const Nanos sample = std::max<Nanos>(1, now - posted.at);
-    latency_ = latency_ == 0 ? sample : latency_ + (sample - latency_) / 8;
-    min_latency_ = min_latency_ == 0 ? sample : std::min(min_latency_, sample);
-    sampled_at_ = now;
+std::vector<WorkRequest> SendQueue::take_back(std::uint32_t received) {
+  std::uint32_t done = received - consumed_;
+  std::vector<WorkRequest> out;
+  for (const Posted& posted : withdrawn_) {
+    if (done == 0) {
+      if (!posted.probe) out.push_back(posted.request);
+      continue;
+    }
+    if (!posted.probe) complete(posted.request, Status::kSuccess);
+    if (consumes(posted.request)) --done;
   }
+  withdrawn_.clear();
+  return out;
+}
+
+void SendQueue::complete(const WorkRequest& request, Status status) {
+  context_.completions.push_back({.kind = kind_of(request),
+                                  .status = status,
+                                  .qpn = qp_->qp_num,
+                                  .cookie = request.cookie,
+                                  .byte_length = request.length});
+}
+
+void SendQueue::complete_oldest(Status status) {
+  const Posted& posted = posted_.front();
+  if (!posted.probe || status != Status::kSuccess) complete(posted.request, status);
+  if (status == Status::kSuccess && consumes(posted.request)) ++consumed_;
+  held_bytes_ -= posted.request.length;
+  context_.held_bytes -= posted.request.length;
   posted_.pop_front();
   ++oldest_;
 }
@@ -170,20 +238,54 @@ void SendQueue::complete_oldest(Status status, Nanos now) {
 void SendQueue::fail_all(Status status) {
   failed_ = true;
   flushing_ = posted_.size();
-  while (!posted_.empty()) {
-    complete_oldest(status, 0);
-    status = Status::kFlushed;
+  if (stopping_) {
+    context_.held_bytes -= std::exchange(held_bytes_, 0);
+    oldest_ += posted_.size();
+    std::ranges::move(posted_, std::back_inserter(withdrawn_));
+    posted_.clear();
+    for (const WorkRequest& request : waiting_) withdrawn_.push_back({.request = request});
+  } else {
+    while (!posted_.empty()) {
+      complete_oldest(status);
+      status = Status::kFlushed;
+    }
+    for (const WorkRequest& request : waiting_) complete(request, Status::kFlushed);
   }
-  for (const WorkRequest& request : waiting_) complete(kind_of(request), request.cookie, 0, Status::kFlushed);
   waiting_.clear();
 }
 
+/// How much longer the NIC has been silent than what it holds should take.
+Nanos SendQueue::overdue(Nanos polled_at) const {
+  if (posted_.empty()) return 0;
+  const double expected = byte_time_ > 0 ? static_cast<double>(held_bytes_) * byte_time_
+                                         : static_cast<double>(context_.held_bytes) * kAssumedByteTime;
+  const Nanos silence = polled_at - std::max(posted_.front().at, progressed_at_);
+  return std::max<Nanos>(0, silence - static_cast<Nanos>(expected));
+}
+
+/// Timeouts within such a time. As in `soft`, each is twice as long as the one before, within bounds.
+std::uint64_t SendQueue::expiries(Nanos overdue) const {
+  const Nanos first = std::max(context_.min_timeout, 4 * latency_);
+  const Nanos most = std::max(first, std::min(kMaxTimeout, context_.retry_time / kMinTries));
+  std::uint64_t out = 0;
+  for (Nanos timeout = first; overdue >= timeout; timeout = std::min(2 * timeout, most)) {
+    overdue -= timeout;
+    ++out;
+  }
+  return out;
+}
+
 PathEstimate SendQueue::estimate(Nanos polled_at) const {
-  // A path that was slow a while ago may be fast now: an idle lane without recent samples is tried again.
-  const bool unknown = posted_.empty() && polled_at - sampled_at_ > kFresh;
-  return {.smoothed_rtt = unknown ? 0 : latency_,
-          .fresh_until = sampled_at_ + kFresh,
-          .window = kSendDepth,
+  // A path that was slow a while ago may be fast now: an idle lane without recent samples is tried again. The round
+  // trip of a lane that waits for its requests is at least the time that they are late.
+  const bool unknown = posted_.empty() && polled_at - progressed_at_ > kFresh;
+  // Packets that the path delivers in a round trip.
+  const double window = byte_time_ > 0 && latency_ > 0
+                            ? static_cast<double>(latency_) / (byte_time_ * static_cast<double>(path_mtu_))
+                            : static_cast<double>(kSendDepth);
+  return {.smoothed_rtt = unknown ? 0 : std::max(latency_, overdue(polled_at)),
+          .fresh_until = progressed_at_ + kFresh,
+          .window = std::clamp(window, 1.0, static_cast<double>(kSendDepth)),
           .hungry = false};
 }
 

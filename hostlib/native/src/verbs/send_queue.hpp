@@ -21,7 +21,11 @@ struct SendContext {
   const Memory& memory;
   std::vector<Completion>& completions;  ///< finished requests are appended
   std::size_t limit = 0;                 ///< requests of all queues that the NIC may hold at a time
-  std::size_t held = 0;                  ///< requests that it holds
+  Nanos min_timeout = 0;                 ///< silence that counts as a timeout, at least
+  Nanos retry_time = 0;                  ///< of the device
+  std::size_t held = 0;                  ///< requests that the NIC holds
+  std::uint64_t held_bytes = 0;          ///< their payload
+  bool port_down = false;                ///< failures meanwhile are the port's
 };
 
 class SendQueue {
@@ -29,7 +33,7 @@ class SendQueue {
   /// `qp` is connected before the first request is handed over. The context must outlive the queue.
   SendQueue(SendContext& context, ibv_qp* qp, std::uint32_t inline_bytes)
       : context_(context), qp_(qp), inline_bytes_(inline_bytes) {}
-  /// Payload bytes of a packet, to count packets.
+  /// Payload bytes of a packet.
   void set_path_mtu(std::uint32_t bytes) { path_mtu_ = bytes; }
 
   /// Queues a request. On a failed queue it completes at once as flushed.
@@ -43,6 +47,15 @@ class SendQueue {
   /// The queue pair has failed, and not because of a request: appends a completion kQpFailed even with nothing posted.
   void lose(Status why);
 
+  /// Moves the queue pair to the error state and keeps the requests that have not ended, for take_back.
+  void stop();
+  /// After stop: does not wait for the NIC any longer.
+  void abandon() { fail_all(Status::kFlushed); }
+  /// After stop: whether the NIC has returned all requests.
+  [[nodiscard]] bool stopped() const { return stopping_ && posted_.empty(); }
+  /// After stop: Backend::take_back.
+  std::vector<WorkRequest> take_back(std::uint32_t received);
+
   [[nodiscard]] bool failed() const { return failed_; }
   /// Whether there are requests that the NIC does not have yet.
   [[nodiscard]] bool waiting() const { return !waiting_.empty(); }
@@ -55,38 +68,56 @@ class SendQueue {
 
   /// `polled_at`: when completions were fetched last.
   [[nodiscard]] PathEstimate estimate(Nanos polled_at) const;
-  /// Smoothed time of a request from hand-over to completion, and the smallest. 0 before the first completion.
+  /// Smoothed time of a short request from hand-over to completion, and the smallest. 0 before the first.
   [[nodiscard]] Nanos latency() const { return latency_; }
   [[nodiscard]] Nanos min_latency() const { return min_latency_; }
+  /// Smoothed time per payload byte of long requests, in nanoseconds; 0 before the first.
+  [[nodiscard]] double byte_time() const { return byte_time_; }
+  /// Whether the NIC holds a long request.
+  [[nodiscard]] bool holds_long() const { return held_bytes_ >= kLongBytes; }
+  /// Times that the NIC has been silent for a timeout, each twice as long as the last.
+  [[nodiscard]] std::uint64_t timeouts(Nanos polled_at) const { return timeouts_ + expiries(overdue(polled_at)); }
   [[nodiscard]] std::uint64_t packets() const { return packets_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
  private:
+  static constexpr std::uint64_t kLongBytes = 16384;
   struct Posted {
-    std::uint64_t cookie = 0;
-    std::uint32_t length = 0;
-    Completion::Kind kind = Completion::Kind::kSent;
+    WorkRequest request;
     Nanos at = 0;
+    bool measured = false;  ///< short, and behind nothing long: its latency is a round trip
+    bool probe = false;     ///< posted by this queue
     MrHandle temporary;
   };
-  void complete(Completion::Kind kind, std::uint64_t cookie, std::uint32_t length, Status status);
-  void complete_oldest(Status status, Nanos now);
+  void complete(const WorkRequest& request, Status status);
+  void complete_oldest(Status status);
+  void measure(std::uint64_t last, Nanos now);
   void fail_all(Status status);
+  [[nodiscard]] bool wants_probe(Nanos now) const;
+  [[nodiscard]] Nanos overdue(Nanos polled_at) const;
+  [[nodiscard]] std::uint64_t expiries(Nanos overdue) const;
 
   SendContext& context_;
   ibv_qp* qp_;
   std::uint32_t inline_bytes_;
   std::uint32_t path_mtu_ = 0;
   bool failed_ = false;
+  bool stopping_ = false;
   std::deque<WorkRequest> waiting_;
-  std::deque<Posted> posted_;  ///< handed to the NIC, oldest first
-  std::uint64_t oldest_ = 0;   ///< sequence number, and wr_id, of the first of `posted_`
-  std::size_t flushing_ = 0;   ///< requests of a failed queue whose completions are ignored
+  std::deque<Posted> posted_;     ///< handed to the NIC, oldest first
+  std::deque<Posted> withdrawn_;  ///< after stop: requests that have not ended
+  std::uint64_t held_bytes_ = 0;  ///< payload of `posted_`
+  std::uint64_t oldest_ = 0;      ///< sequence number, and wr_id, of the first of `posted_`
+  std::size_t flushing_ = 0;      ///< requests of a failed queue whose completions are ignored
+  std::uint32_t consumed_ = 0;    ///< ended requests that took a receive of the peer
   std::uint64_t packets_ = 0;
   std::uint64_t bytes_ = 0;
   Nanos latency_ = 0;
   Nanos min_latency_ = 0;
-  Nanos sampled_at_ = 0;  ///< when `latency_` was measured last
+  double byte_time_ = 0;
+  Nanos measured_at_ = 0;    ///< when `latency_` was measured last
+  Nanos progressed_at_ = 0;  ///< when a request ended last
+  std::uint64_t timeouts_ = 0;
 };
 
 }  // namespace paralet::verbs

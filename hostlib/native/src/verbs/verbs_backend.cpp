@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -27,6 +29,8 @@ namespace {
 
 constexpr std::uint32_t kReceiveDepth = 8192;        // of the shared receive queue
 constexpr int kCompletions = 65536;                  // of the completion queue, where the NIC can
+constexpr Nanos kMinTimeout = 67 * kMillisecond;     // of silence, as of back end soft
+constexpr Nanos kDrainTime = 100 * kMillisecond;     // for a queue pair in the error state to return what it holds
 constexpr Nanos kLookForEvents = 10 * kMillisecond;  // interval of looks at the device's events while no thread sleeps
 
 class VerbsBackend final : public Backend {
@@ -56,6 +60,10 @@ class VerbsBackend final : public Backend {
   bool set_port(std::uint32_t qpn, std::uint16_t source_port) override;
   [[nodiscard]] PortMethod port_method() const override { return connector_.method(); }
   void fail_qp(std::uint32_t qpn) override { qps_.at(qpn)->sends.fail(); }
+  void stop_qp(std::uint32_t qpn) override;
+  std::vector<WorkRequest> take_back(std::uint32_t qpn, std::uint32_t arrived) override {
+    return qps_.at(qpn)->sends.take_back(arrived);
+  }
   void destroy_qp(std::uint32_t qpn) override;
   void post(std::uint32_t qpn, const WorkRequest& request) override;
   void post_receive(const ReceiveBuffer& buffer) override { receives_.post(buffer); }
@@ -80,7 +88,10 @@ class VerbsBackend final : public Backend {
           handle(std::move(created.handle)) {}
     QpIdentity identity;
     std::uint16_t port = 0;
-    bool active = false;  ///< listed in active_
+    bool active = false;     ///< listed in active_
+    bool connected = false;  ///< may take receives
+    bool last_wqe = false;   ///< in the error state: takes no more receives
+    Nanos stop_by = 0;       ///< deadline of stop_qp
     std::uint64_t received_packets = 0;
     std::uint64_t received_bytes = 0;
     SendQueue sends;
@@ -90,9 +101,15 @@ class VerbsBackend final : public Backend {
   Qp& create_qp(int access);
   [[nodiscard]] std::uint32_t create_fence_qp();
   bool poll(Nanos now);
-  void take_events();
+  void take_events(Nanos now);
+  void on_port(bool up, Nanos now);
+  void lose_all(Status why);
+  void drain(Qp& qp);
+  void finish_stopping(Nanos now);
+  [[nodiscard]] bool drained(const Qp& qp) const { return qp.last_wqe || !tells_last_wqe_; }
 
   const VerbsLibrary& library_;
+  const VerbsOptions options_;
   OpenPort port_;
   std::uint32_t path_mtu_ = 0;
   ibv_device_attr limits_{};
@@ -108,8 +125,13 @@ class VerbsBackend final : public Backend {
   std::vector<Completion> completions_;
   SendContext sends_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
-  std::vector<Qp*> active_;  ///< with requests that the NIC does not have yet
-  Nanos next_look_ = 0;      ///< for events of the device
+  std::vector<Qp*> active_;     ///< with requests that the NIC does not have yet
+  std::vector<Qp*> stopping_;   ///< stop_qp
+  bool tells_last_wqe_ = true;  ///< the driver raises IBV_EVENT_QP_LAST_WQE_REACHED
+  bool lost_ = false;           ///< the device has failed
+  Nanos port_down_at_ = 0;
+  Nanos port_deadline_ = kNever;  ///< when the queue pairs of a port that is down fail
+  Nanos next_look_ = 0;           ///< for events of the device
   Nanos polled_at_ = 0;
 };
 
@@ -147,6 +169,7 @@ std::uint32_t receive_depth(const ibv_device_attr& limits, const CompletionQueue
 
 VerbsBackend::VerbsBackend(const VerbsOptions& options)
     : library_(VerbsLibrary::load()),
+      options_(options),
       port_(open_port(options)),
       path_mtu_(active_path_mtu(port_, options)),
       limits_(query_limits(port_.context.get())),
@@ -157,8 +180,11 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
       receives_(pd_.get(), memory_, receive_depth(limits_, completion_queue_)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       // The completion queue needs room for everything that the NIC holds: an overflow breaks it and all QPs.
-      sends_{
-          .memory = memory_, .completions = completions_, .limit = completion_queue_.capacity() - receives_.depth()} {
+      sends_{.memory = memory_,
+             .completions = completions_,
+             .limit = completion_queue_.capacity() - receives_.depth(),
+             .min_timeout = options.min_timeout.value_or(kMinTimeout),
+             .retry_time = options.retry_time} {
   const int events = port_.context->async_fd;
   ::fcntl(events, F_SETFL, ::fcntl(events, F_GETFL) | O_NONBLOCK);
   if (!epoll_.valid()) fail("cannot watch the device", errno);
@@ -193,6 +219,7 @@ std::uint32_t VerbsBackend::create_fence_qp() {
     destroy_qp(qp.identity.qpn);
     throw;
   }
+  qp.connected = true;
   qp.sends.set_path_mtu(path_mtu_);
   return qp.identity.qpn;
 }
@@ -211,6 +238,7 @@ bool VerbsBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::ui
   const auto port = connector_.connect(qp.handle.get(), qp.identity, remote, source_port);
   if (!port) return false;
   qp.port = *port;
+  qp.connected = true;
   qp.sends.set_path_mtu(remote.path_mtu);
   return true;
 }
@@ -226,13 +254,56 @@ bool VerbsBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
 void VerbsBackend::destroy_qp(std::uint32_t qpn) {
   const auto found = qps_.find(qpn);
   if (found == qps_.end()) return;
-  std::erase(active_, found->second.get());
-  const std::size_t held = found->second->sends.held();
+  Qp& qp = *found->second;
+  std::erase(active_, &qp);
+  std::erase(stopping_, &qp);
+  drain(qp);
+  const std::size_t held = qp.sends.held();
   qps_.erase(found);
   // Some drivers leave the completions of a destroyed QP in the queue. They occupy entries, and the QP number may be
   // used again.
   poll(now());
   sends_.held -= held;
+}
+
+/// Takes the completions of a queue pair before it is destroyed. Drivers may throw them away with it, mlx5 does, and
+/// with them the receives that they are of.
+void VerbsBackend::drain(Qp& qp) {
+  if (!qp.connected || lost_) return;
+  qp.sends.fail();
+  Nanos t = now();
+  for (const Nanos until = t + kDrainTime; !(drained(qp) && qp.sends.idle()); t = now()) {
+    if (t >= until) {
+      tells_last_wqe_ = tells_last_wqe_ && qp.last_wqe;  // do not wait for it again
+      break;
+    }
+    take_events(t);
+    poll(t);
+    if (!(drained(qp) && qp.sends.idle())) std::this_thread::yield();
+  }
+  poll(t);
+}
+
+void VerbsBackend::stop_qp(std::uint32_t qpn) {
+  Qp& qp = *qps_.at(qpn);
+  std::erase(active_, &qp);
+  qp.active = false;
+  qp.sends.stop();
+  qp.stop_by = now() + kDrainTime;
+  stopping_.push_back(&qp);
+}
+
+/// Reports the queue pairs that have returned everything after stop_qp.
+void VerbsBackend::finish_stopping(Nanos now) {
+  std::erase_if(stopping_, [&](Qp* qp) {
+    if (!(drained(*qp) && qp->sends.stopped()) && now < qp->stop_by) return false;
+    if (!qp->sends.stopped()) qp->sends.abandon();
+    poll(now);  // receives that ended before the event
+    completions_.push_back({.kind = Completion::Kind::kStopped,
+                            .qpn = qp->identity.qpn,
+                            .imm = static_cast<std::uint32_t>(qp->received_packets)});
+    return true;
+  });
 }
 
 QpStatistics VerbsBackend::statistics(std::uint32_t qpn) const {
@@ -242,12 +313,15 @@ QpStatistics VerbsBackend::statistics(std::uint32_t qpn) const {
   counters.tx_bytes = qp.sends.bytes();
   counters.rx_packets = qp.received_packets;
   counters.rx_bytes = qp.received_bytes;
+  counters.timeouts = qp.sends.timeouts(polled_at_);
   return {.counters = counters,
           .port = qp.port,
           .smoothed_rtt = qp.sends.latency(),
           .min_rtt = qp.sends.min_latency(),
           .window = kSendDepth,
-          .all_acknowledged = qp.sends.idle()};
+          .all_acknowledged = qp.sends.idle(),
+          .busy = qp.sends.holds_long(),
+          .byte_time = qp.sends.byte_time()};
 }
 
 // -- progress ----------------------------------------------------------------------------------------------------
@@ -291,43 +365,77 @@ bool VerbsBackend::poll(Nanos now) {
   return any;
 }
 
-void VerbsBackend::take_events() {
+/// Queue pairs ride out a link that flaps: the NIC repeats what is lost meanwhile.
+void VerbsBackend::on_port(bool up, Nanos now) {
+  if (up == !sends_.port_down) return;
+  sends_.port_down = !up;
+  const std::string name =
+      "port " + std::to_string(port_.number) + " of " + port_.device + " (" + format_ipv4(options_.address) + ")";
+  const auto seconds = [](Nanos time) {
+    return std::to_string(static_cast<double>(time / kMillisecond) / 1e3).substr(0, 5);
+  };
+  if (up) {
+    options_.log(name + " is up again after " + seconds(now - port_down_at_) + " s");
+    port_deadline_ = kNever;
+  } else {
+    options_.log(name + " went down: connections over it fail unless it comes back within " +
+                 seconds(options_.retry_time) + " s (retry_time_s)");
+    port_down_at_ = now;
+    port_deadline_ = now + options_.retry_time;
+  }
+}
+
+void VerbsBackend::lose_all(Status why) {
+  for (const auto& [qpn, qp] : qps_) qp->sends.lose(why);
+}
+
+void VerbsBackend::take_events(Nanos now) {
   ibv_async_event event{};
   while (library_.get_async_event(port_.context.get(), &event) == 0) {
-    std::vector<Qp*> affected;
-    Status why = Status::kDeviceLost;
+    Qp* affected = nullptr;
+    const auto find = [&]() -> Qp* {
+      const auto found = qps_.find(event.element.qp->qp_num);
+      return found != qps_.end() ? found->second.get() : nullptr;
+    };
     switch (event.event_type) {
       case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_QP_REQ_ERR:
       case IBV_EVENT_QP_ACCESS_ERR:
-        if (const auto found = qps_.find(event.element.qp->qp_num); found != qps_.end()) {
-          affected.push_back(found->second.get());
-        }
+        affected = find();
+        break;
+      case IBV_EVENT_QP_LAST_WQE_REACHED:
+        if (Qp* qp = find(); qp != nullptr) qp->last_wqe = true;
         break;
       case IBV_EVENT_PORT_ERR:
-        if (event.element.port_num != port_.number) break;
-        why = Status::kPortDown;
-        [[fallthrough]];
+      case IBV_EVENT_PORT_ACTIVE:
+        if (event.element.port_num == port_.number) on_port(event.event_type == IBV_EVENT_PORT_ACTIVE, now);
+        break;
       case IBV_EVENT_DEVICE_FATAL:
       case IBV_EVENT_CQ_ERR:
       case IBV_EVENT_SRQ_ERR:
-        for (const auto& [qpn, qp] : qps_) affected.push_back(qp.get());
+        lost_ = true;
         break;
       default:
         break;
     }
     library_.ack_async_event(&event);
-    for (Qp* qp : affected) qp->sends.lose(why);
+    if (affected != nullptr) affected->sends.lose(Status::kDeviceLost);
+    if (lost_) lose_all(Status::kDeviceLost);
   }
 }
 
 bool VerbsBackend::progress(Nanos now, std::vector<Completion>& completions) {
   completion_queue_.take_event();
-  if (completion_queue_.armed() || now >= next_look_) {
-    take_events();
+  if (completion_queue_.armed() || now >= next_look_ || !stopping_.empty()) {
+    take_events(now);
     next_look_ = now + kLookForEvents;
   }
   bool any = poll(now);
+  if (!stopping_.empty()) finish_stopping(now);
+  if (now >= port_deadline_) {
+    port_deadline_ = kNever;
+    lose_all(Status::kPortDown);
+  }
   if (!completions_.empty()) {
     completions.insert(completions.end(), completions_.begin(), completions_.end());
     completions_.clear();
@@ -343,7 +451,10 @@ void VerbsBackend::settle(Nanos now) {
 
 Nanos VerbsBackend::deadline(Nanos now) const {
   if (!completions_.empty()) return now;
-  return std::ranges::any_of(active_, [](const Qp* qp) { return qp->sends.ready(); }) ? now : kNever;
+  if (std::ranges::any_of(active_, [](const Qp* qp) { return qp->sends.ready(); })) return now;
+  Nanos when = port_deadline_;
+  for (const Qp* qp : stopping_) when = std::min(when, qp->stop_by);
+  return when;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lost, duplicated, reordered and corrupted packets, and silent peers.
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <atomic>
@@ -58,6 +60,55 @@ TEST_CASE("a silent peer is given up after retry_time") {
   REQUIRE(wait(waiting) == State::kFailed);
   CHECK(waiting->failure == Failure::kClosed);
   CHECK(waiting->error == "127.0.0.1 gave up: " + receiving->error);
+}
+
+/// `soft` over a network that loses the packets of some source ports.
+class LossyPorts final : public SoftBackend {
+ public:
+  using SoftBackend::SoftBackend;
+  std::atomic<int> dead{0};  ///< a port, 0: none
+
+ protected:
+  SendResult hand_to_kernel(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+                            std::uint16_t segment_bytes) override {
+    sockaddr_in own{};
+    socklen_t length = sizeof own;
+    ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length);
+    if (ntohs(own.sin_port) == dead) return SendResult::kSent;
+    return SoftBackend::hand_to_kernel(fd, address, port, pieces, segment_bytes);
+  }
+};
+
+TEST_CASE("adaptive lanes leave a dead path within their timeouts, with any number of lanes") {
+  for (const unsigned lanes : {1U, 4U, 32U}) {
+    CAPTURE(lanes);
+    SoftOptions soft;
+    soft.address = kA;
+    auto owned = std::make_unique<LossyPorts>(soft);
+    LossyPorts& network = *owned;
+    DeviceOptions adaptive = options(kA, lanes);
+    adaptive.policy.kind = PolicyKind::kAdaptive;
+    adaptive.policy.seed = lanes;
+    Device a(adaptive, std::move(owned));
+    Device b(options(kB, lanes));
+    const Joined joined(a, b);
+    joined.check(100);
+    const std::uint16_t dead = a.counters().lanes.at(0).qp.port;
+    network.dead = dead;
+    const auto moved = [&] { return a.counters().lanes.at(0).qp.port != dead; };
+    Bytes out = random_fill(lanes, 30'000);
+    std::vector<Bytes> in(4 * lanes, Bytes(out.size()));
+    for (int round = 0; round < 100 && !moved(); ++round) {
+      std::vector<RequestPtr> requests;
+      for (Bytes& each : in) {
+        requests.push_back(joined.receive(each));
+        requests.push_back(joined.send(out));
+      }
+      for (const RequestPtr& request : requests) REQUIRE(wait(request) == State::kDone);
+      for (const Bytes& each : in) REQUIRE(each == out);
+    }
+    CHECK(moved());
+  }
 }
 
 /// `soft` over a kernel that refuses some packets.

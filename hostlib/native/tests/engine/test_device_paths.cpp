@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changes of a lane's source port, with ports that can change and with ports that are fixed.
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -68,6 +71,7 @@ class FixedPortBackend final : public SoftBackend {
   struct Qps {
     std::atomic<int> alive{0};
     std::atomic<int> most{1000};
+    std::atomic<int> dead{0};  ///< packets from this source port are lost, 0: none
   };
   FixedPortBackend(const SoftOptions& options, Qps& qps) : SoftBackend(options), qps_(qps) {}
   QpIdentity create_qp() override {
@@ -89,6 +93,16 @@ class FixedPortBackend final : public SoftBackend {
     return connecting_ && SoftBackend::set_port(qpn, port);
   }
   [[nodiscard]] PortMethod port_method() const override { return PortMethod::kFlowLabel; }
+
+ protected:
+  SendResult hand_to_kernel(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+                            std::uint16_t segment_bytes) override {
+    sockaddr_in own{};
+    socklen_t length = sizeof own;
+    ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length);
+    if (ntohs(own.sin_port) == qps_.dead) return SendResult::kSent;  // lost on its way
+    return SoftBackend::hand_to_kernel(fd, address, port, pieces, segment_bytes);
+  }
 
  private:
   Qps& qps_;
@@ -171,6 +185,35 @@ TEST_CASE("with fixed ports both sides may move a lane at the same time, repeate
   mover.join();
   CHECK(moved);
   CHECK(eventually([&] { return pair.a_qps.alive == 2 && pair.b_qps.alive == 2; }));
+}
+
+TEST_CASE("with fixed ports flowlets on a dead path arrive on the fresh QP, once each") {
+  for (const bool acknowledgements_only : {false, true}) {
+    CAPTURE(acknowledgements_only);
+    FixedPortPair pair;
+    const Joined joined(pair.a, pair.b);
+    joined.check(100'000);
+    const std::uint16_t dead = lane_of(pair.a, 0).qp.port;
+    if (acknowledgements_only) {
+      pair.b_qps.dead = lane_of(pair.b, 0).qp.port;
+    } else {
+      pair.a_qps.dead = dead;
+    }
+    Bytes out = test::random_fill(3, 400'000);
+    Bytes in(out.size());
+    const auto received = joined.receive(in);
+    const auto sent = joined.send(out);
+    const std::uint64_t before = lane_of(pair.a, 0).qp.counters.tx_packets;
+    REQUIRE(eventually([&] { return lane_of(pair.a, 0).qp.counters.tx_packets > before + 3; }));
+    CHECK(pair.a.set_port(kB, 0, 0xD123));
+    if (acknowledgements_only) CHECK(pair.b.set_port(kA, 0, 0xD124));
+    REQUIRE(wait(sent) == State::kDone);
+    REQUIRE(wait(received) == State::kDone);
+    CHECK(in == out);
+    CHECK(eventually([&] { return pair.a_qps.alive == 2 && pair.b_qps.alive == 2; }));  // the dead QPs were destroyed
+    CHECK(lane_of(pair.a, 0).qp.port == 0xD123);
+    joined.check(100'000);
+  }
 }
 
 TEST_CASE("a lane keeps its port when either NIC has no more QPs") {

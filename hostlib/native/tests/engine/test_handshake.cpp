@@ -39,7 +39,8 @@ std::vector<Frame> frames() {
           Overrun{.connection = 4, .slot = 0xFFFE, .message_bytes = 0x0102030405060708},
           NewQp{.lane = 5, .qp = {.qpn = 0x123456, .first_psn = 0xABCDEF}, .ece = {1, 2, 3}},
           QpReady{6},
-          QpDrained{0xFFFF}};
+          QpDrained{0xFFFF},
+          QpStopped{.lane = 8, .arrived = 0x01020304}};
 }
 
 Bytes body_of(const Frame& frame) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -17,14 +18,27 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 
 namespace {
 
 using fake_verbs::Nic;
 using fake_verbs::Record;
 
+struct Entry {
+  ibv_wc wc{};
+  std::int64_t visible_at = 0;
+};
+
 struct Cq : ibv_cq {
-  std::deque<ibv_wc> entries;
+  std::deque<Entry> entries;
+};
+
+/// A request on a path that loses it or its acknowledgement.
+struct Lost {
+  ibv_send_wr request{};
+  ibv_sge sge{};
+  bool arrived = false;
 };
 
 struct Srq : ibv_srq {
@@ -41,6 +55,9 @@ struct Qp : ibv_qp {
   std::uint32_t peer = 0;
   unsigned access = 0;
   std::deque<std::uint64_t> posted;  ///< whose completions have not been polled
+  std::deque<Lost> lost;
+  std::uint16_t port = 0;       ///< UDP source port
+  std::int64_t busy_until = 0;  ///< when its last long request is through
   ibv_ece ece{};
 };
 
@@ -59,7 +76,9 @@ struct World {
   std::map<std::uint32_t, std::unique_ptr<Mr>> regions;
   std::map<int, DeviceMemory> shared;
   std::map<ibv_context*, std::deque<ibv_async_event>> events;  ///< of the open contexts
-  std::size_t received = 0;                                    ///< completions of receives that have not been polled
+  std::map<std::uint16_t, fake_verbs::Path> paths;
+  std::map<ibv_srq*, Srq*> srqs;
+  std::size_t received = 0;  ///< completions of receives that have not been polled
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
   std::uint32_t next_key = 1001;
   bool used = false;       ///< a call other than ibv_fork_init was made
@@ -91,9 +110,14 @@ void ring(const ibv_cq& cq) {
   [[maybe_unused]] const ssize_t written = ::write(cq.channel->fd, &one, sizeof one);
 }
 
-void deliver(ibv_cq* queue, const ibv_wc& entry) {
+std::int64_t clock_ns() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+}
+
+void deliver(ibv_cq* queue, const ibv_wc& entry, std::int64_t visible_at = 0) {
   auto& cq = static_cast<Cq&>(*queue);
-  cq.entries.push_back(entry);
+  cq.entries.push_back({entry, visible_at});
   ring(cq);
 }
 
@@ -172,18 +196,89 @@ ibv_wc_status carry_out(Qp& from, const ibv_send_wr& request) {
   return receive(to, entry, nullptr);
 }
 
+fake_verbs::Path path_of(const Qp& qp) {
+  const auto found = world().paths.find(qp.port);
+  return found != world().paths.end() ? found->second : fake_verbs::Path::kGood;
+}
+
+/// Whether the other end is in the error state: no answer comes, as from a dead path.
+bool unreachable(const Qp& from) {
+  const auto found = world().qps.find(from.peer);
+  return found != world().qps.end() && found->second->state == IBV_QPS_ERR;
+}
+
+/// Carries out a request, or keeps it where the path loses something. `arrived`: only its acknowledgement was lost.
+void send(Qp& from, const ibv_send_wr& request, bool arrived) {
+  const fake_verbs::Path path = path_of(from);
+  const bool lossy = path != fake_verbs::Path::kGood || unreachable(from) || !from.lost.empty();
+  if (from.state == IBV_QPS_RTS && lossy) {
+    Lost lost{.request = request, .sge = request.num_sge > 0 ? *request.sg_list : ibv_sge{}, .arrived = arrived};
+    lost.request.next = nullptr;
+    const bool in_order = std::ranges::all_of(from.lost, [](const Lost& each) { return each.arrived; });
+    if (path == fake_verbs::Path::kMute && !unreachable(from) && !arrived && in_order) {
+      lost.arrived = carry_out(from, request) == IBV_WC_SUCCESS;
+    }
+    from.lost.push_back(lost);
+    return;
+  }
+  ibv_wc entry{};
+  entry.wr_id = request.wr_id;
+  entry.qp_num = from.qp_num;
+  entry.status = arrived ? IBV_WC_SUCCESS : carry_out(from, request);
+  if (entry.status != IBV_WC_SUCCESS) from.state = IBV_QPS_ERR;
+  std::int64_t visible_at = 0;
+  if (entry.status == IBV_WC_SUCCESS && (world().nic.ns_per_byte > 0 || world().nic.rtt_ns > 0)) {
+    const std::int64_t bytes = request.num_sge > 0 ? request.sg_list->length : 0;
+    const std::int64_t now = clock_ns();
+    if (bytes >= 16384) from.busy_until = std::max(from.busy_until, now) + bytes * world().nic.ns_per_byte;
+    visible_at = std::max(from.busy_until, now) + world().nic.rtt_ns;
+  }
+  if (entry.status != IBV_WC_SUCCESS || (request.send_flags & IBV_SEND_SIGNALED) != 0) {
+    deliver(from.send_cq, entry, visible_at);
+  }
+}
+
+/// Sends again what was lost, when the path has changed.
+void send_again(Qp& from) {
+  if (path_of(from) != fake_verbs::Path::kGood || unreachable(from)) return;
+  std::deque<Lost> lost;
+  lost.swap(from.lost);
+  for (Lost& each : lost) {
+    each.request.sg_list = &each.sge;
+    send(from, each.request, each.arrived);
+  }
+}
+
+void raise_event(ibv_context* context, const ibv_async_event& event) {
+  const auto found = world().events.find(context);
+  if (found == world().events.end()) return;
+  found->second.push_back(event);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(context->async_fd, &one, sizeof one);
+}
+
+/// The queue pair fails: what it holds comes back, and it takes no more receives.
+void flush(Qp& qp) {
+  for (const Lost& each : std::exchange(qp.lost, {})) {
+    ibv_wc entry{};
+    entry.wr_id = each.request.wr_id;
+    entry.status = IBV_WC_WR_FLUSH_ERR;
+    entry.qp_num = qp.qp_num;
+    deliver(qp.send_cq, entry);
+  }
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+  event.element.qp = &qp;
+  raise_event(qp.context, event);
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** /*refused*/) {
   const std::lock_guard lock(world().mutex);
   for (ibv_send_wr* request = requests; request != nullptr; request = request->next) {
     Qp& from = *world().qps.at(qp->qp_num);
     from.posted.push_back(request->wr_id);
     count_work(static_cast<Srq&>(*qp->srq));
-    ibv_wc entry{};
-    entry.wr_id = request->wr_id;
-    entry.qp_num = qp->qp_num;
-    entry.status = carry_out(from, *request);
-    if (entry.status != IBV_WC_SUCCESS) from.state = IBV_QPS_ERR;
-    if (entry.status != IBV_WC_SUCCESS || (request->send_flags & IBV_SEND_SIGNALED) != 0) deliver(qp->send_cq, entry);
+    send(from, *request, false);
   }
   return 0;
 }
@@ -200,9 +295,12 @@ int poll_cq(ibv_cq* queue, int most, ibv_wc* out) {
   if (world().nic.holds) return 0;
   auto& cq = static_cast<Cq&>(*queue);
   int count = 0;
-  for (; count < most && !cq.entries.empty(); ++count) {
-    const ibv_wc& entry = out[count] = cq.entries.front();
-    cq.entries.pop_front();
+  const std::int64_t now = clock_ns();
+  while (count < most) {
+    const auto next = std::ranges::find_if(cq.entries, [&](const Entry& each) { return each.visible_at <= now; });
+    if (next == cq.entries.end()) break;
+    const ibv_wc entry = out[count++] = next->wc;
+    cq.entries.erase(next);
     const bool receive = (entry.opcode & IBV_WC_RECV) != 0;
     if (receive) --world().received;
     if (const auto found = world().qps.find(entry.qp_num); !receive && found != world().qps.end()) {
@@ -241,12 +339,14 @@ Record record() {
   out.regions = world().regions.size();
   out.queue_pairs = world().qps.size();
   out.fork_safe = world().fork_safe;
+  for (const auto& [name, srq] : world().srqs) out.receives += srq->receives.size();
   return out;
 }
 void reset() {
   world().nic = {};
   world().record = {};
   world().shared.clear();
+  world().paths.clear();
   world().next_qpn = kFirstQpn;
 }
 void happen(int type, std::uint32_t number) {
@@ -255,7 +355,7 @@ void happen(int type, std::uint32_t number) {
   event.event_type = static_cast<ibv_event_type>(type);
   const auto found = world().qps.find(number);
   const bool of_qp = type == IBV_EVENT_QP_FATAL && found != world().qps.end();
-  if (type == IBV_EVENT_PORT_ERR) {
+  if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE) {
     event.element.port_num = static_cast<int>(number);
   } else if (of_qp) {
     event.element.qp = found->second.get();
@@ -270,7 +370,16 @@ void happen(int type, std::uint32_t number) {
 int modify_udp_sport(std::uint32_t qpn, std::uint16_t port) {
   const std::lock_guard lock(world().mutex);
   note("sport %u %u", qpn, port);
-  return world().nic.sport_error;
+  if (world().nic.sport_error != 0) return world().nic.sport_error;
+  Qp& qp = *world().qps.at(qpn);
+  qp.port = port;
+  send_again(qp);
+  return 0;
+}
+void set_path(std::uint16_t port, Path path) {
+  const std::lock_guard lock(world().mutex);
+  world().paths[port] = path;
+  for (auto& [qpn, qp] : world().qps) send_again(*qp);
 }
 void share_device_memory(int fd, std::byte* base, std::size_t length) { world().shared[fd] = {base, length}; }
 
@@ -393,9 +502,15 @@ FAKE_VERBS_API ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* /*attribut
   static_cast<ibv_srq&>(*srq) = {};
   srq->context = pd->context;
   srq->pd = pd;
+  const std::lock_guard lock(world().mutex);
+  world().srqs.emplace(srq, srq);
   return srq;
 }
 FAKE_VERBS_API int ibv_destroy_srq(ibv_srq* srq) {
+  {
+    const std::lock_guard lock(world().mutex);
+    world().srqs.erase(srq);
+  }
   delete static_cast<Srq*>(srq);  // NOLINT(cppcoreguidelines-owning-memory)
   return 0;
 }
@@ -414,10 +529,14 @@ FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   const std::lock_guard lock(world().mutex);
   Qp& changed = *world().qps.at(qp->qp_num);
+  const bool fails = attributes->qp_state == IBV_QPS_ERR && changed.state != IBV_QPS_INIT;
   changed.state = attributes->qp_state;
+  if (fails) flush(changed);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changed.access = attributes->qp_access_flags;
   if (attributes->qp_state == IBV_QPS_RTR) {
     changed.peer = attributes->dest_qp_num;
+    const std::uint32_t label = attributes->ah_attr.grh.flow_label;
+    changed.port = static_cast<std::uint16_t>(((label & 0x3FFF) ^ ((label & 0xFC000) >> 14)) | 0xC000);
     world().record.labels.push_back(attributes->ah_attr.grh.flow_label);
     note("rtr %u", qp->qp_num);
   } else if (attributes->qp_state == IBV_QPS_RTS) {
@@ -427,6 +546,13 @@ FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) 
 }
 FAKE_VERBS_API int ibv_destroy_qp(ibv_qp* qp) {
   const std::lock_guard lock(world().mutex);
+  if (world().nic.discards) {
+    std::erase_if(static_cast<Cq*>(qp->send_cq)->entries, [&](const Entry& entry) {
+      if (entry.wc.qp_num != qp->qp_num) return false;
+      if ((entry.wc.opcode & IBV_WC_RECV) != 0) --world().received;
+      return true;
+    });
+  }
   world().qps.erase(qp->qp_num);
   return 0;
 }

@@ -25,7 +25,10 @@ struct Nic {
   int ece_error = 0;       ///< result of ibv_set_ece
   int sport_error = 95;    ///< result of mlx5dv_modify_qp_udp_sport; default EOPNOTSUPP: no mlx5 NIC
   std::uint32_t ece_vendor = kEceVendor;
-  bool holds = false;  ///< completions are held back
+  bool holds = false;            ///< completions are held back
+  bool discards = true;          ///< throws the completions of a queue pair away when it is destroyed, as mlx5 does
+  std::int64_t ns_per_byte = 0;  ///< of requests of 16 KiB and more: they complete only after this time
+  std::int64_t rtt_ns = 0;       ///< until any request completes
   std::uint64_t page_bytes =
       4096;  ///< of the kernel: a region and its address for peers have the same offset in a page
 };
@@ -40,11 +43,21 @@ struct Record {
   std::size_t inlined_from_device = 0;  ///< requests that would have a processor read device memory
   std::size_t regions = 0;              ///< registered now
   std::size_t queue_pairs = 0;          ///< that exist now
+  std::size_t receives = 0;             ///< in all shared receive queues now
   bool fork_safe = false;               ///< ibv_fork_init was the first call of the process
+};
+
+/// What happens to packets with a UDP source port, and to their acknowledgements.
+enum class Path : std::uint8_t {
+  kGood,
+  kDead,  ///< they are lost
+  kMute,  ///< they arrive, their acknowledgements are lost
 };
 
 FAKE_VERBS_API Nic& nic();
 FAKE_VERBS_API Record record();
+/// Of all queue pairs that send with this port. What was lost is sent again when the path is good, or the port changed.
+FAKE_VERBS_API void set_path(std::uint16_t port, Path path);
 /// Clears the record and restores the default properties.
 FAKE_VERBS_API void reset();
 /// Raises an event (ibv_event_type): of the queue pair `number` for its own context, of the port `number` or of the NIC

@@ -4,8 +4,12 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "verbs/verbs_backend.hpp"
@@ -99,6 +103,157 @@ TEST_CASE("the NIC never holds more work than its completion queue has room for,
   }
   CHECK(completions.size() == qps.size() * kEach);
   CHECK(record().most_work <= 64);
+}
+
+// -- silence -----------------------------------------------------------------------------------------------------
+
+/// Two connected queue pairs of one back end.
+std::pair<std::uint32_t, std::uint32_t> connected_pair(Backend& backend) {
+  const std::array qps{backend.create_qp(), backend.create_qp()};
+  for (std::size_t i = 0; i < qps.size(); ++i) {
+    const QpIdentity& peer = qps[1 - i];
+    REQUIRE(backend.connect_qp(qps[i].qpn,
+                               {.address = fake_verbs::kAddress,
+                                .udp_port = 4791,
+                                .qpn = peer.qpn,
+                                .first_psn = peer.first_psn,
+                                .path_mtu = 1024},
+                               0xC111));
+  }
+  return {qps[0].qpn, qps[1].qpn};
+}
+
+TEST_CASE("the estimate of a queue pair grows with its silence, which counts as timeouts") {
+  fake_verbs::reset();
+  const auto backend = open_verbs(backend_options());
+  const std::uint32_t qpn = connected_pair(*backend).first;
+  std::vector<Completion> completions;
+  const auto write = [&] {
+    backend->post(qpn, {.kind = WorkKind::kWrite});
+    backend->flush(now());
+  };
+  write();
+  REQUIRE(test::eventually([&] { return backend->progress(now(), completions) && !completions.empty(); }));
+  CHECK(backend->statistics(qpn).counters.timeouts == 0);
+  nic().holds = true;
+  write();
+  CHECK(test::eventually([&] {
+    backend->progress(now(), completions);
+    return backend->statistics(qpn).counters.timeouts >= 2;
+  }));
+  CHECK(backend->estimate(qpn).smoothed_rtt >= 3 * 67 * kMillisecond);  // the second timeout is twice the first
+  const std::uint64_t timeouts = backend->statistics(qpn).counters.timeouts;
+  nic().holds = false;
+  CHECK(test::eventually([&] {
+    backend->progress(now(), completions);
+    return completions.size() == 2;
+  }));
+  CHECK(backend->statistics(qpn).counters.timeouts >= timeouts);
+  CHECK(backend->estimate(qpn).smoothed_rtt < 3 * 67 * kMillisecond);
+}
+
+/// Messages while the path of a lane's port is bad. Whether all arrive, once each, and the lane leaves the port.
+void check_black_hole(unsigned lanes, bool mlx5, fake_verbs::Path path) {
+  CAPTURE(lanes);
+  CAPTURE(mlx5);
+  CAPTURE(static_cast<int>(path));
+  fake_verbs::reset();
+  if (mlx5) nic().sport_error = 0;
+  DeviceOptions options = test::verbs_options(lanes);
+  options.policy.kind = PolicyKind::kAdaptive;
+  options.policy.seed = lanes;
+  options.min_timeout = 10 * kMillisecond;
+  VerbsPair pair(options);
+  pair.check(100);
+  const std::uint16_t bad = pair.one.counters().lanes.at(0).qp.port;
+  fake_verbs::set_path(bad, path);
+  std::vector<Bytes> out;
+  std::vector<Bytes> in(4 * lanes, Bytes(30'000));
+  for (std::size_t i = 0; i < in.size(); ++i) out.push_back(test::random_fill(i, in[i].size()));
+  const auto moved = [&] { return pair.one.counters().lanes.at(0).qp.port != bad; };
+  for (int round = 0; round < 100 && !moved(); ++round) {
+    std::vector<std::shared_ptr<Request>> requests;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      std::ranges::fill(in[i], std::byte{0});
+      requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in[i]}));
+      requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out[i]}));
+    }
+    for (const auto& request : requests) REQUIRE_MESSAGE(VerbsPair::end(request) == State::kDone, request->error);
+    REQUIRE(in == out);
+  }
+  CHECK(moved());
+  CHECK(pair.one.counters().lanes.at(0).moves >= 1);
+  CHECK(test::eventually([&] { return record().queue_pairs == 2 * lanes; }));  // replaced ones are gone
+  fake_verbs::set_path(bad, fake_verbs::Path::kGood);
+  pair.check(100'000);
+}
+
+TEST_CASE("adaptive lanes leave a dead path, and no flowlet is lost or counted twice") {
+  for (const unsigned lanes : {1U, 4U, 32U}) {
+    for (const bool mlx5 : {false, true}) {
+      for (const auto path : {fake_verbs::Path::kDead, fake_verbs::Path::kMute}) check_black_hole(lanes, mlx5, path);
+    }
+  }
+}
+
+TEST_CASE("adaptive lanes do not move because short and long requests take different times") {
+  fake_verbs::reset();
+  nic().rtt_ns = 4'000'000;
+  nic().ns_per_byte = 40;
+  DeviceOptions options = test::verbs_options(4);
+  options.policy.kind = PolicyKind::kAdaptive;
+  options.policy.seed = 1;
+  VerbsPair pair(options);
+  Bytes large(500'000);
+  Bytes small(100);
+  std::vector<Bytes> in;
+  for (int i = 0; i < 56; ++i) in.emplace_back(i % 7 == 0 ? large.size() : small.size());
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::shared_ptr<Request>> requests;
+    for (Bytes& each : in) {
+      requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = each}));
+      requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend,
+                                           {.bytes = each.size() == small.size() ? small : large}));
+    }
+    for (const auto& request : requests) REQUIRE(VerbsPair::end(request) == State::kDone);
+  }
+  for (Device* device : {&pair.one, &pair.two}) {
+    for (const LaneCounters& lane : device->counters().lanes) {
+      CHECK(lane.moves == 0);
+      CHECK(lane.qp.counters.timeouts == 0);
+    }
+  }
+}
+
+// -- receives ----------------------------------------------------------------------------------------------------
+
+TEST_CASE("after 10,000 failed peers the shared receive queue is as full as before") {
+  fake_verbs::reset();
+  const auto backend = open_verbs(backend_options());
+  std::vector<ReceiveBuffer> buffers(100);
+  Bytes room(buffers.size() * 64);
+  for (std::size_t i = 0; i < buffers.size(); ++i) backend->post_receive({&room[i * 64], 64, i});
+  REQUIRE(record().receives == buffers.size());
+  std::vector<Completion> completions;
+  const Bytes payload(8, std::byte{1});
+  for (int i = 0; i < 10'000; ++i) {
+    const auto [from, to] = connected_pair(*backend);
+    for (int message = 0; message < 3; ++message) {
+      backend->post(from, {.kind = WorkKind::kSend, .data = payload.data(), .length = 8});
+    }
+    backend->flush(now());
+    backend->destroy_qp(to);  // with completions that nobody has polled
+    backend->destroy_qp(from);
+    backend->progress(now(), completions);
+    for (const Completion& completion : completions) {
+      if (completion.kind == Completion::Kind::kReceivedSend) {
+        backend->post_receive({&room[completion.cookie * 64], 64, completion.cookie});
+      }
+    }
+    completions.clear();
+    if (i % 1000 == 0) REQUIRE(record().receives == buffers.size());
+  }
+  CHECK(record().receives == buffers.size());
 }
 
 // -- registered memory -------------------------------------------------------------------------------------------
@@ -219,7 +374,10 @@ TEST_CASE("registering an invalid dma-buf is an error with a reason") {
 /// An event comes while a receive is pending. Whether the receive fails for that reason. Its own device may see the
 /// event first, or learn it from the other device, which has the same NIC.
 bool fails(int event, std::uint32_t number, const std::string& reason) {
-  VerbsPair pair(1);
+  DeviceOptions options = test::verbs_options(1);
+  options.retry_time = 200 * kMillisecond;
+  options.log = [](const std::string&) {};
+  VerbsPair pair(options);
   pair.check(100);
   Bytes in(100);
   const auto receive = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
@@ -233,12 +391,44 @@ bool fails(int event, std::uint32_t number, const std::string& reason) {
 TEST_CASE("a failed NIC and a port that goes down end the requests and connections of the device") {
   fake_verbs::reset();
   CHECK(fails(IBV_EVENT_DEVICE_FATAL, 0, "the RDMA device failed"));
-  CHECK(fails(IBV_EVENT_PORT_ERR, 1, "the RDMA port went down"));
+  CHECK(fails(IBV_EVENT_PORT_ERR, 1, "the RDMA port is down and did not come back within the retry time"));
 }
 
 TEST_CASE("a failed queue pair ends the requests of its lane") {
   fake_verbs::reset();
   CHECK(fails(IBV_EVENT_QP_FATAL, 18, "the RDMA device failed"));
+}
+
+TEST_CASE("a link that flaps is ridden out, and both edges are reported") {
+  fake_verbs::reset();
+  DeviceOptions options = test::verbs_options(1);
+  std::mutex mutex;
+  std::vector<std::string> said;
+  options.log = [&](const std::string& sentence) {
+    const std::lock_guard lock(mutex);
+    said.push_back(sentence);
+  };
+  const auto times_said = [&](const std::string& part) {
+    const std::lock_guard lock(mutex);
+    return std::ranges::count_if(said, [&](const auto& each) { return each.find(part) != std::string::npos; });
+  };
+  VerbsPair pair(options);
+  pair.check(100);
+  for (int flap = 1; flap <= 2; ++flap) {
+    Bytes in(100'000);
+    Bytes out = test::random_fill(1, in.size());
+    const auto receive = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
+    fake_verbs::happen(IBV_EVENT_PORT_ERR, 1);
+    fake_verbs::happen(IBV_EVENT_PORT_ERR, 1);  // drivers may repeat it
+    CHECK(test::eventually([&] { return times_said("port 1 of fake0 (127.0.0.1) went down: ") == 2 * flap; }));
+    fake_verbs::happen(IBV_EVENT_PORT_ACTIVE, 1);
+    CHECK(test::eventually([&] { return times_said("port 1 of fake0 (127.0.0.1) is up again after ") == 2 * flap; }));
+    const auto send = VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out});
+    CHECK(VerbsPair::end(send) == State::kDone);
+    CHECK(VerbsPair::end(receive) == State::kDone);
+    CHECK(in == out);
+  }
+  CHECK(times_said("") == 8);  // of two devices
 }
 
 TEST_CASE("another port of the NIC that goes down has no effect") {

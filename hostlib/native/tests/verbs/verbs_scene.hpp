@@ -42,11 +42,9 @@ struct Place {
 };
 
 struct VerbsPair {
-  explicit VerbsPair(unsigned lanes = 2)
-      : one(verbs_options(lanes)),
-        two(verbs_options(lanes)),
-        listener(two.listen()),
-        to(one.connect(listener->handle)) {
+  explicit VerbsPair(unsigned lanes = 2) : VerbsPair(verbs_options(lanes)) {}
+  explicit VerbsPair(const DeviceOptions& options)
+      : one(options), two(options), listener(two.listen()), to(one.connect(listener->handle)) {
     REQUIRE(eventually([&] { return to->state != Connection::State::kConnecting; }));
     REQUIRE_MESSAGE(to->state == Connection::State::kOpen, to->error);
     REQUIRE(eventually([&] {
