@@ -15,12 +15,21 @@ from testbed.workloads import Transfer
 
 
 def ideal_at(experiment: Experiment, seed: int, job: Job | None = None) -> float:
-    """Ideal completion time in seconds with `seed`: of all jobs together, or of `job` alone on the fabric."""
+    """Ideal completion time in seconds with `seed`: of all jobs together, or of `job` alone on the fabric.
+
+    It is computed once for an `experiment`.
+    """
+    if (seed, job) not in experiment.ideals_s:
+        experiment.ideals_s[seed, job] = _ideal_at(experiment, seed, job)
+    return experiment.ideals_s[seed, job]
+
+
+def _ideal_at(experiment: Experiment, seed: int, job: Job | None) -> float:
     if job is None and experiment.spec.workload.job_sizes is not None:  # each with phases of its own
         return max(ideal_at(experiment, seed, one) for one in experiment.jobs)
     number = 0 if job is None else experiment.jobs.index(job)
     placed, workload = experiment.at(seed), experiment.spec.workload.of_job(number)
-    moved = [transfer for transfer in placed.transfers(seed) if job is None or transfer.src in job.ranks]
+    moved = placed.transfers(seed) if job is None else tuple(placed.transfers_of(number, seed))
     sizes = {other.size for other in experiment.jobs} if job is None else {job.size}
     # Phases that ranks keep apart add up; jobs whose phases differ may be in several at once.
     starts = workload.phase_starts(min(sizes)) if len(sizes) == 1 else ()

@@ -36,10 +36,11 @@ def crossings(experiment: Experiment, run: RunRecord) -> list[Crossing]:
     placed = experiment.at(run.seed)
     routes = placed.routes(run.policy)
     rank_of = {placed.address(rank): rank for rank in range(placed.ranks)}
+    flows = metrics.carried(experiment, run)
     return [
-        Crossing(placed.job_of(rank_of[str(flow.src)]).name, ports, count)
-        for flow, count in metrics.carried(experiment, run).items()
-        if str(flow.src) in rank_of and (ports := metrics.predicted_path(experiment, flow, routes)[1:-1])
+        Crossing(placed.job_of(rank_of[str(flow.src)]).name, ports, flows[flow])
+        for flow, path in metrics.predicted_paths(placed, flows, routes).items()
+        if str(flow.src) in rank_of and (ports := path[1:-1])
     ]
 
 

@@ -2,16 +2,23 @@
 """Metrics computed from observations. Pure functions without file access."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import zip_longest
 from statistics import fmean
 
-from netmodel import ROCE_PORT, Flow, Forwarding, Path, PortRef, Topology, forwarding, path_of
+import numpy as np
+
+from netmodel import ROCE_PORT, Flow, FlowFields, Forwarding, Path, PortRef, Topology, forwarding, path_of
+from netmodel.flow import IPPROTO_UDP
 from sdn.openflow.steering import Steering
+from sim.links import Links
+from sim.paths import hashed_paths
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.spec import Experiment
+
+_Groups = Mapping[str, Mapping[IPv4Address, tuple[int, ...]]]
 
 _SHORTEST_INTERVAL_S = 0.05
 """Interval over which a throughput is computed, in seconds."""
@@ -191,6 +198,7 @@ def check_flows(experiment: Experiment, observations: Observations) -> list[Flow
     steering: Steering | None = None
     checks = []
     links_died = any(event.cut for event in experiment.spec.events)  # flows went otherwise meanwhile
+    groups = forwarding(experiment.topology).groups
     for run in observations.runs:
         placed = experiment.at(run.seed)
         if (steered := placed.steering(run.policy)) is not None or steering is not None:
@@ -202,13 +210,14 @@ def check_flows(experiment: Experiment, observations: Observations) -> list[Flow
             ways.setdefault(flow, []).extend(seen.ports)
             if flow.dst_port == ROCE_PORT:
                 flows.setdefault(flow, 0)
+        paths = predicted_paths(placed, flows, routes)
         checks += [
             FlowCheck(
                 policy=run.policy,
                 seed=run.seed,
                 flow=flow,
                 tx_bytes=count,
-                predicted=predicted_choices(experiment, flow, routes),
+                predicted=() if experiment.layouts else _choices(groups, flow, paths[flow]),
                 observed=tuple(ways.get(flow, ())),
             )
             for flow, count in flows.items()
@@ -221,19 +230,39 @@ def predicted_loads(experiment: Experiment, run: RunRecord, links: Sequence[Upli
     sums: Counter[PortRef] = Counter()
     placed = experiment.at(run.seed)
     routes = placed.routes(run.policy)
-    for flow, count in carried(experiment, run).items():
-        for port in predicted_path(placed, flow, routes):
-            sums[port] += count
+    flows = carried(experiment, run)
+    for flow, path in predicted_paths(placed, flows, routes).items():
+        for port in path:
+            sums[port] += flows[flow]
     return [sums[link.port] for link in links]
 
 
 def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
     """The ports of the predicted path at switches with several next hops, which observations can confirm."""
-    if experiment.setting is not None:
+    if experiment.layouts:
         return ()
-    groups = forwarding(experiment.topology).groups
-    switches = predicted_path(experiment, flow, routes)[1:]
-    return tuple(str(port) for port in switches if len(groups[port.node][flow.dst]) > 1)
+    return _choices(forwarding(experiment.topology).groups, flow, predicted_path(experiment, flow, routes))
+
+
+def _choices(groups: _Groups, flow: Flow, path: Path) -> tuple[str, ...]:
+    return tuple(str(port) for port in path[1:] if len(groups[port.node][flow.dst]) > 1)
+
+
+def predicted_paths(experiment: Experiment, flows: Collection[Flow], routes: Forwarding) -> dict[Flow, Path]:
+    """`predicted_path` of many flows: at once where switches forward by destination only."""
+    if not flows or experiment.layouts or routes.ingress:
+        return {flow: predicted_path(experiment, flow, routes) for flow in flows}
+    fields = FlowFields(
+        src=np.array([int(flow.src) for flow in flows], dtype=np.uint32),
+        dst=np.array([int(flow.dst) for flow in flows], dtype=np.uint32),
+        sport=np.array([flow.src_port for flow in flows], dtype=np.uint16),
+        dport=np.array([flow.dst_port for flow in flows], dtype=np.uint16),
+        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+    )
+    links = Links(experiment.topology)
+    rows = hashed_paths(links, fields, experiment.ecmp_hash, routes).tolist()
+    ports = links.ports
+    return {flow: tuple(ports[link] for link in row if link >= 0) for flow, row in zip(flows, rows, strict=True)}
 
 
 def predicted_path(experiment: Experiment, flow: Flow, routes: Forwarding) -> Path:

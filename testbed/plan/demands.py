@@ -2,8 +2,9 @@
 """Demands of a schedule: bytes per pair of ranks, and the shortest time in which any routing could carry them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from netmodel import Path, PortRef, Topology
 from sdn.planners.disjoint import assign
@@ -40,7 +41,8 @@ def ideal_s(topology: Topology, hosts: Sequence[str], demands: dict[Pair, int], 
             bits[leaves[src], "out"] += 8 * count
             bits[leaves[dst], "in"] += 8 * count
     rates = {host: topology.link_at(PortRef(host, nic + 1)).rate_bps for host in hosts}
-    rates |= {leaf: _uplink_rate_bps(topology, leaf) for leaf in leaves}
+    uplinks = _uplink_rates_bps(topology)
+    rates |= {leaf: uplinks[leaf] for leaf in leaves if leaf in uplinks}
     return float(max((Fraction(amount, rates[node]) for (node, _), amount in bits.items()), default=Fraction(0)))
 
 
@@ -73,11 +75,13 @@ def _reversed(topology: Topology, path: Path) -> Path:
     return tuple(topology.peer(port) for port in reversed(path))
 
 
-def _uplink_rate_bps(topology: Topology, leaf: str) -> int:
-    """Sum of the rates of all links between `leaf` and other switches, in bits per second."""
+@lru_cache(maxsize=8)
+def _uplink_rates_bps(topology: Topology) -> Mapping[str, int]:
+    """By switch with any: the sum of the rates of all links between it and other switches, in bits per second."""
     switches = {switch.name for switch in topology.switches}
-    return sum(
-        link.rate_bps
-        for link in topology.links
-        if leaf in (link.a.node, link.b.node) and link.a.node in switches and link.b.node in switches
-    )
+    sums: Counter[str] = Counter()
+    for link in topology.links:
+        if link.a.node in switches and link.b.node in switches:
+            sums[link.a.node] += link.rate_bps
+            sums[link.b.node] += link.rate_bps
+    return sums

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A checked spec and what follows from it."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from netmodel import (
     EcmpHash,
@@ -48,12 +49,17 @@ class Experiment:
     """Hosts and links of each job under placement rule `vclos`."""
     layouts: tuple[Layout, ...] = ()
     """The circuits between hosts, by job, on a direct-connect fabric."""
+    ideals_s: dict[tuple[int, Job | None], float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `testbed.analysis.jobs.ideal_at` has computed, by seed and job."""
+    _placed: dict[int, "Experiment"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, seed: int) -> "Experiment":
         """The experiment with the placement of that seed."""
         if not self.spec.placement.redraw:
             return self
-        return replace(self, hosts=hosts_of(self.spec.placement, self.topology, seed))
+        if seed not in self._placed:
+            self._placed[seed] = replace(self, hosts=hosts_of(self.spec.placement, self.topology, seed))
+        return self._placed[seed]
 
     @property
     def timeouts(self) -> Timeouts:
@@ -74,12 +80,14 @@ class Experiment:
 
     def transfers(self, seed: int) -> tuple[Transfer, ...]:
         """The transfers of all jobs between ranks of the experiment, in ascending steps."""
-        moved = [
-            replace(transfer, src=job.first + transfer.src, dst=job.first + transfer.dst)
-            for number, job in enumerate(self.jobs)
-            for transfer in self.spec.workload.of_job(number).schedule(job.size, seed)
-        ]
+        moved = [transfer for number in range(len(self.jobs)) for transfer in self.transfers_of(number, seed)]
         return tuple(sorted(moved, key=lambda transfer: transfer.step))
+
+    def transfers_of(self, number: int, seed: int) -> Iterator[Transfer]:
+        """The transfers of job `number`, from 0, between ranks of the experiment, in ascending steps."""
+        first = self.jobs[number].first
+        for moved in self.spec.workload.of_job(number).schedule(self.jobs[number].size, seed):
+            yield replace(moved, src=first + moved.src, dst=first + moved.dst) if first else moved
 
     def stranded(self, seed: int, dead_links: frozenset[Link] = frozenset()) -> Transfer | None:
         """The first of the transfers for which there is no way while these links of the topology are dead, if any.

@@ -55,7 +55,7 @@ class TrainedModel(BaseModel):
     part_bytes: int | None = Field(default=None, ge=8)
     activation_bytes: int | None = Field(default=None, ge=8)
 
-    @property
+    @cached_property
     def split(self) -> Model:
         """The model with this job's parallelism and computing time."""
         given = {"tensor": self.tensor, "pipeline": self.pipeline, "compute_s": self.compute_s}

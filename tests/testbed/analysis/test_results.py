@@ -8,13 +8,17 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed import report
-from testbed.analysis import metrics, results
+from testbed.analysis import jobs, metrics, results
 from testbed.analysis.jobs import fairness
 from testbed.analysis.observations import HappenedEvent, Observations
+from testbed.plan.demands import ideal_s
+from testbed.progress import Silent
+from testbed.simulate import fluid
 from testbed.spec import Experiment
 from tests.testbed.experiments import experiment
 from tests.testbed.run.fake_fabric import made_up
@@ -51,6 +55,28 @@ def test_summary_has_exactly_the_promised_shape(tmp_path: Path) -> None:
         "verified": True,
         "retransmits": 8,
     }
+
+
+def test_the_cost_of_a_report_does_not_grow_with_runs_times_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every ideal is computed once per seed, and all paths of a run at once."""
+    made = experiment(tmp_path, fabric="fluid", jobs=2)
+    seen = fluid.observe(made, Silent())
+    made.ideals_s.clear()
+    computed = []
+
+    def counted(*arguments: Any) -> float:
+        computed.append(arguments)
+        return ideal_s(*arguments)
+
+    def refused(*_: object, **__: object) -> None:
+        pytest.fail("a path is predicted by itself")
+
+    monkeypatch.setattr(jobs, "ideal_s", counted)
+    monkeypatch.setattr(metrics, "path_of", refused)
+    judged(made, seen, tmp_path)
+    assert len(computed) == len(made.seeds) * (1 + len(made.jobs))
 
 
 def test_wrong_bytes_are_not_verified(tmp_path: Path) -> None:
