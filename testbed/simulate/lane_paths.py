@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The source ports and paths of every pair's lanes, as the engine and the switches choose them."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -13,8 +15,15 @@ from netmodel.flow import IPPROTO_UDP
 from sdn.planners import PLANNERS, Commodities, cabling
 from sim.links import Links
 from sim.paths import hashed_paths
-from testbed.plan.demands import Pair
+from testbed.plan.demands import Pair, bytes_by_pair
 from testbed.spec import STEERED, Experiment, Policy
+from testbed.workloads import Transfer
+
+ELEPHANT_BYTES = 1 << 20
+"""The engine's default of `elephant_bytes`."""
+
+_IDLE_S = 0.5
+"""An idle peer ends an elephant after this time (`kLeastIdle` in hostlib/native/src/path_client/elephants.cpp)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,16 +34,22 @@ class Lanes:
     rows: npt.NDArray[np.int32]
 
 
-def lanes_of(experiment: Experiment, policy: Policy, seed: int, pairs: Sequence[Pair], links: Links) -> Lanes:
-    """The ports and paths of the lanes of `pairs`; `experiment` must be that of the seed. Raises InputError."""
+def lanes_of(experiment: Experiment, policy: Policy, seed: int, transfers: Sequence[Transfer], links: Links) -> Lanes:
+    """The ports and paths of the lanes of all pairs that transfer, in the order of their first transfers.
+
+    `experiment` must be that of the seed. Raises InputError.
+    """
+    demands = bytes_by_pair(transfers, experiment.spec.workload.item_bytes)
+    pairs = list(demands)
     chosen = experiment.ports(policy, seed)
     ports = np.array([chosen[src].towards(dst) for src, dst in pairs], dtype=np.uint16)
-    if policy.policy == "controller":
-        return Lanes(ports, _rows(_planned(experiment, policy, pairs), policy.m, links))
     if policy.policy in STEERED:  # switches forward by ingress port and destination
         routes = experiment.routes(policy.name)
         return Lanes(ports, _rows([_walked(experiment, pair, routes) for pair in pairs], policy.m, links))
-    return Lanes(ports, paths_of_ports(experiment, pairs, ports, links))
+    rows = paths_of_ports(experiment, pairs, ports, links)
+    if policy.policy == "controller":
+        rows = _planned(experiment, policy, demands, transfers, rows, links)
+    return Lanes(ports, rows)
 
 
 def paths_of_ports(
@@ -58,14 +73,51 @@ def paths_of_ports(
     return hashed_paths(links, fields, experiment.ecmp_hash, routes).reshape(len(pairs), lanes, -1)
 
 
-def _planned(experiment: Experiment, policy: Policy, pairs: Sequence[Pair]) -> list[Path]:
-    """The planner's paths for all pairs, planned together before the first transfer."""
+def _planned(
+    experiment: Experiment,
+    policy: Policy,
+    demands: dict[Pair, int],
+    transfers: Sequence[Transfer],
+    rows: npt.NDArray[np.int32],
+    links: Links,
+) -> npt.NDArray[np.int32]:
+    """`rows` with the planner's paths for elephants, all planned before the first transfer, with bytes as demands."""
+    threshold = policy.elephant_bytes or ELEPHANT_BYTES
+    bursts = largest_bursts(experiment, transfers)
+    elephants = [place for place, pair in enumerate(demands) if bursts[pair] >= threshold]
+    if not elephants:
+        return rows
     cables = cabling(experiment.topology)
-    ends = np.array([[cables.nic(experiment.hosts[rank], experiment.nic) for rank in pair] for pair in pairs])
-    jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in pairs]
-    plan = PLANNERS[policy.planner or "optimal"](cables.fabric, Commodities.of(ends[:, 0], ends[:, 1], job=jobs))
-    paths = [cables.path(plan, commodity) for commodity in range(len(pairs))]
-    return [path for path in paths if path is not None]  # no link is dead, so every pair has a path
+    own = [pair for pair in demands if bursts[pair] >= threshold]
+    ends = np.array([[cables.nic(experiment.hosts[rank], experiment.nic) for rank in pair] for pair in own])
+    jobs = [experiment.jobs.index(experiment.job_of(src)) for src, _ in own]
+    asked = Commodities.of(ends[:, 0], ends[:, 1], [demands[pair] for pair in own], jobs)
+    plan = PLANNERS[policy.planner or "optimal"](cables.fabric, asked)
+    paths = [cables.path(plan, commodity) for commodity in range(len(own))]
+    # No link is dead, so every pair has a path.
+    planned = _rows([path for path in paths if path is not None], policy.m, links)
+    found = np.full((*rows.shape[:2], max(rows.shape[2], planned.shape[2])), -1, dtype=np.int32)
+    found[:, :, : rows.shape[2]] = rows
+    found[elephants] = -1
+    found[elephants, :, : planned.shape[2]] = planned
+    return found
+
+
+def largest_bursts(experiment: Experiment, transfers: Iterable[Transfer]) -> dict[Pair, int]:
+    """The most bytes that each pair sends without a pause long enough to end an elephant, by the spec's pauses."""
+    ends = {}
+    for number, job in enumerate(experiment.jobs):
+        pauses = experiment.spec.workload.of_job(number).pauses(job.size)
+        ends[job] = sorted(step for step, pause_s in pauses.items() if pause_s >= _IDLE_S)
+    job_of = {rank: job for job in experiment.jobs for rank in job.ranks}
+    sums: Counter[tuple[Pair, int]] = Counter()
+    for transfer in transfers:
+        burst = bisect_right(ends[job_of[transfer.src]], transfer.step)
+        sums[(transfer.src, transfer.dst), burst] += transfer.count * experiment.spec.workload.item_bytes
+    most: dict[Pair, int] = {}
+    for (pair, _), count in sums.items():
+        most[pair] = max(most.get(pair, 0), count)
+    return most
 
 
 def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:

@@ -95,7 +95,7 @@ class Traffic:
         return cls(
             transfers=transfers,
             pairs=pairs,
-            lanes=lanes_of(experiment, policy, seed, pairs, links),
+            lanes=lanes_of(experiment, policy, seed, transfers, links),
             channel=np.array([number[transfer.src, transfer.dst] for transfer in transfers], dtype=np.int64),
             payload_bytes=np.array([transfer.count * item_bytes for transfer in transfers], dtype=np.int64),
             dependencies=dependencies_of(experiment, jobs, transfers),

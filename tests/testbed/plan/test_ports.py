@@ -115,8 +115,9 @@ def test_emulated_ranks_use_the_ports_that_simulators_assume(policy: dict[str, A
         update = {"address": loopback[config.address], "ports": ports, "flowlet_bytes": 4096}
         return config.model_copy(update=update)
 
+    transfers = [Transfer(0, 0, src, dst, 0, 0, 1) for src, dst in PAIRS]
     for seed in experiment.seeds:
-        simulated = lanes_of(experiment, experiment.spec.policies[0], seed, PAIRS, links).ports
+        simulated = lanes_of(experiment, experiment.spec.policies[0], seed, transfers, links).ports
         commands = prepare_commands(experiment, experiment.spec.policies[0], seed, None)
         for (src, dst), ports in zip(PAIRS, simulated.tolist(), strict=True):
             with ExitStack() as stack:

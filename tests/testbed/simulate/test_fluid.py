@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from hostlib import Device
 from netmodel import Flow, path_of
 from sim.links import Links
 from testbed.analysis.results import ideal_of
 from testbed.cli import main
 from testbed.errors import TestbedError
-from testbed.simulate.lane_paths import lanes_of
+from testbed.simulate.lane_paths import ELEPHANT_BYTES, lanes_of, largest_bursts
+from testbed.spec import Experiment
 from testbed.workloads import KINDS, GridWorkload, Training
 from tests.testbed.simulate.small import LAST_S, PACKET_S, WIRE_BYTES, WIRE_S, document, observe, small
 
@@ -54,7 +58,7 @@ def test_ecmp_takes_the_time_of_its_most_loaded_link() -> None:
         {"policy": "ecmp", "m": 4},
         {"policy": "pinned", "m": 2},
         {"policy": "source_routing"},
-        {"policy": "controller", "planner": "optimal"},
+        {"policy": "controller", "planner": "optimal", "elephant_bytes": 409600},
     ],
     ids=lambda policy: policy["policy"],
 )
@@ -62,7 +66,7 @@ def test_lanes_go_where_the_spec_says(policy: dict[str, Any]) -> None:
     experiment = made(policies=[{"name": "it", **policy}])
     links = Links(experiment.topology)
     pairs = [(0, 1), (1, 2), (2, 3), (3, 0)]
-    found = lanes_of(experiment, experiment.spec.policies[0], 1, pairs, links)
+    found = lanes_of(experiment, experiment.spec.policies[0], 1, experiment.transfers(1), links)
     assert found.ports.shape == found.rows.shape[:2] == (4, policy.get("m", 1))
     for (src, dst), ports, rows in zip(pairs, found.ports, found.rows, strict=True):
         hosts = experiment.topology.host(experiment.hosts[src]), experiment.topology.host(experiment.hosts[dst])
@@ -74,6 +78,67 @@ def test_lanes_go_where_the_spec_says(policy: dict[str, Any]) -> None:
     if policy["policy"] != "ecmp":
         crossed = found.rows[:, 0, 1:3].ravel()
         assert len(set(crossed.tolist())) == crossed.size  # no two pairs on one uplink or downlink
+
+
+def training(*models: dict[str, Any], **changes: Any) -> Experiment:
+    """Training under the optimal planner, of models without computing, on hosts of two leaves in turn."""
+    free = {"model": "bloom", "tensor": 1, "pipeline": 1, "data": 2, "compute_s": 0.0}
+    workload = {"kind": "training", "iterations": 1, "models": [{**free, **model} for model in models]}
+    hosts = sum(model.get("data", 2) for model in models)
+    fabric = {"leaves": 2, "spines": 2, "hosts_per_leaf": hosts // 2, "host_rate": "100 Gbit/s"}
+    optimal = {"name": "optimal", "policy": "controller", "planner": "optimal"}
+    return made(**{"workload": workload, "topology": {"leaf_spine": fabric}, "policies": [optimal], **changes})
+
+
+def uplinks(experiment: Experiment) -> dict[tuple[int, int], str]:
+    """By pair of ranks: the leaf port by which it leaves its leaf."""
+    links, transfers = Links(experiment.topology), experiment.transfers(1)
+    found = lanes_of(experiment, experiment.spec.policies[0], 1, transfers, links)
+    pairs = dict.fromkeys((transfer.src, transfer.dst) for transfer in transfers)
+    return {pair: str(links.ports[row[0, 1]]) for pair, row in zip(pairs, found.rows, strict=True)}
+
+
+def test_a_planner_balances_bytes() -> None:
+    """One pair has as many bytes as three others: one spine takes it, the other one them."""
+    sizes = [60_000_000, *[20_000_000] * 3]
+    by_port: Counter[str] = Counter()
+    for (src, _), port in uplinks(training(*({"part_bytes": size} for size in sizes))).items():
+        by_port[port] += sizes[src // 2]
+    assert set(by_port.values()) == {60_000_000}
+
+
+def test_small_pipelines_do_not_disturb_large_rings() -> None:
+    model = {"tensor": 4, "pipeline": 2, "data": 4, "part_bytes": 400_000_000, "activation_bytes": 8}
+    fabric = {"leaves": 4, "spines": 8, "hosts_per_leaf": 8, "host_rate": "100 Gbit/s"}
+    placement = {"rule": "random", "ranks": 32, "redraw": True}
+    experiment = training(model, topology={"leaf_spine": fabric}, placement=placement, seeds=3)
+    for run in observe(experiment).runs:
+        assert run.completion_s < 1.1 * ideal_of(experiment)
+
+
+@pytest.mark.parametrize(("threshold", "planned"), [(None, True), (10_000_000, True), (10_000_001, False)], ids=str)
+def test_only_elephants_are_planned(threshold: int | None, planned: bool) -> None:
+    models = [{"part_bytes": 10_000_000}] * 8
+    changes = {"elephant_bytes": threshold} if threshold else {}
+    optimal, ecmp = (
+        uplinks(training(*models, policies=[{"name": "it", **policy}]))
+        for policy in ({"policy": "controller", "planner": "optimal", **changes}, {"policy": "ecmp"})
+    )
+    assert (set(Counter(optimal.values()).values()) == {4}) == planned
+    assert (optimal == ecmp) != planned
+
+
+def test_elephants_are_as_large_as_the_engine_has_them() -> None:
+    assert inspect.signature(Device).parameters["elephant_bytes"].default == ELEPHANT_BYTES
+
+
+@pytest.mark.parametrize(("compute_s", "whole"), [(0.3, True), (1.8, False)])
+def test_a_long_computation_divides_what_a_pair_sends(compute_s: float, whole: bool) -> None:
+    """A third of the computation precedes the backward pass: only a long one outlasts an elephant's idle time."""
+    experiment = training({"data": 4, "zero": 3, "part_bytes": 16_000_000, "compute_s": compute_s})
+    found = largest_bursts(experiment, experiment.transfers(1))
+    # A ring carries 3 / 4 of a part: before the forward pass, before the backward pass, and after it.
+    assert set(found.values()) == {36_000_000 if whole else 12_000_000}
 
 
 def test_jobs_that_run_alone_have_the_whole_fabric() -> None:
