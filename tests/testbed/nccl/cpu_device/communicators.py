@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of test_communicators.py: `python communicators.py SCENARIO RANK RANKS NCCL FOLDER`.
+
+Ranks exchange identifiers of communicators through files in FOLDER. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+from array import array
+from pathlib import Path
+from typing import Any
+
+from testbed.nccl.cpu_device import attach
+
+FLOAT32, SUM = 7, 0
+IN_PROGRESS = 7
+HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
+NOT_READY = 600
+NON_BLOCKING = 1
+
+WAIT_S = 60.0
+
+pointer = ctypes.c_void_p
+
+
+class UniqueId(ctypes.Structure):
+    """ncclUniqueId."""
+
+    _fields_ = (("internal", ctypes.c_char * 128),)
+
+
+class Rank:
+    """NCCL and the CPU device in this process."""
+
+    def __init__(self, rank: int, ranks: int, library: Path, folder: Path) -> None:
+        self.rank, self.ranks, self.folder = rank, ranks, folder
+        self.cuda: Any = ctypes.CDLL(str(attach(library)))
+        self.nccl: Any = ctypes.CDLL(str(library))
+        self.nccl.ncclGetErrorString.restype = ctypes.c_char_p
+        self.nccl.ncclCommInitRank.argtypes = (pointer, ctypes.c_int, UniqueId, ctypes.c_int)
+        self.rounds = 0
+
+    def check(self, result: int) -> None:
+        """Raises RuntimeError unless a call of NCCL succeeded."""
+        if result not in (0, IN_PROGRESS):
+            raise RuntimeError(self.nccl.ncclGetErrorString(result).decode())
+
+    def join(self) -> pointer:
+        """A new communicator of all ranks."""
+        file = self.folder / f"id-{self.rounds}"
+        self.rounds += 1
+        unique = UniqueId()
+        if self.rank == 0:
+            self.check(self.nccl.ncclGetUniqueId(ctypes.byref(unique)))
+            new = file.with_suffix(".new")
+            new.write_bytes(bytes(unique))
+            new.rename(file)
+        else:
+            self.await_(file.exists)
+            unique = UniqueId.from_buffer_copy(file.read_bytes())
+        communicator = pointer()
+        self.check(self.nccl.ncclCommInitRank(ctypes.byref(communicator), self.ranks, unique, self.rank))
+        return communicator
+
+    def stream(self) -> pointer:
+        """A new stream, independent of others."""
+        handle = pointer()
+        assert self.cuda.cudaStreamCreateWithFlags(ctypes.byref(handle), NON_BLOCKING) == 0
+        return handle
+
+    def buffer(self, values: array[float]) -> pointer:
+        """Memory of the device that holds `values`."""
+        address = pointer()
+        size = ctypes.c_size_t(4 * len(values))
+        assert self.cuda.cudaMalloc(ctypes.byref(address), size) == 0
+        assert self.cuda.cudaMemcpy(address, pointer(values.buffer_info()[0]), size, HOST_TO_DEVICE) == 0
+        return address
+
+    def start(self, communicator: pointer, buffer: pointer, elements: int, stream: pointer) -> None:
+        """Queue an all-reduce in place."""
+        count = ctypes.c_size_t(elements)
+        self.check(self.nccl.ncclAllReduce(buffer, buffer, count, FLOAT32, SUM, communicator, stream))
+
+    def result(self, buffer: pointer, elements: int, stream: pointer) -> array[float]:
+        """What the buffer holds when the stream is done. Frees the buffer."""
+        assert self.cuda.cudaStreamSynchronize(stream) == 0
+        values = array("f", bytes(4 * elements))
+        size = ctypes.c_size_t(4 * elements)
+        assert self.cuda.cudaMemcpy(pointer(values.buffer_info()[0]), buffer, size, DEVICE_TO_HOST) == 0
+        assert self.cuda.cudaFree(buffer) == 0
+        return values
+
+    def sums(self, communicator: pointer, ranks: int, elements: int = 5000) -> bool:
+        """Whether an all-reduce gives the right result: element i of each rank is i % 97."""
+        stream = self.stream()
+        buffer = self.buffer(pattern(elements))
+        self.start(communicator, buffer, elements, stream)
+        right = self.result(buffer, elements, stream) == array("f", (ranks * value for value in pattern(elements)))
+        assert self.cuda.cudaStreamDestroy(stream) == 0
+        return right
+
+    def await_(self, true: Any) -> None:
+        """Wait until a condition holds."""
+        end = time.monotonic() + WAIT_S
+        while not true():
+            if time.monotonic() > end:
+                raise TimeoutError
+            time.sleep(0.005)
+
+    # Scenarios
+
+    def many(self, communicators: int = 100) -> dict[str, Any]:
+        """Communicators in turn; what they leave behind."""
+        right, usage = [], []
+        for _ in range(communicators):
+            communicator = self.join()
+            right.append(self.sums(communicator, self.ranks, 100))
+            self.check(self.nccl.ncclCommDestroy(communicator))
+            usage.append(used())
+        return {"right": all(right), "usage": usage}
+
+    def split(self) -> dict[str, Any]:
+        """Two halves of a communicator, and all three at once."""
+        whole, half = self.join(), pointer()
+        color = self.rank * 2 // self.ranks
+        self.check(self.nccl.ncclCommSplit(whole, color, self.rank, ctypes.byref(half), None))
+        size, elements = ctypes.c_int(), 100_000
+        self.check(self.nccl.ncclCommCount(half, ctypes.byref(size)))
+        streams = [self.stream(), self.stream()]
+        buffers = [self.buffer(pattern(elements)) for _ in streams]
+        self.check(self.nccl.ncclGroupStart())
+        for communicator, buffer, stream in zip((whole, half), buffers, streams, strict=True):
+            self.start(communicator, buffer, elements, stream)
+        self.check(self.nccl.ncclGroupEnd())
+        results = [self.result(*pair) for pair in zip(buffers, (elements, elements), streams, strict=True)]
+        right = [
+            values == array("f", (ranks * value for value in pattern(elements)))
+            for values, ranks in zip(results, (self.ranks, size.value), strict=True)
+        ]
+        for communicator in (half, whole):
+            self.check(self.nccl.ncclCommDestroy(communicator))
+        return {"half": size.value, "right": all(right)}
+
+    def streams(self, rounds: int = 20) -> dict[str, Any]:
+        """Three communicators, each with a stream of its own, all busy at the same time; ranks start them in turn."""
+        communicators = [self.join() for _ in range(3)]
+        streams, elements = [self.stream() for _ in communicators], 50_000
+        buffers = [self.buffer(array("f", [1.0]) * elements) for _ in communicators]
+        for number in range(rounds):
+            for offset in range(3):
+                i = (self.rank + number + offset) % 3
+                self.start(communicators[i], buffers[i], elements, streams[i])
+            if number % 4 == 3:  # keeps sums within what float32 holds exactly
+                for buffer, stream in zip(buffers, streams, strict=True):
+                    assert self.cuda.cudaStreamSynchronize(stream) == 0
+                    size = ctypes.c_size_t(4 * elements)
+                    ones = array("f", [1.0]) * elements
+                    assert self.cuda.cudaMemcpy(buffer, pointer(ones.buffer_info()[0]), size, HOST_TO_DEVICE) == 0
+        last = rounds % 4
+        results = [self.result(buffer, elements, stream) for buffer, stream in zip(buffers, streams, strict=True)]
+        right = [values == array("f", [float(self.ranks**last)]) * elements for values in results]
+        for communicator in communicators:
+            self.check(self.nccl.ncclCommDestroy(communicator))
+        return {"right": all(right)}
+
+    def abort(self) -> dict[str, Any]:
+        """Rank 0 waits for the others in a collective that they never start; it aborts, and all go on."""
+        communicator, stream = self.join(), self.stream()
+        right = self.sums(communicator, self.ranks)
+        pending = False
+        if self.rank == 0:
+            buffer = self.buffer(pattern(1_000_000))
+            self.start(communicator, buffer, 1_000_000, stream)
+            time.sleep(0.2)
+            pending = self.cuda.cudaStreamQuery(stream) == NOT_READY
+        self.check(self.nccl.ncclCommAbort(communicator))
+        if self.rank == 0:
+            assert self.cuda.cudaStreamSynchronize(stream) == 0
+            assert self.cuda.cudaFree(buffer) == 0
+        again = self.join()
+        right = right and self.sums(again, self.ranks)
+        self.check(self.nccl.ncclCommDestroy(again))
+        return {"pending": pending, "right": right}
+
+    def finalize(self) -> dict[str, Any]:
+        """Finalize before destroying, three times in a process."""
+        right = []
+        for _ in range(3):
+            communicator = self.join()
+            right.append(self.sums(communicator, self.ranks))
+            self.check(self.nccl.ncclCommFinalize(communicator))
+            self.check(self.nccl.ncclCommDestroy(communicator))
+        return {"right": all(right)}
+
+
+def pattern(elements: int) -> array[float]:
+    """Element i is i % 97."""
+    return (array("f", range(97)) * (elements // 97 + 1))[:elements]
+
+
+def used() -> dict[str, int]:
+    """Threads, open files and resident memory (KiB) of this process."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {
+        "threads": int(status["Threads"]),
+        "files": len(os.listdir("/proc/self/fd")),
+        "resident": int(status["VmRSS"].split()[0]),
+    }
+
+
+def main() -> None:
+    """Run a scenario."""
+    scenario, rank, ranks, library, folder = sys.argv[1:]
+    this = Rank(int(rank), int(ranks), Path(library), Path(folder))
+    print(json.dumps(getattr(this, scenario)()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators of the real NCCL on the CPU device: in turn, side by side, split, finalized, aborted.
+
+Collectives themselves are tested by `paralet nccl`. Here every rank is a process, and a host of its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import InputError
+from testbed.nccl.cpu_device import native, wheels
+
+SCRIPT = Path(__file__).with_name("communicators.py")
+ROOT = Path(native.__file__).parents[3]
+PLUGIN = ROOT / "nccl_net_plugin" / "lib" / "libnccl-net-paralet.so"
+
+WAIT_S = 100.0
+
+
+def missing() -> str | None:
+    """Why NCCL cannot run here; None where it can."""
+    try:
+        native.runtime()
+    except InputError as error:
+        return str(error)
+    return None if wheels.installed() else "no wheel of NCCL is installed: run `make nccl`"
+
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+VERSIONS = tuple(wheels.installed())
+
+
+def run(scenario: str, ranks: int, version: str, net: str, folder: Path) -> list[dict[str, Any]]:
+    """The answers of all ranks."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "PARALET_"))}
+    environment |= {
+        "PYTHONPATH": str(ROOT),
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_RAS_ENABLE": "0",
+        "NCCL_NET": net,
+        "NCCL_NET_PLUGIN": str(PLUGIN) if net == "paralet" else "none",
+    }
+    library = str(wheels.installed()[version])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), scenario, str(rank), str(ranks), library, str(folder)],
+            env=environment | {"NCCL_HOSTID": f"host-{rank}"},
+            stdout=subprocess.PIPE,
+            stderr=(folder / f"{rank}.stderr").open("w"),
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=WAIT_S)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for rank, process in enumerate(processes):
+        assert process.returncode == 0, (folder / f"{rank}.stderr").read_text()[-2000:]
+    return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+@pytest.mark.parametrize("net", ["paralet", "Socket"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_abort_ends_a_collective_that_others_never_join(tmp_path: Path, version: str, net: str) -> None:
+    answers = run("abort", 2, version, net, tmp_path)
+    assert [answer["pending"] for answer in answers] == [True, False]
+    assert all(answer["right"] for answer in answers)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_communicator_is_split_and_all_parts_work_at_once(tmp_path: Path, version: str) -> None:
+    assert run("split", 4, version, "paralet", tmp_path) == [{"half": 2, "right": True}] * 4
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_communicators_are_busy_at_the_same_time(tmp_path: Path, version: str) -> None:
+    assert run("streams", 2, version, "paralet", tmp_path) == [{"right": True}] * 2
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_finalized_communicators_are_followed_by_new_ones(tmp_path: Path, version: str) -> None:
+    assert run("finalize", 2, version, "paralet", tmp_path) == [{"right": True}] * 2
+
+
+@pytest.mark.timeout(240)
+def test_a_hundred_communicators_leave_nothing_behind(tmp_path: Path) -> None:
+    for answer in run("many", 2, VERSIONS[0], "paralet", tmp_path):
+        assert answer["right"]
+        # The first ones fill caches and pools of threads.
+        early, late = answer["usage"][20], answer["usage"][-1]
+        assert late["threads"] <= early["threads"] + 2  # blocks that still wait for more work
+        assert late["files"] <= early["files"]
+        assert late["resident"] <= early["resident"] + 80 * 256  # KiB: 256 for each of the 80 others
