@@ -114,7 +114,7 @@ class Rank:
 
     # Scenarios
 
-    def many(self, communicators: int = 100) -> dict[str, Any]:
+    def many(self, communicators: int = 16) -> dict[str, Any]:
         """Communicators in turn; what they leave behind."""
         right, usage = [], []
         for _ in range(communicators):

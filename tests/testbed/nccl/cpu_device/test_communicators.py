@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("communicators.py")
 ROOT = Path(native.__file__).parents[3]
 PLUGIN = ROOT / "nccl_net_plugin" / "lib" / "libnccl-net-paralet.so"
 
-WAIT_S = 100.0
+WAIT_S = 240.0
 
 
 def missing() -> str | None:
@@ -32,7 +32,7 @@ def missing() -> str | None:
     return None if wheels.installed() else "no wheel of NCCL is installed: run `make nccl`"
 
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+pytestmark = [pytest.mark.skipif(missing() is not None, reason=missing() or ""), pytest.mark.timeout(300)]
 
 VERSIONS = tuple(wheels.installed())
 
@@ -92,12 +92,11 @@ def test_finalized_communicators_are_followed_by_new_ones(tmp_path: Path, versio
     assert run("finalize", 2, version, "paralet", tmp_path) == [{"right": True}] * 2
 
 
-@pytest.mark.timeout(240)
-def test_a_hundred_communicators_leave_nothing_behind(tmp_path: Path) -> None:
+def test_communicators_in_turn_leave_nothing_behind(tmp_path: Path) -> None:
     for answer in run("many", 2, VERSIONS[0], "paralet", tmp_path):
         assert answer["right"]
         # The first ones fill caches and pools of threads.
-        early, late = answer["usage"][20], answer["usage"][-1]
+        early, late = answer["usage"][7], answer["usage"][-1]
         assert late["threads"] <= early["threads"] + 2  # blocks that still wait for more work
         assert late["files"] <= early["files"]
-        assert late["resident"] <= early["resident"] + 80 * 256  # KiB: 256 for each of the 80 others
+        assert late["resident"] <= early["resident"] + 8 * 1024  # KiB; a communicator that stayed would keep 4 MiB
