@@ -58,7 +58,7 @@ class Listener:
 
     @property
     def handle(self) -> bytes:
-        """128 bytes that let whoever has them connect; pass them to the peer by any means."""
+        """128 bytes with which a peer can connect; pass them to the peer by any means."""
     def accept(self, timeout_s: float | None = None) -> Connection:
         """The next connection. Raises TimeoutError."""
     def close(self) -> None:

@@ -17,7 +17,7 @@ from sdn.path_service.messages import (
     version_of,
 )
 
-_LINGER_S = 2.0  # how long an error is kept for a host that does not read it
+_CLOSE_TIMEOUT_S = 2.0  # how long an error is kept for a host that does not read it
 _BUSY_S = 1.0  # between two "busy" errors
 
 
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
         self.write(to_line(Error(code, text)))
         self._ended = True
         self._transport.close()
-        asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
+        asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._transport.abort)
 
     def abort(self) -> None:
         """Closes at once; what has not been sent is lost."""

@@ -34,7 +34,7 @@ def test_a_header_change_determines_the_change_of_the_hash_value(
     x, d = (random_fields(30, chance + i, protocols=tuple(range(256))) for i in (0, 1))
     changed = hash_.value(x, seed) ^ hash_.linear(d)
     assert (hash_.value(xor(x, d), seed) == changed).all()
-    # Relative path control: with 2**bits members the same holds for the member, whoever the switch.
+    # Relative path control: with 2**bits members the same holds for the member at any switch.
     members = 2**bits
     assert (hash_.select(xor(x, d), seed, members) == changed % members).all()
 

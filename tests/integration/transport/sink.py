@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The far end of a link: waits for a line on standard input (its interface is up by then), opens a device, prints its
-handle in hexadecimal, and receives messages from whoever connects until standard input ends.
+handle in hexadecimal, and receives messages from all peers until standard input ends.
 
 usage: sink.py ADDRESS LANES CONNECTIONS MESSAGE_BYTES
 """

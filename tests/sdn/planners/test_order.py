@@ -45,7 +45,7 @@ def test_largest_first() -> None:
 
 
 def test_the_order_determines_which_commodities_share() -> None:
-    # Greedy's tight case: whoever comes last has to share, so the first of an order never does.
+    # Greedy's tight case: the last commodity in the order has to share a link, the first one never does.
     fabric = Clos.of(4, 2, 2, RATE)
     asked = Commodities.of([4, 5, 0, 1], [0, 2, 6, 3], job=[0, 1, 2, 3])
     for first in range(4):

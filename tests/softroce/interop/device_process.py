@@ -29,7 +29,7 @@ def main(backend: str, address: str, messages: str) -> None:
                 moved = connection.recv(buffer).wait(TIMEOUT_S)
                 connection.send(bytes(buffer[:moved])).wait(TIMEOUT_S)
             print(json.dumps(device.counters()["lanes"]), flush=True)
-            sys.stdin.read()  # until whoever started this has seen the end
+            sys.stdin.read()  # until the parent process closes it
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `controller` policy with a path service in the test: announcements, the ports that lanes take, and that every
-message arrives whatever the service does."""
+"""The path client against a path service in the test: announcements, ports of lanes, and delivery of every message
+whatever the service does."""
 
 from __future__ import annotations
 
