@@ -16,9 +16,9 @@ struct Replacement {
   const void* function;  // the one that is called instead
 };
 
-// Writes all jumps. Pages are writable while they are written, executable before and after, and never both; no other
-// thread may be inside the functions meanwhile. The file that the memory was mapped from does not change. Throws
-// std::runtime_error with a sentence.
+// Writes all jumps. The pages from the first function to the last are writable while they are written, executable
+// before and after, and never both; nobody, this code included, may execute anything in them meanwhile. The file that
+// the memory was mapped from does not change. Throws std::runtime_error with a sentence.
 void replace(const std::vector<Replacement>& replacements);
 
 // Functions made at run time, which call `target(argument)` and return its result, whatever they are called with.

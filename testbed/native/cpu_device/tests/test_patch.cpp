@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
+#include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -9,12 +12,28 @@
 namespace paralet::cpu_device {
 namespace {
 
-__attribute__((noinline)) int original(int value) {
-  // Long enough to hold a jump, and not to be worked out by the compiler.
-  volatile int result = value;
-  for (int i = 0; i < value; ++i) result = result + i;
-  return result;
-}
+// A function on a page of its own, which no other code shares: it returns twice its argument.
+class OwnPage {
+ public:
+  OwnPage() {
+    constexpr unsigned char code[] = {0x89, 0xf8, 0x01, 0xc0, 0xc3, 0,
+                                      0,    0,    0,    0,    0,    0};  // mov eax, edi; add eax, eax; ret
+    static_assert(sizeof(code) >= jump_bytes);
+    start_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::memcpy(start_, code, sizeof(code));
+    ::mprotect(start_, bytes, PROT_READ | PROT_EXEC);
+  }
+  ~OwnPage() { ::munmap(start_, bytes); }
+  OwnPage(const OwnPage&) = delete;
+  OwnPage& operator=(const OwnPage&) = delete;
+
+  std::byte* at() const { return static_cast<std::byte*>(start_); }
+  int call(int value) const { return reinterpret_cast<int (*)(int)>(start_)(value); }
+
+ private:
+  static constexpr std::size_t bytes = 4096;
+  void* start_ = nullptr;
+};
 
 int instead(int value) { return -value; }
 
@@ -33,11 +52,11 @@ std::string protection(const void* address) {
 }
 
 TEST_CASE("a replaced function calls the other, and its page is not writable") {
-  int (*volatile call)(int) = original;
-  CHECK(call(3) == 6);
-  replace({{.at = reinterpret_cast<std::byte*>(original), .function = reinterpret_cast<const void*>(instead)}});
-  CHECK(call(3) == -3);
-  CHECK(protection(reinterpret_cast<const void*>(original)) == "r-xp");
+  const OwnPage original;
+  CHECK(original.call(3) == 6);
+  replace({{.at = original.at(), .function = reinterpret_cast<const void*>(instead)}});
+  CHECK(original.call(3) == -3);
+  CHECK(protection(original.at()) == "r-xp");
 }
 
 TEST_CASE("a bound function passes its own text on") {
