@@ -133,8 +133,10 @@ class Device:
         libibverbs; the NIC then controls congestion and pacing. Devices of both kinds talk to each other.
     ``gid_index``
         For ``verbs``: another RoCEv2 GID of the same port, 0 to 255. None: the GID of the address.
-    ``traffic_class``, ``service_level``
-        For ``verbs``: the IPv4 TOS byte (DSCP and ECN, 0 to 255) and the priority (0 to 7) of all packets.
+    ``traffic_class``
+        The IPv4 TOS byte of all packets (DSCP and ECN), 0 to 255.
+    ``service_level``
+        For ``verbs``: the priority of all packets, 0 to 7.
 
     Raises DeviceError when no local interface has the address, a source port is taken, or the path service's address or
     token is unusable; ValueError for values that are out of range or exclude each other; TypeError for wrong types.

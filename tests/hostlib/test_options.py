@@ -116,7 +116,7 @@ def test_a_value_outside_the_bounds_is_refused_with_its_name_and_what_is_allowed
         ({"line_rate_bps": 0}, "line_rate_bps must be 1 to 1e15, not 0"),
         ({"flowlet_bytes": 2**80}, f"flowlet_bytes must be 1 to 2147483648, not {2**80}"),
         ({"retry_time_s": math.inf}, "retry_time_s must be 0 to 1000000, not inf"),
-        ({"traffic_class": 1}, "gid_index, traffic_class and service_level are only for backend='verbs'"),
+        ({"service_level": 1}, "gid_index and service_level are only for backend='verbs'"),
         (
             {"backend": "verbs", "faults": Faults(drop=0.1)},
             "faults is only for backend='soft': the packets of an RDMA NIC do not pass through this library",

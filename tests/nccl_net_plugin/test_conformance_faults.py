@@ -17,6 +17,8 @@ FAULTS = [  # the fault, and the rule that it violates
     ("no-warning", "no-device"),
     ("two-banners", "banner"),
     ("refuses-consumed", "optional-calls"),
+    ("ignores-traffic-class", "traffic-class"),
+    ("forgets-phandles", "profiler-events"),
     ("connect-fails-early", "connect-first"),
     ("accept-blocks", "accept-first"),
     ("accept-leaves-comm", "accept-first"),

@@ -13,6 +13,7 @@
 #include "core.hpp"
 #include "log.hpp"
 #include "plugin_error.hpp"
+#include "profiler.hpp"
 
 namespace paralet::plugin::abi {
 namespace {
@@ -88,17 +89,24 @@ std::size_t unsigned_size(Size size) {
 
 }  // namespace
 
-ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDebugLogger_t logger) noexcept {
+ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDebugLogger_t logger,
+                  ncclProfilerCallback_t profiler) noexcept {
   return guarded("init", [&] {
+    set_profiler(profiler);
     if (context != nullptr) {
-      *context = Core::instance().open_context(logger);
+      const int traffic_class = config != nullptr ? config->trafficClass : NCCL_NET_TRAFFIC_CLASS_UNDEF;
+      *context = Core::instance().open_context(logger, traffic_class);
     } else {
       Core::instance().open_forever(logger);
     }
-    if (config != nullptr && config->trafficClass != NCCL_NET_TRAFFIC_CLASS_UNDEF) {
-      log_info("the communicator's traffic class " + std::to_string(config->trafficClass) +
-               " is ignored, because all communicators share the lanes: set PARALET_TRAFFIC_CLASS instead");
-    }
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t set_net_attr(void* context, const ncclNetAttr_v12_t* attributes) noexcept {
+  return guarded("setNetAttr", [&] {
+    require(attributes);
+    Core::instance().expect_peers(context, attributes->sendCommAttr.maxConcurrentPeers);
     return ncclSuccess;
   });
 }
@@ -142,31 +150,33 @@ ncclResult_t properties(int device, ncclNetProperties_v12_t* out) noexcept {
     out->maxP2pBytes = kMaxMessageBytes;
     out->maxCollBytes = kMaxMessageBytes;
     out->maxMultiRequestSize = 1;
-    out->railId = NCCL_NET_ID_UNDEF;
-    out->planeId = NCCL_NET_ID_UNDEF;
+    out->railId = known.place.rail;
+    out->planeId = known.place.plane;
     return ncclSuccess;
   });
 }
 
 // -- connections -------------------------------------------------------------------------------------------------
 
-ncclResult_t listen(int device, void* handle, void** comm) noexcept {
+ncclResult_t listen(void* context, int device, void* handle, void** comm) noexcept {
   return guarded("listen", [&] {
     require(comm);
     *comm = nullptr;
     const HandleBytes out = handle_bytes(handle);
-    auto listener = Core::instance().listen(device);
+    auto listener = Core::instance().listen(context, device);
     std::ranges::copy(listener->handle(), out.begin());
     *comm = listener.release();
     return ncclSuccess;
   });
 }
 
-ncclResult_t connect(int device, void* handle, void** comm) noexcept {
+ncclResult_t connect(void* context, int device, const ncclNetCommConfig_v12_t* config, void* handle,
+                     void** comm) noexcept {
   return guarded("connect", [&] {
     require(comm);
     *comm = nullptr;
-    *comm = Core::instance().connect(device, handle_bytes(handle)).release();
+    const int traffic_class = config != nullptr ? config->trafficClass : NCCL_NET_TRAFFIC_CLASS_UNDEF;
+    *comm = Core::instance().connect(context, device, handle_bytes(handle), traffic_class).release();
     return ncclSuccess;
   });
 }
@@ -273,21 +283,27 @@ ncclResult_t dereg_mr(void* /*comm*/, void* memory) noexcept {
     static_cast<void>(memory_of(memory));
     const auto registered = Core::instance().memories().remove(memory);
     if (!registered) return ncclSuccess;  // another thread was faster
-    for (const std::uint32_t peer : registered->device->deregister_memory(registered->rkey)) {
-      log_warning("deregMr: a connection to " + format_ipv4(peer) +
-                  " had unfinished messages in this memory and was closed");
-    }
+    const auto deregister = [](Device& device, std::uint32_t rkey) {
+      for (const std::uint32_t peer : device.deregister_memory(rkey)) {
+        log_warning("deregMr: a connection to " + format_ipv4(peer) +
+                    " had unfinished messages in this memory and was closed");
+      }
+    };
+    deregister(*registered->device, registered->rkey);
+    for (const auto& [device, rkey] : registered->shared) deregister(*device, rkey);
     return ncclSuccess;
   });
 }
 
 // -- messages ----------------------------------------------------------------------------------------------------
 
-ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) noexcept {
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void* profiled,
+                   void** request) noexcept {
   return guarded("isend", [&] {
     require(request);
     *request = nullptr;
-    const std::array transfers = {Transfer{.data = data, .bytes = size, .tag = tag, .memory = memory_of(memory)}};
+    const std::array transfers = {
+        Transfer{.data = data, .bytes = size, .tag = tag, .memory = memory_of(memory), .profiled = profiled}};
     Operation* operation = nullptr;
     const ncclResult_t result = comm_for(DataComm::Direction::kSend, comm).post(transfers, &operation);
     *request = operation;
@@ -296,7 +312,7 @@ ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memo
 }
 
 template <typename Size>
-ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int* tags, void** memories,
+ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int* tags, void** memories, void** profiled,
                    void** request) noexcept {
   return guarded("irecv", [&] {
     require(data, sizes, request);
@@ -312,7 +328,8 @@ ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int*
       transfers[i] = {.data = data[i],
                       .bytes = unsigned_size(sizes[i]),
                       .tag = tags != nullptr ? tags[i] : 0,
-                      .memory = memories != nullptr ? memory_of(memories[i]) : nullptr};
+                      .memory = memories != nullptr ? memory_of(memories[i]) : nullptr,
+                      .profiled = profiled != nullptr ? profiled[i] : nullptr};
     }
     Operation* operation = nullptr;
     const ncclResult_t result =
@@ -321,8 +338,9 @@ ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int*
     return result;
   });
 }
-template ncclResult_t irecv<int>(void*, int, void**, const int*, const int*, void**, void**) noexcept;
-template ncclResult_t irecv<std::size_t>(void*, int, void**, const std::size_t*, const int*, void**, void**) noexcept;
+template ncclResult_t irecv<int>(void*, int, void**, const int*, const int*, void**, void**, void**) noexcept;
+template ncclResult_t irecv<std::size_t>(void*, int, void**, const std::size_t*, const int*, void**, void**,
+                                         void**) noexcept;
 
 ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** memories, void** request) noexcept {
   return guarded("iflush", [&] {

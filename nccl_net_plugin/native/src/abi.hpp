@@ -12,21 +12,27 @@ namespace paralet::plugin::abi {
 inline constexpr const char* kName = "paralet";  // as in NCCL_NET=paralet
 
 /// `context` is nullptr in versions 8 to 10, which have no contexts: the plugin then stays open until the process ends.
-ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDebugLogger_t logger) noexcept;
+ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDebugLogger_t logger,
+                  ncclProfilerCallback_t profiler) noexcept;
 ncclResult_t finalize(void* context) noexcept;
 ncclResult_t devices(int* count) noexcept;
 ncclResult_t properties(int device, ncclNetProperties_v12_t* out) noexcept;
-ncclResult_t listen(int device, void* handle, void** comm) noexcept;
-ncclResult_t connect(int device, void* handle, void** comm) noexcept;
+ncclResult_t set_net_attr(void* context, const ncclNetAttr_v12_t* attributes) noexcept;
+// `context` is nullptr in versions 8 to 10. Only version 10 passes a configuration to connect.
+ncclResult_t listen(void* context, int device, void* handle, void** comm) noexcept;
+ncclResult_t connect(void* context, int device, const ncclNetCommConfig_v12_t* config, void* handle,
+                     void** comm) noexcept;
 ncclResult_t accept(void* listen_comm, void** comm) noexcept;
 ncclResult_t reg_mr(void* comm, void* data, std::size_t size, int type, void** memory) noexcept;
 ncclResult_t reg_mr_dmabuf(void* comm, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
                            void** memory) noexcept;
 ncclResult_t dereg_mr(void* comm, void* memory) noexcept;
-ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) noexcept;
-/// `Size` is int in version 8 and size_t in later versions.
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void* profiled,
+                   void** request) noexcept;
+/// `profiled` is NCCL's handle for events about the message, or nullptr. `Size` is int in version 8 and size_t in later
+/// versions.
 template <typename Size>
-ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int* tags, void** memories,
+ncclResult_t irecv(void* comm, int n, void** data, const Size* sizes, const int* tags, void** memories, void** profiled,
                    void** request) noexcept;
 ncclResult_t iflush(void* comm, int n, void** data, int* sizes, void** memories, void** request) noexcept;
 ncclResult_t test(void* request, int* done, int* sizes) noexcept;

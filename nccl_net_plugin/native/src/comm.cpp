@@ -2,11 +2,13 @@
 #include "comm.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
+#include "core.hpp"
 #include "log.hpp"
 #include "plugin_error.hpp"
 
@@ -82,13 +84,16 @@ void DataComm::check(const Transfer& transfer) const {
     if (transfer.data == nullptr && transfer.bytes > 0) refuse("the address of a message of " + size + " is NULL");
     return;
   }
-  if (transfer.memory->device != device_) refuse("the message's memory was registered with another device");
   if (!transfer.memory->holds(transfer.data, transfer.bytes))
     refuse(size + " exceed the memory that was registered for them");
 }
 
 ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** operation) {
-  for (const Transfer& transfer : transfers) check(transfer);
+  std::array<std::uint32_t, kMaxReceives> rkeys{};
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    check(transfers[i]);
+    if (transfers[i].memory != nullptr) rkeys[i] = Core::instance().rkey_for(*transfers[i].memory, device_);
+  }
   *operation = messages_.take(transfers.size());
   if (*operation == nullptr) return ncclSuccess;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
@@ -100,9 +105,10 @@ ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** ope
     request->length = transfer.bytes;
     request->tag = static_cast<std::uint32_t>(transfer.tag);
     const bool registered = transfer.memory != nullptr;
-    request->rkey = registered ? transfer.memory->rkey : 0;
+    request->rkey = registered ? rkeys[i] : 0;
     request->region_offset =
         registered && transfer.bytes > 0 ? static_cast<std::uint64_t>(request->data - transfer.memory->base) : 0;
+    (*operation)->profiled[i].start(*request, transfer.profiled, connection_->peer_address);
     device_->submit(request);
   }
   return ncclSuccess;
@@ -143,6 +149,15 @@ ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> byt
   if (!*done && failed_part == nullptr) {
     device_->poll();
     *done = finished(&failed_part);
+  }
+  for (unsigned i = 0; i < operation.count; ++i) {
+    ProfiledMessage& profiled = operation.profiled[i];
+    const Request& request = *operation.parts[i];
+    if (*done || failed_part != nullptr) {
+      profiled.stop(request);
+    } else {
+      profiled.follow(request);
+    }
   }
   // A failed operation is not reused: other parts may still be in progress, and NCCL gives the comm up anyway.
   if (failed_part != nullptr) return report_failure(failed_part->failure, failed_part->error);

@@ -41,6 +41,7 @@ struct Transfer {
   std::size_t bytes = 0;
   int tag = 0;
   const Memory* memory = nullptr;  ///< nullptr: not registered
+  void* profiled = nullptr;        ///< NCCL's handle for profiler events about the message, nullptr: none
 };
 
 /// One end of a connection. One thread at a time posts and tests requests; all other calls may come from other threads,

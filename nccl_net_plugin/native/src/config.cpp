@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -105,6 +106,39 @@ void check(const Settings& settings) {
   }
 }
 
+/// Variables of NCCL's IB transport whose meaning is the same here stand in for parameters that are not set. The others
+/// that are set are named in one warning.
+void take_ib_settings(const Environment& environment, const std::map<std::string, Given>& given, Settings& settings) {
+  struct Variable {
+    const char* name;
+    const char* parameter;  ///< what has that effect here
+    bool honoured;
+  };
+  const bool verbs = settings.device.backend == BackendKind::kVerbs;
+  const std::array variables = {Variable{"NCCL_IB_TC", "PARALET_TRAFFIC_CLASS", true},
+                                Variable{"NCCL_IB_SL", "PARALET_SERVICE_LEVEL", verbs},
+                                Variable{"NCCL_IB_GID_INDEX", "PARALET_GID_INDEX", verbs},
+                                Variable{"NCCL_IB_HCA", "PARALET_IFNAME", false},
+                                Variable{"NCCL_IB_TIMEOUT", "PARALET_RETRY_TIME", false},
+                                Variable{"NCCL_IB_RETRY_CNT", "PARALET_RETRY_TIME", false},
+                                Variable{"NCCL_IB_QPS_PER_CONNECTION", "PARALET_LANES", false}};
+  std::string ignored;
+  for (const Variable& variable : variables) {
+    const auto set = environment.find(variable.name);
+    if (set == environment.end() || set->second.empty() || set->second == "-1") continue;  // -1: NCCL's own default
+    if (given.contains(variable.parameter)) continue;
+    if (variable.honoured) {
+      const Given value{set->second, std::string(variable.name) + ", taken as "};
+      apply(*find_parameter(variable.parameter), settings, value);
+    } else {
+      ignored += (ignored.empty() ? "" : ", ") + std::string(variable.name) + " (here " + variable.parameter + ")";
+    }
+  }
+  if (!ignored.empty()) {
+    settings.advice.push_back("these variables of NCCL's IB transport have no effect on this plugin: " + ignored);
+  }
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -138,6 +172,8 @@ Settings load_settings(const Environment& environment) {
       apply(parameter, settings, found->second);
     }
   }
+  settings.lanes_given = given.contains("PARALET_LANES");
+  take_ib_settings(environment, given, settings);
   check(settings);
   if (const auto nccl = environment.find("NCCL_SOCKET_IFNAME");
       nccl != environment.end() && !settings.selection.names && settings.selection.addresses.empty()) {

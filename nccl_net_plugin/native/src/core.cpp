@@ -16,6 +16,17 @@
 namespace paralet::plugin {
 namespace {
 
+// QPs for all peers that a communicator uses at once, where the user has not chosen m: m QPs per peer times hundreds of
+// peers would not fit the caches of NICs.
+constexpr unsigned kLaneBudget = 256;
+constexpr unsigned kLeastLanes = 2;  // with one lane a peer would have one path
+
+void check_traffic_class(int traffic_class) {
+  if (traffic_class == NCCL_NET_TRAFFIC_CLASS_UNDEF || (traffic_class >= 0 && traffic_class <= UINT8_MAX)) return;
+  throw PluginError(ncclInvalidArgument, "the communicator's trafficClass " + std::to_string(traffic_class) +
+                                             " is not allowed: it must be 0 to 255, the IPv4 TOS byte");
+}
+
 /// A copy that is never freed, because NCCL keeps pointers to names.
 const char* forever(const std::string& text) {
   static auto* texts = new std::set<std::string>;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
@@ -86,10 +97,28 @@ Core& Core::instance() {
 
 // -- users of the plugin ------------------------------------------------------------------------------------------
 
-void* Core::open_context(ncclDebugLogger_t logger) {
+void* Core::open_context(ncclDebugLogger_t logger, int traffic_class) {
   const std::lock_guard lock(mutex_);
+  set_logger(logger);
+  check_traffic_class(traffic_class);
   start(logger);
-  return contexts_.emplace_back(std::make_unique<Context>()).get();
+  return contexts_.emplace_back(std::make_unique<Context>(Context{.traffic_class = traffic_class})).get();
+}
+
+void Core::expect_peers(void* context, int peers) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& open : contexts_) {
+    if (open.get() == context) open->peers = std::max(peers, 1);
+  }
+}
+
+/// A user's settings, the defaults for nullptr. Called with the lock held.
+Core::Context Core::context_of(void* context) {
+  if (context == nullptr) return {};
+  for (const auto& open : contexts_) {
+    if (open.get() == context) return *open;
+  }
+  throw PluginError(ncclInvalidArgument, "the context is not open: init has not returned it, or finalize has ended it");
 }
 
 void Core::open_forever(ncclDebugLogger_t logger) {
@@ -110,7 +139,7 @@ void Core::close_context(void* context) {
     closing.swap(nics_);
   }
   for (const Nic& nic : closing) {
-    if (nic.device) nic.device->close();
+    for (const auto& [traffic_class, device] : nic.devices) device->close();
   }
 }
 
@@ -125,6 +154,8 @@ void Core::start(ncclDebugLogger_t logger) {
   std::vector<VerbsPort> ports;
   if (settings_.device.backend == BackendKind::kVerbs) ports = verbs_ports();
   std::vector<Nic> nics;
+  std::vector<std::string> names;
+  std::vector<std::string> paths;
   for (const Interface& interface : find_interfaces(settings_, ports)) {
     const NicFacts facts = nic_facts(interface);
     nics.push_back({.interface = interface,
@@ -133,9 +164,14 @@ void Core::start(ncclDebugLogger_t logger) {
                                    .guid = facts.guid,
                                    .pointers = pointer_support(interface, ports),
                                    .speed_mbps = facts.speed_mbps,
-                                   .port = facts.port},
-                    .device = nullptr});
+                                   .port = facts.port,
+                                   .place = {}},
+                    .devices = {}});
+    names.push_back(interface.name);
+    paths.push_back(facts.pci_path);
   }
+  const std::vector<RailPlane> places = rails_of(settings_.rails, names, paths);
+  for (std::size_t i = 0; i < nics.size(); ++i) nics[i].properties.place = places[i];
   nics_ = std::move(nics);
   log_banner();
   if (settings_.device.backend != BackendKind::kSoft) return;
@@ -157,6 +193,10 @@ void Core::log_banner() const {
     const std::uint32_t mtu = settings_.device.path_mtu.value_or(wire::largest_path_mtu(interface.mtu_bytes));
     text += " [" + std::to_string(i) + "] " + interface.name + " " + format_ipv4(interface.address) + " " +
             speed_text(nics_[i].properties.speed_mbps) + " path MTU " + std::to_string(mtu);
+    if (const RailPlane& place = nics_[i].properties.place; place.rail >= 0) {
+      text += " rail " + std::to_string(place.rail);
+      if (place.plane >= 0) text += " plane " + std::to_string(place.plane);
+    }
   }
   log_info(text);
 }
@@ -190,38 +230,65 @@ DeviceProperties Core::properties(int device) {
 
 int Core::pointers(const Device& device) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find_if(nics_, [&](const Nic& nic) { return nic.device.get() == &device; });
+  const auto found = std::ranges::find_if(nics_, [&](const Nic& nic) {
+    return std::ranges::any_of(nic.devices, [&](const auto& entry) { return entry.second.get() == &device; });
+  });
   return found != nics_.end() ? found->properties.pointers : 0;
 }
 
 /// The engine's device, opened on the NIC's first use: a process usually uses one NIC of many, and the first process
-/// that opens a NIC on a machine gets UDP port 4791 there.
-std::shared_ptr<Device> Core::open(int device) {
-  const std::lock_guard lock(mutex_);
+/// that opens a NIC on a machine gets UDP port 4791 there. All connections of a device share its QPs, whose packets
+/// have one traffic class, so each class is a device of its own. Called with the lock held.
+std::shared_ptr<Device> Core::open(int device, int traffic_class) {
   Nic& chosen = nic(device);
-  if (chosen.device) return chosen.device;
   DeviceOptions options = settings_.device;
+  if (traffic_class != NCCL_NET_TRAFFIC_CLASS_UNDEF) options.traffic_class = static_cast<std::uint8_t>(traffic_class);
+  if (const auto known = chosen.devices.find(options.traffic_class); known != chosen.devices.end()) {
+    return known->second;
+  }
   options.address = chosen.interface.address;
-  chosen.device = std::make_shared<Device>(options);
-  const std::uint16_t port = chosen.device->udp_port();
-  const std::string text = chosen.interface.name + " " + format_ipv4(chosen.interface.address) +
-                           " receives on UDP port " + std::to_string(port);
+  const auto opened = std::make_shared<Device>(options);
+  chosen.devices.emplace(options.traffic_class, opened);
+  const std::uint16_t port = opened->udp_port();
+  const std::string text =
+      chosen.interface.name + " " + format_ipv4(chosen.interface.address) + " receives on UDP port " +
+      std::to_string(port) +
+      (options.traffic_class != 0 ? " with traffic class " + std::to_string(options.traffic_class) : "");
   if (port == wire::kRocePort) {
     log_info(text);
   } else if (options.policy.kind == PolicyKind::kPinned) {
-    log_warning(text + ", because another process holds " + std::to_string(wire::kRocePort) +
-                ": switches hash flows to this port differently, so peers must choose PARALET_PORTS for it");
+    log_warning(text + ", because " + std::to_string(wire::kRocePort) +
+                " is taken: switches hash flows to this port differently, so peers must choose PARALET_PORTS for it");
   } else {
-    log_info(text + ", because another process holds " + std::to_string(wire::kRocePort));
+    log_info(text + ", because " + std::to_string(wire::kRocePort) + " is taken");
   }
-  return chosen.device;
+  return opened;
 }
 
 // -- connections -------------------------------------------------------------------------------------------------
 
-std::unique_ptr<ListenComm> Core::listen(int device) { return std::make_unique<ListenComm>(open(device)); }
+std::uint32_t Core::rkey_for(const Memory& memory, const std::shared_ptr<Device>& device) {
+  if (memory.device == device) return memory.rkey;
+  if (memory.device->options().address != device->options().address) {
+    throw PluginError(ncclInvalidArgument, "the message's memory was registered with another device");
+  }
+  if (memory.on_device) {
+    throw PluginError(ncclInvalidArgument,
+                      "GPU memory can be used only with the traffic class of the communicator that registered it");
+  }
+  return memories_.share(memory, device);
+}
 
-std::unique_ptr<DataComm> Core::connect(int device, HandleBytes handle) {
+std::unique_ptr<ListenComm> Core::listen(void* context, int device) {
+  std::shared_ptr<Device> opened;
+  {
+    const std::lock_guard lock(mutex_);
+    opened = open(device, context_of(context).traffic_class);
+  }
+  return std::make_unique<ListenComm>(std::move(opened));
+}
+
+std::unique_ptr<DataComm> Core::connect(void* context, int device, HandleBytes handle, int traffic_class) {
   const Handle target = listener_handle(handle);
   Pending pending;
   std::uint64_t name = 0;
@@ -233,8 +300,16 @@ std::unique_ptr<DataComm> Core::connect(int device, HandleBytes handle) {
     }
   }
   if (!pending.connection) {
-    pending = {.target = target, .device = open(device), .connection = nullptr};
-    pending.connection = pending.device->connect(target);
+    pending.target = target;
+    std::optional<unsigned> lanes;
+    {
+      const std::lock_guard lock(mutex_);
+      check_traffic_class(traffic_class);
+      const Context user = context_of(context);
+      pending.device = open(device, context != nullptr ? user.traffic_class : traffic_class);
+      if (!settings_.lanes_given) lanes = std::max(kLeastLanes, kLaneBudget / static_cast<unsigned>(user.peers));
+    }
+    pending.connection = pending.device->connect(target, lanes);
     random_bytes(std::as_writable_bytes(std::span(&name, 1)));
     const std::lock_guard lock(mutex_);
     pending_.emplace(name, pending);

@@ -26,6 +26,7 @@ struct DeviceProperties {
   int pointers = 0;  ///< NCCL_PTR_* bits
   int speed_mbps = 0;
   int port = 0;
+  RailPlane place;
 };
 
 /// Calls throw PluginError or the engine's errors; abi.cpp turns them into results.
@@ -34,10 +35,13 @@ class Core {
   /// Never destroyed: versions 8 to 10 have no finalize, so the plugin's threads run until the process ends.
   static Core& instance();
 
-  /// Adds a user. The first one reads the configuration and looks for devices.
-  void* open_context(ncclDebugLogger_t logger);
+  /// Adds a user. The first one reads the configuration and looks for devices. `traffic_class` is the communicator's,
+  /// NCCL_NET_TRAFFIC_CLASS_UNDEF for the configured one.
+  void* open_context(ncclDebugLogger_t logger, int traffic_class);
   /// Adds a permanent user, for versions 8 to 10.
   void open_forever(ncclDebugLogger_t logger);
+  /// Takes a user's hint: how many peers its next connections will be used with at once.
+  void expect_peers(void* context, int peers);
   /// Removes a user. The last one closes all devices; the next `open` reads the configuration again.
   void close_context(void* context);
 
@@ -49,9 +53,16 @@ class Core {
   /// Registered memory of all devices.
   MemoryHandles& memories() { return memories_; }
 
-  std::unique_ptr<ListenComm> listen(int device);
-  /// nullptr until the connection is open: call again with the same handle.
-  std::unique_ptr<DataComm> connect(int device, HandleBytes handle);
+  /// The rkey of registered memory for messages over `device`. Communicators with different traffic classes use
+  /// different devices of the engine on one NIC; memory is registered with the others on its first use there. Throws
+  /// PluginError when that is not possible.
+  std::uint32_t rkey_for(const Memory& memory, const std::shared_ptr<Device>& device);
+
+  // `context` is nullptr in versions 8 to 10.
+  std::unique_ptr<ListenComm> listen(void* context, int device);
+  /// nullptr until the connection is open: call again with the same handle. `traffic_class`: version 10 passes it here.
+  std::unique_ptr<DataComm> connect(void* context, int device, HandleBytes handle,
+                                    int traffic_class = NCCL_NET_TRAFFIC_CLASS_UNDEF);
   /// nullptr until a peer has connected.
   static std::unique_ptr<DataComm> accept(ListenComm& listener);
 
@@ -59,10 +70,13 @@ class Core {
   struct Nic {
     Interface interface;
     DeviceProperties properties;
-    std::shared_ptr<Device> device;  ///< opened on first use
+    std::map<std::uint8_t, std::shared_ptr<Device>> devices;  ///< by traffic class, opened on first use
   };
-  /// A user with a finalize call. Only its address is used.
-  struct Context {};
+  /// A user with a finalize call.
+  struct Context {
+    int traffic_class = NCCL_NET_TRAFFIC_CLASS_UNDEF;
+    int peers = 1;
+  };
   /// A connect in progress.
   struct Pending {
     Handle target{};
@@ -73,8 +87,9 @@ class Core {
   Core() = default;
   void start(ncclDebugLogger_t logger);
   void log_banner() const;
-  std::shared_ptr<Device> open(int device);
+  std::shared_ptr<Device> open(int device, int traffic_class);
   Nic& nic(int device);
+  Context context_of(void* context);
   void check_running() const;
 
   std::mutex mutex_;

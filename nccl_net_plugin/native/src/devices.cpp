@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <fstream>
+#include <set>
 
 namespace paralet::plugin {
 namespace {
@@ -174,6 +175,29 @@ NicFacts nic_facts(const Interface& interface, const fs::path& sys) {
   hash.add(format_ipv4(interface.address));
   facts.guid = hash.value();
   return facts;
+}
+
+std::vector<RailPlane> rails_of(const Rails& rails, const std::vector<std::string>& interfaces,
+                                const std::vector<std::string>& pci_paths) {
+  std::vector<RailPlane> out(interfaces.size());
+  for (std::size_t i = 0; i < interfaces.size(); ++i) {
+    if (const auto named = rails.named.find(without_label(interfaces[i])); named != rails.named.end()) {
+      out[i] = named->second;
+    }
+  }
+  if (!rails.by_position || interfaces.size() < 2) return out;
+  // Domains may have more than four digits, so shorter addresses come first.
+  std::vector<std::pair<std::size_t, std::string>> addresses;
+  for (const std::string& path : pci_paths) {
+    if (path.empty()) return out;
+    const std::string address = fs::path(path).filename();
+    addresses.emplace_back(address.size(), address);
+  }
+  const std::set ordered(addresses.begin(), addresses.end());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i].rail = static_cast<std::int16_t>(std::distance(ordered.begin(), ordered.find(addresses[i])));
+  }
+  return out;
 }
 
 bool peer_memory(const fs::path& sys) {

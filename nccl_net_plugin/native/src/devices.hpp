@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +46,25 @@ struct NicFacts {
 };
 inline constexpr int kUnknownSpeed = 10'000;  ///< NCCL's assumption
 NicFacts nic_facts(const Interface& interface, const std::filesystem::path& sys = "/sys/class/net");
+
+/// Rail and plane of a device, as in NCCL's properties: undefined is NCCL_NET_ID_UNDEF.
+struct RailPlane {
+  std::int16_t rail = -1;
+  std::int16_t plane = -1;
+  bool operator==(const RailPlane&) const = default;
+};
+
+/// The user's rails and planes.
+struct Rails {
+  bool by_position = true;                 ///< number rails by PCI address; else only the named ones
+  std::map<std::string, RailPlane> named;  ///< by interface
+};
+
+/// Rail and plane of each device. By position, the devices' PCI addresses in ascending order are rails 0, 1, ..; a
+/// single device, and devices of which one has no PCI address, have no rail. Planes are never guessed: NCCL connects no
+/// two devices of different planes.
+std::vector<RailPlane> rails_of(const Rails& rails, const std::vector<std::string>& interfaces,
+                                const std::vector<std::string>& pci_paths);
 
 /// Whether a kernel module lets NICs register GPU memory by its address. Looks for the same modules as NCCL.
 bool peer_memory(const std::filesystem::path& sys = "/sys");

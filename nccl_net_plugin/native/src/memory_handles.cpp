@@ -45,6 +45,20 @@ const Memory* MemoryHandles::find(const void* handle) const noexcept {
   return live ? &slot->memory : nullptr;
 }
 
+std::uint32_t MemoryHandles::share(const Memory& memory, const std::shared_ptr<Device>& device) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [known, rkey] : memory.shared) {
+    if (known == device) return rkey;
+  }
+  memory.shared.emplace_back(device, 0);
+  try {
+    return memory.shared.back().second = device->register_memory(memory.base, memory.length);
+  } catch (...) {
+    memory.shared.pop_back();
+    throw;
+  }
+}
+
 std::optional<Memory> MemoryHandles::remove(const void* handle) {
   const std::lock_guard lock(mutex_);
   if (find(handle) == nullptr) return std::nullopt;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/device.hpp"
@@ -20,6 +22,8 @@ struct Memory {
   std::size_t length = 0;
   std::uint32_t rkey = 0;
   bool on_device = false;  ///< GPU memory
+  /// The same memory registered with other devices of the engine on this NIC (Core::rkey_for).
+  mutable std::vector<std::pair<std::shared_ptr<Device>, std::uint32_t>> shared;
 
   [[nodiscard]] bool holds(const void* data, std::size_t bytes) const {
     if (bytes == 0) return true;
@@ -37,6 +41,8 @@ class MemoryHandles {
   void* add(Memory memory);
   /// The region of a handle; nullptr when it names none. It stays valid until the handle is removed.
   [[nodiscard]] const Memory* find(const void* handle) const noexcept;
+  /// The rkey of a region with another device, which registers it on first use. Throws DeviceError.
+  std::uint32_t share(const Memory& memory, const std::shared_ptr<Device>& device);
   /// Ends a handle and returns its region; nullopt when it names none.
   std::optional<Memory> remove(const void* handle);
 
@@ -50,7 +56,7 @@ class MemoryHandles {
   using Chunk = std::array<Slot, kChunk>;
   [[nodiscard]] Slot* slot_of(const void* handle) const noexcept;
 
-  std::mutex mutex_;                         ///< of add and remove
+  std::mutex mutex_;                         ///< of all but find
   std::vector<std::atomic<Chunk*>> chunks_;  ///< filled from the front; find reads them without the mutex
   std::vector<std::unique_ptr<Chunk>> owned_;
   std::vector<std::uint32_t> free_;

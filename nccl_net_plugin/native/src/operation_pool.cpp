@@ -13,6 +13,7 @@ Operation* OperationPool::take(std::size_t parts) {
   }
   Operation& operation = *free_.back();
   while (operation.parts.size() < parts) operation.parts.push_back(std::make_shared<Request>());
+  operation.profiled.resize(operation.parts.size());
   operation.count = static_cast<unsigned>(parts);
   free_.pop_back();
   return &operation;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/request.hpp"
+#include "profiler.hpp"
 
 namespace paralet::plugin {
 
@@ -16,6 +17,7 @@ class DataComm;
 struct Operation {
   DataComm* comm = nullptr;
   unsigned count = 0;                           ///< parts in progress; 0: the operation is free
+  std::vector<ProfiledMessage> profiled;        ///< by part
   std::vector<std::shared_ptr<Request>> parts;  ///< reused
 };
 

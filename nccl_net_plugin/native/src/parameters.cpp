@@ -39,6 +39,25 @@ void set_addresses(Settings& settings, const std::string& value) {
   settings.selected_by = "PARALET_ADDRESSES=" + value;
 }
 
+std::int16_t parse_id(std::string_view text) { return static_cast<std::int16_t>(parse_integer(text, 0, INT16_MAX)); }
+
+/// "order", "none", or "eth0=0,eth1=1:0": NAME=RAIL or NAME=RAIL:PLANE.
+void set_rails(Settings& settings, const std::string& value) {
+  settings.rails.by_position = value == "order";
+  if (value == "order" || value == "none") return;
+  for (const std::string& entry : split(value, ",")) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) not_allowed();
+    const std::string_view ids = std::string_view(entry).substr(equals + 1);
+    const std::size_t colon = ids.find(':');
+    RailPlane ids_of{.rail = parse_id(ids.substr(0, colon))};
+    if (colon != std::string_view::npos) ids_of.plane = parse_id(ids.substr(colon + 1));
+    const std::string name(trim(std::string_view(entry).substr(0, equals)));
+    if (!settings.rails.named.emplace(name, ids_of).second) refuse("the interface " + name + " is named twice");
+  }
+  if (settings.rails.named.empty()) not_allowed();
+}
+
 // -- options of the engine as text --------------------------------------------------------------------------
 
 constexpr const char* kByteUnits = ", or with KiB, MiB, GiB";
@@ -192,6 +211,12 @@ std::vector<Parameter> make_parameters() {
        "Interfaces to use, by prefix. Each that is up and has an IPv4 address is a device.", set_ifname},
       {"PARALET_ADDRESSES", "IPv4 addresses separated by commas", "none",
        "Local addresses to use, in this order, instead of interfaces by name.", set_addresses},
+      {"PARALET_RAILS", "order, none, or NAME=RAIL or NAME=RAIL:PLANE separated by commas, with numbers 0 to 32767",
+       "order",
+       "The rail and the plane of each interface, for NCCL's search of rings and trees. order: the PCI addresses of "
+       "two "
+       "or more devices in ascending order are rails 0, 1, ..; planes are undefined.",
+       set_rails},
   };
   for (const Option& option : options()) {
     if (option.variable == nullptr) continue;

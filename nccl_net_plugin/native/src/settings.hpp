@@ -14,6 +14,8 @@ struct Settings {
   Selection selection;
   std::string selected_by = "default";  ///< the variable that chose the interfaces, for messages
   DeviceOptions device;                 ///< all but its address
+  bool lanes_given = false;             ///< the user has chosen the number of lanes
+  Rails rails;
   std::string config_file;
   std::vector<std::string> advice;  ///< sentences for the log about likely mistakes
 };

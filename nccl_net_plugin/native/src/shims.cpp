@@ -7,36 +7,34 @@ namespace {
 
 using namespace paralet::plugin;  // NOLINT(google-build-using-namespace): this file is the plugin's face
 
-using abi::isend;   // version 9
-using abi::listen;  // versions 8 to 10
-
 // Versions 8 and 9, version 10, and versions 11 and 12.
-ncclResult_t init(ncclDebugLogger_t logger) { return abi::init(nullptr, nullptr, logger); }
-ncclResult_t init(ncclDebugLogger_t logger, ncclProfilerCallback_t /*profiler*/) {
-  return abi::init(nullptr, nullptr, logger);
+ncclResult_t init(ncclDebugLogger_t logger) { return abi::init(nullptr, nullptr, logger, nullptr); }
+ncclResult_t init(ncclDebugLogger_t logger, ncclProfilerCallback_t profiler) {
+  return abi::init(nullptr, nullptr, logger, profiler);
 }
 ncclResult_t init(void** context, std::uint64_t /*comm_id*/, ncclNetCommConfig_v12_t* config, ncclDebugLogger_t logger,
-                  ncclProfilerCallback_t /*profiler*/) {
+                  ncclProfilerCallback_t profiler) {
   if (context == nullptr) return ncclInvalidArgument;
-  return abi::init(context, config, logger);
+  return abi::init(context, config, logger, profiler);
 }
 
-// Versions 11 and 12.
-ncclResult_t listen(void* /*context*/, int device, void* handle, void** comm) {
-  return abi::listen(device, handle, comm);
+// Versions 8 to 10, and versions 11 and 12.
+ncclResult_t listen(int device, void* handle, void** comm) { return abi::listen(nullptr, device, handle, comm); }
+ncclResult_t listen(void* context, int device, void* handle, void** comm) {
+  return abi::listen(context, device, handle, comm);
 }
 
 // Versions 8 and 9, version 10, and versions 11 and 12. Device handles are for networks that a GPU drives.
 ncclResult_t connect(int device, void* handle, void** comm, ncclNetDeviceHandle_v12_t** /*device_handle*/) {
-  return abi::connect(device, handle, comm);
+  return abi::connect(nullptr, device, nullptr, handle, comm);
 }
-ncclResult_t connect(int device, ncclNetCommConfig_v10_t* /*config*/, void* handle, void** comm,
+ncclResult_t connect(int device, ncclNetCommConfig_v10_t* config, void* handle, void** comm,
                      ncclNetDeviceHandle_v12_t** /*device_handle*/) {
-  return abi::connect(device, handle, comm);
+  return abi::connect(nullptr, device, config, handle, comm);
 }
-ncclResult_t connect(void* /*context*/, int device, void* handle, void** comm,
+ncclResult_t connect(void* context, int device, void* handle, void** comm,
                      ncclNetDeviceHandle_v12_t** /*device_handle*/) {
-  return abi::connect(device, handle, comm);
+  return abi::connect(context, device, nullptr, handle, comm);
 }
 
 // All versions.
@@ -44,27 +42,34 @@ ncclResult_t accept(void* listen_comm, void** comm, ncclNetDeviceHandle_v12_t** 
   return abi::accept(listen_comm, comm);
 }
 
-// Version 8, and versions 10 to 12.
+// Version 8, version 9, and versions 10 to 12.
 ncclResult_t isend(void* comm, void* data, int size, int tag, void* memory, void** request) {
   if (size < 0) return ncclInvalidArgument;
-  return abi::isend(comm, data, static_cast<std::size_t>(size), tag, memory, request);
+  return abi::isend(comm, data, static_cast<std::size_t>(size), tag, memory, nullptr, request);
 }
-ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void* /*profiled*/,
-                   void** request) {
-  return abi::isend(comm, data, size, tag, memory, request);
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) {
+  return abi::isend(comm, data, size, tag, memory, nullptr, request);
+}
+ncclResult_t isend(void* comm, void* data, std::size_t size, int tag, void* memory, void* profiled, void** request) {
+  return abi::isend(comm, data, size, tag, memory, profiled, request);
 }
 
 // Versions 8 and 9, and versions 10 to 12.
 template <typename Size>
 ncclResult_t irecv(void* comm, int n, void** data, Size* sizes, int* tags, void** memories, void** request) {
-  return abi::irecv<Size>(comm, n, data, sizes, tags, memories, request);
+  return abi::irecv<Size>(comm, n, data, sizes, tags, memories, nullptr, request);
 }
-ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** memories, void** /*profiled*/,
+ncclResult_t irecv(void* comm, int n, void** data, std::size_t* sizes, int* tags, void** memories, void** profiled,
                    void** request) {
-  return abi::irecv<std::size_t>(comm, n, data, sizes, tags, memories, request);
+  return abi::irecv<std::size_t>(comm, n, data, sizes, tags, memories, profiled, request);
 }
 
-/// A version's table. Calls that stay NULL are optional: they concern device memory, virtual devices and hints.
+// Versions 11 and 12.
+ncclResult_t set_net_attr(void* context, ncclNetAttr_v12_t* attributes) {
+  return abi::set_net_attr(context, attributes);
+}
+
+/// A version's table. Calls that stay NULL are optional: they concern device memory and virtual devices.
 template <typename Table>
 constexpr Table table() {
   Table out{};
@@ -85,7 +90,10 @@ constexpr Table table() {
   out.closeSend = abi::close_send;
   out.closeRecv = abi::close_recv;
   out.closeListen = abi::close_listen;
-  if constexpr (requires { out.finalize; }) out.finalize = abi::finalize;
+  if constexpr (requires { out.finalize; }) {
+    out.finalize = abi::finalize;
+    out.setNetAttr = set_net_attr;
+  }
   return out;
 }
 

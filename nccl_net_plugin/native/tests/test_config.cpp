@@ -58,6 +58,46 @@ TEST_CASE("without settings the defaults are the engine's: eight lanes, random p
   CHECK(settings.advice.empty());
 }
 
+TEST_CASE("rails and planes") {
+  const auto rails = [](const char* text) { return load_settings({{"PARALET_RAILS", text}}).rails; };
+  CHECK(load_settings({}).rails.by_position);
+  CHECK(rails("order").by_position);
+  CHECK_FALSE(rails("none").by_position);
+  const Rails named = rails("eth0=0, eth1 = 1:7");
+  CHECK_FALSE(named.by_position);
+  CHECK(named.named == std::map<std::string, RailPlane>{{"eth0", {.rail = 0}}, {"eth1", {.rail = 1, .plane = 7}}});
+  for (const char* wrong : {"best", "eth0", "eth0=-1", "eth0=1:", "=1", "eth0=32768", ","}) {
+    CAPTURE(wrong);
+    CHECK(refusal("PARALET_RAILS", wrong).find("it must be order, none, or NAME=RAIL") != std::string::npos);
+  }
+  CHECK(refusal("PARALET_RAILS", "eth0=1,eth0=2").find("the interface eth0 is named twice") != std::string::npos);
+}
+
+TEST_CASE("variables of NCCL's IB transport are honoured where they mean the same, and else named in one warning") {
+  const Settings soft = load_settings({{"NCCL_IB_TC", "104"}, {"NCCL_IB_SL", "3"}, {"NCCL_IB_GID_INDEX", "-1"}});
+  CHECK(soft.device.traffic_class == 104);
+  CHECK(soft.device.rdma.service_level == 0);
+  REQUIRE(soft.advice.size() == 1);
+  CHECK(
+      soft.advice[0] ==
+      "these variables of NCCL's IB transport have no effect on this plugin: NCCL_IB_SL (here PARALET_SERVICE_LEVEL)");
+  const Settings verbs = load_settings({{"PARALET_BACKEND", "verbs"},
+                                        {"PARALET_TRAFFIC_CLASS", "8"},
+                                        {"NCCL_IB_TC", "104"},
+                                        {"NCCL_IB_SL", "3"},
+                                        {"NCCL_IB_GID_INDEX", "5"},
+                                        {"NCCL_IB_HCA", "mlx5_0"},
+                                        {"NCCL_IB_TIMEOUT", "22"}});
+  CHECK(verbs.device.traffic_class == 8);  // the plugin's own variable comes first
+  CHECK(verbs.device.rdma.service_level == 3);
+  CHECK(verbs.device.rdma.gid_index == 5U);
+  REQUIRE(verbs.advice.size() == 1);
+  CHECK(verbs.advice[0].find("NCCL_IB_HCA (here PARALET_IFNAME), NCCL_IB_TIMEOUT (here PARALET_RETRY_TIME)") !=
+        std::string::npos);
+  CHECK(load_settings({{"NCCL_IB_DISABLE", "1"}, {"NCCL_IB_TC", ""}}).advice.empty());
+  CHECK(refusal("NCCL_IB_TC", "much").find("NCCL_IB_TC, taken as PARALET_TRAFFIC_CLASS='much' is not allowed") == 0);
+}
+
 TEST_CASE("every parameter reaches the engine") {
   const Settings settings = load_settings({{"PARALET_ADDRESSES", "127.0.0.1, 127.0.0.2"},
                                            {"PARALET_BACKEND", "soft"},

@@ -62,7 +62,7 @@ class Variable {
 /// The plugin between init and finalize.
 class Running {
  public:
-  Running() { REQUIRE(abi::init(&context_, nullptr, &Log::write) == ncclSuccess); }
+  Running() { REQUIRE(abi::init(&context_, nullptr, &Log::write, nullptr) == ncclSuccess); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
   ~Running() { CHECK(abi::finalize(context_) == ncclSuccess); }
@@ -79,12 +79,12 @@ struct Pair {
 };
 
 /// Connects device 1 to a listener of device 0.
-Pair connect(ListenComm& listener) {
+Pair connect(ListenComm& listener, void* context = nullptr) {
   Handle handle{};
   std::ranges::copy(listener.handle(), handle.begin());
   Pair out;
   CHECK(eventually([&] {
-    if (!out.send) out.send = Core::instance().connect(1, handle);
+    if (!out.send) out.send = Core::instance().connect(context, 1, handle);
     if (!out.receive) out.receive = Core::accept(listener);
     return out.send && out.receive;
   }));
@@ -106,14 +106,14 @@ TEST_CASE("init with a wrong parameter fails with one warning, and succeeds with
   Log::take(NCCL_LOG_WARN);
   {
     const Variable wrong("PARALET_LANES", "many");
-    CHECK(abi::init(&context, nullptr, &Log::write) == ncclInvalidUsage);
+    CHECK(abi::init(&context, nullptr, &Log::write, nullptr) == ncclInvalidUsage);
     const auto warnings = Log::take(NCCL_LOG_WARN);
     REQUIRE(warnings.size() == 1);
     CHECK(warnings[0] == "NET/paralet: init: PARALET_LANES='many' is not allowed: it must be 1 to 1024");
   }
   {
     const Variable wrong("PARALET_IFNAME", "nosuchnic");
-    CHECK(abi::init(&context, nullptr, &Log::write) == ncclSystemError);
+    CHECK(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSystemError);
     const auto warnings = Log::take(NCCL_LOG_WARN);
     REQUIRE(warnings.size() == 1);
     CHECK(warnings[0].find("no usable device") != std::string::npos);
@@ -132,7 +132,7 @@ TEST_CASE("one banner for all users, with the chosen options and devices") {
     CHECK(lines[0].find(part) != std::string::npos);
   }
   void* second = nullptr;
-  CHECK(abi::init(&second, nullptr, &Log::write) == ncclSuccess);
+  CHECK(abi::init(&second, nullptr, &Log::write, nullptr) == ncclSuccess);
   CHECK(Log::take(NCCL_LOG_INFO).empty());
   CHECK(abi::finalize(second) == ncclSuccess);
   int count = 0;
@@ -146,16 +146,16 @@ TEST_CASE("unknown devices and NULL pointers are refused with a warning") {
   CHECK(abi::properties(2, &properties) == ncclInvalidArgument);
   CHECK(abi::properties(-1, &properties) == ncclInvalidArgument);
   void* comm = nullptr;
-  CHECK(abi::listen(0, nullptr, &comm) == ncclInvalidArgument);
+  CHECK(abi::listen(nullptr, 0, nullptr, &comm) == ncclInvalidArgument);
   Handle nothing{};
-  CHECK(abi::connect(0, nothing.data(), &comm) == ncclInvalidArgument);
+  CHECK(abi::connect(nullptr, 0, nullptr, nothing.data(), &comm) == ncclInvalidArgument);
   CHECK(comm == nullptr);
   CHECK(abi::test(nullptr, nullptr, nullptr) == ncclInvalidArgument);
 }
 
 TEST_CASE("64 connections to one peer share m QPs") {
   const Running running;
-  const auto listener = Core::instance().listen(0);
+  const auto listener = Core::instance().listen(nullptr, 0);
   std::vector<Pair> pairs;
   pairs.reserve(64);
   for (int i = 0; i < 64; ++i) pairs.push_back(connect(*listener));
@@ -169,13 +169,13 @@ TEST_CASE("64 connections to one peer share m QPs") {
 
 TEST_CASE("a handle keeps the state of one connect at a time, and can then be used for another") {
   const Running running;
-  const auto listener = Core::instance().listen(0);
+  const auto listener = Core::instance().listen(nullptr, 0);
   Handle handle{};
   std::ranges::copy(listener->handle(), handle.begin());
   const Handle fresh = handle;
   for (int i = 0; i < 3; ++i) {
     std::unique_ptr<DataComm> send;
-    CHECK(eventually([&] { return (send = Core::instance().connect(1, handle)) != nullptr; }));
+    CHECK(eventually([&] { return (send = Core::instance().connect(nullptr, 1, handle)) != nullptr; }));
     CHECK(handle == fresh);
     std::unique_ptr<DataComm> receive;
     CHECK(eventually([&] { return (receive = Core::accept(*listener)) != nullptr; }));
@@ -184,14 +184,14 @@ TEST_CASE("a handle keeps the state of one connect at a time, and can then be us
 
 TEST_CASE("a connection that the peer closes before connect returns it is a comm whose messages fail") {
   const Running running;
-  const auto listener = Core::instance().listen(0);
+  const auto listener = Core::instance().listen(nullptr, 0);
   Handle handle{};
   std::ranges::copy(listener->handle(), handle.begin());
-  std::unique_ptr<DataComm> send = Core::instance().connect(1, handle);
+  std::unique_ptr<DataComm> send = Core::instance().connect(nullptr, 1, handle);
   std::unique_ptr<DataComm> receive;
   CHECK(eventually([&] { return (receive = Core::accept(*listener)) != nullptr; }));
   receive.reset();  // returns when the connecting side has confirmed the close
-  if (!send) send = Core::instance().connect(1, handle);
+  if (!send) send = Core::instance().connect(nullptr, 1, handle);
   REQUIRE(send != nullptr);
   std::byte byte{1};
   Operation* operation = nullptr;
@@ -204,17 +204,96 @@ TEST_CASE("a connection that the peer closes before connect returns it is a comm
 
 TEST_CASE("foreign state in a handle is ignored") {
   const Running running;
-  const auto listener = Core::instance().listen(0);
+  const auto listener = Core::instance().listen(nullptr, 0);
   Handle handle{};
   std::ranges::copy(listener->handle(), handle.begin());
   set_pending_connect(handle, 0xFEEDFACECAFEBEEF);
   std::unique_ptr<DataComm> send;
-  CHECK(eventually([&] { return (send = Core::instance().connect(1, handle)) != nullptr; }));
+  CHECK(eventually([&] { return (send = Core::instance().connect(nullptr, 1, handle)) != nullptr; }));
+}
+
+TEST_CASE("a communicator with a traffic class has a device of its own, and its memory serves other classes") {
+  const Running running;
+  const ncclNetCommConfig_v12_t marked{.trafficClass = 104};
+  void* context = nullptr;
+  REQUIRE(abi::init(&context, &marked, &Log::write, nullptr) == ncclSuccess);
+  {
+    const auto listener = Core::instance().listen(context, 0);
+    const auto plain = Core::instance().listen(nullptr, 0);
+    CHECK(listener->device()->options().traffic_class == 104);
+    CHECK(plain->device()->options().traffic_class == 0);
+    CHECK(Core::instance().listen(context, 0)->device() == listener->device());
+    std::byte byte{1};
+    const Memory memory{.device = plain->device(), .base = &byte, .length = 1, .rkey = 7};
+    CHECK(Core::instance().rkey_for(memory, plain->device()) == 7);
+    const std::uint32_t other = Core::instance().rkey_for(memory, listener->device());
+    CHECK(Core::instance().rkey_for(memory, listener->device()) == other);
+    CHECK(memory.shared.size() == 1);
+    const auto elsewhere = Core::instance().listen(nullptr, 1);
+    CHECK_THROWS_WITH_AS(Core::instance().rkey_for(memory, elsewhere->device()),
+                         "the message's memory was registered with another device", PluginError);
+  }
+  CHECK(abi::finalize(context) == ncclSuccess);
+  const ncclNetCommConfig_v12_t wrong{.trafficClass = 256};
+  Log::take(NCCL_LOG_WARN);
+  CHECK(abi::init(&context, &wrong, &Log::write, nullptr) == ncclInvalidArgument);
+  const auto warnings = Log::take(NCCL_LOG_WARN);
+  REQUIRE(warnings.size() == 1);
+  CHECK(
+      warnings[0] ==
+      "NET/paralet: init: the communicator's trafficClass 256 is not allowed: it must be 0 to 255, the IPv4 TOS byte");
+}
+
+TEST_CASE("setNetAttr: many peers at once get fewer lanes each, unless the user has chosen m") {
+  const auto lanes = [](std::int32_t peers) {
+    void* context = nullptr;
+    REQUIRE(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSuccess);
+    ncclNetAttr_v12_t attributes{};
+    attributes.sendCommAttr.maxConcurrentPeers = peers;
+    CHECK(abi::set_net_attr(context, &attributes) == ncclSuccess);
+    std::size_t out = 0;
+    {
+      const auto listener = Core::instance().listen(context, 0);
+      const Pair pair = connect(*listener, context);
+      out = pair.send->device()->counters().lanes.size();
+    }
+    CHECK(abi::finalize(context) == ncclSuccess);
+    return out;
+  };
+  const Variable addresses("PARALET_ADDRESSES", "127.0.0.1,127.0.0.2");
+  CHECK(lanes(NCCL_NET_ATTR_UNDEF) == 8);
+  CHECK(lanes(4) == 8);
+  CHECK(lanes(64) == 4);
+  CHECK(lanes(10'000) == 2);
+  const Variable chosen("PARALET_LANES", "6");
+  CHECK(lanes(10'000) == 6);
+}
+
+TEST_CASE("a peer with fewer lanes than a connection wants is not used for it") {
+  const Variable addresses("PARALET_ADDRESSES", "127.0.0.1,127.0.0.2");
+  void* context = nullptr;
+  REQUIRE(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSuccess);
+  {
+    const auto listener = Core::instance().listen(context, 0);
+    ncclNetAttr_v12_t attributes{};
+    attributes.sendCommAttr.maxConcurrentPeers = 128;
+    CHECK(abi::set_net_attr(context, &attributes) == ncclSuccess);
+    const Pair narrow = connect(*listener, context);
+    attributes.sendCommAttr.maxConcurrentPeers = 2;
+    CHECK(abi::set_net_attr(context, &attributes) == ncclSuccess);
+    const Pair wide = connect(*listener, context);
+    CHECK(wide.send->device()->counters().lanes.size() == 2 + 8);
+    attributes.sendCommAttr.maxConcurrentPeers = 128;
+    CHECK(abi::set_net_attr(context, &attributes) == ncclSuccess);
+    const Pair shared = connect(*listener, context);
+    CHECK(shared.send->device()->counters().peers == 2);
+  }
+  CHECK(abi::finalize(context) == ncclSuccess);
 }
 
 TEST_CASE("deregistering the memory of a pending receive closes its comm and no other") {
   const Running running;
-  const auto listener = Core::instance().listen(0);
+  const auto listener = Core::instance().listen(nullptr, 0);
   const Pair given_up = connect(*listener);
   const Pair other = connect(*listener);
   std::vector<std::byte> buffer(4096);

@@ -168,6 +168,28 @@ TEST_CASE("the ports of one chip have one GUID, that of the RDMA device where th
   CHECK(guid("eth2", "192.0.2.3") == 0xB83FD20300ABCDEF);
 }
 
+TEST_CASE("rails by position number the PCI addresses of two or more devices") {
+  const Rails order;
+  const auto path = [](const char* address) { return std::string("/sys/devices/pci0000:00/") + address; };
+  const RailPlane none;
+  const RailPlane first{.rail = 0};
+  const RailPlane second{.rail = 1};
+  const RailPlane third{.rail = 2};
+  CHECK(rails_of(order, {"eth0", "eth1"}, {path("0000:5e:00.0"), path("0000:3b:00.1")}) == std::vector{second, first});
+  CHECK(rails_of(order, {"a", "b", "c"}, {path("10000:01:00.0"), path("ffff:01:00.0"), path("0000:3b:00.0")}) ==
+        std::vector{third, second, first});
+  CHECK(rails_of(order, {"a", "b"}, {path("0000:3b:00.0"), path("0000:3b:00.0")}) == std::vector{first, first});
+  CHECK(rails_of(order, {"eth0"}, {path("0000:3b:00.0")}) == std::vector{none});
+  CHECK(rails_of(order, {"eth0", "veth1"}, {path("0000:3b:00.0"), ""}) == std::vector{none, none});
+  CHECK(rails_of(order, {}, {}).empty());
+}
+
+TEST_CASE("named rails and planes hold for their interfaces only, and for all addresses of these") {
+  const Rails named{.by_position = false, .named = {{"eth0", {.rail = 3}}, {"eth1", {.rail = 4, .plane = 1}}}};
+  CHECK(rails_of(named, {"eth1:2", "eth0", "eth2"}, {"", "", ""}) ==
+        std::vector<RailPlane>{{.rail = 4, .plane = 1}, {.rail = 3}, {}});
+}
+
 TEST_CASE("this machine has a loopback interface that is up") {
   bool found = false;
   for (const Interface& i : interfaces()) found = found || (i.address >> 24 == 127 && i.up);

@@ -22,7 +22,7 @@ class Running {
   Running() {
     ::setenv("PARALET_BACKEND", "verbs", 1);
     ::setenv("PARALET_ADDRESSES", "127.0.0.1", 1);
-    REQUIRE(abi::init(&context_, nullptr, nullptr) == ncclSuccess);
+    REQUIRE(abi::init(&context_, nullptr, nullptr, nullptr) == ncclSuccess);
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
@@ -41,9 +41,9 @@ class Running {
 struct Pair {
   Pair() {
     std::array<char, NCCL_NET_HANDLE_MAXSIZE> handle{};
-    REQUIRE(abi::listen(0, handle.data(), &listener) == ncclSuccess);
+    REQUIRE(abi::listen(nullptr, 0, handle.data(), &listener) == ncclSuccess);
     REQUIRE(eventually([&] {
-      if (send == nullptr) REQUIRE(abi::connect(0, handle.data(), &send) == ncclSuccess);
+      if (send == nullptr) REQUIRE(abi::connect(nullptr, 0, nullptr, handle.data(), &send) == ncclSuccess);
       if (receive == nullptr) REQUIRE(abi::accept(listener, &receive) == ncclSuccess);
       return send != nullptr && receive != nullptr;
     }));
@@ -98,11 +98,11 @@ TEST_CASE("a flush of a DMA buffer is one READ, a flush of host memory none") {
   std::array<std::size_t, 2> sizes{100, 100};
   std::array tags{1, 2};
   void* received = nullptr;
-  REQUIRE(abi::irecv(pair.receive, 2, data.data(), sizes.data(), tags.data(), memories.data(), &received) ==
+  REQUIRE(abi::irecv(pair.receive, 2, data.data(), sizes.data(), tags.data(), memories.data(), nullptr, &received) ==
           ncclSuccess);
   for (const int tag : tags) {
     void* sent = nullptr;
-    REQUIRE(abi::isend(pair.send, source.data(), source.size(), tag, from, &sent) == ncclSuccess);
+    REQUIRE(abi::isend(pair.send, source.data(), source.size(), tag, from, nullptr, &sent) == ncclSuccess);
     CHECK(ends_well(sent));
   }
   CHECK(ends_well(received));

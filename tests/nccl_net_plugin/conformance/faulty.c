@@ -40,6 +40,7 @@ struct request {
   size_t sizes[GROUP];
   int tag;
   void* mr;
+  void* phandle;
   void* inner;  ///< NULL: not yet forwarded
   pthread_t poster;
 };
@@ -124,6 +125,7 @@ static ncclResult_t init(void** ctx, uint64_t comm_id, ncclNetCommConfig_v12_t* 
   if (is("inits-once") && times++ > 0) return ncclInternalError;
   if (is("leaks-thread")) in_background(stay, NULL);
   logger = log;
+  if (is("ignores-traffic-class")) config = NULL;
   return real->init(ctx, comm_id, config, is("two-banners") || is("no-warning") ? log_twice : log, profiler);
 }
 
@@ -250,17 +252,17 @@ static int refusal(const void* comm) {
 }
 
 static ncclResult_t pass_on(struct request* request) {
-  return real->isend(request->comm, request->data[0], request->sizes[0], request->tag, request->mr, NULL,
-                     &request->inner);
+  return real->isend(request->comm, request->data[0], request->sizes[0], request->tag, request->mr,
+                     is("forgets-phandles") ? NULL : request->phandle, &request->inner);
 }
 
 static ncclResult_t isend(void* comm, void* data, size_t size, int tag, void* mr, void* phandle, void** request) {
-  (void)phandle;
   *request = NULL;
   const int refused = refusal(comm);
   if (refused >= 0) return (ncclResult_t)refused;
   any_send = true;
-  struct request made = {.sends = true, .comm = comm, .n = 1, .data = {data}, .sizes = {size}, .tag = tag, .mr = mr};
+  struct request made = {
+      .sends = true, .comm = comm, .n = 1, .data = {data}, .sizes = {size}, .tag = tag, .mr = mr, .phandle = phandle};
   if (is("ignores-tags")) made.tag = 0;
   if (is("corrupts-a-byte") && size > 1000) ((char*)data)[size / 2] ^= 1;
   if (is("loses-last-byte") && size > 1) made.sizes[0]--;

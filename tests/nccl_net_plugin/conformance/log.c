@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LINES = 4096, MAX_HANDLES = 64 };
+#include "paralet_profiler.h"
+
+enum { MAX_LINES = 4096, MAX_HANDLES = 64, MAX_EVENTS = 4096 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct log_line lines[MAX_LINES];
@@ -74,9 +76,48 @@ void log_dump(void) {
 
 void* profiler_handle(int index) { return &handles[index % MAX_HANDLES]; }
 
-ncclResult_t profiler_call(void** event, int type, void* phandle, int64_t plugin_id, void* data) {
-  (void)plugin_id, (void)data;
+static bool listening;
+static struct profiled told;
+static char open_events[MAX_EVENTS];  // 1: started and not stopped
+
+void profiler_listen(void) {
   pthread_mutex_lock(&mutex);
+  listening = true;
+  pthread_mutex_unlock(&mutex);
+}
+
+struct profiled profiler_told(void) {
+  pthread_mutex_lock(&mutex);
+  const struct profiled copy = told;
+  pthread_mutex_unlock(&mutex);
+  return copy;
+}
+
+/// Takes a start, or ends an event. Called with the mutex held.
+static void follow_event(void** event, int type, int64_t plugin_id, const void* data) {
+  if (type == 0) {
+    if (told.started == MAX_EVENTS) return;
+    open_events[told.started] = 1;
+    *event = &open_events[told.started++];
+    if (plugin_id != PARALET_PROFILER_ID) return;  // the layout of other plugins' data is not known
+    const paraletProfilerEvent_v1_t* of = data;
+    if (of->type == PARALET_PROFILE_MESSAGE) told.messages++;
+    if (of->type == PARALET_PROFILE_FLOWLET) told.flowlets++, told.flowlet_bytes += of->bytes;
+    if (of->began_ns <= 0) call_fault = "an event has no time at which it began";
+    return;
+  }
+  char* opened = *event;
+  if (opened < open_events || opened >= open_events + told.started || !*opened) {
+    call_fault = "the profiler was asked to stop an event that is not in progress";
+  } else if (type != 2) {
+    *opened = 0;
+    told.stopped++;
+  }
+}
+
+ncclResult_t profiler_call(void** event, int type, void* phandle, int64_t plugin_id, void* data) {
+  pthread_mutex_lock(&mutex);
+  if (listening && event) follow_event(event, type, plugin_id, data);
   if (!event) call_fault = "the profiler was called without a place for its event";
   if (type < 0 || type > 3) call_fault = "the profiler was called with an unknown event type";
   const char* handle = phandle;

@@ -2,7 +2,9 @@
 // The logger and the profiler callback that the suite passes to the plugin. They record their calls.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "paralet_nccl_net.h"
 
@@ -26,5 +28,16 @@ void log_dump(void);
 ncclResult_t profiler_call(void** event, int type, void* phandle, int64_t plugin_id, void* data);
 /// The handles that rules pass to the plugin. It may call the profiler with no others.
 void* profiler_handle(int index);
+/// From now on the profiler takes events, as when a profiler plugin is loaded that wants events of the network.
+void profiler_listen(void);
+struct profiled {
+  int started;
+  int stopped;
+  int messages;  ///< of the plugin under test: events of type 1
+  int flowlets;  ///< type 2
+  uint64_t flowlet_bytes;
+};
+/// What the profiler was told so far.
+struct profiled profiler_told(void);
 /// The first wrong call of the profiler, or NULL.
 const char* profiler_fault(void);

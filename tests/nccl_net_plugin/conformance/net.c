@@ -8,6 +8,8 @@
 
 #include "log.h"
 
+int traffic_class = NCCL_NET_TRAFFIC_CLASS_UNDEF;
+
 // One version is loaded at a time. Where versions differ in a signature, the plugin's function is stored here under the
 // first version with that signature, and an adapter below has the common signature.
 static struct {
@@ -44,7 +46,7 @@ static ncclResult_t init_v10(void** ctx, uint64_t comm_id) {
 }
 
 static ncclResult_t init_v11(void** ctx, uint64_t comm_id) {
-  ncclNetCommConfig_v11_t config = {-1};  // on the stack, as in NCCL: invalid after init returns
+  ncclNetCommConfig_v11_t config = {traffic_class};  // on the stack, as in NCCL: invalid after init returns
   return real.init_v11(ctx, comm_id, &config, log_write, profiler_call);
 }
 
@@ -76,7 +78,8 @@ DEFINE_PROPERTIES(8, COMMON_PROPERTIES)
 DEFINE_PROPERTIES(9, COMMON_PROPERTIES, PROPERTIES_SINCE_V9)
 DEFINE_PROPERTIES(10, COMMON_PROPERTIES, PROPERTIES_SINCE_V9)
 DEFINE_PROPERTIES(11, COMMON_PROPERTIES, PROPERTIES_SINCE_V9, .max_multi_request = told.p.maxMultiRequestSize)
-DEFINE_PROPERTIES(12, COMMON_PROPERTIES, PROPERTIES_SINCE_V9, .max_multi_request = told.p.maxMultiRequestSize)
+DEFINE_PROPERTIES(12, COMMON_PROPERTIES, PROPERTIES_SINCE_V9, .max_multi_request = told.p.maxMultiRequestSize,
+                  .rail = told.p.railId, .plane = told.p.planeId)
 
 static ncclResult_t listen_v8(void* ctx, int dev, void* handle, void** listen_comm) {
   (void)ctx;
@@ -104,7 +107,7 @@ static ncclResult_t connect_v8(void* ctx, int dev, void* handle, void** send_com
 
 static ncclResult_t connect_v10(void* ctx, int dev, void* handle, void** send_comm) {
   (void)ctx;
-  ncclNetCommConfig_v10_t config = {-1};
+  ncclNetCommConfig_v10_t config = {traffic_class};
   return unless_offloaded(real.connect_v10(dev, &config, handle, send_comm, device_handle()));
 }
 
@@ -141,10 +144,15 @@ static ncclResult_t irecv_v9(void* comm, int n, void** data, size_t* sizes, int*
   return real.irecv_v9(comm, n, data, sizes, tags, mrs, request);
 }
 
+/// First as for an all-to-all among many ranks, then with nothing defined.
 static ncclResult_t attr_v11(void* ctx) {
-  ncclNetAttr_v11_t undefined;
-  memset(&undefined, -1, sizeof undefined);
-  return real.attr_v11(ctx, &undefined);
+  ncclNetAttr_v11_t attributes;
+  memset(&attributes, -1, sizeof attributes);
+  attributes.sendCommAttr = attributes.recvCommAttr = (ncclNetCommAttr_v11_t){512, 1, 2, 1};
+  const ncclResult_t result = real.attr_v11(ctx, &attributes);
+  memset(&attributes, -1, sizeof attributes);
+  const ncclResult_t second = real.attr_v11(ctx, &attributes);
+  return result != ncclSuccess ? result : second;
 }
 
 /// Calls with the same name in every version.

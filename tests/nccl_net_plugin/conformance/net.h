@@ -29,6 +29,8 @@ struct properties {
   size_t max_p2p_bytes;
   size_t max_coll_bytes;
   int max_multi_request;
+  int rail;
+  int plane;
   int written_beyond;  ///< the call wrote past the end of the version's struct
 };
 
@@ -58,6 +60,9 @@ struct net {
   ncclResult_t (*set_net_attr)(void* ctx);
   ncclResult_t (*finalize)(void* ctx);
 };
+
+/// The traffic class that init, or connect in version 10, passes on.
+extern int traffic_class;
 
 /// Fills `net` from the plugin's vtable of one version. Returns a message when something is missing, else NULL.
 const char* net_from_library(struct net* net, void* library, int version);

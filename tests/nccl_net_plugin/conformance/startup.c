@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Symbols, init, devices, properties, log lines.
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -67,6 +69,10 @@ static void properties(struct end* end) {
     }
     if (end->net->version >= 11) {
       expect(p->max_multi_request >= 1, "expected maxMultiRequestSize 1 or more, got %d", p->max_multi_request);
+    }
+    if (end->net->version >= 12) {
+      expect(p->rail >= -1 && p->plane >= -1, "expected railId and planeId of -1 or more, got %d and %d", p->rail,
+             p->plane);
     }
     for (int other = 0; other < dev; other++) {
       expect(of[other].guid != p->guid, "expected different guids per device, %s and %s have the same", of[other].name,
@@ -151,6 +157,105 @@ static void optional_calls(struct end* end) {
   close_pair(end, &pair);
 }
 
+/// UDP sockets of this process whose packets have a TOS byte.
+static int sockets_with(int tos) {
+  int found = 0;
+  for (int fd = 3; fd < 1024; fd++) {
+    int type = 0;
+    int domain = 0;
+    int value = 0;
+    socklen_t length = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_DGRAM) continue;
+    length = sizeof domain;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_INET) continue;
+    length = sizeof value;
+    found += getsockopt(fd, IPPROTO_IP, IP_TOS, &value, &length) == 0 && value == tos;
+  }
+  return found;
+}
+
+static void traffic_classes(struct end* end) {
+  enum { CLASS = 0x68 };  // DSCP 26 (AF31)
+  struct plugin plugin;
+  load(&plugin, end->plugin, end->net->version);
+  end->net = &plugin.net;
+  void* plain = NULL;
+  if (plugin.net.finalize) {
+    traffic_class = 256;
+    expect(plugin.net.init(&end->ctx, 1) != ncclSuccess, "expected init to refuse traffic class 256");
+    traffic_class = NCCL_NET_TRAFFIC_CLASS_UNDEF;
+    expect_success(plugin.net.init(&plain, 2));
+  }
+  traffic_class = CLASS;
+  expect_success(plugin.net.init(&end->ctx, 3));
+  step("messages with a traffic class");
+  struct pair marked = open_pair(end);
+  exchange_self(end, &marked, 100000, 1);
+  expect(sockets_with(CLASS) > 0, "expected sockets that send with the communicator's traffic class");
+  if (plain) {
+    traffic_class = NCCL_NET_TRAFFIC_CLASS_UNDEF;
+    void* const ctx = end->ctx;
+    end->ctx = plain;
+    const int before = sockets_with(CLASS);
+    struct pair unmarked = open_pair(end);
+    exchange_self(end, &unmarked, 100000, 2);
+    expect(sockets_with(CLASS) == before, "expected no traffic class on the packets of a communicator without one");
+    step("a region of one communicator in messages of the other");
+    struct properties properties;
+    expect_success(end->net->get_properties(end->dev, &properties));
+    struct region region = region_register(end, marked.send, 8192);
+    if (properties.reg_is_global) {
+      void* received = receive_one(end, unmarked.recv, region.bytes, 4096, 1, region.mr);
+      finish_with(end, send_one(end, unmarked.send, region.bytes + 4096, 4096, 1, region.mr), 4096, "a sent message");
+      finish_with(end, received, 4096, "a received message");
+    }
+    region_release(end, marked.send, &region);
+    close_pair(end, &unmarked);
+    end->ctx = ctx;
+  }
+  close_pair(end, &marked);
+  if (plugin.net.finalize) {
+    expect_success(plugin.net.finalize(plain));
+    expect_success(plugin.net.finalize(end->ctx));
+  }
+}
+
+// A profiler plugin that wants events of the network gets them from isend, irecv and test.
+
+static void profiled(struct end* end) {
+  enum { SIZE = 300000, MESSAGES = 4 };
+  profiler_listen();
+  struct pair pair = open_pair(end);
+  struct region from = region_register(end, pair.send, SIZE);
+  struct region to = region_register(end, pair.recv, SIZE);
+  for (int i = 0; i < MESSAGES; i++) {
+    void* data = to.bytes;
+    size_t size = SIZE;
+    int tag = 1;
+    void* phandle = profiler_handle(2 * i);
+    void* received = NULL;
+    void* sent = NULL;
+    expect_success(end->net->irecv(pair.recv, 1, &data, &size, &tag, &to.mr, &phandle, &received));
+    expect_success(end->net->isend(pair.send, from.bytes, SIZE, 1, from.mr, profiler_handle(2 * i + 1), &sent));
+    finish_with(end, sent, SIZE, "a sent message");
+    finish_with(end, received, SIZE, "a received message");
+  }
+  const struct profiled told = profiler_told();
+  expect(told.started >= 2 * MESSAGES, "expected an event or more per message, got %d", told.started);
+  expect(told.started == told.stopped, "expected all %d events to end, %d did", told.started, told.stopped);
+  if (told.messages) {
+    expect(told.messages == 2 * MESSAGES, "expected %d events of messages, got %d", 2 * MESSAGES, told.messages);
+    expect(told.flowlet_bytes == (uint64_t)2 * MESSAGES * SIZE, "expected flowlets of %d bytes in all, got %llu",
+           2 * MESSAGES * SIZE, (unsigned long long)told.flowlet_bytes);
+    expect(told.flowlets >= 2 * MESSAGES * 5, "expected each message in flowlets of 64 KiB, got %d", told.flowlets);
+  }
+  const char* fault = profiler_fault();
+  expect(!fault, "expected right calls of the profiler, but %s", fault);
+  region_release(end, pair.send, &from);
+  region_release(end, pair.recv, &to);
+  close_pair(end, &pair);
+}
+
 const struct rule startup_rules[] = {
     {.name = "symbols",
      .sentence = "the vtables of all versions are exported, with all calls that NCCL makes without a check",
@@ -170,4 +275,14 @@ const struct rule startup_rules[] = {
      .sentence = "one INFO line describes the plugin, however many communicators there are",
      .alone = banner},
     {.name = "optional-calls", .sentence = "optional calls that exist succeed", .alone = optional_calls},
+    {.name = "traffic-class",
+     .sentence = "the communicator's traffic class is that of its packets, and of no other communicator's",
+     .alone = traffic_classes,
+     .bare = true,
+     .since = 10},
+    {.name = "profiler-events",
+     .sentence = "a profiler that wants events of the network gets them for every message, and all of them end",
+     .alone = profiled,
+     .since = 10,
+     .environment = {{"PARALET_FLOWLET_BYTES", "64KiB"}}},
     {0}};

@@ -47,6 +47,7 @@ SoftOptions soft_options(const DeviceOptions& options) {
   if (options.line_rate_bps <= 0) out.control.delay_floor = std::max(kWholeMessage, out.control.max_window / 4);
   // The lanes of a device start together. The data that they send at once must not grow with their number.
   out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);
+  out.traffic_class = options.traffic_class;
   out.faults = options.faults;
   out.log = options.log;
   return out;
@@ -56,7 +57,7 @@ VerbsOptions verbs_options(const DeviceOptions& options) {
   VerbsOptions out;
   out.address = options.address;
   out.gid_index = options.rdma.gid_index;
-  out.traffic_class = options.rdma.traffic_class;
+  out.traffic_class = options.traffic_class;
   out.service_level = options.rdma.service_level;
   out.min_timeout = options.min_timeout;
   out.retry_time = options.retry_time;

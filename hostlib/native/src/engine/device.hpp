@@ -217,7 +217,8 @@ class Device {
   /// Closes the listener; accepted connections stay.
   void stop_listening(const std::shared_ptr<Listener>& listener);
   /// Does not wait for the peer: watch the connection's state. Throws std::invalid_argument for an invalid handle.
-  std::shared_ptr<Connection> connect(std::span<const std::byte> handle);
+  /// `lanes`: QPs for a peer that has none yet, at most the device's m; a peer with fewer is not used.
+  std::shared_ptr<Connection> connect(std::span<const std::byte> handle, std::optional<unsigned> lanes = std::nullopt);
   /// Starts closing. The state becomes kClosed when both sides are done.
   void close_connection(const std::shared_ptr<Connection>& connection);
   /// For a peer that does not answer a close: returns the memory of all the connection's requests to the caller.
@@ -357,8 +358,8 @@ class Device {
   void on_completion(const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void fail_lane(Peer& peer, unsigned lane, const Completion& why) PARALET_REQUIRES(progress_lock_);
   void on_sent(Peer& peer, unsigned lane, const Completion& completion) PARALET_REQUIRES(progress_lock_);
-  void on_received_send(Peer& peer, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock_);
-  void on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes)
+  void on_received_send(Peer& peer, unsigned lane, std::span<const std::byte> bytes) PARALET_REQUIRES(progress_lock_);
+  void on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes)
       PARALET_REQUIRES(progress_lock_);
   void finish(Request& request) PARALET_REQUIRES(progress_lock_);
   void fail(Request& request, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock_);
@@ -404,7 +405,7 @@ class Device {
       PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
   void connect_lanes(Peer& peer, const handshake::Endpoint& remote) PARALET_REQUIRES(progress_lock_);
-  Peer& open_peer(const handshake::Handle& target) PARALET_REQUIRES(progress_lock_);
+  Peer& open_peer(const handshake::Handle& target, unsigned lanes) PARALET_REQUIRES(progress_lock_);
   Peer* welcome(Incoming& incoming, const handshake::Hello& hello) PARALET_REQUIRES(progress_lock_);
   void drop_qp(std::uint32_t qpn) PARALET_REQUIRES(progress_lock_);
   void drop_qps(const Peer& peer) PARALET_REQUIRES(progress_lock_);

@@ -222,17 +222,16 @@ void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
 }
 
 /// The peer that a handle names: an existing one, or a new one whose hello is on its way. Throws TransportError.
-Peer& Device::open_peer(const handshake::Handle& target) {
+Peer& Device::open_peer(const handshake::Handle& target, unsigned lanes) {
   for (const auto& peer : peers_) {
     // Compare the address too: a peer may claim any GUID.
     if (peer->dead() || peer->device != target.device || peer->address != target.address) continue;
-    // A peer that the other side opened can be used too, unless it has fewer lanes than our m, or is the accepting half
-    // of this device's connection to itself.
-    const bool serves = peer->lanes.size() >= options_.policy.lanes && target.device != guid_;
-    if (peer->initiator || serves) return *peer;
+    // A peer that the other side opened can be used too, unless it is the accepting half of this device's connection to
+    // itself.
+    if (peer->lanes.size() >= lanes && (peer->initiator || target.device != guid_)) return *peer;
   }
   auto channel = std::make_unique<Channel>(options_.address, target.address, target.tcp_port, options_.retry_time);
-  Peer& peer = add_peer(target.address, target.device, options_.policy.lanes);
+  Peer& peer = add_peer(target.address, target.device, lanes);
   peer.initiator = true;
   peer.channel = std::move(channel);
   send_frame(peer, handshake::Hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(peer)});
@@ -319,12 +318,13 @@ void Device::reap_peers(Nanos t) {
 
 // -- connections -------------------------------------------------------------------------------------------------
 
-std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle) {
+std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle, std::optional<unsigned> lanes) {
   const auto target = handshake::decode_handle(handle);
   if (!target) throw std::invalid_argument("this is not a paralet handle: pass the listener's 128 bytes unchanged");
   auto connection = std::make_shared<Connection>();
   connection->target = std::make_unique<handshake::Handle>(*target);
   connection->peer_address = target->address;
+  connection->lanes = std::clamp(lanes.value_or(options_.policy.lanes), 1U, options_.policy.lanes);
   const ProgressLockGuard guard(*this);
   begin_call();
   connection->id = next_id_++;
@@ -335,7 +335,7 @@ std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle) {
 
 void Device::start_connect(const std::shared_ptr<Connection>& connection) {
   try {
-    Peer& peer = open_peer(*connection->target);
+    Peer& peer = open_peer(*connection->target, connection->lanes);
     connection->peer = &peer;
     ++peer.connections;
     if (peer.ready()) {

@@ -358,6 +358,7 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
   request->next_flowlet = request->posted = request->finished = 0;
   request->flowlets.emplace(request->length, mouse ? std::max<std::uint64_t>(1, request->length) : flowlet_size(peer),
                             peer.path_mtu);
+  if (request->trace) request->trace->expect(request->flowlets->count);
   connection.in_flight.push_back(request);
   if (mouse) {
     // Small messages do not wait behind the flowlets of large ones.
@@ -375,6 +376,10 @@ void Device::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) 
   const auto length = static_cast<std::uint32_t>(flowlets.length(index));
   const bool apart = backend_->ends_apart(length, path_mtu);
   ++request.posted;
+  if (request.trace) {
+    const auto lane_index = static_cast<unsigned>(&lane - request.connection->peer->lanes.data());
+    request.trace->begin(lane_index, lane.qp.qpn, lane.port, length, now());
+  }
   ++lane.outstanding;
   lane.outstanding_bytes += length;
   post(lane, {.kind = apart ? WorkKind::kWrite : WorkKind::kWriteImm,
@@ -578,11 +583,13 @@ void Device::on_completion(const Completion& completion) {
         on_sent(peer, owner->second.lane, completion);
         break;
       case Completion::Kind::kReceivedWriteImm:
-        on_flowlet_arrived(peer, completion.imm >> 16, completion.imm & 0xFFFF, completion.byte_length);
+        on_flowlet_arrived(peer, owner->second.lane, completion.imm >> 16, completion.imm & 0xFFFF,
+                           completion.byte_length);
         break;
       case Completion::Kind::kReceivedSend:
-        on_received_send(peer, {receive_buffers_.data() + completion.cookie * sizeof(AdvertisementBatch::bytes),
-                                completion.byte_length});
+        on_received_send(
+            peer, owner->second.lane,
+            {receive_buffers_.data() + completion.cookie * sizeof(AdvertisementBatch::bytes), completion.byte_length});
         break;
       case Completion::Kind::kAcksMayBeLost:
         consult_policy(peer, owner->second.lane, 1);
@@ -643,6 +650,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   if (path_client_ != nullptr) path_client_->delivered(peer.name(), bytes, now());
   --request.posted;
   ++request.finished;
+  if (request.trace) request.trace->end(completion.qpn, now());
   Connection& connection = *request.connection;
   if (request.finished == request.flowlets->count) {
     const auto keep = connection.in_flight.remove(request);
@@ -654,15 +662,16 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
   if (connection.state == Connection::State::kClosing || connection.reply_closed) advance_close(connection);
 }
 
-void Device::on_received_send(Peer& peer, std::span<const std::byte> bytes) {
+void Device::on_received_send(Peer& peer, unsigned lane, std::span<const std::byte> bytes) {
   if (const auto end = handshake::decode_flowlet_end(bytes)) {
-    on_flowlet_arrived(peer, end->slot, end->count, end->bytes);
+    on_flowlet_arrived(peer, lane, end->slot, end->count, end->bytes);
   } else {
     on_advertisements(peer, bytes);
   }
 }
 
-void Device::on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t count, std::uint32_t bytes) {
+void Device::on_flowlet_arrived(Peer& peer, unsigned lane, std::uint32_t slot, std::uint32_t count,
+                                std::uint32_t bytes) {
   Request* request = slot < peer.slots.size() ? peer.slots[slot] : nullptr;
   if (request == nullptr || count == 0) {
     fail_peer(peer, Failure::kTransport, "the peer sent a flowlet for a receive that is not open");
@@ -673,6 +682,13 @@ void Device::on_flowlet_arrived(Peer& peer, std::uint32_t slot, std::uint32_t co
   if (request->arrived_bytes > request->length) {
     fail_peer(peer, Failure::kTransport, "the peer sent more than the receive takes");
     return;
+  }
+  if (request->trace) {
+    if (!request->trace->expected()) request->trace->expect(count);
+    const std::uint32_t qpn = peer.lanes[lane].qp.qpn;
+    const Nanos t = now();
+    request->trace->begin(lane, qpn, 0, bytes, t);
+    request->trace->end(qpn, t);
   }
   if (request->arrived < count) return;
   const auto keep = request->connection->receives.remove(*request);

@@ -139,8 +139,8 @@ std::vector<Option> make_options() {
        "For backend verbs: another GID of the same port (`paralet doctor` lists them).",
        PARALET_FIELD(rdma.gid_index)},
       {"traffic_class", "PARALET_TRAFFIC_CLASS", kInteger, kByte, nullptr,
-       "For backend verbs: the IPv4 TOS byte (DSCP and ECN) of all packets.",
-       PARALET_FIELD(rdma.traffic_class)},
+       "The IPv4 TOS byte (DSCP and ECN) of all packets, where a communicator does not ask for another.",
+       PARALET_FIELD(traffic_class)},
       {"service_level", "PARALET_SERVICE_LEVEL", kInteger, IntegerBounds{0, 7}, nullptr,
        "For backend verbs: the priority of all packets.",
        PARALET_FIELD(rdma.service_level)},
@@ -390,9 +390,8 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   if (policy.kind != PolicyKind::kController && (has_service || has_token)) {
     throw other_policy(has_service ? spelled("controller") : token, PolicyKind::kController);
   }
-  if (options.backend != BackendKind::kVerbs &&
-      (options.rdma.gid_index || options.rdma.traffic_class != 0 || options.rdma.service_level != 0)) {
-    throw std::invalid_argument(any_of({"gid_index", "traffic_class", "service_level"}, "and") + " are only for " +
+  if (options.backend != BackendKind::kVerbs && (options.rdma.gid_index || options.rdma.service_level != 0)) {
+    throw std::invalid_argument(any_of({"gid_index", "service_level"}, "and") + " are only for " +
                                 setting("backend", "verbs"));
   }
   if (options.backend != BackendKind::kSoft && options.faults.any()) {

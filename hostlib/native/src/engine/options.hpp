@@ -29,7 +29,6 @@ const char* to_string(BackendKind kind);
 /// For `verbs` alone.
 struct RdmaOptions {
   std::optional<std::uint32_t> gid_index;  ///< nothing: the RoCEv2 GID of the address
-  std::uint8_t traffic_class = 0;          ///< DSCP and ECN bits
   std::uint8_t service_level = 0;
 };
 
@@ -37,6 +36,7 @@ struct DeviceOptions {
   std::uint32_t address = 0;  ///< IPv4, host byte order
   BackendKind backend = BackendKind::kSoft;
   RdmaOptions rdma;
+  std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte of all packets: DSCP and ECN bits
   PolicyOptions policy;
   std::optional<std::uint32_t> path_mtu;       ///< nothing: the largest the link's MTU allows
   double line_rate_bps = 0;                    ///< 0: unknown, sends are not paced

@@ -15,6 +15,7 @@
 
 #include "base/ring.hpp"
 #include "engine/flowlet.hpp"
+#include "engine/flowlet_trace.hpp"
 #include "engine/handshake.hpp"
 
 namespace paralet {
@@ -41,6 +42,8 @@ struct Request {
   std::uint32_t tag = 0;
   std::uint32_t rkey = 0;           ///< the registered region; 0: the engine registers `data` for this request
   std::uint64_t region_offset = 0;  ///< of `data` in the region, in bytes
+
+  std::unique_ptr<FlowletTrace> trace;  ///< empty and fresh where the caller wants to know about flowlets, else nullptr
 
   std::atomic<State> state{State::kPending};
   std::uint64_t bytes = 0;  ///< of the message, when done
@@ -118,6 +121,7 @@ struct Connection {
   std::uint32_t id = 0;
   std::uint32_t remote_id = 0;  ///< the peer's name for it
   Peer* peer = nullptr;
+  unsigned lanes = 0;                         ///< QPs wanted by the connecting side
   std::unique_ptr<handshake::Handle> target;  ///< on the connecting side, until the connection is open
   bool retried = false;                       ///< started again because the peer had dropped its idle QPs
   bool peer_quiet = false;                    ///< the peer posts no more flowlets on this connection

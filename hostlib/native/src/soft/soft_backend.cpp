@@ -65,7 +65,7 @@ SoftBackend::SoftBackend(const SoftOptions& options)
     : options_(options),
       interface_(require_interface(options.address)),
       receive_socket_(options.address, !taken_by_nic(options)),
-      send_sockets_(options.address),
+      send_sockets_(options.address, options.traffic_class),
       faults_(options.faults),
       pacer_(options.line_rate_bps / 8, burst_bytes(options.line_rate_bps)) {}
 

@@ -25,8 +25,9 @@
 namespace paralet {
 
 struct SoftOptions {
-  std::uint32_t address = 0;  ///< IPv4, host byte order
-  double line_rate_bps = 0;   ///< paces all lanes together, in bits per second; 0: no pacing
+  std::uint32_t address = 0;       ///< IPv4, host byte order
+  std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte of all packets
+  double line_rate_bps = 0;        ///< paces all lanes together, in bits per second; 0: no pacing
   Nanos min_timeout = 5 * kMillisecond;
   Nanos retry_time = 10 * kSecond;
   DelayControlOptions control;

@@ -160,6 +160,10 @@ int SendSockets::acquire(std::uint16_t port) {
   // net/ip.h).
   const int discover = IP_PMTUDISC_DO;
   setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
+  const int tos = traffic_class_;
+  if (tos != 0 && setsockopt(fd.get(), IPPROTO_IP, IP_TOS, &tos, sizeof tos) != 0) {
+    throw DeviceError("cannot send with traffic class " + std::to_string(tos) + ": " + std::strerror(errno));
+  }
   // Lanes of several processes may share a source port of one address, because these sockets receive nothing.
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

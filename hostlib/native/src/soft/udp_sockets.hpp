@@ -73,7 +73,7 @@ class ReceiveSocket {
 /// Sending sockets by UDP source port, shared and reference-counted.
 class SendSockets {
  public:
-  explicit SendSockets(std::uint32_t address) : address_(address) {}
+  SendSockets(std::uint32_t address, std::uint8_t traffic_class) : address_(address), traffic_class_(traffic_class) {}
   /// The socket of `port`, opened on first use. -1 when another program holds the port. Each success needs a release.
   /// Throws DeviceError when the process cannot open another socket.
   int acquire(std::uint16_t port);
@@ -85,6 +85,7 @@ class SendSockets {
     unsigned users = 0;
   };
   std::uint32_t address_;
+  std::uint8_t traffic_class_;
   std::map<std::uint16_t, Entry> entries_;
 };
 

@@ -148,7 +148,7 @@ TEST_CASE("options that belong together") {
 
   o = {};
   o.rdma.service_level = 1;
-  CHECK(refusal(o) == "gid_index, traffic_class and service_level are only for backend='verbs'");
+  CHECK(refusal(o) == "gid_index and service_level are only for backend='verbs'");
   o.backend = BackendKind::kVerbs;
   CHECK(refusal(o).empty());
   o.faults.drop = 0.1;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The soft back end over loopback sockets, driven by the test's thread.
 #include <doctest/doctest.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/file_descriptor.hpp"
+#include "base/socket_address.hpp"
 #include "bytes.hpp"
 #include "soft/soft_backend.hpp"
 #include "udp_endpoint.hpp"
@@ -95,6 +99,42 @@ TEST_CASE("destroying a QP in the middle of a SEND returns its receive buffer") 
   CHECK(two.at_b[0].kind == Completion::Kind::kReceivedSend);
   CHECK(two.at_b[0].cookie == 7);
   CHECK(Bytes(memory.begin(), memory.begin() + 400) == message);
+}
+
+TEST_CASE("packets have the traffic class of the options as their TOS byte") {
+  for (const std::uint8_t traffic_class : {0x00, 0x68}) {
+    SoftOptions marked = options(kA);
+    marked.traffic_class = traffic_class;
+    SoftBackend a(marked);
+    const FileDescriptor peer(::socket(AF_INET, SOCK_DGRAM, 0));
+    const int on = 1;
+    REQUIRE(setsockopt(peer.get(), IPPROTO_IP, IP_RECVTOS, &on, sizeof on) == 0);
+    sockaddr_in address = socket_address(kB, 0);
+    REQUIRE(::bind(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    socklen_t length = sizeof address;
+    REQUIRE(::getsockname(peer.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    const QpIdentity qp = a.create_qp();
+    const RemoteQp remote{
+        .address = kB, .udp_port = ntohs(address.sin_port), .qpn = 5, .path_mtu = kPathMtu, .ece = {}};
+    REQUIRE(a.connect_qp(qp.qpn, remote, 0xD001));
+    const Bytes data(100);
+    a.post(qp.qpn, {.kind = WorkKind::kSend, .data = data.data(), .length = 100});
+    a.flush(now());
+    pollfd arrived{.fd = peer.get(), .events = POLLIN, .revents = 0};
+    REQUIRE(::poll(&arrived, 1, 20'000) == 1);
+    alignas(cmsghdr) std::array<char, 64> control{};
+    Bytes packet(2048);
+    iovec piece{.iov_base = packet.data(), .iov_len = packet.size()};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    REQUIRE(::recvmsg(peer.get(), &message, 0) > 0);
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    REQUIRE(header != nullptr);
+    CHECK(static_cast<std::uint8_t>(*CMSG_DATA(header)) == traffic_class);
+  }
 }
 
 TEST_CASE("a whole message of 256 KiB is sent before the next QP sends") {
