@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from array import array
@@ -186,6 +187,72 @@ class Rank:
         right = right and self.sums(again, self.ranks)
         self.check(self.nccl.ncclCommDestroy(again))
         return {"pending": pending, "right": right}
+
+    def killed(self) -> dict[str, Any]:
+        """The last rank dies in a collective; the others learn of it, abort, and go on without it."""
+        communicator, stream = self.join(), self.stream()
+        right = self.sums(communicator, self.ranks)
+        buffer = self.buffer(pattern(4_000_000))
+        if self.rank == self.ranks - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.start(communicator, buffer, 4_000_000, stream)
+        error = ctypes.c_int()
+
+        def noticed() -> bool:
+            self.check(self.nccl.ncclCommGetAsyncError(communicator, ctypes.byref(error)))
+            return error.value not in (0, IN_PROGRESS)
+
+        self.await_(noticed)
+        self.check(self.nccl.ncclCommAbort(communicator))
+        assert self.cuda.cudaStreamSynchronize(stream) == 0
+        assert self.cuda.cudaFree(buffer) == 0
+        self.ranks -= 1
+        again = self.join()
+        right = right and self.sums(again, self.ranks)
+        self.check(self.nccl.ncclCommDestroy(again))
+        return {"error": error.value, "right": right}
+
+    def shrink(self) -> dict[str, Any]:
+        """The last rank is left out of a communicator while a collective that it never joins is in flight."""
+        communicator, stream = self.join(), self.stream()
+        right = self.sums(communicator, self.ranks)
+        buffer = self.buffer(pattern(1_000_000))
+        smaller = pointer()
+        if self.rank < self.ranks - 1:
+            self.start(communicator, buffer, 1_000_000, stream)
+            left_out = (ctypes.c_int * 1)(self.ranks - 1)
+            abort = 1  # NCCL_SHRINK_ABORT
+            self.check(self.nccl.ncclCommShrink(communicator, left_out, 1, ctypes.byref(smaller), None, abort))
+            assert self.cuda.cudaStreamSynchronize(stream) == 0
+            right = right and self.sums(smaller, self.ranks - 1)
+            self.check(self.nccl.ncclCommDestroy(smaller))
+        self.check(self.nccl.ncclCommAbort(communicator))
+        assert self.cuda.cudaFree(buffer) == 0
+        return {"right": right}
+
+    def revoke(self) -> dict[str, Any]:
+        """All ranks revoke a communicator in which rank 0 waits for the others, and split it afterwards."""
+        communicator, stream, after = self.join(), self.stream(), pointer()
+        right = self.sums(communicator, self.ranks)
+        if self.rank == 0:
+            buffer = self.buffer(pattern(1_000_000))
+            self.start(communicator, buffer, 1_000_000, stream)
+        self.check(self.nccl.ncclCommRevoke(communicator, 0))
+        state = ctypes.c_int()
+
+        def quiescent() -> bool:
+            self.check(self.nccl.ncclCommGetAsyncError(communicator, ctypes.byref(state)))
+            return state.value == 0
+
+        self.await_(quiescent)
+        if self.rank == 0:
+            assert self.cuda.cudaStreamSynchronize(stream) == 0
+            assert self.cuda.cudaFree(buffer) == 0
+        self.check(self.nccl.ncclCommSplit(communicator, 0, self.rank, ctypes.byref(after), None))
+        right = right and self.sums(after, self.ranks)
+        for each in (after, communicator):
+            self.check(self.nccl.ncclCommDestroy(each))
+        return {"right": right}
 
     def finalize(self) -> dict[str, Any]:
         """Finalize before destroying, three times in a process."""

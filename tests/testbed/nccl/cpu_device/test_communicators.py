@@ -6,6 +6,7 @@ Collectives themselves are tested by `paralet nccl`. Here every rank is a proces
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,16 @@ pytestmark = [pytest.mark.skipif(missing() is not None, reason=missing() or ""),
 
 VERSIONS = tuple(wheels.installed())
 
+BOTH_NETS = (*((version, "paralet") for version in VERSIONS), *((version, "Socket") for version in VERSIONS[:1]))
+"""The plugin under every release, and NCCL's own sockets, which fail in another way, under the newest."""
+
+REMOTE_ERROR = 6  # ncclRemoteError
+
+
+def order(version: str) -> tuple[int, ...]:
+    """A version's numbers."""
+    return tuple(int(part) for part in version.split("."))
+
 
 def run(scenario: str, ranks: int, version: str, net: str, folder: Path) -> list[dict[str, Any]]:
     """The answers of all ranks."""
@@ -65,16 +76,35 @@ def run(scenario: str, ranks: int, version: str, net: str, folder: Path) -> list
             process.kill()
             process.wait()
     for rank, process in enumerate(processes):
+        if process.returncode == -signal.SIGKILL:
+            outputs[rank] = "{}"  # it was to die
+            continue
         assert process.returncode == 0, (folder / f"{rank}.stderr").read_text()[-2000:]
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
-@pytest.mark.parametrize("net", ["paralet", "Socket"])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "net"), BOTH_NETS)
 def test_an_abort_ends_a_collective_that_others_never_join(tmp_path: Path, version: str, net: str) -> None:
     answers = run("abort", 2, version, net, tmp_path)
     assert [answer["pending"] for answer in answers] == [True, False]
     assert all(answer["right"] for answer in answers)
+
+
+@pytest.mark.parametrize(("version", "net"), BOTH_NETS)
+def test_a_dead_rank_is_noticed_and_the_others_go_on_without_it(tmp_path: Path, version: str, net: str) -> None:
+    *survivors, dead = run("killed", 3, version, net, tmp_path)
+    assert survivors == [{"error": REMOTE_ERROR, "right": True}] * 2
+    assert dead == {}
+
+
+@pytest.mark.parametrize("version", [each for each in VERSIONS if order(each) >= (2, 27, 0)])
+def test_a_communicator_shrinks_with_a_collective_in_flight(tmp_path: Path, version: str) -> None:
+    assert run("shrink", 3, version, "paralet", tmp_path) == [{"right": True}] * 3
+
+
+@pytest.mark.parametrize("version", [each for each in VERSIONS if order(each) >= (2, 29, 0)])
+def test_a_revoked_communicator_is_split(tmp_path: Path, version: str) -> None:
+    assert run("revoke", 2, version, "paralet", tmp_path) == [{"right": True}] * 2
 
 
 @pytest.mark.parametrize("version", VERSIONS)
