@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of an operation, the call of NCCL that carries it out, and the check of what it has left."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -158,11 +159,16 @@ def enqueue(operation: Operation, communicator: Communicator, rank: int, send: i
             raise TestbedError(f"there is no collective {other!r}")
 
 
-def wait(cuda: Cuda, streams: Sequence[int], communicators: Sequence[Communicator]) -> None:
-    """Wait until the streams are idle. Raises TestbedError when NCCL or CUDA report an error."""
-    eager_until = time.monotonic() + _EAGER_S
+def wait(
+    cuda: Cuda, streams: Sequence[int], communicators: Sequence[Communicator], timeout_s: float = math.inf
+) -> None:
+    """Wait until the streams are idle. Raises TestbedError when NCCL or CUDA report an error, or after `timeout_s`."""
+    begin = time.monotonic()
     while not all(cuda.is_idle(stream) for stream in streams):
-        if time.monotonic() > eager_until:
+        waited_s = time.monotonic() - begin
+        if waited_s > timeout_s:
+            raise TestbedError(f"NCCL's operations did not finish within {timeout_s:g} s")
+        if waited_s > _EAGER_S:
             for communicator in communicators:
                 communicator.check()
             time.sleep(_NAP_S)

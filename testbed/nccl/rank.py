@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import IO, Any
@@ -47,7 +48,14 @@ class Rank:
     @property
     def operations(self) -> Operations:
         """The operations of a rank."""
-        return {"unique_id": self.unique_id, "join": self.join, "measure": self.measure, "leave": self.leave}
+        return {
+            "unique_id": self.unique_id,
+            "join": self.join,
+            "measure": self.measure,
+            "warm_up": self.warm_up,
+            "run_at": self.run_at,
+            "leave": self.leave,
+        }
 
     def unique_id(self) -> dict[str, Any]:
         """The identifier that all ranks need to join. Only for rank 0."""
@@ -89,6 +97,35 @@ class Rank:
         verdict = buffers.verdict()
         seconds = [cuda.elapsed_s(*self._events[index : index + 2]) for index in range(iterations)]
         return {"seconds": seconds, "wrong": verdict.wrong, "sentence": verdict.sentence}
+
+    def warm_up(self, collective: str, size: int, element: str, redop: str, timeout_s: float) -> dict[str, Any]:
+        """Run a collective once, out of place: NCCL and the network set up their connections."""
+        self._prepare(collective, size, element, redop)
+        self._buffers.enqueue(self._joined(), self._stream)
+        wait(self._cuda, [self._stream], [self._joined()], timeout_s)
+        return {}
+
+    def run_at(
+        self, at_s: float, collective: str, size: int, element: str, redop: str, iterations: int, timeout_s: float
+    ) -> dict[str, Any]:
+        """Run `iterations` of a collective, out of place, from `at_s` of the monotonic clock on.
+
+        Returns {"finished_s": end, of the same clock, "wrong": wrong elements, "sentence": what the first of them is}.
+        """
+        self._prepare(collective, size, element, redop)
+        time.sleep(max(0.0, at_s - time.monotonic()))
+        for _ in range(iterations):
+            self._buffers.enqueue(self._joined(), self._stream)
+        wait(self._cuda, [self._stream], [self._joined()], timeout_s)
+        finished_s = time.monotonic()
+        verdict = self._buffers.verdict()
+        return {"finished_s": finished_s, "wrong": verdict.wrong, "sentence": verdict.sentence}
+
+    def _prepare(self, collective: str, size: int, element: str, redop: str) -> None:
+        kind = TYPES[element]
+        operation = Operation(COLLECTIVES[collective], kind, redop, self._ranks, size // kind.width)
+        self._buffers.prepare(operation, self._rank, in_place=False)
+        self._buffers.reset()
 
     def leave(self) -> dict[str, Any]:
         """Leave the communicator and free all resources."""

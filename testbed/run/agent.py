@@ -22,7 +22,8 @@ from testbed.analysis.observations import LaneCounters
 from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request
 from testbed.run.native_rank import NativeRun
-from testbed.workloads import Elements, NcclAllreduce
+from testbed.run.nccl_rank import NcclRun
+from testbed.workloads import Elements, NcclAllreduce, NcclCollective
 
 _WARM_UP_TAG = 0xFFFF_FFFF
 """Of the warm-up message; the transfers of a pair count up from 0."""
@@ -197,7 +198,7 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
         print(report.model_dump_json(), file=reports, flush=True)
 
     with ExitStack() as open_runs:
-        run: _Run | NativeRun | None = None
+        run: _Run | NativeRun | NcclRun | None = None
         try:
             for line in commands:
                 command = messages.COMMANDS.validate_json(line)
@@ -222,9 +223,11 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
     return 0
 
 
-def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun:
+def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun | NcclRun:
     if isinstance(command.workload, NcclAllreduce):
         return NativeRun(command, command.workload)
+    if isinstance(command.workload, NcclCollective):
+        return NcclRun(command, command.workload)
     return _Run(command, transport)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.analysis.observations import LaneCounters
+from testbed.spec.policies import TransportName
 from testbed.workloads import AnyWorkload
 
 PortPolicy = Literal["ecmp", "pinned", "adaptive", "controller"]
@@ -68,6 +69,7 @@ class Prepare(_Message):
     device: DeviceConfig
     others: list[OtherDevice] = []
     workload: AnyWorkload
+    transport: TransportName = "paralet"
     job: int = 0
     """The job's number, the argument of `Workload.of_job`."""
 

@@ -99,7 +99,7 @@ class NativeRun:
         """Connect and warm up."""
         self._send(command)
         snapshot = self._snapshot(self._receive("connected")["messages_sent"])
-        self._before = {(lane.peer, lane.lane): lane for lane in _lanes(snapshot)}
+        self._before = {(lane.peer, lane.lane): lane for lane in lane_counters(snapshot)}
         return messages.Connected()
 
     def start(self, command: messages.Start) -> messages.Finished:
@@ -112,9 +112,9 @@ class NativeRun:
             step_finished_s=report["step_finished_s"],
             last_arrival_s=report["last_arrival_s"],
             wrong_bytes=report["wrong_bytes"],
-            lanes=[lane.since(self._before.get((lane.peer, lane.lane))) for lane in _lanes(snapshot)],
+            lanes=[lane.since(self._before.get((lane.peer, lane.lane))) for lane in lane_counters(snapshot)],
             discards=asdict(snapshot.discards),
-            path_client=_path_client(snapshot),
+            path_client=path_client_counters(snapshot),
         )
 
     def close(self) -> None:
@@ -168,12 +168,14 @@ class NativeRun:
             time.sleep(_COUNTERS_PAUSE_S)
 
 
-def _path_client(snapshot: DeviceSnapshot) -> dict[str, int]:
+def path_client_counters(snapshot: DeviceSnapshot) -> dict[str, int]:
+    """Counters of the path client, with policy `controller`."""
     counted = {} if snapshot.path_client is None else asdict(snapshot.path_client)
     return {name: int(count) for name, count in counted.items() if name != "since_s"}
 
 
-def _lanes(snapshot: DeviceSnapshot) -> list[LaneCounters]:
+def lane_counters(snapshot: DeviceSnapshot) -> list[LaneCounters]:
+    """Counters of the lanes of a device."""
     fields = [name for name in LaneCounters.model_fields if name not in ("rtt_s", "local")]
     return [
         LaneCounters(**{name: getattr(lane, name) for name in fields}, rtt_s=lane.rtt_s or None)

@@ -21,6 +21,7 @@ def prepare_commands(
             ranks=job.size,
             seed=seed,
             workload=experiment.spec.workload,
+            transport=policy.transport,
             job=number,
             others=_other_devices(experiment, policy, rank, ports[rank], service),
             device=_device(experiment, policy, rank, ports[rank], service),

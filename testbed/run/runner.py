@@ -24,10 +24,12 @@ from emul.sandbox import SandboxError
 from netmodel import SpecError
 from testbed.analysis.observations import Observations
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
+from testbed.nccl import devices
 from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner
 from testbed.run.path_service import PathServices
 from testbed.spec import Experiment, load
+from testbed.workloads import NcclCollective
 
 
 def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Observations:
@@ -36,6 +38,8 @@ def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Obser
     Raises InputError when the topology cannot be laid out, and TestbedError for every other failure.
     """
     steps.now(f"bringing up {experiment.topology.name}")
+    if isinstance(experiment.spec.workload, NcclCollective):
+        devices.find("cpu", experiment.spec.workload.version, None)  # says `make nccl` before anything starts
     softroce = experiment.spec.fabric == "softroce"
     try:
         services = PathServices(experiment, log_dir)

@@ -14,7 +14,7 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
 from testbed.spec.placing import Job
 from testbed.spec.written import Spec
-from testbed.workloads import NcclAllreduce
+from testbed.workloads import NcclAllreduce, NcclCollective
 from testbed.workloads.ring_allreduce import RingAllreduce
 
 
@@ -49,7 +49,7 @@ def _check_direct(spec: Spec, found: Findings) -> None:
     """Checks for features that do not work over circuits between hosts."""
     if spec.fabric != "mininet":
         found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet", "fabric"))
-    if isinstance(spec.workload, NcclAllreduce):
+    if isinstance(spec.workload, NcclAllreduce | NcclCollective):
         said = f"workload {spec.workload.kind} does not run over relays; take ring_allreduce"
         found.add(Misfit(said, "workload", "kind"))
     for index, policy in enumerate(spec.policies):

@@ -49,21 +49,25 @@ LACKING: dict[FabricName, tuple[PolicyName, ...]] = {
 }
 """Policies that a fabric does not support."""
 
+TransportName = Literal["paralet", "socket"]
+
 PlannerName = Literal["optimal", "greedy", "annealing", "ecmp"]
 
 
 class Policy(Section):
     """One way to choose paths.
 
-    `m` is the number of lanes. `flowlet_bytes` and `mice_bytes` override the engine's own choice. `planner`,
-    `elephant_bytes` and `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the spine port
-    of each host port, by leaf; without it the spine ports are given out in order. With `alone` the jobs run one after
-    another, without each other's traffic. With `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's
-    lanes do (section 5.1); otherwise it sends as fast as its path allows. `receiver` is for fabric packet.
+    With `transport: socket` workload `nccl` uses NCCL's own TCP sockets instead of the plugin. `m` is the number of
+    lanes. `flowlet_bytes` and `mice_bytes` override the engine's own choice. `planner`, `elephant_bytes` and
+    `assign_wait_s` are for policy `controller`. `uplinks` is for `source_routing`: the spine port of each host
+    port, by leaf; without it the spine ports are given out in order. With `alone` the jobs run one after another,
+    without each other's traffic. With `paced` a lane sends at 1 / m of its host's rate at most, as ParaLet's lanes
+    do (section 5.1); otherwise it sends as fast as its path allows. `receiver` is for fabric packet.
     """
 
     name: str = Field(pattern=NAME, max_length=40)
     policy: PolicyName
+    transport: TransportName = "paralet"
     m: int = Field(default=1, ge=1, le=256)
     flowlet_bytes: int | None = Field(default=None, gt=0)
     mice_bytes: int | None = Field(default=None, ge=0)
@@ -82,6 +86,8 @@ class Policy(Section):
             for name in ("planner", "elephant_bytes", "assign_wait_s"):
                 if getattr(self, name) is not None:
                     found.append(Misfit("is for policy controller only; leave it out", name))
+        if self.transport == "socket" and (self.policy != "ecmp" or self.m != 1):
+            found.append(Misfit("socket has no lanes: take policy ecmp and m 1", "transport"))
         if self.paced and self.policy in ("spraying", "oblivious", "qp_scaling"):
             found.append(Misfit(f"is for lanes that pull flowlets, which policy {self.policy} does not have", "paced"))
         if self.policy != "source_routing" and self.uplinks is not None:

@@ -9,7 +9,7 @@ from testbed.workloads.base import Buffers, Elements, Transfer, Workload
 from testbed.workloads.grid import Grid, GridWorkload
 from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
 from testbed.workloads.hierarchical import HierarchicalAllgather, HierarchicalAllreduce, HierarchicalReduceScatter
-from testbed.workloads.nccl import NcclAllreduce, NcclRingAllreduce, NcclTreeAllreduce
+from testbed.workloads.nccl import NcclAllreduce, NcclCollective, NcclRingAllreduce, NcclTreeAllreduce
 from testbed.workloads.pairwise_alltoall import PairwiseAlltoall
 from testbed.workloads.parameter_server import ParameterServer
 from testbed.workloads.permutation import Permutation
@@ -33,6 +33,7 @@ AnyWorkload = Annotated[
     | Training
     | NcclRingAllreduce
     | NcclTreeAllreduce
+    | NcclCollective
     | Snapshot,
     Field(discriminator="kind"),
 ]
@@ -50,6 +51,7 @@ KINDS: dict[str, type[Workload]] = {
     "training": Training,
     "nccl_ring_allreduce": NcclRingAllreduce,
     "nccl_tree_allreduce": NcclTreeAllreduce,
+    "nccl": NcclCollective,
     "snapshot": Snapshot,
 }
 
@@ -61,6 +63,7 @@ __all__ = [
     "Grid",
     "GridWorkload",
     "NcclAllreduce",
+    "NcclCollective",
     "Training",
     "Transfer",
     "Workload",

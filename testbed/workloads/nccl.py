@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduces that `paralet-nccl-driver` runs over the NCCL net plugin, as NCCL's proxy would.
+"""Collectives of NCCL: by NCCL itself, and all-reduces that `paralet-nccl-driver` runs as NCCL's proxy would.
 
-The schedules here are those of the driver, message by message: what a fabric is asked for, and what the pairs are whose
-paths are predicted. The data and its check are the driver's own.
+The schedules here say what a fabric is asked for, and what the pairs are whose paths are predicted. Those of the driver
+are exact, message by message; NCCL cuts messages as it likes, in the same ring.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Literal
 
+import numpy as np
+from pydantic import Field
+
+from testbed.misfit import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
 
 STEPS = 8
@@ -97,6 +101,76 @@ class NcclTreeAllreduce(NcclAllreduce):
             for part, start, count in _messages(first, last, self.slice_elements(ranks))
         ]
         return tuple(sorted(transfers, key=lambda transfer: transfer.step))
+
+
+class NcclCollective(Workload):
+    """`kind: nccl`: every rank is a process with the real NCCL, in a ring (NCCL_ALGO=Ring).
+
+    `bytes` is the size of each rank's input; `iterations` operations follow one another. `version` names an installed
+    release of NCCL; without it the newest is taken. `slices` is for simulated fabrics only: NCCL cuts messages itself.
+    """
+
+    kind: Literal["nccl"] = "nccl"
+    dtype: Literal["float32"] = "float32"
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter"] = "all_reduce"
+    iterations: int = Field(default=1, ge=1, le=1000)
+    version: str | None = Field(default=None, pattern=r"^\d+\.\d+\.\d+$")
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises Misfit when the workload is not possible with `ranks` ranks."""
+        super().check_ranks(ranks)
+        if self.collective == "reduce_scatter" and self.elements % ranks:
+            raise Misfit(f"{self.bytes} bytes are not a whole number of elements for each of {ranks} ranks", "bytes")
+
+    def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
+        """The ring of one operation, `iterations` times. `seed` is not used."""
+        once = self._ring(ranks)
+        steps = 2 * (ranks - 1) if self.collective == "all_reduce" else ranks - 1
+        chunks = _pieces(0, self.elements * (ranks if self.collective == "all_gather" else 1), ranks)
+        return tuple(
+            Transfer(number * steps + step, part, rank, (rank + 1) % ranks, start, start, count, combine=combine)
+            for number in range(self.iterations)
+            for step, rank, chunk, combine in once
+            for part, start, count in cut(*chunks[chunk], self.slices)
+        )
+
+    def _ring(self, ranks: int) -> list[tuple[int, int, int, bool]]:
+        """Step, sending rank, chunk and whether the receiver adds it, for every message of a ring."""
+        reducing = ranks - 1 if self.collective != "all_gather" else 0
+        gathering = ranks - 1 if self.collective != "reduce_scatter" else 0
+        # After the reducing steps rank r has chunk r + ahead.
+        ahead = 0 if self.collective == "reduce_scatter" else 1 if reducing else 0
+        messages = [
+            (step, rank, (rank - 1 + ahead - step) % ranks, True) for step in range(reducing) for rank in range(ranks)
+        ]
+        return messages + [
+            (reducing + step, rank, (rank + ahead - step) % ranks, False)
+            for step in range(gathering)
+            for rank in range(ranks)
+        ]
+
+    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
+        """One array: the ring works in place. NCCL itself has two."""
+        data = self.data(rank, seed)
+        if self.collective == "all_gather":
+            whole = np.zeros(ranks * self.elements, dtype=data.dtype)
+            whole[rank * self.elements : (rank + 1) * self.elements] = data
+            data = whole
+        return Buffers(data, data)
+
+    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
+        """The rank's `result` of one operation."""
+        if self.collective == "all_gather":
+            return np.concatenate([self.data(peer, seed) for peer in range(ranks)])
+        return self.total(ranks, seed)[self._share(rank, ranks)]
+
+    def result(self, rank: int, ranks: int) -> slice:
+        """After a reduce-scatter the rank's share, otherwise all."""
+        return self._share(rank, ranks)
+
+    def _share(self, rank: int, ranks: int) -> slice:
+        share = self.elements // ranks
+        return slice(rank * share, (rank + 1) * share) if self.collective == "reduce_scatter" else slice(None)
 
 
 def double_binary_tree(ranks: int) -> tuple[list[int | None], list[int | None]]:

@@ -124,6 +124,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"fabric": "fluid", "policies": [{"name": "a", "policy": "spraying", "paced": True}]},
         r"policies\[0\].paced: is for lanes that pull",
     ),
+    (
+        {"policies": [{"name": "a", "policy": "ecmp", "transport": "socket"}]},
+        r"policies\[0\].transport: NCCL's own sockets need workload nccl on fabric mininet",
+    ),
+    (
+        {
+            "workload": {"kind": "nccl", "bytes": 800},
+            "policies": [{"name": "a", "policy": "pinned", "transport": "socket"}],
+        },
+        r"policies\[0\].transport: socket has no lanes: take policy ecmp and m 1",
+    ),
+    (
+        {"workload": {"kind": "nccl", "bytes": 404, "collective": "reduce_scatter"}},
+        "workload.bytes: 404 bytes are not a whole number of elements for each of",
+    ),
+    ({"workload": {"kind": "nccl", "bytes": 800}, "fabric": "softroce"}, "workload.kind: workload nccl runs on fabric"),
     ({"events": [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.5}]}, "cuts links but does not degrade them"),
     ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade needs part"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "host_rate": 0}}}, "topology.leaf_spine.host_rate: rate 0 must lie"),

@@ -54,6 +54,20 @@ def test_schedule_gives_the_expected_result(
         assert output.tobytes() == workload.expected(rank, ranks, seed).tobytes()
 
 
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
+@given(ranks=st.integers(2, 9), share=st.integers(1, 9), slices=st.integers(1, 5))
+def test_rings_of_nccl_give_the_result_of_their_collective(
+    collective: str, ranks: int, share: int, slices: int
+) -> None:
+    settings = {"bytes": 4 * share * ranks, "slices": slices, "collective": collective}
+    workload = KINDS["nccl"].model_validate(settings)
+    for rank, output in enumerate(simulate(workload, ranks, 0)):
+        assert output.tobytes() == workload.expected(rank, ranks, 0).tobytes()
+    thrice = KINDS["nccl"].model_validate({**settings, "iterations": 3}).schedule(ranks, 0)
+    assert len(thrice) == 3 * len(workload.schedule(ranks, 0))
+    assert [each.step for each in thrice] == sorted(each.step for each in thrice)
+
+
 @pytest.mark.parametrize("kind", FLAT)
 @given(ranks=st.integers(2, 9), slices=st.integers(1, 5), seed=st.integers(0, 1000))
 def test_schedule_is_well_formed(kind: str, ranks: int, slices: int, seed: int) -> None:
