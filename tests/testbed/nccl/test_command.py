@@ -150,6 +150,28 @@ def test_a_rank_that_dies_or_stops_is_reported_and_all_end(nccl: str, tmp_path: 
         wait_until_no_ranks(tmp_path)
 
 
+def test_a_rank_that_stops_for_a_while_goes_on(nccl: str, tmp_path: Path) -> None:
+    """Its peers retransmit until it is back; nothing is lost and no error is raised."""
+    with in_operation(nccl, tmp_path, "--transports", "paralet", repetitions=3) as process:
+        victim = rank_1(tmp_path)
+        os.kill(victim, signal.SIGSTOP)
+        time.sleep(1.0)
+        os.kill(victim, signal.SIGCONT)
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert (found["complete"], found["nwrong"]) == (True, 0)
+
+
+def test_collectives_are_right_where_packets_are_lost(nccl: str, tmp_path: Path) -> None:
+    options = ["--nccl", nccl, "--json", "--ranks", "3", "--sizes", "8,300K", "--transports", "paralet"]
+    done = run(small(tmp_path, *options), PARALET_FAULTS="drop=0.01,seed=3", PARALET_PATH_MTU="1024")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["complete"], found["nwrong"]) == (True, 0)
+    assert found["environment"]["paralet"]["PARALET_FAULTS"] == "drop=0.01,seed=3"
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_ranks_end_when_their_parent_is_interrupted_or_killed(
     nccl: str, tmp_path: Path, number: int, status: int
@@ -161,9 +183,9 @@ def test_ranks_end_when_their_parent_is_interrupted_or_killed(
 
 
 @contextmanager
-def in_operation(nccl: str, out: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """The command, while its ranks run all-reduces of 16 MiB, for longer than any test."""
-    endless = ["--collectives", "all_reduce", "--sizes", "8,16M", "--repetitions", "60"]
+def in_operation(nccl: str, out: Path, *options: str, repetitions: int = 60) -> Iterator[subprocess.Popen[str]]:
+    """The command, while its ranks run all-reduces of 16 MiB; by default for longer than any test."""
+    endless = ["--collectives", "all_reduce", "--sizes", "8,16M", "--repetitions", str(repetitions)]
     process = subprocess.Popen(
         small(out, "--nccl", nccl, *endless, *options),
         cwd=ROOT,
