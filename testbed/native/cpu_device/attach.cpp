@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cctype>
 #include <cstring>
 #include <memory>
@@ -151,7 +152,7 @@ void attach(const std::string& path, const Layout& layout) {
   if (handle == nullptr) throw std::runtime_error(std::string("the library cannot be loaded: ") + ::dlerror());
   link_map* map = nullptr;
   if (::dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) throw std::runtime_error(::dlerror());
-  auto* const base = reinterpret_cast<std::byte*>(map->l_addr);
+  auto* const base = std::bit_cast<std::byte*>(map->l_addr);
   auto library = std::make_unique<AttachedLibrary>();
   library->path = path;
   library->layout = layout;

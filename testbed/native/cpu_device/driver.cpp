@@ -62,8 +62,8 @@ int context_get_device(int* handle) {
   return cuda::success;
 }
 
-int pointer_get_attribute(void* value, int attribute, std::uintptr_t address) {
-  auto* const pointer = reinterpret_cast<std::byte*>(address);
+// CUdeviceptr is an integer as wide as a pointer, so a pointer takes its place.
+int pointer_get_attribute(void* value, int attribute, std::byte* pointer) {
   const auto allocation = Device::instance().memory().find(pointer);
   if (!allocation) return invalid_value;
   const bool on_device = allocation->kind == MemoryKind::device;
@@ -100,8 +100,8 @@ int pointer_get_attribute(void* value, int attribute, std::uintptr_t address) {
   }
 }
 
-int get_address_range(std::byte** base, std::size_t* bytes, std::uintptr_t address) {
-  const auto allocation = Device::instance().memory().find(reinterpret_cast<const void*>(address));
+int get_address_range(std::byte** base, std::size_t* bytes, const std::byte* pointer) {
+  const auto allocation = Device::instance().memory().find(pointer);
   if (!allocation) return invalid_value;
   if (base != nullptr) *base = allocation->base;
   if (bytes != nullptr) *bytes = allocation->bytes;

@@ -25,7 +25,7 @@ constexpr std::size_t one_rank_reduce_arguments = 5;
 std::optional<std::vector<std::byte>> buffer_of(void** extra) {
   const std::byte* start = nullptr;
   std::size_t bytes = 0;
-  for (; *extra != reinterpret_cast<void*>(cuda::launch_end); extra += 2) {
+  for (; reinterpret_cast<std::uintptr_t>(*extra) != cuda::launch_end; extra += 2) {
     const auto mark = reinterpret_cast<std::uintptr_t>(extra[0]);
     if (mark == cuda::launch_buffer) start = static_cast<const std::byte*>(extra[1]);
     if (mark == cuda::launch_buffer_bytes) bytes = *static_cast<const std::size_t*>(extra[1]);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 
 #ifndef __x86_64__
@@ -20,8 +21,8 @@ namespace {
 
 std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-void protect(std::uintptr_t from, std::uintptr_t to, int protection) {
-  if (::mprotect(reinterpret_cast<void*>(from), to - from, protection) != 0) {
+void protect(std::byte* from, std::size_t bytes, int protection) {
+  if (::mprotect(from, bytes, protection) != 0) {
     throw std::runtime_error(std::string("the memory of a loaded library cannot be changed: ") + std::strerror(errno));
   }
 }
@@ -47,16 +48,14 @@ std::byte* put_jump(std::byte* at, const void* to) {
 
 void replace(const std::vector<Replacement>& replacements) {
   if (replacements.empty()) return;
-  const auto address = [](const Replacement& each) { return reinterpret_cast<std::uintptr_t>(each.at); };
-  std::vector<Replacement> sorted = replacements;
-  std::sort(sorted.begin(), sorted.end(), [&](const auto& a, const auto& b) { return address(a) < address(b); });
-  const std::uintptr_t page = page_bytes();
+  const auto [first, last] = std::minmax_element(
+      replacements.begin(), replacements.end(), [](const auto& a, const auto& b) { return std::less<>()(a.at, b.at); });
   // One range of pages for all: the CUDA runtime lies in one piece, among functions that nobody calls meanwhile.
-  const std::uintptr_t from = address(sorted.front()) / page * page;
-  const std::uintptr_t to = (address(sorted.back()) + jump_bytes + page - 1) / page * page;
-  protect(from, to, PROT_READ | PROT_WRITE);
-  for (const auto& each : sorted) put_jump(each.at, each.function);
-  protect(from, to, PROT_READ | PROT_EXEC);
+  std::byte* const from = first->at - reinterpret_cast<std::uintptr_t>(first->at) % page_bytes();
+  const auto bytes = static_cast<std::size_t>(last->at + jump_bytes - from);
+  protect(from, bytes, PROT_READ | PROT_WRITE);
+  for (const auto& each : replacements) put_jump(each.at, each.function);
+  protect(from, bytes, PROT_READ | PROT_EXEC);
 }
 
 std::vector<const void*> bind(int (*target)(const char*), const std::vector<std::string>& arguments) {
@@ -79,8 +78,7 @@ std::vector<const void*> bind(int (*target)(const char*), const std::vector<std:
     code += code_bytes;
     text += argument.size() + 1;
   }
-  const auto from = reinterpret_cast<std::uintptr_t>(start);
-  protect(from, from + bytes, PROT_READ | PROT_EXEC);
+  protect(static_cast<std::byte*>(start), bytes, PROT_READ | PROT_EXEC);
   return functions;
 }
 

@@ -3,8 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 
 #include "cuda_abi.hpp"
 
@@ -75,9 +75,10 @@ std::string bus_id() {
 }
 
 void fill_uuid(char* uuid) {
-  const std::string bus = bus_id();
-  std::memset(uuid, 0, 16);
-  std::memcpy(uuid, bus.data(), bus.size() < 16 ? bus.size() : 16);
+  constexpr std::size_t uuid_bytes = 16;
+  std::string bus = bus_id();
+  bus.resize(uuid_bytes);
+  std::copy(bus.begin(), bus.end(), uuid);
 }
 
 std::size_t total_memory() {
