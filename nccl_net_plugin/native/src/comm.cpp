@@ -72,20 +72,18 @@ DataComm::~DataComm() {
 }
 
 void DataComm::check(const Transfer& transfer) const {
-  const auto refuse = [&](const std::string& why) {
-    throw PluginError(ncclInvalidArgument,
-                      std::string(verb()) + " " + format_ipv4(connection_->peer_address) + ": " + why);
-  };
-  const std::string size = std::to_string(transfer.bytes) + " bytes";
+  const char* why = nullptr;
   if (transfer.bytes > kMaxMessageBytes) {
-    refuse("a message of " + size + " exceeds maxP2pBytes, " + std::to_string(kMaxMessageBytes) + " bytes");
+    why = " bytes exceed maxP2pBytes";
+  } else if (transfer.memory != nullptr) {
+    if (!transfer.memory->holds(transfer.data, transfer.bytes))
+      why = " bytes exceed the memory that was registered for them";
+  } else if (transfer.data == nullptr && transfer.bytes > 0) {
+    why = " bytes at the address NULL";
   }
-  if (transfer.memory == nullptr) {
-    if (transfer.data == nullptr && transfer.bytes > 0) refuse("the address of a message of " + size + " is NULL");
-    return;
-  }
-  if (!transfer.memory->holds(transfer.data, transfer.bytes))
-    refuse(size + " exceed the memory that was registered for them");
+  if (why == nullptr) return;
+  throw PluginError(ncclInvalidArgument, std::string(verb()) + " " + format_ipv4(connection_->peer_address) + ": " +
+                                             std::to_string(transfer.bytes) + why);
 }
 
 ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** operation) {
