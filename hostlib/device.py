@@ -137,6 +137,8 @@ class Device:
         The IPv4 TOS byte of all packets (DSCP and ECN), 0 to 255.
     ``service_level``
         For ``verbs``: the priority of all packets, 0 to 7.
+    ``pkey_index``
+        For ``verbs``: index of the partition key in the port's table, 0 to 65535.
 
     Raises DeviceError when no local interface has the address, a source port is taken, or the path service's address or
     token is unusable; ValueError for values that are out of range or exclude each other; TypeError for wrong types.
@@ -174,6 +176,7 @@ class Device:
         gid_index: int | None = None,
         traffic_class: int = 0,
         service_level: int = 0,
+        pkey_index: int = 0,
     ) -> None:
         # Every keyword argument is an option of the engine by the same name; a test compares the two.
         options = {name: value for name, value in locals().items() if name not in ("self", "address")}

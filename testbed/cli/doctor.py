@@ -11,6 +11,7 @@ import click
 import emul
 from emul import Finding
 from testbed.cli import rdma_devices
+from testbed.cli.nic_checks import nic_findings
 from testbed.cli.rdma_devices import RdmaDevice, RdmaPort
 
 
@@ -38,7 +39,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 def examine() -> list[Finding]:
     """Findings of the host library. RDMA devices and GPUs are optional: they are listed but never required."""
-    return [_engine(), *rdma_findings(), _gpu()]
+    return [_engine(), *rdma_findings(), *_nics(), _gpu()]
 
 
 def _engine() -> Finding:
@@ -48,6 +49,14 @@ def _engine() -> Finding:
         return Finding("native engine", False, f"hostlib cannot be imported: {error}", "make setup")
     devices = ", ".join(f"{name} {address}" for name, address, _mtu in local_interfaces())
     return Finding("native engine", True, f"back end soft (RoCEv2 over UDP sockets); devices: {devices}", "")
+
+
+def _nics() -> list[Finding]:
+    try:
+        from hostlib import local_interfaces
+    except ImportError:
+        return []
+    return nic_findings(address for _name, address, _mtu in local_interfaces())
 
 
 def rdma_findings() -> list[Finding]:

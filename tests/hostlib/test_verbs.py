@@ -79,6 +79,7 @@ def test_an_address_without_an_rdma_device_is_refused() -> None:
         ({"service_level": 3}, "are only for backend='verbs'"),
         ({"backend": "verbs", "faults": Faults(drop=0.1)}, "faults is only for backend='soft'"),
         ({"backend": "verbs", "gid_index": 256}, "gid_index must be 0 to 255, not 256"),
+        ({"pkey_index": 1}, "pkey_index is only for backend='verbs'"),
         ({"backend": "verbs", "service_level": 8}, "service_level must be 0 to 7, not 8"),
     ],
 )

@@ -78,17 +78,20 @@ class Nic {
 
   std::uint32_t register_memory(const py::object& buffer) {
     auto pinned = std::make_unique<Pinned>(buffer, true);
-    const std::uint32_t rkey = backend_->register_memory(pinned->data(), pinned->size());
-    regions_.emplace(rkey, std::move(pinned));
+    const std::uint32_t name = backend_->register_memory(pinned->data(), pinned->size());
+    const std::uint32_t rkey = backend_->remote_key(name);
+    regions_.emplace(rkey, Region{name, std::move(pinned)});
     return rkey;
   }
   void deregister_memory(std::uint32_t rkey) {
-    backend_->deregister_memory(rkey);
+    backend_->deregister_memory(regions_.at(rkey).name);
     regions_.erase(rkey);
   }
 
   /// The value that peers add to an offset into the region.
-  [[nodiscard]] std::uint64_t remote_address(std::uint32_t rkey) const { return backend_->remote_address(rkey); }
+  [[nodiscard]] std::uint64_t remote_address(std::uint32_t rkey) const {
+    return backend_->remote_address(regions_.at(rkey).name);
+  }
 
   /// Creates a QP whose random first PSN is at most `wraps_within` below the wrap-around.
   QpIdentity create_qp(std::uint32_t wraps_within) {
@@ -196,7 +199,11 @@ class Nic {
   }
 
   std::unique_ptr<Backend> backend_;
-  std::map<std::uint32_t, std::unique_ptr<Pinned>> regions_;
+  struct Region {
+    std::uint32_t name;  ///< of the back end
+    std::unique_ptr<Pinned> memory;
+  };
+  std::map<std::uint32_t, Region> regions_;                  ///< by rkey
   std::map<std::uint64_t, std::unique_ptr<Pinned>> posted_;  ///< until completion
   std::uint64_t cookie_ = 0;
 };

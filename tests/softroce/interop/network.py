@@ -73,6 +73,19 @@ class Wire:
         finally:
             _sh("ip", "link", "set", RXE_INTERFACE, "up")
 
+    @contextmanager
+    def swallow(self, port: int) -> Iterator[None]:
+        """Packets of the rxe device with this UDP source port are lost."""
+        with in_namespace():
+            _sh("tc", "qdisc", "add", "dev", _PLAIN_END, "clsact")
+            match = ("protocol", "ip", "u32", "match", "ip", "sport", str(port), "0xffff", "action", "drop")
+            _sh("tc", "filter", "add", "dev", _PLAIN_END, "ingress", *match)
+        try:
+            yield
+        finally:
+            with in_namespace():
+                _sh("tc", "qdisc", "del", "dev", _PLAIN_END, "clsact")
+
     @staticmethod
     def _filter(interface: str, n: int) -> None:
         with in_namespace():

@@ -205,19 +205,51 @@ def test_lanes_change_their_ports_in_the_middle_of_messages(wire: Wire, record_p
         assert [row["moves"] for row in peer.lanes()] == [0, 0]
 
 
-def test_a_port_that_goes_down_fails_pending_requests(wire: Wire, record_property: Record) -> None:
-    record_property(PROPERTY, ("Device: the port goes down", "verbs to soft", "requests fail at once"))
+def test_a_link_that_flaps_is_ridden_out(wire: Wire, record_property: Record) -> None:
+    record_property(PROPERTY, ("Device: the link is down for 2 s", "verbs to soft", "messages go on"))
+    with echo("soft", 3) as peer, connected("verbs", peer.handle) as (device, connection):
+        bounce(device, connection, 5000, registered=False)
+        answer = bytearray(300_000)
+        pending = connection.recv(answer)
+        with wire.down():
+            sending = connection.send(bytes(range(250)) * 1200)
+            time.sleep(2)
+        sending.wait(TIMEOUT_S)
+        assert pending.wait(TIMEOUT_S) == len(answer)
+        assert bytes(answer) == bytes(range(250)) * 1200
+        bounce(device, connection, 5000, registered=True)
+
+
+def test_a_port_that_stays_down_fails_pending_requests(wire: Wire, record_property: Record) -> None:
+    record_property(PROPERTY, ("Device: the port stays down", "verbs to soft", "requests fail after the retry time"))
     with (
         echo("soft", 1) as peer,
-        connected("verbs", peer.handle) as (device, connection),
+        connected("verbs", peer.handle, retry_time_s=4.0) as (device, connection),
     ):
         bounce(device, connection, 5000, registered=False)
         pending = connection.recv(bytearray(100))  # nothing will come for it
         with wire.down():
-            # It fails with the reason, long before the retry time (TIMEOUT_S) is over.
-            with pytest.raises(DeviceError, match="the RDMA port went down"):
+            with pytest.raises(DeviceError, match="the RDMA port is down and did not come back within the retry time"):
                 pending.wait(TIMEOUT_S)
-            with pytest.raises(DeviceError, match="the RDMA port went down"):
+            with pytest.raises(DeviceError, match="the RDMA port is down"):
                 connection.send(b"late").wait(TIMEOUT_S)
     with echo("soft", 1) as peer, connected("verbs", peer.handle) as (device, connection):
         bounce(device, connection, 5000, registered=False)  # and it comes back
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_an_adaptive_lane_leaves_a_dead_path(wire: Wire, record_property: Record, lanes: int) -> None:
+    record_property(PROPERTY, ("Device: a lane's path is dead, policy adaptive", "verbs to soft", f"{lanes} lanes"))
+    with (
+        echo("soft", 6) as peer,
+        connected("verbs", peer.handle, lanes=lanes, policy="adaptive", seed=3) as (device, connection),
+    ):
+        bounce(device, connection, 5000, registered=False)
+        dead = device.counters()["lanes"][0]["port"]
+        with wire.swallow(dead):
+            for size in (300_000, 100, 300_001, 70_000, 65_536):
+                bounce(device, connection, size, registered=True)
+            lane = device.counters()["lanes"][0]
+        if lanes == 1:
+            assert lane["port"] != dead
+            assert lane["moves"] >= 1

@@ -116,6 +116,11 @@ class Backend {
     static_cast<void>(rkey);
     return 0;
   }
+  /// The rkey on the wire of a registration.
+  [[nodiscard]] virtual std::uint32_t remote_key(std::uint32_t rkey) const { return rkey; }
+  /// Whether any thread may call register_* and deregister_memory at any time, without the progress lock. For a NIC
+  /// they take long.
+  [[nodiscard]] virtual bool registers_concurrently() const { return false; }
   virtual void deregister_memory(std::uint32_t rkey) = 0;
   /// Returns the memory to the caller while a peer may still write to it. The back end drops that data, because a NAK
   /// would end the QPs that the peer's other messages use. A back end that cannot drop data deregisters the memory.

@@ -59,6 +59,7 @@ VerbsOptions verbs_options(const DeviceOptions& options) {
   out.gid_index = options.rdma.gid_index;
   out.traffic_class = options.traffic_class;
   out.service_level = options.rdma.service_level;
+  out.pkey_index = static_cast<std::uint16_t>(options.rdma.pkey_index);
   out.min_timeout = options.min_timeout;
   out.retry_time = options.retry_time;
   out.log = options.log;

@@ -216,6 +216,7 @@ void Device::close(Nanos timeout) {
       fail(*fence, Failure::kClosed, "the device was closed");
     }
     live_counters_ = {};
+    while (registering_ != 0) std::this_thread::yield();  // they do not need the lock to end
     backend_.reset();
     epoll_.reset();
     wake_.reset();

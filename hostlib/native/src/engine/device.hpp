@@ -375,6 +375,8 @@ class Device {
     std::shared_ptr<Connection> connection;
     std::vector<std::shared_ptr<Request>> requests;
   };
+  template <typename Use>
+  auto register_with(Use use);
   bool wait_for_release(const MemoryUser& user, Closing until);
   [[nodiscard]] std::vector<MemoryUser> users_of(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] std::uint64_t signs_of_life(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
@@ -455,6 +457,7 @@ class Device {
   std::atomic<Request*> submitted_{nullptr};  ///< stack of requests that found the progress lock held
   std::atomic<Nanos> polled_at_{0};           ///< when a caller last polled, 0: it stopped
   std::atomic<bool> standing_back_{false};    ///< the progress thread sleeps because callers poll
+  std::atomic<unsigned> registering_{0};      ///< threads that register or deregister memory without the progress lock
   std::atomic<unsigned> waking_{0};           ///< threads in stop_polling that may write to wake_
   std::atomic<bool> stop_{false};             ///< ends the progress thread
   std::atomic<bool> closed_{false};

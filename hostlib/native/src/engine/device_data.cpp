@@ -178,7 +178,7 @@ void Device::start_receive(const std::shared_ptr<Request>& request) {
       .sequence = connection.next_sequence++,
       .tag = request->tag,
       .slot = request->slot,
-      .rkey = request->registration(),
+      .rkey = backend_->remote_key(request->registration()),
       .address = backend_->remote_address(request->registration()) + (request->rkey != 0 ? request->region_offset : 0),
       .length = request->length});
   std::memcpy(peer.gathering->bytes.data() + peer.gathering->count * advertisement.size(), advertisement.data(),

@@ -35,20 +35,48 @@ bool pending(const std::shared_ptr<Request>& request) {
 
 }  // namespace
 
+namespace {
+
+/// Counts a thread for as long as it exists. The thread has counted itself in.
+class Leaving {
+ public:
+  explicit Leaving(std::atomic<unsigned>& threads) : threads_(threads) {}
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+  ~Leaving() { --threads_; }
+
+ private:
+  std::atomic<unsigned>& threads_;
+};
+
+}  // namespace
+
+/// Calls `use` with the back end, without the progress lock where the back end allows that: pinning pages takes long,
+/// and messages go on meanwhile.
+template <typename Use>
+auto Device::register_with(Use use) {
+  Backend* backend = nullptr;
+  {
+    const ProgressLockGuard guard(*this);
+    begin_call();
+    if (!backend_->registers_concurrently()) return use(*backend_);
+    backend = backend_.get();
+    ++registering_;
+  }
+  const Leaving leaving(registering_);
+  return use(*backend);
+}
+
 std::uint32_t Device::register_memory(std::byte* base, std::uint64_t length) {
   if (length > 0 && !mapped(base, length)) {
     throw std::invalid_argument("cannot register " + std::to_string(length) +
                                 " bytes of memory: part of the range is not mapped in this process");
   }
-  const ProgressLockGuard guard(*this);
-  begin_call();
-  return backend_->register_memory(base, length);
+  return register_with([=](Backend& backend) { return backend.register_memory(base, length); });
 }
 
 std::uint32_t Device::register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf) {
-  const ProgressLockGuard guard(*this);
-  begin_call();
-  return backend_->register_device_memory(base, length, dmabuf);
+  return register_with([=](Backend& backend) { return backend.register_device_memory(base, length, dmabuf); });
 }
 
 std::vector<std::uint32_t> Device::deregister_memory(std::uint32_t rkey) {
@@ -71,14 +99,16 @@ std::vector<std::uint32_t> Device::deregister_memory(std::uint32_t rkey) {
     }
   }
   for (const MemoryUser& user : users) wait_for_release(user, Closing::kMemory);
-  const ProgressLockGuard guard(*this);
-  if (!backend_) return peers;
-  begin_call();
-  if (awaited(rkey)) {
-    retire(rkey);
-  } else {
-    backend_->deregister_memory(rkey);
+  {
+    const ProgressLockGuard guard(*this);
+    if (!backend_) return peers;
+    begin_call();
+    if (awaited(rkey)) {
+      retire(rkey);
+      return peers;
+    }
   }
+  register_with([=](Backend& backend) { backend.deregister_memory(rkey); });
   return peers;
 }
 

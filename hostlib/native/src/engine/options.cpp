@@ -144,6 +144,9 @@ std::vector<Option> make_options() {
       {"service_level", "PARALET_SERVICE_LEVEL", kInteger, IntegerBounds{0, 7}, nullptr,
        "For backend verbs: the priority of all packets.",
        PARALET_FIELD(rdma.service_level)},
+      {"pkey_index", "PARALET_PKEY_INDEX", kInteger, IntegerBounds{0, UINT16_MAX}, nullptr,
+       "For backend verbs: index of the partition key in the port's table.",
+       PARALET_FIELD(rdma.pkey_index)},
       {"lanes", "PARALET_LANES", kInteger, IntegerBounds{1, 1024}, nullptr,
        "m, the number of lanes of a device. All connections to a peer share m QPs, one per lane.",
        PARALET_FIELD(policy.lanes)},
@@ -393,6 +396,9 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   if (options.backend != BackendKind::kVerbs && (options.rdma.gid_index || options.rdma.service_level != 0)) {
     throw std::invalid_argument(any_of({"gid_index", "service_level"}, "and") + " are only for " +
                                 setting("backend", "verbs"));
+  }
+  if (options.backend != BackendKind::kVerbs && options.rdma.pkey_index != 0) {
+    throw std::invalid_argument(spelled("pkey_index") + " is only for " + setting("backend", "verbs"));
   }
   if (options.backend != BackendKind::kSoft && options.faults.any()) {
     throw std::invalid_argument(spelled("faults") + " is only for " + setting("backend", "soft") +

@@ -30,6 +30,7 @@ const char* to_string(BackendKind kind);
 struct RdmaOptions {
   std::optional<std::uint32_t> gid_index;  ///< nothing: the RoCEv2 GID of the address
   std::uint8_t service_level = 0;
+  std::uint32_t pkey_index = 0;  ///< of the partition key in the port's table
 };
 
 struct DeviceOptions {

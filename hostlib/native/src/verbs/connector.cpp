@@ -63,6 +63,7 @@ Connector::Created Connector::create(ibv_pd* pd, ibv_cq* completions, ibv_srq* r
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = port_.number;
+  attributes.pkey_index = options_.pkey_index;
   attributes.qp_access_flags = static_cast<unsigned>(access);
   const int error =
       library_.modify_qp(qp.get(), &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

@@ -66,6 +66,25 @@ bool takes_dmabuf(ibv_context* context) {
   return errno != EOPNOTSUPP && errno != EPROTONOSUPPORT;
 }
 
+/// A port whose link layer is InfiniBand, as "port 1 of mlx5_0", empty without one. `only`: of this device.
+std::string infiniband_port(const std::string& only) {
+  std::string out;
+  for_devices([&](const std::string& name, const ContextHandle& context) {
+    if (!only.empty() && only != name) return false;
+    ibv_device_attr device{};
+    if (VerbsLibrary::load().query_device(context.get(), &device) != 0) return false;
+    for (unsigned number = 1; number <= device.phys_port_cnt; ++number) {
+      ibv_port_attr port{};
+      const int error = VerbsLibrary::load().query_port(context.get(), static_cast<std::uint8_t>(number), &port);
+      if (error != 0 || port.link_layer != IBV_LINK_LAYER_INFINIBAND) continue;
+      out = "port " + std::to_string(number) + " of " + name;
+      return true;
+    }
+    return false;
+  });
+  return out;
+}
+
 }  // namespace
 
 void fail(const std::string& what, int error) { throw DeviceError(what + ": " + std::strerror(error)); }
@@ -114,6 +133,10 @@ OpenPort open_port(const VerbsOptions& options) {
     return true;
   });
   if (!out.context) {
+    if (const std::string name = infiniband_port(options.device); !name.empty()) {
+      throw DeviceError("no RDMA device has a RoCEv2 GID for " + format_ipv4(options.address) + "; " + name +
+                        " has InfiniBand as its link layer, and this transport needs Ethernet (RoCEv2)");
+    }
     throw DeviceError(
         "no RDMA device " + (options.device.empty() ? "" : options.device + " ") + "has a RoCEv2 GID for " +
         format_ipv4(options.address) +

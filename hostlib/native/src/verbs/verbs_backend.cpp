@@ -50,6 +50,8 @@ class VerbsBackend final : public Backend {
     return memory_.register_device_memory(base, length, dmabuf);
   }
   void deregister_memory(std::uint32_t rkey) override { memory_.deregister(rkey); }
+  [[nodiscard]] bool registers_concurrently() const override { return true; }
+  [[nodiscard]] std::uint32_t remote_key(std::uint32_t rkey) const override { return memory_.remote_key(rkey); }
   [[nodiscard]] std::uint64_t remote_address(std::uint32_t rkey) const override { return memory_.remote_address(rkey); }
   void post_fence(std::uint32_t rkey, std::uint64_t offset, std::uint64_t cookie) override;
 
@@ -206,7 +208,7 @@ void VerbsBackend::post_fence(std::uint32_t rkey, std::uint64_t offset, std::uin
                     .data = &fenced_,
                     .length = sizeof fenced_,
                     .remote_address = memory_.remote_address(rkey) + offset,
-                    .rkey = rkey,
+                    .rkey = memory_.remote_key(rkey),
                     .memory = fence_memory_});
 }
 

@@ -23,6 +23,7 @@ struct VerbsOptions {
   std::optional<std::uint32_t> gid_index;  ///< another GID of the same port
   std::uint8_t traffic_class = 0;          ///< DSCP and ECN bits
   std::uint8_t service_level = 0;
+  std::uint16_t pkey_index = 0;
   /// Local ACK timeout, rounded up to 4.096 us times a power of two (IBTA 9.9.2.1.1). Nothing: chosen so that all
   /// retries together take the retry time.
   std::optional<Nanos> min_timeout;

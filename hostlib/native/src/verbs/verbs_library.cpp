@@ -57,6 +57,7 @@ VerbsLibrary open() {
   require(library, "ibv_ack_async_event", out.ack_async_event);
   find(library, "ibv_query_ece", out.query_ece);
   find(library, "ibv_set_ece", out.set_ece);
+  find(library, "ibv_reg_mr_iova2", out.reg_mr_iova2);
   find(library, "ibv_reg_dmabuf_mr", out.reg_dmabuf_mr);
   if (void* mlx5 = ::dlopen("libmlx5.so.1", RTLD_NOW | RTLD_LOCAL); mlx5 != nullptr) {
     find(mlx5, "mlx5dv_modify_qp_udp_sport", out.mlx5_modify_qp_udp_sport);

@@ -40,6 +40,8 @@ struct VerbsLibrary {
   // Optional: absent in older libraries and for other vendors. nullptr then.
   int (*query_ece)(ibv_qp*, ibv_ece*) = nullptr;
   int (*set_ece)(ibv_qp*, ibv_ece*) = nullptr;
+  ibv_mr* (*reg_mr_iova2)(ibv_pd*, void*, std::size_t, std::uint64_t,
+                          unsigned) = nullptr;  ///< takes optional access flags
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) = nullptr;
   int (*mlx5_modify_qp_udp_sport)(ibv_qp*, std::uint16_t) = nullptr;  ///< from libmlx5
 

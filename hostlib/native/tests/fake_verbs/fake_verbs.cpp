@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -81,8 +82,10 @@ struct World {
   std::size_t received = 0;  ///< completions of receives that have not been polled
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
   std::uint32_t next_key = 1001;
-  bool used = false;       ///< a call other than ibv_fork_init was made
-  bool fork_safe = false;  ///< ibv_fork_init was called before
+  std::condition_variable registrations;
+  std::size_t held_bytes = 0;  ///< hold_registrations
+  bool used = false;           ///< a call other than ibv_fork_init was made
+  bool fork_safe = false;      ///< ibv_fork_init was called before
 };
 
 World& world() {
@@ -367,6 +370,11 @@ void happen(int type, std::uint32_t number) {
     [[maybe_unused]] const ssize_t written = ::write(context->async_fd, &one, sizeof one);
   }
 }
+void hold_registrations(std::size_t bytes) {
+  const std::lock_guard lock(world().mutex);
+  world().held_bytes = bytes;
+  world().registrations.notify_all();
+}
 int modify_udp_sport(std::uint32_t qpn, std::uint16_t port) {
   const std::lock_guard lock(world().mutex);
   note("sport %u %u", qpn, port);
@@ -428,6 +436,7 @@ FAKE_VERBS_API int ibv_close_device(ibv_context* context) {
 FAKE_VERBS_API int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* out) {
   out->max_cqe = world().nic.completions;
   out->max_srq_wr = 4096;
+  out->phys_port_cnt = 1;
   return 0;
 }
 #undef ibv_query_port
@@ -435,6 +444,7 @@ FAKE_VERBS_API int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*
   auto* port = reinterpret_cast<ibv_port_attr*>(out);
   port->state = IBV_PORT_ACTIVE;
   port->active_mtu = IBV_MTU_1024;
+  port->link_layer = world().nic.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
   return 0;
 }
 FAKE_VERBS_API ssize_t _ibv_query_gid_table(ibv_context* /*context*/, ibv_gid_entry* entries, std::size_t most,
@@ -444,7 +454,7 @@ FAKE_VERBS_API ssize_t _ibv_query_gid_table(ibv_context* /*context*/, ibv_gid_en
   entries[0].gid = own_gid();
   entries[0].gid_index = 3;
   entries[0].port_num = 1;
-  entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
+  entries[0].gid_type = world().nic.infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
   return 1;
 }
 FAKE_VERBS_API ibv_pd* ibv_alloc_pd(ibv_context* context) {
@@ -456,6 +466,20 @@ FAKE_VERBS_API int ibv_dealloc_pd(ibv_pd* pd) {
   delete pd;  // NOLINT(cppcoreguidelines-owning-memory)
   return 0;
 }
+#ifndef FAKE_VERBS_OLD
+FAKE_VERBS_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* place, std::size_t length, std::uint64_t iova,
+                                        unsigned access) {
+  std::unique_lock lock(world().mutex);
+  errno = EINVAL;
+  if (!world().nic.relaxed_ordering) return nullptr;
+  if ((reinterpret_cast<std::uint64_t>(place) ^ iova) % world().nic.page_bytes != 0) return nullptr;
+  ++world().record.registering;
+  world().registrations.wait(lock, [&] { return world().held_bytes != length; });
+  --world().record.registering;
+  ++world().record.relaxed;
+  return keep_region(pd, static_cast<std::byte*>(place), length, iova, static_cast<int>(access));
+}
+#endif
 #undef ibv_reg_mr_iova
 FAKE_VERBS_API ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* place, std::size_t length, std::uint64_t iova, int access) {
   const std::lock_guard lock(world().mutex);
@@ -532,6 +556,7 @@ FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) 
   const bool fails = attributes->qp_state == IBV_QPS_ERR && changed.state != IBV_QPS_INIT;
   changed.state = attributes->qp_state;
   if (fails) flush(changed);
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) world().record.pkeys.push_back(attributes->pkey_index);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) changed.access = attributes->qp_access_flags;
   if (attributes->qp_state == IBV_QPS_RTR) {
     changed.peer = attributes->dest_qp_num;

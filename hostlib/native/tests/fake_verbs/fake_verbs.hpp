@@ -28,6 +28,8 @@ struct Nic {
   bool holds = false;            ///< completions are held back
   bool discards = true;          ///< throws the completions of a queue pair away when it is destroyed, as mlx5 does
   std::int64_t ns_per_byte = 0;  ///< of requests of 16 KiB and more: they complete only after this time
+  bool infiniband = false;       ///< the link layer, instead of Ethernet: no RoCE GIDs
+  bool relaxed_ordering = true;  ///< registrations may have it
   std::int64_t rtt_ns = 0;       ///< until any request completes
   std::uint64_t page_bytes =
       4096;  ///< of the kernel: a region and its address for peers have the same offset in a page
@@ -38,10 +40,13 @@ struct Record {
   std::vector<std::string>
       calls;  ///< of queue pairs: "query_ece 17", "set_ece 17 0x35", "rtr 17", "rts 17", "sport 17 50000"
   std::vector<unsigned> labels;  ///< flow labels at RTR
+  std::vector<unsigned> pkeys;   ///< indices of partition keys at INIT
   std::size_t most_work = 0;     ///< the most requests and receives that were outstanding at once
   std::size_t reads = 0;
   std::size_t inlined_from_device = 0;  ///< requests that would have a processor read device memory
   std::size_t regions = 0;              ///< registered now
+  std::size_t registering = 0;          ///< registrations that are held now
+  std::size_t relaxed = 0;              ///< registrations with relaxed ordering
   std::size_t queue_pairs = 0;          ///< that exist now
   std::size_t receives = 0;             ///< in all shared receive queues now
   bool fork_safe = false;               ///< ibv_fork_init was the first call of the process
@@ -63,6 +68,8 @@ FAKE_VERBS_API void reset();
 /// Raises an event (ibv_event_type): of the queue pair `number` for its own context, of the port `number` or of the NIC
 /// for all contexts.
 FAKE_VERBS_API void happen(int event, std::uint32_t number);
+/// Registrations of so many bytes do not return until the next call. 0: none is held.
+FAKE_VERBS_API void hold_registrations(std::size_t bytes);
 /// mlx5dv_modify_qp_udp_sport, which a separate fake libmlx5 exports.
 FAKE_VERBS_API int modify_udp_sport(std::uint32_t qpn, std::uint16_t port);
 /// Memory that stands for another device's. `fd` names it as a dma-buf. Payload must not be inlined from it.

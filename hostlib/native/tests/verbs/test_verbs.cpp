@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -84,7 +86,7 @@ TEST_CASE("the NIC never holds more work than its completion queue has room for,
                              .data = payload.data(),
                              .length = static_cast<std::uint32_t>(payload.size()),
                              .remote_address = backend->remote_address(rkey),
-                             .rkey = rkey});
+                             .rkey = backend->remote_key(rkey)});
       backend->flush(now());
     }
   }
@@ -263,6 +265,68 @@ TEST_CASE("ibv_fork_init comes before all other calls") {
   CHECK(record().fork_safe);
 }
 
+TEST_CASE("the same memory is registered with the NIC once, until its last deregistration") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  Bytes memory(100'000);
+  const std::size_t before = record().regions;
+  std::vector<std::uint32_t> rkeys;
+  for (int i = 0; i < 3; ++i) rkeys.push_back(pair.two.register_memory(memory.data(), memory.size()));
+  CHECK(record().regions == before + 1);
+  const std::uint32_t part = pair.two.register_memory(memory.data(), 50'000);  // of another length
+  CHECK(record().regions == before + 2);
+  pair.two.deregister_memory(part);
+  Bytes out = test::random_fill(1, memory.size());
+  for (const std::uint32_t rkey : rkeys) {
+    CHECK(record().regions == before + 1);
+    pair.check({.bytes = out}, {.bytes = memory, .rkey = rkey});
+    pair.two.deregister_memory(rkey);
+  }
+  CHECK(record().regions == before);
+}
+
+TEST_CASE("messages pass while a registration takes long") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  Bytes memory(123'456);
+  fake_verbs::hold_registrations(memory.size());
+  std::atomic<std::uint32_t> rkey{0};
+  std::thread slow([&] { rkey = pair.two.register_memory(memory.data(), memory.size()); });
+  for (int i = 0; i < 20; ++i) pair.check(1000);
+  CHECK(rkey == 0);
+  fake_verbs::hold_registrations(0);
+  slow.join();
+  CHECK(rkey != 0);
+  Bytes out = test::random_fill(1, memory.size());
+  pair.check({.bytes = out}, {.bytes = memory, .rkey = rkey});
+}
+
+TEST_CASE("closing a device waits for a registration in progress") {
+  fake_verbs::reset();
+  Device device(test::verbs_options(1));
+  Bytes memory(123'456);
+  fake_verbs::hold_registrations(memory.size());
+  std::thread slow([&] { CHECK(device.register_memory(memory.data(), memory.size()) != 0); });
+  REQUIRE(test::eventually([] { return fake_verbs::record().registering == 1; }));
+  std::thread closing([&] { device.close(0); });
+  fake_verbs::hold_registrations(0);
+  slow.join();
+  closing.join();
+}
+
+TEST_CASE("registrations have relaxed ordering, or do without where the device refuses it") {
+  for (const bool takes : {true, false}) {
+    CAPTURE(takes);
+    fake_verbs::reset();
+    nic().relaxed_ordering = takes;
+    VerbsPair pair(1);
+    for (const std::size_t length : {65U, 100'000U}) pair.check(length);
+    CHECK((record().relaxed > 0) == takes);
+  }
+}
+
 TEST_CASE("memory is registered on kernels with any page size") {
   for (const std::uint64_t page_bytes : {4096U, 16384U, 65536U}) {
     fake_verbs::reset();
@@ -367,6 +431,27 @@ TEST_CASE("registering an invalid dma-buf is an error with a reason") {
   Device other(soft);
   CHECK_THROWS_WITH_AS(other.register_device_memory(&name, 4096, DmaBuf{903, 0}),
                        "this back end takes host memory only", DeviceError);
+}
+
+TEST_CASE("queue pairs have the partition key that the options name") {
+  for (const unsigned index : {0U, 7U}) {
+    fake_verbs::reset();
+    DeviceOptions options = test::verbs_options(2);
+    options.rdma.pkey_index = index;
+    VerbsPair pair(options);
+    pair.check(100);
+    CHECK(record().pkeys == std::vector<unsigned>(4, index));
+  }
+}
+
+TEST_CASE("an InfiniBand port is refused in a sentence") {
+  fake_verbs::reset();
+  nic().infiniband = true;
+  CHECK_THROWS_WITH_AS(
+      open_verbs(backend_options()),
+      "no RDMA device has a RoCEv2 GID for 127.0.0.1; port 1 of fake0 has InfiniBand as its link layer, "
+      "and this transport needs Ethernet (RoCEv2)",
+      DeviceError);
 }
 
 // -- events of the NIC --------------------------------------------------------------------------------------------

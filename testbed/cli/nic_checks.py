@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `paralet doctor` tells of NICs before the first run on a cluster. It reads files and opens no device."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import socket
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+from emul import Finding
+
+ROCE_PORT = 4791
+SYSFS = Path("/sys")
+PROC = Path("/proc")
+
+
+def nic_findings(addresses: Iterable[str], *, sysfs: Path = SYSFS, proc: Path = PROC) -> list[Finding]:
+    """Findings on UDP port 4791 for these local IPv4 addresses, locked memory, GPU memory and congestion control.
+
+    All are advice: none of them keeps experiments from running. The last three come only with an RDMA NIC.
+    """
+    nics = [device for device in _entries(sysfs / "class/infiniband") if not (device / "parent").exists()]
+    findings = [_port(list(addresses), nics)]
+    if nics:
+        findings += [_locked_memory(), *_gpu_memory(sysfs, proc), *(_congestion(nic) for nic in nics)]
+    return findings
+
+
+def _port(addresses: list[str], nics: list[Path]) -> Finding:
+    taken = {address: nic.name for nic in nics for address in _roce_addresses(nic)}
+    details = []
+    for address in addresses:
+        if address in taken:
+            details.append(f"{address}: {taken[address]} receives it in hardware, so back end soft uses another port")
+        elif _in_use(address):
+            details.append(f"{address}: another program has it, so back end soft uses another port")
+    what = f"UDP port {ROCE_PORT}"
+    if not details:
+        return Finding(what, True, "free on every address", "")
+    return Finding(what, True, f"optional: {'; '.join(details)}", "PARALET_BACKEND=verbs uses the NIC's own RoCE")
+
+
+def _roce_addresses(nic: Path) -> Iterator[str]:
+    """The IPv4 addresses of a NIC's RoCEv2 GIDs."""
+    for port in _entries(nic / "ports"):
+        for gid in _entries(port / "gids"):
+            if _text(port / "gid_attrs/types" / gid.name) != "RoCE v2":
+                continue
+            try:
+                address = IPv6Address(_text(gid)).ipv4_mapped
+            except ValueError:
+                continue
+            if address is not None:
+                yield str(address)
+
+
+def _in_use(address: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(IPv4Address(address)), ROCE_PORT))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
+def _locked_memory() -> Finding:
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit == resource.RLIM_INFINITY:
+        return Finding("locked memory", True, "unlimited", "")
+    detail = f"optional: at most {limit // 1024} KiB, and back end verbs locks all memory that it registers"
+    return Finding("locked memory", True, detail, "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)")
+
+
+def _gpu_memory(sysfs: Path, proc: Path) -> list[Finding]:
+    if not _entries(proc / "driver/nvidia/gpus"):
+        return []
+    if (sysfs / "module/nvidia_peermem").exists():
+        return [Finding("GPU memory", True, "nvidia_peermem is loaded", "")]
+    detail = "optional: nvidia_peermem is not loaded, so back end verbs needs dma-bufs to reach GPU memory"
+    return [Finding("GPU memory", True, detail, "modprobe nvidia_peermem")]
+
+
+def _congestion(nic: Path) -> Finding:
+    """DCQCN of an mlx5 NIC: the priorities for which it sends (np) and obeys (rp) congestion notifications."""
+    interfaces = _entries(nic / "device/net")
+    if not interfaces:
+        return Finding(f"congestion control of {nic.name}", True, "optional: no network interface found", "")
+    interface = interfaces[0]
+    remedy = f"dcb pfc show dev {interface.name}"
+    on = {
+        role: [place.name for place in _entries(interface / f"ecn/roce_{role}/enable") if _text(place) == "1"]
+        for role in ("np", "rp")
+    }
+    if not any(_entries(interface / f"ecn/roce_{role}/enable") for role in on):
+        detail = f"optional: the driver of {interface.name} does not tell; ECN and PFC are set with the vendor's tool"
+        return Finding(f"congestion control of {nic.name}", True, detail, remedy)
+    words = [f"{role} on for priorities {', '.join(prios) or 'none'}" for role, prios in on.items()]
+    detail = f"optional: DCQCN {' and '.join(words)}; PFC must fit the switches"
+    return Finding(f"congestion control of {nic.name}", True, detail, remedy)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _text(file: Path) -> str:
+    """A file's content without the final newline, "" when it cannot be read, as that of an unused GID."""
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
