@@ -74,7 +74,7 @@ test-softroce: setup ## Tests against the kernel's SoftRoCE, in a guest where th
 test-nccl: setup ## The real NCCL on the CPU device: all collectives over the plugin and over sockets, and its tests (ARGS=... goes to pytest)
 	@scripts/setup-nccl.sh
 	.venv/bin/paralet nccl --device cpu --ranks 4 --sizes 8,64K,1M --json --out build/nccl/ci >build/nccl/ci.json
-	$(PYTEST) tests/testbed/nccl $(ARGS)
+	$(PYTEST) tests/testbed/nccl -n auto $(ARGS)
 
 .PHONY: site
 site: ## Build the documentation site into build/site; a broken link is an error

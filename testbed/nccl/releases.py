@@ -23,29 +23,38 @@ PAGE = Path(__file__).parents[2] / "docs" / "nccl.md"
 _BEGIN, _END = "<!-- releases: begin -->\n", "<!-- releases: end -->\n"
 _TIMEOUT_S = 600.0
 
-_OPTIONS = [
+OPTIONS = [
     *("--device", "cpu", "--json", "--ranks", "2", "--sizes", "70K", "--repetitions", "1", "--transports", "paralet"),
     *("--types", ",".join(TYPES), "--ops", ",".join(REDUCTIONS)),
     *("--algorithms", "Ring,Tree", "--protocols", "Simple,LL"),
 ]
+"""What `paralet nccl` is called with for the table."""
+
+
+def row_of(release: str, found: Mapping[str, Any]) -> str:
+    """The row of a release whose results, for all collectives and with OPTIONS, are `found`."""
+    return _row(release, found, [_cell(found, name) for name in COLLECTIVES])
 
 
 def row(release: str) -> str:
     """Run a release and describe it as a row. A collective that cannot be run is `fails`."""
     try:
-        found = _run(release, tuple(COLLECTIVES))
-        cells = [_cell(found, name) for name in COLLECTIVES]
+        return row_of(release, _run(release, tuple(COLLECTIVES)))
     except TestbedError as error:
         print(f"NCCL {release}: {error}; trying each collective by itself", file=sys.stderr)
-        cells = []
-        found = {}
-        for name in COLLECTIVES:
-            try:
-                found = _run(release, (name,))
-                cells.append(_cell(found, name))
-            except TestbedError as failure:
-                print(f"NCCL {release}, {name}: {failure}", file=sys.stderr)
-                cells.append("fails")
+    cells = []
+    found: Mapping[str, Any] = {}
+    for name in COLLECTIVES:
+        try:
+            found = _run(release, (name,))
+            cells.append(_cell(found, name))
+        except TestbedError as failure:
+            print(f"NCCL {release}, {name}: {failure}", file=sys.stderr)
+            cells.append("fails")
+    return _row(release, found, cells)
+
+
+def _row(release: str, found: Mapping[str, Any], cells: Sequence[str]) -> str:
     interface = found.get("interfaces", {}).get("paralet", "-")
     return f"| {' | '.join([release, interface, *cells])} |"
 
@@ -68,7 +77,7 @@ def written(page: str) -> str:
 def _run(release: str, collectives: Sequence[str]) -> Mapping[str, Any]:
     """The results of a release. Raises TestbedError with the last line that the command has printed."""
     with tempfile.TemporaryDirectory() as out:
-        argv = [sys.executable, "-m", "testbed.nccl", *_OPTIONS, "--nccl", release, "--out", out]
+        argv = [sys.executable, "-m", "testbed.nccl", *OPTIONS, "--nccl", release, "--out", out]
         done = subprocess.run(
             [*argv, "--collectives", ",".join(collectives)], capture_output=True, text=True, timeout=_TIMEOUT_S
         )
