@@ -85,14 +85,16 @@ class Cluster:
         """All GPUs, idle or not."""
         return self.leaves * self.servers_per_leaf * self.gpus_per_server
 
-    def idle_servers(self, leaf: int) -> list[int]:
-        """The servers of a leaf whose GPUs are all idle; their number is R[n]."""
-        counts = Counter(gpu.server for gpu in self.idle if gpu.leaf == leaf)
-        return sorted(server for server, count in counts.items() if count == self.gpus_per_server)
+    def idle_servers(self) -> list[list[int]]:
+        """By leaf: its servers whose GPUs are all idle, ascending; their number is R[n]."""
+        return idle_servers(self.idle, self.leaves, self.gpus_per_server)
 
-    def free_ports(self, spine: int) -> int:
-        """The number of free links of a spine, to all leaves."""
-        return sum(count for (_, other), count in self.free.items() if other == spine)
+    def free_ports(self) -> list[int]:
+        """By spine: the number of its free links, to all leaves."""
+        ports = [0] * self.spines
+        for (_, spine), count in self.free.items():
+            ports[spine] += count
+        return ports
 
     def take(self, allocation: Allocation) -> "Cluster":
         """The cluster without an allocation's GPUs and links. Raises ValueError when some of them are not free."""
@@ -109,6 +111,16 @@ class Cluster:
         if not self.idle.isdisjoint(allocation.gpus):
             raise ValueError(f"job {allocation.job!r} has been released before")
         return replace(self, idle=self.idle.union(allocation.gpus), free=Counter(self.free) + Counter(allocation.links))
+
+
+def idle_servers(idle: Iterable[Gpu], leaves: int, per_server: int) -> list[list[int]]:
+    """By leaf: its servers of which all `per_server` GPUs are among `idle`, ascending. O(idle * log idle)."""
+    counts = Counter((gpu.leaf, gpu.server) for gpu in idle)
+    found: list[list[int]] = [[] for _ in range(leaves)]
+    for (leaf, server), count in sorted(counts.items()):
+        if count == per_server:
+            found[leaf].append(server)
+    return found
 
 
 def rounded(gpus: int, wanted: int, per_server: int, job: str) -> int:

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small integer programs, solved by HiGHS on one thread, so that the result depends on the program alone."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 TIME_LIMIT_S = 30.0
-"""Time limit in seconds. A program that exceeds it counts as infeasible, and its job waits."""
+"""Time limit of a program in seconds."""
+
+
+class Undecided(ValueError):
+    """The time limit passed before a solution was found or excluded; the text is one sentence for the user."""
 
 
 @dataclass(slots=True)
@@ -28,7 +34,10 @@ class IntegerProgram:
         self._rows.append((list(terms), list(terms.values()), lower, upper))
 
     def solve(self) -> list[int] | None:
-        """The columns of an optimal solution, or of the best found in time; None when none was found."""
+        """The columns of an optimal solution, or of the best one found in time; None when there is none.
+
+        Raises Undecided when the time limit has passed without a solution.
+        """
         import highspy  # imported here, because loading it takes as long as many programs
 
         if not self._cost:
@@ -49,6 +58,31 @@ class IntegerProgram:
             solver.setOptionValue(option, value)
         solver.passModel(lp)
         solver.run()
-        if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        if solver.getInfo().primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+            return [round(value) for value in solver.getSolution().col_value]
+        if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
             return None
-        return [round(value) for value in solver.getSolution().col_value]
+        raise Undecided(
+            f"the integer program of {len(self._cost)} columns has no solution after {TIME_LIMIT_S:g} s, and none is "
+            "excluded; try again when more of the cluster is free"
+        )
+
+
+_Found = TypeVar("_Found")
+
+
+def first_found(attempts: Iterable[Callable[[], _Found | None]]) -> _Found | None:
+    """The result of the first of these attempts to have one; None when all exclude one.
+
+    Raises Undecided when none has a result, and one of them was undecided.
+    """
+    undecided: Undecided | None = None
+    for attempt in attempts:
+        try:
+            if (found := attempt()) is not None:
+                return found
+        except Undecided as error:
+            undecided = error
+    if undecided is not None:
+        raise undecided
+    return None

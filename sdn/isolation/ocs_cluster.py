@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sdn.isolation.cluster import Cluster, Gpu
+from sdn.isolation.cluster import Cluster, Gpu, idle_servers
 
 Level = Literal["leaf", "spine"]
 
@@ -98,6 +98,11 @@ class OcsCluster:
         circuits = frozenset(Circuit.of(*both) for both in ends.values())
         return cls(leaves, spines, servers_per_leaf, gpus_per_server, plain.idle, ocs, circuits)
 
+    def emptied(self) -> "OcsCluster":
+        """The cluster with every GPU idle and no circuit."""
+        plain = Cluster.empty(self.leaves, self.spines, self.servers_per_leaf, self.gpus_per_server)
+        return replace(self, idle=plain.idle, circuits=frozenset(), busy=frozenset())
+
     @property
     def gpus(self) -> int:
         """All GPUs, idle or not."""
@@ -108,10 +113,9 @@ class OcsCluster:
         """The numbers of the OCSs."""
         return sorted(set(self.ocs.values()))
 
-    def idle_servers(self, leaf: int) -> list[int]:
-        """The servers of a leaf whose GPUs are all idle; their number is R[n]."""
-        counts = Counter(gpu.server for gpu in self.idle if gpu.leaf == leaf)
-        return sorted(server for server, count in counts.items() if count == self.gpus_per_server)
+    def idle_servers(self) -> list[list[int]]:
+        """By leaf: its servers whose GPUs are all idle, ascending; their number is R[n]."""
+        return idle_servers(self.idle, self.leaves, self.gpus_per_server)
 
     def free_ports(self) -> dict[tuple[Level, int, int], list[OpticalPort]]:
         """Ports that no job uses, with or without a circuit, by level, switch and OCS: C^k_n and C^k_m count them."""

@@ -10,13 +10,14 @@ exactly as many free ports as GPUs suffices; algorithm 2 requires more.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from functools import partial
 from itertools import combinations
 
 from sdn.isolation.cluster import Allocation, Gpu, on_servers, rounded
-from sdn.isolation.integer_program import IntegerProgram
+from sdn.isolation.integer_program import IntegerProgram, first_found
 from sdn.isolation.local import within_leaf, within_server
 from sdn.isolation.ocs_cluster import Circuit, Level, OcsAllocation, OcsCluster, OpticalPort
-from sdn.isolation.vclos import sizes
+from sdn.isolation.vclos import least_size, sizes
 
 _Switch = tuple[Level, int]
 _Need = Mapping[tuple[_Switch, _Switch, int], int]
@@ -26,19 +27,38 @@ _Need = Mapping[tuple[_Switch, _Switch, int], int]
 def place(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation | None:
     """Algorithm 2: stages 0 and 1 as in vClos, stage 2 with one spine or none, stage 3 with several.
 
-    None when the job must wait. Raises ValueError for a job of no GPU, or of more than the whole cluster has.
+    None when the job must wait. Sizes and errors are those of `vclos.place`.
     """
     per_server = cluster.gpus_per_server
     given = rounded(cluster.gpus, gpus, per_server, job)
     if given <= per_server:
         return _local(within_server(cluster.idle, given, job))
-    idle_servers = [cluster.idle_servers(leaf) for leaf in range(cluster.leaves)]
-    room = _Room(cluster, idle_servers, given)
-    return (
-        _local(within_leaf(idle_servers, given, per_server, job))
-        or room.allocation(job, 2, room.two_leaves())
-        or room.allocation(job, 2, room.one_spine())
-        or room.allocation(job, 3, room.several_spines())
+    empty: OcsCluster | None = None
+
+    def fits(size: int) -> bool:
+        nonlocal empty, found
+        if (found := _across_servers(cluster, job, size)) is not None:
+            return True
+        empty = empty or cluster.emptied()
+        return _across_servers(empty, job, size) is not None
+
+    found: OcsAllocation | None = None
+    least_size(range(given, cluster.gpus + 1, per_server), fits, job, gpus)
+    return found
+
+
+def _across_servers(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation | None:
+    """Stages 1 to 3, for whole servers."""
+    idle_servers = cluster.idle_servers()
+    if (local := within_leaf(idle_servers, gpus, cluster.gpus_per_server, job)) is not None:
+        return _local(local)
+    room = _Room(cluster, idle_servers, gpus)
+    return first_found(
+        [
+            lambda: room.allocation(job, 2, room.two_leaves()),
+            lambda: room.allocation(job, 2, room.one_spine()),
+            lambda: room.allocation(job, 3, room.several_spines()),
+        ]
     )
 
 
@@ -78,35 +98,39 @@ class _Room:
     def one_spine(self) -> _Plan | None:
         """Leaves joined by one spine: the first in ascending order of free ports that can join them."""
         enough = [m for m in range(self._cluster.spines) if self._spine_ports(m) >= self._gpus]
-        for spine in sorted(enough, key=lambda m: (self._spine_ports(m), m)):
-            program = IntegerProgram()
-            servers = {leaf: program.column(self._servers(leaf), self._servers(leaf)) for leaf in self._leaves}
-            program.row(dict.fromkeys(servers.values(), 1.0), *[self._gpus // self._per_server] * 2)
-            links = {
-                (leaf, ocs): program.column(self._ports("leaf", leaf, ocs))
-                for leaf in self._leaves
-                for ocs in self._cluster.switches
-            }
-            for leaf, column in servers.items():
-                own = {links[leaf, ocs]: 1.0 for ocs in self._cluster.switches}
-                program.row({**own, column: -float(self._per_server)}, 0.0, 0.0)
-            for ocs in self._cluster.switches:
-                all_there = {links[leaf, ocs]: 1.0 for leaf in self._leaves}
-                program.row(all_there, upper=self._ports("spine", spine, ocs))
-            if (found := program.solve()) is not None:
-                need = Counter[tuple[_Switch, _Switch, int]]()
-                for (leaf, ocs), at in links.items():
-                    need[("leaf", leaf), ("spine", spine), ocs] = found[at]
-                return {leaf: found[at] for leaf, at in servers.items() if found[at]}, +need
-        return None
+        return first_found(
+            partial(self._by_spine, spine) for spine in sorted(enough, key=lambda m: (self._spine_ports(m), m))
+        )
+
+    def _by_spine(self, spine: int) -> _Plan | None:
+        program = IntegerProgram()
+        servers = {leaf: program.column(self._servers(leaf), self._servers(leaf)) for leaf in self._leaves}
+        program.row(dict.fromkeys(servers.values(), 1.0), *[self._gpus // self._per_server] * 2)
+        links = {
+            (leaf, ocs): program.column(self._ports("leaf", leaf, ocs))
+            for leaf in self._leaves
+            for ocs in self._cluster.switches
+        }
+        for leaf, column in servers.items():
+            own = {links[leaf, ocs]: 1.0 for ocs in self._cluster.switches}
+            program.row({**own, column: -float(self._per_server)}, 0.0, 0.0)
+        for ocs in self._cluster.switches:
+            all_there = {links[leaf, ocs]: 1.0 for leaf in self._leaves}
+            program.row(all_there, upper=self._ports("spine", spine, ocs))
+        if (found := program.solve()) is None:
+            return None
+        need = Counter[tuple[_Switch, _Switch, int]]()
+        for (leaf, ocs), at in links.items():
+            need[("leaf", leaf), ("spine", spine), ocs] = found[at]
+        return {leaf: found[at] for leaf, at in servers.items() if found[at]}, +need
 
     def several_spines(self) -> _Plan | None:
         """Algorithm 4: l virtual leaves and s virtual spines, by the integer program of appendix A.3."""
         cluster = self._cluster
-        for count, size in sizes(self._gpus, cluster.leaves, cluster.spines, self._per_server, stacked=True):
-            if (plan := self._virtual_clos(count, size)) is not None:
-                return plan
-        return None
+        return first_found(
+            partial(self._virtual_clos, count, size)
+            for count, size in sizes(self._gpus, cluster.leaves, cluster.spines, self._per_server, stacked=True)
+        )
 
     def _virtual_clos(self, count: int, size: int) -> _Plan | None:
         """(7) to (12) for given l and s. (8) is the number of virtual leaves that a leaf has room for."""

@@ -36,7 +36,7 @@ def placed(topology: Topology, jobs: Mapping[str, int]) -> OpticalClos:
         cluster = cluster.take(allocation)
         parts.append(_patched(topology, ports, allocation.circuits))
         uplinks = sorted(ports[end] for circuit in allocation.circuits for end in circuit.ports if end.level == "leaf")
-        made.append(SubClos(job, tuple(hosts[gpu] for gpu in allocation.gpus), tuple(uplinks)))
+        made.append(SubClos(job, tuple(hosts[gpu] for gpu in allocation.gpus[:size]), tuple(uplinks)))
     return OpticalClos(joined(*parts), VirtualClos(tuple(made)))
 
 

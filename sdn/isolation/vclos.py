@@ -6,24 +6,28 @@ spines, each on a leaf or spine of its own, with a link between each virtual lea
 on whole servers. With source routing inside it, a job's collectives share no link with other jobs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from sdn.isolation.cluster import Allocation, Cluster, Gpu, LinkCount, on_servers, rounded
-from sdn.isolation.integer_program import IntegerProgram
+from sdn.isolation.integer_program import IntegerProgram, first_found
 from sdn.isolation.local import within_leaf, within_server
 
 
 def place(cluster: Cluster, job: str, gpus: int) -> Allocation | None:
     """Algorithm 1: stage 0 within a server, stage 1 under a leaf, stage 2 a virtual Clos; None when the job must wait.
 
-    A job larger than a server gets whole servers. Raises ValueError for a job of no GPU, or of more than the whole
-    cluster has.
+    A job larger than a server gets whole servers, and of these the least number for which an empty cluster has a place
+    (section 6.1): some numbers, such as primes, have no l and s. The first `gpus` of the allocation's GPUs are for the
+    job to use. Raises ValueError for a job of no GPU, and for one that even an empty cluster has no place for, and
+    `integer_program.Undecided` when the integer programs find and exclude no place in time.
     """
     per_server = cluster.gpus_per_server
     given = rounded(cluster.gpus, gpus, per_server, job)
     if given <= per_server:
         return within_server(cluster.idle, given, job)
-    idle_servers = [cluster.idle_servers(leaf) for leaf in range(cluster.leaves)]
+    given = least_size(range(given, cluster.gpus + 1, per_server), lambda size: _fits(cluster, size), job, gpus)
+    idle_servers = cluster.idle_servers()
     return within_leaf(idle_servers, given, per_server, job) or _across_leaves(cluster, idle_servers, given, job)
 
 
@@ -43,6 +47,17 @@ def sizes(gpus: int, leaves: int, spines: int, per_server: int, *, stacked: bool
                 yield count, size
 
 
+def least_size(candidates: Iterable[int], fits: Callable[[int], bool], job: str, wanted: int) -> int:
+    """The first of the ascending candidates that fits an empty cluster. Raises ValueError when none does."""
+    for size in candidates:
+        if fits(size):
+            return size
+    raise ValueError(
+        f"job {job!r} asks for {wanted} GPUs, and even an empty cluster has no virtual Clos for so many or more; make "
+        "the job smaller"
+    )
+
+
 def spines_for(cluster: Cluster, job: str, gpus: Sequence[Gpu]) -> Allocation:
     """A virtual Clos for given GPUs: it needs as many spines as the largest number of its GPUs on a leaf.
 
@@ -59,22 +74,32 @@ def spines_for(cluster: Cluster, job: str, gpus: Sequence[Gpu]) -> Allocation:
             f"job {job!r} needs {needed} spines with a free link to each of its {len(leaves)} leaves, and there "
             f"{'is' if len(common) == 1 else 'are'} {len(common)}; place the job otherwise"
         )
-    chosen = sorted(common, key=lambda spine: (cluster.free_ports(spine), spine))[:needed]
+    ports = cluster.free_ports()
+    chosen = sorted(common, key=lambda spine: (ports[spine], spine))[:needed]
     return Allocation(job, 2, tuple(gpus), {(leaf, spine): 1 for leaf in leaves for spine in sorted(chosen)})
 
 
 def _across_leaves(cluster: Cluster, idle_servers: list[list[int]], gpus: int, job: str) -> Allocation | None:
     """Stage 2, algorithm 3."""
-    for count, size in sizes(gpus, cluster.leaves, cluster.spines, cluster.gpus_per_server):
-        if (links := _virtual_clos(cluster, idle_servers, count, size)) is not None:
-            servers = size // cluster.gpus_per_server
-            chosen = [
-                gpu
-                for leaf in sorted({leaf for leaf, _ in links})
-                for gpu in on_servers(leaf, idle_servers[leaf][:servers], cluster.gpus_per_server)
-            ]
-            return Allocation(job, 2, tuple(chosen), links)
-    return None
+    per_server = cluster.gpus_per_server
+    links = first_found(
+        partial(_virtual_clos, cluster, idle_servers, count, size)
+        for count, size in sizes(gpus, cluster.leaves, cluster.spines, per_server)
+    )
+    if links is None:
+        return None
+    leaves = sorted({leaf for leaf, _ in links})
+    servers = gpus // len(leaves) // per_server
+    chosen = [gpu for leaf in leaves for gpu in on_servers(leaf, idle_servers[leaf][:servers], per_server)]
+    return Allocation(job, 2, tuple(chosen), links)
+
+
+def _fits(cluster: Cluster, gpus: int) -> bool:
+    """Whether stage 1 or 2 has a place for whole servers of so many GPUs while the cluster is empty."""
+    room = cluster.servers_per_leaf * cluster.gpus_per_server
+    return gpus <= room or any(
+        size <= room for _, size in sizes(gpus, cluster.leaves, cluster.spines, cluster.gpus_per_server)
+    )
 
 
 def _virtual_clos(cluster: Cluster, idle_servers: list[list[int]], count: int, size: int) -> LinkCount | None:
@@ -90,7 +115,7 @@ def _virtual_clos(cluster: Cluster, idle_servers: list[list[int]], count: int, s
         for leaf, servers in enumerate(idle_servers)
         if len(servers) >= needed
     }
-    spine_at = {spine: program.column(1, cluster.free_ports(spine)) for spine in range(cluster.spines)}
+    spine_at = {spine: program.column(1, ports) for spine, ports in enumerate(cluster.free_ports())}
     if len(leaf_at) < count:
         return None
     program.row(dict.fromkeys(leaf_at.values(), 1.0), count, count)

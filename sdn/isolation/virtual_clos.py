@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from math import gcd
 from typing import Literal
 
 from netmodel import Forwarding, Link, PortRef, Topology, forwarding
@@ -38,9 +39,9 @@ class VirtualClos:
     def routes(self, topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
         """Forwarding in which every port of a leaf or spine has a table of its own, empty by default.
 
-        The i-th of a job's hosts on a leaf uses the i-th of those of the job's uplinks there that lead to the
-        destination's leaf, directly or by a spine with another link of the job. When a link dies, the job's other links
-        carry its traffic. A job without another link stops; it never uses links of other jobs.
+        A host's place on its leaf determines its uplink, and with the destination's place the link from the spine to
+        the destination's leaf (see `_Seats`). When a link dies, the job's other links carry its traffic. A job without
+        another link stops; it never uses links of other jobs.
 
         Raises ValueError for a host or an uplink that the topology lacks or that two jobs have.
         """
@@ -83,7 +84,7 @@ def placed(topology: Topology, jobs: Mapping[str, int]) -> VirtualClos:
         if allocation is None:
             raise must_wait(job, size, len(cluster.idle))
         cluster = cluster.take(allocation)
-        made.append(_realised(allocation, tuple(hosts[gpu] for gpu in allocation.gpus), free))
+        made.append(_realised(allocation, tuple(hosts[gpu] for gpu in allocation.gpus[:size]), free))
     return VirtualClos(tuple(made))
 
 
@@ -142,6 +143,12 @@ def _tables(topology: Topology, job: SubClos, routes: Forwarding) -> dict[PortRe
         address, home = topology.host(name).nics[0].address, topology.peer(PortRef(name, 1))
         if address in routes.groups[home.node]:
             homes[address] = home
+    places = {
+        home: place
+        for leaf in {home.node for home in homes.values()}
+        for place, home in enumerate(sorted(home for home in homes.values() if home.node == leaf))
+    }
+    seats = _Seats(topology, job)
     up: defaultdict[str, list[PortRef]] = defaultdict(list)  # by leaf
     down: defaultdict[tuple[str, str], list[PortRef]] = defaultdict(list)  # the spine's ports, by spine and leaf
     for port in job.uplinks:
@@ -153,27 +160,86 @@ def _tables(topology: Topology, job: SubClos, routes: Forwarding) -> dict[PortRe
     tables: dict[PortRef, _Table] = {}
     for leaf in {home.node for home in homes.values()}:
         local: _Table = {address: (home.port,) for address, home in homes.items() if home.node == leaf}
-        for place, entry in enumerate(sorted(home for home in homes.values() if home.node == leaf)):
+        for entry, place in places.items():
+            if entry.node != leaf:
+                continue
             table = dict(local)
             for address, home in homes.items():
                 ways = [
-                    port.port
+                    port
                     for port in up[leaf]
                     for beyond in (topology.peer(port).node,)
                     if beyond == home.node or (beyond, home.node) in down
                 ]
                 if home.node != leaf and ways:
-                    table[address] = (ways[place % len(ways)],)
+                    own = seats.uplink(leaf, place)
+                    table[address] = ((own if own in ways else ways[place % len(ways)]).port,)
             tables[entry] = table
         tables |= dict.fromkeys(up[leaf], local)
     for (spine, leaf), entries in down.items():
         for rank, entry in enumerate(entries):
-            tables[entry] = {
-                address: (exits[rank % len(exits)].port,)
-                for address, home in homes.items()
-                if home.node != leaf and (exits := down.get((spine, home.node)))
-            }
+            table = {}
+            for address, home in homes.items():
+                exits = down.get((spine, home.node))
+                if home.node != leaf and exits:
+                    own = seats.exit(entry, home.node, places[home])
+                    table[address] = ((own if own in exits else exits[rank % len(exits)]).port,)
+            tables[entry] = table
     return tables
+
+
+class _Seats:
+    """The links that a job's hosts use while all are alive: no two flows of a step of an all-to-all then share a link.
+
+    A leaf's hosts and its uplinks, in the order of spines, form virtual leaves of s each, s being the greatest common
+    divisor of the leaves' uplinks. Each has equally many links to a spine, which are that spine's virtual spines. The
+    i-th host of a virtual leaf sends by its i-th uplink, to virtual spine i. A virtual spine has one link to each
+    virtual leaf. In an all-to-all of equal shifts a virtual leaf receives from hosts with s different i. Where a job
+    has one spine, s is 1: each host receives by a link of its own, whatever the pattern.
+    """
+
+    def __init__(self, topology: Topology, job: SubClos) -> None:
+        order = {switch.name: number for number, switch in enumerate(topology.switches)}
+        fars = {port: topology.peer(port) for port in job.uplinks}
+        self._uplinks: defaultdict[str, list[PortRef]] = defaultdict(list)
+        self._between: defaultdict[tuple[str, str], list[PortRef]] = defaultdict(list)  # by far switch and leaf
+        for port in sorted(job.uplinks, key=lambda port: (order[fars[port].node], port)):
+            self._uplinks[port.node].append(port)
+            self._between[fars[port].node, port.node].append(fars[port])
+        spines = {far.node for far in fars.values() if topology.switch(far.node).role == "spine"}
+        self._size = 1 if len(spines) == 1 else gcd(*map(len, self._uplinks.values()))
+        self._rank = {port: rank for ports in self._between.values() for rank, port in enumerate(ports)}
+        self._near = {far: near.node for near, far in fars.items()}
+        self._order = {
+            leaf: [topology.peer(far) for far in self._by_virtual_leaf(leaf)] for leaf in list(self._uplinks)
+        }
+
+    def _by_virtual_leaf(self, leaf: str) -> list[PortRef]:
+        """The far ports of the leaf's uplinks, virtual leaf after virtual leaf, in each in the order of spines."""
+        found = []
+        for virtual in range(len(self._uplinks[leaf]) // self._size):
+            for (far, near), ports in self._between.items():
+                if near == leaf:
+                    share = self._share(far, leaf)
+                    found += ports[virtual * share : (virtual + 1) * share]
+        return found
+
+    def _share(self, far: str, leaf: str) -> int:
+        """The links of one of the leaf's virtual leaves to a switch."""
+        return len(self._between[far, leaf]) * self._size // len(self._uplinks[leaf])
+
+    def uplink(self, leaf: str, place: int) -> PortRef | None:
+        """The uplink of the host at this place of a leaf."""
+        order = self._order.get(leaf)
+        return order[place % len(order)] if order else None
+
+    def exit(self, entry: PortRef, leaf: str, place: int) -> PortRef | None:
+        """The spine's port by which packets leave that came by `entry`, for the host at this place of a leaf."""
+        ports, share = self._between[entry.node, leaf], self._share(entry.node, leaf)
+        if not ports or not share:
+            return None
+        source = max(1, self._share(entry.node, self._near[entry]))
+        return ports[(place // self._size * share + self._rank[entry] % source) % len(ports)]
 
 
 def _check(topology: Topology, jobs: Sequence[SubClos]) -> None:

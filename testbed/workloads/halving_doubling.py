@@ -4,8 +4,9 @@
 Ranks whose numbers differ in one bit, the lowest first, exchange halves of what they still have and add them up, until
 each holds 1 / n of the sum; then the parts go back the same way. A rank sends 2 (n - 1) / n of its input, as in a ring.
 
-Where n is no power of two, 2^k being the next below, each of the first n - 2^k even ranks first gives all it holds to
-the odd rank after it, and takes the sum from it in the end.
+Where n is no power of two, 2^k being the next below, each rank i from 2^k on first gives all it holds to rank i - 2^k,
+and takes the sum from it in the end. On leaves of equal size, all ranks of a leaf then have their partners on one other
+leaf (X. Han et al., "Isolated Scheduling for Distributed Training Tasks in GPU Clusters", 2023, section 5.3).
 """
 
 from collections.abc import Iterator
@@ -42,30 +43,29 @@ def _exchanges(ranks: int, elements: int) -> Iterator[tuple[int, int, int, int, 
     levels = ranks.bit_length() - 1
     size = 1 << levels
     extra = ranks - size
-    members = [*range(1, 2 * extra, 2), *range(2 * extra, ranks)]
-    held = [(0, size)] * size  # by member, in parts of the sum
+    held = [(0, size)] * size  # by rank below `size`, in parts of the sum
     step = 0
     if extra:
-        for odd in members[:extra]:
-            yield step, odd - 1, odd, 0, elements, True
+        for rank in range(extra):
+            yield step, size + rank, rank, 0, elements, True
         step += 1
     for level in range(levels):
-        kept = [_half(*held[member], upper=bool(member >> level & 1)) for member in range(size)]
-        for member, own in enumerate(members):
-            other = member ^ 1 << level
-            yield step, own, members[other], *_elements(kept[other], size, elements), True
+        kept = [_half(*held[rank], upper=bool(rank >> level & 1)) for rank in range(size)]
+        for rank in range(size):
+            other = rank ^ 1 << level
+            yield step, rank, other, *_elements(kept[other], size, elements), True
         held = kept
         step += 1
     for level in reversed(range(levels)):
-        for member, own in enumerate(members):
-            yield step, own, members[member ^ 1 << level], *_elements(held[member], size, elements), False
+        for rank in range(size):
+            yield step, rank, rank ^ 1 << level, *_elements(held[rank], size, elements), False
         held = [
-            (min(mine[0], held[member ^ 1 << level][0]), max(mine[1], held[member ^ 1 << level][1]))
-            for member, mine in enumerate(held)
+            (min(mine[0], held[rank ^ 1 << level][0]), max(mine[1], held[rank ^ 1 << level][1]))
+            for rank, mine in enumerate(held)
         ]
         step += 1
-    for odd in members[:extra]:
-        yield step, odd, odd - 1, 0, elements, False
+    for rank in range(extra):
+        yield step, rank, size + rank, 0, elements, False
 
 
 def _half(first: int, last: int, *, upper: bool) -> tuple[int, int]:

@@ -28,10 +28,29 @@ def clusters(draw: st.DrawFn, most: int = 4) -> OcsCluster:
     )
 
 
+def given_gpus(cluster: OcsCluster, wanted: int) -> int | None:
+    """The least number of GPUs, in whole servers beyond one server, for which an empty cluster has a place."""
+    per_server = cluster.gpus_per_server
+    if wanted <= per_server:
+        return wanted
+    candidates = range(-(-wanted // per_server) * per_server, cluster.gpus + 1, per_server)
+    return next((size for size in candidates if feasible(cluster.emptied(), size)), None)
+
+
+def placed(cluster: OcsCluster, job: str, wanted: int) -> OcsAllocation | None:
+    """The allocation, None where the job waits or is refused; it is refused exactly where an empty cluster has none."""
+    if given_gpus(cluster, wanted) is not None:
+        return ocs_vclos.place(cluster, job, wanted)
+    with pytest.raises(ValueError, match="even an empty cluster has no virtual Clos for so many or more"):
+        ocs_vclos.place(cluster, job, wanted)
+    return None
+
+
 def check(cluster: OcsCluster, got: OcsAllocation, wanted: int) -> None:
     """The definitions of section 7 and appendix A.3, and locality."""
     per_server = cluster.gpus_per_server
-    size = wanted if wanted <= per_server else -(-wanted // per_server) * per_server
+    size = given_gpus(cluster, wanted)
+    assert size is not None
     assert len(set(got.gpus)) == len(got.gpus) == size
     assert len({(gpu.leaf, gpu.server) for gpu in got.gpus}) == -(-size // per_server)
     assert got.made == got.circuits - cluster.circuits
@@ -62,7 +81,7 @@ def test_jobs_come_and_go_and_no_running_job_is_rewired(cluster: OcsCluster, dat
         if held and data.draw(st.booleans()):
             cluster = cluster.release(held.pop(data.draw(st.integers(0, len(held) - 1))))
         wanted = data.draw(st.integers(1, cluster.gpus))
-        got = ocs_vclos.place(cluster, f"job{number}", wanted)
+        got = placed(cluster, f"job{number}", wanted)
         if got is not None:
             check(cluster, got, wanted)
             cluster = cluster.take(got)
@@ -119,7 +138,7 @@ def feasible(cluster: OcsCluster, gpus: int) -> bool:
     spine_free = Counter(
         {(switch, ocs): len(ports) for (level, switch, ocs), ports in free.items() if level == "spine"}
     )
-    room = [len(cluster.idle_servers(leaf)) for leaf in range(cluster.leaves)]
+    room = [len(own) for own in cluster.idle_servers()]
     servers = gpus // per_server
     if max(room) >= servers:
         return True
@@ -157,10 +176,11 @@ def test_a_place_is_found_whenever_there_is_one(cluster: OcsCluster, data: st.Da
     wanted = servers * cluster.gpus_per_server
     if wanted <= cluster.gpus_per_server:
         return  # stage 0 needs a server only
-    got = ocs_vclos.place(cluster, "job", wanted)
+    got = placed(cluster, "job", wanted)
     if got is not None:
         check(cluster, got, wanted)
-    assert (got is not None) == feasible(cluster, wanted)
+    given_ = given_gpus(cluster, wanted)
+    assert (got is not None) == (given_ is not None and feasible(cluster, given_))
 
 
 def fragmented() -> tuple[Cluster, OcsCluster]:

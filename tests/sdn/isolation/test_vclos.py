@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdn.isolation import Allocation, Cluster, Gpu, vclos
+from sdn.isolation import Allocation, Cluster, Gpu, integer_program, vclos
 
 ALWAYS = settings(derandomize=True, max_examples=40, deadline=None)
 
@@ -37,7 +38,7 @@ def worn(draw: st.DrawFn) -> Cluster:
 def check(cluster: Cluster, allocation: Allocation, wanted: int) -> None:
     """The definitions of appendix A.2, (2) to (5), and locality."""
     per_server = cluster.gpus_per_server
-    given_ = wanted if wanted <= per_server else -(-wanted // per_server) * per_server
+    given_ = given_gpus(cluster, wanted)
     assert len(set(allocation.gpus)) == len(allocation.gpus) == given_
     assert cluster.idle.issuperset(allocation.gpus)
     servers = Counter((gpu.leaf, gpu.server) for gpu in allocation.gpus)
@@ -65,7 +66,7 @@ def test_jobs_come_and_go_and_never_share_a_link(cluster: Cluster, data: st.Data
             leaving = held.pop(data.draw(st.integers(0, len(held) - 1)))
             cluster = cluster.release(leaving)
         wanted = data.draw(st.integers(1, empty.gpus))
-        got = vclos.place(cluster, f"job{number}", wanted)
+        got = placed(cluster, f"job{number}", wanted)
         if got is not None:
             check(cluster, got, wanted)
             cluster = cluster.take(got)
@@ -79,16 +80,36 @@ def test_jobs_come_and_go_and_never_share_a_link(cluster: Cluster, data: st.Data
     assert cluster == empty
 
 
+def given_gpus(cluster: Cluster, wanted: int) -> int | None:
+    """The least number of GPUs, in whole servers beyond one server, for which an empty cluster has a place."""
+    per_server = cluster.gpus_per_server
+    if wanted <= per_server:
+        return wanted
+    empty = Cluster.empty(cluster.leaves, cluster.spines, cluster.servers_per_leaf, per_server)
+    candidates = range(-(-wanted // per_server) * per_server, cluster.gpus + 1, per_server)
+    return next((size for size in candidates if feasible(empty, size)), None)
+
+
+def placed(cluster: Cluster, job: str, wanted: int) -> Allocation | None:
+    """The allocation, None where the job waits or is refused; it is refused exactly where an empty cluster has none."""
+    if given_gpus(cluster, wanted) is not None:
+        return vclos.place(cluster, job, wanted)
+    with pytest.raises(ValueError, match="even an empty cluster has no virtual Clos for so many or more"):
+        vclos.place(cluster, job, wanted)
+    return None
+
+
 def feasible(cluster: Cluster, gpus: int) -> bool:
     """By trying everything: is there a place for a job on one leaf, or a virtual Clos?"""
     servers = gpus // cluster.gpus_per_server
-    if any(len(cluster.idle_servers(leaf)) >= servers for leaf in range(cluster.leaves)):
+    idle = [len(own) for own in cluster.idle_servers()]
+    if max(idle) >= servers:
         return True
     for count in range(2, cluster.leaves + 1):
         size, left = divmod(gpus, count)
         if left or size > cluster.spines or size % cluster.gpus_per_server:
             continue
-        ready = [n for n in range(cluster.leaves) if len(cluster.idle_servers(n)) * cluster.gpus_per_server >= size]
+        ready = [n for n in range(cluster.leaves) if idle[n] * cluster.gpus_per_server >= size]
         for leaves in combinations(ready, count):
             for spines in combinations(range(cluster.spines), size):
                 if all(cluster.free.get((leaf, spine), 0) for leaf in leaves for spine in spines):
@@ -102,10 +123,45 @@ def test_a_place_is_found_whenever_there_is_one(cluster: Cluster, data: st.DataO
     wanted = data.draw(st.integers(cluster.gpus_per_server + 1, max(cluster.gpus, cluster.gpus_per_server + 1)))
     if wanted > cluster.gpus:
         return
-    got = vclos.place(cluster, "job", wanted)
+    got = placed(cluster, "job", wanted)
     if got is not None:
         check(cluster, got, wanted)
-    assert (got is not None) == feasible(cluster, -(-wanted // cluster.gpus_per_server) * cluster.gpus_per_server)
+    given_ = given_gpus(cluster, wanted)
+    assert (got is not None) == (given_ is not None and feasible(cluster, given_))
+
+
+@pytest.mark.parametrize(("wanted", "given_"), [(5, 6), (7, 8), (10, 12), (11, 12), (13, 16), (15, 16)])
+def test_sizes_without_a_virtual_clos_are_raised_to_the_next_that_has_one(wanted: int, given_: int) -> None:
+    got = vclos.place(Cluster.empty(4, 4, 4), "job", wanted)
+    assert got is not None
+    assert len(got.gpus) == given_
+
+
+@pytest.mark.parametrize("wanted", [9, 16])
+def test_a_job_for_which_no_spines_suffice_is_refused(wanted: int) -> None:
+    """Two spines carry at most virtual leaves of two GPUs each."""
+    with pytest.raises(ValueError, match=f"asks for {wanted} GPUs, and even an empty cluster has no virtual Clos"):
+        vclos.place(Cluster.empty(4, 2, 4), "big", wanted)
+
+
+def test_a_program_that_runs_out_of_time_is_no_infeasible_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def undecided(_: integer_program.IntegerProgram) -> None:
+        raise integer_program.Undecided("the time is over")
+
+    monkeypatch.setattr(integer_program.IntegerProgram, "solve", undecided)
+    with pytest.raises(integer_program.Undecided, match="the time is over"):
+        vclos.place(Cluster.empty(4, 4, 4), "job", 8)
+
+
+def test_a_time_limit_without_a_solution_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integer_program, "TIME_LIMIT_S", 0.0)
+    program = integer_program.IntegerProgram()
+    rng = np.random.default_rng(1)
+    columns = [program.column(1, cost) for cost in rng.uniform(1, 2, 200)]
+    for weights in rng.integers(1, 1000, (5, 200)).tolist():  # market split: hard, and no heuristic solves it
+        program.row(dict(zip(columns, map(float, weights), strict=True)), sum(weights) // 2, sum(weights) // 2)
+    with pytest.raises(integer_program.Undecided, match="of 200 columns has no solution after 0 s"):
+        program.solve()
 
 
 def test_small_jobs_fill_the_fullest_server_and_leaf_first() -> None:

@@ -14,6 +14,7 @@ from sdn.isolation import optical_clos
 from sdn.isolation.virtual_clos import SubClos, VirtualClos, placed, sub_clos
 from sdn.openflow.program import programs
 from sdn.openflow.steering import Steer
+from tests.sdn import patterns
 from tests.sdn.isolation.test_source_routing import forwarded
 
 RATE = 10**6
@@ -177,6 +178,44 @@ def test_placed_jobs_reach_all_of_their_own_on_links_of_their_own(
             for port in way[1:-1]:
                 users[port].add(src_job)
     assert all(len(jobs_there) == 1 for jobs_there in users.values())
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(
+    st.integers(2, 5),
+    st.integers(1, 4),
+    st.integers(2, 4),
+    st.lists(st.integers(2, 16), min_size=1, max_size=4),
+    st.integers(0, 3),
+)
+def test_flows_of_one_job_share_no_link_either(
+    leaves: int, spines: int, per_leaf: int, sizes: list[int], switches: int
+) -> None:
+    """Rings, and the steps of an all-to-all where a job has all GPUs of its virtual Clos, over cables and circuits."""
+    topology = leaf_spine(leaves, spines, per_leaf, RATE, optical_switches=min(switches, leaves * spines))
+    jobs = {f"job{number}": size for number, size in enumerate(sizes)}
+    try:
+        if switches:
+            found = optical_clos.placed(topology, jobs)
+            clos, topology = found.clos, lit(topology, found.circuits)
+        else:
+            clos = placed(topology, jobs)
+    except ValueError:
+        reject()
+    routes = clos.routes(topology)
+    for job in clos.jobs:
+        hosts = Counter(topology.peer(PortRef(host, 1)).node for host in job.hosts)
+        size = len(job.hosts)
+        whole = not job.uplinks or hosts == Counter(port.node for port in job.uplinks)
+        for step in (*patterns.ring(size), *(patterns.pairwise_alltoall(size) if whole else ())):
+            flows = Counter(
+                port
+                for src, dst in step
+                for port in path_of(topology, flow(topology, job.hosts[src], job.hosts[dst]), OvsHash(), routes=routes)[
+                    1:-1
+                ]
+            )
+            assert max(flows.values(), default=1) == 1, (job, step)
 
 
 def test_circuits_make_room_for_a_job_that_cables_do_not() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import groupby
 from typing import get_args
 
@@ -16,6 +16,7 @@ from testbed.misfit import Misfit
 from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, Training, Transfer, Workload
 from testbed.workloads.base import cut
 from testbed.workloads.nccl import STEPS, double_binary_tree
+from tests.sdn import patterns
 
 
 def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
@@ -107,9 +108,20 @@ def test_halving_and_doubling_sends_as_much_as_a_ring_and_twice_the_remainder(ra
         sent[transfer.src] += transfer.count
     halved = 2 * elements * (2**levels - 1) // 2**levels
     for rank in range(ranks):
-        folded = rank < 2 * extra
-        assert sent[rank] == (elements if folded and not rank % 2 else halved + elements * folded)
+        assert sent[rank] == (elements if rank >= 2**levels else halved + elements * (rank < extra))
     assert {transfer.step for transfer in schedule} == set(range(2 * levels + 2 * (extra > 0)))
+
+
+@pytest.mark.parametrize("ranks", [2, 5, 8, 11, 22])
+def test_halving_and_doubling_folds_as_source_routing_needs_it(ranks: int) -> None:
+    """The pairs of each step are those for which tests/sdn/isolation prove that no two flows share a link."""
+    schedule = KINDS["halving_doubling_allreduce"].model_validate({"bytes": 8 * 64}).schedule(ranks, seed=0)
+    steps: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
+    for transfer in schedule:
+        steps[transfer.step].add((transfer.src, transfer.dst))
+    fold, *halving, unfold = (set(step) for step in patterns.halving_doubling(ranks))
+    expected = [fold, *halving, *reversed(halving), unfold]
+    assert [steps[step] for step in sorted(steps)] == [step for step in expected if step]
 
 
 @given(ranks=st.integers(2, 9), microbatches=st.integers(1, 9))
