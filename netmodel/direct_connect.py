@@ -34,7 +34,8 @@ def direct_connect(
 ) -> Topology:
     """Hosts h1.. with NICs nic0..; NIC j of host h<i> is connected to port i of optical switch ocs<j+1>.
 
-    A switch can thus join any two hosts, by the same NIC of both. NIC j of host i has the address 10.<j>.<a>.<b> with
+    A switch can thus join any two hosts, by the same NIC of both; a degree above the number of other hosts makes
+    parallel circuits. NIC j of host i has the address 10.<j>.<a>.<b> with
     a = (i - 1) // 254 and b = (i - 1) % 254 + 1. `rate_bps` is the rate of all links, each way, in bit/s.
 
     look_ahead: two patch panels per NIC; one is set up for the next job while the other carries the current one
@@ -47,10 +48,9 @@ def direct_connect(
     """
     most = _LOOK_AHEAD_HOSTS_MAX if look_ahead else _HOSTS_MAX
     found: list[TopologyError] = []
-    for what, count, least, largest in (("hosts", hosts, 2, most), ("degree", degree, 1, min(_DEGREE_MAX, hosts - 1))):
+    for what, count, least, largest in (("hosts", hosts, 2, most), ("degree", degree, 1, _DEGREE_MAX)):
         if not least <= count <= largest:
-            why = ": a host has no more others to be joined to" if what == "degree" and count >= hosts else ""
-            found.append(TopologyError(f"{what} is {count}, but must lie in {least}..{largest}{why}", (what,)))
+            found.append(TopologyError(f"{what} is {count}, but must lie in {least}..{largest}", (what,)))
     if rate_bps <= 0:
         found.append(TopologyError(f"rate is {rate_bps} bit/s, but must be at least 1", ("rate",)))
     raise_all(found)

@@ -34,6 +34,7 @@ def place(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation | None:
     if given <= per_server:
         return _local(within_server(cluster.idle, given, job))
     empty: OcsCluster | None = None
+    found: OcsAllocation | None = None
 
     def fits(size: int) -> bool:
         nonlocal empty, found
@@ -42,7 +43,6 @@ def place(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation | None:
         empty = empty or cluster.emptied()
         return _across_servers(empty, job, size) is not None
 
-    found: OcsAllocation | None = None
     least_size(range(given, cluster.gpus + 1, per_server), fits, job, gpus)
     return found
 

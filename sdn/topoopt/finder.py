@@ -60,19 +60,16 @@ def split_degree(degree: int, demand: Demand) -> tuple[int, int]:
 def find_topology(demand: Demand, degree: int, *, mp_routes: int = 2, primes_only: bool = False) -> DirectTopology:
     """The topology and routes for a job whose servers have `degree` interfaces each.
 
-    Pairs with model-parallel transfers use their `mp_routes` shortest routes evenly; other pairs of a group use
-    CoinChangeMod. There are three differences from Algorithm 1. Groups that share no server share interfaces; otherwise
-    each server would leave some unused. When no group has all servers, a ring of all uses the first interface, so that
-    every server is reachable. Interfaces for which a group has no further ring go to the matchings.
+    Pairs with model-parallel transfers use up to `mp_routes` of their shortest routes evenly, all of the same length;
+    other pairs of a group use CoinChangeMod. There are three differences from Algorithm 1. Groups that share no server
+    share interfaces; otherwise each server would leave some unused. When no group has all servers, a ring of all uses
+    the first interface, so that every server is reachable. A group with fewer rings than interfaces repeats them, which
+    makes parallel circuits; so a degree may exceed the number of other servers.
 
     Raises ValueError for an impossible degree, and Unreachable when a group has no routes.
     """
     if degree < 1:
         raise ValueError(f"a server needs one interface or more, not {degree}")
-    if degree >= demand.servers:
-        raise ValueError(
-            f"degree {degree} is impossible for {demand.servers} servers: each has {demand.servers - 1} others only"
-        )
     groups = demand.groups
     everybody = tuple(range(demand.servers))
     if not any(set(group.members) == set(everybody) for group in groups):
@@ -107,8 +104,8 @@ def _reduce_layers(groups: Sequence[AllReduceGroup], degree: int, primes_only: b
             for g in pack
             for members in (groups[g].members,)
         }
-        for k in range(max(len(chosen) for chosen in strides.values())):
-            here = [Ring(g, chosen[k], len(layers)) for g, chosen in strides.items() if k < len(chosen)]
+        for k in range(interfaces):
+            here = [Ring(g, chosen[k % len(chosen)], len(layers)) for g, chosen in strides.items()]
             layers.append(tuple(sorted(c for r in here for c in ring_circuits(groups[r.group].members, r.stride))))
             rings += here
     return layers, rings
@@ -132,7 +129,8 @@ def _disjoint_packs(groups: Sequence[AllReduceGroup]) -> list[list[int]]:
 def _matching_layers(mp: Matrix, degree: int) -> list[Layer]:
     """Matchings of the pairs with most traffic; a matched pair counts half in the next one (lines 12 to 17).
 
-    A matched pair is joined both ways, so its weight is its traffic both ways.
+    A matched pair is joined both ways, so its weight is its traffic both ways. Servers that a matching of greatest
+    weight leaves have nothing to send to each other; they are joined in pairs that change from layer to layer.
     """
     graph: nx.Graph[int] = nx.Graph()
     both = mp + mp.T
@@ -140,13 +138,14 @@ def _matching_layers(mp: Matrix, degree: int) -> list[Layer]:
         if a < b:
             graph.add_edge(int(a), int(b), weight=float(both[a, b]))
     layers: list[Layer] = []
-    for _ in range(degree):
+    for number in range(degree):
         pairs = nx.max_weight_matching(graph)
-        if not pairs:
-            break
-        layers.append(tuple(sorted(circuit for a, b in pairs for circuit in ((a, b), (b, a)))))
         for a, b in pairs:
             graph[a][b]["weight"] /= 2
+        left = sorted(set(range(len(mp))).difference(*pairs))
+        half = len(left) // 2
+        spare = [(left[i], left[half + (i + number) % half]) for i in range(half)]
+        layers.append(tuple(sorted(circuit for a, b in (*pairs, *spare) for circuit in ((a, b), (b, a)))))
     return layers
 
 
@@ -171,5 +170,6 @@ def _routes(
     graph = digraph(demand.servers, circuits)
     for source, destination in zip(*demand.mp.nonzero(), strict=True):
         pair = (int(source), int(destination))
-        routes[pair] = shortest_routes(graph, *pair, mp_routes)
+        shortest = shortest_routes(graph, *pair, mp_routes)
+        routes[pair] = tuple(route for route in shortest if len(route) == len(shortest[0]))
     return routes

@@ -95,12 +95,15 @@ def shortest_routes(
         raise Unreachable(f"no circuits lead from server {source} to server {destination}{without}") from None
 
 
-def bandwidth_tax(transfers: Matrix, routes: Routes) -> float:
+def bandwidth_tax(transfers: Matrix, routes: Routes, direct: float = 0.0) -> float:
     """The ratio of bytes carried by circuits to bytes sent by servers: 1 when all routes are direct (section 5.4).
+
+    `direct` are further bytes, which are not relayed. The taxes of Figure 13 count the all-reduce, whose rings are
+    circuits: with r the ratio of all-to-all to all-reduce bytes and h the mean hops, they are (1 + h r) / (1 + r).
 
     Raises KeyError when a transfer has no route.
     """
-    wanted = carried = 0.0
+    wanted = carried = direct
     for source, destination in zip(*transfers.nonzero(), strict=True):
         pair = (int(source), int(destination))
         ways = routes[pair]

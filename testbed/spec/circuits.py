@@ -76,7 +76,7 @@ def laid_out(experiment: Experiment) -> Experiment:
         raise Misfit(str(error), *where) from error
     workload = experiment.spec.workload
     for job, layout in zip(experiment.jobs, layouts, strict=True):
-        strides = sorted(dict(layer)[0] for layer in layout.layers)
+        strides = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
         if optical.find and isinstance(workload, RingAllreduce) and sorted(workload.strides) != strides:
             raise Misfit(
                 f"TopologyFinder joins {job.name} by rings, so share it out: take {strides}", "workload", "strides"

@@ -21,12 +21,22 @@ def test_the_papers_examples() -> None:
     ("degree", "strides", "mean", "diameter"),
     [(4, (1, 3, 11, 37), 4.52, 8), (8, (1, 3, 5, 11, 23, 47, 97, 127), 3.06, 5)],
 )
-def test_128_servers_as_in_figure_14(degree: int, strides: tuple[int, ...], mean: float, diameter: int) -> None:
+def test_one_way_circuits_make_shorter_paths_among_128_servers_than_figure_14_prints(
+    degree: int, strides: tuple[int, ...], mean: float, diameter: int
+) -> None:
+    """Figure 14 has mean lengths of 5.7 and 3: those of circuits in both directions, as in the next test."""
     chosen = select_permutations(128, degree, totient_perms(128, primes_only=True))
     lengths = ring_path_lengths(128, chosen)
     assert chosen == strides
     assert round(lengths.mean, 2) == mean
     assert lengths.diameter == diameter
+
+
+@pytest.mark.parametrize(("steps", "mean"), [((1, 13), 5.62), ((1, 3, 11, 37), 2.93)])
+def test_circuits_in_both_directions_have_the_path_lengths_of_figure_14(steps: tuple[int, ...], mean: float) -> None:
+    """The code released with the paper mirrors every circuit: half of the interfaces are for the way back."""
+    lengths = ring_path_lengths(128, (*steps, *(128 - step for step in steps)))
+    assert round(lengths.mean, 2) == mean
 
 
 @given(st.integers(2, 200))
