@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.errors import InputError
 from testbed.nccl import bundle, releases
 from testbed.nccl.collectives import COLLECTIVES
 from testbed.nccl.elements import REDUCTIONS, TYPES
@@ -88,8 +89,9 @@ def test_every_collective_is_verified_over_both_transports(nccl: str, tmp_path: 
     assert "| all_to_all | paralet us |" in (tmp_path / "table.md").read_text()
 
 
+@pytest.mark.timeout(300)
 def test_every_type_and_reduction_is_verified_as_the_table_of_releases_says(nccl: str, tmp_path: Path) -> None:
-    done = run([*MODULE, *releases.OPTIONS, "--nccl", nccl, "--out", tmp_path])
+    done = run([*MODULE, *releases.OPTIONS, "--nccl", nccl, "--out", tmp_path], timeout_s=280)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["nwrong"] == 0
@@ -101,6 +103,14 @@ def test_every_type_and_reduction_is_verified_as_the_table_of_releases_says(nccl
     table = releases.written(releases.PAGE.read_text())
     if f"| {nccl} |" in table:  # otherwise `python -m testbed.nccl.releases` adds it
         assert releases.row_of(nccl, found) in table.splitlines()
+
+
+def test_the_table_of_releases_is_found_in_its_page() -> None:
+    rows = ["| 2.32.3 | v12 | 80 | 10 | 40 | 10 | 40 | 10 | 10 |"]
+    page = "text\n<!-- releases: begin -->\n" + releases.table(rows) + "<!-- releases: end -->\n"
+    assert releases.written(page) == releases.table(rows)
+    with pytest.raises(InputError, match="the page has no lines"):
+        releases.written("text")
 
 
 def test_a_bundle_needs_python_alone(tmp_path: Path) -> None:
