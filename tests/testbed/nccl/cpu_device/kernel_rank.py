@@ -78,8 +78,8 @@ def reduced(all_inputs: list[Values], operation: str, kind: Type) -> Values:
     if operation == "avg":
         mean: Values = stack.sum(axis=0) / len(all_inputs)
         return mean if kind.is_float else np.trunc(mean).astype(np.int64)
-    whole: Values = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}[operation](stack, axis=0)
-    return whole
+    functions: dict[str, Callable[..., Values]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
+    return functions[operation](stack, axis=0)
 
 
 class Buffer:
@@ -387,6 +387,42 @@ def run_split(rank: Rank, names: tuple[str, ...], draw: random.Random) -> None:
     rank.communicator, rank.rank, rank.ranks = parent
 
 
+def run_death(rank: Rank, _names: tuple[str, ...], draw: random.Random) -> None:
+    """The last rank ends without a word; the others' kernels wait for it until they abort."""
+    case = Case(TYPES[7], "sum", 4_000_000, 0, False)
+    all_reduce(rank, case._replace(elements=1000))
+    rank.wait()
+    if rank.rank == rank.ranks - 1:
+        os._exit(0)
+    all_reduce(rank, case)
+    error = ctypes.c_int()
+    end = time.monotonic() + _DEADLINE_S
+    while not error.value:
+        rank.check(rank.nccl.ncclCommGetAsyncError(rank.communicator, ctypes.byref(error)))
+        if time.monotonic() > end:
+            raise SystemExit(f"rank {rank.rank}: no error is reported")
+        time.sleep(0.01)
+    run_abort(rank, (), draw)
+
+
+def run_abandon(rank: Rank, _names: tuple[str, ...], draw: random.Random) -> None:
+    """Rank 0 aborts while its kernel waits for the others, which never start theirs."""
+    if rank.rank == 0:
+        all_reduce(rank, Case(TYPES[7], "sum", 4_000_000, 0, False))
+        time.sleep(0.3)
+        if rank.cuda.cudaStreamQuery(rank.stream) != _NOT_READY:
+            raise SystemExit("the all-reduce did not wait for the other ranks")
+    run_abort(rank, (), draw)
+
+
+def run_abort(rank: Rank, _names: tuple[str, ...], _draw: random.Random) -> None:
+    rank.check(rank.nccl.ncclCommAbort(rank.communicator))
+    if status := rank.cuda.cudaStreamSynchronize(rank.stream):
+        raise SystemExit(f"rank {rank.rank}: the stream failed with CUDA error {status}")
+    print("RESULT aborted=1", flush=True)
+    os._exit(0)
+
+
 def main() -> None:
     library, number, ranks, id_file, suite, seed = sys.argv[1:]
     rank = Rank(Path(library), int(number), int(ranks), Path(id_file))
@@ -399,6 +435,8 @@ def main() -> None:
         run_each(rank, everything, draw)
         run_groups(rank, ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"), draw)
         run_many(rank, collectives, draw)
+    elif suite in ("death", "abandon"):
+        (run_death if suite == "death" else run_abandon)(rank, (), draw)
     elif suite == "split":
         run_split(rank, ("all_reduce", "all_gather"), draw)
     else:

@@ -81,26 +81,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def results(run: Run, folder: Path, cache: Path) -> list[str]:
-    """What was verified: kinds of operations, in order. Fails where a rank fails."""
+def logs_of(run: Run, folder: Path, cache: Path) -> list[str]:
+    """What the ranks printed. Fails where a rank fails or does not use the transport."""
     nccl = library(run.release)
     logs = [folder / f"rank{rank}.log" for rank in range(run.ranks)]
     processes = []
     for rank, log in enumerate(logs):
-        command = [
-            sys.executable,
-            str(PROGRAM),
-            str(nccl),
-            str(rank),
-            str(run.ranks),
-            str(folder / "id"),
-            run.suite,
-            "17",
-        ]
+        arguments = (str(nccl), str(rank), str(run.ranks), str(folder / "id"), run.suite, "17")
         with log.open("wb") as out:
-            processes.append(
-                subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment(run, rank, cache))
+            process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), *arguments],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environment(run, rank, cache),
             )
+        processes.append(process)
     try:
         for process in processes:
             process.wait(timeout=TIMEOUT_S)
@@ -112,7 +107,12 @@ def results(run: Run, folder: Path, cache: Path) -> list[str]:
     failed = [rank for rank, process in enumerate(processes) if process.returncode]
     assert not failed, "\n".join(texts[rank][-2000:] for rank in failed)
     assert all(f"via NET/{run.transport}" in text for text in texts)
-    kinds = [re.findall(r"^RESULT (\w+)=\d+$", text, re.MULTILINE) for text in texts]
+    return texts
+
+
+def results(run: Run, folder: Path, cache: Path) -> list[str]:
+    """What was verified: kinds of operations, in order."""
+    kinds = [re.findall(r"^RESULT (\w+)=\d+$", text, re.MULTILINE) for text in logs_of(run, folder, cache)]
     assert all(each == kinds[0] for each in kinds)
     assert kinds[0][-1] == "destroyed"
     return kinds[0][:-1]
@@ -146,3 +146,16 @@ def test_an_all_reduce_over_a_tree(run: Run, tmp_path: Path, cache: Path) -> Non
 def test_communicators_that_are_split(tmp_path: Path, cache: Path) -> None:
     run = Run(NEWEST, 4, "Ring", "LL,Simple", "paralet", "split")
     assert results(run, tmp_path, cache) == ["all_reduce", "all_gather"]
+
+
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+def test_an_abort_ends_a_kernel_that_waits(protocol: str, tmp_path: Path, cache: Path) -> None:
+    run = Run(NEWEST, 2, "Ring", protocol, "Socket", "abandon")
+    assert all("RESULT aborted=1" in text for text in logs_of(run, tmp_path, cache))
+
+
+def test_ranks_get_an_error_when_one_dies_and_can_abort(tmp_path: Path, cache: Path) -> None:
+    run = Run(NEWEST, 3, "Ring", "Simple", "paralet", "death")
+    *others, last = logs_of(run, tmp_path, cache)
+    assert all("RESULT aborted=1" in text for text in others)
+    assert "RESULT" not in last
