@@ -23,26 +23,26 @@ class Float16 {
   std::uint16_t bits() const { return bits_; }
 
   explicit operator float() const {
-    const std::uint32_t magnitude = bits_ & 0x7fffU;
+    const std::int32_t magnitude = bits_ & 0x7fff;
     // The exponent's bias differs by 112. The product is exact, also of a subnormal number.
-    const float finite = std::bit_cast<float>(magnitude << 13U) * 0x1p112F;
-    const std::uint32_t special = 0x7f800000U | (magnitude << 13U);
-    const std::uint32_t value = magnitude >= 0x7c00U ? special : std::bit_cast<std::uint32_t>(finite);
-    return std::bit_cast<float>(value | (bits_ & 0x8000U) << 16U);
+    const auto finite = std::bit_cast<std::int32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112F);
+    const std::int32_t value = magnitude >= 0x7c00 ? 0x7f800000 | magnitude << 13 : finite;
+    return std::bit_cast<float>(static_cast<std::uint32_t>(value) | (bits_ & 0x8000U) << 16U);
   }
 
  private:
   static std::uint16_t encode(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    // Signed, because SSE2 compares signed integers only.
+    const auto magnitude = static_cast<std::int32_t>(bits & 0x7fffffffU);
     // Below 2^-14 the result is subnormal: the addition of 0.5 moves its bits to the end of the mantissa and rounds.
-    const std::uint32_t subnormal =
-        std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
-    const std::uint32_t normal = (magnitude - (112U << 23U) + 0xfffU + ((magnitude >> 13U) & 1U)) >> 13U;
-    const std::uint32_t special = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;
-    const std::uint32_t finite = magnitude < 0x38800000U ? subnormal : normal;
-    const std::uint32_t result = magnitude >= 0x47800000U ? special : finite;
-    return static_cast<std::uint16_t>(result | (bits & 0x80000000U) >> 16U);
+    const std::int32_t subnormal =
+        std::bit_cast<std::int32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::int32_t>(0.5F);
+    const std::int32_t normal = (magnitude - (112 << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    const std::int32_t special = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
+    const std::int32_t finite = magnitude < 0x38800000 ? subnormal : normal;
+    const std::int32_t result = magnitude >= 0x47800000 ? special : finite;
+    return static_cast<std::uint16_t>(static_cast<std::uint32_t>(result) | (bits & 0x80000000U) >> 16U);
   }
 
   std::uint16_t bits_;  // not initialised, so that the type is trivial, as float is
