@@ -124,8 +124,14 @@ enum class Generation : std::uint32_t {
   FIELD(optional, p2p_send_ipc_reg, "ncclDevWorkP2p.sendIpcReg")                                 \
   FIELD(optional, p2p_recv_ipc_reg, "ncclDevWorkP2p.recvIpcReg")                                 \
   FIELD(optional, p2p_profiled, "ncclDevWorkP2p.profilerEnabled")                                \
-  /* a part of an all-gather of unequal shares (NCCL 2.29 and later) */                          \
+  /* broadcasts of one group (NCCL 2.29 and later) */                          \
   FIELD(optional, bcast, "ncclDevWorkBcast")                                                     \
+  FIELD(optional, bcast_ring_depth, "ncclDevWorkBcast.ringDepth")                                \
+  FIELD(optional, bcast_chunk_bytes, "ncclDevWorkBcast.chunkSize")                               \
+  FIELD(optional, bcast_send, "ncclDevWorkBcast.sendbuff")                                       \
+  FIELD(optional, bcast_recv, "ncclDevWorkBcast.recvbuff")                                       \
+  FIELD(optional, bcast_bytes, "ncclDevWorkBcast.bytes")                                         \
+  FIELD(optional, bcast_bytes_done, "ncclDevWorkBcast.bytes_done")                               \
   /* work of the older generation */                                                             \
   FIELD(elements, comm_work_fifo_depth, "ncclDevComm.workFifoDepth")                             \
   FIELD(elements, comm_work_fifo, "ncclDevComm.workFifoHeap")                                    \

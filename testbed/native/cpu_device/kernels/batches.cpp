@@ -55,9 +55,7 @@ class Batches {
       case WorkType::broadcasts:
         break;
     }
-    throw NotSupported{
-        "The CPU device does not run several broadcasts as one kernel (AllGatherV); call ncclBroadcast outside a "
-        "group."};
+    return layout_.bcast.size();
   }
 
   // Works lie in the arguments, or in a ring buffer or a buffer of their own, both with a mask.
@@ -144,6 +142,20 @@ void decode_peers(const Block& block, const std::byte* work, PeerWorks& group) {
   if (receive.peer >= 0) group.receives.push_back(receive);
 }
 
+Share decode_share(const Layout& layout, const std::byte* work) {
+  return {.depth = static_cast<unsigned>(read_unsigned(work, layout.bcast_ring_depth)),
+          .buffers = {read_pointer(work, layout.bcast_send), read_pointer(work, layout.bcast_recv)},
+          .bytes = read_unsigned(work, layout.bcast_bytes),
+          .done = read_unsigned(work, layout.bcast_bytes_done),
+          .chunk_bytes = read_unsigned(work, layout.bcast_chunk_bytes)};
+}
+
+// The flag of a work that asks for an entry in the profile; works of broadcasts have none.
+Field enabled_field(const Layout& layout, WorkType type) {
+  if (type == WorkType::broadcasts) return {};
+  return type == WorkType::p2p ? layout.p2p_profiled : layout.coll_profiled;
+}
+
 bool run_group(Block& block, const Group& group) {
   if (group.type == WorkType::p2p) {
     PeerWorks works;
@@ -152,6 +164,15 @@ bool run_group(Block& block, const Group& group) {
   }
   const auto& functions = block.launch().library.functions;
   const Function& function = function_of(functions, group.function);
+  if (group.type == WorkType::broadcasts) {
+    if (!block.layout().bcast_ring_depth.present()) {
+      throw NotSupported{"The CPU device does not know how this NCCL describes the broadcasts of a group."};
+    }
+    std::vector<Share> shares;
+    shares.reserve(group.works.size());
+    for (const std::byte* work : group.works) shares.push_back(decode_share(block.layout(), work));
+    return block.run_shares(function, shares);
+  }
   for (const std::byte* work : group.works) {
     if (!block.run_collective(function, decode(block, function, work))) return false;
   }
@@ -169,7 +190,7 @@ bool run_batches(const Launch& launch, unsigned block) {
   Group group;
   for (std::size_t next = block; next != Batches::none;) {
     next = batches.read(next, group);
-    Profile profile(here, group.works, group.type == WorkType::p2p ? layout.p2p_profiled : layout.coll_profiled);
+    Profile profile(here, group.works, enabled_field(layout, group.type));
     if (!run_group(here, group)) return false;
     profile.completed();
   }

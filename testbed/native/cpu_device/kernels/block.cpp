@@ -16,6 +16,13 @@ constexpr std::size_t tree_root_children = 2;  // NCCL_MAX_TREE_ARITY_TOP
 
 std::string name_of(const Function& function) { return std::string(function.name); }
 
+// Throws NotSupported for a protocol that the CPU device does not have.
+void check_protocol(const Function& function) {
+  if (function.protocol == Protocol::simple || function.protocol == Protocol::ll) return;
+  throw NotSupported{"The CPU device has no protocol for " + name_of(function) +
+                     "; set NCCL_PROTO=LL,Simple in the environment of every rank."};
+}
+
 }  // namespace
 
 Block::Block(const Launch& launch, std::byte* communicator, unsigned channel)
@@ -96,12 +103,16 @@ Ring Block::ring() const {
           {ranks, read_unsigned(communicator_, layout().comm_ranks)}};
 }
 
-std::vector<Task> Block::ring_tasks(const Function& function, const CollectiveWork& work,
-                                    const Reducer& reducer) const {
+Peers Block::ring_peers() const {
   const int previous = static_cast<int>(read_signed(channel_struct_, layout().channel_ring_prev));
   const int next = static_cast<int>(read_signed(channel_struct_, layout().channel_ring_next));
-  const Peers peers{{connection(layout().peer_recv, previous, collective_connection)},
-                    {connection(layout().peer_send, next, collective_connection)}};
+  return {{connection(layout().peer_recv, previous, collective_connection)},
+          {connection(layout().peer_send, next, collective_connection)}};
+}
+
+std::vector<Task> Block::ring_tasks(const Function& function, const CollectiveWork& work,
+                                    const Reducer& reducer) const {
+  const Peers peers = ring_peers();
   const Ring here = ring();
   const std::size_t bytes = reducer.element_bytes();
   // Chunks of 4 steps in 2 slices, or of 1 step: ALLREDUCE_CHUNKSTEPS and the like in NCCL's collectives.h.
@@ -171,11 +182,17 @@ std::vector<Task> Block::tree_tasks(const Function& function, const CollectiveWo
   return tasks;
 }
 
+bool Block::run_shares(const Function& function, const std::vector<Share>& shares) {
+  check_protocol(function);
+  const Reducer copy(1);
+  std::vector<Task> tasks;
+  tasks.push_back({transfer(function.protocol, ring_peers(), 1, 1, copy),
+                   ring_shares(shares, static_cast<unsigned>(read_unsigned(communicator_, layout().comm_ranks)))});
+  return run(tasks);
+}
+
 bool Block::run_collective(const Function& function, const CollectiveWork& work) {
-  if (function.protocol != Protocol::simple && function.protocol != Protocol::ll) {
-    throw NotSupported{"The CPU device has no protocol for " + name_of(function) +
-                       "; set NCCL_PROTO=LL,Simple in the environment of every rank."};
-  }
+  check_protocol(function);
   const bool reduces = function.reduction != Reduction::none;
   const std::size_t bytes = reduces ? element_bytes(function.element) : 1;
   if (bytes == 0) throw NotSupported{"The CPU device has no elements of the type of " + name_of(function) + "."};

@@ -54,6 +54,9 @@ class Block {
   // Runs a collective to its end. Returns false where it was aborted. Throws NotSupported.
   bool run_collective(const Function& function, const CollectiveWork& work);
 
+  // Runs the broadcasts of a group. Throws NotSupported.
+  bool run_shares(const Function& function, const std::vector<Share>& shares);
+
   // Runs sends and receives of a group at the same time.
   bool run_peers(const std::vector<PeerWork>& sends, const std::vector<PeerWork>& receives);
 
@@ -66,6 +69,7 @@ class Block {
   Connection connection(Field direction, int peer, unsigned index) const;
   std::size_t buffer_bytes(unsigned protocol) const;
   Ring ring() const;
+  Peers ring_peers() const;
   std::vector<Task> ring_tasks(const Function& function, const CollectiveWork& work, const Reducer& reducer) const;
   std::vector<Task> tree_tasks(const Function& function, const CollectiveWork& work, const Reducer& reducer) const;
 

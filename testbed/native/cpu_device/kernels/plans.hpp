@@ -33,6 +33,18 @@ Plan ring_reduce_scatter(const Part& part, const Ring& ring, std::size_t element
 Plan ring_broadcast(const Part& part, const Ring& ring, int root, std::size_t element_bytes, Buffers buffers);
 Plan ring_reduce(const Part& part, const Ring& ring, int root, std::size_t element_bytes, Buffers buffers);
 
+// One of the broadcasts of a group, of which every rank may be the root of one: an all-gather of unequal shares.
+struct Share {
+  unsigned depth = 0;  // ranks between the root and this one along the ring; 0: the root
+  Buffers buffers;
+  std::size_t bytes = 0;
+  std::size_t done = 0;  // bytes at the start that other work has carried
+  std::size_t chunk_bytes = 0;
+};
+
+// Broadcasts of a group over one ring: a chunk of each in turn.
+Plan ring_shares(std::span<const Share> shares, unsigned ranks);
+
 // An all-reduce over a tree: up() and down() at the same time on every rank but the root, which does root().
 enum class TreePlace : std::uint8_t { leaf, inner };
 Plan tree_root(const Part& part, std::size_t element_bytes, Buffers buffers);

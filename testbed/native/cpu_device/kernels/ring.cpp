@@ -116,6 +116,31 @@ Plan ring_broadcast(const Part& part, const Ring& ring, int root, std::size_t el
   return plan;
 }
 
+Plan ring_shares(std::span<const Share> shares, unsigned ranks) {
+  std::vector<Share> left(shares.begin(), shares.end());
+  Plan plan;
+  for (bool some = true; some;) {
+    some = false;
+    for (Share& share : left) {
+      const std::size_t count = std::min(share.bytes, share.chunk_bytes);
+      if (count == 0) continue;
+      some = true;
+      Operation operation{.target = share.buffers.receive + share.done, .send = true, .count = count};
+      if (share.depth != 0) {
+        operation.receive = true;
+        operation.send = share.depth + 1 < ranks;
+      } else {
+        operation.source = share.buffers.send + share.done;
+        if (share.buffers.send == share.buffers.receive) operation.target = nullptr;
+      }
+      plan.push_back(operation);
+      share.done += count;
+      share.bytes -= count;
+    }
+  }
+  return plan;
+}
+
 Plan ring_reduce(const Part& part, const Ring& ring, int root, std::size_t element_bytes, Buffers buffers) {
   const Addresses at{buffers, element_bytes};
   const bool is_root = ring.user_ranks[0] == root;

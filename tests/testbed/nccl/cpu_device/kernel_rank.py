@@ -433,7 +433,7 @@ def main() -> None:
         run_each(rank, ("all_reduce",), draw)
     elif suite == "all":
         run_each(rank, everything, draw)
-        run_groups(rank, ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"), draw)
+        run_groups(rank, ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"), draw)
         run_many(rank, collectives, draw)
     elif suite in ("death", "abandon"):
         (run_death if suite == "death" else run_abandon)(rank, (), draw)
