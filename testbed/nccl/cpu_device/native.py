@@ -2,6 +2,7 @@
 """The native library of the CPU device, by ctypes."""
 
 import ctypes
+import os
 from pathlib import Path
 
 from testbed.errors import InputError
@@ -12,6 +13,16 @@ _RUNTIME = _LIBRARIES / "libparalet-cpu-device.so"
 _NVML = _LIBRARIES / "libnvidia-ml.so.1"
 
 _ERROR_BYTES = 1024
+
+EXCLUDED = {
+    "NCCL_PROTO": "LL,Simple",  # no LL128
+    "NCCL_PAT_ENABLE": "0",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_COLLNET_ENABLE": "0",
+    "NCCL_LOCAL_REGISTER": "0",
+    "NCCL_GRAPH_REGISTER": "0",
+}
+"""Settings of NCCL by which it does not choose what the kernels cannot run. `attach` sets those that are not set."""
 
 
 def runtime() -> Path:
@@ -33,10 +44,13 @@ def fields() -> tuple[layout.Wanted, ...]:
 def attach(nccl: Path) -> Path:
     """Load `nccl`, a `libnccl.so.2`, and make it work on the CPU. Returns `runtime()`.
 
-    Call it before anything else in the process calls that NCCL or loads NVML. A process drives one NCCL; attaching the
+    Call it before anything else in the process calls that NCCL or loads NVML. Variables of `EXCLUDED` that the
+    environment lacks are set. A process drives one NCCL; attaching the
     same file again does nothing. Raises InputError with one sentence where this NCCL cannot be driven.
     """
     path = nccl.resolve()
+    for name, value in EXCLUDED.items():
+        os.environ.setdefault(name, value)
     found = layout.of_library(path, fields())
     device = ctypes.CDLL(str(runtime()))
     # NCCL loads libnvidia-ml.so.1 by that name, which is then this one.

@@ -8,7 +8,9 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 _LAUNCH = "ncclLaunchKernel"
-"""A function whose translation unit uses all structs that kernels read."""
+"""A function whose translation unit uses all structs that kernels read, but for the next."""
+_BROADCASTS = "ncclScheduleBcastTasksToPlan"
+"""A function whose translation unit uses ncclDevWorkBcast (NCCL 2.29 and later)."""
 
 _STRUCTS = ("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type")
 _TRANSPARENT = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
@@ -28,34 +30,47 @@ class Structs(dict[str, Mapping[str, Member]]):
 
     @classmethod
     def of(cls, elf: ELFFile) -> "Structs":
-        """Read the unit that launches kernels. Raises LookupError with a sentence where there is none."""
+        """Read the unit that launches kernels, and the one that plans broadcasts of a group where there is one.
+
+        Raises LookupError with a sentence where there is no launching unit.
+        """
         if not elf.has_dwarf_info(strict=True):
             raise LookupError("it has no debug information (.debug_info), from which the layout is read")
         dwarf = elf.get_dwarf_info(relocate_dwarf_sections=False)
-        offset = _unit_offset(elf, dwarf)
+        launching = _unit_offset(elf, dwarf, _LAUNCH)
+        if launching is None:
+            raise LookupError(
+                f"it has no function {_LAUNCH}, so it is no NCCL or one that launches kernels in another way"
+            )
         structs = cls()
+        structs._read(dwarf, launching)
+        broadcasts = _unit_offset(elf, dwarf, _BROADCASTS)
+        if broadcasts not in (None, launching):
+            structs._read(dwarf, broadcasts)
+        return structs
+
+    def _read(self, dwarf: Any, unit_offset: int | None) -> None:
         die: Any
-        for die in dwarf.get_CU_at(offset).iter_DIEs():
+        for die in dwarf.get_CU_at(unit_offset).iter_DIEs():
             name = _name(die)
             named = die.tag in _STRUCTS and name.startswith("nccl") and "DW_AT_byte_size" in die.attributes
             if named and die.get_parent().tag in _SCOPES:
-                structs[name] = {"": Member(0, _bytes(die) * 8), **dict(_members(die))}
-        return structs
+                self.setdefault(name, {"": Member(0, _bytes(die) * 8), **dict(_members(die))})
 
 
-def _unit_offset(elf: ELFFile, dwarf: Any) -> int:
-    """Where the translation unit of the launching function begins in .debug_info."""
+def _unit_offset(elf: ELFFile, dwarf: Any, function: str) -> int | None:
+    """Where the translation unit of a function begins in .debug_info; None where there is no such function."""
     symbols = elf.get_section_by_name(".symtab")
     ranges = dwarf.get_aranges()
     if not isinstance(symbols, SymbolTableSection) or ranges is None:
         raise LookupError("it has been stripped of its symbols (.symtab) or of .debug_aranges")
-    mangled = f"_Z{len(_LAUNCH)}{_LAUNCH}"
+    mangled = f"_Z{len(function)}{function}"
     for symbol in symbols.iter_symbols():
         if symbol.name.startswith(mangled) and symbol["st_info"]["type"] == "STT_FUNC":
             offset: int | None = ranges.cu_offset_at_addr(symbol["st_value"])
             if offset is not None:
                 return offset
-    raise LookupError(f"it has no function {_LAUNCH}, so it is no NCCL or one that launches kernels in another way")
+    return None
 
 
 def _members(die: Any, before: str = "", start_bit: int = 0) -> Iterator[tuple[str, Member]]:
