@@ -61,8 +61,10 @@ void check(World& world, const std::vector<std::vector<std::size_t>>& sizes, boo
     for (unsigned block = 0; block < channels; ++block) {
       batches.push_back({.next_jump = channels, .next_extends = 1, .bits = 1});
     }
+    std::uint64_t others = 0;  // a bit for each work behind the first
+    for (unsigned round = 1; round < ranks; ++round) others |= std::uint64_t{1} << (round - 1);
     for (unsigned block = 0; block < channels; ++block) {
-      batches.push_back({.offset = sizeof(PeerToPeer), .bits = ~(~std::uint64_t{0} << (ranks - 1))});
+      batches.push_back({.offset = sizeof(PeerToPeer), .bits = others});
     }
     return batches;
   });
