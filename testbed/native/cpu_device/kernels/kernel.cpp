@@ -7,6 +7,10 @@
 namespace paralet::cpu_device {
 
 BlockResult run_block(const Launch& launch, unsigned block) {
+  // Its arguments are not those of other kernels.
+  if (launch.kernel.find("oneRankReduce") != std::string_view::npos) {
+    return {Outcome::not_supported, "The CPU device does not run a pre-multiplied sum of a single rank."};
+  }
   try {
     const bool finished = launch.library.layout.generation == Generation::elements ? run_elements(launch, block)
                                                                                    : run_batches(launch, block);

@@ -260,5 +260,12 @@ TEST_CASE("work that cannot run is refused in one sentence") {
   CHECK(reason(other, 0, 1).find("elements") != std::string::npos);
 }
 
+TEST_CASE("the kernel for a single rank is refused, since its arguments are others") {
+  const Library library{.layout = layout()};
+  const std::atomic<bool> cancelled{false};
+  const Launch launch{library, "oneRankReduce<FuncPreMulSum<float>>", {}, 1, cancelled};
+  CHECK(run_block(launch, 0).outcome == Outcome::not_supported);
+}
+
 }  // namespace
 }  // namespace paralet::cpu_device::test
