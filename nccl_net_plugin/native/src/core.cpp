@@ -247,7 +247,7 @@ std::shared_ptr<Device> Core::open(int device, int traffic_class) {
     return known->second;
   }
   options.address = chosen.interface.address;
-  const auto opened = std::make_shared<Device>(options);
+  auto opened = std::make_shared<Device>(options);
   chosen.devices.emplace(options.traffic_class, opened);
   const std::uint16_t port = opened->udp_port();
   const std::string text =

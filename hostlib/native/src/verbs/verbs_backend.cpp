@@ -374,7 +374,8 @@ void VerbsBackend::on_port(bool up, Nanos now) {
   const std::string name =
       "port " + std::to_string(port_.number) + " of " + port_.device + " (" + format_ipv4(options_.address) + ")";
   const auto seconds = [](Nanos time) {
-    return std::to_string(static_cast<double>(time / kMillisecond) / 1e3).substr(0, 5);
+    const Nanos milliseconds = time / kMillisecond;
+    return std::to_string(static_cast<double>(milliseconds) / 1e3).substr(0, 5);
   };
   if (up) {
     options_.log(name + " is up again after " + seconds(now - port_down_at_) + " s");

@@ -36,7 +36,7 @@ SoftOptions options(std::uint32_t address) {
 }
 
 struct Two {
-  explicit Two(SoftOptions of_a = options(kA), std::uint32_t path_mtu = kPathMtu) : a(of_a), mtu(path_mtu) {}
+  explicit Two(const SoftOptions& of_a = options(kA), std::uint32_t path_mtu = kPathMtu) : a(of_a), mtu(path_mtu) {}
   SoftBackend a;
   SoftBackend b{options(kB)};
   std::uint32_t mtu;

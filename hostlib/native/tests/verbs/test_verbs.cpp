@@ -209,6 +209,7 @@ TEST_CASE("adaptive lanes do not move because short and long requests take diffe
   Bytes large(500'000);
   Bytes small(100);
   std::vector<Bytes> in;
+  in.reserve(56);
   for (int i = 0; i < 56; ++i) in.emplace_back(i % 7 == 0 ? large.size() : small.size());
   for (int round = 0; round < 4; ++round) {
     std::vector<std::shared_ptr<Request>> requests;
@@ -272,6 +273,7 @@ TEST_CASE("the same memory is registered with the NIC once, until its last dereg
   Bytes memory(100'000);
   const std::size_t before = record().regions;
   std::vector<std::uint32_t> rkeys;
+  rkeys.reserve(3);
   for (int i = 0; i < 3; ++i) rkeys.push_back(pair.two.register_memory(memory.data(), memory.size()));
   CHECK(record().regions == before + 1);
   const std::uint32_t part = pair.two.register_memory(memory.data(), 50'000);  // of another length
