@@ -182,10 +182,13 @@ static void abandoned_connector(struct end* end) {
 
 static const size_t long_message = (size_t)64 * MIB;
 
-/// Deregisters, and unmaps at once, so that any later access crashes.
+/// Deregisters, and lets any access crash from then on. The addresses stay taken for a while, or another mapping could
+/// get them.
 static void take_back(struct end* end, void* registered_with, struct region* region) {
   step("deregMr() through another comm, with a message in flight");
   expect_success(end->net->dereg_mr(registered_with, region->mr));
+  mprotect(region->bytes, region->size, PROT_NONE);
+  sleep_s(0.1);
   region_unmap(region);
 }
 

@@ -238,7 +238,6 @@ def environ(pid: int) -> bytes:
         (["--plugin", "absent.so"], "--plugin: there is no file absent.so"),
         (["--mps"], "--mps is for a GPU; this run is on the CPU device"),
         (["--cudart", "libcudart.so"], "--cudart is for a GPU"),
-        (["--out", "/dev/null/x"], "--out: cannot write to /dev/null/x: Not a directory"),
         (["--ranks", "1"], "argument --ranks: '1' is no number from 2 to 1024"),
         (["--sizes", "8,8"], "argument --sizes: '8,8' names something twice"),
         (["--transports", "tcp"], "argument --transports: 'tcp' is none of paralet, Socket, IB"),
@@ -257,3 +256,9 @@ def test_invalid_requests_are_one_line_errors(tmp_path: Path, options: list[str]
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_a_folder_that_cannot_be_made_is_a_one_line_error(nccl: str, tmp_path: Path) -> None:
+    done = run(small(tmp_path, "--nccl", nccl, "--out", "/dev/null/x"))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == "python3 -m testbed.nccl: --out: cannot write to /dev/null/x: Not a directory\n"
