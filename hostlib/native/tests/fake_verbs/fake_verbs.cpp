@@ -578,6 +578,10 @@ FAKE_VERBS_API int ibv_destroy_qp(ibv_qp* qp) {
       return true;
     });
   }
+  // The kernel takes the events of a queue pair back with it (ib_uverbs_release_uevent, uverbs_main.c).
+  for (auto& [context, events] : world().events) {
+    std::erase_if(events, [&](const ibv_async_event& event) { return event.element.qp == qp; });
+  }
   world().qps.erase(qp->qp_num);
   return 0;
 }
@@ -586,6 +590,7 @@ FAKE_VERBS_API int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
   if (::read(context->async_fd, &one, sizeof one) != sizeof one) return -1;
   const std::lock_guard lock(world().mutex);
   auto& events = world().events.at(context);
+  if (events.empty()) return -1;  // it went with its queue pair
   *event = events.front();
   events.pop_front();
   return 0;
