@@ -336,6 +336,10 @@ ibv_mr* keep_region(ibv_pd* pd, std::byte* place, std::size_t length, std::uint6
 namespace fake_verbs {
 
 Nic& nic() { return world().nic; }
+void hold_completions(bool holds) {
+  const std::lock_guard lock(world().mutex);
+  world().nic.holds = holds;
+}
 Record record() {
   const std::lock_guard lock(world().mutex);
   Record out = world().record;

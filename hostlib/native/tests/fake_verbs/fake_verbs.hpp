@@ -25,7 +25,7 @@ struct Nic {
   int ece_error = 0;       ///< result of ibv_set_ece
   int sport_error = 95;    ///< result of mlx5dv_modify_qp_udp_sport; default EOPNOTSUPP: no mlx5 NIC
   std::uint32_t ece_vendor = kEceVendor;
-  bool holds = false;            ///< completions are held back
+  bool holds = false;            ///< completions are held back (hold_completions)
   bool discards = true;          ///< throws the completions of a queue pair away when it is destroyed, as mlx5 does
   std::int64_t ns_per_byte = 0;  ///< of requests of 16 KiB and more: they complete only after this time
   bool infiniband = false;       ///< the link layer, instead of Ethernet: no RoCE GIDs
@@ -59,7 +59,10 @@ enum class Path : std::uint8_t {
   kMute,  ///< they arrive, their acknowledgements are lost
 };
 
+/// Its properties; devices that run may read them.
 FAKE_VERBS_API Nic& nic();
+/// Holds completions back, or delivers them again, while devices run.
+FAKE_VERBS_API void hold_completions(bool holds);
 FAKE_VERBS_API Record record();
 /// Of all queue pairs that send with this port. What was lost is sent again when the path is good, or the port changed.
 FAKE_VERBS_API void set_path(std::uint16_t port, Path path);

@@ -76,7 +76,7 @@ TEST_CASE("the NIC never holds more work than its completion queue has room for,
   std::vector<ReceiveBuffer> buffers(200);
   Bytes room(buffers.size());
   for (std::size_t i = 0; i < buffers.size(); ++i) backend->post_receive({&room[i], 1, i});
-  nic().holds = true;
+  fake_verbs::hold_completions(true);
   constexpr std::size_t kEach = 50;
   const Bytes payload(64, std::byte{7});
   for (std::size_t i = 0; i < kEach; ++i) {
@@ -92,7 +92,7 @@ TEST_CASE("the NIC never holds more work than its completion queue has room for,
   }
   CHECK(record().most_work <= 64);
   CHECK(record().most_work > 32);  // the room is used
-  nic().holds = false;
+  fake_verbs::hold_completions(false);
   std::map<std::uint32_t, std::size_t> done;
   std::vector<Completion> completions;
   for (int round = 0; round < 10'000 && completions.size() < qps.size() * kEach; ++round) {
@@ -137,7 +137,7 @@ TEST_CASE("the estimate of a queue pair grows with its silence, which counts as 
   write();
   REQUIRE(test::eventually([&] { return backend->progress(now(), completions) && !completions.empty(); }));
   CHECK(backend->statistics(qpn).counters.timeouts == 0);
-  nic().holds = true;
+  fake_verbs::hold_completions(true);
   write();
   CHECK(test::eventually([&] {
     backend->progress(now(), completions);
@@ -145,7 +145,7 @@ TEST_CASE("the estimate of a queue pair grows with its silence, which counts as 
   }));
   CHECK(backend->estimate(qpn).smoothed_rtt >= 3 * 67 * kMillisecond);  // the second timeout is twice the first
   const std::uint64_t timeouts = backend->statistics(qpn).counters.timeouts;
-  nic().holds = false;
+  fake_verbs::hold_completions(false);
   CHECK(test::eventually([&] {
     backend->progress(now(), completions);
     return completions.size() == 2;
@@ -405,7 +405,7 @@ TEST_CASE("closing the device ends a pending fence") {
   fake_verbs::share_device_memory(901, memory.data(), memory.size());
   Device device(test::verbs_options(2));
   const std::uint32_t rkey = device.register_device_memory(memory.data(), memory.size(), DmaBuf{901, 0});
-  nic().holds = true;
+  fake_verbs::hold_completions(true);
   const auto fence = VerbsPair::submit(device, nullptr, Request::Kind::kFence, {.bytes = {}, .rkey = rkey});
   device.close(0);
   CHECK(VerbsPair::end(fence) == State::kFailed);
