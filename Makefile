@@ -77,7 +77,7 @@ test-nccl: setup ## The real NCCL on the CPU device: all collectives over the pl
 	$(PYTEST) tests/testbed/nccl -n auto $(ARGS)
 
 .PHONY: site
-site: ## Build the documentation site into build/site; a broken link is an error
+site: setup ## Build the documentation site into build/site; a broken link is an error
 	@scripts/site.sh
 
 .PHONY: wheel

@@ -49,7 +49,7 @@ def exports() -> list[str]:
 
 
 def parameters() -> list[Parameter]:
-    """All parameters of the library, in the order of docs/plugin.md. Raises FileNotFoundError."""
+    """All parameters of the library, grouped by purpose. Raises FileNotFoundError."""
     rows = json.loads(_built("parameters.json").read_text())
     return [Parameter(**row) for row in rows]
 

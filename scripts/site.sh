@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the documentation site into build/site: pages, search and an API reference made from docstrings. A broken link
-# or anchor is an error. It needs no build, and the network only to install the packages of the extra `docs`.
+# or anchor is an error. It needs `make setup`, since the program prints its own reference, and the network only to
+# install the packages of the extra `docs`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,5 +21,6 @@ fi
 
 rm -rf build/site
 $venv/bin/python scripts/stage_site.py build/site-pages
+PYTHONPATH=. .venv/bin/python scripts/program_reference.py build/site-pages/api
 $venv/bin/zensical build --strict --clean --config-file mkdocs.yml
 echo "site: $PWD/build/site/index.html"

@@ -95,8 +95,8 @@ def test_errors_about_a_missing_library_name_the_remedy(monkeypatch: pytest.Monk
             call()
 
 
-def test_the_documentation_lists_the_librarys_parameters() -> None:
+def test_the_documentation_names_the_librarys_parameters() -> None:
     page = (ROOT / "docs" / "plugin.md").read_text()
-    documented = [line for line in page.splitlines() if line.startswith("| `PARALET_")]
-    known = [f"| `{p.name}` | {p.values} | {p.default} | {p.meaning} |" for p in nccl_net_plugin.parameters()]
-    assert documented == known
+    table = page[page.index("| purpose | parameters |") : page.index("A file for `PARALET_CONFIG`")]
+    documented = re.findall(r"`(PARALET_\w+)`", table)
+    assert sorted(documented) == sorted(parameter.name for parameter in nccl_net_plugin.parameters())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plugin's parameters: its own, and those options of a device (engine/options.hpp) that have a variable. They drive
-// the parser, the messages about wrong values, and the table in docs/plugin.md.
+// the parser, the messages about wrong values, and `paralet plugin --parameters`.
 #pragma once
 
 #include <functional>

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference pages of the site that scripts/program_reference.py makes from the program."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+import nccl_net_plugin
+from testbed.cli import main as paralet
+from tests.docs.markdown import ROOT
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("api")
+    script = ROOT / "scripts" / "program_reference.py"
+    subprocess.run([sys.executable, script, folder], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, check=True, timeout=100)
+    return folder
+
+
+def test_every_command_has_a_section_with_its_options(pages: Path) -> None:
+    page = (pages / "commands.md").read_text()
+    sections = dict(re.findall(r"^## paralet ([^\n]+)\n\n```text\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL))
+    assert {name.split()[0] for name in sections} == set(paralet.list_commands(click.Context(paralet)))
+    for name, text in sections.items():
+        assert text.lower().startswith(f"usage: paralet {name} "), name
+        assert "--help" in text
+    assert "--seeds N" in sections["run"]
+    assert "--token-file FILE" in sections["path-service fail-link"]
+    assert "--collectives LIST" in sections["nccl"]
+
+
+def test_every_parameter_of_the_plugin_has_a_row(pages: Path) -> None:
+    page = (pages / "parameters.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    known = [f"| `{p.name}` | {p.values} | {p.default} | {p.meaning} |" for p in nccl_net_plugin.parameters()]
+    assert rows == known
+
+
+def test_the_site_has_both_pages(pages: Path) -> None:
+    settings = (ROOT / "mkdocs.yml").read_text()
+    named = yaml.safe_dump(yaml.safe_load(settings[settings.index("\nnav:") :]))
+    assert all(f"api/{page.name}" in named for page in pages.iterdir())
