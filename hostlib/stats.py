@@ -67,10 +67,15 @@ class LaneSnapshot:
     """Retransmitted packets."""
     timeouts: int
     naks: int
+    """Received NAKs."""
     rnr: int
+    """Received NAKs of the kind receiver not ready."""
     duplicates: int
+    """Packets received twice."""
     out_of_order: int
+    """Packets received ahead of a gap."""
     stale_acks: int
+    """Received acknowledgements of packets that were acknowledged before."""
 
 
 @dataclass(frozen=True, slots=True)
