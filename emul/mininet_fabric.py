@@ -328,7 +328,7 @@ class MininetFabric:
         for name in self._interfaces.values():
             hosts.disable_offloads(name)
         if self._openflow_app is not None:
-            # A bridge that finds nobody listening tries again only a second later.
+            # A bridge that finds no listener tries again only a second later.
             self._openflow_app.wait_for("listening", _READY_TIMEOUT_S)
         self._network.start_switches()
         # After the bridges are made, because OVS removes foreign qdiscs from a port that it takes over.

@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 class TransportError(Exception):
-    """A connection or a request failed; the text says why."""
+    """A connection or a request failed. The text gives the reason."""
 
 class DeviceError(TransportError):
     """A device cannot be opened, or has failed."""
@@ -54,7 +54,7 @@ class Connection:
     def __exit__(self, *args: object) -> None: ...
 
 class Listener:
-    """Where peers connect to."""
+    """A listener, to which peers connect."""
 
     @property
     def handle(self) -> bytes:

@@ -11,7 +11,8 @@ Location: TypeAlias = tuple[str | int, ...]
 class LocatedError(ValueError):
     """A value that is wrong, in one sentence, at the place `where` below the value that was checked.
 
-    `others` has the further errors that the same check found. `netmodel.load_yaml` tells all of them, with their lines.
+    `others` has the further errors that the same check found. `netmodel.load_yaml` reports all of them, with their
+    lines.
     """
 
     def __init__(self, what: str, where: Location = ()) -> None:

@@ -57,7 +57,7 @@ class PortRef:
     def parse(cls, text: str) -> "PortRef":
         """The port that `str` writes as "NODE:PORT". Raises ValueError with how to write it.
 
-        The number is one to five decimal digits; whether the node has such a port is for a topology to say.
+        The number is one to five decimal digits; a topology checks whether the node has such a port.
         """
         node, colon, port = text.rpartition(":")
         if not (colon and node and port.isascii() and port.isdecimal() and len(port) <= 5):

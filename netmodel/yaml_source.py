@@ -295,7 +295,7 @@ class _Finding:
 
 
 def _nearest_branches(findings: list[_Finding]) -> list[_Finding]:
-    """Of a union's branches that all failed, keeps those that failed least: in the fewest places, then the deepest.
+    """Keeps those branches of a failed union that failed in the fewest places, then the deepest.
 
     The author meant one branch; errors of the others (all of its keys unknown there) would only mislead.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where `paralet` and `python -m testbed` start: Ctrl-C ends them without a traceback from the first moment on."""
+"""The entry point of `paralet` and `python -m testbed`. Ctrl-C never causes a traceback, even during imports."""
 
 import signal
 

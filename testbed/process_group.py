@@ -172,7 +172,7 @@ def _parsed(line: bytes, parse: Callable[[bytes], R], one: _Process) -> R:
 
 
 def _ending(process: "subprocess.Popen[bytes]") -> str:
-    """How a process ended, once it has closed its standard output."""
+    """The exit of a process, once it has closed its standard output."""
     try:
         status = process.wait(_CLOSED_PIPE_S)
     except subprocess.TimeoutExpired:

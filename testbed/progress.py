@@ -13,7 +13,7 @@ from rich.segment import ControlType
 
 
 class Steps:
-    """Tells how far a job of `total` steps is (None: nobody knows how many there are). A context manager.
+    """Shows the progress of a job of `total` steps (None: unknown). A context manager.
 
     Plain lines come `every_s` seconds at most, for jobs of many short steps.
     """

@@ -23,7 +23,7 @@ class Precomputed(Generic[Case, Answer]):
         self._answers: dict[Case, Answer] = {}
         self._left: list[Case] | None = None  # the most urgent last; None: not listed since the last restart
         self.aged = False
-        """Every answer has to be computed again; until then the old one is kept."""
+        """Whether every answer has to be computed again. The old ones are kept until then."""
 
     def restart(self) -> None:
         """Discards every answer."""
@@ -57,5 +57,5 @@ class Precomputed(Generic[Case, Answer]):
         return self._answers.get(case)
 
     def __len__(self) -> int:
-        """How many answers there are."""
+        """The number of answers."""
         return len(self._answers)

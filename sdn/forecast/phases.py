@@ -56,7 +56,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class HitRate:
-    """How good forecasts have been.
+    """The quality of forecasts.
 
     `hits`: starts that came as forecast. `misses`: forecast starts that did not come in time. `unforeseen`: starts
     without a forecast, such as the first ones of every flow.
@@ -123,11 +123,11 @@ class Forecast:
 
     @property
     def hit_rate(self) -> HitRate:
-        """How good forecasts have been so far."""
+        """The quality of forecasts so far."""
         return HitRate(self._hits, self._misses, self._unforeseen)
 
     def __len__(self) -> int:
-        """How many flows are kept."""
+        """The number of flows that are kept."""
         return len(self._flows)
 
 
@@ -162,7 +162,7 @@ def _next_start(event: Announced, starts: Sequence[tuple[float, int]]) -> Expect
 
 
 def _steady(intervals: Sequence[float]) -> int:
-    """How many of the last intervals agree within half of TOLERANCE."""
+    """The number of last intervals that agree within half of TOLERANCE."""
     usual_s = median(intervals[-_INTERVALS:])
     for count, interval in enumerate(reversed(intervals)):
         if abs(interval - usual_s) > TOLERANCE / 2 * usual_s:

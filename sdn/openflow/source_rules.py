@@ -26,7 +26,9 @@ Pinning = Literal["hash", "rules"]
 
 _FIELD_BITS = 7
 _SHIFTS = {"leaf": 0, "spine": _FIELD_BITS}
-_SPARE_BITS = 2  # beyond the least that tells ways apart, where they are no power of two: shares differ by a fifth then
+# Bits beyond the least number that distinguishes the ways, unless their number is a power of two. Shares then differ by
+# a fifth.
+_SPARE_BITS = 2
 
 MOST_WAYS = 1 << _FIELD_BITS
 """The most ways that a switch can distinguish."""
@@ -99,7 +101,7 @@ def source_rules(topology: Topology, routes: Forwarding) -> dict[str, dict[Sourc
 
 
 def _bits(members: int) -> int:
-    """How many bits of the port a switch with this many ways uses."""
+    """The number of bits of the port that a switch with this many ways uses."""
     if not 1 <= members <= MOST_WAYS:
         raise ValueError(f"rules on source ports tell 1 to {MOST_WAYS} ways apart, not {members}")
     least = (members - 1).bit_length()

@@ -2,7 +2,7 @@
 """Assignments to hosts: the ports of their lanes and the rates of their elephants. No I/O.
 
 The lanes of a pair along a new path, and the lanes of the peer that carry acknowledgements back over the same links,
-are assigned together. A host is told again only when its ports change.
+are assigned together. A host gets another assignment only when its ports change.
 """
 
 from collections import Counter, deque
@@ -15,7 +15,7 @@ from sdn.path_service.ports import Peer
 from sdn.path_service.routing import Routing
 
 Sends: TypeAlias = list[tuple[int, ServiceMessage]]
-"""Messages, each with the connection that it is for."""
+"""Messages, each with its connection."""
 
 _BATCH = 16  # pairs whose ports are looked up in one event after a failure; each lookup may hash for a while
 _RATE_STEP = 0.01  # a rate is sent again when it has changed by more than this part

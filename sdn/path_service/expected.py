@@ -9,7 +9,7 @@ from sdn.path_service.messages import Announce
 from sdn.path_service.parties import Client, Pair, Parties
 
 AHEAD_S = 0.1
-"""How long before its expected start an elephant is given its path."""
+"""The time in seconds from the assignment of a path to the elephant's expected start."""
 
 
 class Expectations:

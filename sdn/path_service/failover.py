@@ -51,7 +51,7 @@ class Failover:
         self._changed: deque[Pair] = deque(maxlen=_MOST_CHANGES)  # pairs that arrived or were rerouted, unchecked
 
     def __len__(self) -> int:
-        """How many failures have a plan."""
+        """The number of failures that have a plan."""
         return len(self._plans)
 
     def note(self, pairs: Iterable[Pair]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices are connected, and which of them send to which. Pure; it knows nothing of plans.
+"""The devices that are connected, and the pairs of them that send. Pure.
 
 A `Client` is a connection that has said hello. A `Pair` is a client and a peer that it sends to. Several clients may
 receive at one `Endpoint`, for a host may have several device objects.
@@ -38,11 +38,11 @@ class Client:
         self.conn = conn
         self.key = hello.device, hello.instance
         self.endpoint = endpoint
-        """Where it receives."""
+        """The address and port at which it receives."""
         self.nic = endpoint.nic
         self.lanes = hello.lanes
         self.generation = 0
-        """Of the last assignment sent to it."""
+        """The generation of the last assignment sent to it."""
         self.open: dict[int, tuple[Pair, int]] = {}
         """Its open elephants by id: the pair that each belongs to, and its size in bytes."""
         self.pairs: dict[Peer, Pair] = {}
@@ -91,7 +91,7 @@ class Pair:
         """The number of its commodity in the plan. The fields below describe that commodity."""
         self.way: Way = (UNREACHABLE, -1, -1)
         self.elephants = 0
-        """How many elephants of the client are open towards the peer."""
+        """The number of the client's open elephants towards the peer."""
         self.newest_id: int | None = None
         """The id of the elephant announced last; None when it has been released."""
         self.job = ""

@@ -14,7 +14,7 @@ class LivePlan(Protocol):
     """A plan that is kept up, such as `sdn.planners.Incremental`. Commodity numbers are never reused."""
 
     max_reroutes: int | None
-    """How many other commodities the next arrival or departure may reroute; only incremental planners obey it."""
+    """The most other commodities that the next arrival or departure may reroute. Only incremental planners use it."""
 
     @property
     def fabric(self) -> Clos: ...

@@ -17,7 +17,7 @@ from sdn.planners import Cabling, Clos, Incremental, Plan, Route
 REROUTES_PER_S = 1000.0
 """Running elephants that arrivals and departures of others may reroute, on average."""
 MAX_REROUTES = 16
-"""Of these, by one arrival or departure. With one commodity per link the optimum takes up to ToRs - 1."""
+"""The most of these by one arrival or departure. With one commodity per link the optimum takes up to ToRs - 1."""
 
 
 class Routing:
@@ -119,7 +119,7 @@ class Routing:
         return moved
 
     def _allowed(self, now_s: float, reserve: float) -> int:
-        """How many other commodities may be rerouted now, `reserve` being kept for later."""
+        """The number of other commodities that may be rerouted now, when `reserve` is kept for later."""
         left = self._reroutes
         if now_s > self._reroutes_s:
             left += (now_s - self._reroutes_s) * REROUTES_PER_S

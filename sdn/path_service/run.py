@@ -24,7 +24,7 @@ _GARBAGE = 50_000  # allocations that start a collection of the youngest generat
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a path service listens."""
+    """The addresses on which a path service listens."""
 
     address: str
     port: int

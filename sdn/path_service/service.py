@@ -36,7 +36,7 @@ from sdn.planners.cabling import LinkIndex
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a path service decides. Raises ValueError for an unknown planner."""
+    """The settings of a path service's decisions. Raises ValueError for an unknown planner."""
 
     planner: str = "optimal"
     forecast: bool = False
@@ -77,7 +77,10 @@ class PathService:
         return self._parties.knows(device)
 
     def connect(self, now_s: float, conn: int, hello: Hello) -> tuple[Sends, int | None]:
-        """A device that `knows` knows has said hello. Also the connection that it replaces, which is to be closed."""
+        """Handle the hello of a device that `knows` accepts.
+
+        Returns messages, and the connection that this one replaces, which the caller closes.
+        """
         old = self._parties.instance(hello)
         sends: Sends = [] if old is None else self.disconnect(now_s, old.conn)
         client = self._parties.join(conn, hello)

@@ -197,7 +197,7 @@ class _Shares:
         self._left: Mask = np.asarray((room_out + room_in).any(axis=0))  # per spine: still to come
         self.spine = np.full(src.size, -1, dtype=np.int32)
         self.taken = 0
-        """How many spines have taken their part."""
+        """The number of spines that have taken their part."""
 
     def take(self, spine: int) -> bool:
         """Gives `spine` as much as fits, at least what the others cannot carry. False when that does not fit."""

@@ -19,7 +19,7 @@ from netmodel import Circuits, Nic, PortRef, Topology, far_end
 from sdn.topoopt.routing import Unreachable
 
 _TRIES = 16
-"""How many routes of a pair are tried, shortest first, until acknowledgements have a way back."""
+"""The most routes of a pair that are tried, shortest first, until acknowledgements have a way back."""
 
 
 class RelayDown(Unreachable):

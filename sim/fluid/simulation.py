@@ -85,12 +85,12 @@ class Simulation(MessageSimulation[_fluid.Simulation]):
 
     @property
     def fillings(self) -> int:
-        """How often all rates were recomputed."""
+        """The number of times that all rates were recomputed."""
         return self._core.fillings
 
     @property
     def repairs(self) -> int:
-        """How often only the rates around a change were computed."""
+        """The number of times that only the rates around a change were computed."""
         return self._core.repairs
 
     def begun_s(self) -> Floats:

@@ -40,7 +40,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How even a set of loads is. Both are 1 when all loads are equal, or all zero.
+    """The evenness of a set of loads. Both are 1 when all loads are equal, or all zero.
 
     `max_over_mean`: the most loaded over the average, which is how much longer the most loaded link takes.
     `jain`: (sum x)**2 / (n sum x**2), between 1 / n and 1 (Jain, Chiu and Hawe, DEC-TR-301, 1984).
@@ -145,7 +145,7 @@ def loads(run: RunRecord, links: Sequence[Uplink]) -> list[int]:
 
 
 def balance(values: Sequence[float]) -> Balance:
-    """How even `values` are."""
+    """The evenness of `values`."""
     total = sum(values)
     if not total:
         return Balance(1.0, 1.0)
@@ -161,7 +161,7 @@ def step_durations_s(run: RunRecord) -> list[float]:
 def goodput_bps(run: RunRecord) -> list[tuple[float, float]]:
     """Bits per second that reached hosts, all together and with headers: (middle of the interval, rate).
 
-    Samples that follow the one before closely are left out: over a few milliseconds a rate tells of bursts only.
+    Samples that follow closely are left out, because a rate over a few milliseconds shows bursts only.
     """
     points = []
     at_s, count = 0.0, 0

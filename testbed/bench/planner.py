@@ -126,7 +126,7 @@ def _arrival(fabric: Clos, asked: Commodities, seed: int, swaps: int = 200) -> f
 def numpy_rates(
     capacity: npt.NDArray[np.float64], links: npt.NDArray[np.int32], weight: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Max-min rates by progressive filling with numpy: each round fills all links that fill before their neighbours.
+    """Max-min rates by progressive filling with numpy: a round fills all links that are full before their neighbours.
 
     Neighbours are links that share a flow. Links that fill later cannot change when such a link fills. All capacities
     must be finite.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `paralet doctor` tells of NICs before the first run on a cluster. It reads files and opens no device."""
+"""The checks of NICs in `paralet doctor`, for the first run on a cluster. They read files and open no device."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _gpu_memory(sysfs: Path, proc: Path) -> list[Finding]:
 
 
 def _congestion(nic: Path) -> Finding:
-    """DCQCN of an mlx5 NIC: the priorities for which it sends (np) and obeys (rp) congestion notifications."""
+    """DCQCN of an mlx5 NIC: the priorities for which it sends congestion notifications (np) and reacts to them (rp)."""
     interfaces = _entries(nic / "device/net")
     if not interfaces:
         return Finding(f"congestion control of {nic.name}", True, "optional: no network interface found", "")

@@ -49,7 +49,7 @@ class _DeviceRow:
 @dataclass(frozen=True, slots=True)
 class _PathClientRow:
     number: int
-    """Of the device."""
+    """The number of the device in the first table."""
     client: PathClient
     age_s: float
     """Seconds since the path service connected or disconnected."""
@@ -58,7 +58,7 @@ class _PathClientRow:
 @dataclass(frozen=True, slots=True)
 class _LaneRow:
     number: int
-    """Of the device."""
+    """The number of the device in the first table."""
     lane: LaneSnapshot
     rates: _Rates
 

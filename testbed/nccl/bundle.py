@@ -66,7 +66,7 @@ def carried_plugin() -> Path | None:
 
 
 def needed_libraries(library: Path) -> dict[str, Path]:
-    """What `library` needs beyond what every Linux has, by name. Raises InputError when one is missing."""
+    """By name, the libraries that `library` needs and some Linux lacks. Raises InputError when one is missing."""
     try:
         listing = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:

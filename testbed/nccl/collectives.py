@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each collective takes and must give, and how its time becomes a bandwidth. Pure: no device, no NCCL.
+"""The input and the expected output of each collective, and its bandwidth from its time. Pure: no device, no NCCL.
 
 Sizes, counts and bandwidths are those of nccl-tests (its doc/PERFORMANCE.md). `size` is that of the larger of a rank's
 two buffers; `count` is the number of elements that NCCL's function is called with.
@@ -18,7 +18,7 @@ POISON = 0xA5
 """Value of every byte of a receive buffer before an operation. No result has such an element."""
 
 Placement = Literal["same", "share of recv", "share of send"]
-"""Where an operation in place has its buffers: in the same place, or one is the rank's share of the other."""
+"""The buffers of an operation in place: the same buffer, or one is the rank's share of the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Collective:
 
     name: str
     bus_factor: Callable[[int], float]
-    """Of the number of ranks: bus bandwidth / algorithm bandwidth."""
+    """A function of the number of ranks: bus bandwidth / algorithm bandwidth."""
     reduces: bool
     rooted: bool
     counts_shares: bool
@@ -35,7 +35,7 @@ class Collective:
     placement: Placement | None
     """None: the operation is not possible in place."""
     expected: Callable[["Operation", int], bytes]
-    """Of an operation and a rank: the bytes of that rank's receive buffer when all is done, out of place."""
+    """A function of an operation and a rank: the bytes of that rank's receive buffer at the end, out of place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Operation:
     """A key of REDUCTIONS, or COPY."""
     ranks: int
     elements: int
-    """Of the larger of a rank's two buffers: a multiple of `ranks`."""
+    """The elements of the larger of a rank's two buffers: a multiple of `ranks`."""
 
     @property
     def size(self) -> int:

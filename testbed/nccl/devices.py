@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks compute on: a GPU, or the CPU device where there is none; and the libraries that either needs."""
+"""The device of ranks, a GPU or the CPU device where there is none, and the libraries that either needs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from testbed.nccl.libnccl import Nccl
 Kind = Literal["gpu", "cpu"]
 
 CHOICES = ("auto", "gpu", "cpu")
-"""What --device takes."""
+"""The values of --device."""
 
 _GPU_NODES = (("/proc/driver/nvidia/gpus", "*"), ("/dev", "nvidia[0-9]*"))
 """Folder and pattern of what NVIDIA's driver makes for every GPU."""

@@ -25,13 +25,13 @@ class ElementType:
 
     name: str
     number: int
-    """Of ncclDataType_t."""
+    """The value of ncclDataType_t."""
     width: int
     """Bytes of an element."""
     exact: int
     """Every whole number up to this magnitude is exact."""
     code: str
-    """Of the module struct, for one element; "" for bfloat16, the upper half of a float32 (code "f")."""
+    """The format of one element in module struct; "" for bfloat16, the upper half of a float32 (code "f")."""
 
     @property
     def is_float(self) -> bool:

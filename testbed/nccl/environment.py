@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank's NCCL is told: which network to take, and that each rank is a host of its own. Pure."""
+"""The environment variables of a rank: the network that NCCL takes, and a host identity for each rank. Pure."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +51,7 @@ def of_rank(
         ours["NCCL_PROTO"] = setup.protocol
     kept = {name: value for name, value in inherited.items() if name not in _OURS}
     kept.setdefault("NCCL_SOCKET_IFNAME", interface)
-    kept.setdefault("NCCL_RAS_ENABLE", "0")  # a service that listens, and that nobody asks here
+    kept.setdefault("NCCL_RAS_ENABLE", "0")  # a service that listens and is not used here
     if plugin is not None:
         before = [kept["LD_LIBRARY_PATH"]] if kept.get("LD_LIBRARY_PATH") else []
         kept["LD_LIBRARY_PATH"] = ":".join([str(plugin.parent), *before])  # what the plugin needs may lie beside it

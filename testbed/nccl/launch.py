@@ -16,14 +16,14 @@ _GUARD_BYTES = 256
 """Size of the guard behind a buffer, which must keep its poison."""
 
 _EAGER_S = 2e-3
-"""How long to poll without sleeping, so that short operations are measured exactly."""
+"""The time of polling without sleeping, so that short operations are measured exactly."""
 
 _NAP_S = 50e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check has found."""
+    """The result of a check."""
 
     wrong: int
     """Wrong elements of the result, and of the guard behind it."""

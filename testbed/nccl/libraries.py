@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where `libnccl` and `libcudart` are: in wheels of NVIDIA, inside torch, on the loader's paths, in /usr."""
+"""Finds `libnccl` and `libcudart`: in wheels of NVIDIA, inside torch, on the loader's paths, in /usr."""
 
 import ctypes.util
 import os

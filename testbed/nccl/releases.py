@@ -28,7 +28,7 @@ OPTIONS = [
     *("--types", ",".join(TYPES), "--ops", ",".join(REDUCTIONS)),
     *("--algorithms", "Ring,Tree", "--protocols", "Simple,LL"),
 ]
-"""What `paralet nccl` is called with for the table."""
+"""The arguments of `paralet nccl` for the table."""
 
 
 def row_of(release: str, found: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What NCCL is told to use: values of NCCL_ALGO and NCCL_PROTO, or AUTO."""
+    """The values of NCCL_ALGO and NCCL_PROTO, or AUTO."""
 
     algorithm: str = AUTO
     protocol: str = AUTO
@@ -166,7 +166,7 @@ def _figures(case: Case, transport: str) -> dict[str, Any]:
 
 
 def as_markdown(results: Results) -> str:
-    """What was measured where and when, and a table per collective."""
+    """Date, machine and versions of a measurement, and a table per collective."""
     date = results.when.partition("T")[0]
     lines = [f"### {date}, NCCL {results.found.nccl_version} on {_devices(results)}", "", _facts(results), ""]
     if not results.complete:

@@ -29,7 +29,7 @@ JOIN_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run. The first transport is compared with the second."""
+    """A plan of measurements. The first transport is compared with the second."""
 
     libraries: Libraries
     transports: tuple[str, ...]
@@ -70,10 +70,10 @@ def run(
     say: Callable[[str], None],
     save: Callable[[Results], None],
 ) -> Results:
-    """Carry out a plan. `say` is told of progress, `save` gets the results so far after each collective.
+    """Carry out a plan. `say` gets progress messages, `save` the results so far after each collective.
 
-    Raises TestbedError when a rank fails or the traffic went another way than over its transport. Wrong elements are
-    counted in the results.
+    Raises TestbedError when a rank fails or the traffic did not use its transport. Wrong elements are counted in the
+    results.
     """
     results = Results(
         when=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -26,7 +26,7 @@ from testbed.run.nccl_rank import NcclRun
 from testbed.workloads import Elements, NcclAllreduce, NcclCollective
 
 _WARM_UP_TAG = 0xFFFF_FFFF
-"""Of the warm-up message; the transfers of a pair count up from 0."""
+"""The tag of the warm-up message; the transfers of a pair count up from 0."""
 
 
 class Listener(Protocol):

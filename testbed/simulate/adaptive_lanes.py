@@ -28,7 +28,7 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How lanes of a policy decide to move."""
+    """The rule by which lanes of a policy move."""
 
     round_trips: int
     """Period between two comparisons of a lane, in unloaded round trips."""

@@ -85,7 +85,7 @@ def _put(document: Any, key: str, value: Any) -> None:
 
 
 def _place(here: Any, step: str, key: str) -> str | int:
-    """Where `step` is in a section or a list."""
+    """The place of `step` in a section or a list."""
     if isinstance(here, dict) and step in here:
         return step
     if isinstance(here, list):

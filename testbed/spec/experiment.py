@@ -50,7 +50,7 @@ class Experiment:
     layouts: tuple[Layout, ...] = ()
     """The circuits between hosts, by job, on a direct-connect fabric."""
     ideals_s: dict[tuple[int, Job | None], float] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What `testbed.analysis.jobs.ideal_at` has computed, by seed and job."""
+    """The results of `testbed.analysis.jobs.ideal_at`, by seed and job."""
     _placed: dict[int, "Experiment"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, seed: int) -> "Experiment":

@@ -104,7 +104,7 @@ class RailAlltoall(GridWorkload):
         return {block: (block[0], *(hop.dst for hop in hops)) for block, hops in self._routes(ranks).items() if hops}
 
     def result(self, rank: int, ranks: int) -> slice:
-        """Where the blocks that this rank receives lie."""
+        """The places of the blocks that this rank receives."""
         size = self._block_elements(ranks)
         return slice(0, ranks * size)
 
@@ -142,7 +142,7 @@ class RailAlltoall(GridWorkload):
         return [_Hop(phase, *ends) for phase, ends in enumerate(pairwise(ways)) if ends[0] != ends[1]]
 
     def _places(self, ranks: int) -> dict[_Block, list[int]]:
-        """Where each block lies at every rank of its route, counted in blocks of that rank's memory.
+        """The place of each block at every rank of its route, counted in blocks of that rank's memory.
 
         Results are sorted by the rank that sent them last, other blocks by the rank that receives them next. So the
         blocks of one exchange between two ranks are adjacent, at both ranks if possible.

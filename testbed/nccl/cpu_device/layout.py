@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an NCCL keeps what its kernels read, from the debug information (DWARF) in the library itself.
+"""The layout of the structs that NCCL's kernels read, from the debug information (DWARF) in the library itself.
 
 NVIDIA's wheels keep `.symtab` and `.debug_info`, so the offset of a struct's member need not be known per release. The
 device says which members it reads (`PARALET_LAYOUT` in testbed/native/cpu_device/layout.hpp); a library that lacks one
@@ -35,7 +35,7 @@ class Wanted:
     """A member that the device reads."""
 
     group: str
-    """Who must have it: all, a generation's libraries, or nobody (optional)."""
+    """The libraries that must have it: all, those of a generation, or none (optional)."""
     name: str
     paths: tuple[str, ...]
     """Struct and members, such as ncclDevChannel.ring.prev; the first that exists counts."""
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What `paralet_cpu_device_attach` takes."""
+    """The argument of `paralet_cpu_device_attach`."""
 
     generation: int
     values: tuple[int, ...]

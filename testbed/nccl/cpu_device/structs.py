@@ -8,7 +8,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 _LAUNCH = "ncclLaunchKernel"
-"""A function whose translation unit uses all structs that kernels read, but for the next."""
+"""A function whose translation unit uses all structs that kernels read, except those of the next one."""
 _BROADCASTS = "ncclScheduleBcastTasksToPlan"
 """A function whose translation unit uses ncclDevWorkBcast (NCCL 2.29 and later)."""
 
@@ -59,7 +59,7 @@ class Structs(dict[str, Mapping[str, Member]]):
 
 
 def _unit_offset(elf: ELFFile, dwarf: Any, function: str) -> int | None:
-    """Where the translation unit of a function begins in .debug_info; None where there is no such function."""
+    """The offset in .debug_info of a function's translation unit; None if the function does not exist."""
     symbols = elf.get_section_by_name(".symtab")
     ranges = dwarf.get_aranges()
     if not isinstance(symbols, SymbolTableSection) or ranges is None:

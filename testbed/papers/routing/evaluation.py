@@ -136,7 +136,7 @@ class CachedPlanner:
 def measure(
     case: Case, planners: Sequence[str], iterations: int, seed: int, told: Callable[[str], None]
 ) -> tuple[list[Point], list[Planned]]:
-    """Simulate a case under each planner. `told` is called with a description of every step."""
+    """Simulate a case under each planner. `told` is called with the description of each step."""
     whole = Clos.of(TORS, SPINES, SPINES, RATE_BPS)
     jobs = case.placed(whole, seed)
     failed = np.random.default_rng(seed).permutation(SPINES)[: case.failed]
