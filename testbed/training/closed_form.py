@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time and memory of an iteration in closed form: compute, tensor, pipeline, data, expert, optimizer.
+
+`simulate` of the task graph that `testbed.training.schedule` makes of the same strategy takes the same time on an ideal
+switch; tests compare both.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from testbed.training.hardware import Cluster, Collective, Kind, Work
+from testbed.training.operators import HALF, SINGLE, Operator, Times, times_of
+from testbed.training.strategies import Strategy
+from testbed.training.transformer import Transformer, embedding, layer, output
+
+_OPTIMIZER_BYTES = 8 + 4 + 8 + 28 + 6 + 4
+"""Bytes that Megatron-LM's optimizer moves for each parameter, in single precision where not noted: unscale the
+gradient (read, write), its norm (read), clip it (read, write), Adam (read gradient, weight and two moments, write the
+latter three), copy the weight to half precision, clear the gradient."""
+
+_STATE_BYTES = 3 * SINGLE
+"""Adam's state of a parameter: the single-precision weight and two moments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one GPU of a pipeline stage does, in seconds."""
+
+    plain: Times
+    """One microbatch through a chunk of layers, without the embedding and the output."""
+    first: Times
+    """One microbatch through the embedding; only on the first stage."""
+    last: Times
+    """One microbatch through the output; only on the last stage."""
+    transfer_s: float
+    """One microbatch's activations, or their gradients, to the next stage's GPU."""
+    gradient_s: float
+    """The gradients of one layer among the copies: an all-reduce, or for ZeRO a reduce-scatter."""
+    gather_s: float
+    """The parameters of one layer among the copies: ZeRO's all-gather."""
+    optimizer_s: float
+    layers: int
+    """Layers of a stage, all chunks together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds of an iteration, by what the slowest GPU does; they add up to `iteration_s`."""
+
+    compute_s: float
+    recompute_s: float
+    tensor_s: float
+    """Exposed collectives of the tensor group."""
+    expert_s: float
+    """Exposed all-to-alls of the expert group."""
+    bubble_s: float
+    """Waiting while the pipeline fills and drains."""
+    transfer_s: float
+    """Exposed transfers between stages."""
+    data_s: float
+    """Exposed collectives among copies."""
+    optimizer_s: float
+    memory_bytes: float
+    """Of the GPU with the most: parameters, gradients, optimizer state, activations."""
+
+    @property
+    def iteration_s(self) -> float:
+        """The time of an iteration."""
+        return (
+            self.compute_s
+            + self.recompute_s
+            + self.tensor_s
+            + self.expert_s
+            + self.bubble_s
+            + self.transfer_s
+            + self.data_s
+            + self.optimizer_s
+        )
+
+
+def check(model: Transformer, strategy: Strategy) -> None:
+    """Raises ValueError when the model cannot be split so."""
+    chunks = strategy.pipeline * strategy.interleave
+    if model.layers % chunks:
+        raise ValueError(f"{model.name}: {model.layers} layers do not divide into {chunks} chunks of equal size")
+    if model.heads % strategy.tensor:
+        raise ValueError(f"{model.name}: {model.heads} heads do not divide among {strategy.tensor} GPUs")
+    if strategy.expert > 1 and model.experts % strategy.expert:
+        raise ValueError(f"{model.name}: {model.experts} experts do not divide among {strategy.expert} copies")
+
+
+@lru_cache(maxsize=4096)
+def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
+    """The times of a stage. Ranks are numbered tensor first, then data, then pipeline, as in Megatron-LM.
+
+    Raises ValueError as `check`.
+    """
+    check(model, strategy)
+    tensor, copies = strategy.tensor, strategy.data
+    layers = model.layers // strategy.pipeline
+    size = strategy.microbatch, tensor, strategy.sequence
+    block, first, last = layer(model, *size, strategy.expert), embedding(model, *size), output(model, *size)
+    spread = HALF * strategy.microbatch * model.sequence * model.hidden
+    between = cluster.network(tensor * copies * strategy.pipeline)
+    transfer = between.seconds(Collective("send", spread / tensor), 2)
+    if tensor > 1 and not strategy.sequence:  # a GPU sends its share, and the receivers gather the whole
+        transfer += cluster.network(tensor).seconds(Collective("all_gather", spread), tensor)
+    among = cluster.network(tensor * copies)
+    shared, owned = _parameters(block)
+    experts = copies // strategy.expert
+    gradient = 0.0
+    kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
+    width = SINGLE if strategy.zero < 2 else HALF
+    for held, members in ((shared, copies), (owned, experts)):
+        gradient += among.seconds(Collective(kind, width * held), members)
+    gather = among.seconds(Collective("all_gather", HALF * shared), copies)
+    held = layers * (shared + owned) + _count(first)
+    split = copies if strategy.zero else 1
+    return Stage(
+        plain=_times(block, strategy, cluster) * (layers // strategy.interleave),
+        first=_times(first, strategy, cluster),
+        last=_times(last, strategy, cluster),
+        transfer_s=transfer if strategy.pipeline > 1 else 0.0,
+        gradient_s=gradient,
+        gather_s=gather if strategy.zero else 0.0,
+        optimizer_s=cluster.gpu.seconds(Work(bytes=_OPTIMIZER_BYTES * held / split)),
+        layers=layers,
+    )
+
+
+def estimate(model: Transformer, strategy: Strategy, cluster: Cluster) -> Estimate:
+    """An iteration's time and memory. Raises ValueError as `check`."""
+    stage = stage_of(model, strategy, cluster)
+    batches, chunks = strategy.microbatches, strategy.interleave
+    whole = stage.plain * chunks
+    if strategy.pipeline == 1:
+        slowest, other = whole + stage.first + stage.last, Times()
+    elif stage.last.microbatch_s >= stage.first.microbatch_s:
+        slowest, other = whole + stage.last, stage.first
+    else:
+        slowest, other = whole + stage.first, stage.last
+    run = slowest * batches
+    return Estimate(
+        compute_s=run.forward_s + run.backward_s,
+        recompute_s=run.recompute_s,
+        tensor_s=run.tensor_s,
+        expert_s=run.expert_s,
+        # The pipeline fills and drains over a chunk of every other stage, and over its other end.
+        bubble_s=(strategy.pipeline - 1) * stage.plain.microbatch_s + other.microbatch_s,
+        transfer_s=_transfers_s(strategy, stage.transfer_s),
+        data_s=_data_s(strategy, stage),
+        optimizer_s=stage.optimizer_s,
+        memory_bytes=memory_bytes(model, strategy),
+    )
+
+
+def _transfers_s(strategy: Strategy, transfer_s: float) -> float:
+    """Exposed transfers between stages.
+
+    Where a stage does nothing else during a transfer, each microbatch adds one forward and one backward for every
+    chunk, and the pipeline fills and drains over them.
+
+    Otherwise 1F1B leaves no slack: the first stage has p microbatches in flight, and each round of them takes the way
+    to the last stage and back, 2 (p - 1) transfers. The longest path makes as many whole rounds as it can. A rest of
+    r more microbatches goes round among the last r stages. An interleaved schedule has slack for a transfer,
+    so only filling and draining is exposed: p v - 1 transfers each way.
+    """
+    stages, batches, chunks = strategy.pipeline, strategy.microbatches, strategy.interleave
+    if stages == 1:
+        return 0.0
+    if not strategy.overlap_transfers:
+        return 2 * transfer_s * (batches * chunks + stages - 1)
+    if chunks > 1:
+        return 2 * transfer_s * (stages * chunks - 1)
+    rounds, rest = divmod(batches - 1, stages)
+    return 2 * transfer_s * ((stages - 1) * (1 + rounds) + max(0, rest - 1))
+
+
+def _data_s(strategy: Strategy, stage: Stage) -> float:
+    """Exposed collectives among copies.
+
+    Gradients of a layer are ready when the last microbatch's backward pass has left it. They are sent one after the
+    other, behind the backward pass of the layers that follow. ZeRO's stages 1 and 2 then gather all parameters. Stage 3
+    gathers a layer's before its forward and its backward pass, behind the layer before it.
+    """
+    if strategy.data == 1:
+        return 0.0
+    layers, backward = stage.layers, stage.plain.whole_backward_s * strategy.interleave / stage.layers
+    forward = stage.plain.whole_forward_s * strategy.interleave / stage.layers
+    gathers = layers * stage.gather_s if strategy.zero else 0.0
+    if strategy.zero == 3:
+        passes = 2 * strategy.microbatches * layers
+        if not strategy.overlap_gradients:
+            return passes * stage.gather_s + layers * stage.gradient_s
+        gathers = stage.gather_s + strategy.microbatches * layers * (
+            max(0.0, stage.gather_s - forward) + max(0.0, stage.gather_s - backward)
+        )
+    if not strategy.overlap_gradients:
+        return gathers + layers * stage.gradient_s
+    return gathers + max(stage.gradient_s, layers * stage.gradient_s - (layers - 1) * backward)
+
+
+def memory_bytes(model: Transformer, strategy: Strategy) -> float:
+    """Bytes on a GPU of the first stage, which keeps the activations of most microbatches.
+
+    A parameter takes 2 bytes, its gradient 4 and Adam's state 12; ZeRO's stages divide them by the number of copies.
+    Raises ValueError as `check`.
+    """
+    check(model, strategy)
+    size = strategy.microbatch, strategy.tensor, strategy.sequence
+    layers = model.layers // strategy.pipeline
+    parameters = layers * _count(layer(model, *size, strategy.expert)) + _count(embedding(model, *size))
+    weights, gradients, state = (
+        width / (strategy.data if strategy.zero >= stage else 1)
+        for width, stage in ((HALF, 3), (SINGLE, 2), (_STATE_BYTES, 1))
+    )
+    return parameters * (weights + gradients + state) + activation_bytes(model, strategy)
+
+
+def activation_bytes(model: Transformer, strategy: Strategy) -> float:
+    """Bytes of activations that a GPU of the first stage keeps (Korthikanti et al., sections 4 and 5).
+
+    It keeps those of p microbatches, and with v chunks those of p + (p - 1) / v. Selective recomputation keeps what
+    attention's core starts from, queries, keys and values. Full recomputation keeps the input of each layer.
+    """
+    block = layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
+    if strategy.recomputation == "full":
+        share = strategy.tensor if strategy.sequence else 1
+        kept = HALF * strategy.microbatch * model.sequence * model.hidden / share
+    else:
+        dropped = strategy.recomputation == "selective"
+        kept = sum(one.saved_bytes for one in block if not (dropped and one.recomputed and not one.flops))
+    stages, flying = strategy.pipeline, float(strategy.pipeline)
+    if strategy.interleave > 1:
+        flying += (stages - 1) / strategy.interleave
+    return min(strategy.microbatches, flying) * model.layers / stages * kept
+
+
+def _times(operators: Iterable[Operator], strategy: Strategy, cluster: Cluster) -> Times:
+    return times_of(
+        operators,
+        cluster.gpu,
+        tensor=strategy.tensor,
+        tensor_network=cluster.network(strategy.tensor),
+        expert=strategy.expert,
+        expert_network=cluster.network(strategy.tensor * strategy.expert),
+        recomputation=strategy.recomputation,
+    )
+
+
+def _count(operators: Iterable[Operator]) -> float:
+    return sum(one.parameters for one in operators)
+
+
+def _parameters(block: Iterable[Operator]) -> tuple[float, float]:
+    """Parameters that all copies hold, and those of experts."""
+    operators = list(block)
+    owned = _count(one for one in operators if one.exchanged)
+    return _count(operators) - owned, owned

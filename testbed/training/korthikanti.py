@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The closed form against measured iterations: V. Korthikanti et al., "Reducing Activation Recomputation in Large
+Transformer Models", 2022 (arXiv:2205.05198), Tables 3 and 5, on DGX A100."""
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from testbed.training.closed_form import Estimate, estimate
+from testbed.training.hardware import DGX_A100
+from testbed.training.strategies import Recomputation, Strategy
+from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One measured configuration."""
+
+    model: Transformer
+    strategy: Strategy
+    measured_s: float
+
+    @property
+    def estimate(self) -> Estimate:
+        """What the closed form says."""
+        return estimate(self.model, self.strategy, DGX_A100)
+
+    @property
+    def deviation(self) -> float:
+        """The estimate relative to the measurement, minus 1."""
+        return self.estimate.iteration_s / self.measured_s - 1
+
+
+def _strategy(stages: int, batch: int, size: int, chunks: int, recomputation: Recomputation) -> Strategy:
+    """Table 3: tensor parallelism of 8. "Full" is without, "selective" with sequence parallelism."""
+    return Strategy(
+        tensor=8,
+        pipeline=stages,
+        microbatches=batch // size,
+        microbatch=size,
+        interleave=chunks,
+        recomputation=recomputation,
+        sequence=recomputation == "selective",
+    )
+
+
+_RECOMPUTATIONS: tuple[Recomputation, ...] = ("full", "selective")
+
+_TABLE_5 = (  # model, stages, batch, microbatch, chunks, seconds with full and with selective recomputation
+    (GPT_22B, 1, 4, 4, 1, 1.42, 1.10),
+    (GPT_175B, 8, 64, 1, 3, 18.13, 13.75),
+    (GPT_530B, 35, 280, 1, 3, 49.05, 37.83),
+    (GPT_1T, 64, 512, 1, 1, 94.42, 71.49),
+)
+
+MEASURED = tuple(
+    Measured(model, _strategy(stages, batch, size, chunks, recomputation), seconds)
+    for model, stages, batch, size, chunks, *times in _TABLE_5
+    for recomputation, seconds in zip(_RECOMPUTATIONS, times, strict=True)
+)
+"""All eight."""
+
+
+def table() -> str:
+    """The comparison as a Markdown table, with the mean of the absolute deviations."""
+    rows = [
+        "| model | GPUs | recomputation | measured, s | model, s | deviation |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {one.model.name} | {one.strategy.gpus} | {one.strategy.recomputation} | {one.measured_s:.2f} "
+            f"| {one.estimate.iteration_s:.2f} | {100 * one.deviation:+.1f} % |"
+            for one in MEASURED
+        ),
+        f"| mean | | | | | {100 * mean_deviation():.1f} % |",
+    ]
+    return "\n".join(rows)
+
+
+def mean_deviation() -> float:
+    """The mean of the absolute deviations."""
+    return fmean(abs(one.deviation) for one in MEASURED)

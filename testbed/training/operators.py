@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators: what one GPU computes forward and backward, the parameters it holds, and what it keeps in between."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from testbed.training.hardware import Accelerator, Collective, Network, Product, Work
+
+HALF, SINGLE = 2, 4
+"""Bytes of a number in half and in single precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator for one microbatch on one GPU, after all splitting."""
+
+    name: str
+    forward: tuple[Work, ...]
+    input_gradient: tuple[Work, ...]
+    weight_gradient: tuple[Work, ...] = ()
+    parameters: float = 0.0
+    """Parameters on this GPU."""
+    saved_bytes: float = 0.0
+    """Activations kept from the forward to the backward pass."""
+    output_bytes: float = 0.0
+    """Activations handed to the next operator."""
+    recomputed: bool = False
+    """Whether selective recomputation computes it again: attention's core."""
+    sent_forward: tuple[Collective, ...] = ()
+    """Collectives of the tensor group in the forward pass. Nothing overlaps with them."""
+    sent_backward: tuple[Collective, ...] = ()
+    """Collectives of the backward pass with which nothing overlaps."""
+    behind_input: Collective | None = None
+    """A collective of the backward pass that overlaps with the input's gradient."""
+    behind_weight: Collective | None = None
+    """A collective of the backward pass that overlaps with the weights' gradient."""
+    exchanged: tuple[Collective, ...] = ()
+    """Collectives of the expert group, in each direction."""
+
+    @property
+    def flops(self) -> float:
+        """Operations of the forward pass on the matrix units."""
+        return sum(work.flops for work in self.forward)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of one microbatch: computing, and exposed collectives of the tensor and of the expert group."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    """Without recomputation."""
+    recompute_s: float = 0.0
+    tensor_forward_s: float = 0.0
+    tensor_backward_s: float = 0.0
+    """Exposed, with what recomputation repeats."""
+    expert_s: float = 0.0
+    """Exposed, forward and backward."""
+
+    def __add__(self, other: "Times") -> "Times":
+        return Times(
+            self.forward_s + other.forward_s,
+            self.backward_s + other.backward_s,
+            self.recompute_s + other.recompute_s,
+            self.tensor_forward_s + other.tensor_forward_s,
+            self.tensor_backward_s + other.tensor_backward_s,
+            self.expert_s + other.expert_s,
+        )
+
+    def __mul__(self, count: float) -> "Times":
+        return Times(
+            count * self.forward_s,
+            count * self.backward_s,
+            count * self.recompute_s,
+            count * self.tensor_forward_s,
+            count * self.tensor_backward_s,
+            count * self.expert_s,
+        )
+
+    @property
+    def compute_s(self) -> float:
+        """All computing."""
+        return self.forward_s + self.backward_s + self.recompute_s
+
+    @property
+    def tensor_s(self) -> float:
+        """All exposed collectives of the tensor group."""
+        return self.tensor_forward_s + self.tensor_backward_s
+
+    @property
+    def whole_forward_s(self) -> float:
+        """The forward pass with its collectives."""
+        return self.forward_s + self.tensor_forward_s + self.expert_s / 2
+
+    @property
+    def whole_backward_s(self) -> float:
+        """The backward pass with recomputation and collectives."""
+        return self.backward_s + self.recompute_s + self.tensor_backward_s + self.expert_s / 2
+
+    @property
+    def microbatch_s(self) -> float:
+        """Forward and backward pass with everything."""
+        return self.compute_s + self.tensor_s + self.expert_s
+
+
+def matrix(
+    name: str, rows: float, inner: float, columns: float, *, copies: float = 1, weights: bool = True, saved: float = 0.0
+) -> Operator:
+    """`copies` products of (rows, inner) and (inner, columns) in half precision, one kernel.
+
+    With `weights` the second factor holds parameters; the gradient is added to single-precision gradients in the same
+    kernel, as Megatron-LM's gradient accumulation fusion does. Otherwise both factors are activations, and both
+    gradients are the input's.
+    """
+    ends, factor = HALF * copies * rows * (inner + columns), copies * inner * columns
+    of_input = Work(Product(rows, columns, inner, copies), ends + HALF * factor)
+    accumulated = 2 * SINGLE if weights else HALF
+    of_factor = Work(Product(inner, rows, columns, copies), ends + accumulated * factor)
+    return Operator(
+        name,
+        forward=(Work(Product(rows, inner, columns, copies), ends + HALF * factor),),
+        input_gradient=(of_input,) if weights else (of_input, of_factor),
+        weight_gradient=(of_factor,) if weights else (),
+        parameters=factor if weights else 0.0,
+        saved_bytes=saved,
+        output_bytes=HALF * copies * rows * columns,
+    )
+
+
+def elementwise(name: str, read_and_written: float, backward: float, saved: float = 0.0) -> Operator:
+    """An operator that memory limits: bytes read and written forward and backward."""
+    return Operator(name, (Work(bytes=read_and_written),), (Work(bytes=backward),), saved_bytes=saved)
+
+
+def times_of(
+    operators: Iterable[Operator],
+    gpu: Accelerator,
+    *,
+    tensor: int = 1,
+    tensor_network: Network | None = None,
+    expert: int = 1,
+    expert_network: Network | None = None,
+    recomputation: str = "none",
+) -> Times:
+    """The time of these operators, one after the other, for a microbatch."""
+    total = Times()
+    for one in operators:
+        forward = _seconds(one.forward, gpu)
+        input_gradient, weight_gradient = _seconds(one.input_gradient, gpu), _seconds(one.weight_gradient, gpu)
+        sent_forward = sent_backward = 0.0
+        if tensor_network is not None:
+            sent_forward = sum(tensor_network.seconds(sent, tensor) for sent in one.sent_forward)
+            sent_backward = sum(tensor_network.seconds(sent, tensor) for sent in one.sent_backward)
+            for sent, time in ((one.behind_input, input_gradient), (one.behind_weight, weight_gradient)):
+                sent_backward += max(0.0, tensor_network.seconds(sent, tensor) - time) if sent else 0.0
+        again = recomputation == "full" or (recomputation == "selective" and one.recomputed)
+        exchanges = 3 if recomputation == "full" else 2
+        exchanged = (
+            sum(expert_network.seconds(sent, expert) for sent in one.exchanged) if expert_network is not None else 0.0
+        )
+        total += Times(
+            forward,
+            input_gradient + weight_gradient,
+            forward if again else 0.0,
+            sent_forward,
+            sent_backward + (sent_forward if again else 0.0),
+            exchanges * exchanged,
+        )
+    return total
+
+
+def _seconds(works: Iterable[Work], gpu: Accelerator) -> float:
+    return sum(gpu.seconds(work) for work in works)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a model is split over GPUs: by kinds of parallelism (language models), or operator by operator (TopoOpt)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+Recomputation = Literal["none", "selective", "full"]
+"""Which activations the backward pass computes again: none, the attention core's, or a whole layer's (V. Korthikanti et
+al., "Reducing Activation Recomputation in Large Transformer Models", 2022)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """Tensor, pipeline and data parallelism, and the schedule of an iteration.
+
+    Raises ValueError for values that fit no model. `closed_form.check` compares a strategy with a model.
+    """
+
+    tensor: int = 1
+    """GPUs that share each layer."""
+    pipeline: int = 1
+    """Stages."""
+    data: int = 1
+    """Copies of the model."""
+    microbatches: int = 1
+    """Microbatches of an iteration, per copy."""
+    microbatch: int = 1
+    """Sequences of a microbatch."""
+    interleave: int = 1
+    """Chunks of layers on a stage (D. Narayanan et al., SC 2021, section 2.2); 1 is plain 1F1B."""
+    recomputation: Recomputation = "none"
+    sequence: bool = False
+    """Sequence parallelism: norms and dropouts are split by `tensor` too (Korthikanti et al., section 4.2.2)."""
+    expert: int = 1
+    """Copies that share the experts of a mixture-of-experts model; divides `data`."""
+    zero: Literal[0, 1, 2, 3] = 0
+    """ZeRO's stage (S. Rajbhandari et al., SC 2020): 1 splits the optimizer's state among the copies, 2 also gradients,
+    3 also parameters."""
+    overlap_gradients: bool = True
+    """Whether gradients of a layer are sent while the backward pass goes on."""
+    overlap_transfers: bool = False
+    """Whether a stage computes while it sends to and receives from other stages. Megatron-LM does not."""
+
+    def __post_init__(self) -> None:
+        counts = (self.tensor, self.pipeline, self.data, self.microbatches, self.microbatch, self.interleave)
+        if min(*counts, self.expert) < 1:
+            raise ValueError(f"all degrees and numbers of a strategy are 1 or more, not {self}")
+        if self.data % self.expert:
+            raise ValueError(f"{self.expert} copies that share experts do not divide {self.data} copies")
+        if self.interleave > 1 and (self.pipeline == 1 or self.microbatches % self.pipeline):
+            raise ValueError(
+                f"an interleaved schedule needs 2 stages or more and a multiple of {self.pipeline} microbatches, "
+                f"not {self.microbatches}"
+            )
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all copies."""
+        return self.tensor * self.pipeline * self.data
+
+    @property
+    def batch(self) -> int:
+        """Sequences of an iteration."""
+        return self.data * self.microbatches * self.microbatch
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """TopoOpt's choice for one operator: it is split by samples among `devices`, each with a copy of its parameters.
+
+    A `devices` of one is model parallelism, all devices is data parallelism.
+    """
+
+    devices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.devices or len(set(self.devices)) < len(self.devices) or min(self.devices) < 0:
+            raise ValueError(f"an operator is on one device or more, each once, not on {self.devices}")
+
+    @property
+    def degree(self) -> int:
+        """Number of parts."""
+        return len(self.devices)
+
+
+def strategies(
+    gpus: int,
+    batch: int,
+    layers: int,
+    *,
+    widest: int = 8,
+    recomputations: tuple[Recomputation, ...] = ("none", "selective", "full"),
+    microbatches_of: tuple[int, ...] = (1, 2, 4, 8),
+    zeros: tuple[Literal[0, 1, 2, 3], ...] = (0, 1),
+) -> Iterator[Strategy]:
+    """All strategies on exactly `gpus` GPUs whose iteration has `batch` sequences.
+
+    Tensor parallelism is a power of two up to `widest`, with sequence parallelism if above 1. The stages divide
+    `layers`. Interleaving is 1 or the most that the layers allow. `microbatches_of` are sizes of microbatches.
+    """
+    for tensor in _powers(min(widest, gpus)):
+        for pipeline in (stages for stages in range(1, layers + 1) if layers % stages == 0):
+            data, rest = divmod(gpus, tensor * pipeline)
+            if rest or not data or batch % data:
+                continue
+            for size, recomputation, zero in product(microbatches_of, recomputations, zeros):
+                microbatches, rest = divmod(batch // data, size)
+                if rest or not microbatches:
+                    continue
+                deepest = layers // pipeline
+                chunks = {1, deepest} if pipeline > 1 and microbatches % pipeline == 0 else {1}
+                for interleave in sorted(chunks):
+                    yield Strategy(
+                        tensor,
+                        pipeline,
+                        data,
+                        microbatches,
+                        size,
+                        interleave,
+                        recomputation,
+                        sequence=tensor > 1,
+                        zero=zero,
+                    )
+
+
+def _powers(most: int) -> Iterator[int]:
+    power = 1
+    while power <= most:
+        yield power
+        power *= 2

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transformers as operators, dense and as mixtures of experts, under tensor and sequence parallelism.
+
+The kernels are those of Megatron-LM in 2022: attention without Flash Attention, fused softmax, fused bias with GeLU and
+with dropout. Activations that are kept sum to s b h (10 + 24 / t + 5 a s / (h t)) bytes for each layer, Equation 2 of
+V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
+"""
+
+from dataclasses import dataclass, replace
+
+from testbed.training.hardware import Collective, Kind, Work
+from testbed.training.operators import HALF, SINGLE, Operator, elementwise, matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """The shape of a decoder. `experts` above 0 makes the MLP of every layer a mixture of experts."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    sequence: int = 2048
+    """Tokens of a sequence."""
+    vocabulary: int = 51200
+    feedforward: int | None = None
+    """Hidden units of the MLP; by default 4 `hidden`."""
+    experts: int = 0
+    """Experts of a layer, each an MLP."""
+    chosen: int = 1
+    """Experts that each token goes to."""
+
+    @property
+    def inner(self) -> int:
+        """Hidden units of the MLP."""
+        return self.feedforward or 4 * self.hidden
+
+    @property
+    def layer_parameters(self) -> float:
+        """Weights of a layer's matrices, with all experts. Biases and norms are left out: below 0.1 %."""
+        return 4 * self.hidden**2 + 2 * max(1, self.experts) * self.hidden * self.inner
+
+    @property
+    def parameters(self) -> float:
+        """All weights of matrices, with the embedding, which the output layer shares."""
+        return self.layers * self.layer_parameters + self.vocabulary * self.hidden
+
+    def flops(self, sequences: int) -> float:
+        """Operations that the model needs for an iteration: Korthikanti et al., Equation 7 (appendix A).
+
+        72 b s L h^2 (1 + s / (6 h) + V / (12 h L)), for a dense model; forward once and backward twice.
+        """
+        share = 1 + self.sequence / (6 * self.hidden) + self.vocabulary / (12 * self.hidden * self.layers)
+        return 72 * sequences * self.sequence * self.layers * self.hidden**2 * share
+
+
+def layer(
+    model: Transformer, microbatch: int, tensor: int = 1, sequence: bool = False, expert: int = 1
+) -> list[Operator]:
+    """The operators of one layer on one GPU of the tensor group, for `microbatch` sequences."""
+    tokens, hidden, heads = microbatch * model.sequence, model.hidden, model.heads / tensor
+    width = hidden / tensor
+    local = tokens / tensor if sequence else tokens
+    scores = microbatch * heads * model.sequence**2
+    head = hidden / model.heads
+    kept = HALF * local * hidden  # a linear layer keeps its input once more; with sequence parallelism only its share
+    norm = elementwise("norm", 4 * local * hidden, 6 * local * hidden, saved=HALF * local * hidden)
+    # The last term of the backward traffic adds the gradient of the residual branch.
+    residual = elementwise("dropout and residual", 7 * local * hidden, (5 + 6) * local * hidden, saved=local * hidden)
+    spread = HALF * tokens * hidden
+    attention = [
+        norm,
+        _columns(matrix("query, key, value", tokens, hidden, 3 * width, saved=kept), spread, tensor, sequence),
+        replace(
+            matrix(
+                "scores", model.sequence, head, model.sequence, copies=microbatch * heads, weights=False,
+                saved=2 * HALF * tokens * width,
+            ),
+            recomputed=True,
+        ),
+        replace(elementwise("softmax", 4 * scores, 6 * scores, saved=HALF * scores), recomputed=True),
+        replace(elementwise("attention dropout", 5 * scores, 5 * scores, saved=3 * scores), recomputed=True),
+        replace(
+            matrix(
+                "context", model.sequence, model.sequence, head, copies=microbatch * heads, weights=False,
+                saved=HALF * tokens * width,
+            ),
+            recomputed=True,
+        ),
+        _rows(matrix("projection", tokens, width, hidden, saved=HALF * tokens * width), spread, tensor, sequence),
+        residual,
+        norm,
+    ]  # fmt: skip
+    mlp = _experts(model, tokens, tensor, expert) if model.experts else _mlp(model, tokens, kept, tensor, sequence)
+    return [*attention, *mlp, residual]
+
+
+def _mlp(model: Transformer, tokens: float, kept: float, tensor: int, sequence: bool) -> list[Operator]:
+    inner, spread = model.inner / tensor, HALF * tokens * model.hidden
+    return [
+        _columns(matrix("first linear", tokens, model.hidden, inner, saved=kept), spread, tensor, sequence),
+        elementwise("bias and GeLU", 4 * tokens * inner, 6 * tokens * inner, saved=HALF * tokens * inner),
+        _rows(
+            matrix("second linear", tokens, inner, model.hidden, saved=HALF * tokens * inner), spread, tensor, sequence
+        ),
+    ]
+
+
+def _experts(model: Transformer, tokens: float, tensor: int, expert: int) -> list[Operator]:
+    """Experts with an equal number of tokens each. Tokens go to their experts and back in an all-to-all each way.
+
+    A GPU holds `experts` / `expert` of them, and each is split by `tensor`. Source: D. Lepikhin et al., "GShard", 2021.
+    """
+    held, routed = model.experts / expert, tokens * model.chosen
+    inner, spread = model.inner / tensor, HALF * routed * model.hidden
+    moved = (Collective("all_to_all", spread / tensor),)
+    first = matrix("experts' first linear", routed / held, model.hidden, inner, copies=held, saved=spread)
+    second = matrix(
+        "experts' second linear", routed / held, inner, model.hidden, copies=held, saved=HALF * routed * inner
+    )
+    gate = matrix("gate", tokens, model.hidden, model.experts, saved=HALF * tokens * model.hidden)
+    return [
+        gate,
+        replace(_columns(first, spread, tensor, False), exchanged=moved),
+        elementwise("bias and GeLU", 4 * routed * inner, 6 * routed * inner, saved=HALF * routed * inner),
+        replace(_rows(second, spread, tensor, False), exchanged=moved),
+    ]
+
+
+def embedding(model: Transformer, microbatch: int, tensor: int = 1, sequence: bool = False) -> list[Operator]:
+    """The first stage's table look-up; the vocabulary is split by `tensor`.
+
+    The gradient is dense: cleared and filled in half precision, then added to single-precision gradients.
+    """
+    tokens, table = microbatch * model.sequence, model.vocabulary * model.hidden / tensor
+    moved = HALF * tokens * model.hidden
+    look_up = Operator(
+        "embedding",
+        forward=(Work(bytes=2 * moved),),
+        input_gradient=(),
+        weight_gradient=(Work(bytes=2 * moved), Work(bytes=(2 * HALF + 2 * SINGLE) * table)),
+        parameters=table,
+        output_bytes=moved,
+    )
+    local = tokens / tensor if sequence else tokens
+    sent = _together("reduce_scatter" if sequence else "all_reduce", moved, tensor)
+    return [
+        replace(look_up, sent_forward=sent),
+        elementwise("dropout", 5 * local * model.hidden, 5 * local * model.hidden, saved=local * model.hidden),
+    ]
+
+
+def output(model: Transformer, microbatch: int, tensor: int = 1, sequence: bool = False) -> list[Operator]:
+    """The last stage's norm, logits and cross-entropy. The logits' weights are the embedding's (tied).
+
+    The cross-entropy is Megatron-LM's, split by vocabulary, in single precision: one kernel each to convert, find the
+    maximum, subtract, exponentiate, sum and divide. Its all-reduces have one number for each token.
+    """
+    tokens, width = microbatch * model.sequence, model.vocabulary / tensor
+    local = tokens / tensor if sequence else tokens
+    held, spread = HALF * local * model.hidden, HALF * tokens * model.hidden
+    logits = tokens * width
+    forward = (HALF + SINGLE, SINGLE, 2 * SINGLE, 2 * SINGLE, SINGLE, 2 * SINGLE)
+    loss = Operator(
+        "cross-entropy",
+        forward=tuple(Work(bytes=each * logits) for each in forward),
+        input_gradient=(Work(bytes=2 * SINGLE * logits), Work(bytes=(HALF + SINGLE) * logits)),
+        saved_bytes=SINGLE * logits,
+        sent_forward=3 * _together("all_reduce", SINGLE * tokens, tensor),
+    )
+    return [
+        elementwise("norm", 4 * local * model.hidden, 6 * local * model.hidden, saved=held),
+        replace(_columns(matrix("logits", tokens, model.hidden, width, saved=held), spread, tensor, sequence)),
+        loss,
+    ]
+
+
+def _columns(linear: Operator, spread: float, tensor: int, sequence: bool) -> Operator:
+    """A linear layer that is split by its outputs.
+
+    Without sequence parallelism the input's gradient is all-reduced behind the weights' gradient. With it, the input is
+    gathered forward and, behind the input's gradient, once more backward; the input's gradient is reduce-scattered
+    behind the weights' gradient (Korthikanti et al., section 4.2.2).
+    """
+    if tensor == 1:
+        return linear
+    if not sequence:
+        return replace(linear, behind_weight=Collective("all_reduce", spread))
+    gathered = Collective("all_gather", spread)
+    return replace(
+        linear,
+        sent_forward=(gathered,),
+        behind_input=gathered,
+        behind_weight=Collective("reduce_scatter", spread),
+    )
+
+
+def _rows(linear: Operator, spread: float, tensor: int, sequence: bool) -> Operator:
+    """A linear layer that is split by its inputs: its outputs are summed over the tensor group."""
+    if tensor == 1:
+        return linear
+    if not sequence:
+        return replace(linear, sent_forward=(Collective("all_reduce", spread),))
+    return replace(
+        linear,
+        sent_forward=(Collective("reduce_scatter", spread),),
+        sent_backward=(Collective("all_gather", spread),),
+    )
+
+
+def _together(kind: Kind, size: float, tensor: int) -> tuple[Collective, ...]:
+    return (Collective(kind, size),) if tensor > 1 else ()
+
+
+def gpt(name: str, layers: int, hidden: int, heads: int) -> Transformer:
+    """A GPT of Korthikanti et al., Table 3: 2,048 tokens, vocabulary 51,200."""
+    return Transformer(name, layers, hidden, heads)
+
+
+GPT_22B = gpt("22B", 48, 6144, 64)
+GPT_175B = gpt("175B", 96, 12288, 96)
+GPT_530B = gpt("530B", 105, 20480, 128)
+GPT_1T = gpt("1T", 128, 25600, 160)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The closed form of an iteration against published measurements and sizes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from testbed.training import korthikanti
+from testbed.training.closed_form import activation_bytes, check, estimate, memory_bytes
+from testbed.training.hardware import A100, DGX_A100, DGX_H100, Collective, Product, Work, sent_bytes
+from testbed.training.strategies import Strategy, strategies
+from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, Transformer, layer
+
+_FIGURE_1 = {  # GiB of activations without recomputation, and with sequence parallelism and selective recomputation
+    GPT_22B: (59.25, 9.5625),
+    GPT_175B: (66.84375, 12.3515625),
+    GPT_530B: (114.0234375, 23.076171875),
+    GPT_1T: (131.25, 26.5625),
+}
+"""Korthikanti et al., Figure 1, as github.com/calculon-ai/calculon reads it."""
+
+
+@pytest.mark.parametrize(
+    "measured", korthikanti.MEASURED, ids=lambda one: f"{one.model.name}-{one.strategy.recomputation}"
+)
+def test_iteration_time_is_within_10_percent_of_the_measurement(measured: korthikanti.Measured) -> None:
+    assert abs(measured.deviation) < 0.10
+
+
+def test_mean_deviation_from_the_measurements_is_below_5_percent() -> None:
+    assert korthikanti.mean_deviation() < 0.05
+
+
+@pytest.mark.parametrize(("model", "gib"), _FIGURE_1.items(), ids=lambda one: getattr(one, "name", ""))
+def test_activations_are_those_of_figure_1(model: Transformer, gib: tuple[float, float]) -> None:
+    run = next(one.strategy for one in korthikanti.MEASURED if one.model == model)
+    none = replace(run, recomputation="none", sequence=False)
+    selective = replace(run, recomputation="selective", sequence=True)
+    assert activation_bytes(model, none) / 2**30 == pytest.approx(gib[0], rel=1e-4)
+    assert activation_bytes(model, selective) / 2**30 == pytest.approx(gib[1], rel=1e-4)
+
+
+def test_activations_of_a_layer_are_equation_2() -> None:
+    for tensor in (1, 2, 8):
+        kept = sum(one.saved_bytes for one in layer(GPT_175B, 3, tensor))
+        hidden, heads, tokens = GPT_175B.hidden, GPT_175B.heads, GPT_175B.sequence
+        assert kept == tokens * 3 * hidden * (10 + 24 / tensor + 5 * heads * tokens / (hidden * tensor))
+
+
+def test_operations_are_those_of_equation_7() -> None:
+    block = layer(GPT_175B, 2)
+    logits = 2 * 2 * GPT_175B.sequence * GPT_175B.hidden * GPT_175B.vocabulary
+    forward = GPT_175B.layers * sum(one.flops for one in block) + logits
+    assert 3 * forward == pytest.approx(GPT_175B.flops(2), rel=1e-12)
+
+
+def test_a_model_has_the_parameters_of_its_name() -> None:
+    for model, billions in ((GPT_22B, 22), (GPT_175B, 175), (GPT_530B, 530), (GPT_1T, 1008)):
+        assert model.parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_a_partial_wave_of_tiles_takes_as_long_as_a_full_one() -> None:
+    full, more = Work(Product(256 * 12, 4096, 128 * 9)), Work(Product(256 * 12 + 1, 4096, 128 * 9))
+    assert A100.seconds(full) == pytest.approx(full.flops / (0.95 * 312e12))
+    assert A100.seconds(more) == pytest.approx(2 * A100.seconds(full))
+
+
+def test_ring_collectives_send_their_known_bytes() -> None:
+    assert sent_bytes(Collective("all_reduce", 8e9), 8) == 14e9
+    assert sent_bytes(Collective("all_gather", 8e9), 8) == sent_bytes(Collective("reduce_scatter", 8e9), 8) == 7e9
+    assert DGX_A100.domain.seconds(Collective("all_reduce", 8e9), 1) == 0
+
+
+def test_more_gpus_of_a_tensor_group_compute_faster_and_more_microbatches_longer() -> None:
+    base = Strategy(tensor=2, pipeline=8, microbatches=8, recomputation="selective")
+    slow = estimate(GPT_175B, base, DGX_A100)
+    wider = estimate(GPT_175B, replace(base, tensor=8), DGX_A100)
+    longer = estimate(GPT_175B, replace(base, microbatches=16), DGX_A100)
+    assert wider.compute_s < slow.compute_s / 2.5
+    assert longer.compute_s == pytest.approx(2 * slow.compute_s)
+    assert longer.bubble_s == pytest.approx(slow.bubble_s)
+
+
+def test_interleaving_divides_the_bubble_and_multiplies_the_transfers() -> None:
+    plain = Strategy(tensor=8, pipeline=8, microbatches=16)
+    chunked = replace(plain, interleave=3)
+    before, after = (estimate(GPT_175B, one, DGX_A100) for one in (plain, chunked))
+    edge = before.bubble_s - 1.5 * (before.bubble_s - after.bubble_s)  # the embedding is not divided
+    assert after.bubble_s - edge == pytest.approx((before.bubble_s - edge) / 3)
+    assert after.transfer_s > 2 * before.transfer_s
+
+
+def test_zero_divides_the_memory_of_state_gradients_and_parameters() -> None:
+    run = Strategy(tensor=8, data=64, recomputation="full", sequence=True)
+    held = [memory_bytes(GPT_22B, replace(run, zero=stage)) - activation_bytes(GPT_22B, run) for stage in range(4)]
+    per_gpu = held[0] / 18
+    assert held[1:] == pytest.approx([per_gpu * (6 + 12 / 64), per_gpu * (2 + 16 / 64), per_gpu * 18 / 64])
+
+
+def test_gradients_behind_the_backward_pass_cost_less_than_after_it() -> None:
+    run = Strategy(tensor=8, pipeline=8, data=16, microbatches=8)
+    hidden = estimate(GPT_175B, run, DGX_A100)
+    exposed = estimate(GPT_175B, replace(run, overlap_gradients=False), DGX_A100)
+    assert 0 < hidden.data_s < exposed.data_s
+    assert hidden.compute_s == exposed.compute_s
+
+
+def test_experts_cost_all_to_alls_and_parameters_but_no_more_operations() -> None:
+    dense = Transformer("1.3B", 24, 2048, 16)
+    sparse = replace(dense, experts=128)
+    run = Strategy(data=128, expert=128, microbatch=4)
+    assert estimate(sparse, run, DGX_A100).expert_s > 0
+    assert estimate(dense, replace(run, expert=1), DGX_A100).expert_s == 0
+    assert sparse.parameters > 20 * dense.parameters
+    flops = [sum(one.flops for one in layer(model, 4)) for model in (dense, sparse)]
+    assert flops[1] == pytest.approx(flops[0], rel=0.02)  # the gate is the difference
+
+
+def test_enumeration_covers_65536_gpus_and_every_strategy_has_them() -> None:
+    found = list(strategies(65_536, 4096, GPT_1T.layers, recomputations=("selective",), zeros=(1,)))
+    assert len(found) > 20
+    assert len(set(found)) == len(found)
+    assert all((one.gpus, one.batch) == (65_536, 4096) for one in found)
+    fitting = [one for one in found if memory_bytes(GPT_1T, one) < DGX_H100.gpu.memory_bytes]
+    best = min(estimate(GPT_1T, one, DGX_H100).iteration_s for one in fitting)
+    utilisation = GPT_1T.flops(4096) / (best * 65_536 * DGX_H100.gpu.matrix_flops)
+    assert 0.1 < utilisation < 0.7
+
+
+def test_a_strategy_that_does_not_fit_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match="105 layers do not divide into 8 chunks"):
+        check(GPT_530B, Strategy(pipeline=8))
+    with pytest.raises(ValueError, match="96 heads do not divide among 5 GPUs"):
+        check(GPT_175B, Strategy(tensor=5))
+    with pytest.raises(ValueError, match="multiple of 4 microbatches"):
+        Strategy(pipeline=4, interleave=2, microbatches=6)
+    with pytest.raises(ValueError, match="do not divide 6 copies"):
+        Strategy(data=6, expert=4)
+
+
+def test_the_page_has_the_table_of_the_comparison() -> None:
+    page = Path(__file__).parents[3] / "docs" / "training.md"
+    assert korthikanti.table() in page.read_text(encoding="utf-8")
