@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -101,6 +101,16 @@ class Buffer:
         return bool((self._bytes[:_GUARD] == _GUARD_BYTE).all() and (self._bytes[-_GUARD:] == _GUARD_BYTE).all())
 
 
+def wait_for(files: Iterable[Path]) -> None:
+    """Until other ranks have made the files."""
+    end = time.monotonic() + _DEADLINE_S
+    for file in files:
+        while not file.exists():
+            if time.monotonic() > end:
+                raise SystemExit(f"no rank made {file.name}")
+            time.sleep(0.02)
+
+
 class Rank:
     """NCCL and the CPU device's runtime, loaded, with a communicator and a stream."""
 
@@ -120,12 +130,9 @@ class Rank:
             new.write_bytes(bytes(unique))
             new.rename(id_file)
         else:
-            end = time.monotonic() + _DEADLINE_S
-            while not id_file.exists():
-                if time.monotonic() > end:
-                    raise SystemExit("rank 0 wrote no identifier")
-                time.sleep(0.02)
+            wait_for([id_file])
             unique = Unique.from_buffer_copy(id_file.read_bytes())
+        self.folder = id_file.parent
         address = ctypes.c_void_p()
         self.nccl.ncclCommInitRank.argtypes = (ctypes.c_void_p, ctypes.c_int, Unique, ctypes.c_int)
         self.check(self.nccl.ncclCommInitRank(ctypes.byref(address), ranks, unique, rank))
@@ -388,11 +395,17 @@ def run_split(rank: Rank, names: tuple[str, ...], draw: random.Random) -> None:
 
 
 def run_death(rank: Rank, _names: tuple[str, ...], draw: random.Random) -> None:
-    """The last rank ends without a word; the others' kernels wait for it until they abort."""
+    """The last rank ends without a word; the others' kernels wait for it until they abort.
+
+    It waits until the others have the result of the first all-reduce: its own kernel ends while the data that it sends
+    may still be in its proxy's hands.
+    """
     case = Case(TYPES[7], "sum", 4_000_000, 0, False)
     all_reduce(rank, case._replace(elements=1000))
     rank.wait()
+    (rank.folder / f"first_done{rank.rank}").touch()
     if rank.rank == rank.ranks - 1:
+        wait_for(rank.folder / f"first_done{other}" for other in range(rank.ranks))
         os._exit(0)
     all_reduce(rank, case)
     error = ctypes.c_int()
