@@ -77,7 +77,7 @@ def find(kind: Kind, nccl: str | None, cudart: Path | None) -> Libraries:
 
 
 def installed() -> Mapping[str, Path]:
-    """The releases of NCCL that `make nccl` has installed, by version."""
+    """The releases of NCCL that `make nccl` has installed, by version, the newest first."""
     try:
         from testbed.nccl.cpu_device import wheels
     except ImportError:  # an archive for a machine with a GPU (`bundle`) has no CPU device
@@ -91,7 +91,7 @@ def _named(nccl: str | None) -> Path | None:
     if _VERSION.fullmatch(nccl):
         found = installed()
         if nccl not in found:
-            have = ", ".join(sorted(found, key=_order)) or "none"
+            have = ", ".join(found) or "none"
             raise InputError(f"--nccl: NCCL {nccl} is not installed (installed: {have}); `make nccl` installs it")
         return found[nccl]
     if not Path(nccl).is_file():
@@ -105,8 +105,4 @@ def _newest(found: Mapping[str, Path]) -> Path:
             "NCCL is not installed, and this machine has no GPU: run `make nccl`, which fetches NVIDIA's wheel, or "
             "name a libnccl.so.2 with --nccl"
         )
-    return found[max(found, key=_order)]
-
-
-def _order(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    return next(iter(found.values()))

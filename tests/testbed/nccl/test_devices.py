@@ -81,11 +81,11 @@ def test_auto_takes_a_gpu_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_the_newest_installed_release_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    releases = {version: tmp_path / version for version in ("2.9.9", "2.32.3", "2.27.7")}
+    releases = {version: tmp_path / version for version in ("2.32.3", "2.27.7", "2.9.9")}
     monkeypatch.setattr(devices, "installed", lambda: releases)
     assert devices.find("cpu", None, None).nccl == releases["2.32.3"]
     assert devices.find("cpu", "2.27.7", None).nccl == releases["2.27.7"]
-    with pytest.raises(InputError, match=r"2\.30\.7 is not installed \(installed: 2\.9\.9, 2\.27\.7, 2\.32\.3\)"):
+    with pytest.raises(InputError, match=r"2\.30\.7 is not installed \(installed: 2\.32\.3, 2\.27\.7, 2\.9\.9\)"):
         devices.find("cpu", "2.30.7", None)
 
 
