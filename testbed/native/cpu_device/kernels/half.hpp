@@ -10,27 +10,35 @@
 
 namespace paralet::cpu_device {
 
-class Float16 {
+/// 16 bits that hold a floating point number of a format: `Format::decode(bits)` and `Format::encode(value)`.
+template <typename Format>
+class Half {
  public:
-  Float16() = default;
-  explicit Float16(float value) : bits_(encode(value)) {}
+  Half() = default;
+  explicit Half(float value) : bits_(Format::encode(value)) {}
 
-  static Float16 from_bits(std::uint16_t bits) {
-    Float16 value;
+  static Half from_bits(std::uint16_t bits) {
+    Half value;
     value.bits_ = bits;
     return value;
   }
   std::uint16_t bits() const { return bits_; }
 
-  explicit operator float() const {
-    const std::int32_t magnitude = bits_ & 0x7fff;
+  explicit operator float() const { return Format::decode(bits_); }
+
+ private:
+  std::uint16_t bits_;  // not initialised, so that the type is trivial, as float is
+};
+
+struct Binary16 {
+  static float decode(std::uint16_t bits) {
+    const std::int32_t magnitude = bits & 0x7fff;
     // The exponent's bias differs by 112. The product is exact, also of a subnormal number.
     const auto finite = std::bit_cast<std::int32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112F);
     const std::int32_t value = magnitude >= 0x7c00 ? 0x7f800000 | magnitude << 13 : finite;
-    return std::bit_cast<float>(static_cast<std::uint32_t>(value) | (bits_ & 0x8000U) << 16U);
+    return std::bit_cast<float>(static_cast<std::uint32_t>(value) | (bits & 0x8000U) << 16U);
   }
 
- private:
   static std::uint16_t encode(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     // Signed, because SSE2 compares signed integers only.
@@ -44,33 +52,21 @@ class Float16 {
     const std::int32_t result = magnitude >= 0x47800000 ? special : finite;
     return static_cast<std::uint16_t>(static_cast<std::uint32_t>(result) | (bits & 0x80000000U) >> 16U);
   }
-
-  std::uint16_t bits_;  // not initialised, so that the type is trivial, as float is
 };
 
-class BFloat16 {
- public:
-  BFloat16() = default;
-  explicit BFloat16(float value) : bits_(encode(value)) {}
+/// The upper half of a binary32.
+struct BrainFloat {
+  static float decode(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16U); }
 
-  static BFloat16 from_bits(std::uint16_t bits) {
-    BFloat16 value;
-    value.bits_ = bits;
-    return value;
-  }
-  std::uint16_t bits() const { return bits_; }
-
-  explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16U); }
-
- private:
   static std::uint16_t encode(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U;
     const std::uint32_t quiet = (bits >> 16U) | 0x40U;
     return static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
   }
-
-  std::uint16_t bits_;  // not initialised, so that the type is trivial, as float is
 };
+
+using Float16 = Half<Binary16>;
+using BFloat16 = Half<BrainFloat>;
 
 }  // namespace paralet::cpu_device
