@@ -36,9 +36,10 @@ def print_outcome(
     """Print a run's results: one line per policy, the path predictions, and where the report is."""
     workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
     links = metrics.uplinks(experiment.topology)
+    count = len(experiment.seeds)
+    seeds = f"{count} seed" if count == 1 else f"{count} seeds"
     outcome = table(
-        f"{workload.kind}, {workload.bytes:,} bytes, {experiment.ranks} ranks, {len(experiment.seeds)} seeds; "
-        f"ideal {_seconds(ideal_s)} s",
+        f"{workload.kind}, {workload.bytes:,} bytes, {experiment.ranks} ranks, {seeds}; ideal {_seconds(ideal_s)} s",
         ["policy"],
         ["m", "mean s", "worst s", "x ideal", "sent again", "worst max/mean uplink", "bytes"],
     )

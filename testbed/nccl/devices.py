@@ -102,7 +102,7 @@ def _named(nccl: str | None) -> Path | None:
 def _newest(found: Mapping[str, Path]) -> Path:
     if not found:
         raise InputError(
-            "NCCL is not installed, and this machine has no GPU: run `make nccl`, which fetches NVIDIA's wheel, or "
-            "name a libnccl.so.2 with --nccl"
+            "NCCL is not installed, and this machine has no GPU: in a checkout run `make nccl`, which fetches NVIDIA's "
+            "wheel for .venv/bin/paralet, or name a libnccl.so.2 with --nccl"
         )
     return next(iter(found.values()))

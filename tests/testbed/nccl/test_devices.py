@@ -91,7 +91,7 @@ def test_the_newest_installed_release_is_taken(monkeypatch: pytest.MonkeyPatch, 
 
 def test_without_a_release_the_error_says_make_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "installed", dict)
-    with pytest.raises(InputError, match=r"NCCL is not installed.*run `make nccl`"):
+    with pytest.raises(InputError, match=r"NCCL is not installed.*in a checkout run `make nccl`"):
         devices.find("cpu", None, None)
 
 
