@@ -65,7 +65,7 @@ class Steps:
 
 
 class Silent(Steps):
-    """Tells nothing: for a job that is a step of another."""
+    """Shows nothing: for a job that is a step of another."""
 
     def __init__(self) -> None:
         super().__init__(None)

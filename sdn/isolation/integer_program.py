@@ -24,7 +24,7 @@ class IntegerProgram:
     _rows: list[tuple[list[int], list[float], float, float]] = field(default_factory=list)
 
     def column(self, upper: int, cost: float = 0.0) -> int:
-        """Adds a column; its number."""
+        """Adds a column. Returns its number."""
         self._cost.append(cost)
         self._upper.append(upper)
         return len(self._cost) - 1

@@ -57,7 +57,7 @@ class AdminError(Exception):
 
 
 def ask(path: Path, request: Request) -> dict[str, Any]:
-    """Sends one request to the path service whose socket is at `path`; its answer. Raises AdminError."""
+    """Sends one request to the path service whose socket is at `path`. Returns its answer. Raises AdminError."""
     try:
         with socket.socket(socket.AF_UNIX) as client, short_name(path) as name:
             client.settimeout(TIMEOUT_S)

@@ -26,7 +26,7 @@ _requests = msgspec.json.Decoder(Request)
 
 
 async def listen(server: Server, token: str, path: Path) -> Callable[[], Awaitable[None]]:
-    """Opens the socket at `path`; the function that closes it.
+    """Opens the socket at `path`. Returns the function that closes it.
 
     Raises OSError when the socket cannot be created, AdminError when another path service listens there.
     """

@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
         self._take(self.heard_s, lines)
 
     def _greet(self, now_s: float, lines: list[bytes]) -> list[bytes]:
-        """Handles the first line, which must be hello; the lines after it. Raises MessageError."""
+        """Handles the first line, which must be hello. Returns the lines after it. Raises MessageError."""
         if not lines:
             return lines
         version = version_of(lines[0])

@@ -70,6 +70,6 @@ class Elephants:
             self.idle.append(pair)
 
     def take_idle(self) -> list[Pair]:
-        """Empties `idle`; its pairs, maybe several times each, some of which may have elephants again."""
+        """Empties `idle`. Returns its pairs, maybe several times each, some of which may have elephants again."""
         idle, self.idle = self.idle, []
         return idle

@@ -67,7 +67,7 @@ class Failover:
         self._plans.aged = True
 
     def restart(self) -> None:
-        """Links have changed: no plan is right any more."""
+        """Links have changed: all plans are obsolete."""
         self._plans.restart()
         self._lookups.clear()
 
@@ -81,7 +81,7 @@ class Failover:
         return None if failure is None else self._plans.for_failure(failure)
 
     def apply(self, detours: Detours, fabric: Clos, cut: list[Pair]) -> list[Pair]:
-        """Has the routing change to a plan, repaired if it lacks some of `cut`; the pairs that were rerouted."""
+        """Changes the routing to a plan, repaired if it lacks some of `cut`. Returns the pairs that were rerouted."""
         now = self._routing.plan()
         pairs = [self._routing.pairs[number] for number in self._routing.numbers()]
         ways = [detours.of(pair) or pair.way for pair in pairs]
@@ -119,7 +119,7 @@ class Failover:
         return Detours(ways, tables)
 
     def _look_up_ports(self) -> bool:
-        """Has some ports of the plans looked up, so that they are in the tables when needed; whether there were any."""
+        """Looks up some ports of the plans ahead, so that the tables have them. Returns whether there were any."""
         some = min(_LOOKUPS, len(self._lookups))
         for _ in range(some):
             tables, src, dst, way, lanes, port = self._lookups.popleft()
@@ -127,7 +127,7 @@ class Failover:
         return some > 0
 
     def _check_changes(self) -> bool:
-        """Discards plans that lack changed commodities; whether there are more to check."""
+        """Discards plans that lack changed commodities. Returns whether there are more to check."""
         if len(self._changed) == _MOST_CHANGES:
             self._changed.clear()
             self._plans.restart()

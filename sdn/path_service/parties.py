@@ -140,7 +140,7 @@ class Parties:
         return client
 
     def leave(self, conn: int) -> Client | None:
-        """Removes a connection's client, which stays valid until `forget`; None when there is none."""
+        """Removes a connection's client, which stays valid until `forget`. Returns it, or None when there is none."""
         client = self.clients.pop(conn, None)
         if client is not None:
             del self._instances[client.key]

@@ -27,11 +27,11 @@ class LivePlan(Protocol):
         ...
 
     def depart(self, commodity: int) -> tuple[Route, ...]:
-        """Removes a commodity; the routes of others that changed."""
+        """Removes a commodity. Returns the routes of others that changed."""
         ...
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
-        """Replans for the same fabric with other links dead; the routes that changed."""
+        """Replans for the same fabric with other links dead. Returns the routes that changed."""
         ...
 
     def numbers(self) -> list[int]:

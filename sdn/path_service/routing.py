@@ -62,7 +62,7 @@ class Routing:
         return pair.ports
 
     def arrive(self, now_s: float, pair: Pair) -> list[Pair]:
-        """Adds the commodity of a pair; the other pairs that were rerouted."""
+        """Adds the commodity of a pair. Returns the other pairs that were rerouted."""
         self._live.max_reroutes = self._allowed(now_s, reserve=0.0)
         route, moved = self._live.arrive(pair.client.nic, pair.peer.nic)
         pair.commodity, pair.way, pair.since_s = route.commodity, route[1:], now_s
@@ -71,7 +71,7 @@ class Routing:
         return self._rerouted(moved) if moved else []
 
     def depart(self, now_s: float, number: int) -> list[Pair]:
-        """Removes a commodity; the other pairs that were rerouted."""
+        """Removes a commodity. Returns the other pairs that were rerouted."""
         del self.pairs[number]
         # Half of the reroutes are reserved for arrivals: after a departure there is room, and balance can wait.
         self._live.max_reroutes = self._allowed(now_s, reserve=REROUTES_PER_S / 2)
@@ -80,7 +80,7 @@ class Routing:
         return self._rerouted(moved) if moved else []
 
     def refit(self, fabric: Clos) -> list[Pair]:
-        """Replans for the same fabric with other links dead; the pairs that were rerouted, without limit."""
+        """Replans for the same fabric with other links dead. Returns the pairs that were rerouted, without limit."""
         self.tables = self.tables.around(fabric)
         self._live.max_reroutes = None
         moved = self._live.refit(fabric)
@@ -88,7 +88,7 @@ class Routing:
         return self._rerouted(moved)
 
     def adopt(self, plan: Plan, tables: PortTables) -> list[Pair]:
-        """Goes on from a plan of the same commodities in the order of `numbers`; the pairs that were rerouted.
+        """Goes on from a plan of the same commodities in the order of `numbers`. Returns the pairs that were rerouted.
 
         Numbers the commodities anew, from 0. Only for planners that are incremental.
         """
@@ -108,7 +108,7 @@ class Routing:
         return moved
 
     def _rerouted(self, routes: Iterable[Route]) -> list[Pair]:
-        """Takes over new routes; the pairs that they belong to."""
+        """Takes over new routes. Returns the pairs that they belong to."""
         moved = []
         for route in routes:
             pair = self.pairs[route.commodity]

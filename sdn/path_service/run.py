@@ -55,7 +55,7 @@ def serve(
 
 
 def raise_file_limit() -> int:
-    """Raises the soft limit of file descriptors to the hard limit; the new limit."""
+    """Raises the soft limit of file descriptors to the hard limit. Returns the new limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most

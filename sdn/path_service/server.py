@@ -60,7 +60,7 @@ class Server:
         self._hurry: asyncio.Handle | None = None
 
     async def start(self, address: str, port: int) -> tuple[str, int]:
-        """Starts to listen; the address and port. Raises OSError when it cannot listen there."""
+        """Starts to listen. Returns the address and port. Raises OSError when it cannot listen there."""
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
         self._server = await self._loop.create_server(lambda: Connection(self), address, port, backlog=4096)

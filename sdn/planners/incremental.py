@@ -100,7 +100,7 @@ class Incremental:
         return Route(commodity, spine, up, down), self._of_owners(moved) if moved else ()
 
     def depart(self, commodity: int) -> tuple[Route, ...]:
-        """Removes a commodity; the routes of others that changed. Raises KeyError for an unknown commodity."""
+        """Removes a commodity. Returns the routes of others that changed. Raises KeyError for an unknown commodity."""
         try:
             _, _, demand, _, _, edge = self._items.pop(commodity)
         except KeyError:
@@ -122,7 +122,7 @@ class Incremental:
         return Route(commodity, LOCAL if local else UNREACHABLE, -1, -1)
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
-        """Changes to the same fabric with other links dead; the routes that changed. See `repair`."""
+        """Changes to the same fabric with other links dead. Returns the routes that changed. See `repair`."""
         numbers = self.numbers()
         before = self.plan()
         after = repair(before, fabric, max_reroutes=self.max_reroutes)
@@ -225,7 +225,7 @@ def repair(plan: Plan, fabric: Clos, *, max_reroutes: int | None = None) -> Plan
 
 
 def _loaded(state: "_State", plan: Plan, src: Ints, dst: Ints, which: Index) -> Ints:
-    """Loads some of a plan's routes into a state; their numbers there."""
+    """Loads some of a plan's routes into a state. Returns their numbers there."""
     demand, spine, up, down = plan.commodities.demand, plan.spine, plan.up, plan.down
     return state.load(src[which], dst[which], demand[which], spine[which], up[which], down[which])
 
@@ -239,11 +239,11 @@ class _State(Protocol):
     """Routes between ToRs; the state numbers them."""
 
     def load(self, src: Ints, dst: Ints, demand: Floats, spine: Ints, up: Ints, down: Ints) -> Ints:
-        """Adds routes whose links are alive; their numbers."""
+        """Adds routes whose links are alive. Returns their numbers."""
         ...
 
     def insert(self, src: int, dst: int, demand: float, max_moves: int | None) -> int | None:
-        """Adds a route between two ToRs; None when no spine joins them."""
+        """Adds a route between two ToRs. Returns its number, or None when no spine joins them."""
         ...
 
     def even_out(self, max_moves: int | None) -> None:
@@ -257,7 +257,7 @@ class _State(Protocol):
         ...
 
     def depart(self, edge: int, max_moves: int | None) -> Sequence[_Moved]:
-        """Removes a route and balances its ToRs; the routes that were moved."""
+        """Removes a route and balances its ToRs. Returns the routes that were moved."""
         ...
 
     def route(self, edge: int) -> _Way: ...

@@ -87,7 +87,7 @@ def port_tables(
 ) -> dict[int, dict[int, list[int]]]:
     """For every source rank: the ports of its `lanes` lanes towards each destination rank that has a path assigned.
 
-    Of the ports that take a path, `seed` chooses. Raises InputError when too few ports take some path.
+    `seed` chooses among the ports that take a path. Raises InputError when too few ports take some path.
     """
     tables: dict[int, dict[int, list[int]]] = {}
     for (src, dst), path in paths.items():
