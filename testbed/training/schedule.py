@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The task graph of a pipelined iteration: 1F1B, interleaved 1F1B, and what copies of a model exchange.
+
+Device s + p d is stage s of copy d, a tensor group. Its collectives are part of its computing time: they stay in its HB
+domain. D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
+section 2.2, has the schedules.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from testbed.training.closed_form import stage_of
+from testbed.training.hardware import Cluster, Collective, Kind, sent_bytes
+from testbed.training.strategies import Strategy
+from testbed.training.tasks import TaskGraph
+from testbed.training.transformer import Transformer
+
+
+class Exchange(NamedTuple):
+    """What one device sends over the fabric, and a time before that: latency, or a part that stays in an HB domain."""
+
+    bytes: float = 0.0
+    """Of the whole vector for a collective."""
+    delay_s: float = 0.0
+
+
+_NOTHING = Exchange()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What every stage does, in seconds and bytes."""
+
+    forward_s: float
+    """One microbatch through a chunk of layers."""
+    backward_s: float
+    layers: int
+    """Layers of a chunk. Their gradients are exchanged one after the other."""
+    activations: Exchange = _NOTHING
+    """From a stage to the next for one microbatch, and the same of gradients back."""
+    gradients: Exchange = _NOTHING
+    """Of one layer on one device."""
+    parameters: Exchange = _NOTHING
+    """Of one layer on one device, which ZeRO's stages 1 to 3 gather."""
+    first: tuple[float, float] = (0.0, 0.0)
+    """Forward and backward time that the first stage adds to its first chunk: the embedding."""
+    last: tuple[float, float] = (0.0, 0.0)
+    """The same of the last stage and its last chunk: the output and the loss."""
+    optimizer_s: float = 0.0
+
+
+def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
+    """What the closed form counts, as work of the stages.
+
+    On the ideal switch with NICs of `cluster.fabric.rate_bps` times `.efficiency` it takes as long as there. Bytes are
+    those of one GPU, for a device that stands for a tensor group. Raises ValueError as `closed_form.check`.
+    """
+    stage = stage_of(model, strategy, cluster)
+    rate_bps = cluster.fabric.rate_bps * cluster.fabric.efficiency
+    kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
+
+    def exchange(seconds: float, kind: Kind, size: float, members: int) -> Exchange:
+        return Exchange(size, max(0.0, seconds - 8 * sent_bytes(Collective(kind, size), members) / rate_bps))
+
+    return Work(
+        stage.plain.whole_forward_s,
+        stage.plain.whole_backward_s,
+        stage.layers // strategy.interleave,
+        activations=exchange(stage.transfer_s, "send", stage.transfer_bytes, 2),
+        gradients=exchange(stage.gradient_s, kind, stage.gradient_bytes, strategy.data),
+        parameters=exchange(stage.gather_s, "all_gather", stage.gather_bytes, strategy.data),
+        first=(stage.first.whole_forward_s, stage.first.whole_backward_s),
+        last=(stage.last.whole_forward_s, stage.last.whole_backward_s),
+        optimizer_s=stage.optimizer_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A step of a stage's schedule."""
+
+    backward: bool
+    chunk: int
+    microbatch: int
+
+
+def passes(strategy: Strategy, stage: int) -> list[Pass]:
+    """The schedule of a stage, in order.
+
+    A stage first goes forward a number of times, then alternates between forward and backward, then goes backward. With
+    chunks, p microbatches go through a chunk before the stage turns to the next chunk.
+    """
+    stages, batches, chunks = strategy.pipeline, strategy.microbatches, strategy.interleave
+    total = batches * chunks
+    if chunks == 1:
+        ahead = min(stages - stage - 1, total)
+    elif batches == stages:
+        ahead = total
+    else:
+        ahead = min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
+    forward = [_nth(number, strategy, backward=False) for number in range(total)]
+    backward = [_nth(number, strategy, backward=True) for number in range(total)]
+    found = forward[:ahead]
+    for number in range(total - ahead):
+        found += [forward[ahead + number], backward[number]]
+    return found + backward[total - ahead :]
+
+
+def _nth(number: int, strategy: Strategy, *, backward: bool) -> Pass:
+    """The number-th forward or backward pass of a stage: groups of p microbatches, chunk by chunk."""
+    stages, chunks = strategy.pipeline, strategy.interleave
+    if chunks == 1:
+        return Pass(backward, 0, number)
+    group, rest = divmod(number, stages * chunks)
+    chunk, place = divmod(rest, stages)
+    return Pass(backward, chunks - 1 - chunk if backward else chunk, group * stages + place)
+
+
+class _Placed(NamedTuple):
+    """A pass of one copy on one device: its tasks, one for each layer or one in all."""
+
+    device: int
+    step: Pass
+    tasks: list[int]
+
+
+def iteration(strategy: Strategy, work: Work) -> TaskGraph:
+    """The tasks of one iteration of all copies.
+
+    Gradients of a layer are exchanged after the last microbatch's backward pass of it: all-reduce, with ZeRO
+    reduce-scatter. ZeRO's stages 1 and 2 gather parameters after the optimizer. Stage 3 gathers a layer's before each
+    of its passes, while the layer before it computes.
+    """
+    stages, copies = strategy.pipeline, strategy.data
+    graph = TaskGraph(stages * copies)
+    runs: list[list[_Placed]] = []
+    for device in range(stages * copies):
+        before: list[int] = []
+        own = []
+        for step in passes(strategy, device % stages):
+            parts = work.layers if strategy.zero == 3 or (step.backward and strategy.overlap_gradients) else 1
+            seconds = _seconds(strategy, work, device % stages, step)
+            name = f"{'backward' if step.backward else 'forward'} {step.microbatch} of chunk {step.chunk}"
+            tasks = []
+            for _ in range(parts):
+                before = [graph.compute(device, seconds / parts, before, name)]
+                tasks += before
+            own.append(_Placed(device, step, tasks))
+        runs.append(own)
+    _transfers(graph, strategy, work, runs)
+    for stage in range(stages):
+        group = [stage + stages * copy for copy in range(copies)]
+        of_stage = [runs[device] for device in group]
+        if strategy.zero == 3:
+            _gather(graph, work, group, of_stage)
+        reduced = _reduce(graph, strategy, work, group, of_stage)
+        stepped = [
+            graph.compute(own[-1].device, work.optimizer_s, [own[-1].tasks[-1], *reduced], "optimizer")
+            for own in of_stage
+        ]
+        if strategy.zero in (1, 2):
+            what = Collective("all_gather", work.parameters.bytes)
+            for _ in range(work.layers * strategy.interleave):
+                stepped = [graph.collective(what, group, stepped, delay_s=work.parameters.delay_s, name="parameters")]
+    return graph
+
+
+def _seconds(strategy: Strategy, work: Work, stage: int, step: Pass) -> float:
+    place = step.chunk * strategy.pipeline + stage
+    return (
+        (work.backward_s if step.backward else work.forward_s)
+        + (work.first[step.backward] if place == 0 else 0.0)
+        + (work.last[step.backward] if place == strategy.pipeline * strategy.interleave - 1 else 0.0)
+    )
+
+
+def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list[_Placed]]) -> None:
+    """Let every pass wait for its input, which is sent where it comes from another device.
+
+    If a stage does nothing else during a transfer, it receives only after the pass before.
+    """
+    stages, depth = strategy.pipeline, strategy.pipeline * strategy.interleave
+    done = {
+        (
+            one.device // stages,
+            one.step.backward,
+            one.step.chunk * stages + one.device % stages,
+            one.step.microbatch,
+        ): one
+        for own in runs
+        for one in own
+    }
+    for (copy, backward, place, microbatch), one in done.items():
+        turned = backward and place == depth - 1
+        previous = place if turned else place + 1 if backward else place - 1
+        if previous < 0:
+            continue
+        source = done[copy, backward and not turned, previous, microbatch]
+        task = one.tasks[0]
+        if source.device == one.device or work.activations == _NOTHING:
+            graph.wait(source.tasks[-1], task)
+            continue
+        waits = [source.tasks[-1]]
+        if not strategy.overlap_transfers:
+            waits += graph.after[task]
+        sent = graph.send(
+            source.device,
+            one.device,
+            work.activations.bytes,
+            waits,
+            delay_s=work.activations.delay_s,
+            blocking=not strategy.overlap_transfers,
+            name="gradients" if backward else "activations",
+        )
+        graph.wait(sent, task)
+
+
+def _gather(graph: TaskGraph, work: Work, group: list[int], runs: list[list[_Placed]]) -> None:
+    """ZeRO's stage 3: gather the parameters of each layer before it computes, one layer ahead."""
+    layers = list(zip(*([task for one in own for task in one.tasks] for own in runs), strict=True))
+    what, last = Collective("all_gather", work.parameters.bytes), list[int]()
+    for number, tasks in enumerate(layers):
+        waits = [*last, *(layers[number - 2] if number > 1 else ())]
+        last = [graph.collective(what, group, waits, delay_s=work.parameters.delay_s, name="parameters")]
+        for task in tasks:
+            graph.wait(last[0], task)
+
+
+def _reduce(graph: TaskGraph, strategy: Strategy, work: Work, group: list[int], runs: list[list[_Placed]]) -> list[int]:
+    """The exchange of a stage's gradients, layer by layer; returns the last collective."""
+    what = Collective("all_reduce" if strategy.zero == 0 else "reduce_scatter", work.gradients.bytes)
+    final = [
+        [one for one in own if one.step.backward and one.step.microbatch == strategy.microbatches - 1] for own in runs
+    ]
+    ends = [own[-1].tasks[-1] for own in runs]
+    last: list[int] = []
+    if len(group) == 1:
+        return last
+    for same in zip(*final, strict=True):
+        for layer in range(work.layers):
+            waits = [one.tasks[layer] for one in same] if strategy.overlap_gradients else ends
+            last = [graph.collective(what, group, [*waits, *last], delay_s=work.gradients.delay_s, name="gradients")]
+    return last

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Task graphs: computing on devices, transfers, collectives, and what waits for what.
+
+A device has an engine, which computes one task at a time, and a NIC, which sends and receives at the same time. It is
+one GPU, or a tensor group whose GPUs do the same at the same time. Pipeline schedules, gradients that are sent behind
+the backward pass, and ZeRO's gathers are edges; which communication is exposed follows from them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.training.hardware import Collective, Kind, sent_bytes
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task. `delay_s` is spent before anything is sent; for computing it is the whole task."""
+
+    kind: Kind | None
+    """None computes on `devices[0]`, or waits for other tasks only if there are no devices."""
+    devices: tuple[int, ...]
+    """The device that computes; sender and receiver of a `send`; members of a collective in the order of its ring."""
+    delay_s: float = 0.0
+    bytes: float = 0.0
+    """That each sender sends."""
+    blocking: bool = False
+    """Whether the engine of the receiver of a `send` is idle meanwhile."""
+    name: str = ""
+
+    @property
+    def senders(self) -> tuple[int, ...]:
+        """Devices that send."""
+        return () if self.kind is None else self.devices[:1] if self.kind == "send" else self.devices
+
+    @property
+    def receivers(self) -> tuple[int, ...]:
+        """Devices that receive."""
+        return () if self.kind is None else self.devices[1:] if self.kind == "send" else self.devices
+
+    @property
+    def engines(self) -> tuple[int, ...]:
+        """Devices that compute, or do nothing else while they receive."""
+        return self.devices if self.kind is None else self.receivers if self.blocking else ()
+
+    def seconds(self, rate_bps: float) -> float:
+        """The time of the task alone, with NICs of that rate."""
+        return self.delay_s + 8 * self.bytes / rate_bps
+
+
+@dataclass(slots=True)
+class TaskGraph:
+    """Tasks, numbered from 0 in the order in which they are added, and what each one waits for."""
+
+    devices: int
+    tasks: list[Task] = field(default_factory=list)
+    after: list[list[int]] = field(default_factory=list)
+    """By task: those that it waits for."""
+
+    def compute(self, device: int, seconds: float, after: Iterable[int] = (), name: str = "") -> int:
+        """Add computing; returns its number. Raises ValueError as all methods that add, for what does not fit."""
+        return self._add(Task(None, (device,), seconds, name=name), after)
+
+    def send(
+        self,
+        src: int,
+        dst: int,
+        size: float,
+        after: Iterable[int] = (),
+        *,
+        delay_s: float = 0.0,
+        blocking: bool = False,
+        name: str = "",
+    ) -> int:
+        """Add a transfer of `size` bytes."""
+        if src == dst:
+            raise ValueError(f"device {src} cannot send to itself")
+        return self._add(Task("send", (src, dst), delay_s, size, blocking, name), after)
+
+    def collective(
+        self,
+        what: Collective,
+        members: Sequence[int],
+        after: Iterable[int] = (),
+        *,
+        delay_s: float = 0.0,
+        name: str = "",
+    ) -> int:
+        """Add a collective as rings in the order of `members`; one member sends nothing."""
+        group = tuple(members)
+        if len(group) < 2:
+            return self._add(Task(None, (), delay_s, name=name), after)
+        return self._add(Task(what.kind, group, delay_s, sent_bytes(what, len(group)), name=name), after)
+
+    def join(self, after: Iterable[int], name: str = "") -> int:
+        """Add a task without any work of its own."""
+        return self._add(Task(None, (), name=name), after)
+
+    def wait(self, earlier: int, later: int) -> None:
+        """Let a task wait for one more, which may have been added after it."""
+        if not (0 <= earlier < len(self.tasks) and 0 <= later < len(self.tasks)):
+            raise ValueError(f"there is no task {earlier} or {later} among {len(self.tasks)}")
+        self.after[later].append(earlier)
+
+    def _add(self, task: Task, after: Iterable[int]) -> int:
+        number, waits = len(self.tasks), list(after)
+        if not all(0 <= device < self.devices for device in task.devices):
+            raise ValueError(f"task {number} is on {task.devices}, and the graph has {self.devices} devices")
+        if len(set(task.devices)) < len(task.devices) or min(task.delay_s, task.bytes) < 0:
+            raise ValueError(f"task {number} needs distinct devices, and time and bytes of 0 or more: {task}")
+        if not all(0 <= earlier < number for earlier in waits):
+            raise ValueError(f"task {number} waits for one of {waits} that has not been added yet")
+        self.tasks.append(task)
+        self.after.append(waits)
+        return number
+
+    def order(self) -> list[int]:
+        """The tasks, each after all that it waits for. Raises ValueError if tasks wait for each other."""
+        later: list[list[int]] = [[] for _ in self.tasks]
+        open_waits = [len(waits) for waits in self.after]
+        for number, waits in enumerate(self.after):
+            for earlier in waits:
+                later[earlier].append(number)
+        found = [number for number, count in enumerate(open_waits) if not count]
+        for number in found:
+            for following in later[number]:
+                open_waits[following] -= 1
+                if not open_waits[following]:
+                    found.append(following)
+        if len(found) < len(self.tasks):
+            stuck = next(number for number, count in enumerate(open_waits) if count)
+            raise ValueError(f"task {stuck} ({self.tasks[stuck].name or self.tasks[stuck].kind}) waits for itself")
+        return found
+
+    def longest_chain_s(self, rate_bps: float) -> float:
+        """The time of the longest chain of tasks that wait for one another, each alone. No run is shorter."""
+        ends = [0.0] * len(self.tasks)
+        for number in self.order():
+            start = max((ends[earlier] for earlier in self.after[number]), default=0.0)
+            ends[number] = start + self.tasks[number].seconds(rate_bps)
+        return max(ends, default=0.0)
+
+    def sent_bytes(self) -> Floats:
+        """Bytes that each device sends."""
+        total = np.zeros(self.devices)
+        for task in self.tasks:
+            total[list(task.senders)] += task.bytes
+        return total
+
+    def received_bytes(self) -> Floats:
+        """Bytes that each device receives."""
+        total = np.zeros(self.devices)
+        for task in self.tasks:
+            total[list(task.receivers)] += task.bytes
+        return total
+
+    def computed_s(self) -> Floats:
+        """Seconds that each device computes."""
+        total = np.zeros(self.devices)
+        for task in self.tasks:
+            if task.kind is None:
+                total[list(task.devices)] += task.delay_s
+        return total

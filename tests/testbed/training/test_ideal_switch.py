@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Task graphs on the ideal switch: bounds that hold for every graph, and the closed form."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.training.closed_form import estimate
+from testbed.training.hardware import DGX_A100, Collective
+from testbed.training.ideal import run
+from testbed.training.korthikanti import MEASURED, Measured
+from testbed.training.schedule import Exchange, Work, iteration, passes, work_of
+from testbed.training.strategies import Strategy
+from testbed.training.tasks import TaskGraph
+from testbed.training.transformer import GPT_22B, Transformer
+
+RATE_BPS = 8e9
+"""One byte takes a nanosecond."""
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> TaskGraph:
+    """Up to 40 tasks on up to 6 devices, each after any of those before it."""
+    devices = draw(st.integers(2, 6))
+    graph = TaskGraph(devices)
+    for number in range(draw(st.integers(1, 40))):
+        after = draw(st.lists(st.integers(0, number - 1), max_size=3)) if number else []
+        members = draw(st.lists(st.integers(0, devices - 1), min_size=2, max_size=devices, unique=True))
+        size = draw(st.integers(0, 1000)) * 1e6
+        match draw(st.sampled_from(("compute", "send", "collective", "join"))):
+            case "compute":
+                graph.compute(members[0], size * 1e-9, after)
+            case "send":
+                graph.send(*members[:2], size, after, delay_s=0.001, blocking=draw(st.booleans()))
+            case "collective":
+                graph.collective(Collective(draw(st.sampled_from(KINDS)), size), members, after)
+            case _:
+                graph.join(after)
+    return graph
+
+
+@given(graphs())
+def test_no_run_is_shorter_than_its_longest_chain_or_any_device_or_link(graph: TaskGraph) -> None:
+    seconds = run(graph, RATE_BPS).seconds
+    slack = 1 - 1e-9
+    assert seconds >= slack * graph.longest_chain_s(RATE_BPS)
+    assert seconds >= slack * 8 * graph.sent_bytes().max() / RATE_BPS
+    assert seconds >= slack * 8 * graph.received_bytes().max() / RATE_BPS
+    assert seconds >= slack * graph.computed_s().max()
+
+
+@given(graphs())
+def test_a_run_keeps_order_and_never_uses_a_resource_twice(graph: TaskGraph) -> None:
+    found = run(graph, RATE_BPS)
+    for number, waits in enumerate(graph.after):
+        assert all(found.ends_s[earlier] <= found.starts_s[number] for earlier in waits)
+    for users in (lambda task: task.engines, lambda task: task.senders, lambda task: task.receivers):
+        for device in range(graph.devices):
+            spans = sorted(
+                (found.starts_s[number], found.ends_s[number])
+                for number, task in enumerate(graph.tasks)
+                if device in users(task)
+            )
+            assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+@given(graphs())
+def test_a_run_is_no_longer_than_all_tasks_one_after_the_other(graph: TaskGraph) -> None:
+    one_by_one = sum(task.seconds(RATE_BPS) for task in graph.tasks)
+    assert run(graph, RATE_BPS).seconds <= one_by_one * (1 + 1e-9)
+
+
+def schedules(*, interleaved: bool) -> st.SearchStrategy[Strategy]:
+    """Pipelines of up to 5 stages."""
+
+    def of(stages: int, groups: int, rest: int, chunks: int) -> Strategy:
+        batches = groups * stages if interleaved else groups * stages + rest % stages
+        return Strategy(
+            pipeline=stages,
+            microbatches=max(1, batches),
+            interleave=chunks if interleaved else 1,
+            overlap_transfers=True,
+        )
+
+    return st.builds(of, st.integers(2, 5), st.integers(1, 4), st.integers(0, 4), st.integers(2, 4))
+
+
+@given(schedules(interleaved=False) | schedules(interleaved=True), st.integers(0, 10))
+def test_transfers_behind_computing_cost_what_the_closed_form_says(strategy: Strategy, tenths: int) -> None:
+    """1F1B and interleaved 1F1B with a backward pass of twice the forward pass and transfers up to one forward pass."""
+    graph = iteration(strategy, Work(1.0, 2.0, 1, activations=Exchange(bytes=tenths * 1e8)))
+    stages, batches, chunks = strategy.pipeline, strategy.microbatches, strategy.interleave
+    rounds, rest = divmod(batches - 1, stages)
+    exposed = stages * chunks - 1 if chunks > 1 else (stages - 1) * (1 + rounds) + max(0, rest - 1)
+    wanted = 3 * (batches * chunks + stages - 1) + 2 * exposed * tenths / 10
+    assert run(graph, RATE_BPS).seconds == pytest.approx(wanted)
+
+
+def _both_s(model: Transformer, strategy: Strategy) -> tuple[float, float]:
+    """An iteration on the ideal switch, and in closed form."""
+    fabric = DGX_A100.fabric
+    graph = iteration(strategy, work_of(model, strategy, DGX_A100))
+    simulated = run(graph, fabric.rate_bps * fabric.efficiency)
+    return simulated.seconds, estimate(model, strategy, DGX_A100).iteration_s
+
+
+BASE = Strategy(tensor=8, data=3, microbatches=6, recomputation="selective", sequence=True)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_copies_without_a_pipeline_take_as_long_as_the_closed_form(zero: Literal[0, 1, 2], overlap: bool) -> None:
+    simulated, closed = _both_s(GPT_22B, replace(BASE, zero=zero, overlap_gradients=overlap))
+    assert simulated == pytest.approx(closed, rel=1e-9)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_gathers_of_zero_3_take_as_long_as_the_closed_form(overlap: bool) -> None:
+    simulated, closed = _both_s(GPT_22B, replace(BASE, zero=3, overlap_gradients=overlap))
+    assert simulated == pytest.approx(closed, rel=0.005)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("zero", [0, 1, 2])
+@pytest.mark.parametrize("stages", [2, 4])
+def test_copies_of_a_pipeline_take_as_long_as_the_closed_form(
+    stages: int, zero: Literal[0, 1, 2], overlap: bool
+) -> None:
+    strategy = replace(BASE, pipeline=stages, zero=zero, overlap_gradients=overlap, overlap_transfers=overlap)
+    simulated, closed = _both_s(GPT_22B, strategy)
+    assert simulated == pytest.approx(closed, rel=0.012)
+
+
+@pytest.mark.parametrize("measured", MEASURED[:4], ids=lambda one: f"{one.model.name}-{one.strategy.recomputation}")
+def test_measured_configurations_take_as_long_as_the_closed_form(measured: Measured) -> None:
+    """The larger two are within 0.6 % and take seconds each to simulate."""
+    simulated, closed = _both_s(measured.model, measured.strategy)
+    assert simulated == pytest.approx(closed, rel=0.002)
+
+
+def test_a_stage_alternates_after_its_warm_up() -> None:
+    """Figure 4 of Narayanan et al.: four stages, eight microbatches, two chunks."""
+    plain = [(one.backward, one.microbatch) for one in passes(Strategy(pipeline=4, microbatches=8), 3)]
+    assert plain == [(back, batch) for batch in range(8) for back in (False, True)]
+    chunked = passes(Strategy(pipeline=4, microbatches=8, interleave=2), 0)
+    assert [one.backward for one in chunked].index(True) == 6 + 4 + 1
+    assert [(one.chunk, one.microbatch) for one in chunked[:9]] == [
+        *((0, batch) for batch in range(4)),
+        *((1, batch) for batch in range(4)),
+        (0, 4),
+    ]
+    first_back = next(one for one in chunked if one.backward)
+    assert (first_back.chunk, first_back.microbatch) == (1, 0)
+
+
+def test_tasks_that_wait_for_each_other_are_refused() -> None:
+    graph = TaskGraph(1)
+    first, second = graph.compute(0, 1.0, name="one"), graph.compute(0, 1.0, name="two")
+    graph.wait(first, second)
+    graph.wait(second, first)
+    with pytest.raises(ValueError, match=r"task 0 \(one\) waits for itself"):
+        run(graph, RATE_BPS)
+
+
+def test_a_task_that_does_not_fit_its_graph_is_refused() -> None:
+    graph = TaskGraph(2)
+    with pytest.raises(ValueError, match="has 2 devices"):
+        graph.compute(2, 1.0)
+    with pytest.raises(ValueError, match="cannot send to itself"):
+        graph.send(1, 1, 8)
+    with pytest.raises(ValueError, match="has not been added yet"):
+        graph.compute(0, 1.0, after=[0])
+    with pytest.raises(ValueError, match="0 or more"):
+        graph.compute(0, -1.0)
+    with pytest.raises(ValueError, match="a rate is above 0"):
+        run(graph, 0)
+
+
+def test_zero_3_in_a_pipeline_is_left_to_the_task_graph() -> None:
+    strategy = replace(BASE, pipeline=2, zero=3)
+    with pytest.raises(ValueError, match="simulate the task graph"):
+        estimate(GPT_22B, strategy, DGX_A100)
+    graph = iteration(strategy, work_of(GPT_22B, strategy, DGX_A100))
+    assert run(graph, 180e9).seconds > estimate(GPT_22B, replace(strategy, zero=2), DGX_A100).iteration_s
