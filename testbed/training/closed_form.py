@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time and memory of an iteration in closed form: compute, tensor, pipeline, data, expert, optimizer.
 
-The task graph that `testbed.training.schedule` makes of the same strategy takes the same time on the ideal switch. Tests
-compare both. The graph is up to 1.2 % shorter where the last stage is the slowest, which leaves slack for transfers, and up to
-1 % longer where gradients and activations share NICs.
+The task graph that `testbed.training.schedule` makes of the same strategy takes the same time on the ideal switch.
+Tests compare both. The graph is up to 1.2 % shorter where the last stage is the slowest, which leaves slack for
+transfers, and up to 1 % longer where gradients and activations share NICs.
 """
 
 from collections.abc import Iterable

@@ -10,38 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.training.closed_form import estimate
-from testbed.training.hardware import DGX_A100, Collective
+from testbed.training.hardware import DGX_A100
 from testbed.training.ideal import run
 from testbed.training.korthikanti import MEASURED, Measured
 from testbed.training.schedule import Exchange, Work, iteration, passes, work_of
 from testbed.training.strategies import Strategy
 from testbed.training.tasks import TaskGraph
 from testbed.training.transformer import GPT_22B, Transformer
+from tests.testbed.training.graphs import graphs
 
 RATE_BPS = 8e9
 """One byte takes a nanosecond."""
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> TaskGraph:
-    """Up to 40 tasks on up to 6 devices, each after any of those before it."""
-    devices = draw(st.integers(2, 6))
-    graph = TaskGraph(devices)
-    for number in range(draw(st.integers(1, 40))):
-        after = draw(st.lists(st.integers(0, number - 1), max_size=3)) if number else []
-        members = draw(st.lists(st.integers(0, devices - 1), min_size=2, max_size=devices, unique=True))
-        size = draw(st.integers(0, 1000)) * 1e6
-        match draw(st.sampled_from(("compute", "send", "collective", "join"))):
-            case "compute":
-                graph.compute(members[0], size * 1e-9, after)
-            case "send":
-                graph.send(*members[:2], size, after, delay_s=0.001, blocking=draw(st.booleans()))
-            case "collective":
-                graph.collective(Collective(draw(st.sampled_from(KINDS)), size), members, after)
-            case _:
-                graph.join(after)
-    return graph
 
 
 @given(graphs())

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Task graphs of `testbed.training` on the fluid model: transfers share links, engines compute one task at a time.
+
+An engine is a channel over a link of its own, which sends its tasks one after the other; a second of computing is as
+many bits as the link carries in a second. A ring collective is a message to the next member from each.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.fluid import Messages, Simulation
+from sim.messages import NO_CHANNEL
+from sim.paths import Paths
+from testbed.training.tasks import TaskGraph
+
+_ENGINE_BPS = 1e9
+
+Route = Callable[[int, int], Sequence[int]]
+"""The links from one device to another."""
+
+
+def run_ideal(graph: TaskGraph, rate_bps: float) -> npt.NDArray[np.float64]:
+    """The end of each task in seconds, where devices share nothing but their own NICs of `rate_bps` each way."""
+    return run_fluid(graph, np.full(2 * graph.devices, rate_bps), lambda src, dst: (src, graph.devices + dst))
+
+
+def run_fluid(graph: TaskGraph, links_bps: npt.ArrayLike, route: Route) -> npt.NDArray[np.float64]:
+    """The end of each task in seconds, on a fabric of links with these rates.
+
+    Transfers of one pair at the same time share its path. Raises ValueError for tasks that wait for each other, and for
+    transfers during which the receiver does not compute, which the model lacks.
+    """
+    graph.order()
+    rates = np.asarray(links_bps, dtype=np.float64)
+    hops = [tuple(rates.size + engine for engine in range(graph.devices))]
+    paths: list[Sequence[int]] = [(link,) for link in hops[0]]
+    channels: list[int] = []
+    bits: list[float] = []
+    delays: list[float] = []
+    waits: list[tuple[int, int]] = []
+    begins: list[int] = []
+    ends: list[int] = []
+
+    def add(channel: int, size: float, delay_s: float, after: Sequence[int]) -> int:
+        number = len(channels)
+        channels.append(channel)
+        bits.append(size)
+        delays.append(delay_s)
+        waits.extend((earlier, number) for earlier in after)
+        return number
+
+    for task in graph.tasks:
+        if task.blocking:
+            raise ValueError("the fluid model has no transfers during which the receiver does not compute")
+        if task.kind is None and task.devices:
+            begins.append(add(task.devices[0], task.delay_s * _ENGINE_BPS, 0.0, ()))
+            ends.append(begins[-1])
+            continue
+        begins.append(add(NO_CHANNEL, 0.0, task.delay_s, ()))
+        sent = []
+        for place, src in enumerate(task.senders):
+            dst = task.receivers[(place + 1) % len(task.receivers)] if task.kind != "send" else task.receivers[0]
+            paths.append(route(src, dst))
+            sent.append(add(len(paths) - 1, 8 * task.bytes, 0.0, begins[-1:]))
+        ends.append(add(NO_CHANNEL, 0.0, 0.0, sent) if sent else begins[-1])
+    for number, earlier in enumerate(graph.after):
+        waits.extend((ends[one], begins[number]) for one in earlier)
+    simulation = Simulation(np.concatenate([rates, np.full(graph.devices, _ENGINE_BPS)]))
+    rows = np.full((len(paths), 1, max(map(len, paths))), -1, dtype=np.int32)
+    for channel, links in enumerate(paths):
+        rows[channel, 0, : len(links)] = links
+    simulation.add_channels(Paths.of(rows))
+    simulation.add_messages(Messages(channels, bits, delays))
+    if waits:
+        simulation.add_waits(*np.array(waits, dtype=np.int64).T)
+    simulation.advance()
+    return simulation.delivered_s()[ends]
