@@ -29,6 +29,10 @@ class Faults:
         one bit flipped.
     ``reorder_packets``
         A reordered packet is held back until 1 to this number of later packets have passed; 1 to 4096.
+    ``dead``
+        Probability per UDP source port, 0 to 1: its path dies, and no later packet from it arrives.
+    ``dead_after``
+        Packets of such a port that arrive before its path dies; 0 to 2**64 - 1.
     ``seed``
         The same seed draws the same faults; 0 to 2**64 - 1.
 
@@ -40,6 +44,8 @@ class Faults:
     reorder: float = 0.0
     corrupt: float = 0.0
     reorder_packets: int = 8
+    dead: float = 0.0
+    dead_after: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -224,7 +224,9 @@ std::vector<Parameter> make_parameters() {
                    [&option](Settings& settings, const std::string& text) { apply(settings.device, option, text); }});
   }
   out.push_back({"PARALET_FAULTS", fault_values(), "none",
-                 "For tests: faults injected into received packets, as probabilities per packet.", set_faults});
+                 "For tests: faults injected into received packets, as probabilities per packet. dead: the "
+                 "probability per UDP source port that its path dies after dead_after packets.",
+                 set_faults});
   return out;
 }
 

@@ -258,6 +258,27 @@ def test_invalid_requests_are_one_line_errors(tmp_path: Path, options: list[str]
     assert done.stdout == ""
 
 
+def test_a_gpu_that_does_not_work_is_a_one_line_error(nccl: str, tmp_path: Path) -> None:
+    """A driver that answers, and a GPU that does not, as where the fabric manager of an HGX machine is missing."""
+    unused = "GetDeviceProperties SetDevice Malloc Free Memcpy MemsetAsync StreamCreate StreamQuery StreamDestroy "
+    unused += "EventCreate EventRecord EventElapsedTime EventDestroy"
+    source = "".join(f"int cuda{name}(void) {{ return 802; }}\n" for name in unused.split())
+    source += """
+    int cudaDriverGetVersion(int *version) { *version = 13000; return 0; }
+    int cudaRuntimeGetVersion(int *version) { *version = 13000; return 0; }
+    int cudaGetDeviceCount(int *count) { *count = 0; return 802; }
+    const char *cudaGetErrorString(int error) { return "system not yet initialized"; }
+    """
+    cudart = tmp_path / "libcudart.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", cudart, "-"], input=source, text=True, check=True)
+    done = run([*MODULE, "--device", "gpu", "--nccl", nccl, "--cudart", cudart, "--out", tmp_path / "out"])
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("python3 -m testbed.nccl: CUDA cannot use the GPU: ")
+    assert "system not yet initialized" in done.stderr
+    assert done.stderr.endswith("; --device cpu runs without a GPU\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_folder_that_cannot_be_made_is_a_one_line_error(nccl: str, tmp_path: Path) -> None:
     done = run(small(tmp_path, "--nccl", nccl, "--out", "/dev/null/x"))
     assert done.returncode == 2, done.stderr

@@ -5,17 +5,19 @@
 
 namespace paralet {
 
-/// Faults that a back end injects into the packets it receives, for tests. Only `soft` can. Probabilities per packet,
-/// each in [0, 1].
+/// Faults that a back end injects into the packets it receives, for tests. Only `soft` can. Probabilities are in
+/// [0, 1], and per packet unless noted.
 struct Faults {
   double drop = 0;
   double duplicate = 0;
   double reorder = 0;  ///< held back until 1 to `reorder_packets` later packets have passed
   double corrupt = 0;  ///< one bit flipped
   unsigned reorder_packets = 8;
+  double dead = 0;  ///< probability per UDP source port: its path dies, and no later packet from it arrives
+  std::uint64_t dead_after = 0;  ///< packets of such a port that arrive before its path dies
   std::uint64_t seed = 0;
 
-  [[nodiscard]] bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || corrupt > 0; }
+  [[nodiscard]] bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || corrupt > 0 || dead > 0; }
 };
 
 }  // namespace paralet

@@ -239,6 +239,12 @@ std::vector<Option> make_options() {
       {"faults.reorder_packets", nullptr, kInteger, IntegerBounds{1, 4096}, nullptr,
        "For tests: the most packets that overtake one that is held back.",
        PARALET_FIELD(faults.reorder_packets)},
+      {"faults.dead", nullptr, kNumber, RealBounds{0, 1}, nullptr,
+       "For tests: the probability that the path of a UDP source port dies, so that its later packets are dropped.",
+       PARALET_FIELD(faults.dead)},
+      {"faults.dead_after", nullptr, kInteger, kUint64, nullptr,
+       "For tests: the number of packets that arrive over a path before it dies.",
+       PARALET_FIELD(faults.dead_after)},
       {"faults.seed", nullptr, kInteger, kUint64, nullptr, "For tests: makes the faults reproducible.",
        PARALET_FIELD(faults.seed)},
   };

@@ -10,7 +10,7 @@ constexpr Nanos kHoldPerPacket = 250 * kMicrosecond;  // a held packet is releas
 
 void FaultInjector::receive(std::span<std::byte> packet, const PacketOrigin& origin, Nanos now,
                             const Deliver& deliver) {
-  if (random_.uniform() < faults_.drop) {
+  if (on_dead_path(origin) || random_.uniform() < faults_.drop) {
     ++injected_;
     return;
   }
@@ -36,6 +36,14 @@ void FaultInjector::receive(std::span<std::byte> packet, const PacketOrigin& ori
   } else if (duplicate) {
     deliver(packet, origin);
   }
+}
+
+bool FaultInjector::on_dead_path(const PacketOrigin& origin) {
+  if (faults_.dead <= 0) return false;
+  // A port is dead or not for good, whenever its packets come, so its number decides and not the sequence of draws.
+  SplitMix64 draw(faults_.seed ^ (std::uint64_t{origin.port} << 32));
+  if (draw.uniform() >= faults_.dead) return false;
+  return ++received_[std::uint64_t{origin.address} << 16 | origin.port] > faults_.dead_after;
 }
 
 void FaultInjector::release(Nanos now, const Deliver& deliver) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/faults.hpp"
@@ -20,7 +21,8 @@ struct PacketOrigin {
   std::uint16_t likely_id = 0;  ///< IPv4 identification to expect
 };
 
-/// Drops, duplicates, reorders and corrupts packets between the socket and the transport. Reproducible by seed.
+/// Drops, duplicates, reorders and corrupts packets between the socket and the transport, and lets paths die.
+/// Reproducible by seed.
 class FaultInjector {
  public:
   using Deliver = std::function<void(std::span<std::byte>, const PacketOrigin&)>;
@@ -40,8 +42,12 @@ class FaultInjector {
     std::uint64_t passes_left;
     Nanos until;
   };
+  /// Whether the path of the packet's source port has died. Counts the packet.
+  bool on_dead_path(const PacketOrigin& origin);
+
   Faults faults_;
   SplitMix64 random_;
+  std::unordered_map<std::uint64_t, std::uint64_t> received_;  ///< packets by address and port, where `dead` is set
   std::vector<Held> held_;
   std::uint64_t injected_ = 0;
 };

@@ -141,6 +141,34 @@ TEST_CASE("a held packet without successors is released after its timeout") {
   CHECK(injector.deadline() == kNever);
 }
 
+TEST_CASE("a path dies after its packets, at the requested rate, and other paths carry on") {
+  constexpr std::uint16_t first = 0xC000;
+  constexpr std::uint16_t ports = 2000;
+  constexpr unsigned after = 3;
+  FaultInjector injector({.dead = 0.25, .dead_after = after, .seed = 1});
+  std::vector<unsigned> arrived(ports);
+  const FaultInjector::Deliver deliver = [&](std::span<std::byte> /*packet*/, const PacketOrigin& from) {
+    ++arrived[from.port - first];
+  };
+  test::Bytes packet(64);
+  for (unsigned turn = 0; turn < 10; ++turn) {
+    for (std::uint16_t i = 0; i < ports; ++i) {
+      injector.receive(packet, {.address = 1, .port = static_cast<std::uint16_t>(first + i), .likely_id = 2}, 0,
+                       deliver);
+    }
+  }
+  const auto dead = std::ranges::count(arrived, after);
+  CHECK(near(static_cast<double>(dead), 0.25, ports));
+  CHECK(std::ranges::count(arrived, 10U) == ports - dead);
+  CHECK(injector.injected() == static_cast<std::uint64_t>(dead) * (10 - after));
+  // Another host's packets have paths of their own, which die later.
+  const auto before = arrived;
+  for (std::uint16_t i = 0; i < ports; ++i) {
+    injector.receive(packet, {.address = 2, .port = static_cast<std::uint16_t>(first + i), .likely_id = 2}, 0, deliver);
+  }
+  for (std::uint16_t i = 0; i < ports; ++i) REQUIRE(arrived[i] == before[i] + 1);
+}
+
 TEST_CASE("equal seeds give equal faults, different seeds different ones") {
   const Faults faults{.drop = 0.1, .duplicate = 0.1, .reorder = 0.1, .corrupt = 0.1, .seed = 42};
   FaultInjector one(faults);

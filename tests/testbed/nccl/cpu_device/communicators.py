@@ -16,6 +16,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+from hostlib import stats
 from testbed.nccl.cpu_device import attach
 
 FLOAT32, SUM = 7, 0
@@ -115,7 +116,7 @@ class Rank:
 
     # Scenarios
 
-    def many(self, communicators: int = 16) -> dict[str, Any]:
+    def many(self, communicators: int = 100) -> dict[str, Any]:
         """Communicators in turn; what they leave behind."""
         right, usage = [], []
         for _ in range(communicators):
@@ -124,6 +125,15 @@ class Rank:
             self.check(self.nccl.ncclCommDestroy(communicator))
             usage.append(used())
         return {"right": all(right), "usage": usage}
+
+    def dead_paths(self, rounds: int = 20, elements: int = 1_000_000) -> dict[str, Any]:
+        """All-reduces while paths die (PARALET_FAULTS); a lane leaves its path."""
+        communicator = self.join()
+        right = [self.sums(communicator, self.ranks, elements) for _ in range(rounds)]
+        self.await_(lambda: any(lane.moves for lane in lanes()))  # counters are published from time to time
+        right.append(self.sums(communicator, self.ranks))  # until here the peers keep their queue pairs
+        self.check(self.nccl.ncclCommDestroy(communicator))
+        return {"right": all(right)}
 
     def split(self) -> dict[str, Any]:
         """Two halves of a communicator, and all three at once."""
@@ -270,12 +280,19 @@ def pattern(elements: int) -> array[float]:
     return (array("f", range(97)) * (elements // 97 + 1))[:elements]
 
 
+def lanes() -> list[stats.LaneSnapshot]:
+    """The lanes of this process's devices, as last published."""
+    (this,) = stats.survey([os.getpid()]).processes
+    return [lane for device in this.devices for lane in device.lanes]
+
+
 def used() -> dict[str, int]:
-    """Threads, open files and resident memory (KiB) of this process."""
+    """Threads, open files, memory mappings and resident memory (KiB) of this process."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {
         "threads": int(status["Threads"]),
         "files": len(os.listdir("/proc/self/fd")),
+        "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
         "resident": int(status["VmRSS"].split()[0]),
     }
 
