@@ -56,6 +56,8 @@ struct QpStatistics {
   bool all_acknowledged = true;
   std::uint64_t acknowledged_packets = 0;  ///< 0 where the back end cannot see them
   bool busy = false;                       ///< long requests are on their way; false where byte_time is 0
+  /// `smoothed_rtt` without what the host added by looking late, 0: unknown. Nothing: the back end cannot tell.
+  std::optional<Nanos> path_rtt;
   double byte_time = 0;  ///< nanoseconds per payload byte of long requests, 0: unknown, or included in the round trip
 };
 

@@ -9,6 +9,7 @@
 #include "base/interfaces.hpp"
 #include "base/signal.hpp"
 #include "engine/device.hpp"
+#include "engine/lane_times.hpp"
 
 namespace paralet {
 namespace {
@@ -486,23 +487,13 @@ void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
     return;
   }
   if (lane.renewal) return;  // a move is in progress; completions may belong to the old path
-  // Where long requests are measured apart, lanes compare by the time of a flowlet's bytes, with those that are busy
-  // now: an earlier measurement had another share of the link.
-  constexpr double kComparedBytes = 65536;
-  const bool by_bytes = statistics.byte_time > 0;
-  const Nanos own = by_bytes ? static_cast<Nanos>(kComparedBytes * statistics.byte_time) : statistics.smoothed_rtt;
-  Nanos best = own;
-  for (const Lane& other : peer.lanes) {
-    const QpStatistics theirs = backend_->statistics(other.qp.qpn);
-    Nanos time = theirs.smoothed_rtt;
-    if (by_bytes) time = theirs.busy ? static_cast<Nanos>(kComparedBytes * theirs.byte_time) : 0;
-    if (time > 0) best = std::min(best, time);
-  }
+  LaneTimes times(statistics);
+  for (const Lane& other : peer.lanes) times.compare(backend_->statistics(other.qp.qpn));
   const LaneView view{.peer = peer.name(),
                       .lane = index,
                       .port = lane.port,
-                      .smoothed_rtt = own,
-                      .peer_rtt = best,
+                      .smoothed_rtt = times.own(),
+                      .peer_rtt = times.best(),
                       .timeouts = timeouts,
                       .retransmits = statistics.counters.retransmits,
                       .packets = statistics.counters.tx_packets};

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/clock.hpp"
 #include "verbs/verbs_library.hpp"
 
 namespace paralet::verbs {
@@ -29,14 +30,16 @@ class CompletionQueue {
   /// Takes the event of an armed queue, if it has come. The queue is not armed any more then.
   void take_event();
 
-  /// Calls `visit(const ibv_wc&)` for every completion. True when there were any.
+  /// Calls `visit(const ibv_wc&, Nanos seen)` for every completion; `seen` is when it was fetched. True when there were
+  /// any.
   template <typename Visit>
   bool poll(Visit visit) {
     std::array<ibv_wc, kBatch> entries;
     bool any = false;
     for (;;) {
       const int count = ibv_poll_cq(queue_.get(), static_cast<int>(entries.size()), entries.data());
-      for (int i = 0; i < count; ++i) visit(entries[static_cast<std::size_t>(i)]);
+      const Nanos seen = count > 0 ? now() : 0;
+      for (int i = 0; i < count; ++i) visit(entries[static_cast<std::size_t>(i)], seen);
       any = any || count > 0;
       if (count < static_cast<int>(entries.size())) return any;
     }

@@ -18,6 +18,7 @@ constexpr Nanos kFresh = 200 * kMillisecond;  // a latency older than this count
 constexpr Nanos kProbeEvery = 10 * kMillisecond;
 // Before a device has measured anything, a slow link is assumed: 1 Gbit/s, in nanoseconds per byte.
 constexpr double kAssumedByteTime = 8;
+constexpr Nanos kAccuracy = 4;              // an accurate sample is at least so many times its uncertainty
 constexpr Nanos kMaxTimeout = 1 * kSecond;  // as in rc_qp.cpp
 constexpr Nanos kMinTries = 16;
 
@@ -143,10 +144,10 @@ bool SendQueue::ready() const {
   return !stopping_ && !waiting_.empty() && posted_.size() < kSendDepth && context_.held < context_.limit;
 }
 
-void SendQueue::finish(const ibv_wc& wc, Nanos now) {
+void SendQueue::finish(const ibv_wc& wc, Nanos seen) {
   if (wc.wr_id < oldest_ || wc.wr_id - oldest_ >= posted_.size()) return;  // failed with an earlier one
   const std::uint64_t ended = wc.wr_id - oldest_;
-  if (wc.status == IBV_WC_SUCCESS) measure(ended, now);
+  if (wc.status == IBV_WC_SUCCESS) measure(ended, seen);
   context_.held -= ended;
   while (oldest_ < wc.wr_id) complete_oldest(Status::kSuccess);
   if (wc.status == IBV_WC_SUCCESS) {
@@ -158,25 +159,51 @@ void SendQueue::finish(const ibv_wc& wc, Nanos now) {
   }
 }
 
-/// Requests up to number `last` of `posted_` have ended. Short requests measure the round trip, long ones the time per
-/// byte: a sample of one is none of the other.
-void SendQueue::measure(std::uint64_t last, Nanos now) {
+/// Requests up to number `last` of `posted_` have ended, after the last poll and before `seen`. Short requests measure
+/// the round trip, long ones the time per byte: a sample of one is none of the other.
+void SendQueue::measure(std::uint64_t last, Nanos seen) {
+  timeouts_ += expiries(overdue());
+  progressed_at_ = seen;
   const Posted& newest = posted_[last];
-  timeouts_ += expiries(overdue(now));
-  const Nanos begun = std::max(posted_.front().at, progressed_at_);
-  progressed_at_ = now;
+  const Between ended{.earliest = std::min(std::max(context_.polled_at, newest.at), seen), .latest = seen};
   if (newest.measured) {
-    const Nanos sample = std::max<Nanos>(1, now - newest.at);
-    latency_ = latency_ == 0 ? sample : latency_ + (sample - latency_) / 8;
-    min_latency_ = min_latency_ == 0 ? sample : std::min(min_latency_, sample);
-    measured_at_ = now;
-    return;
+    measure_latency(newest.at, ended);
+    period_ = ended;
+    period_bytes_ = 0;
+    measured_at_ = seen;
+  } else {
+    std::uint64_t bytes = 0;
+    for (std::uint64_t i = 0; i <= last; ++i) bytes += posted_[i].request.length;
+    measure_bytes(bytes, posted_.front().at, ended);
   }
-  std::uint64_t bytes = 0;
-  for (std::uint64_t i = 0; i <= last; ++i) bytes += posted_[i].request.length;
-  if (bytes < kLongBytes) return;
-  const double sample = static_cast<double>(std::max<Nanos>(1, now - begun)) / static_cast<double>(bytes);
+  ended_ = ended;
+}
+
+void SendQueue::measure_latency(Nanos begun, const Between& ended) {
+  const Nanos sample = std::max<Nanos>(1, ended.latest - begun);
+  latency_ = latency_ == 0 ? sample : latency_ + (sample - latency_) / 8;
+  min_latency_ = min_latency_ == 0 ? sample : std::min(min_latency_, sample);
+  if (kAccuracy * ended.width() > sample) return;
+  path_latency_ = path_latency_ == 0 ? sample : path_latency_ + (sample - path_latency_) / 8;
+  const Nanos floor = ended.earliest - begun;
+  path_floor_ = path_floor_ == 0 ? floor : std::min(path_floor_, floor);
+}
+
+/// Requests of `bytes` that were handed over at `begun`. Completions come at the rate of the bytes, a round trip after
+/// the bytes themselves, so a period between two completions measures it. It goes on until the uncertainty of its two
+/// ends is small beside it, and breaks where the NIC had nothing to send.
+void SendQueue::measure_bytes(std::uint64_t bytes, Nanos begun, const Between& ended) {
+  if (const Nanos idle_until = begun + path_floor_; idle_until > ended_.earliest) {
+    period_ = {.earliest = idle_until, .latest = std::max(idle_until, ended_.latest)};
+    period_bytes_ = 0;
+  }
+  period_bytes_ += bytes;
+  const Nanos time = ended.middle() - period_.middle();
+  if (period_bytes_ < kLongBytes || time <= 0 || kAccuracy * (period_.width() + ended.width()) > time) return;
+  const double sample = static_cast<double>(time) / static_cast<double>(period_bytes_);
   byte_time_ = byte_time_ == 0 ? sample : (byte_time_ + sample) / 2;  // follows the share of the link quickly
+  period_ = ended;
+  period_bytes_ = 0;
 }
 
 void SendQueue::fail() {
@@ -254,12 +281,13 @@ void SendQueue::fail_all(Status status) {
   waiting_.clear();
 }
 
-/// How much longer the NIC has been silent than what it holds should take.
-Nanos SendQueue::overdue(Nanos polled_at) const {
+/// How much longer the NIC was silent, when it was last polled, than what it holds should take. A poll that comes late
+/// is no silence of the path.
+Nanos SendQueue::overdue() const {
   if (posted_.empty()) return 0;
   const double expected = byte_time_ > 0 ? static_cast<double>(held_bytes_) * byte_time_
                                          : static_cast<double>(context_.held_bytes) * kAssumedByteTime;
-  const Nanos silence = polled_at - std::max(posted_.front().at, progressed_at_);
+  const Nanos silence = context_.polled_at - std::max(posted_.front().at, progressed_at_);
   return std::max<Nanos>(0, silence - static_cast<Nanos>(expected));
 }
 
@@ -275,15 +303,15 @@ std::uint64_t SendQueue::expiries(Nanos overdue) const {
   return out;
 }
 
-PathEstimate SendQueue::estimate(Nanos polled_at) const {
+PathEstimate SendQueue::estimate() const {
   // A path that was slow a while ago may be fast now: an idle lane without recent samples is tried again. The round
   // trip of a lane that waits for its requests is at least the time that they are late.
-  const bool unknown = posted_.empty() && polled_at - progressed_at_ > kFresh;
+  const bool unknown = posted_.empty() && context_.polled_at - progressed_at_ > kFresh;
   // Packets that the path delivers in a round trip.
   const double window = byte_time_ > 0 && latency_ > 0
                             ? static_cast<double>(latency_) / (byte_time_ * static_cast<double>(path_mtu_))
                             : static_cast<double>(kSendDepth);
-  return {.smoothed_rtt = unknown ? 0 : std::max(latency_, overdue(polled_at)),
+  return {.smoothed_rtt = unknown ? 0 : std::max(latency_, overdue()),
           .fresh_until = progressed_at_ + kFresh,
           .window = std::clamp(window, 1.0, static_cast<double>(kSendDepth)),
           .hungry = false};

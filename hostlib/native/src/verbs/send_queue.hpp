@@ -26,6 +26,7 @@ struct SendContext {
   std::size_t held = 0;                  ///< requests that the NIC holds
   std::uint64_t held_bytes = 0;          ///< their payload
   bool port_down = false;                ///< failures meanwhile are the port's
+  Nanos polled_at = 0;                   ///< the last poll began then: what ended before is known
 };
 
 class SendQueue {
@@ -40,8 +41,8 @@ class SendQueue {
   void post(const WorkRequest& request);
   /// Hands over as many requests as the NIC has room for, as one chain. True when there were any.
   bool hand_over(Nanos now);
-  /// A request has ended, and with it all before it, which were not signalled.
-  void finish(const ibv_wc& wc, Nanos now);
+  /// A request has ended, and with it all before it, which were not signalled. `seen`: when its completion was fetched.
+  void finish(const ibv_wc& wc, Nanos seen);
   /// Moves the queue pair to the error state. The requests that the NIC holds come back as flushed.
   void fail();
   /// The queue pair has failed, and not because of a request: appends a completion kQpFailed even with nothing posted.
@@ -66,22 +67,33 @@ class SendQueue {
   /// Requests that count in SendContext::held, also after a failure: their completions are still to come.
   [[nodiscard]] std::size_t held() const { return posted_.size() + flushing_; }
 
-  /// `polled_at`: when completions were fetched last.
-  [[nodiscard]] PathEstimate estimate(Nanos polled_at) const;
-  /// Smoothed time of a short request from hand-over to completion, and the smallest. 0 before the first.
+  // The time of a completion is known only within the time between two polls. Comparisons of paths use the samples that
+  // are accurate all the same: a host that polls late must not make a path look slow.
+  [[nodiscard]] PathEstimate estimate() const;
+  /// Smoothed time of a short request from hand-over to the poll that found it done, and the smallest. 0 before the
+  /// first.
   [[nodiscard]] Nanos latency() const { return latency_; }
   [[nodiscard]] Nanos min_latency() const { return min_latency_; }
-  /// Smoothed time per payload byte of long requests, in nanoseconds; 0 before the first.
+  /// Smoothed time of a short request, of accurate samples. 0 before the first.
+  [[nodiscard]] Nanos path_latency() const { return path_latency_; }
+  /// Smoothed time per payload byte of long requests in nanoseconds, of accurate samples. 0 before the first.
   [[nodiscard]] double byte_time() const { return byte_time_; }
   /// Whether the NIC holds a long request.
   [[nodiscard]] bool holds_long() const { return held_bytes_ >= kLongBytes; }
   /// Times that the NIC has been silent for a timeout, each twice as long as the last.
-  [[nodiscard]] std::uint64_t timeouts(Nanos polled_at) const { return timeouts_ + expiries(overdue(polled_at)); }
+  [[nodiscard]] std::uint64_t timeouts() const { return timeouts_ + expiries(overdue()); }
   [[nodiscard]] std::uint64_t packets() const { return packets_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
  private:
   static constexpr std::uint64_t kLongBytes = 16384;
+  /// A time that lies between two others.
+  struct Between {
+    Nanos earliest = 0;
+    Nanos latest = 0;
+    [[nodiscard]] Nanos middle() const { return earliest + (latest - earliest) / 2; }
+    [[nodiscard]] Nanos width() const { return latest - earliest; }
+  };
   struct Posted {
     WorkRequest request;
     Nanos at = 0;
@@ -91,10 +103,12 @@ class SendQueue {
   };
   void complete(const WorkRequest& request, Status status);
   void complete_oldest(Status status);
-  void measure(std::uint64_t last, Nanos now);
+  void measure(std::uint64_t last, Nanos seen);
+  void measure_latency(Nanos begun, const Between& ended);
+  void measure_bytes(std::uint64_t bytes, Nanos begun, const Between& ended);
   void fail_all(Status status);
   [[nodiscard]] bool wants_probe(Nanos now) const;
-  [[nodiscard]] Nanos overdue(Nanos polled_at) const;
+  [[nodiscard]] Nanos overdue() const;
   [[nodiscard]] std::uint64_t expiries(Nanos overdue) const;
 
   SendContext& context_;
@@ -114,9 +128,14 @@ class SendQueue {
   std::uint64_t bytes_ = 0;
   Nanos latency_ = 0;
   Nanos min_latency_ = 0;
+  Nanos path_latency_ = 0;
+  Nanos path_floor_ = 0;  ///< smallest round trip by accurate samples
   double byte_time_ = 0;
-  Nanos measured_at_ = 0;    ///< when `latency_` was measured last
-  Nanos progressed_at_ = 0;  ///< when a request ended last
+  Between period_;                  ///< when the period that measures `byte_time_` began, in times of completions
+  std::uint64_t period_bytes_ = 0;  ///< that ended in it
+  Between ended_;                   ///< when a request ended last
+  Nanos measured_at_ = 0;           ///< when `latency_` was measured last
+  Nanos progressed_at_ = 0;         ///< when a request ended last
   std::uint64_t timeouts_ = 0;
 };
 

@@ -69,9 +69,7 @@ class VerbsBackend final : public Backend {
   void destroy_qp(std::uint32_t qpn) override;
   void post(std::uint32_t qpn, const WorkRequest& request) override;
   void post_receive(const ReceiveBuffer& buffer) override { receives_.post(buffer); }
-  [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override {
-    return qps_.at(qpn)->sends.estimate(polled_at_);
-  }
+  [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override { return qps_.at(qpn)->sends.estimate(); }
   [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
   [[nodiscard]] Discards discards() const override { return {}; }  // the NIC does not report them
 
@@ -134,7 +132,6 @@ class VerbsBackend final : public Backend {
   Nanos port_down_at_ = 0;
   Nanos port_deadline_ = kNever;  ///< when the queue pairs of a port that is down fail
   Nanos next_look_ = 0;           ///< for events of the device
-  Nanos polled_at_ = 0;
 };
 
 // -- opening -----------------------------------------------------------------------------------------------------
@@ -315,7 +312,7 @@ QpStatistics VerbsBackend::statistics(std::uint32_t qpn) const {
   counters.tx_bytes = qp.sends.bytes();
   counters.rx_packets = qp.received_packets;
   counters.rx_bytes = qp.received_bytes;
-  counters.timeouts = qp.sends.timeouts(polled_at_);
+  counters.timeouts = qp.sends.timeouts();
   return {.counters = counters,
           .port = qp.port,
           .smoothed_rtt = qp.sends.latency(),
@@ -323,6 +320,7 @@ QpStatistics VerbsBackend::statistics(std::uint32_t qpn) const {
           .window = kSendDepth,
           .all_acknowledged = qp.sends.idle(),
           .busy = qp.sends.holds_long(),
+          .path_rtt = qp.sends.path_latency(),
           .byte_time = qp.sends.byte_time()};
 }
 
@@ -336,10 +334,10 @@ void VerbsBackend::post(std::uint32_t qpn, const WorkRequest& request) {
   active_.push_back(&qp);
 }
 
-bool VerbsBackend::flush(Nanos now) {
+bool VerbsBackend::flush(Nanos /*now*/) {
   bool any = false;
   for (Qp* qp : active_) {
-    while (!qp->sends.failed() && qp->sends.hand_over(now)) any = true;
+    while (!qp->sends.failed() && qp->sends.hand_over(now())) any = true;
   }
   std::erase_if(active_, [](Qp* qp) {
     qp->active = qp->sends.waiting();
@@ -349,11 +347,10 @@ bool VerbsBackend::flush(Nanos now) {
 }
 
 bool VerbsBackend::poll(Nanos now) {
-  polled_at_ = now;
-  const bool any = completion_queue_.poll([&](const ibv_wc& wc) {
+  const bool any = completion_queue_.poll([&](const ibv_wc& wc, Nanos seen) {
     const auto found = qps_.find(wc.qp_num);
     if (!SharedReceiveQueue::owns(wc)) {
-      if (found != qps_.end()) found->second->sends.finish(wc, now);
+      if (found != qps_.end()) found->second->sends.finish(wc, seen);
       return;
     }
     const std::optional<Completion> completion = receives_.finish(wc);
@@ -363,6 +360,7 @@ bool VerbsBackend::poll(Nanos now) {
     found->second->received_bytes += wc.byte_len;
     ++found->second->received_packets;
   });
+  sends_.polled_at = now;
   receives_.post_waiting();
   return any;
 }

@@ -125,20 +125,14 @@ std::pair<std::uint32_t, std::uint32_t> connected_pair(Backend& backend) {
   return {qps[0].qpn, qps[1].qpn};
 }
 
-TEST_CASE("the estimate of a queue pair grows with its silence, which counts as timeouts") {
+TEST_CASE("the silence of a queue pair counts as timeouts, which stay counted") {
   fake_verbs::reset();
   const auto backend = open_verbs(backend_options());
   const std::uint32_t qpn = connected_pair(*backend).first;
   std::vector<Completion> completions;
-  const auto write = [&] {
-    backend->post(qpn, {.kind = WorkKind::kWrite});
-    backend->flush(now());
-  };
-  write();
-  REQUIRE(test::eventually([&] { return backend->progress(now(), completions) && !completions.empty(); }));
-  CHECK(backend->statistics(qpn).counters.timeouts == 0);
   fake_verbs::hold_completions(true);
-  write();
+  backend->post(qpn, {.kind = WorkKind::kWrite});
+  backend->flush(now());
   CHECK(test::eventually([&] {
     backend->progress(now(), completions);
     return backend->statistics(qpn).counters.timeouts >= 2;
@@ -148,10 +142,9 @@ TEST_CASE("the estimate of a queue pair grows with its silence, which counts as 
   fake_verbs::hold_completions(false);
   CHECK(test::eventually([&] {
     backend->progress(now(), completions);
-    return completions.size() == 2;
+    return completions.size() == 1;
   }));
   CHECK(backend->statistics(qpn).counters.timeouts >= timeouts);
-  CHECK(backend->estimate(qpn).smoothed_rtt < 3 * 67 * kMillisecond);
 }
 
 /// Messages while the path of a lane's port is bad. Whether all arrive, once each, and the lane leaves the port.
@@ -198,35 +191,28 @@ TEST_CASE("adaptive lanes leave a dead path, and no flowlet is lost or counted t
   }
 }
 
-TEST_CASE("adaptive lanes do not move because short and long requests take different times") {
+// test_send_queue.cpp has what adaptive lanes make of the times of such a mix.
+TEST_CASE("short and long messages pass together over adaptive lanes") {
   fake_verbs::reset();
   nic().rtt_ns = 4'000'000;
   nic().ns_per_byte = 40;
   DeviceOptions options = test::verbs_options(4);
   options.policy.kind = PolicyKind::kAdaptive;
   options.policy.seed = 1;
-  options.min_timeout = 1 * kSecond;  // a busy machine must not count as a silent lane
   VerbsPair pair(options);
-  Bytes large(500'000);
-  Bytes small(100);
+  std::vector<Bytes> out;
   std::vector<Bytes> in;
-  in.reserve(56);
-  for (int i = 0; i < 56; ++i) in.emplace_back(i % 7 == 0 ? large.size() : small.size());
-  for (int round = 0; round < 4; ++round) {
-    std::vector<std::shared_ptr<Request>> requests;
-    for (Bytes& each : in) {
-      requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = each}));
-      requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend,
-                                           {.bytes = each.size() == small.size() ? small : large}));
-    }
-    for (const auto& request : requests) REQUIRE(VerbsPair::end(request) == State::kDone);
+  for (std::size_t i = 0; i < 56; ++i) {
+    out.push_back(test::random_fill(i, i % 7 == 0 ? 500'000 : 100));
+    in.emplace_back(out.back().size());
   }
-  for (Device* device : {&pair.one, &pair.two}) {
-    for (const LaneCounters& lane : device->counters().lanes) {
-      CHECK(lane.moves == 0);
-      CHECK(lane.qp.counters.timeouts == 0);
-    }
+  std::vector<std::shared_ptr<Request>> requests;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in[i]}));
+    requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out[i]}));
   }
+  for (const auto& request : requests) REQUIRE_MESSAGE(VerbsPair::end(request) == State::kDone, request->error);
+  CHECK(in == out);
 }
 
 // -- receives ----------------------------------------------------------------------------------------------------
