@@ -29,7 +29,7 @@ def _ideal_at(experiment: Experiment, seed: int, job: Job | None) -> float:
         return max(ideal_at(experiment, seed, one) for one in experiment.jobs)
     number = 0 if job is None else experiment.jobs.index(job)
     placed, workload = experiment.at(seed), experiment.spec.workload.of_job(number)
-    moved = placed.transfers(seed) if job is None else tuple(placed.transfers_of(number, seed))
+    moved = placed.transfers(seed) if job is None else placed.transfers_of(job, seed)
     sizes = {other.size for other in experiment.jobs} if job is None else {job.size}
     # Phases that ranks keep apart add up; jobs whose phases differ may be in several at once.
     starts = workload.phase_starts(min(sizes)) if len(sizes) == 1 else ()

@@ -52,6 +52,8 @@ class Experiment:
     ideals_s: dict[tuple[int, Job | None], float] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The results of `testbed.analysis.jobs.ideal_at`, by seed and job."""
     _placed: dict[int, "Experiment"] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _moved: dict[int, tuple[Transfer, ...]] = field(default_factory=dict, repr=False, compare=False)
+    """The transfers of the seed that was asked for last; one dict for the placements of all seeds."""
 
     def at(self, seed: int) -> "Experiment":
         """The experiment with the placement of that seed."""
@@ -80,11 +82,17 @@ class Experiment:
 
     def transfers(self, seed: int) -> tuple[Transfer, ...]:
         """The transfers of all jobs between ranks of the experiment, in ascending steps."""
-        moved = [transfer for number in range(len(self.jobs)) for transfer in self.transfers_of(number, seed)]
-        return tuple(sorted(moved, key=lambda transfer: transfer.step))
+        if seed not in self._moved:
+            self._moved.clear()  # schedules are large
+            moved = [transfer for number in range(len(self.jobs)) for transfer in self._schedule(number, seed)]
+            self._moved[seed] = tuple(sorted(moved, key=lambda transfer: transfer.step))
+        return self._moved[seed]
 
-    def transfers_of(self, number: int, seed: int) -> Iterator[Transfer]:
-        """The transfers of job `number`, from 0, between ranks of the experiment, in ascending steps."""
+    def transfers_of(self, job: Job, seed: int) -> list[Transfer]:
+        """The transfers of one job between ranks of the experiment, in ascending steps."""
+        return [transfer for transfer in self.transfers(seed) if transfer.src in job.ranks]
+
+    def _schedule(self, number: int, seed: int) -> Iterator[Transfer]:
         first = self.jobs[number].first
         for moved in self.spec.workload.of_job(number).schedule(self.jobs[number].size, seed):
             yield replace(moved, src=first + moved.src, dst=first + moved.dst) if first else moved

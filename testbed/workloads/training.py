@@ -156,7 +156,7 @@ class _One(Workload):
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """All iterations in sequence. `seed` is not used."""
         return tuple(
-            replace(transfer, step=first + transfer.step)
+            replace(transfer, step=first + transfer.step) if first else transfer
             for first, block in zip(self._starts, self._blocks * self.iterations, strict=True)
             for transfer in block.transfers
         )
