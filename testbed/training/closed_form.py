@@ -9,6 +9,7 @@ transfers, and up to 1 % longer where gradients and activations share NICs.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 
 from testbed.training.hardware import Cluster, Collective, Kind, Work
 from testbed.training.operators import HALF, SINGLE, Operator, Times, times_of
@@ -87,10 +88,15 @@ class Estimate:
 
 
 def check(model: Transformer, strategy: Strategy) -> None:
-    """Raises ValueError when the model cannot be split so."""
+    """Raises ValueError when the model cannot be split so.
+
+    Without chunks the layers need not divide among the stages: the largest stage counts.
+    """
     chunks = strategy.pipeline * strategy.interleave
-    if model.layers % chunks:
+    if strategy.interleave > 1 and model.layers % chunks:
         raise ValueError(f"{model.name}: {model.layers} layers do not divide into {chunks} chunks of equal size")
+    if strategy.pipeline > model.layers:
+        raise ValueError(f"{model.name}: {model.layers} layers are fewer than {strategy.pipeline} stages")
     if model.heads % strategy.tensor:
         raise ValueError(f"{model.name}: {model.heads} heads do not divide among {strategy.tensor} GPUs")
     if strategy.expert > 1 and model.experts % strategy.expert:
@@ -105,7 +111,7 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
     """
     check(model, strategy)
     tensor, copies = strategy.tensor, strategy.data
-    layers = model.layers // strategy.pipeline
+    layers = ceil(model.layers / strategy.pipeline)
     size = strategy.microbatch, tensor, strategy.sequence
     block, first, last = layer(model, *size, strategy.expert), embedding(model, *size), output(model, *size)
     spread = HALF * strategy.microbatch * model.sequence * model.hidden
@@ -146,27 +152,43 @@ def estimate(model: Transformer, strategy: Strategy, cluster: Cluster) -> Estima
     if strategy.zero == 3 and strategy.pipeline > 1:
         raise ValueError("the closed form has no ZeRO stage 3 in a pipeline; take stage 2, or simulate the task graph")
     stage = stage_of(model, strategy, cluster)
-    batches, chunks = strategy.microbatches, strategy.interleave
-    whole = stage.plain * chunks
-    if strategy.pipeline == 1:
-        slowest, other = whole + stage.first + stage.last, Times()
-    elif stage.last.microbatch_s >= stage.first.microbatch_s:
-        slowest, other = whole + stage.last, stage.first
-    else:
-        slowest, other = whole + stage.first, stage.last
-    run = slowest * batches
+    slowest, filling = _pipeline(strategy, stage)
+    run = slowest * strategy.microbatches
     return Estimate(
         compute_s=run.forward_s + run.backward_s,
         recompute_s=run.recompute_s,
         tensor_s=run.tensor_s,
         expert_s=run.expert_s,
-        # The pipeline fills and drains over a chunk of every other stage, and over its other end.
-        bubble_s=(strategy.pipeline - 1) * stage.plain.microbatch_s + other.microbatch_s,
+        bubble_s=filling.microbatch_s,
         transfer_s=_transfers_s(strategy, stage.transfer_s),
         data_s=_data_s(strategy, stage),
         optimizer_s=stage.optimizer_s,
         memory_bytes=memory_bytes(model, strategy),
     )
+
+
+def passes_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> tuple[float, float]:
+    """Forward and backward time of an iteration with the pipeline's bubble, but without what copies and stages send.
+
+    Raises ValueError as `check`.
+    """
+    slowest, filling = _pipeline(strategy, stage_of(model, strategy, cluster))
+    run = slowest * strategy.microbatches + filling
+    return run.whole_forward_s, run.whole_backward_s
+
+
+def _pipeline(strategy: Strategy, stage: Stage) -> tuple[Times, Times]:
+    """One microbatch on the slowest stage; and what fills and drains the pipeline.
+
+    That is a chunk of every other stage, and the other end's embedding or output.
+    """
+    whole = stage.plain * strategy.interleave
+    if strategy.pipeline == 1:
+        return whole + stage.first + stage.last, Times()
+    slow, fast = stage.last, stage.first
+    if slow.microbatch_s < fast.microbatch_s:
+        slow, fast = fast, slow
+    return whole + slow, stage.plain * (strategy.pipeline - 1) + fast
 
 
 def _transfers_s(strategy: Strategy, transfer_s: float) -> float:
@@ -227,7 +249,7 @@ def memory_bytes(model: Transformer, strategy: Strategy) -> float:
     """
     check(model, strategy)
     size = strategy.microbatch, strategy.tensor, strategy.sequence
-    layers = model.layers // strategy.pipeline
+    layers = ceil(model.layers / strategy.pipeline)
     parameters = layers * _count(layer(model, *size, strategy.expert)) + _count(embedding(model, *size))
     weights, gradients, state = (
         width / (strategy.data if strategy.zero >= stage else 1)
@@ -252,7 +274,7 @@ def activation_bytes(model: Transformer, strategy: Strategy) -> float:
     stages, flying = strategy.pipeline, float(strategy.pipeline)
     if strategy.interleave > 1:
         flying += (stages - 1) / strategy.interleave
-    return min(strategy.microbatches, flying) * model.layers / stages * kept
+    return min(strategy.microbatches, flying) * ceil(model.layers / stages) * kept
 
 
 def _times(operators: Iterable[Operator], strategy: Strategy, cluster: Cluster) -> Times:

@@ -29,6 +29,10 @@ class Transformer:
     """Experts of a layer, each an MLP."""
     chosen: int = 1
     """Experts that each token goes to."""
+    key_heads: int | None = None
+    """Heads of keys and values, which groups of heads share (grouped-query attention); by default `heads`."""
+    gated: bool = False
+    """Whether the MLP has a third matrix, the gate of SwiGLU."""
 
     @property
     def inner(self) -> int:
@@ -38,7 +42,20 @@ class Transformer:
     @property
     def layer_parameters(self) -> float:
         """Weights of a layer's matrices, with all experts. Biases and norms are left out: below 0.1 %."""
-        return 4 * self.hidden**2 + 2 * max(1, self.experts) * self.hidden * self.inner
+        return self._attention_parameters + max(1, self.experts) * self._mlp_parameters
+
+    @property
+    def _attention_parameters(self) -> float:
+        return (2 + 2 * self.key_share) * self.hidden**2
+
+    @property
+    def _mlp_parameters(self) -> float:
+        return (2 + self.gated) * self.hidden * self.inner
+
+    @property
+    def key_share(self) -> float:
+        """Heads of keys, as a fraction of `heads`."""
+        return (self.key_heads or self.heads) / self.heads
 
     @property
     def parameters(self) -> float:
@@ -46,12 +63,16 @@ class Transformer:
         return self.layers * self.layer_parameters + self.vocabulary * self.hidden
 
     def flops(self, sequences: int) -> float:
-        """Operations that the model needs for an iteration: Korthikanti et al., Equation 7 (appendix A).
+        """Operations on the matrix units that an iteration needs, forward once and backward twice.
 
-        72 b s L h^2 (1 + s / (6 h) + V / (12 h L)), for a dense model; forward once and backward twice.
+        6 for each token and weight, and attention's 12 b s^2 h L. For GPT this is Equation 7 of Korthikanti et al.,
+        72 b s L h^2 (1 + s / (6 h) + V / (12 h L)).
         """
-        share = 1 + self.sequence / (6 * self.hidden) + self.vocabulary / (12 * self.hidden * self.layers)
-        return 72 * sequences * self.sequence * self.layers * self.hidden**2 * share
+        tokens = sequences * self.sequence
+        chosen = self.chosen if self.experts else 1
+        weights = self.layers * (self._attention_parameters + chosen * self._mlp_parameters)
+        scores = 12 * tokens * self.sequence * self.hidden * self.layers
+        return 6 * tokens * (weights + self.vocabulary * self.hidden) + scores
 
 
 def layer(
@@ -60,6 +81,7 @@ def layer(
     """The operators of one layer on one GPU of the tensor group, for `microbatch` sequences."""
     tokens, hidden, heads = microbatch * model.sequence, model.hidden, model.heads / tensor
     width = hidden / tensor
+    heads_width = (1 + 2 * model.key_share) * width
     local = tokens / tensor if sequence else tokens
     scores = microbatch * heads * model.sequence**2
     head = hidden / model.heads
@@ -70,7 +92,7 @@ def layer(
     spread = HALF * tokens * hidden
     attention = [
         norm,
-        _columns(matrix("query, key, value", tokens, hidden, 3 * width, saved=kept), spread, tensor, sequence),
+        _columns(matrix("query, key, value", tokens, hidden, heads_width, saved=kept), spread, tensor, sequence),
         replace(
             matrix(
                 "scores", model.sequence, head, model.sequence, copies=microbatch * heads, weights=False,
@@ -96,13 +118,13 @@ def layer(
 
 
 def _mlp(model: Transformer, tokens: float, kept: float, tensor: int, sequence: bool) -> list[Operator]:
-    inner, spread = model.inner / tensor, HALF * tokens * model.hidden
+    """The linear layers. A gate doubles the first one, and the activation reads both halves."""
+    inner, spread, halves = model.inner / tensor, HALF * tokens * model.hidden, 1 + model.gated
+    moved, name = HALF * tokens * inner, "gate" if model.gated else "bias and GeLU"
     return [
-        _columns(matrix("first linear", tokens, model.hidden, inner, saved=kept), spread, tensor, sequence),
-        elementwise("bias and GeLU", 4 * tokens * inner, 6 * tokens * inner, saved=HALF * tokens * inner),
-        _rows(
-            matrix("second linear", tokens, inner, model.hidden, saved=HALF * tokens * inner), spread, tensor, sequence
-        ),
+        _columns(matrix("first linear", tokens, model.hidden, halves * inner, saved=kept), spread, tensor, sequence),
+        elementwise(name, (halves + 1) * moved, (2 * halves + 1) * moved, saved=halves * moved),
+        _rows(matrix("second linear", tokens, inner, model.hidden, saved=moved), spread, tensor, sequence),
     ]
 
 
@@ -221,3 +243,11 @@ GPT_22B = gpt("22B", 48, 6144, 64)
 GPT_175B = gpt("175B", 96, 12288, 96)
 GPT_530B = gpt("530B", 105, 20480, 128)
 GPT_1T = gpt("1T", 128, 25600, 160)
+BLOOM = Transformer("BLOOM", 70, 14336, 112, vocabulary=250_880)
+"""BigScience, "BLOOM", 2022 (arXiv:2211.05100), Table 3."""
+GPT_3 = Transformer("GPT-3", 96, 12288, 96)
+"""T. Brown et al., 2020 (arXiv:2005.14165), Table 2.1. The vocabulary is padded."""
+LLAMA_2_70B = Transformer(
+    "LLaMA2-70B", 80, 8192, 64, sequence=4096, vocabulary=32_000, feedforward=28_672, key_heads=8, gated=True
+)
+"""H. Touvron et al., 2023 (arXiv:2307.09288), and the configuration of the released weights."""

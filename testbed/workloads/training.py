@@ -11,8 +11,8 @@ then synchronises the copies of the model:
 
 Each GPU of a stage sends 1 / tensor of the activations of every microbatch (D. Narayanan et al., SC 2021, section 4.1).
 Tensor parallelism uses the host's internal network and sends nothing here. Computation does not overlap with
-communication. The forward pass takes a third of the computing time, because the backward pass goes over the weights
-twice.
+communication. Its time is that of `testbed.training`: it depends on the split, the microbatches and the GPU. Where a
+spec gives `compute_s`, the forward pass takes a third of it, because the backward pass goes over the weights twice.
 
 Rank t + tensor * (p + pipeline * d) holds tensor part t of stage p of copy d, so the ranks of a copy are consecutive.
 """
@@ -28,18 +28,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from testbed.misfit import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
-from testbed.workloads.training_models import MODELS, Model, Parallelism, traffic
-
-_FORWARD = 1 / 3
-"""The forward pass's share of the computing time of an iteration."""
+from testbed.workloads.training_models import DEFAULT, MODELS, SHAPES, Gpu, Model, Parallelism, timed, traffic
 
 
 class TrainedModel(BaseModel):
     """A job of `workload: {kind: training}`: a model, its parallelism, and the bytes it sends.
 
-    `tensor`, `pipeline` and `compute_s` default to the model's values. `part_bytes` are the gradients that a GPU holds,
-    by default 4 bytes for each of its parameters. `microbatch` is a number of sequences. `activation_bytes` is what a
-    GPU passes to the next stage for one microbatch; the default follows from the model's shape.
+    `tensor` and `pipeline` default to the model's values, `compute_s` to the time that this split takes on `gpu`.
+    `part_bytes` are the gradients that a GPU holds, by default 4 bytes for each of its parameters. `microbatch` is a
+    number of sequences. `activation_bytes` is what a GPU passes to the next stage for one microbatch; the default
+    follows from the model's shape.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -49,18 +47,29 @@ class TrainedModel(BaseModel):
     tensor: int | None = Field(default=None, ge=1)
     pipeline: int | None = Field(default=None, ge=1)
     zero: Literal[0, 1, 2, 3] = 0
-    microbatches: int = Field(default=8, ge=1, le=4096)
-    microbatch: int = Field(default=1, ge=1)
+    microbatches: int = Field(default=DEFAULT.microbatches, ge=1, le=4096)
+    microbatch: int = Field(default=DEFAULT.microbatch, ge=1)
+    gpu: Gpu = "a100"
     compute_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     part_bytes: int | None = Field(default=None, ge=8)
     activation_bytes: int | None = Field(default=None, ge=8)
 
+    @model_validator(mode="after")
+    def _can_be_split(self) -> "TrainedModel":
+        try:
+            _ = self.split
+        except ValueError as error:
+            raise Misfit(f"{error}; take another split, or give compute_s", "tensor") from None
+        return self
+
     @cached_property
     def split(self) -> Model:
         """The model with this job's parallelism and computing time."""
-        given = {"tensor": self.tensor, "pipeline": self.pipeline, "compute_s": self.compute_s}
-        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        return replace(MODELS[self.model], **changes)
+        model = MODELS[self.model]
+        model = replace(model, tensor=self.tensor or model.tensor, pipeline=self.pipeline or model.pipeline)
+        if self.compute_s is None:
+            return timed(model, SHAPES[self.model], self.parallelism, self.gpu)
+        return replace(model, compute_s=self.compute_s, forward=1 / 3)
 
     @property
     def parallelism(self) -> Parallelism:
@@ -207,9 +216,9 @@ class _One(Workload):
         passes = self.trained.microbatches + model.pipeline - 2
         planned = [
             *([_Block(0.0, steps, gather)] if zero == 3 else []),
-            _Block(model.compute_s * _FORWARD, passes, list(self._stages(forward=True))),
+            _Block(model.compute_s * model.forward, passes, list(self._stages(forward=True))),
             *([_Block(0.0, steps, gather)] if zero == 3 else []),
-            _Block(model.compute_s * (1 - _FORWARD), passes, list(self._stages(forward=False))),
+            _Block(model.compute_s * (1 - model.forward), passes, list(self._stages(forward=False))),
             _Block(0.0, steps, scatter),
             *([_Block(0.0, steps, gather)] if zero < 3 else []),
         ]

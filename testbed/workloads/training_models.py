@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models that are trained: their shapes, their parallelism, and the computing time of an iteration.
 
-Parallelism and computing time are from O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324), Table 2, and
-from the code released with it. Shapes are from the models' own papers.
+Parallelism is from O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324), Table 2. Shapes are from the
+models' own papers. Computing time is that of `testbed.training`.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from testbed.training.closed_form import passes_s
+from testbed.training.hardware import DGX_A100, DGX_H100
+from testbed.training.strategies import Strategy
+from testbed.training.transformer import BLOOM as BLOOM_SHAPE
+from testbed.training.transformer import GPT_3, LLAMA_2_70B, Transformer
+
+Gpu = Literal["a100", "h100"]
+CLUSTERS = {"a100": DGX_A100, "h100": DGX_H100}
+"""GPUs by their name in specs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,8 @@ class Model:
     """Seconds of the forward and the backward pass of one iteration."""
     gradient_bytes: int = 4
     """Per parameter: full precision, as in Cohen et al., section 5.1."""
+    forward: float = 1 / 3
+    """The forward pass's share of `compute_s`. By default, the backward pass takes twice as long."""
 
     @property
     def parts(self) -> int:
@@ -36,12 +49,6 @@ class Model:
         """Bytes of the gradients that one GPU holds."""
         return math.ceil(self.gradient_bytes * self.parameters / self.parts)
 
-
-BLOOM = Model("BLOOM", 176e9, 70, 14336, 2048, 4, 12, 1.2388)
-GPT3 = Model("GPT-3", 175e9, 96, 12288, 2048, 8, 8, 1.0096)
-LLAMA2 = Model("LLaMA2-70B", 70e9, 80, 8192, 4096, 8, 16, 2.6923)
-MODELS = {"bloom": BLOOM, "gpt3": GPT3, "llama2-70b": LLAMA2}
-"""Models by their name in specs."""
 
 ACTIVATION_BYTES = 2
 """Bytes of an activation or of its gradient: half precision."""
@@ -55,6 +62,29 @@ class Parallelism:
     zero: int = 0
     microbatches: int = 1
     microbatch: int = 1
+
+
+DEFAULT = Parallelism(data=1, microbatches=8)
+"""What a spec's job has by default, apart from its copies."""
+
+
+def timed(model: Model, shape: Transformer, parallelism: Parallelism, gpu: Gpu = "a100") -> Model:
+    """The model with the computing time of its shape: all microbatches, the pipeline's bubble, tensor parallelism.
+
+    Attention's core is recomputed, and norms are split by `tensor` too. Raises ValueError where the model cannot be
+    split so.
+    """
+    strategy = Strategy(
+        tensor=model.tensor,
+        pipeline=model.pipeline,
+        microbatches=parallelism.microbatches,
+        microbatch=parallelism.microbatch,
+        recomputation="selective",
+        sequence=model.tensor > 1,
+    )
+    forward_s, backward_s = passes_s(shape, strategy, CLUSTERS[gpu])
+    whole_s = forward_s + backward_s
+    return replace(model, compute_s=whole_s, forward=forward_s / whole_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +117,17 @@ def traffic(model: Model, parallelism: Parallelism) -> Traffic:
         data=rounds * (parallelism.data - 1) / parallelism.data * model.part_bytes,
         microbatch_bytes=passed,
     )
+
+
+def _model(shape: Transformer, billions: float, tensor: int, pipeline: int) -> Model:
+    split = Model(shape.name, billions * 1e9, shape.layers, shape.hidden, shape.sequence, tensor, pipeline)
+    return timed(split, shape, DEFAULT)
+
+
+BLOOM = _model(BLOOM_SHAPE, 176, 4, 12)
+GPT3 = _model(GPT_3, 175, 8, 8)
+LLAMA2 = _model(LLAMA_2_70B, 70, 8, 16)
+MODELS = {"bloom": BLOOM, "gpt3": GPT3, "llama2-70b": LLAMA2}
+"""Models by their name in specs."""
+SHAPES = {"bloom": BLOOM_SHAPE, "gpt3": GPT_3, "llama2-70b": LLAMA_2_70B}
+"""Shapes by the same names."""

@@ -8,6 +8,9 @@ from testbed.papers.claim import Claim, Relation
 from testbed.papers.findings import Drawing, Findings
 from testbed.papers.routing import theory
 from testbed.papers.routing.evaluation import (
+    BLOOM,
+    GPT3,
+    LLAMA2,
     NAMES,
     PLANNERS,
     RATE_BPS,
@@ -22,7 +25,6 @@ from testbed.papers.routing.evaluation import (
     together,
 )
 from testbed.progress import Steps
-from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
 
 _Value = Callable[[Point], float]
 

@@ -14,8 +14,7 @@ from testbed.cli import main
 from testbed.papers import PAPERS, Claim, Findings
 from testbed.papers.page import markdown, write
 from testbed.papers.routing import find, theory
-from testbed.papers.routing.evaluation import Case, cases, measure
-from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
+from testbed.papers.routing.evaluation import BLOOM, GPT3, LLAMA2, Case, cases, measure
 
 ROOT = Path(__file__).parents[3]
 

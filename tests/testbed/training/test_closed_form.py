@@ -10,7 +10,7 @@ from testbed.training import korthikanti
 from testbed.training.closed_form import activation_bytes, check, estimate, memory_bytes
 from testbed.training.hardware import A100, DGX_A100, DGX_H100, Collective, Product, Work, sent_bytes
 from testbed.training.strategies import Strategy, strategies
-from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, Transformer, layer
+from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, LLAMA_2_70B, Transformer, layer
 
 _FIGURE_1 = {  # GiB of activations without recomputation, and with sequence parallelism and selective recomputation
     GPT_22B: (59.25, 9.5625),
@@ -58,6 +58,13 @@ def test_operations_are_those_of_equation_7() -> None:
 def test_a_model_has_the_parameters_of_its_name() -> None:
     for model, billions in ((GPT_22B, 22), (GPT_175B, 175), (GPT_530B, 530), (GPT_1T, 1008)):
         assert model.parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_gates_and_shared_keys_count_as_weights() -> None:
+    """The released weights of LLaMA2-70B have 69 billion parameters, of which the output layer's own are 0.26."""
+    assert LLAMA_2_70B.parameters / 1e9 == pytest.approx(68.98 - 0.26, rel=0.001)
+    held = sum(one.parameters for one in layer(LLAMA_2_70B, 1, 8))
+    assert held == pytest.approx(LLAMA_2_70B.layer_parameters / 8)
 
 
 def test_a_partial_wave_of_tiles_takes_as_long_as_a_full_one() -> None:
@@ -130,7 +137,9 @@ def test_enumeration_covers_65536_gpus_and_every_strategy_has_them() -> None:
 
 def test_a_strategy_that_does_not_fit_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="105 layers do not divide into 8 chunks"):
-        check(GPT_530B, Strategy(pipeline=8))
+        check(GPT_530B, Strategy(pipeline=4, interleave=2, microbatches=4))
+    with pytest.raises(ValueError, match="48 layers are fewer than 49 stages"):
+        check(GPT_22B, Strategy(pipeline=49))
     with pytest.raises(ValueError, match="96 heads do not divide among 5 GPUs"):
         check(GPT_175B, Strategy(tensor=5))
     with pytest.raises(ValueError, match="multiple of 4 microbatches"):

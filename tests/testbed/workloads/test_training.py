@@ -109,6 +109,36 @@ def test_inner_stages_forward_all_microbatches_both_ways() -> None:
     assert [sent[rank] for rank in range(6)] == [share, share, 2 * share, 2 * share, share, share]
 
 
+def computing_s(**changes: Any) -> float:
+    """Forward and backward time of an iteration of GPT-3 with two copies."""
+    one = training({"model": "gpt3", "data": 2, **changes}).of_job(0)
+    return sum(one.pauses(0).values())
+
+
+def test_computing_depends_on_the_split_the_batch_and_the_gpu() -> None:
+    whole = computing_s(tensor=8, pipeline=8)
+    assert whole == pytest.approx(2.83, abs=0.005)  # as docs/training.md says
+    assert computing_s(tensor=8, pipeline=2) == pytest.approx(6.74, abs=0.005)
+    assert computing_s(tensor=4, pipeline=8) > 1.5 * whole
+    assert computing_s(tensor=8, pipeline=8, gpu="h100") < whole / 1.8
+    stages = 15 / 8  # eight microbatches go through eight stages
+    assert computing_s(tensor=8, pipeline=8, microbatches=64) == pytest.approx(whole * 71 / 8 / stages, rel=0.05)
+    assert 3 * whole < computing_s(tensor=8, pipeline=8, microbatch=4) < 4 * whole  # larger products reach more
+    assert computing_s(tensor=8, pipeline=8, zero=3) == pytest.approx(whole)
+
+
+def test_a_given_computing_time_stays() -> None:
+    one = training({"model": "gpt3", "data": 2, "tensor": 8, "pipeline": 2, "compute_s": 0.3}).of_job(0)
+    assert list(one.pauses(0).values()) == pytest.approx([0.1, 0.2])
+
+
+def test_a_split_without_a_computing_time_is_refused() -> None:
+    uneven = {"model": "llama2-70b", "data": 2, "tensor": 3, "pipeline": 1}
+    with pytest.raises(ValueError, match="64 heads do not divide among 3 GPUs; take another split, or give compute_s"):
+        training(uneven)
+    training({**uneven, "compute_s": 1.0})
+
+
 def test_an_iteration_takes_the_sum_of_computing_and_sending() -> None:
     job = small(compute_s=0.3, part_bytes=3_000_000)
     experiment = made(job, iterations=4)
