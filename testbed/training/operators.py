@@ -22,8 +22,6 @@ class Operator:
     """Parameters on this GPU."""
     saved_bytes: float = 0.0
     """Activations kept from the forward to the backward pass."""
-    output_bytes: float = 0.0
-    """Activations handed to the next operator."""
     recomputed: bool = False
     """Whether selective recomputation computes it again: attention's core."""
     sent_forward: tuple[Collective, ...] = ()
@@ -123,7 +121,6 @@ def matrix(
         weight_gradient=(of_factor,) if weights else (),
         parameters=factor if weights else 0.0,
         saved_bytes=saved,
-        output_bytes=HALF * copies * rows * columns,
     )
 
 

@@ -162,7 +162,6 @@ def embedding(model: Transformer, microbatch: int, tensor: int = 1, sequence: bo
         input_gradient=(),
         weight_gradient=(Work(bytes=2 * moved), Work(bytes=(2 * HALF + 2 * SINGLE) * table)),
         parameters=table,
-        output_bytes=moved,
     )
     local = tokens / tensor if sequence else tokens
     sent = _together("reduce_scatter" if sequence else "all_reduce", moved, tensor)
@@ -192,7 +191,7 @@ def output(model: Transformer, microbatch: int, tensor: int = 1, sequence: bool 
     )
     return [
         elementwise("norm", 4 * local * model.hidden, 6 * local * model.hidden, saved=held),
-        replace(_columns(matrix("logits", tokens, model.hidden, width, saved=held), spread, tensor, sequence)),
+        _columns(matrix("logits", tokens, model.hidden, width, saved=held), spread, tensor, sequence),
         loss,
     ]
 
