@@ -11,6 +11,10 @@ class TestbedError(Exception):
     __test__ = False  # not a test case, whatever pytest makes of the name
 
 
+class PeerLostError(TestbedError):
+    """A rank could not go on because a peer closed its connections or is gone. The cause is the peer's failure."""
+
+
 class InputError(TestbedError):
     """The request cannot be carried out as it stands: a wrong spec, a wrong argument, a machine that lacks something.
 

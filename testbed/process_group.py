@@ -10,7 +10,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,28 @@ R = TypeVar("R")
 _CLOSED_PIPE_S = 5.0
 """Time that a process gets to end after it has closed its standard output."""
 
+_CAUSE_S = 10.0
+"""Time to wait for the cause of a failure, after a process has failed only because it lost a peer."""
+
 
 class ProcessError(TestbedError):
-    """A process failed, timed out or ended. The text names it, the reason and its log."""
+    """A process failed, timed out or ended. The text names it, the reason and its log.
+
+    `peer_lost`: the process failed only because another one was gone, so it is not the cause.
+    """
+
+    def __init__(self, text: str, *, peer_lost: bool = False) -> None:
+        super().__init__(text)
+        self.peer_lost = peer_lost
+
+
+class LostPeerReport(ValueError):
+    """What a parser of reports raises, instead of ValueError, for a process that failed because it lost a peer."""
+
+
+def root_cause(failures: Sequence[ProcessError]) -> ProcessError:
+    """The first failure with a reason of its own; the first one if all processes only lost their peers."""
+    return next((failure for failure in failures if not failure.peer_lost), failures[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +82,9 @@ class _Process:
         *lines, self._unread = (self._unread + chunk).split(b"\n")
         return lines
 
-    def failure(self, what: str) -> ProcessError:
+    def failure(self, what: str, *, peer_lost: bool = False) -> ProcessError:
         """An error about this process."""
-        return ProcessError(f"{self.member.name} {what}; {self.member.logs}")
+        return ProcessError(f"{self.member.name} {what}; {self.member.logs}", peer_lost=peer_lost)
 
 
 class ProcessGroup:
@@ -101,7 +120,8 @@ class ProcessGroup:
     def send(self, commands: Mapping[int, bytes], parse: Callable[[bytes], object]) -> None:
         """Send each process its command, by number. Raises ProcessError when a process has ended.
 
-        The error gives the failure that `parse` finds in its last reports, or else its exit status.
+        The error gives the failure that `parse` finds in its last reports, or else its exit status. If that process
+        only lost a peer, the error is that of the process which caused it, as in `receive`.
         """
         for number, command in commands.items():
             one = self._processes[number]
@@ -109,9 +129,8 @@ class ProcessGroup:
                 one.commands.write(command + b"\n")
                 one.commands.flush()
             except BrokenPipeError:
-                while True:  # until read() raises
-                    for line in one.read():
-                        _parsed(line, parse, one)
+                others = [other for other in range(len(self)) if other != number]
+                raise self._cause(_last_failure(one, parse), others, parse) from None
 
     def receive(
         self,
@@ -126,7 +145,8 @@ class ProcessGroup:
         """One parsed report from every process, or from the processes numbered in `of`, by number.
 
         `meanwhile` is called every `every_s` seconds until all reports have arrived. Raises ProcessError when `parse`
-        raises ValueError, when a process ends, or when one does not do `what` within `timeout_s` seconds.
+        raises ValueError, when a process ends, or when one does not do `what` within `timeout_s` seconds. When `parse`
+        raises LostPeerReport, the other processes get up to 10 s to report the cause, and the error is that one.
         """
         deadline = time.monotonic() + timeout_s
         received: dict[int, R] = {}
@@ -146,9 +166,32 @@ class ProcessGroup:
                 limit = deadline if every_s is None else min(deadline, next_call)
                 for key, _ in selector.select(max(0.0, limit - time.monotonic())):
                     one = self._processes[key.data]
-                    for line in one.read():
-                        received[key.data] = _parsed(line, parse, one)
+                    try:
+                        for line in one.read():
+                            received[key.data] = _parsed(line, parse, one)
+                    except ProcessError as failure:
+                        others = [number for number in awaited if number != key.data and number not in received]
+                        raise self._cause(failure, others, parse) from None
         return received
+
+    def _cause(self, first: ProcessError, others: Iterable[int], parse: Callable[[bytes], object]) -> ProcessError:
+        """The cause of the first failure, which `others` may still report."""
+        failures = [first]
+        deadline = time.monotonic() + _CAUSE_S
+        with selectors.DefaultSelector() as selector:
+            for number in others:
+                selector.register(self._processes[number].reports, selectors.EVENT_READ, self._processes[number])
+            while selector.get_map() and root_cause(failures).peer_lost and time.monotonic() < deadline:
+                for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
+                    try:
+                        reported = [_parsed(line, parse, key.data) for line in key.data.read()]
+                    except ProcessError as failure:
+                        failures.append(failure)
+                        selector.unregister(key.fileobj)
+                    else:
+                        if reported:  # it has succeeded
+                            selector.unregister(key.fileobj)
+        return root_cause(failures)
 
     def _close_commands(self) -> None:
         for one in self._processes:
@@ -168,7 +211,17 @@ def _parsed(line: bytes, parse: Callable[[bytes], R], one: _Process) -> R:
     try:
         return parse(line)
     except ValueError as error:
-        raise one.failure(str(error)) from error
+        raise one.failure(str(error), peer_lost=isinstance(error, LostPeerReport)) from error
+
+
+def _last_failure(one: _Process, parse: Callable[[bytes], object]) -> ProcessError:
+    """Why a process has ended: the failure in its last reports, or else its exit status."""
+    try:
+        while True:
+            for line in one.read():
+                _parsed(line, parse, one)
+    except ProcessError as failure:
+        return failure
 
 
 def _ending(process: "subprocess.Popen[bytes]") -> str:

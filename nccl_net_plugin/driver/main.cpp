@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "net.hpp"
 #include "options.hpp"
 #include "plan.hpp"
 #include "rank.hpp"
@@ -30,7 +31,9 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "paralet-nccl-driver: %s\n", error.what());
     const bool alone = options->plan || options->spawn > 0;
-    if (!alone) std::cout << nlohmann::json{{"event", "failed"}, {"error", error.what()}}.dump() << '\n';
+    const bool peer_lost = dynamic_cast<const PeerLost*>(&error) != nullptr;
+    const nlohmann::json report = {{"event", "failed"}, {"error", error.what()}, {"peer_lost", peer_lost}};
+    if (!alone) std::cout << report.dump() << '\n';
     return 1;
   }
   return 0;

@@ -16,6 +16,11 @@ struct NetError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The peer closed the connection or is gone: what made it do so is the cause, and the peer reports it.
+struct PeerLost : NetError {
+  using NetError::NetError;
+};
+
 /// A listener gives this handle to the peer that will connect. `connect` keeps its state in it.
 struct alignas(8) Handle {
   static constexpr std::size_t kBytes = 128;

@@ -59,7 +59,9 @@ void check(ncclResult_t result, const char* call) {
   if (result == ncclSuccess) return;
   const std::lock_guard lock(last_warning.mutex);
   const std::string why = last_warning.text.empty() ? "" : ": " + last_warning.text;
-  throw NetError(std::string("the plugin's ") + call + " failed with " + text_of(result) + why);
+  const std::string sentence = std::string("the plugin's ") + call + " failed with " + text_of(result) + why;
+  if (result == ncclRemoteError) throw PeerLost(sentence);
+  throw NetError(sentence);
 }
 
 /// For destructors.

@@ -19,8 +19,9 @@ using Json = nlohmann::json;
 
 constexpr Nanos kStartDelay = 20 * kMillisecond;  ///< until all ranks have read the command
 constexpr Nanos kGrace = 5 * kSecond;  ///< beyond a rank's own deadline, so that its more precise error is reported
+constexpr Nanos kCauseTime = 10 * kSecond;  ///< for the cause, after a rank has failed only because it lost a peer
 
-void check(bool ok, const char* what) {
+void require(bool ok, const char* what) {
   if (!ok) throw NetError(std::string(what) + ": " + std::strerror(errno));
 }
 
@@ -29,7 +30,7 @@ struct Pipe {
   FileDescriptor write;
   Pipe() {
     int ends[2];
-    check(::pipe2(ends, O_CLOEXEC) == 0, "pipe");
+    require(::pipe2(ends, O_CLOEXEC) == 0, "pipe");
     read = FileDescriptor(ends[0]);
     write = FileDescriptor(ends[1]);
   }
@@ -46,7 +47,7 @@ class Process {
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     pid_ = ::fork();
-    check(pid_ >= 0, "fork");
+    require(pid_ >= 0, "fork");
     if (pid_ == 0) {
       ::dup2(in.read.get(), STDIN_FILENO);
       ::dup2(out.write.get(), STDOUT_FILENO);
@@ -72,14 +73,15 @@ class Process {
 
   void send(const Json& command) {
     const std::string line = command.dump() + "\n";
-    check(::write(commands_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()), "write to a rank");
+    require(::write(commands_.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()), "write to a rank");
   }
   [[nodiscard]] int event_fd() const { return events_.get(); }
-  /// Reads available output. Returns a line once it is complete. Throws NetError when the process has ended.
-  std::optional<std::string> read_line() {
+  /// Reads available output. Returns a line once it is complete. Throws NetError, which names the process `who`, when
+  /// it has ended.
+  std::optional<std::string> read_line(const std::string& who) {
     std::array<char, 65536> buffer;
     const ssize_t n = ::read(events_.get(), buffer.data(), buffer.size());
-    if (n <= 0) throw NetError("exited early, " + exit_status());
+    if (n <= 0) throw NetError(who + "exited early, " + exit_status());
     unread_.append(buffer.data(), static_cast<std::size_t>(n));
     const std::size_t end = unread_.find('\n');
     if (end == std::string::npos) return std::nullopt;
@@ -111,7 +113,7 @@ class Process {
 std::string own_path() {
   std::array<char, 4096> path;
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
-  check(length > 0, "/proc/self/exe");
+  require(length > 0, "/proc/self/exe");
   return {path.data(), static_cast<std::size_t>(length)};
 }
 
@@ -135,24 +137,36 @@ class Ranks {
 
   Process& operator[](unsigned rank) { return processes_[rank]; }
 
-  /// Waits for the event from every rank.
+  /// Waits for the event from every rank. Throws NetError when a rank fails. Ranks that only lost their peers leave the
+  /// others kCauseTime to report the cause.
   std::vector<Json> wait_for_event(const char* event, Nanos limit) {
     std::vector<Json> received(processes_.size());
-    const Nanos deadline = now() + limit;
+    std::vector<bool> gone(processes_.size());
+    std::optional<PeerLost> first_lost;
+    Nanos deadline = now() + limit;
     for (std::size_t missing = processes_.size(); missing > 0;) {
       std::vector<pollfd> fds;
       for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
-        fds.push_back({received[rank].is_null() ? processes_[rank].event_fd() : -1, POLLIN, 0});
+        const bool awaited = received[rank].is_null() && !gone[rank];
+        fds.push_back({awaited ? processes_[rank].event_fd() : -1, POLLIN, 0});
       }
       const Nanos left = deadline - now();
+      if (left <= 0 && first_lost) break;
       if (left <= 0) throw NetError(std::string("not all ranks reported '") + event + "' in time");
       ::poll(fds.data(), fds.size(), static_cast<int>(left / kMillisecond) + 1);
       for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
         if (fds[rank].revents == 0) continue;
-        received[rank] = read_event(rank, event);
-        missing -= received[rank].is_null() ? 0 : 1;
+        try {
+          received[rank] = read_event(rank, event);
+        } catch (const PeerLost& lost) {
+          gone[rank] = true;
+          if (!first_lost) deadline = now() + kCauseTime;
+          if (!first_lost) first_lost = lost;
+        }
+        missing -= received[rank].is_null() && !gone[rank] ? 0 : 1;
       }
     }
+    if (first_lost) throw *first_lost;
     return received;
   }
 
@@ -168,17 +182,17 @@ class Ranks {
   /// Null: not yet complete.
   Json read_event(std::size_t rank, const char* event) {
     const std::string who = "rank " + std::to_string(rank) + " ";
-    try {
-      const auto line = processes_[rank].read_line();
-      if (!line) return {};
-      Json report = Json::parse(*line, nullptr, false);
-      const std::string name = report.is_object() ? report.value("event", "") : "";
-      if (name == "failed") throw NetError("failed: " + report.value("error", ""));
-      if (name != event) throw NetError(std::string("should have reported '") + event + "' but wrote '" + *line + "'");
-      return report;
-    } catch (const NetError& error) {
-      throw NetError(who + error.what());
+    const auto line = processes_[rank].read_line(who);
+    if (!line) return {};
+    Json report = Json::parse(*line, nullptr, false);
+    const std::string name = report.is_object() ? report.value("event", "") : "";
+    if (name == "failed") {
+      const std::string sentence = who + "failed: " + report.value("error", "");
+      if (report.value("peer_lost", false)) throw PeerLost(sentence);
+      throw NetError(sentence);
     }
+    if (name != event) throw NetError(who + "should have reported '" + event + "' but wrote '" + *line + "'");
+    return report;
   }
 
   std::vector<Process> processes_;

@@ -33,7 +33,10 @@ constexpr std::size_t kControlBuffer = 8 << 10;
 using Size = std::uint32_t;
 
 [[noreturn]] void fail(const char* what) {
-  throw NetError(std::string("tcp: ") + what + ": " + std::system_category().message(errno));
+  const int why = errno;
+  const std::string sentence = std::string("tcp: ") + what + ": " + std::system_category().message(why);
+  if (why == EPIPE || why == ECONNRESET) throw PeerLost(sentence);
+  throw NetError(sentence);
 }
 
 void check(bool ok, const char* what) {
@@ -51,7 +54,7 @@ std::size_t send_some(int fd, const std::byte* data, std::size_t bytes) {
 
 std::size_t receive_some(int fd, std::byte* data, std::size_t bytes) {
   const ssize_t n = ::recv(fd, data, bytes, MSG_DONTWAIT);
-  if (n == 0) throw NetError("tcp: the peer closed the connection");
+  if (n == 0) throw PeerLost("tcp: the peer closed the connection");
   check(n > 0 || would_block(), "recv");
   return n < 0 ? 0 : static_cast<std::size_t>(n);
 }

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from testbed.errors import TestbedError
+from testbed.errors import PeerLostError, TestbedError
 
 OLDEST = 22100
 """2.21.0 in the notation of ncclGetVersion: the first release that loads a plugin by its path."""
@@ -16,6 +16,7 @@ NO_COLOUR = -1
 """NCCL_SPLIT_NOCOLOR: the rank is in none of the new communicators."""
 
 _ID_BYTES = 128  # NCCL_UNIQUE_ID_BYTES
+_REMOTE_ERROR = 6  # ncclRemoteError
 _IN_PROGRESS = 7  # ncclInProgress
 _SHRINK_ABORT = 1  # NCCL_SHRINK_ABORT
 
@@ -59,6 +60,10 @@ _SINCE: dict[str, tuple[Any, ...]] = {
 
 class NcclError(TestbedError):
     """A failed call, with its name, the cause and NCCL's last error."""
+
+
+class NcclRemoteError(NcclError, PeerLostError):
+    """A call that failed with ncclRemoteError: a peer is gone, or the network to it."""
 
 
 class Transfer(NamedTuple):
@@ -135,7 +140,8 @@ class Nccl:
             return
         text = (self._error_text(result) or b"").decode(errors="replace")
         last = " ".join((self._last_error(None) or b"").decode(errors="replace").split())
-        raise NcclError(f"{name} failed: {text} (NCCL result {result}){f': {last}' if last else ''}")
+        kind = NcclRemoteError if result == _REMOTE_ERROR else NcclError
+        raise kind(f"{name} failed: {text} (NCCL result {result}){f': {last}' if last else ''}")
 
 
 class Communicator:

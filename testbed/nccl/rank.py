@@ -3,7 +3,8 @@
 
 It reads commands from standard input and writes answers to standard output, one JSON object per line. A command names
 an operation with its arguments, {"op": "measure", ...}; the operations are methods of `Rank` and `Scenario`. An answer
-is the result of the operation, or {"failed": SENTENCE}, after which the process ends. Logs go to standard error.
+is the result of the operation, or {"failed": SENTENCE, "peer_lost": BOOLEAN}, after which the process ends.
+Logs go to standard error.
 """
 
 import base64
@@ -17,7 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from testbed.errors import TestbedError
+from testbed.errors import PeerLostError, TestbedError
 from testbed.nccl.collectives import COLLECTIVES, Operation
 from testbed.nccl.cuda import Cuda
 from testbed.nccl.devices import Libraries
@@ -163,7 +164,8 @@ def run(operations: Callable[[], Operations]) -> int:
         return serve(sys.stdin, answers, operations())
     except Exception as error:
         traceback.print_exc()
-        print(json.dumps({"failed": f"{error}" or type(error).__name__}), file=answers, flush=True)
+        failed = {"failed": f"{error}" or type(error).__name__, "peer_lost": isinstance(error, PeerLostError)}
+        print(json.dumps(failed), file=answers, flush=True)
         return 1
 
 

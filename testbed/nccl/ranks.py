@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Self
 
-from testbed.process_group import Member, ProcessGroup
+from testbed.process_group import LostPeerReport, Member, ProcessGroup
 
 Command = dict[str, Any]
 Answer = dict[str, Any]
@@ -82,5 +82,6 @@ def _answer(line: bytes) -> Answer:
     """The answer in a line. Raises ValueError for a failure."""
     answer: Answer = json.loads(line)
     if "failed" in answer:
-        raise ValueError(f"failed: {answer['failed']}")
+        kind = LostPeerReport if answer.get("peer_lost") else ValueError
+        raise kind(f"failed: {answer['failed']}")
     return answer

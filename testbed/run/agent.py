@@ -19,6 +19,7 @@ from typing import IO, Any, Protocol, cast
 import numpy as np
 
 from testbed.analysis.observations import LaneCounters
+from testbed.errors import PeerLostError
 from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request
 from testbed.run.native_rank import NativeRun
@@ -65,6 +66,9 @@ class Transport(Protocol):
     def wait_any(self, requests: Sequence[Request], timeout_s: float) -> int:
         """Index of a finished request, or TimeoutError."""
 
+    def lost_peer(self, error: Exception) -> bool:
+        """Whether the error says that a peer closed the connection or is gone."""
+
 
 class Hostlib:
     """The real transport."""
@@ -82,6 +86,12 @@ class Hostlib:
 
         own = cast(Sequence[hostlib.Request], requests)  # they come from this transport's connections
         return hostlib.wait_any(own, timeout_s=timeout_s)
+
+    def lost_peer(self, error: Exception) -> bool:
+        """Whether it is `hostlib.ConnectionClosed`."""
+        import hostlib
+
+        return isinstance(error, hostlib.ConnectionClosed)
 
 
 class _Run:
@@ -218,7 +228,8 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
                     send(messages.Closed())
         except Exception as error:  # the runner needs every failure as one sentence
             traceback.print_exc()
-            send(messages.Failed(error=f"{error}" or type(error).__name__))
+            lost = transport.lost_peer(error) or isinstance(error, PeerLostError)
+            send(messages.Failed(error=f"{error}" or type(error).__name__, peer_lost=lost))
             return 1
     return 0
 

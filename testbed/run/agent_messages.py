@@ -134,6 +134,8 @@ class Failed(_Message):
 
     event: Literal["failed"] = "failed"
     error: str
+    peer_lost: bool = False
+    """Whether the rank failed only because a peer closed its connections or is gone."""
 
 
 Command = Annotated[Prepare | Connect | Start | Close, Field(discriminator="op")]

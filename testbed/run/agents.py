@@ -11,7 +11,7 @@ from typing import IO, Any, Protocol, Self, TypeVar
 
 from pydantic import ValidationError
 
-from testbed.process_group import Member, ProcessGroup
+from testbed.process_group import LostPeerReport, Member, ProcessGroup
 from testbed.run import agent_messages as messages
 
 R = TypeVar("R", messages.Prepared, messages.Connected, messages.Finished, messages.Closed)
@@ -77,7 +77,8 @@ def _report(line: bytes) -> messages.Report:
     except ValidationError as error:
         raise ValueError(f"sent a line that is not a report ({line[:80]!r})") from error
     if isinstance(report, messages.Failed):
-        raise ValueError(f"failed: {report.error.rstrip('.')}")
+        kind = LostPeerReport if report.peer_lost else ValueError
+        raise kind(f"failed: {report.error.rstrip('.')}")
     return report
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from hostlib.stats import DeviceSnapshot, survey
 from testbed.analysis.observations import LaneCounters
-from testbed.errors import TestbedError
+from testbed.errors import PeerLostError, TestbedError
 from testbed.run import agent_messages as messages
 from testbed.workloads import NcclAllreduce
 from testbed.workloads.nccl import STEPS
@@ -139,7 +139,7 @@ class NativeRun:
     def _receive(self, event: str) -> dict[str, Any]:
         """The next report, which must be `event`. The driver enforces the time limits of commands itself.
 
-        Raises TestbedError when it reports a failure or another event, or ends.
+        Raises TestbedError when it reports a failure or another event, or ends; PeerLostError when it lost a peer.
         """
         assert self._process.stdout is not None  # it is a pipe
         line = self._process.stdout.readline()
@@ -147,7 +147,8 @@ class NativeRun:
             raise TestbedError(f"paralet-nccl-driver ended before it was {event}")
         report: dict[str, Any] = json.loads(line)
         if report["event"] == "failed":
-            raise TestbedError(str(report["error"]))
+            kind = PeerLostError if report["peer_lost"] else TestbedError
+            raise kind(str(report["error"]))
         if report["event"] != event:
             raise TestbedError(f"paralet-nccl-driver reported '{report['event']}' when '{event}' was expected")
         return report

@@ -24,7 +24,7 @@ from typing import Any
 
 from hostlib.stats import DeviceSnapshot, survey
 from testbed.analysis.observations import LaneCounters
-from testbed.errors import TestbedError
+from testbed.errors import PeerLostError, TestbedError
 from testbed.nccl import devices, environment, netlog
 from testbed.nccl.elements import COPY, TYPES
 from testbed.nccl.results import Setup
@@ -152,7 +152,9 @@ class NcclRun:
         raise TestbedError("the plugin has not published the counters of this run")
 
     def _ask(self, command: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The answer of the rank's process. Raises TestbedError where it fails, ends or is late."""
+        """The answer of the rank's process. Raises TestbedError if it fails, ends or is late; PeerLostError if it lost
+        a peer.
+        """
         assert self._process.stdin is not None  # both are pipes
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):  # its last answer says why
@@ -167,7 +169,8 @@ class NcclRun:
             raise TestbedError(f"the process with NCCL ended during '{command['op']}'")
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
-            raise TestbedError(str(answer["failed"]))
+            kind = PeerLostError if answer["peer_lost"] else TestbedError
+            raise kind(str(answer["failed"]))
         return answer
 
     def _end(self) -> None:

@@ -149,6 +149,9 @@ class TcpTransport:
             assert index is not None
             return index
 
+    def lost_peer(self, error: Exception) -> bool:
+        return isinstance(error, ConnectionError)
+
 
 if __name__ == "__main__":
     sys.exit(serve(sys.stdin, sys.stdout, TcpTransport()))
