@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/rc_timing.hpp"
 #include "soft/soft_backend.hpp"
 #include "verbs/verbs_backend.hpp"
 
@@ -10,9 +11,8 @@ namespace paralet {
 
 namespace {
 
-constexpr double kPacketBits = 8 * 4200;          // of a packet with 4,096 bytes of payload
-constexpr Nanos kMinTimeout = 67 * kMillisecond;  // the usual setting of RNICs (local ACK timeout 14)
-constexpr double kInitialPackets = 4;             // in flight before a path is measured, all lanes together
+constexpr double kPacketBits = 8 * 4200;  // of a packet with 4,096 bytes of payload
+constexpr double kInitialPackets = 4;     // in flight before a path is measured, all lanes together
 // The packets of 256 KiB and one for the rest: a receiver that gets a message in pieces wakes up once per piece.
 constexpr double kWholeMessage = 65;
 
@@ -32,7 +32,7 @@ SoftOptions soft_options(const DeviceOptions& options) {
   SoftOptions out;
   out.address = options.address;
   out.line_rate_bps = options.line_rate_bps;
-  out.min_timeout = options.min_timeout.value_or(std::max(kMinTimeout, 4 * target));
+  out.min_timeout = options.min_timeout.value_or(std::max(kMinAckTimeout, 4 * target));
   out.retry_time = options.retry_time;
   out.control.target_queue = target;
   out.control.max_window = max_window(options, target);

@@ -33,10 +33,6 @@ bool pending(const std::shared_ptr<Request>& request) {
   return request->state.load(std::memory_order_acquire) == Request::State::kPending;
 }
 
-}  // namespace
-
-namespace {
-
 /// Counts a thread for as long as it exists. The thread has counted itself in.
 class Leaving {
  public:

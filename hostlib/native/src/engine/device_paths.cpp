@@ -4,6 +4,7 @@
 // flowlets posted on it (Renewal; docs/protocol.md, section 5).
 #include <utility>
 
+#include "backend/rc_timing.hpp"
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "engine/device.hpp"
@@ -12,7 +13,6 @@
 namespace paralet {
 namespace {
 
-constexpr Nanos kTimeout = 67 * kMillisecond;  // of silence on a QP that is being replaced
 constexpr Nanos kRoundTrips = 4;
 constexpr const char* kOutOfSequence = "the peer sent a queue pair renewal message out of sequence";
 
@@ -158,7 +158,7 @@ void Device::on(Peer& peer, const handshake::QpDrained& frame) {
 /// Whether a QP has been silent for a timeout.
 bool Device::past_timeout(std::uint32_t qpn) const {
   const QpStatistics statistics = backend_->statistics(qpn);
-  const Nanos least = options_.min_timeout.value_or(kTimeout);
+  const Nanos least = options_.min_timeout.value_or(kMinAckTimeout);
   return backend_->estimate(qpn).smoothed_rtt > std::max(least, kRoundTrips * statistics.smoothed_rtt);
 }
 

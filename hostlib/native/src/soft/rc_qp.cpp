@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/rc_timing.hpp"
 #include "base/prefetch.hpp"
 
 namespace paralet {
@@ -18,10 +19,6 @@ using wire::Syndrome;
 constexpr std::uint8_t kRnrTimerCode = 12;
 constexpr std::uint64_t kMaxAckInterval = 64;
 constexpr unsigned kMaxBackoff = 6;
-// Bounds of a timeout that backs off. They leave enough attempts within the retry time on a lossy path, and they find
-// soon that a dead path works again.
-constexpr Nanos kMaxTimeout = 1 * kSecond;
-constexpr Nanos kMinTries = 16;
 
 /// Distance a - b of two PSNs as a signed 24-bit number (section 9.7.1).
 std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) {
@@ -154,7 +151,7 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
 
 void RcQp::arm_timer(Nanos now) {
   const Nanos first = control_.timeout(probes_early() ? options_.probe_after : options_.min_timeout);
-  const Nanos most = std::max(first, std::min(kMaxTimeout, options_.retry_time / kMinTries));
+  const Nanos most = std::max(first, std::min(kMaxAckTimeout, options_.retry_time / kMinTries));
   const Nanos timeout = std::min(first << std::min(consecutive_timeouts_, kMaxBackoff), most);
   // Back-off and NAK-only peers must not extend the retry time.
   timer_ = std::min(now + timeout, last_progress_ + options_.retry_time);

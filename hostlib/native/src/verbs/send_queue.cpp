@@ -8,6 +8,8 @@
 #include <iterator>
 #include <utility>
 
+#include "backend/rc_timing.hpp"
+
 namespace paralet::verbs {
 namespace {
 
@@ -18,9 +20,7 @@ constexpr Nanos kFresh = 200 * kMillisecond;  // a latency older than this count
 constexpr Nanos kProbeEvery = 10 * kMillisecond;
 // Before a device has measured anything, a slow link is assumed: 1 Gbit/s, in nanoseconds per byte.
 constexpr double kAssumedByteTime = 8;
-constexpr Nanos kAccuracy = 4;              // an accurate sample is at least so many times its uncertainty
-constexpr Nanos kMaxTimeout = 1 * kSecond;  // as in rc_qp.cpp
-constexpr Nanos kMinTries = 16;
+constexpr Nanos kAccuracy = 4;  // an accurate sample is at least so many times its uncertainty
 
 /// Whether a request takes a receive of the peer.
 bool consumes(const WorkRequest& request) {
@@ -294,7 +294,7 @@ Nanos SendQueue::overdue() const {
 /// Timeouts within such a time. As in `soft`, each is twice as long as the one before, within bounds.
 std::uint64_t SendQueue::expiries(Nanos overdue) const {
   const Nanos first = std::max(context_.min_timeout, 4 * latency_);
-  const Nanos most = std::max(first, std::min(kMaxTimeout, context_.retry_time / kMinTries));
+  const Nanos most = std::max(first, std::min(kMaxAckTimeout, context_.retry_time / kMinTries));
   std::uint64_t out = 0;
   for (Nanos timeout = first; overdue >= timeout; timeout = std::min(2 * timeout, most)) {
     overdue -= timeout;

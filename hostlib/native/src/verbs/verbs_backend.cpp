@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "backend/rc_timing.hpp"
 #include "base/errors.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/interfaces.hpp"
@@ -29,7 +30,6 @@ namespace {
 
 constexpr std::uint32_t kReceiveDepth = 8192;        // of the shared receive queue
 constexpr int kCompletions = 65536;                  // of the completion queue, where the NIC can
-constexpr Nanos kMinTimeout = 67 * kMillisecond;     // of silence, as of back end soft
 constexpr Nanos kDrainTime = 100 * kMillisecond;     // for a queue pair in the error state to return what it holds
 constexpr Nanos kLookForEvents = 10 * kMillisecond;  // interval of looks at the device's events while no thread sleeps
 
@@ -182,7 +182,7 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
       sends_{.memory = memory_,
              .completions = completions_,
              .limit = completion_queue_.capacity() - receives_.depth(),
-             .min_timeout = options.min_timeout.value_or(kMinTimeout),
+             .min_timeout = options.min_timeout.value_or(kMinAckTimeout),
              .retry_time = options.retry_time} {
   const int events = port_.context->async_fd;
   ::fcntl(events, F_SETFL, ::fcntl(events, F_GETFL) | O_NONBLOCK);
