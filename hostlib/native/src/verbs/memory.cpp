@@ -36,6 +36,7 @@ std::uint32_t Memory::add(const Range& range, Enroll enroll) {
   }
   // Without the lock: pinning takes long. Two threads may register the same range; both registrations are good.
   const auto registration = std::make_shared<Registration>(enroll());
+  registration->range = range;
   const MutexLock lock(mutex_);
   known_.insert_or_assign(range, registration);
   return keep(registration);
@@ -49,7 +50,10 @@ void Memory::deregister(std::uint32_t region) {
   last = std::move(found->second);
   regions_.erase(found);
   if (last.use_count() > 1) return;
-  std::erase_if(known_, [&](const auto& entry) { return entry.second.lock() == last; });
+  // Another thread may have registered the same range at the same time; then its entry stays.
+  if (const auto entry = known_.find(last->range); entry != known_.end() && entry->second.lock() == last) {
+    known_.erase(entry);
+  }
 }
 
 /// Registers host memory. Relaxed ordering lets the PCIe root complex reorder the NIC's writes of data, which some

@@ -58,6 +58,7 @@ class Memory {
   [[nodiscard]] LocalMemory temporary(const std::byte* data, std::uint32_t length, int access) const;
 
  private:
+  using Range = std::tuple<const std::byte*, std::uint64_t, int>;  ///< base, length in bytes, access
   /// A registration with the NIC.
   struct Registration {
     MrHandle mr;
@@ -65,8 +66,8 @@ class Memory {
     std::uint64_t length = 0;
     std::uint64_t iova = 0;
     bool on_device = false;
+    Range range;  ///< its place in `known_`
   };
-  using Range = std::tuple<const std::byte*, std::uint64_t, int>;  ///< base, length in bytes, access
 
   /// The region of a range: of a registration that exists, or of the one that `enroll` makes.
   template <typename Enroll>

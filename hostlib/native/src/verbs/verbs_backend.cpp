@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -91,7 +90,7 @@ class VerbsBackend final : public Backend {
     bool active = false;     ///< listed in active_
     bool connected = false;  ///< may take receives
     bool last_wqe = false;   ///< in the error state: takes no more receives
-    Nanos stop_by = 0;       ///< deadline of stop_qp
+    Nanos stop_by = 0;       ///< deadline of stop_qp, or of the end after destroy_qp
     std::uint64_t received_packets = 0;
     std::uint64_t received_bytes = 0;
     SendQueue sends;
@@ -104,7 +103,9 @@ class VerbsBackend final : public Backend {
   void take_events(Nanos now);
   void on_port(bool up, Nanos now);
   void lose_all(Status why);
-  void drain(Qp& qp);
+  [[nodiscard]] bool ends_now(Qp& qp);
+  void end(Qp& qp);
+  void finish_ending(Nanos now);
   void finish_stopping(Nanos now);
   [[nodiscard]] bool drained(const Qp& qp) const { return qp.last_wqe || !tells_last_wqe_; }
 
@@ -127,6 +128,7 @@ class VerbsBackend final : public Backend {
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
   std::vector<Qp*> active_;     ///< with requests that the NIC does not have yet
   std::vector<Qp*> stopping_;   ///< stop_qp
+  std::vector<Qp*> ending_;     ///< destroy_qp: in the error state, until the NIC has returned what it holds
   bool tells_last_wqe_ = true;  ///< the driver raises IBV_EVENT_QP_LAST_WQE_REACHED
   bool lost_ = false;           ///< the device has failed
   Nanos port_down_at_ = 0;
@@ -250,37 +252,56 @@ bool VerbsBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
   return true;
 }
 
+/// To the error state, last receive taken, poll, destroy: drivers may throw the completions of a queue pair away with
+/// it, mlx5 does, and with them the receives that they are of. In the error state the NIC accepts nothing from the
+/// peer, and the engine ignores completions of a queue pair that it has dropped. So other peers need not wait for the
+/// NIC: progress destroys the queue pair when it has returned everything.
 void VerbsBackend::destroy_qp(std::uint32_t qpn) {
   const auto found = qps_.find(qpn);
   if (found == qps_.end()) return;
   Qp& qp = *found->second;
   std::erase(active_, &qp);
   std::erase(stopping_, &qp);
-  drain(qp);
+  if (ends_now(qp)) {
+    end(qp);
+  } else if (std::ranges::find(ending_, &qp) == ending_.end()) {
+    qp.stop_by = now() + kDrainTime;
+    ending_.push_back(&qp);
+  }
+}
+
+bool VerbsBackend::ends_now(Qp& qp) {
+  if (!qp.connected || lost_) return true;
+  qp.sends.fail();
+  const Nanos t = now();
+  take_events(t);
+  poll(t);
+  return drained(qp) && qp.sends.idle();
+}
+
+void VerbsBackend::end(Qp& qp) {
+  poll(now());  // receives that ended before the event
   const std::size_t held = qp.sends.held();
-  qps_.erase(found);
+  qps_.erase(qp.identity.qpn);
   // Some drivers leave the completions of a destroyed QP in the queue. They occupy entries, and the QP number may be
   // used again.
   poll(now());
   sends_.held -= held;
 }
 
-/// Takes the completions of a queue pair before it is destroyed. Drivers may throw them away with it, mlx5 does, and
-/// with them the receives that they are of.
-void VerbsBackend::drain(Qp& qp) {
-  if (!qp.connected || lost_) return;
-  qp.sends.fail();
-  Nanos t = now();
-  for (const Nanos until = t + kDrainTime; !(drained(qp) && qp.sends.idle()); t = now()) {
-    if (t >= until) {
-      tells_last_wqe_ = tells_last_wqe_ && qp.last_wqe;  // do not wait for it again
-      break;
+/// Destroys the queue pairs that have returned everything after destroy_qp.
+void VerbsBackend::finish_ending(Nanos now) {
+  for (std::size_t i = 0; i < ending_.size();) {
+    Qp& qp = *ending_[i];
+    const bool over = drained(qp) && qp.sends.idle();
+    if (!over && !lost_ && now < qp.stop_by) {
+      ++i;
+      continue;
     }
-    take_events(t);
-    poll(t);
-    if (!(drained(qp) && qp.sends.idle())) std::this_thread::yield();
+    if (!over) tells_last_wqe_ = tells_last_wqe_ && qp.last_wqe;  // do not wait for it again
+    ending_.erase(ending_.begin() + static_cast<std::ptrdiff_t>(i));
+    end(qp);
   }
-  poll(t);
 }
 
 void VerbsBackend::stop_qp(std::uint32_t qpn) {
@@ -427,12 +448,13 @@ void VerbsBackend::take_events(Nanos now) {
 
 bool VerbsBackend::progress(Nanos now, std::vector<Completion>& completions) {
   completion_queue_.take_event();
-  if (completion_queue_.armed() || now >= next_look_ || !stopping_.empty()) {
+  if (completion_queue_.armed() || now >= next_look_ || !stopping_.empty() || !ending_.empty()) {
     take_events(now);
     next_look_ = now + kLookForEvents;
   }
   bool any = poll(now);
   if (!stopping_.empty()) finish_stopping(now);
+  if (!ending_.empty()) finish_ending(now);
   if (now >= port_deadline_) {
     port_deadline_ = kNever;
     lose_all(Status::kPortDown);
@@ -454,7 +476,9 @@ Nanos VerbsBackend::deadline(Nanos now) const {
   if (!completions_.empty()) return now;
   if (std::ranges::any_of(active_, [](const Qp* qp) { return qp->sends.ready(); })) return now;
   Nanos when = port_deadline_;
-  for (const Qp* qp : stopping_) when = std::min(when, qp->stop_by);
+  for (const auto* list : {&stopping_, &ending_}) {
+    for (const Qp* qp : *list) when = std::min(when, qp->stop_by);
+  }
   return when;
 }
 

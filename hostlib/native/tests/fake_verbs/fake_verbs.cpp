@@ -57,6 +57,7 @@ struct Qp : ibv_qp {
   unsigned access = 0;
   std::deque<std::uint64_t> posted;  ///< whose completions have not been polled
   std::deque<Lost> lost;
+  bool flushes = false;         ///< is to return what it holds
   std::uint16_t port = 0;       ///< UDP source port
   std::int64_t busy_until = 0;  ///< when its last long request is through
   ibv_ece ece{};
@@ -84,8 +85,9 @@ struct World {
   std::uint32_t next_key = 1001;
   std::condition_variable registrations;
   std::size_t held_bytes = 0;  ///< hold_registrations
-  bool used = false;           ///< a call other than ibv_fork_init was made
-  bool fork_safe = false;      ///< ibv_fork_init was called before
+  bool holds_flushes = false;
+  bool used = false;       ///< a call other than ibv_fork_init was made
+  bool fork_safe = false;  ///< ibv_fork_init was called before
 };
 
 World& world() {
@@ -262,6 +264,8 @@ void raise_event(ibv_context* context, const ibv_async_event& event) {
 
 /// The queue pair fails: what it holds comes back, and it takes no more receives.
 void flush(Qp& qp) {
+  qp.flushes = world().holds_flushes;
+  if (qp.flushes) return;
   for (const Lost& each : std::exchange(qp.lost, {})) {
     ibv_wc entry{};
     entry.wr_id = each.request.wr_id;
@@ -340,6 +344,13 @@ void hold_completions(bool holds) {
   const std::lock_guard lock(world().mutex);
   world().nic.holds = holds;
 }
+void hold_flushes(bool holds) {
+  const std::lock_guard lock(world().mutex);
+  world().holds_flushes = holds;
+  for (auto& [qpn, qp] : world().qps) {
+    if (qp->flushes) flush(*qp);
+  }
+}
 Record record() {
   const std::lock_guard lock(world().mutex);
   Record out = world().record;
@@ -355,6 +366,7 @@ void reset() {
   world().shared.clear();
   world().paths.clear();
   world().next_qpn = kFirstQpn;
+  world().holds_flushes = false;
 }
 void happen(int type, std::uint32_t number) {
   const std::lock_guard lock(world().mutex);

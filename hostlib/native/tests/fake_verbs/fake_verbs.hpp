@@ -63,6 +63,8 @@ enum class Path : std::uint8_t {
 FAKE_VERBS_API Nic& nic();
 /// Holds completions back, or delivers them again, while devices run.
 FAKE_VERBS_API void hold_completions(bool holds);
+/// Queue pairs that go to the error state return nothing and raise no event until this is false again.
+FAKE_VERBS_API void hold_flushes(bool holds);
 FAKE_VERBS_API Record record();
 /// Of all queue pairs that send with this port. What was lost is sent again when the path is good, or the port changed.
 FAKE_VERBS_API void set_path(std::uint16_t port, Path path);

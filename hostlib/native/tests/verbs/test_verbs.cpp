@@ -246,6 +246,53 @@ TEST_CASE("after 10,000 failed peers the shared receive queue is as full as befo
   CHECK(record().receives == buffers.size());
 }
 
+TEST_CASE("other queue pairs go on while the NIC has not returned what a destroyed one held") {
+  fake_verbs::reset();
+  const auto backend = open_verbs(backend_options());
+  std::vector<ReceiveBuffer> buffers(10);
+  Bytes room(buffers.size() * 64);
+  for (std::size_t i = 0; i < buffers.size(); ++i) backend->post_receive({&room[i * 64], 64, i});
+  const auto [dying, its_peer] = connected_pair(*backend);
+  const auto [from, to] = connected_pair(*backend);
+  const Bytes payload(8, std::byte{1});
+  std::vector<Completion> completions;
+  const Nanos t = now();  // the clock stands still: no deadline passes
+  backend->post(its_peer, {.kind = WorkKind::kSend, .data = payload.data(), .length = 8});
+  backend->flush(t);
+  fake_verbs::hold_flushes(true);
+  backend->destroy_qp(dying);
+  CHECK(record().queue_pairs == 4);
+  for (std::uint64_t message = 1; message <= 3; ++message) {
+    backend->post(from, {.kind = WorkKind::kSend, .cookie = message, .data = payload.data(), .length = 8});
+    backend->flush(t);
+    backend->progress(t, completions);
+    const auto received = [&](const Completion& each) {
+      return each.qpn == to && each.kind == Completion::Kind::kReceivedSend;
+    };
+    CHECK(std::ranges::count_if(completions, received) == static_cast<std::ptrdiff_t>(message));
+  }
+  CHECK(record().queue_pairs == 4);
+  fake_verbs::hold_flushes(false);
+  backend->progress(t, completions);
+  CHECK(record().queue_pairs == 3);
+  for (const Completion& each : completions) {
+    if (each.kind == Completion::Kind::kReceivedSend) backend->post_receive({&room[each.cookie * 64], 64, each.cookie});
+  }
+  CHECK(record().receives == buffers.size());
+}
+
+TEST_CASE("a queue pair that the NIC never returns is destroyed after a deadline") {
+  fake_verbs::reset();
+  const auto backend = open_verbs(backend_options());
+  const auto [dying, its_peer] = connected_pair(*backend);
+  fake_verbs::hold_flushes(true);
+  backend->destroy_qp(dying);
+  CHECK(record().queue_pairs == 2);
+  std::vector<Completion> completions;
+  backend->progress(now() + kSecond, completions);
+  CHECK(record().queue_pairs == 1);
+}
+
 // -- registered memory -------------------------------------------------------------------------------------------
 
 TEST_CASE("ibv_fork_init comes before all other calls") {
