@@ -96,7 +96,8 @@ class Device:
         give the round trip where paths are longer.
     ``flowlet_bytes``
         S, the size of a flowlet, at most 2 GiB. None: S = 4 BDP / m (section 5.2 of the paper), of ``line_rate_bps``
-        and the base round trip, given or measured; 2 MiB without a line rate.
+        and the base round trip, given or measured. Without a line rate ``verbs`` takes the speed of the NIC's port, and
+        S is between 16 KiB and 2 MiB; with ``soft`` S is 2 MiB.
     ``mice_bytes``
         Messages up to this size are one flowlet on one lane; at most 2 GiB. None: one packet.
     ``target_queue_s``

@@ -92,6 +92,8 @@ class Backend {
 
   [[nodiscard]] virtual std::uint16_t udp_port() const = 0;
   [[nodiscard]] virtual std::uint32_t max_path_mtu() const = 0;
+  /// Of the NIC's port, in bits per second; 0 where the back end cannot tell.
+  [[nodiscard]] virtual double port_rate_bps() const { return 0; }
   /// Memory that peers may write to; returns the rkey, never 0. Throws DeviceError.
   virtual std::uint32_t register_memory(std::byte* base, std::uint64_t length) = 0;
   /// Memory that only sends read. Returns the value for WorkRequest::memory and deregister_memory, 0 where nothing has

@@ -18,7 +18,6 @@ constexpr std::size_t kMaxSlots = 65536;               // open receives per peer
 constexpr std::size_t kMaxOpenAdvertisements = 65536;  // of a peer on one connection
 constexpr std::size_t kEnoughAdvertised = 4;  // open receives; advertisements of more may wait to be sent together
 constexpr Nanos kAdvertisementDelay = 100 * kMicrosecond;
-constexpr std::uint64_t kUnpacedFlowlet = 2 * 1024 * 1024;
 constexpr Nanos kAssumedRtt = 1 * kMillisecond;
 constexpr Nanos kLeastSilence = 5 * kMillisecond;  // shorter silence may be scheduling delay
 
@@ -326,20 +325,21 @@ void Device::match(Connection& connection) {
 
 // -- sending -----------------------------------------------------------------------------------------------------
 
-/// S in bytes (ParaLet, section 5.2): the option, or 4 BDP / m with base_rtt or the smallest measured round trip.
+/// S in bytes (ParaLet, section 5.2), with base_rtt or the smallest measured round trip.
 std::uint64_t Device::flowlet_size(const Peer& peer) const {
-  if (options_.flowlet_bytes) return std::max<std::uint64_t>(1, *options_.flowlet_bytes);
-  if (options_.line_rate_bps <= 0) return kUnpacedFlowlet;
-  Nanos rtt = options_.base_rtt.value_or(0);
-  if (rtt == 0) {
-    for (const Lane& lane : peer.lanes) {
-      const Nanos lane_rtt = backend_->statistics(lane.qp.qpn).min_rtt;
-      if (lane_rtt > 0 && (rtt == 0 || lane_rtt < rtt)) rtt = lane_rtt;
-    }
-    if (rtt == 0) rtt = kAssumedRtt;
+  FlowletRule rule{.bytes = options_.flowlet_bytes,
+                   .line_rate_bps = options_.line_rate_bps,
+                   .port_rate_bps = backend_->port_rate_bps(),
+                   .rtt = options_.base_rtt.value_or(0),
+                   .lanes = static_cast<unsigned>(peer.lanes.size()),
+                   .path_mtu = peer.path_mtu};
+  const bool by_rate = !rule.bytes && (rule.line_rate_bps > 0 || rule.port_rate_bps > 0);
+  if (!by_rate || rule.rtt > 0) return paralet::flowlet_size(rule);
+  for (const Lane& lane : peer.lanes) {
+    const Nanos rtt = backend_->statistics(lane.qp.qpn).min_rtt;
+    if (rtt > 0 && (rule.rtt == 0 || rtt < rule.rtt)) rule.rtt = rtt;
   }
-  const double bdp_bytes = options_.line_rate_bps / 8 * to_seconds(rtt);
-  return flowlet_bytes(bdp_bytes, static_cast<unsigned>(peer.lanes.size()), peer.path_mtu);
+  return paralet::flowlet_size(rule);
 }
 
 void Device::start_message(const std::shared_ptr<Request>& request, const handshake::Advertisement& advertisement) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "base/clock.hpp"
 
 namespace paralet {
 
@@ -14,6 +17,21 @@ unsigned lanes_for(double target, double hosts);
 
 /// ParaLet, section 5.2: S = 4 BDP / m in bytes, rounded up to whole packets, at least one.
 std::uint64_t flowlet_bytes(double bdp_bytes, unsigned m, std::uint32_t path_mtu);
+
+/// What S depends on, in the order of precedence.
+struct FlowletRule {
+  std::optional<std::uint64_t> bytes;  ///< the option
+  double line_rate_bps = 0;            ///< the option, 0: none
+  double port_rate_bps = 0;            ///< of the NIC's port, 0: unknown
+  Nanos rtt = 0;                       ///< of the idle network, 0: not measured yet
+  unsigned lanes = 1;
+  std::uint32_t path_mtu = 1024;  ///< payload bytes
+};
+
+/// S in bytes: the option, else 4 BDP / m with the line rate or the port's rate. By the port's rate S is between 16
+/// KiB, below which the host and not the link limits the rate, and 2 MiB. It is 2 MiB where no rate is known, and where
+/// there is only the port's rate and no round trip.
+std::uint64_t flowlet_size(const FlowletRule& rule);
 
 /// A message cut into flowlets. Their number has 16 bits on the wire, so very large messages get larger flowlets.
 struct Flowlets {

@@ -204,7 +204,7 @@ std::vector<Option> make_options() {
        "Round trip of the idle network, for flowlets of S = 4 BDP / m bytes.",
        PARALET_FIELD(base_rtt)},
       {"flowlet_bytes", "PARALET_FLOWLET_BYTES", kBytes, IntegerBounds{1, kMaxWriteBytes},
-       "4 BDP / m with a line rate, else 2 MiB", "S, the size of a flowlet.",
+       "4 BDP / m with a line rate or a NIC's, else 2 MiB", "S, the size of a flowlet.",
        PARALET_FIELD(flowlet_bytes)},
       {"mice_bytes", "PARALET_MICE_BYTES", kBytes, IntegerBounds{0, kMaxWriteBytes}, "one packet",
        "Messages up to this size are one flowlet on one lane.",

@@ -92,6 +92,16 @@ void fail(const std::string& what, int error) { throw DeviceError(what + ": " + 
 std::uint32_t bytes_of(ibv_mtu mtu) { return 128U << static_cast<unsigned>(mtu); }
 ibv_mtu mtu_of(std::uint32_t bytes) { return static_cast<ibv_mtu>(std::countr_zero(bytes) - 7); }
 
+double link_rate_bps(std::uint8_t width, std::uint8_t speed) {
+  static constexpr std::array<std::pair<unsigned, double>, 5> kLanes{{{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}}};
+  // SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR
+  static constexpr std::array<std::pair<unsigned, double>, 8> kGigabits{
+      {{1, 2.5}, {2, 5}, {4, 10}, {8, 10}, {16, 14}, {32, 25}, {64, 50}, {128, 100}}};
+  const auto lanes = std::ranges::find(kLanes, unsigned{width}, &std::pair<unsigned, double>::first);
+  const auto gigabits = std::ranges::find(kGigabits, unsigned{speed}, &std::pair<unsigned, double>::first);
+  return lanes == kLanes.end() || gigabits == kGigabits.end() ? 0 : lanes->second * gigabits->second * 1e9;
+}
+
 ibv_gid gid_of(std::uint32_t address) {
   ibv_gid gid{};
   gid.raw[10] = gid.raw[11] = 0xFF;

@@ -33,6 +33,10 @@ ibv_gid gid_of(std::uint32_t address);
 std::uint32_t bytes_of(ibv_mtu mtu);
 ibv_mtu mtu_of(std::uint32_t bytes);
 
+/// Bits per second of the data of a link, by the codes of ibv_port_attr: active_width lanes of active_speed (IBTA
+/// volume 1, PortInfo; ibv_query_port(3)). 0 for codes that are not known.
+double link_rate_bps(std::uint8_t width, std::uint8_t speed);
+
 /// Throws DeviceError: `what`, and the text of `error` (an errno).
 [[noreturn]] void fail(const std::string& what, int error);
 

@@ -38,6 +38,9 @@ class VerbsBackend final : public Backend {
 
   [[nodiscard]] std::uint16_t udp_port() const override { return wire::kRocePort; }
   [[nodiscard]] std::uint32_t max_path_mtu() const override { return path_mtu_; }
+  [[nodiscard]] double port_rate_bps() const override {
+    return link_rate_bps(attributes_.active_width, attributes_.active_speed);
+  }
 
   std::uint32_t register_memory(std::byte* base, std::uint64_t length) override {
     return memory_.register_target(base, length);
@@ -112,7 +115,8 @@ class VerbsBackend final : public Backend {
   const VerbsLibrary& library_;
   const VerbsOptions options_;
   OpenPort port_;
-  std::uint32_t path_mtu_ = 0;
+  ibv_port_attr attributes_{};
+  std::uint32_t path_mtu_ = 0;  ///< payload bytes of the largest packet
   ibv_device_attr limits_{};
   Connector connector_;
   PdHandle pd_;
@@ -138,15 +142,15 @@ class VerbsBackend final : public Backend {
 
 // -- opening -----------------------------------------------------------------------------------------------------
 
-/// Payload bytes of the largest packet. Throws DeviceError when the port is down.
-std::uint32_t active_path_mtu(const OpenPort& port, const VerbsOptions& options) {
+/// Throws DeviceError when the port is down.
+ibv_port_attr query_active_port(const OpenPort& port, const VerbsOptions& options) {
   ibv_port_attr attributes{};
   const int error = VerbsLibrary::load().query_port(port.context.get(), port.number, &attributes);
   if (error != 0) fail("cannot query the port", error);
   if (attributes.state != IBV_PORT_ACTIVE) {
     throw DeviceError("the RDMA port of " + format_ipv4(options.address) + " is down");
   }
-  return bytes_of(attributes.active_mtu);
+  return attributes;
 }
 
 ibv_device_attr query_limits(ibv_context* context) {
@@ -172,7 +176,8 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
     : library_(VerbsLibrary::load()),
       options_(options),
       port_(open_port(options)),
-      path_mtu_(active_path_mtu(port_, options)),
+      attributes_(query_active_port(port_, options)),
+      path_mtu_(bytes_of(attributes_.active_mtu)),
       limits_(query_limits(port_.context.get())),
       connector_(options, port_, path_mtu_),
       pd_(allocate_pd(port_.context.get())),

@@ -85,6 +85,27 @@ TEST_CASE("flowlets cover a message exactly, once and in order") {
   }
 }
 
+TEST_CASE("S is the option, else 4 BDP / m with the line rate or the port's, else 2 MiB") {
+  const FlowletRule port{.port_rate_bps = 100e9, .rtt = 10 * kMicrosecond, .lanes = 8, .path_mtu = 4096};
+  const auto with = [&](auto change) {
+    FlowletRule rule = port;
+    change(rule);
+    return flowlet_size(rule);
+  };
+  constexpr std::uint64_t kUncut = 2 * 1024 * 1024;
+  CHECK(flowlet_size(port) == 65536);  // 4 * 125,000 bytes / 8, in whole packets
+  CHECK(with([](FlowletRule& rule) { rule.lanes = 32; }) == 16384);
+  CHECK(with([](FlowletRule& rule) { rule.lanes = 1024; }) == 16384);
+  CHECK(with([](FlowletRule& rule) { rule.rtt = kSecond; }) == kUncut);
+  CHECK(with([](FlowletRule& rule) { rule.rtt = 0; }) == kUncut);
+  CHECK(with([](FlowletRule& rule) { rule.port_rate_bps = 0; }) == kUncut);
+  CHECK(with([](FlowletRule& rule) { rule.line_rate_bps = 10e9; }) == 8192);  // not bounded: it was asked for
+  CHECK(with([](FlowletRule& rule) { rule.line_rate_bps = 100e9, rule.rtt = kSecond; }) == 6'250'000'384);
+  CHECK(with([](FlowletRule& rule) { rule.line_rate_bps = 10e9, rule.rtt = 0; }) == 626'688);  // 1 ms is assumed
+  CHECK(with([](FlowletRule& rule) { rule.bytes = 5000, rule.line_rate_bps = 10e9; }) == 5000);
+  CHECK(with([](FlowletRule& rule) { rule.bytes = 0; }) == 1);
+}
+
 TEST_CASE("the number of flowlets fits in 16 bits") {
   CHECK(Flowlets(65535ULL * 256, 256, 256).count == 65535);
   const Flowlets beyond(65535ULL * 256 + 1, 256, 256);

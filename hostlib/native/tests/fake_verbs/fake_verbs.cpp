@@ -460,6 +460,8 @@ FAKE_VERBS_API int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*
   auto* port = reinterpret_cast<ibv_port_attr*>(out);
   port->state = IBV_PORT_ACTIVE;
   port->active_mtu = IBV_MTU_1024;
+  port->active_width = world().nic.link_width;
+  port->active_speed = world().nic.link_speed;
   port->link_layer = world().nic.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
   return 0;
 }

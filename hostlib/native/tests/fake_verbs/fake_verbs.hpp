@@ -30,6 +30,8 @@ struct Nic {
   std::int64_t ns_per_byte = 0;  ///< of requests of 16 KiB and more: they complete only after this time
   bool infiniband = false;       ///< the link layer, instead of Ethernet: no RoCE GIDs
   bool relaxed_ordering = true;  ///< registrations may have it
+  std::uint8_t link_width = 0;   ///< ibv_port_attr::active_width
+  std::uint8_t link_speed = 0;   ///< ibv_port_attr::active_speed
   std::int64_t rtt_ns = 0;       ///< until any request completes
   std::uint64_t page_bytes =
       4096;  ///< of the kernel: a region and its address for peers have the same offset in a page

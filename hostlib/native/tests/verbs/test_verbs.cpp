@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -105,6 +106,22 @@ TEST_CASE("the NIC never holds more work than its completion queue has room for,
   }
   CHECK(completions.size() == qps.size() * kEach);
   CHECK(record().most_work <= 64);
+}
+
+TEST_CASE("the port's rate cuts messages into flowlets of 4 BDP / m") {
+  for (const auto& [width, speed, flowlets] :
+       {std::tuple(2, 32, 8U), {2, 0, 1U}, {0, 32, 1U}}) {  // 100 Gbit/s, unknown
+    fake_verbs::reset();
+    nic().link_width = static_cast<std::uint8_t>(width);
+    nic().link_speed = static_cast<std::uint8_t>(speed);
+    DeviceOptions options = test::verbs_options(8);
+    options.base_rtt = 10 * kMicrosecond;
+    VerbsPair pair(options);
+    pair.check(8 * 63'488);  // 62,500 bytes in whole packets
+    unsigned sent = 0;
+    for (const LaneCounters& lane : pair.one.counters().lanes) sent += static_cast<unsigned>(lane.flowlets);
+    CHECK(sent == flowlets);
+  }
 }
 
 // -- silence -----------------------------------------------------------------------------------------------------
