@@ -205,11 +205,8 @@ def test_lanes_change_their_ports_in_the_middle_of_messages(wire: Wire, record_p
         assert [row["moves"] for row in peer.lanes()] == [0, 0]
 
 
-@pytest.mark.skip(
-    reason="with rxe a message that was under way when its interface went down has not ended 120 s after the interface "
-    "came back, for a reason that is not known; the engine rides a flap out on the fake NIC"
-)
 def test_a_link_that_flaps_is_ridden_out(wire: Wire, record_property: Record) -> None:
+    """The kernel breaks the queue pairs that send meanwhile, because they find no route."""
     record_property(PROPERTY, ("Device: the link is down for 2 s", "verbs to soft", "messages go on"))
     with echo("soft", 3) as peer, connected("verbs", peer.handle) as (device, connection):
         bounce(device, connection, 5000, registered=False)

@@ -127,6 +127,8 @@ struct alignas(64) Lane {
   std::uint64_t flowlets = 0;
   std::uint64_t moves = 0;
   std::uint64_t timeouts_seen = 0;
+  unsigned breaks = 0;  ///< times in a row that the NIC ended a QP of the lane before any request succeeded
+  bool broken = false;  ///< `qp` is broken: a renewal replaces it
   std::unique_ptr<QpCounters> former;  ///< sums over the lane's former QPs
 
   /// The source port after the renewal in progress, if any.
@@ -390,6 +392,9 @@ class Device {
   void move_lane(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void leave_dead_path(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   bool create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
+  bool renew_lane(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
+  void on_broken(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
+  void replace_broken_qp(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void stop_old_qp(Lane& lane) PARALET_REQUIRES(progress_lock_);
   void on_stopped(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void resolve(Lane& lane) PARALET_REQUIRES(progress_lock_);

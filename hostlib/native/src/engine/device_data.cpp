@@ -588,6 +588,9 @@ void Device::on_completion(const Completion& completion) {
       case Completion::Kind::kQpFailed:
         fail_lane(peer, owner->second.lane, completion);
         break;
+      case Completion::Kind::kQpBroken:
+        on_broken(peer, owner->second.lane, completion);
+        break;
       case Completion::Kind::kStopped:
         on_stopped(peer, owner->second.lane, completion);
         break;
@@ -620,6 +623,7 @@ void Device::on_sent(Peer& peer, unsigned index, const Completion& completion) {
     return;
   }
   Lane& lane = peer.lanes[index];
+  lane.breaks = 0;
   if (--lane.unfinished == 0) lane.rested = backend_->estimate(lane.qp.qpn);
   if (lane.renewal && lane.renewal->switched() && lane.renewal->qp.qpn == completion.qpn &&
       --lane.renewal->unfinished == 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changes of a lane's source port. Where the backend can change the port of a QP, it does. A NIC that derives the port
 // from the flow label fixes it when the QP connects: there the lane gets a fresh QP, and the old one finishes the
-// flowlets posted on it (Renewal; docs/protocol.md, section 5).
+// flowlets posted on it (Renewal; docs/protocol.md, section 5). A QP that breaks is replaced in the same way.
 #include <utility>
 
 #include "backend/rc_timing.hpp"
@@ -14,6 +14,7 @@ namespace paralet {
 namespace {
 
 constexpr Nanos kRoundTrips = 4;
+constexpr unsigned kMaxBreaks = 8;  // of a lane's QPs in a row, before the peer is given up
 constexpr const char* kOutOfSequence = "the peer sent a queue pair renewal message out of sequence";
 
 }  // namespace
@@ -33,13 +34,8 @@ void Device::move_lane(Peer& peer, unsigned index) {
     return;
   }
   const bool renewable = peer.ready() && backend_->port_method() == PortMethod::kFlowLabel;
-  if (renewable && port >= wire::kFirstEntropyPort && create_fresh_qp(peer, index, port)) {
-    const std::uint32_t qpn = lane.renewal->qp.qpn;
-    send_frame(peer, handshake::NewQp{
-                         .lane = static_cast<std::uint16_t>(index), .qp = lane.renewal->qp, .ece = backend_->ece(qpn)});
-  } else if (path_client_ != nullptr) {
-    path_client_->could_not_bind();
-  }
+  if (renewable && port >= wire::kFirstEntropyPort && renew_lane(peer, index, port)) return;
+  if (path_client_ != nullptr) path_client_->could_not_bind();
 }
 
 /// Moves a lane off a dead path, to its new port if it has one. Packets in flight were lost with the path, so order
@@ -62,6 +58,44 @@ bool Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) {
   } catch (const DeviceError&) {
     return false;
   }
+}
+
+/// Asks the peer for a renewal of the lane. False when the NIC has no more QPs.
+bool Device::renew_lane(Peer& peer, unsigned index, std::uint16_t port) {
+  if (!create_fresh_qp(peer, index, port)) return false;
+  const QpIdentity& qp = peer.lanes[index].renewal->qp;
+  send_frame(peer, handshake::NewQp{.lane = static_cast<std::uint16_t>(index), .qp = qp, .ece = backend_->ece(qp.qpn)});
+  return true;
+}
+
+/// The NIC moved a QP to the error state and gave no reason. The kernel's rxe does so as soon as it finds no route for
+/// a packet (rxe_requester in rxe_req.c), so a link that goes down for a moment breaks every QP that sends. A renewal
+/// replaces the QP, and what did not arrive over it goes over the fresh one.
+void Device::on_broken(Peer& peer, unsigned index, const Completion& completion) {
+  Lane& lane = peer.lanes[index];
+  if (++lane.breaks > kMaxBreaks) {
+    fail_peer(peer, Failure::kDevice,
+              "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) +
+                  ": the RDMA device ended its queue pair " + std::to_string(lane.breaks) +
+                  " times in a row and gave no reason");
+    return;
+  }
+  if (completion.qpn != lane.qp.qpn) {  // the old one of a renewal
+    stop_old_qp(lane);
+    return;
+  }
+  lane.broken = true;
+  if (!lane.renewal)
+    replace_broken_qp(peer, index);  // else the renewal in progress replaces it, or advance_renewal does
+}
+
+void Device::replace_broken_qp(Peer& peer, unsigned index) {
+  Lane& lane = peer.lanes[index];
+  const std::uint16_t port = std::exchange(lane.moving_to, std::nullopt).value_or(lane.port);
+  if (renew_lane(peer, index, port)) return;
+  fail_peer(peer, Failure::kDevice,
+            "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) +
+                ": the RDMA device ended its queue pair and has no other");
 }
 
 bool Renewal::on(Event event) {
@@ -98,6 +132,12 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
     return;
   }
   if (refused) {
+    if (lane->broken) {
+      fail_peer(peer, Failure::kDevice,
+                "lane " + std::to_string(frame.lane) + " to " + format_ipv4(peer.address) +
+                    ": the RDMA device ended its queue pair, and the peer has no other");
+      return;
+    }
     drop_qp(lane->renewal->qp.qpn);
     lane->renewal.reset();
     if (path_client_ != nullptr) path_client_->could_not_bind();
@@ -148,6 +188,7 @@ void Device::on(Peer& peer, const handshake::QpReady& frame) {
   lane.timeouts_seen = 0;
   lane.rested = backend_->estimate(lane.qp.qpn);
   if (renewal->port != std::exchange(lane.port, renewal->port)) ++lane.moves;
+  if (std::exchange(lane.broken, false)) stop_old_qp(lane);
   next_housekeeping_ = 0;
 }
 
@@ -218,8 +259,12 @@ void Device::advance_renewal(Peer& peer, unsigned index) {
   drop_qp(renewal.qp.qpn);
   const std::optional<handshake::NewQp> next = renewal.next;
   lane.renewal.reset();
-  if (lane.moving_to) move_lane(peer, index);
-  if (next) on(peer, *next);
+  if (lane.broken) {
+    replace_broken_qp(peer, index);
+  } else if (lane.moving_to) {
+    move_lane(peer, index);
+  }
+  if (next && !peer.dead()) on(peer, *next);
 }
 
 }  // namespace paralet

@@ -91,7 +91,7 @@ bool SendQueue::wants_probe(Nanos now) const {
 }
 
 bool SendQueue::hand_over(Nanos now) {
-  if (stopping_) return false;
+  if (stopping_ || broken_) return false;
   std::array<ibv_send_wr, kBatch> requests{};
   std::array<LocalMemory, kBatch> memory;
   const bool probe = wants_probe(now);
@@ -141,11 +141,11 @@ bool SendQueue::hand_over(Nanos now) {
 }
 
 bool SendQueue::ready() const {
-  return !stopping_ && !waiting_.empty() && posted_.size() < kSendDepth && context_.held < context_.limit;
+  return !stopping_ && !broken_ && !waiting_.empty() && posted_.size() < kSendDepth && context_.held < context_.limit;
 }
 
 void SendQueue::finish(const ibv_wc& wc, Nanos seen) {
-  if (wc.wr_id < oldest_ || wc.wr_id - oldest_ >= posted_.size()) return;  // failed with an earlier one
+  if (broken_ || wc.wr_id < oldest_ || wc.wr_id - oldest_ >= posted_.size()) return;  // failed with an earlier one
   const std::uint64_t ended = wc.wr_id - oldest_;
   if (wc.status == IBV_WC_SUCCESS) measure(ended, seen);
   context_.held -= ended;
@@ -153,6 +153,10 @@ void SendQueue::finish(const ibv_wc& wc, Nanos seen) {
   if (wc.status == IBV_WC_SUCCESS) {
     --context_.held;
     complete_oldest(Status::kSuccess);
+  } else if (wc.status == IBV_WC_WR_FLUSH_ERR && !failing_ && posted_.front().request.kind != WorkKind::kRead) {
+    broken_ = true;
+    context_.completions.push_back(
+        {.kind = Completion::Kind::kQpBroken, .status = Status::kFlushed, .qpn = qp_->qp_num});
   } else {
     const Status status = status_of(wc.status);
     fail_all(status == Status::kRetryExceeded && context_.port_down ? Status::kPortDown : status);
@@ -207,11 +211,12 @@ void SendQueue::measure_bytes(std::uint64_t bytes, Nanos begun, const Between& e
 }
 
 void SendQueue::fail() {
+  failing_ = true;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   VerbsLibrary::load().modify_qp(qp_, &attributes, IBV_QP_STATE);
-  // The NIC returns what it holds as flushed. Until then it may read that memory.
-  if (posted_.empty()) fail_all(Status::kFlushed);
+  // The NIC returns what it holds as flushed. Until then it may read that memory. A broken queue pair has done so.
+  if (posted_.empty() || broken_) fail_all(Status::kFlushed);
 }
 
 void SendQueue::lose(Status why) {

@@ -357,6 +357,7 @@ Record record() {
   out.regions = world().regions.size();
   out.queue_pairs = world().qps.size();
   out.fork_safe = world().fork_safe;
+  for (const auto& [qpn, qp] : world().qps) out.lost += qp->lost.size();
   for (const auto& [name, srq] : world().srqs) out.receives += srq->receives.size();
   return out;
 }
@@ -404,6 +405,14 @@ void set_path(std::uint16_t port, Path path) {
   const std::lock_guard lock(world().mutex);
   world().paths[port] = path;
   for (auto& [qpn, qp] : world().qps) send_again(*qp);
+}
+void break_queue_pairs(std::uint16_t port) {
+  const std::lock_guard lock(world().mutex);
+  for (auto& [qpn, qp] : world().qps) {
+    if (qp->port != port || qp->state != IBV_QPS_RTS) continue;
+    qp->state = IBV_QPS_ERR;
+    flush(*qp);
+  }
 }
 void share_device_memory(int fd, std::byte* base, std::size_t length) { world().shared[fd] = {base, length}; }
 

@@ -50,6 +50,7 @@ struct Record {
   std::size_t registering = 0;          ///< registrations that are held now
   std::size_t relaxed = 0;              ///< registrations with relaxed ordering
   std::size_t queue_pairs = 0;          ///< that exist now
+  std::size_t lost = 0;                 ///< requests on bad paths now
   std::size_t receives = 0;             ///< in all shared receive queues now
   bool fork_safe = false;               ///< ibv_fork_init was the first call of the process
 };
@@ -70,6 +71,9 @@ FAKE_VERBS_API void hold_flushes(bool holds);
 FAKE_VERBS_API Record record();
 /// Of all queue pairs that send with this port. What was lost is sent again when the path is good, or the port changed.
 FAKE_VERBS_API void set_path(std::uint16_t port, Path path);
+/// Moves queue pairs that send with this port to the error state, as the kernel's rxe does when it finds no route: the
+/// requests come back as flushed, and nothing else tells the reason.
+FAKE_VERBS_API void break_queue_pairs(std::uint16_t port);
 /// Clears the record and restores the default properties.
 FAKE_VERBS_API void reset();
 /// Raises an event (ibv_event_type): of the queue pair `number` for its own context, of the port `number` or of the NIC

@@ -569,6 +569,68 @@ TEST_CASE("a link that flaps is ridden out, and both edges are reported") {
   CHECK(times_said("") == 8);  // of two devices
 }
 
+/// Messages while the path of a lane's port is bad, and the NIC breaks the queue pairs that send with that port.
+/// Whether all arrive once the path is good.
+void check_break(unsigned lanes, bool mlx5, fake_verbs::Path path) {
+  CAPTURE(lanes);
+  CAPTURE(mlx5);
+  CAPTURE(static_cast<int>(path));
+  fake_verbs::reset();
+  if (mlx5) nic().sport_error = 0;
+  VerbsPair pair(test::verbs_options(lanes));
+  pair.check(100);
+  const LaneCounters before = pair.one.counters().lanes.at(0);
+  std::vector<Bytes> out;
+  std::vector<Bytes> in(8 * lanes, Bytes(30'000));
+  for (std::size_t i = 0; i < in.size(); ++i) out.push_back(test::random_fill(i, in[i].size()));
+  for (int round = 0; round < 3; ++round) {
+    fake_verbs::set_path(pair.one.counters().lanes.at(0).qp.port, path);
+    std::vector<std::shared_ptr<Request>> requests;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      std::ranges::fill(in[i], std::byte{0});
+      requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in[i]}));
+      requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out[i]}));
+    }
+    REQUIRE(test::eventually([] { return record().lost > 0; }));
+    fake_verbs::break_queue_pairs(before.qp.port);
+    fake_verbs::set_path(before.qp.port, fake_verbs::Path::kGood);
+    for (const auto& request : requests) REQUIRE_MESSAGE(VerbsPair::end(request) == State::kDone, request->error);
+    REQUIRE(in == out);
+  }
+  const LaneCounters after = pair.one.counters().lanes.at(0);
+  CHECK(after.qpn != before.qpn);
+  CHECK(after.qp.port == before.qp.port);
+  CHECK(after.moves == 0);
+  CHECK(test::eventually([&] { return record().queue_pairs == 2 * lanes; }));  // broken ones are gone
+}
+
+TEST_CASE("a queue pair that the NIC breaks is replaced, and no flowlet is lost or counted twice") {
+  for (const unsigned lanes : {1U, 4U}) {
+    for (const bool mlx5 : {false, true}) {
+      for (const auto path : {fake_verbs::Path::kDead, fake_verbs::Path::kMute}) check_break(lanes, mlx5, path);
+    }
+  }
+}
+
+TEST_CASE("a lane whose queue pairs keep breaking gives its peer up, and says why") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  const std::uint16_t port = pair.one.counters().lanes.at(0).qp.port;
+  fake_verbs::set_path(port, fake_verbs::Path::kDead);
+  Bytes in(100);
+  Bytes out(100);
+  const auto receive = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
+  const auto send = VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out});
+  REQUIRE(test::eventually([&] {
+    if (record().lost > 0) fake_verbs::break_queue_pairs(port);
+    return send->state != State::kPending;
+  }));
+  CHECK(send->failure == Failure::kDevice);
+  CHECK(send->error == "lane 0 to 127.0.0.1: the RDMA device ended its queue pair 9 times in a row and gave no reason");
+  CHECK(VerbsPair::end(receive) == State::kFailed);
+}
+
 TEST_CASE("another port of the NIC that goes down has no effect") {
   fake_verbs::reset();
   VerbsPair pair(1);
