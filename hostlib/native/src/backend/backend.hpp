@@ -164,6 +164,12 @@ class Backend {
   [[nodiscard]] virtual PathEstimate estimate(std::uint32_t qpn) const = 0;
   [[nodiscard]] virtual QpStatistics statistics(std::uint32_t qpn) const = 0;
   [[nodiscard]] virtual Discards discards() const = 0;
+  /// Trouble of the network port that explains the loss of a peer: that it is down, or was within the retry time. Empty
+  /// without trouble, and where the back end does not know.
+  [[nodiscard]] virtual std::string port_trouble(Nanos now) const {
+    static_cast<void>(now);
+    return {};
+  }
 
   /// Whether flowlets posted now would leave soon. While it is false, flowlets should wait in the engine: it then
   /// assigns them to lanes with newer measurements, and they leave in the order of their messages.

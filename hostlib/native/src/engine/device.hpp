@@ -406,6 +406,7 @@ class Device {
   void send_frame(Peer& peer, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
   void on_listen_readable() PARALET_REQUIRES(progress_lock_);
   void on_channel_event(int fd, std::uint32_t events) PARALET_REQUIRES(progress_lock_);
+  void on_channel_closed(Peer& peer) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool token_matches(std::uint32_t listener, const handshake::Token& token) const
       PARALET_REQUIRES(progress_lock_);
   Peer& add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes)

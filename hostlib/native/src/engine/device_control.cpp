@@ -101,13 +101,20 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
       peer.heard = true;
       if (!peer.dead()) on_frame(peer, frame);
     }
-    if (!peer.dead() && peer.channel->closed()) {
-      const std::string& reason = peer.channel->reason();
-      fail_peer(peer, peer.ready() ? Failure::kClosed : Failure::kTransport,
-                peer.ready() ? format_ipv4(peer.address) + " went away: " + reason
-                             : "cannot connect to " + format_ipv4(peer.address) + ": " + reason);
-    }
+    if (!peer.dead() && peer.channel->closed()) on_channel_closed(peer);
     return;
+  }
+}
+
+/// The TCP channel runs over the same port. Where the port explains its end, the port's trouble is the failure.
+void Device::on_channel_closed(Peer& peer) {
+  const std::string end = (peer.ready() ? format_ipv4(peer.address) + " went away: "
+                                        : "cannot connect to " + format_ipv4(peer.address) + ": ") +
+                          peer.channel->reason();
+  if (const std::string trouble = backend_->port_trouble(now()); !trouble.empty()) {
+    fail_peer(peer, Failure::kDevice, trouble + ", and " + end);
+  } else {
+    fail_peer(peer, peer.ready() ? Failure::kClosed : Failure::kTransport, end);
   }
 }
 

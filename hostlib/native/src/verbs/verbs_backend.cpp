@@ -74,6 +74,7 @@ class VerbsBackend final : public Backend {
   [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override { return qps_.at(qpn)->sends.estimate(); }
   [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
   [[nodiscard]] Discards discards() const override { return {}; }  // the NIC does not report them
+  [[nodiscard]] std::string port_trouble(Nanos now) const override;
 
   [[nodiscard]] bool wants_work(Nanos) const override { return true; }
   bool progress(Nanos now, std::vector<Completion>& completions) override;
@@ -136,8 +137,9 @@ class VerbsBackend final : public Backend {
   bool tells_last_wqe_ = true;  ///< the driver raises IBV_EVENT_QP_LAST_WQE_REACHED
   bool lost_ = false;           ///< the device has failed
   Nanos port_down_at_ = 0;
-  Nanos port_deadline_ = kNever;  ///< when the queue pairs of a port that is down fail
-  Nanos next_look_ = 0;           ///< for events of the device
+  std::optional<Nanos> port_up_at_;  ///< when it came back last
+  Nanos port_deadline_ = kNever;     ///< when the queue pairs of a port that is down fail
+  Nanos next_look_ = 0;              ///< for events of the device
 };
 
 // -- opening -----------------------------------------------------------------------------------------------------
@@ -404,12 +406,19 @@ void VerbsBackend::on_port(bool up, Nanos now) {
   if (up) {
     options_.log(name + " is up again after " + seconds(now - port_down_at_) + " s");
     port_deadline_ = kNever;
+    port_up_at_ = now;
   } else {
     options_.log(name + " went down: connections over it fail unless it comes back within " +
                  seconds(options_.retry_time) + " s (retry_time_s)");
     port_down_at_ = now;
     port_deadline_ = now + options_.retry_time;
   }
+}
+
+std::string VerbsBackend::port_trouble(Nanos now) const {
+  if (sends_.port_down) return "the RDMA port is down";
+  if (port_up_at_ && now - *port_up_at_ < options_.retry_time) return "the RDMA port was down";
+  return {};
 }
 
 void VerbsBackend::lose_all(Status why) {

@@ -2,6 +2,8 @@
 // The `verbs` back end over a fake libibverbs: its calls, and how it handles the results.
 #include <doctest/doctest.h>
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -629,6 +631,41 @@ TEST_CASE("a lane whose queue pairs keep breaking gives its peer up, and says wh
   CHECK(send->failure == Failure::kDevice);
   CHECK(send->error == "lane 0 to 127.0.0.1: the RDMA device ended its queue pair 9 times in a row and gave no reason");
   CHECK(VerbsPair::end(receive) == State::kFailed);
+}
+
+/// Ends all TCP connections of this process, as the kernel does when nothing has come through for too long.
+void end_tcp_connections() {
+  constexpr int kMostDescriptors = 1024;
+  for (int fd = 0; fd < kMostDescriptors; ++fd) {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 && peer.sin_family == AF_INET) {
+      ::shutdown(fd, SHUT_RDWR);
+    }
+  }
+}
+
+TEST_CASE("a peer that is lost while the port is down, or soon after, is reported as the port's failure") {
+  for (const bool back : {false, true}) {
+    CAPTURE(back);
+    fake_verbs::reset();
+    std::atomic<int> edges{0};
+    DeviceOptions options = test::verbs_options(1);
+    options.retry_time = 60 * kSecond;
+    options.log = [&](const std::string&) { ++edges; };
+    VerbsPair pair(options);
+    pair.check(100);
+    Bytes in(100);
+    const auto receive = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
+    fake_verbs::happen(IBV_EVENT_PORT_ERR, 1);
+    if (back) fake_verbs::happen(IBV_EVENT_PORT_ACTIVE, 1);
+    REQUIRE(test::eventually([&] { return edges == (back ? 4 : 2); }));  // of two devices
+    end_tcp_connections();
+    REQUIRE(VerbsPair::end(receive) == State::kFailed);
+    CHECK(receive->failure == Failure::kDevice);
+    const std::string trouble = back ? "the RDMA port was down" : "the RDMA port is down";
+    CHECK(receive->error == trouble + ", and 127.0.0.1 went away: the peer closed the connection");
+  }
 }
 
 TEST_CASE("another port of the NIC that goes down has no effect") {
