@@ -20,10 +20,12 @@ check() {
 
 # Checks the code that set-up builds, the C++ tests and the fuzzers. The first run takes minutes; later ones check changes.
 tidy() {
-    cmake -S . -B build/cmake/release -DPARALET_TESTS=ON >/dev/null &&
-        cmake -S hostlib/native -B build/cmake/fuzz -G Ninja -DPARALET_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 \
-            -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_SANITIZE=fuzzer-no-link,address,undefined >/dev/null &&
-        python scripts/tidy.py build/cmake/fuzz build/cmake/release
+    local options=(-G Ninja -DCMAKE_UNITY_BUILD=OFF)
+    cmake -S . -B build/cmake/lint "${options[@]}" -DPARALET_TESTS=ON -DPARALET_PYTHON=ON \
+        -DPython_EXECUTABLE="$PWD/.venv/bin/python" -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" >/dev/null &&
+        cmake -S hostlib/native -B build/cmake/lint-fuzz "${options[@]}" -DPARALET_FUZZ=ON \
+            -DCMAKE_CXX_COMPILER=clang++-14 -DPARALET_SANITIZE=fuzzer-no-link,address,undefined >/dev/null &&
+        python scripts/tidy.py build/cmake/lint-fuzz build/cmake/lint
 }
 
 mapfile -t native < <(git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.h' '*.c')

@@ -15,6 +15,10 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Most of the time goes into headers and templates, so up to a batch of sources of a target is compiled as one unit.
+# Names in unnamed namespaces must therefore differ within a target. A tree for clang-tidy has this off.
+option(CMAKE_UNITY_BUILD "Compile several sources of a target at once" ON)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
 # Sanitized code is run by tests only, so it is compiled quickly.
 if(PARALET_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
@@ -29,9 +33,12 @@ if(NOT TARGET paralet_python)
   add_custom_target(paralet_python)
 endif()
 
-# For targets off the data path: compiling them quickly matters more than how fast they run.
+# For targets and sources off the data path: compiling them quickly matters more than how fast they run.
 function(paralet_compile_quickly target)
   target_compile_options(${target} PRIVATE -O1)
+endfunction()
+function(paralet_compile_sources_quickly)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
 endfunction()
 
 # Builds LIBRARY, and whatever links it, with the sanitizers of PARALET_SANITIZE, if any.
@@ -63,14 +70,21 @@ function(paralet_python_module name library package)
   endif()
 endfunction()
 
-# The doctest program NAME of main.cpp and a file for each of COMPONENTS: DIR/test_X.cpp for DIR/X. Each component is a
-# test, called PREFIX and the component. Further arguments are libraries.
+# The doctest program NAME of a file for each of COMPONENTS: DIR/test_X.cpp for DIR/X. Each component is a test, called
+# PREFIX and the component. Further arguments are libraries.
 function(paralet_test_program name prefix components)
+  if(NOT TARGET paralet_test_main)
+    # doctest's own code takes longer to compile than most tests.
+    add_library(paralet_test_main STATIC ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/tests/main.cpp)
+    target_compile_options(paralet_test_main PRIVATE -O0 -g0)
+    target_link_libraries(paralet_test_main PUBLIC doctest::doctest)
+    paralet_sanitize(paralet_test_main)
+  endif()
   list(TRANSFORM components REPLACE "([^/]+)$" "test_\\1.cpp" OUTPUT_VARIABLE sources)
-  add_executable(${name} main.cpp ${sources})
+  add_executable(${name} ${sources})
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers)
   paralet_compile_quickly(${name})
-  target_link_libraries(${name} PRIVATE doctest::doctest ${ARGN})
+  target_link_libraries(${name} PRIVATE paralet_test_main ${ARGN})
   foreach(component source IN ZIP_LISTS components sources)
     add_test(NAME ${prefix}${component} COMMAND ${name} --source-file=*/${source} --minimal)
   endforeach()

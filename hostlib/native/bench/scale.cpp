@@ -24,7 +24,8 @@ namespace {
 constexpr std::uint32_t kHub = 0x7F000001;        // 127.0.0.1
 constexpr std::uint32_t kFirstPeer = 0x7F000101;  // 127.0.1.1
 constexpr std::size_t kMessageBytes = 256 * 1024;
-constexpr std::size_t kInFlight = 128;  // messages to all peers together, so that all cases use the caches alike
+constexpr std::size_t kMessagesInFlight =
+    128;  // messages to all peers together, so that all cases use the caches alike
 constexpr std::uint64_t kBytes = 2ULL << 30;
 
 using Handle = decltype(Listener::handle);
@@ -106,7 +107,7 @@ class Traffic {
 };
 
 /// Message `i` in flight goes to peer i modulo the number of peers. Each message has its own buffers.
-std::vector<Buffer> make_buffers() { return {kInFlight, Buffer(kMessageBytes, std::byte{1})}; }
+std::vector<Buffer> make_buffers() { return {kMessagesInFlight, Buffer(kMessageBytes, std::byte{1})}; }
 
 /// Runs as many rounds of receives as the hub sends. Each peer's progress thread moves its packets, as on a host of its
 /// own; this thread sleeps until a message has arrived.
@@ -131,7 +132,7 @@ void add_sends(Traffic& traffic, Device& hub, const std::vector<std::shared_ptr<
   }
 }
 
-constexpr std::uint64_t kRounds = kBytes / kMessageBytes / kInFlight;
+constexpr std::uint64_t kRounds = kBytes / kMessageBytes / kMessagesInFlight;
 
 constexpr auto kUntilIdle = std::chrono::milliseconds(2200);
 
@@ -150,7 +151,7 @@ MemoryUse memory_use() {
 }
 
 /// Sends until every lane has carried a message and grown its window.
-std::uint64_t warm_up_rounds(const ScaleCase& c) { return 1 + std::uint64_t{c.lanes} * c.peers / kInFlight; }
+std::uint64_t warm_up_rounds(const ScaleCase& c) { return 1 + std::uint64_t{c.lanes} * c.peers / kMessagesInFlight; }
 
 /// The far end: peers that have received on every lane and have open receives.
 struct Receivers {
@@ -190,7 +191,7 @@ ScaleFlow scale_flow(const ScaleCase& c) {
         const auto time = static_cast<double>(now() - begin);
         const auto processor = static_cast<double>(processor_time() - before);
         const auto peers = static_cast<double>(hear<Nanos>(link));
-        constexpr auto kAll = static_cast<double>(kRounds * kInFlight * kMessageBytes);
+        constexpr auto kAll = static_cast<double>(kRounds * kMessagesInFlight * kMessageBytes);
         out = {.gbps = kAll * 8 / time, .hub_ns_per_byte = processor / kAll, .peer_ns_per_byte = peers / kAll};
         tell(link, char{});
       });

@@ -19,8 +19,6 @@
 namespace paralet::plugin {
 namespace {
 
-[[noreturn]] void refuse(const std::string& sentence) { throw PluginError(ncclInvalidUsage, sentence); }
-
 struct Given {
   std::string value;
   std::string where;  ///< "FILE:LINE: ", empty for the environment

@@ -15,8 +15,6 @@
 namespace paralet::plugin {
 namespace {
 
-[[noreturn]] void refuse(const std::string& sentence) { throw PluginError(ncclInvalidUsage, sentence); }
-
 // -- the plugin's own parameters ----------------------------------------------------------------------------
 
 void set_config(Settings& settings, const std::string& value) { settings.config_file = value; }

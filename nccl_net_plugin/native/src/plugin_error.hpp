@@ -14,4 +14,7 @@ struct PluginError : std::runtime_error {
   ncclResult_t result;
 };
 
+/// Throws the error of a user's mistake in a parameter.
+[[noreturn]] inline void refuse(const std::string& sentence) { throw PluginError(ncclInvalidUsage, sentence); }
+
 }  // namespace paralet::plugin

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "index.hpp"
+
 namespace paralet::planners {
 
 namespace {
@@ -28,8 +30,6 @@ class Random {
  private:
   std::uint64_t state_;
 };
-
-std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 /// The destinations, their slots, and the demand beyond capacity that they cause.
 class State {

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <thread>
 
+#include "index.hpp"
+
 namespace paralet::planners {
 
 namespace {
@@ -21,8 +23,6 @@ class UnionFind {
  private:
   std::vector<std::size_t> parent_;
 };
-
-std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 

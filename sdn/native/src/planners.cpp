@@ -6,12 +6,9 @@
 
 #include "components.hpp"
 #include "edge_colouring.hpp"
+#include "index.hpp"
 
 namespace paralet::planners {
-
-namespace {
-std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
-}  // namespace
 
 void greedy(const Clos& clos, const Commodities& commodities, std::span<const std::int32_t> order, int threads,
             std::span<Route> routes) {

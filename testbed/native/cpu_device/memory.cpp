@@ -11,15 +11,15 @@ namespace paralet::cpu_device {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t alignment = 4096;
 
 }  // namespace
 
 void* Memory::allocate(std::size_t bytes, MemoryKind kind) {
-  if (bytes > std::numeric_limits<std::ptrdiff_t>::max() - page_bytes) return nullptr;
+  if (bytes > std::numeric_limits<std::ptrdiff_t>::max() - alignment) return nullptr;
   // NCCL imports pinned memory into other places page by page, so no page is shared between allocations.
-  const std::size_t whole = (std::max<std::size_t>(bytes, 1) + page_bytes - 1) / page_bytes * page_bytes;
-  auto* base = static_cast<std::byte*>(std::aligned_alloc(page_bytes, whole));
+  const std::size_t whole = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  auto* base = static_cast<std::byte*>(std::aligned_alloc(alignment, whole));
   if (base == nullptr) return nullptr;
   insert({.base = base, .bytes = std::max<std::size_t>(bytes, 1), .kind = kind});
   return base;

@@ -19,8 +19,8 @@ constexpr std::size_t kMaxBatchBytes = 65'000;  // to the kernel, a batch is one
 // Batches of one QP before the next QP: enough for a whole message of 256 KiB. Its first packet is longer than the
 // others, so one more packet at most joins it; a last packet that immediate data makes longer is a batch of its own.
 constexpr int kBatchesPerVisit = 7;
-constexpr std::size_t kFlushBytes = 128 * 1024;  // sent between two looks at what has arrived
-constexpr std::size_t kEthernetBytes = 14;       // counted by shapers
+constexpr std::size_t kFlushBytes = 128 * 1024;   // sent between two looks at what has arrived
+constexpr std::size_t kEthernetHeaderBytes = 14;  // counted by shapers
 // Packets that may wait before lanes pull more flowlets. With a pacer: what its bucket holds. Without one: what leaves
 // at once, so that messages leave one after the other while they are in caches.
 constexpr std::uint64_t kLookAhead = 1024;
@@ -34,7 +34,7 @@ constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
 // Without pacing, a longer silence means loss or a scheduling delay, and a probe costs one packet.
 constexpr Nanos kProbeAfter = 2 * kMillisecond;
 constexpr Nanos kProbeRoundTrips = 2;  // recent round trips to the peer, on any lane, before a probe
-constexpr Nanos kReleaseSpare = 1 * kSecond;
+constexpr Nanos kReleaseSpareQps = 1 * kSecond;
 
 /// Size of the pacer's bucket: a thread that wakes up late can still send at the full rate.
 double burst_bytes(double line_rate_bps) { return std::max(4.0 * 4200, line_rate_bps / 8 * 4e-3); }
@@ -173,9 +173,9 @@ void SoftBackend::rest(Qp& qp) {
 /// Frees the memory that idle QPs keep for their next requests, since only few of thousands of QPs are busy at a time.
 /// QPs that became idle recently keep it, or each message would allocate again.
 void SoftBackend::release_spare() {
-  next_release_ = now_ + kReleaseSpare;
+  next_release_ = now_ + kReleaseSpareQps;
   std::erase_if(rested_, [this](Qp* qp) {
-    if (now_ - qp->rested_at < kReleaseSpare) return false;
+    if (now_ - qp->rested_at < kReleaseSpareQps) return false;
     qp->machine->release_spare();
     qp->rested = false;
     return true;
@@ -483,7 +483,7 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
       ++discards_.send_errors;  // the same as loss in the network: the timer repairs it or fails the QP
       break;
   }
-  pacer_.spend(total + count * (wire::kIpUdpBytes + kEthernetBytes));
+  pacer_.spend(total + count * (wire::kIpUdpBytes + kEthernetHeaderBytes));
   return total;
 }
 

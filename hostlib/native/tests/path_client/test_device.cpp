@@ -17,8 +17,8 @@ namespace paralet {
 namespace {
 
 using Ports = std::vector<std::uint16_t>;
-constexpr std::uint32_t kA = 0x7F000001;  // 127.0.0.1
-constexpr std::uint32_t kB = 0x7F000002;
+constexpr std::uint32_t kHost = 0x7F000001;  // 127.0.0.1
+constexpr std::uint32_t kFarHost = 0x7F000002;
 const Ports kPorts{50001, 50002};
 const Ports kMore{51001, 51002};
 
@@ -31,7 +31,7 @@ void until(Condition condition) {
   }
 }
 
-DeviceOptions options(std::uint32_t address) {
+DeviceOptions two_lanes(std::uint32_t address) {
   DeviceOptions out;
   out.address = address;
   out.policy.lanes = 2;
@@ -40,7 +40,7 @@ DeviceOptions options(std::uint32_t address) {
 }
 
 DeviceOptions controlled(const test::FakePathService& service) {
-  DeviceOptions out = options(kA);
+  DeviceOptions out = two_lanes(kHost);
   out.policy.kind = PolicyKind::kController;
   out.policy.path_client = {.service = service.address(),
                             .token = "t",
@@ -71,7 +71,7 @@ std::shared_ptr<Request> submit(Device& device, const std::shared_ptr<Connection
 TEST_CASE("controller: messages arrive while ports are pushed and the service restarts") {
   test::FakePathService service;
   Device one(controlled(service));
-  Device two(options(kB));
+  Device two(two_lanes(kFarHost));
   const auto listener = two.listen();
   const auto to = one.connect(listener->handle);
   until([&] { return to->state == Connection::State::kOpen; });
@@ -102,7 +102,7 @@ TEST_CASE("controller: messages arrive while ports are pushed and the service re
   const nlohmann::json peer_port{{"peer_port", two.udp_port()}};
   for (int round = 0; round < 5; ++round) {
     for (const Ports& pushed : {kPorts, kMore, kPorts}) {
-      service.assign(kB, pushed, peer_port);
+      service.assign(kFarHost, pushed, peer_port);
       until([&] { return ports(one) == pushed; });
     }
     service.disconnect();

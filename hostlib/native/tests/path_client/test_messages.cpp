@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr PeerName kPeer = 0x0A000102;  // 10.0.1.2
+constexpr PeerName kWirePeer = 0x0A000102;  // 10.0.1.2
 
 /// The JSON object of a line. The line must end with its only line feed.
 json object(const std::string& line) {
@@ -46,9 +46,9 @@ TEST_CASE("messages of a host match docs/path-service.md") {
   CHECK(object(encode(Hello{.token = "t", .device = 0x0A000001, .instance = 0xABC, .lanes = 8})) ==
         json::parse(R"({"type":"hello","version":1,"token":"t","device":"10.0.0.1","instance":"0000000000000abc",
                         "lanes":8})"));
-  CHECK(object(encode(Announce{.id = 17, .peer = kPeer, .bytes = 104857600, .repeat = kSecond / 2}, "bert")) ==
+  CHECK(object(encode(Announce{.id = 17, .peer = kWirePeer, .bytes = 104857600, .repeat = kSecond / 2}, "bert")) ==
         json::parse(R"({"type":"announce","id":17,"peer":"10.0.1.2","bytes":104857600,"job":"bert","repeat_s":0.5})"));
-  CHECK(object(encode(Announce{.id = 1, .peer = kPeer, .bytes = 2}, "")) ==
+  CHECK(object(encode(Announce{.id = 1, .peer = kWirePeer, .bytes = 2}, "")) ==
         json::parse(R"({"type":"announce","id":1,"peer":"10.0.1.2","bytes":2})"));
   CHECK(object(encode(Release{17})) == json::parse(R"({"type":"release","id":17})"));
   const std::array flows{
@@ -69,7 +69,7 @@ TEST_CASE("a full line of measurements stays below the 64 KiB that a host may se
 
 TEST_CASE("messages of the service are decoded") {
   const auto assign = as<Assign>(kAssign);
-  CHECK(assign.peer == kPeer);
+  CHECK(assign.peer == kWirePeer);
   CHECK(assign.ports == std::vector<std::uint16_t>{49152, 65535});
   CHECK(assign.id == 17);
   CHECK(assign.rate_bps == 1e9);
@@ -97,13 +97,13 @@ TEST_CASE("an assignment with an invalid member is invalid, and names its peer")
     CAPTURE(wrong.first);
     CAPTURE(wrong.second);
     const InvalidMessage found = invalid(assign_with(wrong.first, wrong.second));
-    CHECK(found.peer == kPeer);
+    CHECK(found.peer == kWirePeer);
     CHECK(!found.fatal);
     CHECK(!found.what.empty());
   }
   json many = json::parse(kAssign);
   many["ports"] = std::vector<int>(kMaxPorts + 1, 50000);
-  CHECK(invalid(many.dump()).peer == kPeer);
+  CHECK(invalid(many.dump()).peer == kWirePeer);
   for (const char* peer : {"", "1", "null", "\"10.0.1\"", "\"ten\"", "[]"}) {
     CHECK(!invalid(assign_with("peer", peer)).peer);
   }

@@ -20,12 +20,12 @@ namespace paralet {
 namespace {
 
 using Ports = std::vector<std::uint16_t>;
-constexpr PeerName kPeer = 0x0A000002;
+constexpr PeerName kRemote = 0x0A000002;
 constexpr PeerName kOther = 0x0A000003;
 constexpr unsigned kLanes = 2;
 constexpr Nanos kFloor = 10 * kMillisecond;
-const Ports kPorts{50001, 50002};
-const Ports kMore{51001, 51002};
+const Ports kAssigned{50001, 50002};
+const Ports kReassigned{51001, 51002};
 
 /// The policy, used as the holder of the device's progress lock uses it.
 struct Host {
@@ -55,10 +55,10 @@ struct Host {
     }
   }
   void until_on(const Ports& ports) {
-    until([&] { return policy->port(kPeer, 0) == ports[0] && policy->port(kPeer, 1) == ports[1]; });
+    until([&] { return policy->port(kRemote, 0) == ports[0] && policy->port(kRemote, 1) == ports[1]; });
   }
   [[nodiscard]] bool on_ecmp() const {
-    return policy->port(kPeer, 0) == ecmp->port(kPeer, 0) && policy->port(kPeer, 1) == ecmp->port(kPeer, 1);
+    return policy->port(kRemote, 0) == ecmp->port(kRemote, 0) && policy->port(kRemote, 1) == ecmp->port(kRemote, 1);
   }
 
   path_client::Options options;
@@ -75,17 +75,17 @@ TEST_CASE("controller: ports follow the assignments, and lanes beyond m reuse th
   Host host(service);
   CHECK(host.on_ecmp());
   service.welcome();
-  service.assign(kPeer, kPorts);
-  host.until_on(kPorts);
+  service.assign(kRemote, kAssigned);
+  host.until_on(kAssigned);
   CHECK(host.woken > 0);
-  CHECK(host.policy->changed(kPeer));
+  CHECK(host.policy->changed(kRemote));
   CHECK(!host.policy->changed(kOther));
-  CHECK(host.policy->port(kPeer, 2) == kPorts[0]);
+  CHECK(host.policy->port(kRemote, 2) == kAssigned[0]);
   CHECK(host.policy->port(kOther, 0) == host.ecmp->port(kOther, 0));
-  service.assign(kPeer, {});
+  service.assign(kRemote, {});
   host.until([&] { return host.on_ecmp(); });
-  service.assign(kPeer, kMore);
-  host.until_on(kMore);
+  service.assign(kRemote, kReassigned);
+  host.until_on(kReassigned);
   service.disconnect();
   host.until([&] { return host.on_ecmp(); });
   CHECK(host.policy->changed(kOther));  // all assignments are void
@@ -105,12 +105,12 @@ TEST_CASE("controller: a lane leaves a path that is slow, silent or lossy, and t
   test::FakePathService service;
   Host host(service);
   service.welcome();
-  host.policy->started(kPeer, 1000, now());
+  host.policy->started(kRemote, 1000, now());
   const auto id = service.receive()["id"];
-  service.assign(kPeer, kPorts, {{"id", id}});
-  host.until_on(kPorts);
+  service.assign(kRemote, kAssigned, {{"id", id}});
+  host.until_on(kAssigned);
   const LaneView good{
-      .peer = kPeer, .lane = 1, .port = kPorts[1], .smoothed_rtt = kFloor / 10, .peer_rtt = kFloor / 10};
+      .peer = kRemote, .lane = 1, .port = kAssigned[1], .smoothed_rtt = kFloor / 10, .peer_rtt = kFloor / 10};
   Nanos t = now();
   const auto ask = [&](const LaneView& view) { return host.policy->after_flowlet(view, t); };
   CHECK(!ask(good));
@@ -150,15 +150,15 @@ TEST_CASE("controller: a lane leaves a path that is slow, silent or lossy, and t
   const auto port = ask(bad);
   REQUIRE(port);
   CHECK(*port >= 0xC000);
-  CHECK(*port != kPorts[1]);
-  CHECK(host.policy->port(kPeer, 1) == *port);
-  CHECK(host.policy->port(kPeer, 0) == kPorts[0]);
+  CHECK(*port != kAssigned[1]);
+  CHECK(host.policy->port(kRemote, 1) == *port);
+  CHECK(host.policy->port(kRemote, 0) == kAssigned[0]);
   CHECK(host.policy->counters().reverted == 1);
   const auto report = service.receive();
   CHECK(report["type"] == "report");
   CHECK(report["id"] == id);
   CHECK(report["lane"] == 1);
-  CHECK(report["port"] == kPorts[1]);
+  CHECK(report["port"] == kAssigned[1]);
   CHECK(report["reason"] == reason);
   // It stays on the other port, good or bad, until it tries again. The next absence lasts twice as long.
   bad.port = *port;
@@ -167,31 +167,31 @@ TEST_CASE("controller: a lane leaves a path that is slow, silent or lossy, and t
     t += away - 1;
     CHECK(!ask(bad));
     t += 1;
-    CHECK(ask(bad) == kPorts[1]);
-    CHECK(host.policy->port(kPeer, 1) == kPorts[1]);
+    CHECK(ask(bad) == kAssigned[1]);
+    CHECK(host.policy->port(kRemote, 1) == kAssigned[1]);
     LaneView again = good;
     CHECK(!ask(again));
     again.timeouts = 2;
     const auto other = ask(again);
     REQUIRE(other);
-    CHECK(*other != kPorts[1]);
+    CHECK(*other != kAssigned[1]);
     bad.port = *other;
     CHECK(service.receive()["type"] == "report");
   }
   CHECK(host.policy->counters().reverted == 8);
   // An assignment for another peer has no effect, one for this peer has.
   const int took = host.took;
-  service.assign(kOther, kMore);
+  service.assign(kOther, kReassigned);
   host.until([&] { return host.took > took; });
-  CHECK(host.policy->port(kPeer, 1) == bad.port);
-  service.assign(kPeer, kPorts, {{"id", id}});
-  host.until_on(kPorts);
+  CHECK(host.policy->port(kRemote, 1) == bad.port);
+  service.assign(kRemote, kAssigned, {{"id", id}});
+  host.until_on(kAssigned);
 }
 
 TEST_CASE("controller: a lane on ECMP does not leave its port") {
   test::FakePathService service;
   Host host(service);
-  const LaneView silent{.peer = kPeer, .lane = 0, .port = host.policy->port(kPeer, 0), .timeouts = 5};
+  const LaneView silent{.peer = kRemote, .lane = 0, .port = host.policy->port(kRemote, 0), .timeouts = 5};
   CHECK(!host.policy->after_flowlet(silent, now()));
   CHECK(host.policy->counters().reverted == 0);
 }
@@ -206,20 +206,20 @@ TEST_CASE("controller: a new elephant waits for its ports up to assign_wait") {
   service.welcome();
   CHECK(service.receive()["peer"] == "10.0.0.3");
   host.until([&] { return host.took > 0; });
-  host.policy->started(kPeer, 1000, t);
-  CHECK(!host.policy->may_send(kPeer, t));
+  host.policy->started(kRemote, 1000, t);
+  CHECK(!host.policy->may_send(kRemote, t));
   CHECK(host.policy->may_send(kOther, t));
   CHECK(host.policy->deadline() == t + 100 * kSecond);
   CHECK(host.policy->counters().ecmp_starts == 1);  // that of the other peer
   std::uint64_t starts = 2;
   SUBCASE("answered") {
-    service.assign(kPeer, kPorts, {{"id", service.receive()["id"]}});
+    service.assign(kRemote, kAssigned, {{"id", service.receive()["id"]}});
     starts = 1;
   }
-  SUBCASE("not answered in time") { CHECK(host.policy->may_send(kPeer, t + 100 * kSecond)); }
-  SUBCASE("answered with ECMP") { service.assign(kPeer, {}, {{"id", service.receive()["id"]}}); }
+  SUBCASE("not answered in time") { CHECK(host.policy->may_send(kRemote, t + 100 * kSecond)); }
+  SUBCASE("answered with ECMP") { service.assign(kRemote, {}, {{"id", service.receive()["id"]}}); }
   SUBCASE("abandoned") { service.disconnect(); }
-  host.until([&] { return host.policy->may_send(kPeer, t); });
+  host.until([&] { return host.policy->may_send(kRemote, t); });
   host.policy->begin_round();
   CHECK(host.policy->deadline() == kNever);
   CHECK(host.policy->counters().ecmp_starts == starts);
@@ -230,11 +230,11 @@ TEST_CASE("controller: the rate limit holds on average, headers included") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
-  host.policy->started(kPeer, 1000, now());
+  host.policy->started(kRemote, 1000, now());
   const auto id = service.receive()["id"];
   constexpr double kRate = 80e6;
-  service.assign(kPeer, kPorts, {{"id", id}, {"rate_bps", kRate}});
-  host.until_on(kPorts);
+  service.assign(kRemote, kAssigned, {{"id", id}, {"rate_bps", kRate}});
+  host.until_on(kAssigned);
   constexpr std::uint64_t kFlowlet = 65536;
   constexpr std::uint64_t kOnWire = kFlowlet + 16 * (28 + 12 + 4 + 18);
   const Nanos begin = now();
@@ -242,8 +242,8 @@ TEST_CASE("controller: the rate limit holds on average, headers included") {
   std::uint64_t bytes = 0;
   while (t < begin + 10 * kSecond) {
     host.policy->begin_round();
-    if (host.policy->may_send(kPeer, t)) {
-      host.policy->sent(kPeer, kFlowlet, 4096);
+    if (host.policy->may_send(kRemote, t)) {
+      host.policy->sent(kRemote, kFlowlet, 4096);
       bytes += kOnWire;
     } else {
       REQUIRE(host.policy->deadline() > t);  // the deadline says when to try again
@@ -252,21 +252,21 @@ TEST_CASE("controller: the rate limit holds on average, headers included") {
   }
   CHECK(static_cast<double>(bytes) * 8 / 10 == doctest::Approx(kRate).epsilon(0.02));
   // Without a limit, and after the elephant has ended, nothing is held back.
-  CHECK(!host.policy->may_send(kPeer, t - kSecond));
-  SUBCASE("null") { service.assign(kPeer, kPorts, {{"id", id}, {"rate_bps", nullptr}}); }
+  CHECK(!host.policy->may_send(kRemote, t - kSecond));
+  SUBCASE("null") { service.assign(kRemote, kAssigned, {{"id", id}, {"rate_bps", nullptr}}); }
   SUBCASE("over") {
-    host.policy->observe(kPeer, {});
+    host.policy->observe(kRemote, {});
     host.policy->tick(now() + kSecond);
   }
   SUBCASE("gone") { service.disconnect(); }
-  host.until([&] { return host.policy->may_send(kPeer, t - kSecond); });
+  host.until([&] { return host.policy->may_send(kRemote, t - kSecond); });
 }
 
 TEST_CASE("controller: elephants announced while disconnected are announced on the next connection") {
   test::FakePathService service;
   Host host(service);
   service.welcome();
-  host.policy->started(kPeer, 1000, now());
+  host.policy->started(kRemote, 1000, now());
   const auto first = service.receive();
   for (int i = 0; i < 10; ++i) {
     service.disconnect();
@@ -284,8 +284,8 @@ TEST_CASE("controller: garbage ends the connection, not the client, and is logge
     service.send_raw(garbage);
   }
   service.welcome();
-  service.assign(kPeer, kPorts);
-  host.until_on(kPorts);
+  service.assign(kRemote, kAssigned);
+  host.until_on(kAssigned);
   CHECK(host.policy->counters().invalid == 4);
   const std::lock_guard lock(host.mutex);
   CHECK(host.log.size() <= 2);
@@ -299,7 +299,7 @@ TEST_CASE("controller: a partial line is handled when the rest arrives") {
   service.send_raw(line.substr(0, 20));
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   service.send_raw(line.substr(20) + "\n{\"type\":");
-  host.until_on(kPorts);
+  host.until_on(kAssigned);
   service.send_raw("\"pong\"}\n");
   CHECK(host.policy->counters().invalid == 0);
 }
@@ -309,16 +309,16 @@ TEST_CASE("controller: events and assignments pass concurrently") {
   Host host(service);
   service.welcome();
   std::thread speaker([&] {
-    for (int i = 0; i < 500; ++i) service.assign(kPeer, i % 2 == 0 ? kMore : kPorts);
+    for (int i = 0; i < 500; ++i) service.assign(kRemote, i % 2 == 0 ? kReassigned : kAssigned);
   });
   for (std::uint32_t i = 0; i < 2000; ++i) {
     host.policy->started(PeerName(kOther.address + i), 1000, now());
     if (host.policy->news()) host.policy->take();
-    static_cast<void>(host.policy->port(kPeer, i % kLanes));
+    static_cast<void>(host.policy->port(kRemote, i % kLanes));
     static_cast<void>(host.policy->counters());
   }
   speaker.join();
-  host.until_on(kPorts);
+  host.until_on(kAssigned);
   // Every elephant was announced, except those that found the queue full.
   const std::uint64_t announced = 2000 - host.policy->counters().dropped;
   for (std::uint64_t i = 0; i < announced; ++i) CHECK(service.receive()["type"] == "announce");

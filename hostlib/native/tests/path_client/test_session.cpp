@@ -15,7 +15,7 @@ using nlohmann::json;
 using Verdict = Session::Verdict;
 using Ports = std::vector<std::uint16_t>;
 
-constexpr PeerName kPeer = 0x0A000002;
+constexpr PeerName kSessionPeer = 0x0A000002;
 constexpr PeerName kOther = 0x0A000003;
 const Ports kPorts{50001, 50002};
 const Ports kMore{51001, 51002};
@@ -81,7 +81,7 @@ struct Talk {
 
 TEST_CASE("only hello is sent before the welcome, then every open elephant") {
   Talk talk;
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
   CHECK(talk.said().empty());
   talk.session.on_connected(talk.out);
   CHECK(talk.types() == std::vector<std::string>{"hello"});
@@ -106,20 +106,20 @@ TEST_CASE("only hello is sent before the welcome, then every open elephant") {
 TEST_CASE("an elephant's assignment takes precedence over one without an elephant") {
   Talk talk;
   talk.welcome();
-  CHECK(talk.assign(kPeer, kMore) == Verdict::kContinue);
-  CHECK(talk.ports(kPeer) == kMore);
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
-  CHECK(talk.ports(kPeer) == kMore);  // until the announcement is answered
-  talk.assign(kPeer, kPorts, 1);
-  CHECK(talk.ports(kPeer) == kPorts);
-  CHECK(talk.table->peers.at(kPeer).answers == 1);
-  talk.assign(kPeer, kMore);
-  CHECK(talk.ports(kPeer) == kPorts);
+  CHECK(talk.assign(kSessionPeer, kMore) == Verdict::kContinue);
+  CHECK(talk.ports(kSessionPeer) == kMore);
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
+  CHECK(talk.ports(kSessionPeer) == kMore);  // until the announcement is answered
+  talk.assign(kSessionPeer, kPorts, 1);
+  CHECK(talk.ports(kSessionPeer) == kPorts);
+  CHECK(talk.table->peers.at(kSessionPeer).answers == 1);
+  talk.assign(kSessionPeer, kMore);
+  CHECK(talk.ports(kSessionPeer) == kPorts);
   talk.event(Release{.id = 1});
   talk.update();
-  CHECK(talk.ports(kPeer) == kMore);
-  talk.assign(kPeer, {});
-  CHECK(talk.ports(kPeer).empty());
+  CHECK(talk.ports(kSessionPeer) == kMore);
+  talk.assign(kSessionPeer, {});
+  CHECK(talk.ports(kSessionPeer).empty());
 }
 
 TEST_CASE("elephants with ports are counted once each, pushes are assignments that answer nothing") {
@@ -129,19 +129,19 @@ TEST_CASE("elephants with ports are counted once each, pushes are assignments th
     CHECK(talk.session.counters().assigned == assigned);
     CHECK(talk.session.counters().pushes == pushes);
   };
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
-  talk.assign(kPeer, {}, 1);  // the service has no path for it
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
+  talk.assign(kSessionPeer, {}, 1);  // the service has no path for it
   counted(0, 0);
-  talk.assign(kPeer, kPorts, 1);
+  talk.assign(kSessionPeer, kPorts, 1);
   counted(1, 1);
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 20});
-  talk.assign(kPeer, kPorts, 1);  // answers the announcement of its growth
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 20});
+  talk.assign(kSessionPeer, kPorts, 1);  // answers the announcement of its growth
   counted(1, 1);
   talk.assign(kOther, kMore);
   counted(1, 2);
   talk.lose();
   talk.welcome();
-  talk.assign(kPeer, kPorts, 1);  // the same elephant, on another connection
+  talk.assign(kSessionPeer, kPorts, 1);  // the same elephant, on another connection
   counted(1, 2);
   CHECK(talk.session.counters().assigns == 5);
 }
@@ -149,88 +149,88 @@ TEST_CASE("elephants with ports are counted once each, pushes are assignments th
 TEST_CASE("a cut path is reported with the serial of its assignment") {
   Talk talk;
   talk.welcome();
-  talk.assign(kPeer, kPorts);
-  CHECK(talk.table->peers.at(kPeer).cut_serial == 0);
-  json cut = talk.assignment(kPeer, kMore);
+  talk.assign(kSessionPeer, kPorts);
+  CHECK(talk.table->peers.at(kSessionPeer).cut_serial == 0);
+  json cut = talk.assignment(kSessionPeer, kMore);
   cut["cut"] = true;
   CHECK(talk.receive(cut) == Verdict::kContinue);
-  const auto serial = talk.serial(kPeer);
-  CHECK(talk.table->peers.at(kPeer).cut_serial == serial);
-  talk.assign(kPeer, kPorts);
-  CHECK(talk.serial(kPeer) > serial);
-  CHECK(talk.table->peers.at(kPeer).cut_serial == serial);
+  const auto serial = talk.serial(kSessionPeer);
+  CHECK(talk.table->peers.at(kSessionPeer).cut_serial == serial);
+  talk.assign(kSessionPeer, kPorts);
+  CHECK(talk.serial(kSessionPeer) > serial);
+  CHECK(talk.table->peers.at(kSessionPeer).cut_serial == serial);
 }
 
 TEST_CASE("after its elephant ends a peer keeps its ports, without a new serial number") {
   Talk talk;
   talk.welcome();
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
-  json limited = talk.assignment(kPeer, kPorts, 1);
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
+  json limited = talk.assignment(kSessionPeer, kPorts, 1);
   limited["rate_bps"] = 1e6;
   talk.receive(limited);
-  CHECK(talk.table->peers.at(kPeer).rate_bps == 1e6);
-  const std::uint64_t before = talk.serial(kPeer);
+  CHECK(talk.table->peers.at(kSessionPeer).rate_bps == 1e6);
+  const std::uint64_t before = talk.serial(kSessionPeer);
   talk.event(Release{.id = 1});
   talk.assign(kOther, kMore);
-  CHECK(talk.ports(kPeer) == kPorts);
-  CHECK(talk.serial(kPeer) == before);
-  CHECK(talk.table->peers.at(kPeer).rate_bps == 0);
-  CHECK(talk.table->peers.at(kPeer).answers == 0);
+  CHECK(talk.ports(kSessionPeer) == kPorts);
+  CHECK(talk.serial(kSessionPeer) == before);
+  CHECK(talk.table->peers.at(kSessionPeer).rate_bps == 0);
+  CHECK(talk.table->peers.at(kSessionPeer).answers == 0);
   // Assigning the same ports again increases the serial number.
-  talk.event(Announce{.id = 2, .peer = kPeer, .bytes = 10});
-  talk.assign(kPeer, kPorts, 2);
-  CHECK(talk.serial(kPeer) > before);
+  talk.event(Announce{.id = 2, .peer = kSessionPeer, .bytes = 10});
+  talk.assign(kSessionPeer, kPorts, 2);
+  CHECK(talk.serial(kSessionPeer) > before);
 }
 
 TEST_CASE("a new rate for the same ports does not change the serial number of the ports") {
   Talk talk;
   talk.welcome();
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
-  talk.assign(kPeer, kPorts, 1);
-  const PeerPaths first = talk.table->peers.at(kPeer);
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
+  talk.assign(kSessionPeer, kPorts, 1);
+  const PeerPaths first = talk.table->peers.at(kSessionPeer);
   for (const double rate : {1e6, 2e6}) {
-    json limited = talk.assignment(kPeer, kPorts, 1);
+    json limited = talk.assignment(kSessionPeer, kPorts, 1);
     limited["rate_bps"] = rate;
     talk.receive(limited);
-    CHECK(talk.table->peers.at(kPeer).rate_bps == rate);
-    CHECK(talk.serial(kPeer) == first.serial);
-    CHECK(talk.table->peers.at(kPeer).rate_serial > first.rate_serial);
+    CHECK(talk.table->peers.at(kSessionPeer).rate_bps == rate);
+    CHECK(talk.serial(kSessionPeer) == first.serial);
+    CHECK(talk.table->peers.at(kSessionPeer).rate_serial > first.rate_serial);
   }
-  json again = talk.assignment(kPeer, kPorts, 1);
+  json again = talk.assignment(kSessionPeer, kPorts, 1);
   again["rate_bps"] = 2e6;
   talk.receive(again);  // nothing changed, so it counts as an assignment of ports
-  CHECK(talk.serial(kPeer) > first.serial);
+  CHECK(talk.serial(kSessionPeer) > first.serial);
 }
 
 TEST_CASE("assignments of old generations and for ended elephants are stale") {
   Talk talk;
   talk.welcome();
   talk.generation = 9;
-  talk.assign(kPeer, kPorts);
+  talk.assign(kSessionPeer, kPorts);
   talk.generation = 5;
-  talk.assign(kPeer, kMore);
-  CHECK(talk.ports(kPeer) == kPorts);
+  talk.assign(kSessionPeer, kMore);
+  CHECK(talk.ports(kSessionPeer) == kPorts);
   talk.generation = 9;  // an equal generation is not stale
-  CHECK(talk.assign(kPeer, kMore, 77) == Verdict::kContinue);
-  CHECK(talk.ports(kPeer) == kPorts);
+  CHECK(talk.assign(kSessionPeer, kMore, 77) == Verdict::kContinue);
+  CHECK(talk.ports(kSessionPeer) == kPorts);
   CHECK(talk.session.counters().stale == 2);
   talk.generation = 9;
-  talk.assign(kPeer, kMore);
-  CHECK(talk.ports(kPeer) == kMore);
+  talk.assign(kSessionPeer, kMore);
+  CHECK(talk.ports(kSessionPeer) == kMore);
   CHECK(talk.session.counters().invalid == 0);
 }
 
 TEST_CASE("an invalid message puts its peer on ECMP, and a fatal one ends the connection") {
   Talk talk;
   talk.welcome();
-  talk.assign(kPeer, kPorts);
+  talk.assign(kSessionPeer, kPorts);
   talk.assign(kOther, kPorts);
-  json wrong = talk.assignment(kPeer, kPorts);
+  json wrong = talk.assignment(kSessionPeer, kPorts);
   wrong["ports"] = {1};
   CHECK(talk.receive(wrong) == Verdict::kContinue);
-  CHECK(talk.ports(kPeer).empty());
+  CHECK(talk.ports(kSessionPeer).empty());
   CHECK(talk.ports(kOther) == kPorts);
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
   CHECK(talk.assign(kOther, kMore, 1) == Verdict::kContinue);  // an elephant to another peer
   CHECK(talk.ports(kOther).empty());
   CHECK(talk.session.counters().invalid == 2);
@@ -257,38 +257,39 @@ TEST_CASE("the number of peers that a service may name is limited, even with emp
 TEST_CASE("an assignment before the welcome is fatal") {
   Talk talk;
   talk.session.on_connected(talk.out);
-  CHECK(talk.assign(kPeer, kPorts) == Verdict::kDrop);
-  CHECK(talk.ports(kPeer).empty());
+  CHECK(talk.assign(kSessionPeer, kPorts) == Verdict::kDrop);
+  CHECK(talk.ports(kSessionPeer).empty());
 }
 
 TEST_CASE("losing the connection voids all assignments, and open elephants are announced on the next one") {
   Talk talk;
   talk.welcome();
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
-  talk.assign(kPeer, kPorts, 1);
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
+  talk.assign(kSessionPeer, kPorts, 1);
   talk.assign(kOther, kMore);
-  const std::uint64_t serial = talk.serial(kPeer);
+  const std::uint64_t serial = talk.serial(kSessionPeer);
   const std::uint64_t connection = talk.table->connection;
   talk.lose();
   CHECK(!talk.table->connected);
   CHECK(talk.table->peers.empty());
   CHECK(talk.table->connection > connection);
   talk.said();
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 20});  // it grows while disconnected
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 20});  // it grows while disconnected
   talk.welcome();
   const auto said = talk.said();
   REQUIRE(said.size() == 2);
   CHECK(said[1]["bytes"] == 20);
-  talk.assign(kPeer, kPorts, 1);  // generations start again, serial numbers do not
-  CHECK(talk.ports(kPeer) == kPorts);
-  CHECK(talk.serial(kPeer) > serial);
+  talk.assign(kSessionPeer, kPorts, 1);  // generations start again, serial numbers do not
+  CHECK(talk.ports(kSessionPeer) == kPorts);
+  CHECK(talk.serial(kSessionPeer) > serial);
 }
 
 TEST_CASE("measurements are sent at most once a second, many of them in several lines") {
   Talk talk;
   talk.welcome();
   for (std::uint64_t id = 1; id <= 300; ++id) {
-    talk.event(Announce{.id = id, .peer = PeerName(kPeer.address + static_cast<std::uint32_t>(id)), .bytes = 10});
+    talk.event(
+        Announce{.id = id, .peer = PeerName(kSessionPeer.address + static_cast<std::uint32_t>(id)), .bytes = 10});
     talk.event(Measured{.id = id, .bytes = id, .duration = kSecond});
   }
   talk.event(Measured{.id = 7, .bytes = 1, .duration = kSecond});
@@ -315,9 +316,9 @@ TEST_CASE("measurements are sent at most once a second, many of them in several 
 TEST_CASE("unanswered elephants are announced again to a busy service, any other error ends the connection") {
   Talk talk;
   talk.welcome();
-  talk.event(Announce{.id = 1, .peer = kPeer, .bytes = 10});
+  talk.event(Announce{.id = 1, .peer = kSessionPeer, .bytes = 10});
   talk.event(Announce{.id = 2, .peer = kOther, .bytes = 10});
-  talk.assign(kPeer, kPorts, 1);
+  talk.assign(kSessionPeer, kPorts, 1);
   talk.said();
   CHECK(talk.receive({{"type", "error"}, {"code", "busy"}, {"text", "later"}}) == Verdict::kContinue);
   CHECK(talk.session.take_warning().empty());  // the message was valid

@@ -25,7 +25,7 @@ using test::Bytes;
 
 constexpr std::uint32_t kA = 0x7F000001;
 constexpr std::uint32_t kB = 0x7F000002;
-constexpr std::uint32_t kStranger = 0x7F000003;
+constexpr std::uint32_t kThird = 0x7F000003;
 constexpr std::uint32_t kPathMtu = 256;
 
 SoftOptions options(std::uint32_t address) {
@@ -203,7 +203,7 @@ struct Stage {
   explicit Stage(std::uint32_t path_mtu) : mtu(path_mtu) {}
   SoftBackend b{options(kB)};
   fuzz::UdpEndpoint peer{kA};
-  fuzz::UdpEndpoint stranger{kStranger};
+  fuzz::UdpEndpoint stranger{kThird};
   std::uint32_t mtu;
   std::uint16_t port = 0xD010;
   std::vector<Completion> done;
@@ -442,7 +442,7 @@ TEST_CASE("a SEND and an acknowledgement in the middle of a WRITE are handled co
 }
 
 /// The outcome of a batch from the middle of a WRITE.
-struct Outcome {
+struct BatchOutcome {
   std::size_t taken = 0;    ///< accepted packets
   std::size_t refused = 0;  ///< rejected by the QP with a NAK
   std::size_t late = 0;     ///< out of sequence behind a missing packet
@@ -453,21 +453,21 @@ struct Outcome {
 /// A fault of a batch at its packet k, and the expected outcome.
 struct Spoiling {
   const char* what;
-  std::function<Outcome(std::vector<Bytes>& packets, std::size_t k, const Write& write)> spoil;
+  std::function<BatchOutcome(std::vector<Bytes>& packets, std::size_t k, const Write& write)> spoil;
   bool broken = false;   ///< the ICRC of packet k
   bool strange = false;  ///< another host sends it
 };
 
-Outcome discarded_at(std::size_t k, const std::vector<Bytes>& packets, const Discards& discards) {
+BatchOutcome discarded_at(std::size_t k, const std::vector<Bytes>& packets, const Discards& discards) {
   return {.taken = k, .late = packets.size() - k - 1, .discards = discards};
 }
 
-Outcome refused_at(std::size_t k, const std::vector<Bytes>& packets) {
+BatchOutcome refused_at(std::size_t k, const std::vector<Bytes>& packets) {
   return {.taken = k, .refused = 1, .late = packets.size() - k - 1};
 }
 
 /// Payloads of `bytes`, with no more packets than fit a datagram.
-Outcome resize(std::vector<Bytes>& packets, std::size_t bytes) {
+BatchOutcome resize(std::vector<Bytes>& packets, std::size_t bytes) {
   const std::size_t size = bytes + DirectPlacement::kFrameBytes;
   packets.resize(std::min(packets.size(), 65507 / size));
   for (Bytes& packet : packets) packet.resize(size);
@@ -475,18 +475,18 @@ Outcome resize(std::vector<Bytes>& packets, std::size_t bytes) {
 }
 
 const std::vector<Spoiling> kSpoilings{
-    {"not at all", [](auto& packets, auto, auto&) { return Outcome{.taken = packets.size()}; }},
+    {"not at all", [](auto& packets, auto, auto&) { return BatchOutcome{.taken = packets.size()}; }},
     {"a wrong ICRC", [](auto& packets, auto k, auto&) { return discarded_at(k, packets, {.icrc = 1}); }, true},
     {"one is missing",
      [](auto& packets, auto k, auto&) {
        packets.erase(packets.begin() + static_cast<std::ptrdiff_t>(k));
-       return Outcome{.taken = k, .late = packets.size() - k};
+       return BatchOutcome{.taken = k, .late = packets.size() - k};
      }},
     {"a copy of an earlier one comes in between",
      [](auto& packets, auto k, auto& write) {
        packets.pop_back();
        packets.insert(packets.begin() + static_cast<std::ptrdiff_t>(k), write.packet(write.next - 1));
-       return Outcome{.taken = packets.size() - 1, .duplicates = 1};
+       return BatchOutcome{.taken = packets.size() - 1, .duplicates = 1};
      }},
     {"one for no QP",
      [](auto& packets, auto k, auto&) {
@@ -527,7 +527,8 @@ const std::vector<Spoiling> kSpoilings{
     {"all are a word too long", [](auto& packets, auto, auto& write) { return resize(packets, write.stage.mtu + 4); }},
     {"all are twice as long", [](auto& packets, auto, auto& write) { return resize(packets, 2 * write.stage.mtu); }},
     {"another host sends it",
-     [](auto& packets, auto, auto&) { return Outcome{.discards = {.wrong_source = packets.size()}}; }, false, true},
+     [](auto& packets, auto, auto&) { return BatchOutcome{.discards = {.wrong_source = packets.size()}}; }, false,
+     true},
 };
 
 /// Sends the next `n` packets of `write` with a fault at packet k.
@@ -537,7 +538,7 @@ void check_spoiled(Write& write, const Spoiling& spoiling, std::size_t n, std::s
   const Discards discards_before = stage.b.discards();
   std::vector<Bytes> packets = write.middle(n);
   REQUIRE(packets.size() == n);
-  const Outcome outcome = spoiling.spoil(packets, k, write);
+  const BatchOutcome outcome = spoiling.spoil(packets, k, write);
   stage.send(packets, spoiling.broken ? std::optional(k) : std::nullopt,
              spoiling.strange ? stage.stranger : stage.peer);
   write.next += static_cast<std::uint32_t>(outcome.taken);

@@ -8,7 +8,7 @@
 namespace paralet::cpu_device {
 namespace {
 
-enum class WorkType : std::uint8_t { unused = 0, collective = 1, p2p = 2, registered_collective = 3 };
+enum class ElementType : std::uint8_t { unused = 0, collective = 1, p2p = 2, registered_collective = 3 };
 
 constexpr std::uint64_t unused_p2p = 0;   // ncclWorkP2pTypeUnused
 constexpr std::uint64_t ll_protocol = 0;  // NCCL_PROTO_LL
@@ -96,14 +96,14 @@ bool run_pairs(Block& block, const std::byte* work) {
 bool run_work(Block& block, const std::byte* work) {
   const Layout& layout = block.layout();
   const Function& function = function_of(block.launch().library.functions, read_unsigned(work, layout.work_function));
-  switch (static_cast<WorkType>(read_unsigned(work, layout.work_type))) {
-    case WorkType::unused:
+  switch (static_cast<ElementType>(read_unsigned(work, layout.work_type))) {
+    case ElementType::unused:
       return true;
-    case WorkType::collective:
+    case ElementType::collective:
       return run_collectives(block, function, work);
-    case WorkType::p2p:
+    case ElementType::p2p:
       return run_pairs(block, work);
-    case WorkType::registered_collective:
+    case ElementType::registered_collective:
       break;
   }
   throw NotSupported{registered};

@@ -11,7 +11,7 @@
 namespace paralet::cpu_device::test {
 namespace {
 
-constexpr std::byte guard{0xa5};
+constexpr std::byte guard_byte{0xa5};
 constexpr std::uint8_t chunk_code = 10 << 3;    // 8 << 9 = 4096 bytes, a step's
 constexpr std::uint8_t ll_chunk_code = 7 << 3;  // 512 bytes, the data of an LL step
 
@@ -29,9 +29,9 @@ void check(World& world, const std::vector<std::vector<std::size_t>>& sizes, boo
   std::vector<std::vector<Bytes>> received(ranks);
   for (unsigned rank = 0; rank < ranks; ++rank) {
     for (unsigned other = 0; other < ranks; ++other) {
-      Bytes& send = sent[rank].emplace_back(sizes[rank][other] + 1, guard);
+      Bytes& send = sent[rank].emplace_back(sizes[rank][other] + 1, guard_byte);
       for (std::size_t i = 0; i < sizes[rank][other]; ++i) send[i] = value(rank, other, i);
-      received[rank].emplace_back(sizes[other][rank] + 1, guard);
+      received[rank].emplace_back(sizes[other][rank] + 1, guard_byte);
     }
   }
   const Function functions[] = {{.known = true, .collective = Collective::send_recv, .name = "SendRecv"}};
@@ -76,7 +76,7 @@ void check(World& world, const std::vector<std::vector<std::size_t>>& sizes, boo
     for (unsigned other = 0; other < ranks; ++other) {
       const Bytes& bytes = received[rank][other];
       for (std::size_t i = 0; i < sizes[other][rank]; ++i) REQUIRE(bytes[i] == value(other, rank, i));
-      REQUIRE(bytes.back() == guard);
+      REQUIRE(bytes.back() == guard_byte);
     }
   }
 }
