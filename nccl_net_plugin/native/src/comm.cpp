@@ -145,7 +145,7 @@ ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> byt
   const Request* failed_part = nullptr;
   *done = finished(&failed_part);
   if (!*done && failed_part == nullptr) {
-    device_->poll();
+    device_->poll_for(&operation);
     *done = finished(&failed_part);
   }
   for (unsigned i = 0; i < operation.count; ++i) {

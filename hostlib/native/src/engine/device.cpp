@@ -28,6 +28,7 @@ constexpr Nanos kReleaseSpare = 1 * kSecond;
 constexpr Nanos kQuietShare = 4;                // a waiting device probes a quiet peer after retry_time / 4
 constexpr unsigned kEventsEvery = 64;           // rounds between two calls of look
 constexpr Nanos kStandBack = 1 * kMillisecond;  // the progress thread notices that polling stopped after at most 2 ms
+constexpr Nanos kTurn = 2 * kMicrosecond;       // longer than NCCL's proxy thread takes to test all its requests
 
 /// Forks between the first device and this process.
 std::atomic<unsigned> forks{0};
@@ -232,16 +233,24 @@ void Device::begin_call() {
   start_submitted();  // requests that the caller submitted before this call come first
 }
 
-void Device::poll(Nanos t) {
-  if (inherited()) return;
+/// True unless it found nothing to do.
+bool Device::poll(Nanos t) {
+  if (inherited()) return true;
   polled_at_.store(t, std::memory_order_relaxed);
   if (waiting_.load(std::memory_order_relaxed) > 0) {
     std::this_thread::yield();
-    return;
+    return true;
   }
-  if (!progress_lock_.try_lock()) return;
+  if (!progress_lock_.try_lock()) return true;
   const ProgressLockGuard guard(*this, std::adopt_lock);
-  if (backend_) step(t);
+  return backend_ ? step(t) : true;
+}
+
+void Device::poll_for(const void* request) {
+  const Nanos t = now();
+  const void* idle_for = idle_for_.load(std::memory_order_relaxed);
+  if (idle_for != nullptr && idle_for != request && t - polled_at_.load(std::memory_order_relaxed) < kTurn) return;
+  idle_for_.store(poll(t) ? nullptr : request, std::memory_order_relaxed);
 }
 
 void Device::stop_polling() {

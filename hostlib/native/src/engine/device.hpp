@@ -250,6 +250,9 @@ class Device {
   /// Moves packets on the calling thread if no other thread is doing so. Progress never depends on it: a thread that
   /// busy-waits calls it to save the hand-over to the progress thread.
   void poll() { poll(now()); }
+  /// The same for a thread that tests many requests in turn, of which this is one. After a poll that found nothing, it
+  /// polls again for the same request, or after kTurn for any: one system call per turn instead of one per request.
+  void poll_for(const void* request);
   /// Polls for `busy_poll`, then sleeps, until `ready` holds or `timeout` has passed (nullopt: no limit). Returns the
   /// last value of `ready`.
   template <typename Predicate>
@@ -309,7 +312,7 @@ class Device {
 
   // Any thread, without the lock.
   [[nodiscard]] bool inherited() const;
-  void poll(Nanos now);
+  bool poll(Nanos now);
   void run();
   void wake();
   [[nodiscard]] bool callers_poll() const;
@@ -459,13 +462,14 @@ class Device {
   FileDescriptor epoll_;                     ///< what the progress thread sleeps on
 
   // Any thread.
-  std::atomic<unsigned> waiting_{0};          ///< threads that wait for the progress lock: pollers let them
-  std::atomic<Request*> submitted_{nullptr};  ///< stack of requests that found the progress lock held
-  std::atomic<Nanos> polled_at_{0};           ///< when a caller last polled, 0: it stopped
-  std::atomic<bool> standing_back_{false};    ///< the progress thread sleeps because callers poll
-  std::atomic<unsigned> registering_{0};      ///< threads that register or deregister memory without the progress lock
-  std::atomic<unsigned> waking_{0};           ///< threads in stop_polling that may write to wake_
-  std::atomic<bool> stop_{false};             ///< ends the progress thread
+  std::atomic<unsigned> waiting_{0};            ///< threads that wait for the progress lock: pollers let them
+  std::atomic<Request*> submitted_{nullptr};    ///< stack of requests that found the progress lock held
+  std::atomic<Nanos> polled_at_{0};             ///< when a caller last polled, 0: it stopped
+  std::atomic<const void*> idle_for_{nullptr};  ///< request of the last poll_for, if that found nothing
+  std::atomic<bool> standing_back_{false};      ///< the progress thread sleeps because callers poll
+  std::atomic<unsigned> registering_{0};  ///< threads that register or deregister memory without the progress lock
+  std::atomic<unsigned> waking_{0};       ///< threads in stop_polling that may write to wake_
+  std::atomic<bool> stop_{false};         ///< ends the progress thread
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> failed_{0};  ///< failed requests
 

@@ -84,6 +84,34 @@ TEST_CASE("threads that poll, submit and wait at the same time all make progress
   CHECK(right == kThreads * kMessages);
 }
 
+TEST_CASE("requests that are tested in turn all end") {
+  DevicePair pair;
+  const Joined link(pair.a, pair.b);
+  constexpr std::uint32_t kMessages = 8;
+  std::vector<Bytes> out;
+  std::vector<Bytes> in;
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    out.push_back(test::random_fill(i, 200'000));
+    in.emplace_back(out.back().size());
+  }
+  std::vector<RequestPtr> requests;
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    requests.push_back(link.receive(in[i], i));
+    requests.push_back(link.send(out[i], i));
+  }
+  const auto pending = [](const RequestPtr& request) { return request->state == State::kPending; };
+  const auto until = std::chrono::steady_clock::now() + kTimeLimit;
+  while (std::ranges::any_of(requests, pending) && std::chrono::steady_clock::now() < until) {
+    for (const RequestPtr& request : requests) {
+      if (!pending(request)) continue;
+      link.one.poll_for(request.get());
+      link.two.poll_for(request.get());
+    }
+  }
+  for (const RequestPtr& request : requests) CHECK(request->state == State::kDone);
+  CHECK(in == out);
+}
+
 TEST_CASE("progress goes on after a polling caller stops") {
   DevicePair pair;
   const Joined link(pair.a, pair.b);
