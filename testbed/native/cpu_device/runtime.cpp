@@ -314,9 +314,7 @@ PARALET_EXPORT int cudaMemPoolCreate(void** pool, const void*) {
   return failure();
 }
 
-PARALET_EXPORT int cudaMemPoolDestroy(void* pool) {
-  return pool == nullptr ? noted(cuda::invalid_value) : failure();
-}
+PARALET_EXPORT int cudaMemPoolDestroy(void* pool) { return pool == nullptr ? noted(cuda::invalid_value) : failure(); }
 
 // How long a pool keeps memory: it keeps none.
 PARALET_EXPORT int cudaMemPoolSetAttribute(void* pool, int, void*) {
