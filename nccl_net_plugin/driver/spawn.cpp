@@ -166,7 +166,7 @@ class Ranks {
         missing -= received[rank].is_null() && !gone[rank] ? 0 : 1;
       }
     }
-    if (first_lost) throw *first_lost;
+    if (first_lost) throw PeerLost(first_lost->what());
     return received;
   }
 

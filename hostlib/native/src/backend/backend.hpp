@@ -152,8 +152,7 @@ class Backend {
   }
   virtual void fail_qp(std::uint32_t qpn) = 0;
   /// Stops a connected QP whose path is dead, or which is broken (Completion::Kind::kQpBroken): it sends nothing more
-  /// and accepts nothing more. The completion kStopped
-  /// follows. Requests that have not ended stay, for take_back.
+  /// and accepts nothing more. The completion kStopped follows. Requests that have not ended stay, for take_back.
   virtual void stop_qp(std::uint32_t qpn) = 0;
   /// Requests of a stopped QP, given the number of messages (SENDs and WRITEs with immediate data) that arrived at its
   /// other end, which is stopped too. What arrived completes. Returns the rest, oldest first, to be posted elsewhere.

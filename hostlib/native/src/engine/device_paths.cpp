@@ -85,8 +85,8 @@ void Device::on_broken(Peer& peer, unsigned index, const Completion& completion)
     return;
   }
   lane.broken = true;
-  if (!lane.renewal)
-    replace_broken_qp(peer, index);  // else the renewal in progress replaces it, or advance_renewal does
+  // A renewal in progress replaces it, or advance_renewal does.
+  if (!lane.renewal) replace_broken_qp(peer, index);
 }
 
 void Device::replace_broken_qp(Peer& peer, unsigned index) {

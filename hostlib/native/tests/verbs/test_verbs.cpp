@@ -285,7 +285,7 @@ TEST_CASE("other queue pairs go on while the NIC has not returned what a destroy
     backend->post(from, {.kind = WorkKind::kSend, .cookie = message, .data = payload.data(), .length = 8});
     backend->flush(t);
     backend->progress(t, completions);
-    const auto received = [&](const Completion& each) {
+    const auto received = [to = to](const Completion& each) {
       return each.qpn == to && each.kind == Completion::Kind::kReceivedSend;
     };
     CHECK(std::ranges::count_if(completions, received) == static_cast<std::ptrdiff_t>(message));
