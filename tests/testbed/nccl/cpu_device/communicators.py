@@ -83,10 +83,15 @@ class Rank:
         assert self.cuda.cudaMemcpy(address, pointer(values.buffer_info()[0]), size, HOST_TO_DEVICE) == 0
         return address
 
-    def start(self, communicator: pointer, buffer: pointer, elements: int, stream: pointer) -> None:
-        """Queue an all-reduce in place."""
+    def queue(self, communicator: pointer, buffer: pointer, elements: int, stream: pointer) -> int:
+        """Queue an all-reduce in place. Returns NCCL's result."""
         count = ctypes.c_size_t(elements)
-        self.check(self.nccl.ncclAllReduce(buffer, buffer, count, FLOAT32, SUM, communicator, stream))
+        result: int = self.nccl.ncclAllReduce(buffer, buffer, count, FLOAT32, SUM, communicator, stream)
+        return result
+
+    def start(self, communicator: pointer, buffer: pointer, elements: int, stream: pointer) -> None:
+        """Queue an all-reduce in place, which must succeed."""
+        self.check(self.queue(communicator, buffer, elements, stream))
 
     def result(self, buffer: pointer, elements: int, stream: pointer) -> array[float]:
         """What the buffer holds when the stream is done. Frees the buffer."""
@@ -105,6 +110,15 @@ class Rank:
         right = self.result(buffer, elements, stream) == array("f", (ranks * value for value in pattern(elements)))
         assert self.cuda.cudaStreamDestroy(stream) == 0
         return right
+
+    def meet(self) -> None:
+        """Wait until all ranks have come here.
+
+        A rank's part of a collective can be over while its proxy still sends the last data. A rank that then aborts or
+        ends leaves the others without them.
+        """
+        (self.folder / f"met-{self.rank}").touch()
+        self.await_(lambda: all((self.folder / f"met-{rank}").exists() for rank in range(self.ranks)))
 
     def await_(self, true: Any) -> None:
         """Wait until a condition holds."""
@@ -183,6 +197,7 @@ class Rank:
         """Rank 0 waits for the others in a collective that they never start; it aborts, and all go on."""
         communicator, stream = self.join(), self.stream()
         right = self.sums(communicator, self.ranks)
+        self.meet()
         pending = False
         if self.rank == 0:
             buffer = self.buffer(pattern(1_000_000))
@@ -202,13 +217,16 @@ class Rank:
         """The last rank dies in a collective; the others learn of it, abort, and go on without it."""
         communicator, stream = self.join(), self.stream()
         right = self.sums(communicator, self.ranks)
+        self.meet()
         buffer = self.buffer(pattern(4_000_000))
         if self.rank == self.ranks - 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        self.start(communicator, buffer, 4_000_000, stream)
-        error = ctypes.c_int()
+        # NCCL may know of the death already: a proxy waits for the acknowledgement of what it has sent.
+        error = ctypes.c_int(self.queue(communicator, buffer, 4_000_000, stream))
 
         def noticed() -> bool:
+            if error.value not in (0, IN_PROGRESS):
+                return True
             self.check(self.nccl.ncclCommGetAsyncError(communicator, ctypes.byref(error)))
             return error.value not in (0, IN_PROGRESS)
 
@@ -226,6 +244,7 @@ class Rank:
         """The last rank is left out of a communicator while a collective that it never joins is in flight."""
         communicator, stream = self.join(), self.stream()
         right = self.sums(communicator, self.ranks)
+        self.meet()
         buffer = self.buffer(pattern(1_000_000))
         smaller = pointer()
         if self.rank < self.ranks - 1:
@@ -244,6 +263,7 @@ class Rank:
         """All ranks revoke a communicator in which rank 0 waits for the others, and split it afterwards."""
         communicator, stream, after = self.join(), self.stream(), pointer()
         right = self.sums(communicator, self.ranks)
+        self.meet()
         if self.rank == 0:
             buffer = self.buffer(pattern(1_000_000))
             self.start(communicator, buffer, 1_000_000, stream)
