@@ -26,7 +26,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class LayeredModel:
     """Layers, each after those whose outputs it takes."""
 
     name: str
@@ -76,11 +76,11 @@ class _Builder:
         """An embedding table."""
         return self.add(f"table {rows:g} x {width}", 0.0, rows * width, width, table=True)
 
-    def network(self, name: str, batch: int) -> Network:
-        return Network(name, batch, tuple(self.layers))
+    def network(self, name: str, batch: int) -> LayeredModel:
+        return LayeredModel(name, batch, tuple(self.layers))
 
 
-def vgg16(image: int = 224) -> Network:
+def vgg16(image: int = 224) -> LayeredModel:
     """VGG16 (K. Simonyan and A. Zisserman, 2015, configuration D) for images of `image` x `image`."""
     net, last, channels = _Builder(), tuple[int, ...](), 3
     for group, (width, count) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))):
@@ -91,7 +91,7 @@ def vgg16(image: int = 224) -> Network:
     return net.network("VGG16", 64)
 
 
-def resnet50(image: int = 224) -> Network:
+def resnet50(image: int = 224) -> LayeredModel:
     """ResNet50 (K. He et al., 2016, Table 1), with projections where the shape changes."""
     net = _Builder()
     last, channels, size = net.convolution(image // 2, 7, 3, 64, bias=False), 64, image // 4
@@ -108,7 +108,7 @@ def resnet50(image: int = 224) -> Network:
     return net.network("ResNet50", 128)
 
 
-def bert(blocks: int = 12, hidden: int = 1024, tokens: int = 64) -> Network:
+def bert(blocks: int = 12, hidden: int = 1024, tokens: int = 64) -> LayeredModel:
     """Encoder blocks with an MLP of 4 `hidden`; attention's scores and context count as one layer."""
     net, last = _Builder(), tuple[int, ...]()
     for _ in range(blocks):
@@ -120,7 +120,7 @@ def bert(blocks: int = 12, hidden: int = 1024, tokens: int = 64) -> Network:
     return net.network("BERT", 16)
 
 
-def dlrm(tables: int = 64, rows: float = 1e7, width: int = 128, inputs: int = 2048) -> Network:
+def dlrm(tables: int = 64, rows: float = 1e7, width: int = 128, inputs: int = 2048) -> LayeredModel:
     """Dense layers beside embedding tables, then feature layers over all of them."""
     net = _Builder()
     found = [net.table(rows, width) for _ in range(tables)]
@@ -129,14 +129,14 @@ def dlrm(tables: int = 64, rows: float = 1e7, width: int = 128, inputs: int = 20
     return net.network("DLRM", 128)
 
 
-def candle(inputs: int = 16384) -> Network:
+def candle(inputs: int = 16384) -> LayeredModel:
     """Feature layers, then dense layers, all of 16384."""
     net = _Builder()
     net.chain(inputs, [16384] * (16 + 8))
     return net.network("CANDLE", 256)
 
 
-def ncf(users: float = 1e6, items: float = 1e6, tables: int = 32) -> Network:
+def ncf(users: float = 1e6, items: float = 1e6, tables: int = 32) -> LayeredModel:
     """User and item tables for factorisation (64 wide) and for the MLP (128 wide), 8 dense layers, one output."""
     net = _Builder()
     factors = [net.table(rows, 64) for rows in (users, items) for _ in range(tables)]
@@ -146,6 +146,6 @@ def ncf(users: float = 1e6, items: float = 1e6, tables: int = 32) -> Network:
     return net.network("NCF", 128)
 
 
-def networks() -> Iterator[Network]:
+def networks() -> Iterator[LayeredModel]:
     """All six."""
     yield from (vgg16(), resnet50(), bert(), dlrm(), candle(), ncf())

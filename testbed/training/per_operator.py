@@ -9,7 +9,7 @@ their gradients behind the backward pass of the layers before it. A device is a 
 from collections.abc import Callable, Sequence
 
 from testbed.training.hardware import Accelerator, Collective
-from testbed.training.networks import Layer, Network
+from testbed.training.networks import Layer, LayeredModel
 from testbed.training.operators import SINGLE
 from testbed.training.strategies import Placement
 from testbed.training.tasks import TaskGraph
@@ -31,7 +31,7 @@ def roofline(gpu: Accelerator, gpus: int) -> Profile:
 
 
 def iteration(
-    network: Network, placements: Sequence[Placement], servers: int, batch: int, profile: Profile
+    network: LayeredModel, placements: Sequence[Placement], servers: int, batch: int, profile: Profile
 ) -> TaskGraph:
     """One iteration of `batch` samples, with a backward pass of twice the forward pass.
 

@@ -13,12 +13,12 @@ from sdn.topoopt.demand import dlrm as dlrm_demand
 from testbed.training import ideal
 from testbed.training.flexnet import read
 from testbed.training.hardware import A100
-from testbed.training.networks import Layer, Network, bert, candle, dlrm, ncf, networks, resnet50, vgg16
+from testbed.training.networks import Layer, LayeredModel, bert, candle, dlrm, ncf, networks, resnet50, vgg16
 from testbed.training.per_operator import iteration, roofline
 from testbed.training.strategies import Placement
 
 RATE_BPS = 8e9
-SECOND = Network("seconds", 1, tuple(Layer(str(n), 1.0, 0.25e9, 1.0, (n - 1,) if n else ()) for n in range(4)))
+SECOND = LayeredModel("seconds", 1, tuple(Layer(str(n), 1.0, 0.25e9, 1.0, (n - 1,) if n else ()) for n in range(4)))
 """Four layers that compute a second for each sample, with a gigabyte of gradients each."""
 
 
