@@ -39,13 +39,18 @@ class TcpRequest:
 
 
 class TcpConnection:
-    """A connection in one direction: one end sends, the other receives."""
+    """A connection in one direction: one end sends, the other receives.
+
+    As on paralet's engine, a message whose tag nobody receives yet does not hold up the messages behind it.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._changed = threading.Condition()
         self._outbox: list[tuple[int, Elements, TcpRequest]] = []
         self._posted: dict[int, tuple[Elements, TcpRequest]] = {}
+        self._arrived: dict[int, bytearray] = {}
+        """Messages whose receive has not been posted."""
         threading.Thread(target=self._write, daemon=True).start()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -61,7 +66,7 @@ class TcpConnection:
         with self._changed:
             assert tag not in self._posted
             self._posted[tag] = (buffer, request)
-            self._changed.notify_all()
+        self._deliver(tag)
         return request
 
     def _write(self) -> None:
@@ -80,13 +85,21 @@ class TcpConnection:
     def _read(self) -> None:
         while header := self._exactly(bytearray(_HEADER.size)):
             tag, length = _HEADER.unpack(header)
+            data = bytearray(length)
+            if self._exactly(data) is None:
+                return
             with self._changed:
-                self._changed.wait_for(lambda tag=tag: tag in self._posted)
-                buffer, request = self._posted.pop(tag)
-            view = memoryview(buffer).cast("B")
-            assert len(view) == length
-            self._exactly(view)
-            request.finish(length)
+                self._arrived[tag] = data
+            self._deliver(tag)
+
+    def _deliver(self, tag: int) -> None:
+        """Finish the receive with this tag if both the receive and its message are here."""
+        with self._changed:
+            if tag not in self._posted or tag not in self._arrived:
+                return
+            (buffer, request), data = self._posted.pop(tag), self._arrived.pop(tag)
+        memoryview(buffer).cast("B")[:] = data
+        request.finish(len(data))
 
     def _exactly(self, into: bytearray | memoryview) -> bytearray | memoryview | None:
         got = 0
