@@ -64,7 +64,7 @@ debian_packages() {
     if ((${#needed[@]})); then
         step "installing ${#needed[@]} Debian packages: ${needed[*]}" apt-get install -q -y --no-install-recommends "${needed[@]}"
     fi
-    ((${#lacking[@]} == 0)) || say "this release has no ${lacking[*]}: 'make lint' and 'make test-native' need Debian 12"
+    ((${#lacking[@]} == 0)) || say "this release has no ${lacking[*]}: 'make lint', 'make test-native' and some unit tests need Debian 12"
     printf '%s' "${lacking[*]}" >.setup/lacking
 }
 

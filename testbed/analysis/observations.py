@@ -74,6 +74,15 @@ class Sample(_Record):
     tx_bytes: dict[str, int]
 
 
+class LinkHistory(_Record):
+    """Bytes sent by the ports between switches, from the start of a run until each moment."""
+
+    ports: list[str]
+    at_s: list[float]
+    tx_bytes: list[list[int]]
+    """By moment, then by port."""
+
+
 class SeenFlow(_Record):
     """A UDP flow new to the datapath: its port at each switch with several next hops."""
 
@@ -124,6 +133,8 @@ class RunRecord(_Record):
     """Packets that the emulation lost for lack of processor time. Above 0 the machine was too slow."""
     links: list[LinkLoad]
     samples: list[Sample]
+    history: LinkHistory | None = None
+    """For runs of the first seed."""
     seen: list[SeenFlow]
     jobs: list[JobRecord] = []
     events: list[HappenedEvent] = []

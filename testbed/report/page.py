@@ -5,6 +5,7 @@ import base64
 import io
 from collections import Counter
 from collections.abc import Sequence
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +13,7 @@ from typing import Any
 
 import matplotlib as mpl
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from netmodel import PortRef
@@ -22,6 +24,7 @@ from testbed.analysis.metrics import FlowCheck, PolicyResult
 from testbed.analysis.networks import carried
 from testbed.analysis.recovery import paces_bps, recovery_s
 from testbed.report.plots import PLOTS, STYLE, Plot
+from testbed.report.replay import replay
 from testbed.spec import Experiment, dump, leaf_names
 
 _PNG_DPI = 144
@@ -39,6 +42,7 @@ def write(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    moving = replay(experiment, results)
     page = environment.get_template("report.html.j2").render(
         experiment=experiment,
         spec=experiment.spec,
@@ -62,6 +66,9 @@ def write(
         relays=_relay_rows(experiment),
         seconds=sum(sum(result.completions_s) for result in results),
         figures=figures,
+        replay=moving,
+        replay_data=htmlsafe_json_dumps(moving, separators=(",", ":")),
+        replay_program=Markup((files("testbed.report") / "replay.js").read_text()),
     )
     path = folder / "report.html"
     path.write_text(page)

@@ -5,10 +5,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from netmodel import PortRef, Topology
+from testbed.analysis.link_history import fabric_ports, history_of
 from testbed.analysis.observations import (
     HappenedEvent,
     JobRecord,
+    LinkHistory,
     LinkLoad,
     PairFlow,
     RankLane,
@@ -103,11 +107,22 @@ def record_of(
             )
             for reading in readings
         ],
+        history=_history(experiment, before, readings) if seed == experiment.seeds[0] else None,
         seen=seen,
         jobs=jobs,
         events=list(happened),
         path_clients=dict(counted),
     )
+
+
+def _history(experiment: Experiment, before: Reading, readings: Sequence[Reading]) -> LinkHistory:
+    ports = [port for port in fabric_ports(experiment.topology) if port in before.counters]
+    begin = np.array([before.counters[port].tx_bytes for port in ports], dtype=np.int64)
+    moments = [
+        (reading.at_s, np.array([reading.counters[port].tx_bytes for port in ports], dtype=np.int64) - begin)
+        for reading in readings
+    ]
+    return history_of(ports, moments)
 
 
 def host_ports(topology: Topology) -> list[PortRef]:

@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from netmodel import PortRef
 from sim.links import Links
+from testbed.analysis.link_history import fabric_ports, history_of
 from testbed.analysis.observations import (
     HappenedEvent,
     JobRecord,
     LaneCounters,
+    LinkHistory,
     LinkLoad,
     Observations,
     PairFlow,
@@ -196,6 +198,7 @@ def run_record(
             if not experiment.topology.has_host(port.node)
         ],
         samples=_samples(experiment, links, simulated),
+        history=_history(experiment, links, simulated) if seed == experiment.seeds[0] else None,
         seen=[],
         jobs=jobs,
         events=[event for one in simulated for event in one.happened],
@@ -221,3 +224,15 @@ def _samples(experiment: Experiment, links: Links, simulated: Sequence[Simulated
         base_s += float(one.delivered_s.max(initial=0.0))
         base.update({column: round(one.link_bits[column] / 8) for column in columns})
     return found
+
+
+def _history(experiment: Experiment, links: Links, simulated: Sequence[SimulatedJobs]) -> LinkHistory:
+    """Loads of the links between switches over time; simulations are put end to end as in `_samples`."""
+    ports = fabric_ports(experiment.topology)
+    columns = np.array([links.number(port) for port in ports], dtype=np.int64)
+    moments, base_s, base = [], 0.0, np.zeros(columns.size)
+    for one in simulated:
+        moments += [(base_s + at_s, np.rint(base + bits[columns] / 8).astype(np.int64)) for at_s, bits in one.samples]
+        base_s += float(one.delivered_s.max(initial=0.0))
+        base = base + one.link_bits[columns] / 8
+    return history_of(ports, moments)
