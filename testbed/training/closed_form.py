@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
+from typing import NamedTuple
 
-from testbed.training.hardware import Cluster, Collective, Kind, Work
+from testbed.training.clusters import Cluster, Group
+from testbed.training.hardware import Accelerator, Collective, Kind, Work
 from testbed.training.operators import HALF, SINGLE, Operator, Times, times_of
-from testbed.training.strategies import Strategy
+from testbed.training.strategies import Recomputation, Strategy
 from testbed.training.transformer import Transformer, embedding, layer, output
 
 _OPTIMIZER_BYTES = 8 + 4 + 8 + 28 + 6 + 4
@@ -23,6 +25,27 @@ latter three), copy the weight to half precision, clear the gradient."""
 
 _STATE_BYTES = 3 * SINGLE
 """Adam's state of a parameter: the single-precision weight and two moments."""
+
+
+class Sizes(NamedTuple):
+    """What a GPU holds: parameters, and bytes of activations."""
+
+    shared: float
+    """Parameters of a layer that all copies hold."""
+    owned: float
+    """Parameters of a layer's experts."""
+    table: float
+    """Parameters of the embedding."""
+    kept_bytes: float
+    """Activations of a layer that one microbatch keeps until its backward pass."""
+
+
+class Parts(NamedTuple):
+    """One microbatch through one layer, through the embedding and through the output."""
+
+    layer: Times
+    first: Times
+    last: Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +126,90 @@ def check(model: Transformer, strategy: Strategy) -> None:
         raise ValueError(f"{model.name}: {model.experts} experts do not divide among {strategy.expert} copies")
 
 
+@lru_cache(maxsize=65536)
+def sizes_of(
+    model: Transformer, microbatch: int, tensor: int, sequence: bool, expert: int, recomputation: Recomputation
+) -> Sizes:
+    """What a GPU of a tensor group holds (Korthikanti et al., sections 4 and 5).
+
+    Selective recomputation keeps what attention's core starts from, queries, keys and values. Full recomputation keeps
+    the input of each layer.
+    """
+    block = layer(model, microbatch, tensor, sequence, expert)
+    owned = _count(one for one in block if one.exchanged)
+    if recomputation == "full":
+        kept = HALF * microbatch * model.sequence * model.hidden / (tensor if sequence else 1)
+    else:
+        dropped = recomputation == "selective"
+        kept = sum(one.saved_bytes for one in block if not (dropped and one.recomputed and not one.flops))
+    table = _count(embedding(model, microbatch, tensor, sequence))
+    return Sizes(_count(block) - owned, owned, table, kept)
+
+
+@lru_cache(maxsize=65536)
+def parts_of(
+    model: Transformer,
+    microbatch: int,
+    sequence: bool,
+    recomputation: Recomputation,
+    tensor: Group,
+    expert: Group,
+    gpu: Accelerator,
+) -> Parts:
+    """The times of one microbatch on a GPU."""
+    size = microbatch, tensor.members, sequence
+    operators = layer(model, *size, expert.members), embedding(model, *size), output(model, *size)
+    return Parts(
+        *(times_of(some, gpu, tensor=tensor, expert=expert, recomputation=recomputation) for some in operators)
+    )
+
+
+def transfer_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tuple[float, float]:
+    """Seconds of one microbatch's activations to the next stage's GPU, and what a GPU sends of them over the fabric.
+
+    Without sequence parallelism a GPU sends its share, and the receivers gather the whole.
+    """
+    if strategy.pipeline == 1:
+        return 0.0, 0.0
+    spread = HALF * strategy.microbatch * model.sequence * model.hidden
+    stages, sent = cluster.group(strategy.pipeline, strategy.tensor * strategy.data), spread / strategy.tensor
+    seconds = stages.seconds(Collective("send", sent))
+    if not strategy.sequence:
+        seconds += cluster.group(strategy.tensor).seconds(Collective("all_gather", spread))
+    return seconds, stages.fabric_bytes(Collective("send", sent))
+
+
+class Exchanges(NamedTuple):
+    """What copies exchange for one layer, in seconds, and the ring's whole vector that loads the fabric as much."""
+
+    gradient_s: float
+    """An all-reduce, or for ZeRO a reduce-scatter."""
+    gather_s: float
+    """ZeRO's all-gather of parameters."""
+    gradient_bytes: float
+    gather_bytes: float
+
+
+def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Cluster) -> Exchanges:
+    """The exchanges of `shared` parameters among all copies, and of `owned` ones among those that hold them."""
+    copies = strategy.data
+    among = cluster.group(copies, strategy.tensor)
+    experts = cluster.group(copies // strategy.expert, strategy.tensor * strategy.expert)
+    kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
+    width = SINGLE if strategy.zero < 2 else HALF
+    gradient = among.seconds(Collective(kind, width * shared)) + experts.seconds(Collective(kind, width * owned))
+    gather = among.seconds(Collective("all_gather", HALF * shared)) if strategy.zero else 0.0
+    # With hierarchical collectives the fabric carries less than with one ring among all copies.
+    whole = (copies - 1) / copies
+    share = among.fabric_bytes(Collective("all_gather", 1.0)) / whole if copies > 1 else 0.0
+    return Exchanges(gradient, gather, share * width * shared, share * HALF * shared if strategy.zero else 0.0)
+
+
+def optimizer_seconds(strategy: Strategy, held: float, gpu: Accelerator) -> float:
+    """The optimizer's time for `held` parameters of a GPU, which ZeRO splits among the copies."""
+    return gpu.seconds(Work(bytes=_OPTIMIZER_BYTES * held / (strategy.data if strategy.zero else 1)))
+
+
 @lru_cache(maxsize=4096)
 def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
     """The times of a stage. Ranks are numbered tensor first, then data, then pipeline, as in Megatron-LM.
@@ -110,36 +217,31 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
     Raises ValueError as `check`.
     """
     check(model, strategy)
-    tensor, copies = strategy.tensor, strategy.data
     layers = ceil(model.layers / strategy.pipeline)
-    size = strategy.microbatch, tensor, strategy.sequence
-    block, first, last = layer(model, *size, strategy.expert), embedding(model, *size), output(model, *size)
-    spread = HALF * strategy.microbatch * model.sequence * model.hidden
-    between, among = cluster.network(strategy.gpus), cluster.network(tensor * copies)
-    transfer = between.seconds(Collective("send", spread / tensor), 2)
-    if tensor > 1 and not strategy.sequence:  # a GPU sends its share, and the receivers gather the whole
-        transfer += cluster.network(tensor).seconds(Collective("all_gather", spread), tensor)
-    shared, owned = _parameters(block)
-    experts = copies // strategy.expert
-    kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
-    width = SINGLE if strategy.zero < 2 else HALF
-    gradient = among.seconds(Collective(kind, width * shared), copies)
-    gradient += among.seconds(Collective(kind, width * owned), experts)
-    gather = among.seconds(Collective("all_gather", HALF * shared), copies) if strategy.zero else 0.0
-    held = layers * (shared + owned) + _count(first)
-    split = copies if strategy.zero else 1
+    sizes = _sizes(model, strategy)
+    parts = parts_of(
+        model,
+        strategy.microbatch,
+        strategy.sequence,
+        strategy.recomputation,
+        cluster.group(strategy.tensor),
+        cluster.group(strategy.expert, strategy.tensor),
+        cluster.gpu,
+    )
+    transfer_s, transfer_bytes = transfer_of(model, strategy, cluster)
+    exchanges = exchanges_of(strategy, sizes.shared, sizes.owned, cluster)
     return Stage(
-        plain=_times(block, strategy, cluster) * (layers // strategy.interleave),
-        first=_times(first, strategy, cluster),
-        last=_times(last, strategy, cluster),
-        transfer_s=transfer if strategy.pipeline > 1 else 0.0,
-        gradient_s=gradient,
-        gather_s=gather,
-        optimizer_s=cluster.gpu.seconds(Work(bytes=_OPTIMIZER_BYTES * held / split)),
+        plain=parts.layer * (layers // strategy.interleave),
+        first=parts.first,
+        last=parts.last,
+        transfer_s=transfer_s,
+        gradient_s=exchanges.gradient_s,
+        gather_s=exchanges.gather_s,
+        optimizer_s=optimizer_seconds(strategy, layers * (sizes.shared + sizes.owned) + sizes.table, cluster.gpu),
         layers=layers,
-        transfer_bytes=spread / tensor if between is cluster.fabric else 0.0,
-        gradient_bytes=width * shared if among is cluster.fabric else 0.0,
-        gather_bytes=HALF * shared if strategy.zero and among is cluster.fabric else 0.0,
+        transfer_bytes=transfer_bytes,
+        gradient_bytes=exchanges.gradient_bytes,
+        gather_bytes=exchanges.gather_bytes,
     )
 
 
@@ -248,53 +350,38 @@ def memory_bytes(model: Transformer, strategy: Strategy) -> float:
     Raises ValueError as `check`.
     """
     check(model, strategy)
-    size = strategy.microbatch, strategy.tensor, strategy.sequence
-    layers = ceil(model.layers / strategy.pipeline)
-    parameters = layers * _count(layer(model, *size, strategy.expert)) + _count(embedding(model, *size))
-    weights, gradients, state = (
-        width / (strategy.data if strategy.zero >= stage else 1)
-        for width, stage in ((HALF, 3), (SINGLE, 2), (_STATE_BYTES, 1))
-    )
-    return parameters * (weights + gradients + state) + activation_bytes(model, strategy)
+    sizes = _sizes(model, strategy)
+    parameters = ceil(model.layers / strategy.pipeline) * (sizes.shared + sizes.owned) + sizes.table
+    return parameters * parameter_bytes(strategy.zero, strategy.data) + activation_bytes(model, strategy)
+
+
+def parameter_bytes(zero: int, copies: int) -> float:
+    """Bytes of a parameter, its gradient and Adam's state on one of `copies` GPUs."""
+    return sum(width / (copies if zero >= stage else 1) for width, stage in ((HALF, 3), (SINGLE, 2), (_STATE_BYTES, 1)))
 
 
 def activation_bytes(model: Transformer, strategy: Strategy) -> float:
-    """Bytes of activations that a GPU of the first stage keeps (Korthikanti et al., sections 4 and 5).
+    """Bytes of activations that a GPU of the first stage keeps.
 
-    It keeps those of p microbatches, and with v chunks those of p + (p - 1) / v. Selective recomputation keeps what
-    attention's core starts from, queries, keys and values. Full recomputation keeps the input of each layer.
+    It keeps those of p microbatches, and with v chunks those of p + (p - 1) / v.
     """
-    block = layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
-    if strategy.recomputation == "full":
-        share = strategy.tensor if strategy.sequence else 1
-        kept = HALF * strategy.microbatch * model.sequence * model.hidden / share
-    else:
-        dropped = strategy.recomputation == "selective"
-        kept = sum(one.saved_bytes for one in block if not (dropped and one.recomputed and not one.flops))
     stages, flying = strategy.pipeline, float(strategy.pipeline)
     if strategy.interleave > 1:
         flying += (stages - 1) / strategy.interleave
+    kept = _sizes(model, strategy).kept_bytes
     return min(strategy.microbatches, flying) * ceil(model.layers / stages) * kept
 
 
-def _times(operators: Iterable[Operator], strategy: Strategy, cluster: Cluster) -> Times:
-    return times_of(
-        operators,
-        cluster.gpu,
-        tensor=strategy.tensor,
-        tensor_network=cluster.network(strategy.tensor),
-        expert=strategy.expert,
-        expert_network=cluster.network(strategy.tensor * strategy.expert),
-        recomputation=strategy.recomputation,
+def _sizes(model: Transformer, strategy: Strategy) -> Sizes:
+    return sizes_of(
+        model,
+        strategy.microbatch,
+        strategy.tensor,
+        strategy.sequence,
+        strategy.expert,
+        strategy.recomputation,
     )
 
 
 def _count(operators: Iterable[Operator]) -> float:
     return sum(one.parameters for one in operators)
-
-
-def _parameters(block: Iterable[Operator]) -> tuple[float, float]:
-    """Parameters that all copies hold, and those of experts."""
-    operators = list(block)
-    owned = _count(one for one in operators if one.exchanged)
-    return _count(operators) - owned, owned

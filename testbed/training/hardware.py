@@ -126,20 +126,6 @@ def sent_bytes(collective: Collective, members: int) -> float:
     return _ROUNDS[collective.kind](members) * collective.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """GPUs in HB domains of `domain_gpus`, which `fabric` connects."""
-
-    gpu: Accelerator
-    domain: Network
-    fabric: Network
-    domain_gpus: int = 8
-
-    def network(self, span: int) -> Network:
-        """The network of a group whose members lie within `span` consecutive GPUs."""
-        return self.domain if span <= self.domain_gpus else self.fabric
-
-
 def _reached(steps: Steps, size: float) -> float:
     return next(fraction for least, fraction in steps if size >= least)
 
@@ -150,8 +136,3 @@ A100 = Accelerator("A100 80 GB", 312e12, 108, 8 * 2.039e12, 80 * 2**30, 0.95, _M
 """NVIDIA, "A100 Tensor Core GPU", data sheet, 2021: SXM, BF16 without sparsity."""
 H100 = Accelerator("H100 80 GB", 989e12, 132, 8 * 3.35e12, 80 * 2**30, 0.95, _MEMORY_STEPS)
 """NVIDIA, "H100 Tensor Core GPU", data sheet, 2023: SXM, BF16 without sparsity. Efficiencies are those of A100."""
-
-DGX_A100 = Cluster(A100, domain=Network(8 * 300e9, 0.65, 10e-6), fabric=Network(200e9, 0.9, 20e-6))
-"""NVIDIA, "DGX A100", data sheet: NVLink 600 Gbyte/s, 300 each way, and a NIC of 200 Gbit/s for each GPU."""
-DGX_H100 = Cluster(H100, domain=Network(8 * 450e9, 0.65, 10e-6), fabric=Network(400e9, 0.9, 20e-6))
-"""NVIDIA, "DGX H100", data sheet: NVLink 900 Gbyte/s, 450 each way, and a NIC of 400 Gbit/s for each GPU."""

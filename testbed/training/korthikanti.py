@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from testbed.training.closed_form import Estimate, estimate
-from testbed.training.hardware import DGX_A100
+from testbed.training.clusters import DGX_A100
 from testbed.training.strategies import Recomputation, Strategy
 from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, Transformer
 

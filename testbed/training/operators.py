@@ -4,7 +4,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from testbed.training.hardware import Accelerator, Collective, Network, Product, Work
+from testbed.training.clusters import Group
+from testbed.training.hardware import Accelerator, Collective, Product, Work
 
 HALF, SINGLE = 2, 4
 """Bytes of a number in half and in single precision."""
@@ -133,10 +134,8 @@ def times_of(
     operators: Iterable[Operator],
     gpu: Accelerator,
     *,
-    tensor: int = 1,
-    tensor_network: Network | None = None,
-    expert: int = 1,
-    expert_network: Network | None = None,
+    tensor: Group,
+    expert: Group,
     recomputation: str = "none",
 ) -> Times:
     """The time of these operators, one after the other, for a microbatch."""
@@ -144,17 +143,13 @@ def times_of(
     for one in operators:
         forward = _seconds(one.forward, gpu)
         input_gradient, weight_gradient = _seconds(one.input_gradient, gpu), _seconds(one.weight_gradient, gpu)
-        sent_forward = sent_backward = 0.0
-        if tensor_network is not None:
-            sent_forward = sum(tensor_network.seconds(sent, tensor) for sent in one.sent_forward)
-            sent_backward = sum(tensor_network.seconds(sent, tensor) for sent in one.sent_backward)
-            for sent, time in ((one.behind_input, input_gradient), (one.behind_weight, weight_gradient)):
-                sent_backward += max(0.0, tensor_network.seconds(sent, tensor) - time) if sent else 0.0
+        sent_forward = sum(tensor.seconds(sent) for sent in one.sent_forward)
+        sent_backward = sum(tensor.seconds(sent) for sent in one.sent_backward)
+        for sent, time in ((one.behind_input, input_gradient), (one.behind_weight, weight_gradient)):
+            sent_backward += max(0.0, tensor.seconds(sent) - time) if sent else 0.0
         again = recomputation == "full" or (recomputation == "selective" and one.recomputed)
         exchanges = 3 if recomputation == "full" else 2
-        exchanged = (
-            sum(expert_network.seconds(sent, expert) for sent in one.exchanged) if expert_network is not None else 0.0
-        )
+        exchanged = sum(expert.seconds(sent) for sent in one.exchanged)
         total += Times(
             forward,
             input_gradient + weight_gradient,

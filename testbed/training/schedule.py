@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from testbed.training.closed_form import stage_of
-from testbed.training.hardware import Cluster, Collective, Kind, sent_bytes
+from testbed.training.clusters import Cluster
+from testbed.training.hardware import Collective, Kind, sent_bytes
 from testbed.training.strategies import Strategy
 from testbed.training.tasks import TaskGraph
 from testbed.training.transformer import Transformer

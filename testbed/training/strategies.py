@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a model is split over GPUs: by kinds of parallelism (language models), or operator by operator (TopoOpt)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal
 
 Recomputation = Literal["none", "selective", "full"]
 """Which activations the backward pass computes again: none, the attention core's, or a whole layer's (V. Korthikanti et
 al., "Reducing Activation Recomputation in Large Transformer Models", 2022)."""
+
+Zero = Literal[0, 1, 2, 3]
+"""A stage of ZeRO (S. Rajbhandari et al., SC 2020)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,8 @@ class Strategy:
     """Sequence parallelism: norms and dropouts are split by `tensor` too (Korthikanti et al., section 4.2.2)."""
     expert: int = 1
     """Copies that share the experts of a mixture-of-experts model; divides `data`."""
-    zero: Literal[0, 1, 2, 3] = 0
-    """ZeRO's stage (S. Rajbhandari et al., SC 2020): 1 splits the optimizer's state among the copies, 2 also gradients,
+    zero: Zero = 0
+    """ZeRO's stage: 1 splits the optimizer's state among the copies, 2 also gradients,
     3 also parameters."""
     overlap_gradients: bool = True
     """Whether gradients of a layer are sent while the backward pass goes on."""
@@ -83,50 +84,3 @@ class Placement:
     def degree(self) -> int:
         """Number of parts."""
         return len(self.devices)
-
-
-def strategies(
-    gpus: int,
-    batch: int,
-    layers: int,
-    *,
-    widest: int = 8,
-    recomputations: tuple[Recomputation, ...] = ("none", "selective", "full"),
-    microbatches_of: tuple[int, ...] = (1, 2, 4, 8),
-    zeros: tuple[Literal[0, 1, 2, 3], ...] = (0, 1),
-) -> Iterator[Strategy]:
-    """All strategies on exactly `gpus` GPUs whose iteration has `batch` sequences.
-
-    Tensor parallelism is a power of two up to `widest`, with sequence parallelism if above 1. The stages divide
-    `layers`. Interleaving is 1 or the most that the layers allow. `microbatches_of` are sizes of microbatches.
-    """
-    for tensor in _powers(min(widest, gpus)):
-        for pipeline in (stages for stages in range(1, layers + 1) if layers % stages == 0):
-            data, rest = divmod(gpus, tensor * pipeline)
-            if rest or not data or batch % data:
-                continue
-            for size, recomputation, zero in product(microbatches_of, recomputations, zeros):
-                microbatches, rest = divmod(batch // data, size)
-                if rest or not microbatches:
-                    continue
-                deepest = layers // pipeline
-                chunks = {1, deepest} if pipeline > 1 and microbatches % pipeline == 0 else {1}
-                for interleave in sorted(chunks):
-                    yield Strategy(
-                        tensor,
-                        pipeline,
-                        data,
-                        microbatches,
-                        size,
-                        interleave,
-                        recomputation,
-                        sequence=tensor > 1,
-                        zero=zero,
-                    )
-
-
-def _powers(most: int) -> Iterator[int]:
-    power = 1
-    while power <= most:
-        yield power
-        power *= 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from testbed.training.closed_form import passes_s
-from testbed.training.hardware import DGX_A100, DGX_H100
+from testbed.training.clusters import DGX_A100, DGX_H100
 from testbed.training.strategies import Strategy
 from testbed.training.transformer import BLOOM as BLOOM_SHAPE
 from testbed.training.transformer import GPT_3, LLAMA_2_70B, Transformer

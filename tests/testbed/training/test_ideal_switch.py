@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.training.closed_form import estimate
-from testbed.training.hardware import DGX_A100
+from testbed.training.clusters import DGX_A100
 from testbed.training.ideal import run
 from testbed.training.korthikanti import MEASURED, Measured
 from testbed.training.schedule import Exchange, Work, iteration, passes, work_of

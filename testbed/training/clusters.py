@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs in high-bandwidth (HB) domains that a fabric connects, and the time of collectives of a group of them.
+
+A group within an HB domain takes rings over it. Others take hierarchical collectives: every GPU exchanges its shard
+with those of its rank in other domains over the fabric, and all GPUs of a domain exchange shards within it (W. Wang et
+al., "Rail-only", arXiv 2307.12169v5, section III-B, Equation 1; all-to-all: section IV-B, Equations 2 and 3). Path
+policies and collisions are not modelled, only rates: an oversubscribed fabric carries at most its share out of a leaf.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from testbed.training.hardware import A100, H100, Accelerator, Collective, Network, sent_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`members` GPUs that communicate, up to `inside` of them in each of `domains` HB domains."""
+
+    members: int
+    inside: int
+    domains: int
+    domain: Network
+    fabric: Network | None = None
+    """None within a domain."""
+    leaf_members: int = 1
+    """Members below a leaf switch, consecutive in the order of rings."""
+    oversubscription: float = 1.0
+    """Rate of a leaf's hosts divided by that of its uplinks."""
+    forwarding: bool = False
+    """Whether all-to-alls change rails in the HB domain: rail-only (Equation 3)."""
+
+    def fabric_bytes(self, collective: Collective) -> float:
+        """Bytes that a member sends over the fabric. A `send` goes to the next member, at worst in another domain."""
+        if self.domains < 2:
+            return 0.0
+        if collective.kind == "send":
+            return collective.bytes
+        if collective.kind == "all_to_all":
+            return collective.bytes * (self.domains - 1) / self.domains
+        return sent_bytes(collective, self.domains) / self.inside
+
+    def seconds(self, collective: Collective) -> float:
+        """Time of a collective of all members, or of a `send` from each member to the next."""
+        if self.members < 2 or not collective.bytes:
+            return 0.0
+        if self.fabric is None:
+            return self.domain.seconds(collective, self.members)
+        if collective.kind == "all_to_all":
+            return self._all_to_all_s(self.fabric, collective.bytes)
+        chain = collective.kind == "send"
+        # Of the members below a leaf that are neighbours in a ring or chain, only the last one sends out of the leaf.
+        neighbours = self.leaf_members if chain else max(1, self.leaf_members // self.inside)
+        slowdown = max(1.0, self.oversubscription / neighbours)
+        rate_bps = self.fabric.rate_bps * self.fabric.efficiency / slowdown
+        between = self.fabric.latency_s + 8 * self.fabric_bytes(collective) / rate_bps
+        return between if chain else between + self.domain.seconds(collective, self.inside)
+
+    def _all_to_all_s(self, fabric: Network, size: float) -> float:
+        pair, members = size / self.members, self.members
+        rate_bps = fabric.rate_bps * fabric.efficiency
+        between = 8 * pair * (members - self.inside) / rate_bps
+        leaving = 8 * pair * (members - min(members, self.leaf_members)) * self.oversubscription / rate_bps
+        between = fabric.latency_s + max(between, leaving)
+        if self.forwarding:
+            return between + self.domain.seconds(Collective("all_to_all", pair * members), self.inside)
+        return max(between, self.domain.seconds(Collective("all_to_all", pair * self.inside), self.inside))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """GPUs in HB domains of `domain_gpus`, which `fabric` connects."""
+
+    gpu: Accelerator
+    domain: Network
+    fabric: Network
+    domain_gpus: int = 8
+    leaf_gpus: int = 1
+    """GPUs below a leaf switch. Only matters with oversubscription."""
+    oversubscription: float = 1.0
+    forwarding: bool = False
+    """Whether rails are not joined, so that all-to-alls are forwarded through HB domains: rail-only."""
+
+    def __post_init__(self) -> None:
+        if min(self.domain_gpus, self.leaf_gpus) < 1 or self.oversubscription < 1:
+            raise ValueError(
+                f"HB domains of {self.domain_gpus} GPUs, leaves of {self.leaf_gpus} and oversubscription of "
+                f"{self.oversubscription}: each must be 1 or more"
+            )
+
+    def group(self, members: int, stride: int = 1) -> Group:
+        """`members` GPUs that are `stride` consecutive GPUs apart, beginning with the first of an HB domain.
+
+        Where they do not divide evenly among domains, as many domains as they need count as full.
+        """
+        inside = min(members, max(1, self.domain_gpus // stride))
+        domains = ceil(members / inside)
+        if domains == 1:
+            return Group(members, inside, 1, self.domain)
+        below = min(members, max(inside, self.leaf_gpus // stride)) if self.oversubscription > 1 else inside
+        return Group(members, inside, domains, self.domain, self.fabric, below, self.oversubscription, self.forwarding)
+
+
+DGX_A100 = Cluster(A100, domain=Network(8 * 300e9, 0.65, 10e-6), fabric=Network(200e9, 0.9, 20e-6))
+"""NVIDIA, "DGX A100", data sheet: NVLink 600 Gbyte/s, 300 each way, and a NIC of 200 Gbit/s for each GPU."""
+DGX_H100 = Cluster(H100, domain=Network(8 * 450e9, 0.65, 10e-6), fabric=Network(400e9, 0.9, 20e-6))
+"""NVIDIA, "DGX H100", data sheet: NVLink 900 Gbyte/s, 450 each way, and a NIC of 400 Gbit/s for each GPU."""

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best strategy of a language model by exhaustive enumeration with the closed form.
+
+`candidates` enumerates all strategies once for a model, a number of GPUs and a batch. `Candidates.estimates` computes
+the closed form of all of them for a cluster: what one microbatch and one layer take is computed once for each distinct
+split, the rest with numpy. Tests compare it with `closed_form.estimate`, strategy by strategy.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.training.closed_form import (
+    Estimate,
+    exchanges_of,
+    optimizer_seconds,
+    parameter_bytes,
+    parts_of,
+    sizes_of,
+    transfer_of,
+)
+from testbed.training.clusters import Cluster
+from testbed.training.operators import Times
+from testbed.training.strategies import Recomputation, Strategy, Zero
+from testbed.training.transformer import Transformer
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+ZEROS: tuple[Zero, ...] = (0, 1, 2, 3)
+RECOMPUTATIONS: tuple[Recomputation, ...] = ("none", "selective", "full")
+
+_COLUMNS = (
+    "tensor",
+    "pipeline",
+    "data",
+    "microbatches",
+    "microbatch",
+    "interleave",
+    "recomputation",
+    "sequence",
+    "expert",
+    "zero",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Which strategies are enumerated. Every field narrows the space; the default takes all that Megatron-LM has."""
+
+    widest_tensor: int = 8
+    """The largest tensor group. Its sizes are powers of two that divide the heads."""
+    deepest_pipeline: int = 1 << 20
+    """The most stages. They divide the remaining GPUs, and are at most the layers."""
+    microbatches: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """Sequences of a microbatch."""
+    interleaves: tuple[int, ...] | None = None
+    """Chunks of a stage; by default all that divide its layers."""
+    recomputations: tuple[Recomputation, ...] = RECOMPUTATIONS
+    sequence: tuple[bool, ...] = (False, True)
+    """Without and with sequence parallelism, where a tensor group has two GPUs or more."""
+    experts: tuple[int, ...] | None = None
+    """Copies that share experts; by default all powers of two that divide copies and experts, and all experts."""
+    zeros: tuple[Zero, ...] = ZEROS
+    """ZeRO's stages, where there are copies; stage 3 only without a pipeline, as in the closed form."""
+    overlap_gradients: bool = True
+    overlap_transfers: bool = False
+
+
+class Found(NamedTuple):
+    """The best strategy, and of how many."""
+
+    strategy: Strategy
+    estimate: Estimate
+    enumerated: int
+    fitting: int
+    """Those that memory allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The fields of `Estimate` for all candidates, in their order: arrays of seconds, and of bytes."""
+
+    compute_s: Floats
+    recompute_s: Floats
+    tensor_s: Floats
+    expert_s: Floats
+    bubble_s: Floats
+    transfer_s: Floats
+    data_s: Floats
+    optimizer_s: Floats
+    memory_bytes: Floats
+
+    @property
+    def iteration_s(self) -> Floats:
+        """Times of an iteration."""
+        return (
+            self.compute_s
+            + self.recompute_s
+            + self.tensor_s
+            + self.expert_s
+            + self.bubble_s
+            + self.transfer_s
+            + self.data_s
+            + self.optimizer_s
+        )
+
+    def __getitem__(self, place: int) -> Estimate:
+        """The estimate of one candidate."""
+        return Estimate(*(float(getattr(self, name)[place]) for name in Estimate.__slots__))
+
+
+class _Key:
+    """The distinct rows of some columns, and for each candidate the place of its row."""
+
+    def __init__(self, *columns: Integers) -> None:
+        code, sizes = np.zeros_like(columns[0]), [int(column.max(initial=0)) + 1 for column in columns]
+        for column, size in zip(columns, sizes, strict=True):
+            code = code * size + column
+        _, first, self.places = np.unique(code, return_index=True, return_inverse=True)
+        self.rows: list[tuple[int, ...]] = [tuple(int(column[place]) for column in columns) for place in first]
+
+    def spread(self, values: Callable[..., tuple[float, ...]]) -> list[Floats]:
+        """The values of every candidate, by what `values` gives for each distinct row."""
+        table = np.array([values(*row) for row in self.rows], dtype=np.float64)
+        return [column[self.places] for column in table.T]
+
+
+class _Times(NamedTuple):
+    """`operators.Times` with arrays."""
+
+    forward_s: Floats
+    backward_s: Floats
+    recompute_s: Floats
+    tensor_forward_s: Floats
+    tensor_backward_s: Floats
+    expert_s: Floats
+
+    def plus(self, other: "_Times") -> "_Times":
+        return _Times(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def times(self, count: Integers | Floats) -> "_Times":
+        return _Times(*(one * count for one in self))
+
+    def where(self, chosen: NDArray[np.bool_], other: "_Times") -> "_Times":
+        """These where `chosen`, otherwise the other."""
+        return _Times(*(np.where(chosen, one, two) for one, two in zip(self, other, strict=True)))
+
+    @property
+    def tensor_s(self) -> Floats:
+        return self.tensor_forward_s + self.tensor_backward_s
+
+    @property
+    def whole_forward_s(self) -> Floats:
+        return self.forward_s + self.tensor_forward_s + self.expert_s / 2
+
+    @property
+    def whole_backward_s(self) -> Floats:
+        return self.backward_s + self.recompute_s + self.tensor_backward_s + self.expert_s / 2
+
+    @property
+    def microbatch_s(self) -> Floats:
+        return self.whole_forward_s + self.whole_backward_s
+
+
+class Candidates:
+    """All strategies of a space on a number of GPUs. Shape of every column: (strategies,)."""
+
+    def __init__(self, model: Transformer, space: Space, rows: list[tuple[int, ...]]) -> None:
+        self.model, self.space = model, space
+        table = np.array(rows, dtype=np.int64).reshape(-1, len(_COLUMNS)).T
+        (
+            self.tensor,
+            self.pipeline,
+            self.data,
+            self.microbatches,
+            self.microbatch,
+            self.interleave,
+            self.recomputation,
+            self.sequence,
+            self.expert,
+            self.zero,
+        ) = table
+        self.layers = -(-model.layers // np.maximum(1, self.pipeline))
+        split = self.tensor, self.microbatch, self.sequence, self.expert, self.recomputation
+        if rows:
+            self._split = _Key(*split)
+            self._moved = _Key(self.tensor, self.pipeline, self.data, self.microbatch, self.sequence)
+            self._copied = _Key(self.tensor, self.data, self.expert, self.zero)
+            self._stepped = _Key(self.tensor, self.pipeline, self.data, self.expert, np.minimum(self.zero, 1))
+            self._held = _Key(self.zero, self.data)
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def strategy(self, place: int) -> Strategy:
+        """One of them."""
+        return Strategy(
+            tensor=int(self.tensor[place]),
+            pipeline=int(self.pipeline[place]),
+            data=int(self.data[place]),
+            microbatches=int(self.microbatches[place]),
+            microbatch=int(self.microbatch[place]),
+            interleave=int(self.interleave[place]),
+            recomputation=RECOMPUTATIONS[self.recomputation[place]],
+            sequence=bool(self.sequence[place]),
+            expert=int(self.expert[place]),
+            zero=ZEROS[self.zero[place]],
+            overlap_gradients=self.space.overlap_gradients,
+            overlap_transfers=self.space.overlap_transfers,
+        )
+
+    def __iter__(self) -> Iterator[Strategy]:
+        return (self.strategy(place) for place in range(len(self)))
+
+    @cached_property
+    def memory_bytes(self) -> Floats:
+        """`closed_form.memory_bytes` of each."""
+        if not len(self):
+            return np.zeros(0)
+        shared, owned, table, kept = self._split.spread(self._sizes)
+        (each,) = self._held.spread(lambda zero, copies: (parameter_bytes(zero, copies),))
+        flying = self.pipeline + np.where(self.interleave > 1, (self.pipeline - 1) / self.interleave, 0.0)
+        activations = np.minimum(self.microbatches, flying) * self.layers * kept
+        found: Floats = (self.layers * (shared + owned) + table) * each + activations
+        return found
+
+    def _sizes(self, tensor: int, microbatch: int, sequence: int, expert: int, recomputation: int) -> tuple[float, ...]:
+        return sizes_of(self.model, microbatch, tensor, bool(sequence), expert, RECOMPUTATIONS[recomputation])
+
+    def estimates(self, cluster: Cluster) -> Estimates:
+        """The closed form of all of them."""
+        if not len(self):
+            return Estimates(*(np.zeros(0) for _ in Estimate.__slots__))
+        plain, first, last = self._parts(cluster)
+        transfer_s, gradient_s, gather_s, optimizer_s = self._exchanged(cluster)
+        piped = self.pipeline > 1
+        whole = plain.times(self.layers)
+        slower = last.microbatch_s >= first.microbatch_s
+        slow, fast = last.where(slower, first), first.where(slower, last)
+        slowest = whole.plus(slow.where(piped, first.plus(last)))
+        chunk = plain.times((self.pipeline - 1) * (self.layers // self.interleave))
+        run = slowest.times(self.microbatches)
+        once = whole.plus(first).plus(last.times(np.where(piped, 0, 1)))
+        return Estimates(
+            compute_s=run.forward_s + run.backward_s,
+            recompute_s=run.recompute_s,
+            tensor_s=run.tensor_s,
+            expert_s=run.expert_s,
+            bubble_s=np.where(piped, chunk.microbatch_s + fast.microbatch_s, 0.0),
+            transfer_s=self._transfers_s(transfer_s),
+            data_s=self._data_s(once, gradient_s, gather_s),
+            optimizer_s=optimizer_s,
+            memory_bytes=self.memory_bytes,
+        )
+
+    def best(self, cluster: Cluster, memory_bytes: float | None = None) -> Found | None:
+        """The strategy with the shortest iteration that fits into a GPU's memory, by default the cluster's GPU's.
+
+        Of several, the one with the least memory. None where none fits.
+        """
+        limit = cluster.gpu.memory_bytes if memory_bytes is None else memory_bytes
+        fitting = np.flatnonzero(self.memory_bytes <= limit)
+        if not len(fitting):
+            return None
+        found = self.estimates(cluster)
+        place = int(fitting[np.lexsort((self.memory_bytes[fitting], found.iteration_s[fitting]))[0]])
+        return Found(self.strategy(place), found[place], len(self), len(fitting))
+
+    def _parts(self, cluster: Cluster) -> tuple[_Times, _Times, _Times]:
+        """One microbatch through a layer, the embedding and the output."""
+
+        def values(tensor: int, microbatch: int, sequence: int, expert: int, recomputation: int) -> tuple[float, ...]:
+            parts = parts_of(
+                self.model,
+                microbatch,
+                bool(sequence),
+                RECOMPUTATIONS[recomputation],
+                cluster.group(tensor),
+                cluster.group(expert, tensor),
+                cluster.gpu,
+            )
+            return tuple(getattr(part, name) for part in parts for name in Times.__slots__)
+
+        columns, width = self._split.spread(values), len(Times.__slots__)
+        plain, first, last = (_Times(*columns[start : start + width]) for start in range(0, 3 * width, width))
+        return plain, first, last
+
+    def _exchanged(self, cluster: Cluster) -> tuple[Floats, Floats, Floats, Floats]:
+        """Transfer, gradient and gather time of a microbatch or layer, and the optimizer's time."""
+
+        def transfer(tensor: int, pipeline: int, data: int, microbatch: int, sequence: int) -> tuple[float, ...]:
+            strategy = Strategy(tensor, pipeline, data, microbatch=microbatch, sequence=bool(sequence))
+            return transfer_of(self.model, strategy, cluster)
+
+        def exchange(tensor: int, data: int, expert: int, zero: int) -> tuple[float, ...]:
+            sizes = self._sizes(tensor, 1, 0, expert, 0)
+            return exchanges_of(_copies(tensor, data, expert, zero), sizes[0], sizes[1], cluster)[:2]
+
+        def optimizer(tensor: int, pipeline: int, data: int, expert: int, split: int) -> tuple[float, ...]:
+            shared, owned, table, _ = self._sizes(tensor, 1, 0, expert, 0)
+            held = -(-self.model.layers // pipeline) * (shared + owned) + table
+            return (optimizer_seconds(_copies(tensor, data, expert, split), held, cluster.gpu),)
+
+        (transfer_s, _), (gradient_s, gather_s), (optimizer_s,) = (
+            self._moved.spread(transfer),
+            self._copied.spread(exchange),
+            self._stepped.spread(optimizer),
+        )
+        return transfer_s, gradient_s, gather_s, optimizer_s
+
+    def _transfers_s(self, transfer_s: Floats) -> Floats:
+        """`closed_form` has the reasons."""
+        stages, batches, chunks = self.pipeline, self.microbatches, self.interleave
+        if not self.space.overlap_transfers:
+            two = stages == 2
+            steady = (2 * chunks - two) * batches + 2 * stages - np.where(two, 3, 5)
+            return np.where(stages > 1, transfer_s * np.maximum(2 * (stages - 1), steady), 0.0)
+        rounds, rest = np.divmod(batches - 1, np.maximum(1, stages))
+        plain = (stages - 1) * (1 + rounds) + np.maximum(0, rest - 1)
+        exposed = np.where(chunks > 1, stages * chunks - 1, plain)
+        return np.where(stages > 1, 2 * transfer_s * exposed, 0.0)
+
+    def _data_s(self, whole: _Times, gradient: Floats, gather: Floats) -> Floats:
+        """`closed_form` has the reasons."""
+        layers, batches = self.layers, self.microbatches
+        forward, backward = whole.whole_forward_s / layers, whole.whole_backward_s / layers
+        after = layers * gradient
+        behind = np.maximum(gradient, after - (layers - 1) * backward) if self.space.overlap_gradients else after
+        plain = np.where(self.zero > 0, layers * gather, 0.0) + behind
+        late = batches * np.maximum(0.0, gather - forward) + (batches - 1) * np.maximum(0.0, gather - backward)
+        if self.space.overlap_gradients:
+            final = layers * np.maximum(0.0, gather + gradient - backward) + gradient
+        else:
+            final = layers * np.maximum(0.0, gather - backward) + after
+        third = gather + layers * late + final
+        return np.where(self.data > 1, np.where(self.zero == 3, third, plain), 0.0)
+
+
+def candidates(model: Transformer, gpus: int, batch: int, space: Space | None = None) -> Candidates:
+    """All strategies on exactly `gpus` GPUs whose iteration has `batch` sequences.
+
+    Raises ValueError for numbers below 1.
+    """
+    if gpus < 1 or batch < 1:
+        raise ValueError(f"a search needs 1 GPU and 1 sequence or more, not {gpus} and {batch}")
+    space = space or Space()
+    return Candidates(model, space, list(_rows(model, gpus, batch, space)))
+
+
+def _rows(model: Transformer, gpus: int, batch: int, space: Space) -> Iterator[tuple[int, ...]]:
+    for tensor in _powers(min(space.widest_tensor, gpus)):
+        if model.heads % tensor or gpus % tensor:
+            continue
+        for pipeline in _divisors(gpus // tensor, min(model.layers, space.deepest_pipeline)):
+            data = gpus // tensor // pipeline
+            if batch % data:
+                continue
+            for microbatch in space.microbatches:
+                microbatches, rest = divmod(batch // data, microbatch)
+                if not rest and microbatches:
+                    yield from _schedules(model, space, tensor, pipeline, data, microbatches, microbatch)
+
+
+def _schedules(
+    model: Transformer, space: Space, tensor: int, pipeline: int, data: int, microbatches: int, microbatch: int
+) -> Iterator[tuple[int, ...]]:
+    """All choices beside degrees and microbatches."""
+    chunks = [1]
+    if pipeline > 1 and microbatches % pipeline == 0 and model.layers % pipeline == 0:
+        chunks += [count for count in _divisors(model.layers // pipeline, model.layers) if count > 1]
+    if space.interleaves is not None:
+        chunks = [count for count in chunks if count in space.interleaves]
+    experts = [count for count in _experts(model, space) if data % count == 0]
+    zeros = [stage for stage in space.zeros if stage == 0 or (data > 1 and not (stage == 3 and pipeline > 1))]
+    again = [RECOMPUTATIONS.index(one) for one in space.recomputations]
+    sequences = [int(one) for one in space.sequence] if tensor > 1 else [0]
+    for chunk, how, sequence, expert, zero in product(chunks, again, sequences, experts, zeros):
+        yield tensor, pipeline, data, microbatches, microbatch, chunk, how, sequence, expert, zero
+
+
+def _experts(model: Transformer, space: Space) -> list[int]:
+    if not model.experts:
+        return [1]
+    found = sorted({*_powers(model.experts), model.experts})
+    return [count for count in found if not model.experts % count and (not space.experts or count in space.experts)]
+
+
+def _copies(tensor: int, data: int, expert: int, zero: int) -> Strategy:
+    return Strategy(tensor, data=data, expert=expert, zero=ZEROS[zero])
+
+
+def _powers(most: int) -> list[int]:
+    return [1 << power for power in range(most.bit_length())]
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [one for one in range(1, min(number, most) + 1) if number % one == 0]
