@@ -6,21 +6,14 @@ cluster. Letters in docstrings are vClos's (table 1): L leaves, S spines, T GPUs
 leaf n and spine m, R[n] idle servers on leaf n.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
+import numpy as np
+from numpy.typing import NDArray
 
-@dataclass(frozen=True, slots=True, order=True)
-class Gpu:
-    """A GPU with a NIC of its own."""
-
-    leaf: int
-    server: int
-    """Within the leaf."""
-    number: int
-    """Within the server."""
-
+from sdn.isolation.idle_gpus import Gpu, IdleGpus, gpus_of_server
 
 LinkCount = Mapping[tuple[int, int], int]
 """Links by (leaf, spine)."""
@@ -46,16 +39,16 @@ class Allocation:
         return sorted({spine for _, spine in self.links})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """L leaves with servers of T GPUs each, and S spines. `free` is C[n, m] without zeros."""
+    """L leaves with servers of T GPUs each, and S spines. `free` is C[n, m], of shape (L, S)."""
 
     leaves: int
     spines: int
     servers_per_leaf: int
     gpus_per_server: int
-    idle: frozenset[Gpu]
-    free: LinkCount
+    idle: IdleGpus
+    free: NDArray[np.int32]
 
     @classmethod
     def empty(
@@ -71,13 +64,8 @@ class Cluster:
         ):
             if count < 1:
                 raise ValueError(f"a cluster needs one or more {what}, not {count}")
-        idle = frozenset(
-            Gpu(leaf, server, number)
-            for leaf in range(leaves)
-            for server in range(servers_per_leaf)
-            for number in range(gpus_per_server)
-        )
-        free = {(leaf, spine): parallel_links for leaf in range(leaves) for spine in range(spines)}
+        idle = IdleGpus(np.ones((leaves, servers_per_leaf, gpus_per_server), dtype=np.bool_))
+        free = np.full((leaves, spines), parallel_links, dtype=np.int32)
         return cls(leaves, spines, servers_per_leaf, gpus_per_server, idle, free)
 
     @property
@@ -85,42 +73,29 @@ class Cluster:
         """All GPUs, idle or not."""
         return self.leaves * self.servers_per_leaf * self.gpus_per_server
 
-    def idle_servers(self) -> list[list[int]]:
-        """By leaf: its servers whose GPUs are all idle, ascending; their number is R[n]."""
-        return idle_servers(self.idle, self.leaves, self.gpus_per_server)
-
-    def free_ports(self) -> list[int]:
-        """By spine: the number of its free links, to all leaves."""
-        ports = [0] * self.spines
-        for (_, spine), count in self.free.items():
-            ports[spine] += count
-        return ports
-
     def take(self, allocation: Allocation) -> "Cluster":
         """The cluster without an allocation's GPUs and links. Raises ValueError when some of them are not free."""
-        if not self.idle.issuperset(allocation.gpus):
+        if not self.idle.holds(allocation.gpus).all():
             raise ValueError(f"job {allocation.job!r} cannot take a GPU that another has")
-        free = Counter(self.free)
-        free.subtract(allocation.links)
-        if any(count < 0 for count in free.values()):
+        free = self._free_after(allocation.links, -1)
+        if (free < 0).any():
             raise ValueError(f"job {allocation.job!r} cannot take a link that another has")
-        return replace(self, idle=self.idle.difference(allocation.gpus), free=+free)
+        return replace(self, idle=self.idle.changed(allocation.gpus, idle=False), free=free)
 
     def release(self, allocation: Allocation) -> "Cluster":
         """The cluster with an allocation's GPUs and links free. Raises ValueError when some are free already."""
-        if not self.idle.isdisjoint(allocation.gpus):
+        if self.idle.holds(allocation.gpus).any():
             raise ValueError(f"job {allocation.job!r} has been released before")
-        return replace(self, idle=self.idle.union(allocation.gpus), free=Counter(self.free) + Counter(allocation.links))
+        free = self._free_after(allocation.links, 1)
+        return replace(self, idle=self.idle.changed(allocation.gpus, idle=True), free=free)
 
-
-def idle_servers(idle: Iterable[Gpu], leaves: int, per_server: int) -> list[list[int]]:
-    """By leaf: its servers of which all `per_server` GPUs are among `idle`, ascending. O(idle * log idle)."""
-    counts = Counter((gpu.leaf, gpu.server) for gpu in idle)
-    found: list[list[int]] = [[] for _ in range(leaves)]
-    for (leaf, server), count in sorted(counts.items()):
-        if count == per_server:
-            found[leaf].append(server)
-    return found
+    def _free_after(self, links: LinkCount, sign: int) -> NDArray[np.int32]:
+        if not links:
+            return self.free
+        free = self.free.copy()
+        leaves, spines = np.array(list(links)).T
+        free[leaves, spines] += sign * np.array(list(links.values()), dtype=np.int32)
+        return free
 
 
 def rounded(gpus: int, wanted: int, per_server: int, job: str) -> int:
@@ -139,6 +114,6 @@ def rounded(gpus: int, wanted: int, per_server: int, job: str) -> int:
     return given
 
 
-def on_servers(leaf: int, servers: Iterable[int], per_server: int) -> list[Gpu]:
+def on_servers(leaf: int, servers: Iterable[int], per_server: int) -> tuple[Gpu, ...]:
     """Every GPU of these servers."""
-    return [Gpu(leaf, server, number) for server in servers for number in range(per_server)]
+    return tuple(chain.from_iterable(gpus_of_server(leaf, server, per_server) for server in servers))

@@ -1,28 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stages 0 and 1 of vClos and OCS-vClos: jobs that need no link between switches."""
 
-from collections import Counter
-from collections.abc import Iterable
+import numpy as np
+from numpy.typing import NDArray
 
-from sdn.isolation.cluster import Allocation, Gpu, on_servers
+from sdn.isolation.cluster import Allocation, on_servers
+from sdn.isolation.idle_gpus import Gpu, IdleGpus
 
 
-def within_server(idle: Iterable[Gpu], wanted: int, job: str) -> Allocation | None:
+def within_server(idle: IdleGpus, wanted: int, job: str) -> Allocation | None:
     """Stage 0: GPUs of the server with the fewest idle GPUs that suffice."""
-    by_server = Counter((gpu.leaf, gpu.server) for gpu in idle)
-    fitting = [(count, server) for server, count in by_server.items() if count >= wanted]
-    if not fitting:
+    chosen = _tightest(idle.per_server.ravel(), wanted)
+    if chosen is None:
         return None
-    _, server = min(fitting)
-    own = sorted(gpu for gpu in idle if (gpu.leaf, gpu.server) == server)
-    return Allocation(job, 0, tuple(own[:wanted]))
+    leaf, server = divmod(chosen, idle.per_server.shape[1])
+    numbers = np.flatnonzero(idle.at[leaf, server])[:wanted].tolist()
+    return Allocation(job, 0, tuple(Gpu(leaf, server, number) for number in numbers))
 
 
-def within_leaf(idle_servers: list[list[int]], wanted: int, per_server: int, job: str) -> Allocation | None:
-    """Stage 1: servers under the leaf with the fewest idle servers that suffice. `idle_servers` is by leaf."""
+def within_leaf(idle: IdleGpus, wanted: int, job: str) -> Allocation | None:
+    """Stage 1: servers under the leaf with the fewest idle servers that suffice. `wanted` GPUs are whole servers."""
+    per_server = idle.at.shape[2]
     needed = wanted // per_server
-    fitting = [(len(servers), leaf) for leaf, servers in enumerate(idle_servers) if len(servers) >= needed]
-    if not fitting:
+    leaf = _tightest(idle.whole, needed)
+    if leaf is None:
         return None
-    _, leaf = min(fitting)
-    return Allocation(job, 1, tuple(on_servers(leaf, idle_servers[leaf][:needed], per_server)))
+    return Allocation(job, 1, on_servers(leaf, idle.servers(leaf)[:needed], per_server))
+
+
+def _tightest(counts: NDArray[np.int32], needed: int) -> int | None:
+    """The first place of the smallest count that is at least `needed`, which is one or more."""
+    fitting = np.where(counts >= needed, counts, np.iinfo(np.int32).max)
+    least = int(fitting.argmin())
+    return least if counts[least] >= needed else None

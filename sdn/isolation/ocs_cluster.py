@@ -8,10 +8,11 @@ its traffic for the switching time, 50 ms in the paper's section 7.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sdn.isolation.cluster import Cluster, Gpu, idle_servers
+from sdn.isolation.cluster import Cluster
+from sdn.isolation.idle_gpus import Gpu, IdleGpus
 
 Level = Literal["leaf", "spine"]
 
@@ -64,7 +65,7 @@ class OcsAllocation:
         return sorted({gpu.leaf for gpu in self.gpus})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OcsCluster:
     """GPUs as in `Cluster`, the OCS of every port, the present circuits, and those of them that jobs use."""
 
@@ -72,10 +73,12 @@ class OcsCluster:
     spines: int
     servers_per_leaf: int
     gpus_per_server: int
-    idle: frozenset[Gpu]
+    idle: IdleGpus
     ocs: Mapping[OpticalPort, int]
     circuits: frozenset[Circuit]
     busy: frozenset[Circuit] = frozenset()
+    fitting: dict[int, bool] = field(default_factory=dict)
+    """By number of GPUs: whether this cluster has a place for it while it is empty, as far as that is known."""
 
     @classmethod
     def empty(
@@ -113,10 +116,6 @@ class OcsCluster:
         """The numbers of the OCSs."""
         return sorted(set(self.ocs.values()))
 
-    def idle_servers(self) -> list[list[int]]:
-        """By leaf: its servers whose GPUs are all idle, ascending; their number is R[n]."""
-        return idle_servers(self.idle, self.leaves, self.gpus_per_server)
-
     def free_ports(self) -> dict[tuple[Level, int, int], list[OpticalPort]]:
         """Ports that no job uses, with or without a circuit, by level, switch and OCS: C^k_n and C^k_m count them."""
         used = {port for circuit in self.busy for port in circuit.ports}
@@ -131,7 +130,7 @@ class OcsCluster:
 
         Raises ValueError for a GPU or port that another job has, and for a circuit between two OCSs.
         """
-        if not self.idle.issuperset(allocation.gpus):
+        if not self.idle.holds(allocation.gpus).all():
             raise ValueError(f"job {allocation.job!r} cannot take a GPU that another has")
         used = Counter(port for circuit in self.busy | allocation.circuits for port in circuit.ports)
         if self.busy & allocation.circuits or any(count > 1 for count in used.values()):
@@ -141,7 +140,7 @@ class OcsCluster:
         kept = without(self.circuits, (port for circuit in allocation.circuits for port in circuit.ports))
         return replace(
             self,
-            idle=self.idle.difference(allocation.gpus),
+            idle=self.idle.changed(allocation.gpus, idle=False),
             circuits=kept | allocation.circuits,
             busy=self.busy | allocation.circuits,
         )
@@ -151,9 +150,9 @@ class OcsCluster:
 
         Raises ValueError when some of it is free already.
         """
-        if not (self.idle.isdisjoint(allocation.gpus) and allocation.circuits <= self.busy):
+        if self.idle.holds(allocation.gpus).any() or not allocation.circuits <= self.busy:
             raise ValueError(f"job {allocation.job!r} has been released before")
-        return replace(self, idle=self.idle.union(allocation.gpus), busy=self.busy - allocation.circuits)
+        return replace(self, idle=self.idle.changed(allocation.gpus, idle=True), busy=self.busy - allocation.circuits)
 
 
 def without(circuits: Iterable[Circuit], ports: Iterable[OpticalPort]) -> frozenset[Circuit]:

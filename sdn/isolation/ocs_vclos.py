@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import combinations
 
-from sdn.isolation.cluster import Allocation, Gpu, on_servers, rounded
+from sdn.isolation.cluster import Allocation, on_servers, rounded
+from sdn.isolation.idle_gpus import Gpu
 from sdn.isolation.integer_program import IntegerProgram, first_found
 from sdn.isolation.local import within_leaf, within_server
 from sdn.isolation.ocs_cluster import Circuit, Level, OcsAllocation, OcsCluster, OpticalPort
@@ -33,15 +34,15 @@ def place(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation | None:
     given = rounded(cluster.gpus, gpus, per_server, job)
     if given <= per_server:
         return _local(within_server(cluster.idle, given, job))
-    empty: OcsCluster | None = None
     found: OcsAllocation | None = None
 
     def fits(size: int) -> bool:
-        nonlocal empty, found
+        nonlocal found
         if (found := _across_servers(cluster, job, size)) is not None:
             return True
-        empty = empty or cluster.emptied()
-        return _across_servers(empty, job, size) is not None
+        if size not in cluster.fitting:
+            cluster.fitting[size] = _across_servers(cluster.emptied(), job, size) is not None
+        return cluster.fitting[size]
 
     least_size(range(given, cluster.gpus + 1, per_server), fits, job, gpus)
     return found
@@ -49,10 +50,9 @@ def place(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation | None:
 
 def _across_servers(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation | None:
     """Stages 1 to 3, for whole servers."""
-    idle_servers = cluster.idle_servers()
-    if (local := within_leaf(idle_servers, gpus, cluster.gpus_per_server, job)) is not None:
+    if (local := within_leaf(cluster.idle, gpus, job)) is not None:
         return _local(local)
-    room = _Room(cluster, idle_servers, gpus)
+    room = _Room(cluster, gpus)
     return first_found(
         [
             lambda: room.allocation(job, 2, room.two_leaves()),
@@ -73,11 +73,12 @@ _Plan = tuple[dict[int, int], _Need]
 class _Room:
     """The free resources of a cluster, and the stages that place a job of `gpus` GPUs on them."""
 
-    def __init__(self, cluster: OcsCluster, idle_servers: list[list[int]], gpus: int) -> None:
-        self._cluster, self._idle_servers, self._gpus = cluster, idle_servers, gpus
+    def __init__(self, cluster: OcsCluster, gpus: int) -> None:
+        self._cluster, self._gpus = cluster, gpus
+        self._idle_servers = [cluster.idle.servers(leaf) for leaf in range(cluster.leaves)]
         self._per_server = cluster.gpus_per_server
         self._free = cluster.free_ports()
-        self._leaves = [leaf for leaf, servers in enumerate(idle_servers) if servers]
+        self._leaves = [leaf for leaf, servers in enumerate(self._idle_servers) if servers]
 
     def two_leaves(self) -> _Plan | None:
         """Half of the servers on each of two leaves, joined directly: one circuit per two GPUs, no spine."""

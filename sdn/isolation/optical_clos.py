@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netmodel import Circuits, PortRef, Topology, duplex, joined
-from sdn.isolation.cluster import Gpu
+from sdn.isolation.idle_gpus import IdleGpus
 from sdn.isolation.ocs_cluster import Circuit, Level, OcsCluster, OpticalPort
 from sdn.isolation.ocs_vclos import place
 from sdn.isolation.virtual_clos import SubClos, VirtualClos, hosts_by_gpu, must_wait
@@ -59,9 +59,10 @@ def ocs_cluster_of(topology: Topology) -> tuple[OcsCluster, dict[OpticalPort, Po
             for place_there, port in enumerate(plugged[name]):
                 own = OpticalPort(level, number, place_there)
                 ports[own], ocs[own] = port, numbers[topology.peer(port).node]
-    idle = frozenset[Gpu](hosts_by_gpu(topology))
+    gpus = hosts_by_gpu(topology)
     leaves, spines = (len(_names(topology, level)) for level in levels)
-    servers = 1 + max((gpu.server for gpu in idle), default=0)
+    servers = 1 + max((gpu.server for gpu in gpus), default=0)
+    idle = IdleGpus.of(leaves, servers, 1, gpus)
     return OcsCluster(leaves, spines, servers, 1, idle, ocs, frozenset()), ports
 
 

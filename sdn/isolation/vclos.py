@@ -7,9 +7,13 @@ on whole servers. With source routing inside it, a job's collectives share no li
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
-from sdn.isolation.cluster import Allocation, Cluster, Gpu, LinkCount, on_servers, rounded
+import numpy as np
+from numpy.typing import NDArray
+
+from sdn.isolation.cluster import Allocation, Cluster, on_servers, rounded
+from sdn.isolation.idle_gpus import Gpu
 from sdn.isolation.integer_program import IntegerProgram, first_found
 from sdn.isolation.local import within_leaf, within_server
 
@@ -26,9 +30,9 @@ def place(cluster: Cluster, job: str, gpus: int) -> Allocation | None:
     given = rounded(cluster.gpus, gpus, per_server, job)
     if given <= per_server:
         return within_server(cluster.idle, given, job)
-    given = least_size(range(given, cluster.gpus + 1, per_server), lambda size: _fits(cluster, size), job, gpus)
-    idle_servers = cluster.idle_servers()
-    return within_leaf(idle_servers, given, per_server, job) or _across_leaves(cluster, idle_servers, given, job)
+    shape = (cluster.leaves, cluster.spines, cluster.servers_per_leaf, per_server)
+    given = least_size(range(given, cluster.gpus + 1, per_server), lambda size: _fits(*shape, size), job, gpus)
+    return within_leaf(cluster.idle, given, job) or _across_leaves(cluster, given, job)
 
 
 def sizes(gpus: int, leaves: int, spines: int, per_server: int, *, stacked: bool = False) -> Iterator[tuple[int, int]]:
@@ -68,64 +72,83 @@ def spines_for(cluster: Cluster, job: str, gpus: Sequence[Gpu]) -> Allocation:
     if len(leaves) < 2:
         return Allocation(job, 1, tuple(gpus))
     needed = max(sum(gpu.leaf == leaf for gpu in gpus) for leaf in leaves)
-    common = [spine for spine in range(cluster.spines) if all(cluster.free.get((leaf, spine)) for leaf in leaves)]
+    common: list[int] = np.flatnonzero(cluster.free[leaves].all(axis=0)).tolist()
     if len(common) < needed:
         raise ValueError(
             f"job {job!r} needs {needed} spines with a free link to each of its {len(leaves)} leaves, and there "
             f"{'is' if len(common) == 1 else 'are'} {len(common)}; place the job otherwise"
         )
-    ports = cluster.free_ports()
+    ports = cluster.free.sum(axis=0)
     chosen = sorted(common, key=lambda spine: (ports[spine], spine))[:needed]
     return Allocation(job, 2, tuple(gpus), {(leaf, spine): 1 for leaf in leaves for spine in sorted(chosen)})
 
 
-def _across_leaves(cluster: Cluster, idle_servers: list[list[int]], gpus: int, job: str) -> Allocation | None:
+def _across_leaves(cluster: Cluster, gpus: int, job: str) -> Allocation | None:
     """Stage 2, algorithm 3."""
     per_server = cluster.gpus_per_server
-    links = first_found(
-        partial(_virtual_clos, cluster, idle_servers, count, size)
+    found = first_found(
+        partial(_virtual_clos, cluster, count, size)
         for count, size in sizes(gpus, cluster.leaves, cluster.spines, per_server)
     )
-    if links is None:
+    if found is None:
         return None
-    leaves = sorted({leaf for leaf, _ in links})
+    leaves, spines = (sorted(chosen.tolist()) for chosen in found)
     servers = gpus // len(leaves) // per_server
-    chosen = [gpu for leaf in leaves for gpu in on_servers(leaf, idle_servers[leaf][:servers], per_server)]
-    return Allocation(job, 2, tuple(chosen), links)
+    gpus_of = [gpu for leaf in leaves for gpu in on_servers(leaf, cluster.idle.servers(leaf)[:servers], per_server)]
+    return Allocation(job, 2, tuple(gpus_of), {(leaf, spine): 1 for leaf in leaves for spine in spines})
 
 
-def _fits(cluster: Cluster, gpus: int) -> bool:
-    """Whether stage 1 or 2 has a place for whole servers of so many GPUs while the cluster is empty."""
-    room = cluster.servers_per_leaf * cluster.gpus_per_server
-    return gpus <= room or any(
-        size <= room for _, size in sizes(gpus, cluster.leaves, cluster.spines, cluster.gpus_per_server)
-    )
+@lru_cache(maxsize=1 << 12)
+def _fits(leaves: int, spines: int, servers_per_leaf: int, per_server: int, gpus: int) -> bool:
+    """Whether stage 1 or 2 has a place for whole servers of so many GPUs while a cluster of this shape is empty."""
+    room = servers_per_leaf * per_server
+    return gpus <= room or any(size <= room for _, size in sizes(gpus, leaves, spines, per_server))
 
 
-def _virtual_clos(cluster: Cluster, idle_servers: list[list[int]], count: int, size: int) -> LinkCount | None:
-    """Links of the cheapest virtual Clos (6) of `count` leaves and `size` spines; None when there is none.
+_Switches = NDArray[np.intp]
+
+
+def _virtual_clos(cluster: Cluster, count: int, size: int) -> tuple[_Switches, _Switches] | None:
+    """The `count` leaves and `size` spines of the cheapest virtual Clos (6); None when there is none.
 
     Of the unknowns of (2) to (5), l determines r by (5), and l and s determine c: by (3) and (4), c[n, m] is 1 exactly
-    when l[n] and s[m] are. The rest of (4) is that l[n] and s[m] are not both 1 where C[n, m] is 0.
+    when l[n] and s[m] are. The rest of (4) is that l[n] and s[m] are not both 1 where C[n, m] is 0. So the cheapest
+    leaves and spines are the solution where all links between them are free. Otherwise the integer program decides.
     """
-    program = IntegerProgram()
-    needed = size // cluster.gpus_per_server
-    leaf_at = {
-        leaf: program.column(1, len(servers) * cluster.gpus_per_server)
-        for leaf, servers in enumerate(idle_servers)
-        if len(servers) >= needed
-    }
-    spine_at = {spine: program.column(1, ports) for spine, ports in enumerate(cluster.free_ports())}
-    if len(leaf_at) < count:
+    leaf_cost = cluster.idle.whole * cluster.gpus_per_server
+    spine_cost = cluster.free.sum(axis=0)
+    leaves, spines = _candidates(cluster.free > 0, cluster.idle.whole >= size // cluster.gpus_per_server, count, size)
+    if len(leaves) < count or len(spines) < size:
         return None
-    program.row(dict.fromkeys(leaf_at.values(), 1.0), count, count)
-    program.row(dict.fromkeys(spine_at.values(), 1.0), size, size)
-    for leaf, column in leaf_at.items():
-        for spine, other in spine_at.items():
-            if not cluster.free.get((leaf, spine)):
-                program.row({column: 1.0, other: 1.0}, upper=1.0)
+    best = leaves[np.argsort(leaf_cost[leaves], kind="stable")[:count]]
+    others = spines[np.argsort(spine_cost[spines], kind="stable")[:size]]
+    if cluster.free[np.ix_(best, others)].all():
+        return best, others
+    program = IntegerProgram()
+    leaf_at = [program.column(1, cost) for cost in leaf_cost[leaves].tolist()]
+    spine_at = [program.column(1, cost) for cost in spine_cost[spines].tolist()]
+    program.row(dict.fromkeys(leaf_at, 1.0), count, count)
+    program.row(dict.fromkeys(spine_at, 1.0), size, size)
+    for leaf, spine in np.argwhere(cluster.free[np.ix_(leaves, spines)] == 0).tolist():
+        program.row({leaf_at[leaf]: 1.0, spine_at[spine]: 1.0}, upper=1.0)
     found = program.solve()
     if found is None:
         return None
-    spines = [spine for spine, column in spine_at.items() if found[column]]
-    return {(leaf, spine): 1 for leaf, column in leaf_at.items() if found[column] for spine in spines}
+    chosen = np.array(found, dtype=np.bool_)
+    return leaves[chosen[leaf_at]], spines[chosen[spine_at]]
+
+
+def _candidates(
+    free: NDArray[np.bool_], ready: NDArray[np.bool_], count: int, size: int
+) -> tuple[_Switches, _Switches]:
+    """The leaves and spines that can be part of a virtual Clos, ascending.
+
+    A leaf is `ready`, with free links to `size` of these spines; a spine has free links to `count` of these leaves.
+    """
+    leaves, spines = ready, np.ones(free.shape[1], dtype=np.bool_)
+    while True:
+        fewer_spines = spines & (free[leaves].sum(axis=0) >= count)
+        fewer_leaves = leaves & (free[:, fewer_spines].sum(axis=1) >= size)
+        if np.array_equal(fewer_leaves, leaves) and np.array_equal(fewer_spines, spines):
+            return np.flatnonzero(leaves), np.flatnonzero(spines)
+        leaves, spines = fewer_leaves, fewer_spines

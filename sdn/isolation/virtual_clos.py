@@ -12,9 +12,12 @@ from ipaddress import IPv4Address
 from math import gcd
 from typing import Literal
 
+import numpy as np
+
 from netmodel import Forwarding, Link, PortRef, Topology, forwarding
 from sdn.isolation import vclos
-from sdn.isolation.cluster import Allocation, Cluster, Gpu
+from sdn.isolation.cluster import Allocation, Cluster
+from sdn.isolation.idle_gpus import Gpu, IdleGpus
 from sdn.isolation.source_routing import host_ports, uplink_ports
 
 _Table = Mapping[IPv4Address, tuple[int, ...]]
@@ -115,9 +118,13 @@ def cluster_of(topology: Topology) -> tuple[Cluster, list[str], list[str]]:
     hosts = host_ports(topology)
     leaves = list(hosts)
     spines = [switch.name for switch in topology.switches if switch.role == "spine"]
-    idle = frozenset(Gpu(n, server, 0) for n, leaf in enumerate(leaves) for server in range(len(hosts[leaf])))
-    free = {pair: len(ports) for pair, ports in _links(topology, leaves, spines).items()}
-    return Cluster(len(leaves), len(spines), max(map(len, hosts.values())), 1, idle, free), leaves, spines
+    servers = max(map(len, hosts.values()))
+    there = (Gpu(n, server, 0) for n, leaf in enumerate(leaves) for server in range(len(hosts[leaf])))
+    free = np.zeros((len(leaves), len(spines)), dtype=np.int32)
+    for pair, ports in _links(topology, leaves, spines).items():
+        free[pair] = len(ports)
+    idle = IdleGpus.of(len(leaves), servers, 1, there)
+    return Cluster(len(leaves), len(spines), servers, 1, idle, free), leaves, spines
 
 
 def _links(topology: Topology, leaves: list[str], spines: list[str]) -> dict[tuple[int, int], list[PortRef]]:

@@ -138,7 +138,7 @@ def feasible(cluster: OcsCluster, gpus: int) -> bool:
     spine_free = Counter(
         {(switch, ocs): len(ports) for (level, switch, ocs), ports in free.items() if level == "spine"}
     )
-    room = [len(own) for own in cluster.idle_servers()]
+    room = cluster.idle.whole.tolist()
     servers = gpus // per_server
     if max(room) >= servers:
         return True
