@@ -9,7 +9,19 @@ from testbed.cli.group import LazyGroup
 
 __all__ = ["main"]
 
-_COMMANDS = ("bench", "doctor", "nccl", "papers", "path-service", "plugin", "predict", "run", "stat", "sweep")
+_COMMANDS = (
+    "bench",
+    "doctor",
+    "nccl",
+    "papers",
+    "path-service",
+    "plugin",
+    "predict",
+    "report",
+    "run",
+    "stat",
+    "sweep",
+)
 
 
 def _version() -> str:

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`paralet run`: checks a spec, runs it in a sandbox or a guest, evaluates the observations, writes the results."""
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,6 +11,7 @@ from emul import guest, rxe, sandbox
 from testbed import progress, spec
 from testbed.analysis import results
 from testbed.cli.options import seeds_and_policies
+from testbed.cli.outcome import evaluate
 from testbed.errors import InputError, TestbedError
 from testbed.spec import Experiment, FabricName
 
@@ -78,8 +77,10 @@ def run(
         _run_in_guest(folder, time_limit_s)
     else:
         _run_in_sandbox(folder)
-    summary = _judge(experiment, folder, as_json)
-    context.exit(0 if all(policy["verified"] for policy in summary["policies"]) else 1)
+    outcome = evaluate(experiment, folder)
+    results.point_latest(folder)
+    outcome.show(as_json)
+    context.exit(0 if all(result.verified for result in outcome.results) else 1)
 
 
 def require_machine() -> None:
@@ -144,25 +145,3 @@ def _check(status: int, folder: Path) -> None:
         raise click.exceptions.Exit(status)
     if status:
         raise TestbedError(f"the run ended with status {status}; its logs are in {folder / results.LOGS}")
-
-
-def _judge(experiment: Experiment, folder: Path, as_json: bool) -> dict[str, Any]:
-    """Compute metrics from the observations, write results and report, print the outcome; returns the summary."""
-    from testbed import report
-    from testbed.analysis import metrics
-    from testbed.analysis.observations import Observations
-    from testbed.cli.tables import print_outcome
-
-    observations = Observations.load(folder / results.OBSERVATIONS)
-    policy_results = metrics.by_policy(experiment, observations)
-    checks = metrics.check_flows(experiment, observations)
-    summary = results.summary(experiment, policy_results, checks)
-    results.write_tables(folder, experiment, policy_results, checks)
-    page = report.write(folder, experiment, policy_results, checks, summary["ideal_s"])
-    results.write_summary(folder, summary)
-    results.point_latest(folder)
-    if as_json:
-        click.echo(json.dumps(summary, indent=2))
-    else:
-        print_outcome(experiment, policy_results, summary, page)
-    return summary

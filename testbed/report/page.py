@@ -12,9 +12,10 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from netmodel import PortRef
 from testbed.analysis import metrics
@@ -35,15 +36,7 @@ def write(
 ) -> Path:
     """Write `report.html` and the plots into `folder`. Returns the path of the report."""
     figures = {plot.name: _save(plot, folder, experiment, results, ideal_s) for plot in PLOTS}
-    environment = Environment(
-        loader=PackageLoader("testbed.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    moving = replay(experiment, results)
-    page = environment.get_template("report.html.j2").render(
+    page = template("report.html.j2").render(
         experiment=experiment,
         spec=experiment.spec,
         spec_text=dump(experiment.spec),
@@ -66,24 +59,48 @@ def write(
         relays=_relay_rows(experiment),
         seconds=sum(sum(result.completions_s) for result in results),
         figures=figures,
-        replay=moving,
-        replay_data=htmlsafe_json_dumps(moving, separators=(",", ":")),
-        replay_program=Markup((files("testbed.report") / "replay.js").read_text()),
+        **replay_fields(replay(experiment, results)),
     )
     path = folder / "report.html"
     path.write_text(page)
     return path
 
 
+def template(name: str) -> Template:
+    """A template of this folder. It escapes what is inserted and refuses unknown names."""
+    environment = Environment(
+        loader=PackageLoader("testbed.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+def replay_fields(moving: dict[str, Any] | None) -> dict[str, Any]:
+    """The values that `replay.html.j2` needs."""
+    return {
+        "replay": moving,
+        "replay_data": htmlsafe_json_dumps(moving, separators=(",", ":")),
+        "replay_program": Markup((files("testbed.report") / "replay.js").read_text()),
+    }
+
+
+def embedded(figure: Figure, alt: str) -> Markup:
+    """An <img> element with the figure as SVG, which scales without loss."""
+    vector = io.BytesIO()
+    figure.savefig(vector, format="svg", metadata={"Date": None})
+    data = base64.b64encode(vector.getvalue()).decode()
+    return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(alt, data)
+
+
 def _save(plot: Plot, folder: Path, experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Markup:
-    """Draw a plot into its PNG file. Returns an <img> element with the plot as SVG, which scales without loss."""
+    """Draw a plot into its PNG file. Returns it for the page."""
     with mpl.rc_context(mpl.RcParams(STYLE)):
         figure = plot.draw(experiment, results, ideal_s)
         figure.savefig(folder / f"{plot.name}.png", dpi=_PNG_DPI)
-        vector = io.BytesIO()
-        figure.savefig(vector, format="svg", metadata={"Date": None})
-    data = base64.b64encode(vector.getvalue()).decode()
-    return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(plot.alt, data)
+        return embedded(figure, plot.alt)
 
 
 def _policy_row(experiment: Experiment, result: PolicyResult, ideal_s: float) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plots of a report. Each function returns a matplotlib figure; no files are written here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -258,6 +258,23 @@ def placement(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: 
     axes.set_xlim(-0.01, 1.01)
     axes.set_ylim(-0.1, 2.25)
     axes.set_axis_off()
+    return figure
+
+
+def comparison(names: Sequence[str], ratios: Sequence[Mapping[str, float]]) -> Figure:
+    """Mean completion over ideal: a group of bars for each policy, with a bar for each result folder."""
+    policies = list(dict.fromkeys(policy for one in ratios for policy in one))
+    figure, axes = _figure(8.4, 3.6)
+    width = 0.8 / len(names)
+    for index, (name, one) in enumerate(zip(names, ratios, strict=True)):
+        places = [place + (index - (len(names) - 1) / 2) * width for place, p in enumerate(policies) if p in one]
+        heights = [one[policy] for policy in policies if policy in one]
+        bars = axes.bar(places, heights, width=0.92 * width, color=PALETTE[index % len(PALETTE)], label=name)
+        axes.bar_label(bars, fmt="%.2f", fontsize=8, padding=2)
+    axes.axhline(1.0, color=_INK, lw=1.2, ls="--", label="ideal")
+    axes.set_xticks(range(len(policies)), policies)
+    axes.set_ylabel("mean completion / ideal")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 

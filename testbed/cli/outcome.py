@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the observations in a result folder to its results, its report and what a command prints."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from testbed.analysis import results
+from testbed.analysis.metrics import PolicyResult
+from testbed.analysis.observations import Observations
+from testbed.errors import InputError
+from testbed.spec import Experiment
+
+
+def observations_of(folder: Path) -> Observations:
+    """The observations in a result folder. Raises InputError when they are damaged or of another version."""
+    path = folder / results.OBSERVATIONS
+    try:
+        return Observations.load(path)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "its start"
+        raise InputError(
+            f"{path} is damaged or was written by another version of paralet, at {place}: {first['msg']}; run the "
+            "experiment again"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The evaluated results of an experiment, as written to its result folder."""
+
+    experiment: Experiment
+    results: Sequence[PolicyResult]
+    summary: dict[str, Any]
+    page: Path
+
+    def show(self, as_json: bool) -> None:
+        """Print the summary as JSON, or a table."""
+        from testbed.cli.tables import print_outcome
+
+        if as_json:
+            click.echo(json.dumps(self.summary, indent=2))
+        else:
+            print_outcome(self.experiment, self.results, self.summary, self.page)
+
+
+def evaluate(experiment: Experiment, folder: Path) -> Outcome:
+    """Compute metrics from the observations in `folder`, and write results and report to it."""
+    from testbed import report
+    from testbed.analysis import metrics
+
+    observations = observations_of(folder)
+    policy_results = metrics.by_policy(experiment, observations)
+    checks = metrics.check_flows(experiment, observations)
+    summary = results.summary(experiment, policy_results, checks)
+    results.write_tables(folder, experiment, policy_results, checks)
+    page = report.write(folder, experiment, policy_results, checks, summary["ideal_s"])
+    results.write_summary(folder, summary)
+    return Outcome(experiment, policy_results, summary, page)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet report`: writes the report of a result folder again, or compares several."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from testbed import spec
+from testbed.analysis import results
+from testbed.cli.outcome import evaluate, observations_of
+from testbed.errors import InputError
+from testbed.spec import Experiment
+
+
+@click.command(epilog="Example: paralet report results/before results/after --out comparison.html")
+@click.argument(
+    "folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path, file_okay=False)
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("comparison.html"),
+    show_default=True,
+    help="Where to write the comparison of several folders.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary, or the rows of the comparison, as JSON.")
+def report(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
+    """Write the report of one result folder again, or compare several result folders in one page.
+
+    A result FOLDER is what `paralet run` has left in results/NAME.
+    """
+    experiments = [_experiment(folder) for folder in folders]
+    if len(folders) == 1:
+        evaluate(experiments[0], folders[0]).show(as_json)
+    else:
+        _compare(folders, experiments, out, as_json)
+
+
+def _experiment(folder: Path) -> Experiment:
+    for name in (results.SPEC, results.OBSERVATIONS):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder} is no result folder of a finished run: it has no {name}")
+    return spec.load(folder / results.SPEC)
+
+
+def _compare(folders: Sequence[Path], experiments: Sequence[Experiment], out: Path, as_json: bool) -> None:
+    from testbed.analysis.metrics import by_policy
+    from testbed.cli.tables import console, table
+    from testbed.report import Compared, write_comparison
+    from testbed.report.compare import rows_of
+
+    compared = [
+        Compared(
+            name,
+            experiment,
+            by_policy(experiment, observations_of(folder)),
+            results.ideal_of(experiment),
+        )
+        for name, folder, experiment in zip(_names(folders), folders, experiments, strict=True)
+    ]
+    page = write_comparison(out, compared)
+    rows = rows_of(compared)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    shown = table("", ["result", "policy"], ["m", "mean s", "worst s", "x ideal", f"to {compared[0].name}"])
+    for row in rows:
+        to_first = "-" if row["to_first"] is None else f"{row['to_first']:.2f}"
+        times = [f"{row[key]:.3g}" for key in ("mean_s", "worst_s")]
+        shown.add_row(row["result"], row["policy"], str(row["m"]), *times, f"{row['x_ideal']:.2f}", to_first)
+    console().print(shown)
+    console().print(f"Report: {page}", soft_wrap=True)
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The names of the folders, or their paths where names are the same. Raises InputError for a folder given twice."""
+    real = [folder.resolve() for folder in folders]
+    for index, path in enumerate(real):
+        if path in real[:index]:
+            raise InputError(f"{folders[real.index(path)]} and {folders[index]} are the same folder")
+    counts = Counter(folder.name for folder in real)
+    return [path.name if counts[path.name] == 1 else str(given) for path, given in zip(real, folders, strict=True)]

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparison of several results: one self-contained HTML file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+from testbed.analysis.metrics import PolicyResult
+from testbed.report.page import embedded, replay_fields, template
+from testbed.report.plots import STYLE, comparison
+from testbed.report.replay import replay
+from testbed.spec import Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The results of one experiment, under a name that no other one has. `ideal_s` is in seconds."""
+
+    name: str
+    experiment: Experiment
+    results: Sequence[PolicyResult]
+    ideal_s: float
+
+
+def rows_of(compared: Sequence[Compared]) -> list[dict[str, Any]]:
+    """A row for each policy of each result: its times in seconds, and relative to the ideal and to the first result.
+
+    `to_first` is the ratio of `x_ideal` to that of the same policy in the first result; None where that has no such
+    policy. Ratios to the ideal compare results of different sizes.
+    """
+    first = {result.name: result.mean_s / compared[0].ideal_s for result in compared[0].results}
+    rows = []
+    for one in compared:
+        for result in one.results:
+            x_ideal = result.mean_s / one.ideal_s
+            rows.append(
+                {
+                    "result": one.name,
+                    "fabric": one.experiment.spec.fabric,
+                    "policy": result.name,
+                    "m": result.m,
+                    "runs": len(result.runs),
+                    "ideal_s": one.ideal_s,
+                    "mean_s": result.mean_s,
+                    "worst_s": result.worst_s,
+                    "x_ideal": x_ideal,
+                    "to_first": x_ideal / first[result.name] if result.name in first else None,
+                    "retransmits": result.retransmits,
+                    "verified": result.verified,
+                }
+            )
+    return rows
+
+
+def write_comparison(path: Path, compared: Sequence[Compared]) -> Path:
+    """Write the page to `path` and return it. It has a replay if the fabrics of all results have the same links."""
+    rows = rows_of(compared)
+    with mpl.rc_context(mpl.RcParams(STYLE)):
+        ratios = [{row["policy"]: row["x_ideal"] for row in rows if row["result"] == one.name} for one in compared]
+        figure = comparison([one.name for one in compared], ratios)
+        plot = embedded(figure, "Mean completion time of every policy in every result, relative to the ideal")
+    page = template("compare.html.j2").render(
+        compared=compared, rows=rows, figure=plot, **replay_fields(_replay_of_all(compared))
+    )
+    path.write_text(page)
+    return path
+
+
+def _replay_of_all(compared: Sequence[Compared]) -> dict[str, Any] | None:
+    """One replay with the runs of all results, or None."""
+    moving = [replay(one.experiment, one.results) for one in compared]
+    first = moving[0]
+    if first is None:
+        return None
+    runs = []
+    for one, its in zip(compared, moving, strict=True):
+        if its is None or any(its[key] != first[key] for key in ("lower", "upper", "links")):
+            return None
+        runs += [{**run, "name": f"{one.name}: {run['name']}"} for run in its["runs"]]
+    return {**first, "runs": runs}
