@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from testbed.cli.endpoints import ipv4_and_port
 from testbed.cli.fabric import fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
@@ -90,7 +91,7 @@ def run(
     from sdn.path_service.token import TokenError, make_token, read_token
     from sdn.planners import cabling
 
-    address, port = _address(listen)
+    address, port = ipv4_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT}")
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
     try:
         cabling(topology)
@@ -195,19 +196,6 @@ def _ask(token_file: Path, request: Callable[..., Any], **fields: object) -> dic
 def _admin(token_file: Path) -> Path:
     """The operator's socket is in the folder of the token file."""
     return token_file.absolute().with_name(token_file.name + ".sock")
-
-
-def _address(listen: str) -> tuple[str, int]:
-    from ipaddress import IPv4Address
-
-    host, _, port = listen.rpartition(":")
-    try:
-        address, number = str(IPv4Address(host)), int(port)
-    except ValueError:
-        number = -1
-    if not 0 <= number <= 0xFFFF:
-        raise InputError(f"--listen {listen}: write an IPv4 address and a port, as 10.0.0.1:{DEFAULT_PORT}")
-    return address, number
 
 
 def _show(said: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:

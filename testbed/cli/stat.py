@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -14,15 +15,21 @@ from math import isnan
 import click
 
 from hostlib import stats
+from testbed.cli.endpoints import ipv4_and_port
 from testbed.errors import TestbedError
 
 _INTERVAL_S = 1.0
 
 
-@click.command(epilog="Examples: paralet stat; paralet stat 4242 --json; paralet stat --prometheus")
+@click.command(epilog="Examples: paralet stat; paralet stat 4242 --json; paralet stat --listen 127.0.0.1:9464")
 @click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(min=1))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --interval or --count, one per line.")
 @click.option("--prometheus", "as_prometheus", is_flag=True, help="Print once in Prometheus' text format.")
+@click.option(
+    "--listen",
+    metavar="ADDRESS:PORT",
+    help="Serve Prometheus' text format at http://ADDRESS:PORT/metrics until Ctrl-C, to all who reach it.",
+)
 @click.option(
     "--interval",
     "interval_s",
@@ -37,13 +44,25 @@ _INTERVAL_S = 1.0
     help="End after N updates (default: until Ctrl-C on a terminal, else one).",
 )
 def stat(
-    pids: tuple[int, ...], as_json: bool, as_prometheus: bool, interval_s: float | None, count: int | None
+    pids: tuple[int, ...],
+    as_json: bool,
+    as_prometheus: bool,
+    listen: str | None,
+    interval_s: float | None,
+    count: int | None,
 ) -> None:
     """Show the lanes of running processes: rates, round trips, retransmissions, ports and how they were set.
 
     Shows the processes PID, or all processes of this user (as root, of all users). The processes need no special
     option: every open device publishes its counters, ten times a second while it is busy.
     """
+    if listen is not None:
+        if as_json or as_prometheus or interval_s is not None or count is not None:
+            raise click.UsageError(
+                "--listen serves until Ctrl-C: leave out --json, --prometheus, --interval and --count"
+            )
+        _serve(listen, pids)
+        return
     if as_json and as_prometheus:
         raise click.UsageError("give either --json or --prometheus, not both")
     if as_prometheus and (interval_s is not None or count is not None):
@@ -70,6 +89,20 @@ def stat(
             _show(pids, first, pause_s, count)
     except BrokenPipeError:  # the reader closed the pipe, for example `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _serve(listen: str, pids: tuple[int, ...]) -> None:
+    """Serve until Ctrl-C. Processes may come and go meanwhile. Raises InputError, and TestbedError."""
+    from testbed.cli.stat_prometheus import serve
+
+    address, port = ipv4_and_port("--listen", listen, "127.0.0.1:9464")
+    try:
+        port = serve(address, port, lambda: _look(pids).processes)
+    except OSError as error:
+        raise TestbedError(f"--listen {listen}: {error.strerror}") from error
+    click.echo(f"Serving http://{address}:{port}/metrics until Ctrl-C.")
+    sys.stdout.flush()
+    signal.pause()
 
 
 def _look(pids: tuple[int, ...]) -> stats.Survey:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live counters in Prometheus' text format 0.0.4, as node_exporter's textfile collector reads it."""
+"""Live counters in Prometheus' text format 0.0.4: as text for node_exporter's textfile collector, or over HTTP."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -63,6 +63,26 @@ def exposition(processes: Sequence[Process]) -> str:
     registry = CollectorRegistry()
     registry.register(_Families(processes))
     return generate_latest(registry).decode()
+
+
+def serve(address: str, port: int, look: Callable[[], Sequence[Process]]) -> int:
+    """Serve the counters of the processes that `look` returns at each request, at http://address:port/metrics.
+
+    A background thread serves until the process ends. Returns the port, which differs where `port` is 0. Raises OSError
+    when the address cannot be listened on.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Looking(look))
+    server, _ = start_http_server(port, address, registry)
+    return server.server_port
+
+
+class _Looking(Collector):
+    def __init__(self, look: Callable[[], Sequence[Process]]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterator[Metric]:
+        return _Families(self._look()).collect()
 
 
 class _Families(Collector):

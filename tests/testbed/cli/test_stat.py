@@ -9,9 +9,11 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -289,6 +291,34 @@ def test_prometheus_text_parses(own_device: int) -> None:
     assert sample.labels["interface"] == "lo"
 
 
+def test_prometheus_is_served_until_interrupted(own_device: int) -> None:
+    command = [sys.executable, "-m", "testbed", "stat", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = re.fullmatch(
+                r"Serving (http://127\.0\.0\.1:\d+/metrics) until Ctrl-C\.\n", server.stdout.readline()
+            )
+            assert address is not None
+            for _ in range(2):  # a survey for each request
+                with urllib.request.urlopen(address[1], timeout=TIMEOUT_S) as page:
+                    families = {family.name: family for family in text_string_to_metric_families(page.read().decode())}
+                pids = {sample.labels["pid"] for sample in families["paralet_device_info"].samples}
+                assert str(own_device) in pids
+        finally:
+            server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=TIMEOUT_S)
+        assert (server.returncode, said.strip()) == (130, "paralet: interrupted")
+
+
+def test_an_address_in_use_is_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = paralet("--listen", f"127.0.0.1:{port}")
+    assert done.exit_code == 1
+    assert done.stderr == f"paralet: --listen 127.0.0.1:{port}: Address already in use\n"
+
+
 @pytest.mark.parametrize("count", [None, 1, 3])
 def test_without_a_terminal_tables_are_printed_one_after_another(own_device: int, count: int | None) -> None:
     done = paralet(own_device, "--interval", 0.1, *(() if count is None else ("--count", count)))
@@ -333,6 +363,8 @@ def test_nothing_to_show_is_a_one_line_error(
     [
         (("--json", "--prometheus"), "either --json or --prometheus"),
         (("--prometheus", "--interval", 1), "--prometheus prints once"),
+        (("--listen", "127.0.0.1:9464", "--json"), "--listen serves until Ctrl-C"),
+        (("--listen", "9464"), "--listen 9464: write an IPv4 address and a port, as 127.0.0.1:9464"),
         (("--interval", 0), "Invalid value for '--interval'"),
         (("--count", 0), "Invalid value for '--count'"),
         (("someone",), "'someone' is not a valid integer"),
