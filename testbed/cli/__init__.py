@@ -21,6 +21,7 @@ _COMMANDS = (
     "run",
     "stat",
     "sweep",
+    "top",
 )
 
 

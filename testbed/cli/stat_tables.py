@@ -17,8 +17,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hostlib.stats import EVERY_S, DeviceSnapshot, LaneSnapshot, PathClient, Process, Survey
+from hostlib.stats import DeviceSnapshot, LaneSnapshot, PathClient, Process, Survey
 from testbed.cli.tables import table
+from testbed.live.lane_rates import device_rates
 
 _COMMAND_CHARACTERS = 24
 _OTHER_LINES = 11  # headings, empty lines, and the lines that count omitted rows
@@ -189,18 +190,18 @@ class Picture:
         }
         pairs = [(process, device) for process in self._now.processes for device in process.devices]
         for number, (process, device) in enumerate(pairs, start=1):
-            rows = self._lanes_of(number, before.get((process.pid, device.guid)), device)
+            rows = self._lanes_of(number, process, before.get((process.pid, device.guid)), device)
             lanes += sorted(rows, key=lambda row: (IPv4Address(row.lane.peer), row.lane.lane, row.lane.qpn))
             devices.append(_DeviceRow(number, process, device, _total([row.rates for row in rows])))
         return devices, lanes
 
-    def _lanes_of(self, number: int, before: DeviceSnapshot | None, device: DeviceSnapshot) -> list[_LaneRow]:
-        if before is None:
-            return [_LaneRow(number, lane, _Rates(None, None)) for lane in device.lanes]
-        # An idle device publishes nothing, so the earlier counters were still current at the time of that survey.
-        seconds = min(device.time_s - before.time_s, self._interval_s + EVERY_S)
-        old = {lane.qpn: lane for lane in before.lanes}
-        return [_LaneRow(number, lane, _rates(old.get(lane.qpn), lane, seconds)) for lane in device.lanes]
+    def _lanes_of(
+        self, row: int, process: Process, before: DeviceSnapshot | None, now: DeviceSnapshot
+    ) -> list[_LaneRow]:
+        return [
+            _LaneRow(row, one.lane, _Rates(one.tx_bps, one.rx_bps))
+            for one in device_rates(process, before, now, self._interval_s)
+        ]
 
     @staticmethod
     def _busiest(lanes: list[_LaneRow], room: int) -> list[_LaneRow]:
@@ -222,14 +223,6 @@ class Picture:
             if not spare or Measurement.get(self._console, unlimited, drawn).maximum <= self._console.width:
                 return drawn
             kept = [column for column in kept if column.spare != spare]
-
-
-def _rates(before: LaneSnapshot | None, now: LaneSnapshot, seconds: float) -> _Rates:
-    if seconds <= 0:  # nothing new was published
-        return _Rates(0.0, 0.0)
-    tx = now.tx_bytes - (before.tx_bytes if before else 0)
-    rx = now.rx_bytes - (before.rx_bytes if before else 0)
-    return _Rates(8 * tx / seconds, 8 * rx / seconds)
 
 
 def _total(rates: Sequence[_Rates]) -> _Rates:

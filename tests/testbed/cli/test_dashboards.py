@@ -15,7 +15,8 @@ import yaml
 
 from hostlib.stats import Process
 from testbed.cli.stat_prometheus import exposition
-from tests.testbed.cli.test_stat import PATH_CLIENT, device, lane
+from tests.testbed.cli.test_stat import PATH_CLIENT
+from tests.testbed.live.snapshots import device, lane
 
 FOLDER = Path(__file__).parents[3] / "dashboards"
 PROMTOOL = shutil.which("promtool")

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -26,58 +25,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from hostlib import Device, stats
-from hostlib.stats import DeviceSnapshot, Discards, LaneSnapshot, Messages, PathClient, Process, Survey
+from hostlib.stats import LaneSnapshot, PathClient, Survey
 from testbed.cli import main
 from testbed.cli.stat_prometheus import exposition
 from testbed.cli.stat_tables import Picture
+from tests.testbed.live.snapshots import device, lane
+from tests.testbed.live.snapshots import survey as look
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 30.0
 
 
-def lane(number: int, tx_bytes: int = 0, peer: str = "10.0.0.2", **changes: Any) -> LaneSnapshot:
-    zeros = dict.fromkeys(LaneSnapshot.__slots__, 0)
-    return LaneSnapshot(
-        **{
-            **zeros,
-            "peer": peer,
-            "lane": number,
-            "qpn": 100 + number,
-            "port": 50_000 + number,
-            "port_method": "socket",
-            "window": 2.5,
-            "rtt_s": 123e-6,
-            "tx_bytes": tx_bytes,
-            **changes,
-        }
-    )
-
-
-def device(*lanes: LaneSnapshot, time_s: float = 0.0, address: str = "10.0.0.1", **changes: Any) -> DeviceSnapshot:
-    plain: dict[str, Any] = {
-        "generation": 1,
-        "owner_pid": 42,
-        "interface": "eth0",
-        "udp_port": 4791,
-        "policy": "ecmp",
-        "m": 4,
-        "path_mtu": 4096,
-        "line_rate_bps": None,
-        "connections": 3,
-        "peers": 1,
-        "messages": Messages(1, 2, 3, 4, 5),
-        "discards": Discards(1, 2, 3, 4, 5, 6, 7),
-        "path_client": None,
-    }
-    known = {"time_s": time_s, "guid": address, "address": address, "lanes": lanes}
-    return DeviceSnapshot(**{**plain, **known, **changes})
-
-
 PATH_CLIENT = PathClient(True, 97.5, *range(2, 15))
-
-
-def look(*devices: DeviceSnapshot) -> Survey:
-    return Survey((Process(42, "/usr/bin/python train.py", devices),), (), (), ())
 
 
 def drawn(*looks: tuple[Survey, float], width: int = 200, height: int | None = None) -> list[str]:

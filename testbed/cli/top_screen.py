@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The screen of `paralet top`: a heat map of the fabric, the busiest link, the lanes and what happened."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable, Footer, RichLog, Static
+
+from hostlib.stats import Survey
+from testbed.live.fabric_view import FabricView
+from testbed.live.lane_rates import LaneRates
+from testbed.live.moments import Moment, Moments
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_MOST_LANES = 200
+_ORDERS: tuple[tuple[str, Callable[[LaneRates], float]], ...] = (
+    ("rate", lambda one: (one.tx_bps or 0.0) + (one.rx_bps or 0.0)),
+    ("round trip", lambda one: one.lane.rtt_s),
+    ("resent", lambda one: one.lane.retransmits),
+    ("moves", lambda one: one.lane.moves),
+)
+_COLUMNS = ("device", "peer", "lane", "port", "sent", "Mbit/s", "RTT us", "resent", "moves")
+
+
+class TopScreen(App[None]):
+    """Updates every `interval_s` seconds from `look`. Loads are shown by height, so no colour is needed."""
+
+    CSS = """
+    #head { height: 1; text-style: bold; }
+    #heat { height: auto; max-height: 12; overflow: auto; }
+    #advice { height: auto; max-height: 3; }
+    #lanes { height: 1fr; }
+    #events { height: 4; border-top: solid $foreground 30%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
+        Binding("space", "pause", "Pause"),
+        Binding("s", "order", "Sort"),
+    ]
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, look: Callable[[], Survey], view: FabricView | None, interval_s: float) -> None:
+        super().__init__()
+        self._look, self._view, self._interval_s = look, view, interval_s
+        self._moments = Moments(view)
+        self._latest: Moment | None = None
+        self._order = 0
+        self._paused = False
+
+    def compose(self) -> ComposeResult:
+        """The parts from top to bottom."""
+        self._head = Static(id="head")
+        self._heat = Static(id="heat")
+        self._advice = Static(id="advice")
+        self._lanes: DataTable[Text] = DataTable(id="lanes", cursor_type="none", zebra_stripes=True)
+        for name in _COLUMNS:
+            self._lanes.add_column(name, key=name)
+        self._events = RichLog(id="events", max_lines=200)
+        yield self._head
+        if self._view is not None:
+            yield self._heat
+            yield self._advice
+        yield self._lanes
+        yield self._events
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to update."""
+        self._update()
+        self.set_interval(self._interval_s, self._update)
+
+    def action_pause(self) -> None:
+        """Stop updating, or go on."""
+        self._paused = not self._paused
+        self._draw()
+
+    def action_order(self) -> None:
+        """Sort lanes by the next criterion."""
+        self._order = (self._order + 1) % len(_ORDERS)
+        self._draw()
+
+    def _update(self) -> None:
+        if self._paused or not self._head.is_attached:  # the screen may be closing
+            return
+        self._latest = self._moments.take(self._look(), time.monotonic())
+        for event in self._latest.events:
+            self._events.write(f"{datetime.now():%H:%M:%S} {event}")
+        self._draw()
+
+    def _draw(self) -> None:
+        moment = self._latest
+        if moment is None:
+            return
+        name, of = _ORDERS[self._order]
+        state = "paused" if self._paused else f"every {self._interval_s:g} s"
+        self._head.update(
+            Text(
+                f"{moment.devices} devices, {len(moment.lanes)} lanes, {moment.tx_bps / 1e6:,.1f} Mbit/s sent; "
+                f"by {name}; {state}; {datetime.now():%H:%M:%S}"
+            )
+        )
+        if self._view is not None and moment.load is not None:
+            wide = 2 * len(self._view.spines) + 12 <= self.size.width
+            self._heat.update(Text("\n".join(heat_lines(self._view, moment, wide))))
+            self._advice.update(Text(moment.advice))
+        self._lanes.clear()
+        order = sorted(range(len(moment.lanes)), key=lambda n: -of(moment.lanes[n]))[:_MOST_LANES]
+        top = max((rate for rates in moment.history for rate in rates), default=0.0)
+        for index in order:
+            self._lanes.add_row(*map(Text, _cells(moment.lanes[index], moment.history[index], top)))
+
+
+def heat_lines(view: FabricView, moment: Moment, wide: bool) -> list[str]:
+    """The heat map: a line per leaf with a block per spine. If `wide`, two blocks: up, then down."""
+    if moment.load is None:
+        return []
+    heat = view.heat(moment.load)
+    width = max(map(len, view.leaves), default=0)
+    what = "up and down" if wide else "up or down, the busier"
+    lines = (
+        [f"{'':{width}} {view.spines[0]} to {view.spines[-1]}: {what}, full is {_BLOCKS[-1]}"] if view.spines else []
+    )
+    for leaf, cells in heat.items():
+        blocks = [_block(up) + _block(down) if wide else _block(max(up, down)) for up, down in cells]
+        lines.append(f"{leaf:{width}} {(' ' if wide else '').join(blocks)}")
+    return lines
+
+
+def _block(part: float) -> str:
+    """A block whose height is `part`; anything above 0 is seen."""
+    if part <= 0:
+        return "·"
+    return _BLOCKS[max(1, min(len(_BLOCKS) - 1, round(part * (len(_BLOCKS) - 1))))]
+
+
+def _cells(one: LaneRates, history: Sequence[float], top: float) -> tuple[str, ...]:
+    spark = "".join(_block(rate / top) for rate in history) if top else ""
+    rate = "-" if one.tx_bps is None else f"{one.tx_bps / 1e6:,.1f}"
+    lane = one.lane
+    rtt = f"{lane.rtt_s * 1e6:,.0f}" if lane.rtt_s else "-"
+    counts = (f"{lane.retransmits:,}", f"{lane.moves:,}")
+    port = "" if one.device.udp_port == 4791 else f":{one.device.udp_port}"
+    return (one.device.address + port, lane.peer, str(lane.lane), str(lane.port), spark, rate, rtt, *counts)

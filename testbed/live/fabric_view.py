@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The load that lanes put on the links of a fabric, by the paths that its switches' hash gives them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel import EcmpHash, FlowFields, NoRouteError, Topology, forwarding
+from netmodel.flow import IPPROTO_UDP
+from sim.links import Links
+from sim.paths import hashed_paths
+from testbed.live.lane_rates import LaneRates
+
+_HEADER_BYTES = 58
+"""Ethernet, IPv4, UDP, BTH and ICRC of a full packet."""
+
+_FLOWS_NAMED = 3
+_FULL = 0.9
+_SPARE = 0.5
+
+_Floats = npt.NDArray[np.float64]
+_Key = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowOnLink:
+    """A lane that crosses a link."""
+
+    src: str
+    dst: str
+    port: int
+    bps: float
+
+
+@dataclass(frozen=True, eq=False)
+class FabricLoad:
+    """Utilisation of every link of a view's fabric, and the lanes that cross it. `outside` counts other lanes."""
+
+    utilisation: _Floats
+    flows: dict[int, list[FlowOnLink]]
+    outside: int
+
+
+class FabricView:
+    """The links of a leaf-spine fabric. `pairs` has its leaf-to-spine links: leaf, spine, and the links up and down.
+
+    Paths of flows are computed once and kept, because lanes rarely move.
+    """
+
+    def __init__(self, topology: Topology, ecmp_hash: EcmpHash) -> None:
+        self._links = Links(topology)
+        self._hash = ecmp_hash
+        self._forwarding = forwarding(topology)
+        self._rows: dict[_Key, list[int]] = {}
+        self._hosts = {str(nic.address): host.name for host in topology.hosts for nic in host.nics}
+        roles = {switch.name: switch.role for switch in topology.switches}
+        self.leaves = [switch.name for switch in topology.switches if switch.role == "leaf"]
+        self.spines = [switch.name for switch in topology.switches if switch.role == "spine"]
+        self.pairs = [
+            (near.node, far.node, self._links.number(near), self._links.number(far))
+            for link in topology.links
+            for near, far in ((link.a, link.b), (link.b, link.a))
+            if roles.get(near.node) == "leaf" and roles.get(far.node) == "spine"
+        ]
+
+    def load(self, lanes: Iterable[LaneRates]) -> FabricLoad:
+        """The load of the sending lanes. Rates include the headers of full packets."""
+        sending = [lane for lane in lanes if lane.tx_bps]
+        inside = [lane for lane in sending if lane.device.address in self._hosts and lane.lane.peer in self._hosts]
+        self._learn({_key(lane) for lane in inside} - self._rows.keys())
+        bps = np.zeros(len(self._links))
+        flows: dict[int, list[FlowOnLink]] = {}
+        for lane in inside:
+            mtu = lane.device.path_mtu
+            rate = (lane.tx_bps or 0.0) * (mtu + _HEADER_BYTES) / mtu
+            flow = FlowOnLink(self._hosts[lane.device.address], self._hosts[lane.lane.peer], lane.lane.port, rate)
+            for link in self._rows[_key(lane)]:
+                bps[link] += rate
+                flows.setdefault(link, []).append(flow)
+        return FabricLoad(bps / self._links.rate_bps, flows, len(sending) - len(inside))
+
+    def _learn(self, keys: set[_Key]) -> None:
+        """Compute the paths of flows that are new. A flow without a route has no links."""
+        if not keys:
+            return
+        ordered = sorted(keys)
+        fields = FlowFields(
+            src=np.array([int(IPv4Address(key[0])) for key in ordered], dtype=np.uint32),
+            dst=np.array([int(IPv4Address(key[1])) for key in ordered], dtype=np.uint32),
+            sport=np.array([key[2] for key in ordered], dtype=np.uint16),
+            dport=np.array([key[3] for key in ordered], dtype=np.uint16),
+            proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+        )
+        try:
+            rows = hashed_paths(self._links, fields, self._hash, self._forwarding).tolist()
+        except NoRouteError:
+            rows = [[] for _ in ordered]
+        self._rows |= {key: [link for link in row if link >= 0] for key, row in zip(ordered, rows, strict=True)}
+
+    def name(self, link: int) -> str:
+        """A link's ends, as `leaf1 to spine2`."""
+        port = self._links.ports[link]
+        return f"{port.node} to {self._links.topology.peer(port).node}"
+
+    def hottest(self, load: FabricLoad) -> int | None:
+        """The busiest link between a leaf and a spine, None while all are idle."""
+        links = np.array([link for _, _, up, down in self.pairs for link in (up, down)], dtype=np.int64)
+        if not links.size or not load.utilisation[links].any():
+            return None
+        return int(links[np.argmax(load.utilisation[links])])
+
+    def heat(self, load: FabricLoad) -> dict[str, list[tuple[float, float]]]:
+        """By leaf: the utilisation up to and down from each spine. Of parallel links the busiest counts."""
+        worst = {(leaf, spine): (0.0, 0.0) for leaf in self.leaves for spine in self.spines}
+        for leaf, spine, up, down in self.pairs:
+            before = worst[leaf, spine]
+            worst[leaf, spine] = (
+                max(before[0], float(load.utilisation[up])),
+                max(before[1], float(load.utilisation[down])),
+            )
+        return {leaf: [worst[leaf, spine] for spine in self.spines] for leaf in self.leaves}
+
+    def advice(self, load: FabricLoad) -> str:
+        """One or two sentences: the busiest link, its flows, and what would help."""
+        link = self.hottest(load)
+        if link is None:
+            return "No lane sends between leaves."
+        flows = sorted(load.flows[link], key=lambda flow: -flow.bps)
+        named = ", ".join(f"{flow.src} to {flow.dst} port {flow.port}" for flow in flows[:_FLOWS_NAMED])
+        more = f" and {len(flows) - _FLOWS_NAMED} more" if len(flows) > _FLOWS_NAMED else ""
+        busy = load.utilisation[link]
+        said = f"Busiest: {self.name(link)}, {busy:.0%}, with {named}{more}."
+        if busy < _FULL or len(flows) < 2:
+            return said
+        return f"{said} {self._remedy(load, link)}"
+
+    def _remedy(self, load: FabricLoad, link: int) -> str:
+        leaf, up = next((leaf, link == up) for leaf, _, up, down in self.pairs if link in (up, down))
+        beside = [up_link if up else down for other, _, up_link, down in self.pairs if other == leaf]
+        least = min(beside, key=lambda other: load.utilisation[other])
+        if load.utilisation[least] > _SPARE:
+            return f"All links of {leaf} in this direction are busy: other paths would not help."
+        return (
+            f"{self.name(least)} carries {load.utilisation[least]:.0%}: more lanes, policy adaptive or a path service "
+            "would use it."
+        )
+
+
+def _key(lane: LaneRates) -> _Key:
+    return lane.device.address, lane.lane.peer, lane.lane.port, lane.device.udp_port

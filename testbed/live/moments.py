@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Successive moments of running devices: rates, links, and what happened in between."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hostlib.stats import Survey
+from testbed.live.events import events
+from testbed.live.fabric_view import FabricLoad, FabricView
+from testbed.live.lane_rates import LaneRates, lane_rates
+
+HISTORY = 16
+"""Rates kept of each lane."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """One update. `load` is None without a fabric; `history` has the latest rates sent by each of `lanes`, in bit/s."""
+
+    lanes: Sequence[LaneRates]
+    history: Sequence[Sequence[float]]
+    events: Sequence[str]
+    load: FabricLoad | None
+    advice: str
+
+    @property
+    def devices(self) -> int:
+        """Open devices with lanes."""
+        return len({(one.process.pid, one.device.guid) for one in self.lanes})
+
+    @property
+    def tx_bps(self) -> float:
+        """Payload sent by all lanes together, in bit/s."""
+        return sum(one.tx_bps or 0.0 for one in self.lanes)
+
+
+class Moments:
+    """Makes a moment of each survey. `view` is the fabric whose links are shown, if any."""
+
+    def __init__(self, view: FabricView | None) -> None:
+        self._view = view
+        self._before: Survey | None = None
+        self._at_s = 0.0
+        self._history: dict[tuple[int, str, str, int], deque[float]] = {}
+
+    def take(self, survey: Survey, now_s: float) -> Moment:
+        """The moment of a survey at `now_s`, in seconds of the monotonic clock."""
+        lanes = list(lane_rates(self._before, survey, now_s - self._at_s))
+        happened = [] if self._before is None else list(events(self._before, survey))
+        self._before, self._at_s = survey, now_s
+        keys = [(one.process.pid, one.device.guid, one.lane.peer, one.lane.lane) for one in lanes]
+        kept = {key: self._history.get(key, deque(maxlen=HISTORY)) for key in keys}
+        for key, one in zip(keys, lanes, strict=True):
+            if one.tx_bps is not None:
+                kept[key].append(one.tx_bps)
+        self._history = kept
+        load = None if self._view is None else self._view.load(lanes)
+        advice = "" if self._view is None or load is None else self._view.advice(load)
+        return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice)
+
+
+def as_json(moment: Moment, view: FabricView | None) -> dict[str, Any]:
+    """The moment for programs, with the links that carry something. Rates are in bit/s, times in seconds."""
+    links = []
+    if view is not None and moment.load is not None:
+        links = [
+            {"link": view.name(link), "utilisation": round(float(moment.load.utilisation[link]), 4)}
+            for _, _, up, down in view.pairs
+            for link in (up, down)
+            if moment.load.utilisation[link] > 0
+        ]
+    return {
+        "lanes": [
+            {
+                "pid": one.process.pid,
+                "device": one.device.name,
+                "peer": one.lane.peer,
+                "lane": one.lane.lane,
+                "port": one.lane.port,
+                "tx_bps": one.tx_bps,
+                "rx_bps": one.rx_bps,
+                "rtt_s": one.lane.rtt_s,
+                "retransmits": one.lane.retransmits,
+                "moves": one.lane.moves,
+            }
+            for one in moment.lanes
+        ],
+        "links": links,
+        "advice": moment.advice,
+        "events": list(moment.events),
+    }
