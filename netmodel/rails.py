@@ -27,8 +27,10 @@ from netmodel.topology import (
 RAIL_NIC, HB_NIC = "nic0", "nic1"
 
 _RAILS = int(IPv4Address("10.0.0.0"))  # rail g has 10.<g - 1>.0.0/16
-_DOMAINS = int(IPv4Address("10.128.0.0"))  # domain d has a /24
-_LARGEST = {"gpus_per_domain": 128, "domains": 32768, "leaves_per_rail": 65535, "spines": 65535}
+_DOMAINS = int(IPv4Address("10.128.0.0"))  # domain d has a /24, where 10.128.0.0/9 has no rails
+_LARGE_DOMAINS = int(IPv4Address("100.64.0.0"))  # otherwise a /23 of 100.64.0.0/10, which has 8,192 of them
+_MOST_SMALL = 128
+_LARGEST = {"gpus_per_domain": 256, "domains": 32768, "leaves_per_rail": 65535, "spines": 65535}
 
 
 def rail_optimised(
@@ -46,13 +48,14 @@ def rail_optimised(
     """M `domains` of K `gpus_per_domain`, and a spine layer that joins the leaves of all K rails.
 
     Names count from 1: host d2g3 is GPU 3 of domain 2; its nic0 (10.2.0.2) is on a leaf of rail 3 and its nic1
-    (10.128.1.3) on switch hb2. Rail 3's leaf is rail3, or rail3l1.. where `leaves_per_rail` is more than 1; domains are
-    then divided among the leaves in order and evenly. A leaf's ports are its hosts (by domain), then its spines. Rates
-    are each way, in bit/s: `rail_rate_bps` of nic0, `hb_rate_bps` of nic1, `fabric_rate_bps` of leaf-to-spine links
-    (default `rail_rate_bps`). Bisection is full when spines * fabric_rate_bps equals a leaf's hosts * rail_rate_bps.
+    (10.128.1.3, or 100.64.2.3 where K is above 128) on switch hb2. Rail 3's leaf is rail3, or rail3l1.. where
+    `leaves_per_rail` is more than 1; domains are then divided among the leaves in order and evenly. A leaf's ports are
+    its hosts (by domain), then its spines. Rates are each way, in bit/s: `rail_rate_bps` of nic0, `hb_rate_bps` of
+    nic1, `fabric_rate_bps` of leaf-to-spine links (default `rail_rate_bps`). Bisection is full when spines *
+    fabric_rate_bps equals a leaf's hosts * rail_rate_bps.
 
     Raises TopologyError (a ValueError) for counts or rates below one, domains that do not divide evenly among leaves,
-    more than 128 GPUs in a domain, more than a million links, or any value that `Topology` refuses.
+    more than 256 GPUs in a domain, more than a million links, or any value that `Topology` refuses.
     """
     _check(domains, gpus_per_domain, rail_rate_bps, hb_rate_bps, spines, 1, leaves_per_rail, fabric_rate_bps)
     return _rails(
@@ -158,7 +161,7 @@ def _rails(
     links: list[Link] = []
     for d in range(1, domains + 1):
         for g in range(1, gpus + 1):
-            host = Host(f"d{d}g{g}", (_nic(RAIL_NIC, _rail_address(d, g)), _nic(HB_NIC, _hb_address(d, g))))
+            host = Host(f"d{d}g{g}", (_nic(RAIL_NIC, _rail_address(d, g)), _nic(HB_NIC, _hb_address(d, g, gpus))))
             leaf, place = divmod(d - 1, share)
             hosts.append(host)
             links.append(Link(PortRef(host.name, 1), PortRef(names[g, leaf + 1], place + 1), rail_bps))
@@ -193,5 +196,7 @@ def _rail_address(domain: int, gpu: int) -> IPv4Address:
     return IPv4Address(_RAILS + ((gpu - 1) << 16) + (block << 8) + host + 1)
 
 
-def _hb_address(domain: int, gpu: int) -> IPv4Address:
-    return IPv4Address(_DOMAINS + ((domain - 1) << 8) + gpu)
+def _hb_address(domain: int, gpu: int, gpus: int) -> IPv4Address:
+    if gpus <= _MOST_SMALL:
+        return IPv4Address(_DOMAINS + ((domain - 1) << 8) + gpu)
+    return IPv4Address(_LARGE_DOMAINS + ((domain - 1) << 9) + gpu)

@@ -83,6 +83,15 @@ def test_many_domains_and_gpus_have_distinct_addresses() -> None:
     assert str(topology.host("d600g3").nics[1].address) == "10.130.87.3"
 
 
+def test_domains_of_256_gpus_have_distinct_addresses() -> None:
+    topology = rail_only(3, 256, RAIL, HB)
+    addresses = [nic.address for host in topology.hosts for nic in host.nics]
+    assert len(set(addresses)) == 2 * 3 * 256
+    assert [str(nic.address) for nic in topology.host("d2g256").nics] == ["10.255.0.2", "100.64.3.0"]
+    assert home(topology, 2, 256, 0) == "rail256"
+    assert reaches(topology, "hb2", 2, 256, 1)
+
+
 def test_rail_fabrics_are_built_from_parameters_in_yaml() -> None:
     assert read(ONLY) == rail_only(4, 2, RAIL, HB)
     assert read(OPTIMISED) == rail_optimised(4, 2, RAIL, HB, 3)
@@ -93,7 +102,7 @@ def test_rail_fabrics_are_built_from_parameters_in_yaml() -> None:
     ("text", "old", "new", "told"),
     [
         (ONLY, "domains: 4", "domains: 0", "1: rail_only.domains: domains is 0, but must lie in 1..32768"),
-        (ONLY, "domain: 2", "domain: 129", "1: rail_only.gpus_per_domain: gpus_per_domain is 129, but must lie in"),
+        (ONLY, "domain: 2", "domain: 257", "1: rail_only.gpus_per_domain: gpus_per_domain is 257, but must lie in"),
         (ONLY, "80M", "0", "1: rail_only.hb_rate: rate 0 must lie between"),
         (ONLY, "80M", "80M, leaves_per_rail: 2", "1: rail_only.leaves_per_rail: 2 leaves of a rail need"),
         (ONLY, "80M", "80M, spines: 1, leaves_per_rail: 3", "1: rail_only.leaves_per_rail: 4 domains cannot be parted"),

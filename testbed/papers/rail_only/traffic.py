@@ -7,6 +7,7 @@ The paper uses the models and the parallelism of MegatronLM (Narayanan et al., S
 
 from dataclasses import dataclass
 
+from testbed.training.transformer import Transformer
 from testbed.workloads.training_models import Model, Parallelism, traffic
 
 
@@ -63,6 +64,27 @@ def volume(training: Training) -> Volume:
     sent = traffic(training.model, Parallelism(training.data, microbatches=training.batch // training.data))
     within = traffic(training.model, Parallelism(training.data_hb)).data
     return Volume(tensor=sent.tensor, data_hb=within, data_nic=sent.data - within, pipeline=sent.pipeline)
+
+
+MOE = Transformer("MoE-1.3B", 24, 2048, 16, experts=128)
+"""Rajbhandari et al., "DeepSpeed-MoE" (ICML 2022), Table 1: 1.3B+MoE-128, top-1, experts in every second layer."""
+MOE_GPUS, MOE_BATCH = 128, 512
+
+
+def moe_volume() -> tuple[float, float, float]:
+    """Figure 5: bytes that a GPU sends per iteration in all-to-alls, and in all-reduces over HB domains and NICs.
+
+    One expert of each layer is on every GPU; all else has a copy on each, with two-byte gradients. A token goes to its
+    expert and back, forward and backward.
+    """
+    layers = MOE.layers // 2
+    attention, mlp = 4 * MOE.hidden**2, 8 * MOE.hidden**2
+    static = MOE.layers * attention + (MOE.layers - layers) * mlp + MOE.vocabulary * MOE.hidden
+    tokens = MOE_BATCH // MOE_GPUS * MOE.sequence
+    exchanged = 4 * layers * 2 * tokens * MOE.hidden * (MOE_GPUS - 1) / MOE_GPUS
+    within = 2 * 7 / 8 * 2 * static
+    between = 2 * 15 / 16 * 2 * static / 8
+    return exchanged, within, between
 
 
 def pair_share(training: Training) -> tuple[float, float]:
