@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated fabrics of any size: a fluid model and a packet simulation. Neither needs root.
+"""Simulated fabrics of any size: a fluid model and a packet simulation; and clusters over time. None needs root.
 
-`links`, `paths` and `messages` are shared by both. `fluid` and `packet` do not import each other.
+`links`, `paths` and `messages` are shared by `fluid` and `packet`. `fluid`, `packet` and `cluster` do not import each
+other.
 """

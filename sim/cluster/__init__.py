@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters over time: jobs arrive, wait, are placed, run and end. docs/cluster.md explains it.
+
+`simulate(jobs, scenario)` runs a trace. Where a job gets its GPUs (`placements`) and which links its flows take
+(`networks`) are separate choices of the scenario, as are the `queues` and the level of detail of `contention`.
+"""
+
+from sim.cluster.contention import FIDELITIES, FidelityName
+from sim.cluster.jobs import PATTERNS, Job, Pattern
+from sim.cluster.networks import NETWORKS, NetworkName, Shape
+from sim.cluster.placements import CAUSES, PLACEMENTS, Cause, PlacementName
+from sim.cluster.queues import QUEUES, QueueName
+from sim.cluster.simulation import Outcome, Result, Scenario, State, simulate
+from sim.cluster.trace import TraceShape, generate
+
+__all__ = [
+    "CAUSES",
+    "FIDELITIES",
+    "NETWORKS",
+    "PATTERNS",
+    "PLACEMENTS",
+    "QUEUES",
+    "Cause",
+    "FidelityName",
+    "Job",
+    "NetworkName",
+    "Outcome",
+    "Pattern",
+    "PlacementName",
+    "QueueName",
+    "Result",
+    "Scenario",
+    "Shape",
+    "State",
+    "TraceShape",
+    "generate",
+    "simulate",
+]

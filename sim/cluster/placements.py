@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules by which jobs get GPUs, and why they fail."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from sdn.isolation import ocs_vclos, packing, vclos
+from sdn.isolation.cluster import Allocation, Cluster
+from sdn.isolation.ocs_cluster import OcsAllocation, OcsCluster
+from sim.cluster.networks import Shape
+
+PlacementName = Literal["packed", "relaxed", "scattered", "vclos", "ocs_vclos"]
+
+PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
+
+Cause = Literal["busy", "locality", "network", "undecided"]
+"""Why a job was not placed: fewer GPUs are idle than it asks for; enough are idle, but not in whole servers; servers
+are there, but not the links for them; an integer program ran out of time."""
+
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+
+AnyCluster = Cluster | OcsCluster
+AnyAllocation = Allocation | OcsAllocation
+Place = Callable[[Any, str, int], AnyAllocation | None]
+"""As `vclos.place`."""
+
+
+def empty_cluster(shape: Shape, placement: PlacementName, optical_switches: int) -> AnyCluster:
+    """A cluster without jobs, for a rule. `optical_switches` is for `ocs_vclos`."""
+    size = (shape.leaves, shape.spines, shape.servers_per_leaf, shape.gpus_per_server)
+    return OcsCluster.empty(*size, optical_switches) if placement == "ocs_vclos" else Cluster.empty(*size)
+
+
+def rule(placement: PlacementName, rng: np.random.Generator) -> Place:
+    """The function of a rule."""
+    if placement == "scattered":
+        return partial(packing.scattered, rng)
+    rules: dict[PlacementName, Place] = {
+        "packed": packing.packed,
+        "relaxed": packing.relaxed,
+        "vclos": vclos.place,
+        "ocs_vclos": ocs_vclos.place,
+    }
+    return rules[placement]
+
+
+def cause(cluster: AnyCluster, gpus: int) -> Cause:
+    """Why a rule has no place now for a job of so many GPUs."""
+    if len(cluster.idle) < gpus:
+        return "busy"
+    return "locality" if packing.packed(cluster, "job", gpus) is None else "network"

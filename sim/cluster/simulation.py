@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs arrive at a cluster, wait, are placed, run and end."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Literal
+
+import numpy as np
+
+from sdn.isolation.integer_program import Undecided
+from sim.cluster.contention import FidelityName, contention
+from sim.cluster.jobs import Job, steps_of
+from sim.cluster.networks import NetworkName, Shape, traffic_of
+from sim.cluster.placements import AnyAllocation, Cause, PlacementName, cause, empty_cluster, rule
+from sim.cluster.queues import Queue, QueueName
+
+State = Literal["ended", "running", "waiting", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """How a cluster treats jobs."""
+
+    shape: Shape
+    placement: PlacementName = "packed"
+    network: NetworkName = "ecmp"
+    queue: QueueName = "fifo"
+    fidelity: FidelityName = "average"
+    lanes: int = 8
+    """ParaLet's m, for network `paralet`."""
+    rounds: int = 1
+    """How often a job computes and communicates, for fidelity `steps`."""
+    optical_switches: int = 8
+    """For placement `ocs_vclos`."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a placement and a network that do not fit each other."""
+        reserves = self.placement in ("vclos", "ocs_vclos")
+        if self.network == "reserved" and not reserves:
+            raise ValueError(
+                f"network reserved needs a placement that reserves links, vclos or ocs_vclos, not {self.placement}"
+            )
+        if self.placement == "ocs_vclos" and self.network not in ("reserved", "ideal"):
+            raise ValueError(
+                f"ocs_vclos joins leaves by circuits of each job, so its network is reserved, not {self.network}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job. Times are in seconds from the start of the trace; None where it did not come so far."""
+
+    job: Job
+    state: State
+    start_s: float | None = None
+    end_s: float | None = None
+    leaves: int = 0
+    """The number of leaves on which it was placed."""
+    reason: str = ""
+    """Why it was refused."""
+
+    @property
+    def running_s(self) -> float | None:
+        """JRT."""
+        return None if self.end_s is None or self.start_s is None else self.end_s - self.start_s
+
+    @property
+    def waiting_s(self) -> float | None:
+        """JWT."""
+        return None if self.start_s is None else self.start_s - self.job.arrival_s
+
+    @property
+    def completion_s(self) -> float | None:
+        """JCT."""
+        return None if self.end_s is None else self.end_s - self.job.arrival_s
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcomes of a trace's jobs, in the order of the trace."""
+
+    outcomes: list[Outcome]
+    failures: Counter[Cause]
+    """Failed attempts to place a job. A job is tried when it comes first in the queue, and again after releases."""
+    gpu_seconds: float
+    """The integral over time of the GPUs for which running jobs have asked."""
+    end_s: float
+    """When the simulation ended."""
+    idle_at_end: int
+
+
+def simulate(
+    jobs: Sequence[Job],
+    scenario: Scenario,
+    *,
+    until_s: float = float("inf"),
+    tell: Callable[[], None] = lambda: None,
+) -> Result:
+    """Run a trace until all jobs have ended, or until `until_s`. `tell` is called whenever a job ends or is refused."""
+    simulation = _Simulation(jobs, scenario, tell)
+    simulation.run(until_s)
+    return simulation.result()
+
+
+class _Simulation:
+    """All state. Running jobs have slots, the indices of the arrays of their remaining work and their speeds."""
+
+    def __init__(self, jobs: Sequence[Job], scenario: Scenario, tell: Callable[[], None]) -> None:
+        self._jobs, self._scenario, self._tell = jobs, scenario, tell
+        placing, self._rng = (np.random.default_rng(seed) for seed in np.random.SeedSequence(scenario.seed).spawn(2))
+        self._place = rule(scenario.placement, placing)
+        self._cluster = empty_cluster(scenario.shape, scenario.placement, scenario.optical_switches)
+        self._contention = contention(scenario.fidelity, scenario.shape, scenario.rounds)
+        self._queue = Queue(scenario.queue)
+        self._outcomes = [Outcome(job, "waiting") for job in jobs]
+        self._arrivals = sorted(range(len(jobs)), key=lambda number: jobs[number].arrival_s)
+        self._next_arrival = 0
+        self._now_s = 0.0
+        self._held: dict[int, tuple[int, AnyAllocation]] = {}
+        """By slot: the running job and its allocation."""
+        self._free_slots: list[int] = []
+        self._remaining = np.full(16, np.inf)
+        self._speed = np.ones(16)
+        self._alone: set[int] = set()
+        """Slots of jobs without flows between leaves."""
+        self._failed: set[int] = set()
+        """Jobs that were not placed since the last release, and so would not be placed now."""
+        self._failures: Counter[Cause] = Counter()
+        self._busy, self._gpu_seconds = 0, 0.0
+
+    def run(self, until_s: float) -> None:
+        """Arrivals and ends of phases, in the order of time. Ends come before arrivals of the same time."""
+        while True:
+            if self._contention.changed:
+                slots, speeds = self._contention.speeds()
+                self._speed[slots] = speeds
+            left_s = self._remaining / self._speed
+            slot = int(left_s.argmin())
+            end_s = self._now_s + float(left_s[slot])
+            arrival_s = self._arrival_s()
+            time_s = min(end_s, arrival_s)
+            if time_s > until_s or time_s == float("inf"):
+                self._advance(min(until_s, time_s) if self._held else self._now_s)
+                return
+            self._advance(time_s)
+            if end_s <= arrival_s:
+                self._phase_ended(slot)
+            else:
+                number = self._arrivals[self._next_arrival]
+                self._next_arrival += 1
+                self._queue.add(number, self._jobs[number])
+                self._admit()
+
+    def result(self) -> Result:
+        """What has happened so far."""
+        return Result(self._outcomes, self._failures, self._gpu_seconds, self._now_s, len(self._cluster.idle))
+
+    def _arrival_s(self) -> float:
+        if self._next_arrival == len(self._arrivals):
+            return float("inf")
+        return self._jobs[self._arrivals[self._next_arrival]].arrival_s
+
+    def _advance(self, time_s: float) -> None:
+        passed_s = time_s - self._now_s
+        self._remaining -= self._speed * passed_s
+        self._gpu_seconds += self._busy * passed_s
+        self._now_s = time_s
+
+    def _phase_ended(self, slot: int) -> None:
+        work = None if slot in self._alone else self._contention.next(slot)
+        if work is not None:
+            self._remaining[slot] = work
+            return
+        number, allocation = self._held.pop(slot)
+        self._alone.discard(slot)
+        self._remaining[slot], self._speed[slot] = np.inf, 1.0
+        heappush(self._free_slots, slot)
+        job = self._jobs[number]
+        self._cluster = self._cluster.release(allocation)  # type: ignore[arg-type]  # a rule and its cluster agree
+        self._busy -= job.gpus
+        self._failed.clear()
+        before = self._outcomes[number]
+        self._outcomes[number] = Outcome(job, "ended", before.start_s, self._now_s, before.leaves)
+        self._tell()
+        self._admit()
+
+    def _admit(self) -> None:
+        """Place waiting jobs until the first of the queue has to wait, and behind it those that backfilling allows."""
+        while len(self._queue) and self._placed(self._queue.first(), first=True):
+            pass
+        if self._scenario.queue == "backfill" and len(self._queue) > 1:
+            self._backfill()
+
+    def _backfill(self) -> None:
+        """EASY backfilling: a later job starts when it does not delay the first by what is known.
+
+        The first job gets its GPUs when enough running ones have ended. A later job starts if it will have ended by
+        then without contention, or if it takes only GPUs that the first one will not need.
+        """
+        first, *others = self._queue
+        needed = self._jobs[first].gpus
+        idle = len(self._cluster.idle)
+        start_s = self._now_s
+        left_s = self._remaining / self._speed
+        for slot in sorted(self._held, key=lambda slot: float(left_s[slot])):
+            if idle >= needed:
+                break
+            idle += self._jobs[self._held[slot][0]].gpus
+            start_s = self._now_s + float(left_s[slot])
+        spare = idle - needed
+        for number in others:
+            job = self._jobs[number]
+            in_time = self._now_s + job.run_s <= start_s
+            if (in_time or job.gpus <= spare) and self._placed(number, first=False) and not in_time:
+                spare -= job.gpus
+
+    def _placed(self, number: int, *, first: bool) -> bool:
+        """Whether a waiting job waits no longer: it was placed or refused."""
+        job = self._jobs[number]
+        if number in self._failed:
+            return False
+        why: Cause | None = None
+        try:
+            allocation = self._place(self._cluster, job.name, job.gpus)
+        except Undecided:
+            allocation, why = None, "undecided"
+        except ValueError as error:
+            self._queue.remove(number, job)
+            self._outcomes[number] = Outcome(job, "refused", reason=str(error))
+            self._tell()
+            return True
+        if allocation is None:
+            self._failed.add(number)
+            if first:
+                self._failures[why or cause(self._cluster, job.gpus)] += 1
+            return False
+        self._queue.remove(number, job)
+        self._start(number, allocation)
+        return True
+
+    def _start(self, number: int, allocation: AnyAllocation) -> None:
+        job, scenario = self._jobs[number], self._scenario
+        self._cluster = self._cluster.take(allocation)  # type: ignore[arg-type]  # a rule and its cluster agree
+        slot = self._slot()
+        traffic = None
+        if len(allocation.leaves) > 1 and job.communication:
+            steps = steps_of(job.pattern, job.gpus, scenario.shape.gpus_per_server)
+            traffic = traffic_of(
+                scenario.shape, scenario.network, allocation, steps, self._contention.load, self._rng, scenario.lanes
+            )
+        if traffic is None:
+            self._alone.add(slot)
+        self._remaining[slot] = job.run_s if traffic is None else self._contention.start(slot, job, traffic)
+        self._held[slot] = (number, allocation)
+        self._busy += job.gpus
+        self._outcomes[number] = Outcome(job, "running", self._now_s, leaves=len(allocation.leaves))
+
+    def _slot(self) -> int:
+        if self._free_slots:
+            return heappop(self._free_slots)
+        slot = len(self._held)
+        if slot == len(self._remaining):
+            self._remaining = np.concatenate([self._remaining, np.full(slot, np.inf)])
+            self._speed = np.concatenate([self._speed, np.ones(slot)])
+        return slot

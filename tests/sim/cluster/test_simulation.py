@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces on small clusters: no job is lost, work and GPUs are conserved, and queues keep their order."""
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdn.isolation import integer_program
+from sim.cluster import (
+    FIDELITIES,
+    NETWORKS,
+    PATTERNS,
+    PLACEMENTS,
+    QUEUES,
+    FidelityName,
+    Job,
+    Outcome,
+    QueueName,
+    Result,
+    Scenario,
+    Shape,
+    State,
+    TraceShape,
+    generate,
+    simulate,
+)
+
+SMALL = Shape(leaves=4, spines=4, servers_per_leaf=2, gpus_per_server=2)
+ALWAYS = settings(derandomize=True, max_examples=120, deadline=None)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> list[Job]:
+    sizes = st.integers(1, 18)  # 16 GPUs are there
+    times = st.floats(0.1, 10.0)
+    count = draw(st.integers(0, 12))
+    arrivals = np.cumsum(draw(st.lists(st.floats(0.0, 5.0), min_size=count, max_size=count))).tolist()
+    return [
+        Job(
+            f"job{number}",
+            arrival_s,
+            draw(sizes),
+            draw(times),
+            draw(st.floats(0.0, 1.0)),
+            draw(st.sampled_from(PATTERNS)),
+            draw(st.none() | times),
+        )
+        for number, arrival_s in enumerate(arrivals)
+    ]
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    placement = draw(st.sampled_from(PLACEMENTS))
+    networks = {"vclos": NETWORKS, "ocs_vclos": ("ideal", "reserved")}.get(
+        placement, tuple(name for name in NETWORKS if name != "reserved")
+    )
+    return Scenario(
+        SMALL,
+        placement,
+        draw(st.sampled_from(networks)),
+        draw(st.sampled_from(QUEUES)),
+        draw(st.sampled_from(FIDELITIES)),
+        lanes=draw(st.integers(1, 4)),
+        rounds=draw(st.integers(1, 2)),
+        optical_switches=2,
+        seed=draw(st.integers(0, 9)),
+    )
+
+
+@ALWAYS
+@given(traces(), scenarios(), st.none() | st.floats(0.0, 30.0))
+def test_no_job_is_lost_and_work_is_conserved(jobs: list[Job], scenario: Scenario, until_s: float | None) -> None:
+    told: list[None] = []
+    until_s = float("inf") if until_s is None else until_s
+    result = simulate(jobs, scenario, until_s=until_s, tell=lambda: told.append(None))
+    assert [outcome.job for outcome in result.outcomes] == jobs
+    held = used = 0.0
+    for outcome in result.outcomes:
+        assert outcome.state in get_args(State)
+        assert bool(outcome.reason) == (outcome.state == "refused")
+        assert (outcome.start_s is not None) == (outcome.state in ("ended", "running"))
+        assert (outcome.end_s is not None) == (outcome.state == "ended")
+        if outcome.start_s is not None:
+            assert outcome.job.arrival_s <= outcome.start_s <= result.end_s
+            used += outcome.job.gpus * ((result.end_s if outcome.end_s is None else outcome.end_s) - outcome.start_s)
+            held += outcome.job.gpus if outcome.end_s is None else 0
+        if outcome.running_s is not None:
+            run_s = outcome.job.run_s
+            worst = 16.0  # no more flows are on a link than there are GPUs
+            assert run_s * (1 - 1e-9) <= outcome.running_s
+            assert outcome.running_s <= run_s * (1 + outcome.job.communication * (worst - 1)) * (1 + 1e-9)
+            if scenario.network in ("ideal",) or outcome.leaves == 1:
+                assert outcome.running_s == pytest.approx(run_s)
+    states = [outcome.state for outcome in result.outcomes]
+    assert len(told) == states.count("ended") + states.count("refused")
+    assert result.gpu_seconds == pytest.approx(used)
+    assert result.idle_at_end <= 16 - held
+    if until_s == float("inf"):
+        assert set(states) <= {"ended", "refused"}
+        assert result.idle_at_end == 16
+
+
+def test_the_same_seed_gives_the_same_result() -> None:
+    jobs = generate(TraceShape(60, 100.0, largest=16), 3)
+    scenario = Scenario(SMALL, "scattered", "ecmp")
+    assert simulate(jobs, scenario) == simulate(jobs, scenario)
+    assert simulate(jobs, scenario) != simulate(jobs, replace(scenario, seed=2))
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_job_alone_takes_as_long_as_its_worst_link(fidelity: FidelityName) -> None:
+    """Two leaves with one spine: a ring over whole servers puts 2 flows on each link."""
+    one_spine = Shape(leaves=2, spines=1, servers_per_leaf=1, gpus_per_server=2)
+    job = Job("job", 3.0, 4, 100.0, 0.5, "hierarchical_ring")
+    outcome = simulate([job], Scenario(one_spine, fidelity=fidelity)).outcomes[0]
+    assert (outcome.start_s, outcome.leaves) == (3.0, 2)
+    assert outcome.running_s == pytest.approx(50 + 2 * 50)
+    assert outcome.completion_s == pytest.approx(150)
+
+
+def starts(queue: QueueName, jobs: list[Job]) -> dict[str, float | None]:
+    result = simulate(jobs, Scenario(SMALL, "packed", "ideal", queue))
+    return {outcome.job.name: outcome.start_s for outcome in result.outcomes}
+
+
+BLOCKED = [
+    Job("half", 0.0, 8, 10.0),
+    Job("all", 1.0, 16, 10.0, deadline_s=90.0),
+    Job("short", 2.0, 8, 5.0, deadline_s=80.0),
+    Job("long", 3.0, 4, 50.0, deadline_s=70.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        ("fifo", {"half": 0.0, "all": 10.0, "short": 20.0, "long": 20.0}),
+        ("fewest_first", {"half": 0.0, "all": 57.0, "short": 2.0, "long": 7.0}),
+        ("edf", {"half": 0.0, "all": 57.0, "short": 2.0, "long": 7.0}),
+        ("backfill", {"half": 0.0, "all": 10.0, "short": 2.0, "long": 20.0}),
+    ],
+)
+def test_queues_keep_their_order(queue: QueueName, expected: dict[str, float]) -> None:
+    """`half` ends at 10, so `all` could start then. `short` fits beside `half`, and `long` beside neither pair."""
+    assert starts(queue, BLOCKED) == pytest.approx(expected)
+
+
+def test_deadlines_and_not_arrivals_decide_with_edf() -> None:
+    jobs = [Job("first", 0.0, 16, 10.0), Job("late", 1.0, 16, 10.0, deadline_s=99.0), Job("none", 2.0, 16, 10.0)]
+    jobs.append(Job("early", 3.0, 16, 10.0, deadline_s=50.0))
+    assert starts("edf", jobs) == pytest.approx({"first": 0.0, "early": 10.0, "late": 20.0, "none": 30.0})
+
+
+def test_backfilling_uses_what_the_first_job_will_not_need() -> None:
+    jobs = [Job("half", 0.0, 8, 10.0), Job("most", 1.0, 12, 10.0), Job("rest", 2.0, 4, 99.0), Job("no", 2.5, 4, 99.0)]
+    assert starts("backfill", jobs) == pytest.approx({"half": 0.0, "most": 10.0, "rest": 2.0, "no": 20.0})
+
+
+def result_of(scenario: Scenario, *jobs: Job) -> Result:
+    return simulate(jobs, scenario)
+
+
+def test_failed_placements_are_counted_by_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    single = Shape(leaves=2, spines=1, servers_per_leaf=1, gpus_per_server=2)
+    small = [Job(f"small{n}", 0.0, 2, 10.0 + n) for n in range(2)]
+    busy = result_of(Scenario(single), *small, Job("job", 1.0, 4, 5.0))
+    assert busy.failures == {"busy": 2}  # on arrival, and when one has ended
+    ones = [Job(f"one{n}", 0.0, 1, 10.0 if n % 2 else 20.0) for n in range(4)]
+    locality = result_of(Scenario(single), *ones, Job("job", 11.0, 2, 5.0))
+    assert locality.failures == {"locality": 1}
+    assert locality.outcomes[-1].start_s == 20.0
+    assert result_of(Scenario(single, "relaxed"), *ones, Job("job", 11.0, 2, 5.0)).outcomes[-1].start_s == 11.0
+    links = Shape(leaves=2, spines=1, servers_per_leaf=2, gpus_per_server=1)
+    ones = [Job(f"one{n}", 0.0, 1, 1.0 if n == 0 else 3.0) for n in range(3)]  # leave a GPU on each leaf, then others
+    pairs = [Job("pair", 2.0, 2, 8.0), Job("job", 4.0, 2, 5.0)]
+    network = result_of(Scenario(links, "vclos", "reserved"), *ones, *pairs)
+    assert network.failures == {"network": 1}
+    assert [outcome.start_s for outcome in network.outcomes[3:]] == [2.0, 10.0]
+
+    def undecided(*_: object) -> None:
+        raise integer_program.Undecided("the time is over")
+
+    monkeypatch.setattr("sdn.isolation.vclos.within_server", undecided)
+    late = result_of(Scenario(links, "vclos", "reserved"), Job("a", 0.0, 1, 1.0))
+    assert late.failures == {"undecided": 1}
+    assert [outcome.state for outcome in late.outcomes] == ["waiting"]
+
+
+def test_a_job_that_never_fits_is_refused_with_the_reason_and_others_go_on() -> None:
+    result = simulate([Job("big", 0.0, 17, 1.0), Job("job", 0.0, 1, 1.0)], Scenario(SMALL))
+    refused, ended = result.outcomes
+    assert refused.state == "refused"
+    assert "asks for 17 GPUs and the whole cluster has 16" in refused.reason
+    assert (ended.state, ended.end_s) == ("ended", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("placement", "network", "sentence"),
+    [("packed", "reserved", "needs a placement that reserves links"), ("ocs_vclos", "ecmp", "its network is reserved")],
+)
+def test_a_network_that_does_not_fit_the_placement_is_refused(placement: str, network: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Scenario(SMALL, placement, network)  # type: ignore[arg-type]
+
+
+def added_s(outcomes: list[Outcome]) -> float:
+    """The mean time that contention adds."""
+    return float(np.mean([(outcome.running_s or 0.0) - outcome.job.run_s for outcome in outcomes]))
+
+
+def test_both_levels_of_detail_agree_for_packed_jobs() -> None:
+    """docs/cluster.md has the numbers for longer traces."""
+    shape = Shape(16, 32, 4, 8)
+    jobs = generate(TraceShape(500, 100.0, correlation=0.3), 1)
+    average, steps = (
+        added_s(simulate(jobs, Scenario(shape, "packed", "ecmp", fidelity=fidelity)).outcomes)
+        for fidelity in FIDELITIES
+    )
+    assert average == pytest.approx(steps, rel=0.1)
+
+
+def test_isolation_removes_what_hash_collisions_add() -> None:
+    shape = Shape(16, 32, 4, 8)
+    jobs = generate(TraceShape(500, 100.0, correlation=0.3), 1)
+    ecmp, lanes, own = (
+        added_s(simulate(jobs, Scenario(shape, placement, network)).outcomes)
+        for placement, network in (("packed", "ecmp"), ("packed", "paralet"), ("vclos", "reserved"))
+    )
+    assert ecmp > 2 * lanes > 0
+    assert own == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_trace_has_the_distributions_that_it_was_asked_for() -> None:
+    shape = TraceShape(4000, 120.0, correlation=0.5, largest=64)
+    jobs = generate(shape, 1)
+    sizes, durations = np.array([job.gpus for job in jobs]), np.array([job.run_s for job in jobs])
+    assert np.diff([0.0, *(job.arrival_s for job in jobs)]).mean() == pytest.approx(120, rel=0.05)
+    assert sizes.max() == 64
+    assert (sizes == 1).mean() == pytest.approx(11136 / 18732, abs=0.02)
+    assert (sizes == 8).mean() == pytest.approx(4257 / 18732, abs=0.02)
+    assert durations.min() == 1_000
+    assert durations.max() <= 100_000
+    assert np.corrcoef(np.log(sizes), np.log(durations))[0, 1] > 0.2
+    own = generate(replace(shape, correlation=0.0, pattern="ring"), 1)
+    assert {job.pattern for job in own} == {"ring"}
+    spread = np.corrcoef(np.log([job.gpus for job in own]), np.log([job.run_s for job in own]))[0, 1]
+    assert abs(spread) < 0.05
+    assert {job.pattern for job in jobs} == {"halving_doubling", "hierarchical_ring", "pairwise_alltoall"}
