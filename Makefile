@@ -30,7 +30,8 @@ test: lint test-unit test-native test-integration ## All checks and tests (root)
 
 .PHONY: test-unit
 test-unit: setup ## Python tests that need no privilege (ARGS=... goes to pytest)
-	@scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration -n auto -p no:cacheprovider $(ARGS)
+	@mkdir -p build && mkdir -p -m 1777 build/pytest # where root's tests, which run as nobody, keep what failed
+	scripts/unprivileged.sh $(PYTEST) tests --ignore=tests/integration -n auto -o cache_dir=build/pytest/unit $(ARGS)
 
 .PHONY: test-integration
 test-integration: setup ## Tests on emulated fabrics (root; ARGS=... goes to pytest)
@@ -74,7 +75,7 @@ test-softroce: setup ## Tests against the kernel's SoftRoCE, in a guest where th
 test-nccl: setup ## The real NCCL on the CPU device: all collectives over the plugin and over sockets, and its tests (ARGS=... goes to pytest)
 	@scripts/setup-nccl.sh
 	.venv/bin/paralet nccl --device cpu --ranks 4 --sizes 8,64K,1M --json --out build/nccl/ci >build/nccl/ci.json
-	$(PYTEST) tests/testbed/nccl -n auto $(ARGS)
+	$(PYTEST) tests/testbed/nccl -n auto -o cache_dir=build/pytest-nccl $(ARGS)
 
 .PHONY: site
 site: setup ## Build the documentation site into build/site; a broken link is an error
