@@ -436,6 +436,8 @@ def test_packets_lost_on_a_dead_path_are_retransmitted_when_the_lane_moves(
 
     eventually(lambda: all(lane["retransmits"] for lane in lanes()), lambda: f"nothing was retransmitted: {lanes()}")
     assert not any(lane["timeouts"] for lane in lanes())
+    pair.one.close()  # each connection by itself would wait 15 s for the peer to acknowledge that it is closed
+    pair.two.close()
 
 
 # -- a service that sends invalid messages -----------------------------------------------------------------------------

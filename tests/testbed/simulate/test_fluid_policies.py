@@ -100,7 +100,7 @@ def test_moving_lanes_leave_full_and_slow_paths(policy: str, m: int) -> None:
         {"policy": "ecmp", "m": m},
         {"policy": policy, "m": m},
         topology={"leaf_spine": {"leaves": 4, "spines": 4, "hosts_per_leaf": 4, "host_rate": "10 Mbit/s"}},
-        workload={**document("fluid")["workload"], "bytes": 4096 * 2000},
+        workload={**document("fluid")["workload"], "bytes": 4096 * 500},
         events=[{"at_s": 0.0, "degrade": "leaf1:5", "part": 0.5}],
         seeds=4,
     )
