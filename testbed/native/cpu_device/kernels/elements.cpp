@@ -68,7 +68,7 @@ PeerWork decode_peer(const Layout& layout, const std::byte* element) {
   return work;
 }
 
-// Elements are pairs: a receive, then a send.
+// Elements are pairs: a receive, then a send. NCCL refuses a send to oneself without a receive.
 bool run_pairs(Block& block, const std::byte* work) {
   const Layout& layout = block.layout();
   const std::byte* elements = work + layout.work_p2p_elements.offset();
@@ -86,7 +86,7 @@ bool run_pairs(Block& block, const std::byte* work) {
       (is_send ? sends : receives).push_back(half);
     } else if (!is_send) {
       to_self = half;
-    } else if (half.bytes != 0 && half.data != to_self.data) {
+    } else if (half.bytes != 0 && to_self.data != nullptr && half.data != to_self.data) {
       std::memcpy(to_self.data, half.data, half.bytes);
     }
   }
