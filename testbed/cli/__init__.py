@@ -11,6 +11,7 @@ __all__ = ["main"]
 
 _COMMANDS = (
     "bench",
+    "cluster",
     "doctor",
     "nccl",
     "papers",

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of simulated clusters: what users and operators see."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster import Cause, Result, State
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of jobs that ended, in seconds. All are 0 when none did."""
+
+    mean: float
+    p50: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Times":
+        """From one value per job."""
+        if not values:
+            return cls(0.0, 0.0, 0.0)
+        p50, p99 = np.percentile(values, [50, 99]).tolist()
+        return cls(float(np.mean(values)), p50, p99)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetrics:
+    """The jobs of all seeds under one strategy."""
+
+    jobs: dict[State, int]
+    running_s: Times
+    """JRT: from the start of a job until its end."""
+    waiting_s: Times
+    """JWT: from its arrival until its start."""
+    completion_s: Times
+    """JCT: from its arrival until its end."""
+    stretch: float
+    """The mean of JRT by the job's duration without contention."""
+    instability: float
+    """The standard deviation of that ratio among jobs with equally many GPUs, averaged over jobs (section 9.3)."""
+    utilisation: float
+    """The share of GPUs that jobs used, until the last arrival."""
+    failures: dict[Cause, float]
+    """Failed placements by cause, per seed."""
+
+
+def metrics(results: Sequence[Result], gpus: int) -> ClusterMetrics:
+    """Of one result per seed, on a cluster of `gpus` GPUs."""
+    outcomes = [outcome for result in results for outcome in result.outcomes]
+    ended = [outcome for outcome in outcomes if outcome.state == "ended"]
+    stretches: defaultdict[int, list[float]] = defaultdict(list)
+    for outcome in ended:
+        stretches[outcome.job.gpus].append((outcome.running_s or 0.0) / outcome.job.run_s)
+    failures = sum((result.failures for result in results), Counter[Cause]())
+    return ClusterMetrics(
+        dict(Counter(outcome.state for outcome in outcomes)),
+        Times.of([outcome.running_s or 0.0 for outcome in ended]),
+        Times.of([outcome.waiting_s or 0.0 for outcome in ended]),
+        Times.of([outcome.completion_s or 0.0 for outcome in ended]),
+        sum(map(sum, stretches.values())) / max(1, len(ended)),
+        sum(len(group) * float(np.std(group)) for group in stretches.values()) / max(1, len(ended)),
+        float(np.mean([_utilisation(result, gpus) for result in results])),
+        {cause: count / len(results) for cause, count in sorted(failures.items())},
+    )
+
+
+def busy_gpus(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The times at which jobs started or ended, and the number of GPUs that jobs use from each on."""
+    changes = [
+        change
+        for outcome in result.outcomes
+        if outcome.start_s is not None
+        for change in ((outcome.start_s, outcome.job.gpus), (outcome.end_s, -outcome.job.gpus))
+        if change[0] is not None
+    ]
+    changes.sort()
+    times = np.array([time_s for time_s, _ in changes], dtype=np.float64)
+    return times, np.cumsum(np.array([number for _, number in changes], dtype=np.int64))
+
+
+def _utilisation(result: Result, gpus: int) -> float:
+    last_s = max(outcome.job.arrival_s for outcome in result.outcomes)
+    used = sum(
+        outcome.job.gpus * max(0.0, min(last_s, result.end_s if outcome.end_s is None else outcome.end_s) - start_s)
+        for outcome in result.outcomes
+        if (start_s := outcome.start_s) is not None
+    )
+    return used / (gpus * last_s) if last_s else 0.0

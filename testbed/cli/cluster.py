@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet cluster`: simulates a cluster to which jobs come and go."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from testbed.spec import SEEDS_MAX
+
+if TYPE_CHECKING:
+    from sim.cluster import Result
+    from testbed.analysis.clusters import ClusterMetrics, Times
+    from testbed.spec.cluster import ClusterSpec
+
+_COLUMNS = (
+    *("strategy", "seed", "job", "gpus", "pattern", "communication", "arrival_s", "ideal_s", "state", "start_s"),
+    *("end_s", "leaves", "reason"),
+)
+
+
+@click.command(epilog="Example: paralet cluster experiments/clusters/small.yaml")
+@click.argument("spec_file", metavar="SPEC", type=click.Path(path_type=Path))
+@click.option("--seeds", metavar="N", type=click.IntRange(1, SEEDS_MAX), help="Run N seeds instead of the spec's.")
+@click.option(
+    "--results",
+    "results_dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="Folder that gets a folder NAME-cluster with the results.",
+)
+@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Number of processes (default: all cores).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+def cluster(spec_file: Path, seeds: int | None, results_dir: Path, jobs: int | None, as_json: bool) -> None:
+    """Simulate the jobs of a trace on the cluster of SPEC with every strategy and seed.
+
+    DIR/NAME-cluster, where NAME is the spec's, gets summary.json, jobs.csv with a line for each job, and plots.
+    """
+    from netmodel import load_yaml
+    from testbed.analysis.clusters import metrics
+    from testbed.report.clusters import write_plots
+    from testbed.simulate import clusters
+    from testbed.spec.cluster import ClusterSpec
+
+    spec = load_yaml(spec_file, ClusterSpec)
+    if seeds is not None:
+        spec = spec.model_copy(update={"seeds": seeds})
+    results = clusters.run(spec, jobs)
+    gpus = spec.cluster.shape.gpus
+    found = {name: metrics(runs, gpus) for name, runs in results.items()}
+    summary = _summary(spec, found)
+    folder = results_dir / f"{spec.name}-cluster"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    _write_jobs(folder / "jobs.csv", results)
+    write_plots(folder, results, found, gpus)
+    if as_json:
+        click.echo(json.dumps(summary, indent=2))
+        return
+    _print(spec, found)
+    click.echo(f"Every job and the plots: {folder}")
+
+
+def _summary(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"]) -> dict[str, Any]:
+    strategies = [
+        {**strategy.model_dump(), "queue": strategy.queue or spec.queue, **asdict(found[strategy.name])}
+        for strategy in spec.strategies
+    ]
+    return {
+        "spec": spec.name,
+        "gpus": spec.cluster.shape.gpus,
+        "fidelity": spec.fidelity,
+        "seeds": spec.seeds,
+        "strategies": strategies,
+    }
+
+
+def _write_jobs(path: Path, results: Mapping[str, Sequence["Result"]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for name, runs in results.items():
+            for seed, run in enumerate(runs, start=1):
+                for one in run.outcomes:
+                    job = one.job
+                    times = [
+                        _exact(job.arrival_s),
+                        _exact(job.run_s),
+                        one.state,
+                        _exact(one.start_s),
+                        _exact(one.end_s),
+                    ]
+                    share = f"{job.communication:.6g}"
+                    writer.writerow(
+                        [name, seed, job.name, job.gpus, job.pattern, share, *times, one.leaves, one.reason]
+                    )
+
+
+def _exact(time_s: float | None) -> str:
+    return "" if time_s is None else f"{time_s:.3f}"
+
+
+def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"]) -> None:
+    from sim.cluster import CAUSES
+    from testbed.cli.tables import console, table
+
+    count = "1 seed" if spec.seeds == 1 else f"{spec.seeds} seeds"
+    trace = f"{spec.trace.jobs:,} jobs, one every {spec.trace.mean_gap_s:g} s"
+    times = table(
+        f"{spec.cluster.shape.gpus:,} GPUs, {trace}, {spec.queue}, {count}; seconds",
+        ["strategy"],
+        ["JCT", "p50", "p99", "JWT", "p50", "p99", "JRT", "p50", "p99"],
+    )
+    use = table(
+        "JRT x ideal, and failed placements per seed",
+        ["strategy"],
+        ["x ideal", "instability", "GPUs in use", "not ended", *CAUSES],
+    )
+    for name, one in found.items():
+        shown = [*_three(one.completion_s), *_three(one.waiting_s), *_three(one.running_s)]
+        times.add_row(name, *shown)
+        others = sum(number for state, number in one.jobs.items() if state != "ended")
+        causes = [f"{one.failures.get(cause, 0.0):,.0f}" for cause in CAUSES]
+        use.add_row(
+            name, f"{one.stretch:.3f}", f"{one.instability:.3f}", f"{one.utilisation:.0%}", f"{others:,}", *causes
+        )
+    out = console()
+    out.print(times)
+    out.print(use)
+
+
+def _three(times: "Times") -> list[str]:
+    return [f"{value:,.0f}" for value in (times.mean, times.p50, times.p99)]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of a spec for `paralet cluster`: a cluster, a trace of jobs, and strategies to compare."""
+
+from pydantic import Field, field_validator, model_validator
+
+from netmodel import raise_all
+from sim.cluster import FidelityName, NetworkName, Pattern, PlacementName, QueueName, Scenario, Shape, TraceShape
+from testbed.misfit import Misfit
+from testbed.spec.section import NAME, Section
+from testbed.spec.written import SEEDS_MAX
+
+
+class ClusterSection(Section):
+    """A leaf-spine of servers. Every GPU has a NIC, and each leaf has one uplink to each spine, as fast as a NIC."""
+
+    leaves: int = Field(ge=1, le=4096)
+    spines: int = Field(ge=1, le=4096)
+    servers_per_leaf: int = Field(ge=1, le=4096)
+    gpus_per_server: int = Field(ge=1, le=64)
+    optical_switches: int = Field(default=8, ge=1, le=4096)
+    """For placement `ocs_vclos`."""
+
+    @property
+    def shape(self) -> Shape:
+        """As the simulation takes it."""
+        return Shape(self.leaves, self.spines, self.servers_per_leaf, self.gpus_per_server)
+
+
+class TraceSection(Section):
+    """A generated trace; `sim.cluster.trace` has the distributions."""
+
+    jobs: int = Field(ge=1, le=1_000_000)
+    mean_gap_s: float = Field(gt=0)
+    correlation: float = Field(default=0.0, ge=-1, le=1)
+    shortest_s: float = Field(default=1_000.0, gt=0)
+    longest_s: float = Field(default=100_000.0, gt=0)
+    largest: int = Field(default=256, ge=1)
+    pattern: Pattern | None = None
+    deadline_factor: float = Field(default=2.0, ge=1)
+
+    @model_validator(mode="after")
+    def _shortest_is_shorter(self) -> "TraceSection":
+        if self.shortest_s > self.longest_s:
+            raise Misfit(f"no duration is at least {self.shortest_s:g} and at most {self.longest_s:g} s", "longest_s")
+        return self
+
+    @property
+    def shape(self) -> TraceShape:
+        """As the generator takes it."""
+        return TraceShape(**self.model_dump())
+
+
+class Strategy(Section):
+    """How jobs get GPUs, and what their flows do. The queue is the spec's unless it is given."""
+
+    name: str = Field(pattern=NAME, max_length=40)
+    placement: PlacementName
+    network: NetworkName
+    lanes: int = Field(default=8, ge=1, le=1024)
+    queue: QueueName | None = None
+
+
+class ClusterSpec(Section):
+    """A whole file."""
+
+    name: str = Field(pattern=NAME, max_length=60)
+    cluster: ClusterSection
+    trace: TraceSection
+    strategies: list[Strategy] = Field(min_length=1)
+    queue: QueueName = "fifo"
+    fidelity: FidelityName = "average"
+    rounds: int = Field(default=1, ge=1, le=10_000)
+    """How often a job computes and communicates, for fidelity `steps`."""
+    seeds: int = Field(default=1, ge=1, le=SEEDS_MAX)
+    """Seeds 1 to this number; each has a trace of its own."""
+
+    @field_validator("strategies")
+    @classmethod
+    def _distinct_names(cls, strategies: list[Strategy]) -> list[Strategy]:
+        names = [strategy.name for strategy in strategies]
+        found = [
+            Misfit(f"another strategy has the name {name!r}", index, "name")
+            for index, name in enumerate(names)
+            if name in names[:index]
+        ]
+        raise_all(found)
+        return strategies
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> "ClusterSpec":
+        found = []
+        per_leaf = self.cluster.servers_per_leaf * self.cluster.gpus_per_server
+        for index, strategy in enumerate(self.strategies):
+            try:
+                self.scenario(strategy, 1)
+            except ValueError as error:
+                found.append(Misfit(str(error), "strategies", index, "network"))
+            if strategy.network == "source_routing" and self.cluster.spines < per_leaf:
+                what = (
+                    f"source routing gives every GPU of a leaf a spine of its own: {per_leaf} GPUs need as many spines"
+                )
+                found.append(Misfit(what, "strategies", index, "network"))
+        raise_all(found)
+        return self
+
+    def scenario(self, strategy: Strategy, seed: int) -> Scenario:
+        """What to simulate. Raises ValueError for a strategy that contradicts itself."""
+        return Scenario(
+            self.cluster.shape,
+            strategy.placement,
+            strategy.network,
+            strategy.queue or self.queue,
+            self.fidelity,
+            strategy.lanes,
+            self.rounds,
+            self.cluster.optical_switches,
+            seed,
+        )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of simulated clusters, by hand."""
+
+from collections import Counter
+
+import pytest
+
+from sim.cluster import Job, Outcome, Result
+from testbed.analysis.clusters import Times, busy_gpus, metrics
+
+
+def result() -> Result:
+    """Two jobs of 2 GPUs that run 10 and 30 s instead of 10; one of 4 GPUs still runs, one waits, one is refused."""
+    outcomes = [
+        Outcome(Job("a", 0.0, 2, 10.0), "ended", 0.0, 10.0, 1),
+        Outcome(Job("b", 0.0, 2, 10.0), "ended", 10.0, 40.0, 2),
+        Outcome(Job("c", 20.0, 4, 99.0), "running", 20.0, None, 1),
+        Outcome(Job("d", 50.0, 8, 10.0), "waiting"),
+        Outcome(Job("e", 50.0, 9, 10.0), "refused", reason="too large"),
+    ]
+    return Result(outcomes, Counter(busy=3, network=1), 100.0, 60.0, 0)
+
+
+def test_metrics_are_those_of_the_jobs_that_ended() -> None:
+    found = metrics([result()], 8)
+    assert found.jobs == {"ended": 2, "running": 1, "waiting": 1, "refused": 1}
+    assert found.running_s == Times(20.0, 20.0, pytest.approx(29.8))
+    assert found.waiting_s.mean == 5.0
+    assert found.completion_s.mean == 25.0
+    assert found.stretch == 2.0
+    assert found.instability == 1.0  # of 1 and 3
+    assert found.utilisation == pytest.approx((2 * 10 + 2 * 30 + 4 * 30) / (8 * 50))  # until 50 s
+    assert found.failures == {"busy": 3.0, "network": 1.0}
+
+
+def test_failures_are_per_seed() -> None:
+    assert metrics([result(), result()], 8).failures == {"busy": 3.0, "network": 1.0}
+    assert metrics([result(), result()], 8).jobs["ended"] == 4
+
+
+def test_gpus_in_use_follow_starts_and_ends() -> None:
+    times, counts = busy_gpus(result())
+    assert times.tolist() == [0.0, 10.0, 10.0, 20.0, 40.0]
+    assert counts.tolist() == [2, 0, 2, 6, 4]
+
+
+def test_without_an_ended_job_times_are_zero() -> None:
+    waiting = Result([Outcome(Job("d", 5.0, 8, 10.0), "waiting")], Counter(), 0.0, 5.0, 8)
+    assert metrics([waiting], 8).completion_s == Times(0.0, 0.0, 0.0)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet cluster`: its output, its files, and its errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from netmodel import SpecError, load_yaml
+from testbed.cli import main
+from testbed.spec.cluster import ClusterSpec
+
+ROOT = Path(__file__).parents[3]
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "cluster": {"leaves": 4, "spines": 4, "servers_per_leaf": 2, "gpus_per_server": 2},
+    "trace": {"jobs": 40, "mean_gap_s": 300, "largest": 16},
+    "strategies": [
+        {"name": "ecmp", "placement": "scattered", "network": "ecmp"},
+        {"name": "vclos", "placement": "vclos", "network": "reserved", "queue": "backfill"},
+    ],
+}
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump({**SMALL, **changes}, sort_keys=False))
+    return path
+
+
+def cluster(spec: Path, *arguments: str) -> Result:
+    results = str(spec.parent / "results")
+    return CliRunner().invoke(main, ["cluster", str(spec), "--results", results, "--jobs", "1", *arguments])
+
+
+def test_tables_and_files_show_every_strategy(tmp_path: Path) -> None:
+    done = cluster(write(tmp_path), "--seeds", "2")
+    assert done.exit_code == 0, done.output
+    assert "16 GPUs, 40 jobs, one every 300 s, fifo, 2 seeds" in done.stdout
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line.startswith((" ecmp", " vclos"))]
+    assert rows == ["ecmp", "vclos", "ecmp", "vclos"]
+    folder = tmp_path / "results" / "small-cluster"
+    pngs = {path.name for path in folder.glob("*.png")}
+    assert pngs == {"completion.png", "distribution.png", "busy.png", "failures.png"}
+    with (folder / "jobs.csv").open() as file:
+        jobs = list(csv.DictReader(file))
+    assert len(jobs) == 2 * 2 * 40
+    assert {job["strategy"] for job in jobs} == {"ecmp", "vclos"}
+    assert all(float(job["end_s"]) > float(job["start_s"]) >= float(job["arrival_s"]) for job in jobs)
+
+
+def test_json_is_one_object_that_agrees_with_the_jobs(tmp_path: Path) -> None:
+    done = cluster(write(tmp_path), "--json")
+    summary = json.loads(done.stdout)
+    assert summary == json.loads((tmp_path / "results" / "small-cluster" / "summary.json").read_text())
+    assert (summary["gpus"], summary["fidelity"], summary["seeds"]) == (16, "average", 1)
+    assert [(one["name"], one["queue"]) for one in summary["strategies"]] == [("ecmp", "fifo"), ("vclos", "backfill")]
+    with (tmp_path / "results" / "small-cluster" / "jobs.csv").open() as file:
+        jobs = list(csv.DictReader(file))
+    for one in summary["strategies"]:
+        own = [job for job in jobs if job["strategy"] == one["name"]]
+        assert one["jobs"] == {"ended": 40}
+        mean = sum(float(job["end_s"]) - float(job["arrival_s"]) for job in own) / 40
+        assert one["completion_s"]["mean"] == pytest.approx(mean, abs=0.01)
+        assert one["completion_s"]["mean"] == pytest.approx(one["running_s"]["mean"] + one["waiting_s"]["mean"])
+    ecmp, vclos = summary["strategies"]
+    assert ecmp["stretch"] > vclos["stretch"] == pytest.approx(1.0)
+    assert ecmp["instability"] > vclos["instability"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"queue": "lifo"}, "spec.yaml:"),
+        ({"sedes": 3}, "sedes: unknown key; did you mean 'seeds'"),
+        (
+            {"strategies": [{"name": "a", "placement": "packed", "network": "reserved"}]},
+            "strategies[0].network: network reserved needs a placement that reserves links",
+        ),
+        (
+            {"strategies": [{"name": "a", "placement": "ocs_vclos", "network": "ecmp"}]},
+            "strategies[0].network: ocs_vclos joins leaves by circuits of each job",
+        ),
+        (
+            {"strategies": [SMALL["strategies"][0], SMALL["strategies"][0]]},
+            "strategies[1].name: another strategy has the name 'ecmp'",
+        ),
+        (
+            {"trace": {"jobs": 4, "mean_gap_s": 1.0, "shortest_s": 9.0, "longest_s": 8.0}},
+            "trace.longest_s: no duration is at least 9 and at most 8 s",
+        ),
+        (
+            {
+                "cluster": {"leaves": 4, "spines": 2, "servers_per_leaf": 2, "gpus_per_server": 2},
+                "strategies": [{"name": "a", "placement": "packed", "network": "source_routing"}],
+            },
+            "4 GPUs need as many spines",
+        ),
+    ],
+)
+def test_a_wrong_spec_is_refused_with_its_place(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    done = cluster(write(tmp_path, **changes))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert done.stderr.startswith("paralet: ")
+    with pytest.raises(SpecError):
+        load_yaml(write(tmp_path, **changes), ClusterSpec)
+
+
+@pytest.mark.parametrize("spec", sorted((ROOT / "experiments" / "clusters").glob("*.yaml")), ids=lambda path: path.name)
+def test_experiments_of_the_project_are_valid(spec: Path) -> None:
+    assert load_yaml(spec, ClusterSpec).name == spec.stem
