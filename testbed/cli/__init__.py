@@ -16,6 +16,7 @@ _COMMANDS = (
     "nccl",
     "papers",
     "path-service",
+    "plan",
     "plugin",
     "predict",
     "report",

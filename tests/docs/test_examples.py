@@ -23,7 +23,7 @@ from tests.docs.markdown import PAGES, ROOT, Block, Command, anchors, blocks, co
 
 # Commands that only look, and runs on a model, are run here. The others need root, minutes or a network; only their
 # words are checked.
-HARMLESS = {"plugin", "predict", "sweep", "--help", "--version"}
+HARMLESS = {"plan", "plugin", "predict", "sweep", "--help", "--version"}
 PARALET = Path(sys.executable).with_name("paralet")
 
 
@@ -57,7 +57,7 @@ def test_command_works_as_shown(command: Command, tmp_path: Path) -> None:
             for word in arguments:
                 assert not word.startswith("experiments/") or (ROOT / word).is_file()
             modelled = arguments[0] == "run" and "--fabric fluid" in command.text
-            if arguments[0] == "sweep" or modelled:  # results of earlier ones must not be used
+            if arguments[0] in ("plan", "sweep") or modelled:  # results of earlier ones must not be used
                 arguments += ["--results", str(tmp_path)]
             if arguments[0] in HARMLESS or modelled or arguments[-1] == "--help":
                 assert_shows(command, [PARALET, *arguments])

@@ -1,20 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Switches, transceivers, cost and power of rail-optimised and rail-only fabrics (section V-E, Equations 4 and 5).
 
-The paper says "a minimum layer Clos network with the provided switch radix" and gives no rule. This rule reproduces its
-Table II. A folded Clos of radix-k switches with full bisection, for n endpoints, has
-
-    n <= k        1 tier    n / k switches      (all ports go down)
-    n <= k^2 / 2  2 tiers   3 n / k switches    (2 n / k leaves, half of their ports up, and n / k spines)
-    n <= k^3 / 4  3 tiers   5 n / k switches    (2 n / k twice, and n / k)
-
-and n links below each tier, GPU-to-leaf links included, with a transceiver at both ends. A rail-optimised fabric is one
-Clos of all GPUs, a rail-only one K Clos of n / K each. If a rail needs less than one switch, rails share switches.
+The paper says "a minimum layer Clos network with the provided switch radix" and gives no rule. That of
+`testbed.design.clos` reproduces its Table II. A rail-optimised fabric is one Clos of all GPUs, a rail-only one K Clos
+of n / K each. If a rail needs less than one switch, rails share switches.
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
-from math import ceil
+
+from testbed.design.clos import clos
 
 SWITCH_USD_PER_PORT = 694
 TRANSCEIVER_USD = 199
@@ -60,15 +54,5 @@ def saving(before: float, after: float) -> float:
 
 
 def _clos(endpoints: int, radix: int, copies: int) -> Fabric:
-    if endpoints < 1 or radix < 2:
-        raise ValueError(f"a Clos of {endpoints} endpoints and switches of {radix} ports is none")
-    for tiers, (most, multiple) in enumerate(
-        [(Fraction(radix), 1), (Fraction(radix**2, 2), 3), (Fraction(radix**3, 4), 5)], start=1
-    ):
-        if endpoints <= most:
-            switches = ceil(Fraction(multiple * endpoints * copies, radix))
-            return Fabric(radix, tiers, switches, 2 * tiers * endpoints * copies)
-    raise ValueError(
-        f"{endpoints} endpoints are more than three tiers of {radix}-port switches carry, {radix**3 // 4}; "
-        "take switches of more ports"
-    )
+    parts = clos(endpoints, radix, copies)
+    return Fabric(radix, parts.tiers, parts.switches, parts.transceivers)

@@ -88,7 +88,7 @@ def test_a_dumped_spec_is_the_same_experiment(tmp_path: Path) -> None:
 
 
 EXPERIMENTS = ROOT / "experiments"
-OTHERS = [*(EXPERIMENTS / "clusters").rglob("*.yaml"), *(EXPERIMENTS / "validation").rglob("*.yaml")]
+OTHERS = [path for folder in ("clusters", "plan", "validation") for path in (EXPERIMENTS / folder).rglob("*.yaml")]
 OWN = sorted(set(EXPERIMENTS.rglob("*.yaml")) - set(OTHERS))
 
 

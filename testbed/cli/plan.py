@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet plan`: compares fabrics, scales and strategies for a training job."""
+
+import json
+from pathlib import Path
+
+import click
+
+from testbed.errors import InputError
+
+
+@click.command(epilog="Example: paralet plan experiments/plan/gpt_175b.yaml")
+@click.argument("job_file", metavar="JOB", type=click.Path(path_type=Path))
+@click.option(
+    "--prices", "prices_file", metavar="FILE", type=click.Path(path_type=Path), help="Prices instead of ours."
+)
+@click.option(
+    "--results",
+    "results_dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="Folder that gets a folder NAME-plan with the results.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all points as one JSON object instead of a table.")
+def plan(job_file: Path, prices_file: Path | None, results_dir: Path, as_json: bool) -> None:
+    """Find the best strategy of a training job on every fabric and at every scale of the file JOB.
+
+    DIR/NAME-plan gets report.html, points.csv with all points, trade_off.png, and chosen.yaml, a spec of the chosen
+    point for `paralet run`. NAME is the job's.
+    """
+    from netmodel import load_yaml
+    from testbed.design import page
+    from testbed.design.experiment import write_spec
+    from testbed.design.job import Job
+    from testbed.design.points import Point, Refused, choice, pareto, points
+    from testbed.design.prices import load_prices
+
+    job, prices = load_yaml(job_file, Job), load_prices(prices_file)
+    try:
+        every = list(points(job, prices))
+    except ValueError as error:
+        raise InputError(f"{job_file}: {error}") from None
+    found, refused = (
+        [one for one in every if isinstance(one, Point)],
+        [one for one in every if isinstance(one, Refused)],
+    )
+    if not found:
+        raise InputError(f"{job_file}: no fabric has a point; {refused[0].gpus} GPUs: {refused[0].reason}")
+    chosen = choice(job, found)
+    folder = results_dir / f"{job.name}-plan"
+    report = page.write(folder, job, prices, found, refused, chosen)
+    spec, reason = folder / "chosen.yaml", "no point is within the limits"
+    spec.unlink(missing_ok=True)
+    if chosen is not None:
+        try:
+            spec.write_text(write_spec(job, chosen))
+        except ValueError as error:
+            reason = str(error)
+    if as_json:
+        listed = {
+            "name": job.name,
+            "prices": prices.dated,
+            "points": [page.as_row(one) for one in found],
+            "pareto": [found.index(one) for one in pareto(found)],
+            "chosen": None if chosen is None else found.index(chosen),
+            "refused": [{"gpus": one.gpus, **one.fabric.model_dump(), "reason": one.reason} for one in refused],
+        }
+        click.echo(json.dumps(listed, indent=2))
+        return
+    from testbed.cli.tables import console, table
+
+    listing = table(
+        f"{job.name}: {len(found)} points, {len(refused)} refused; prices of {prices.dated}",
+        ["fabric"],
+        ["GPUs", "iteration s", "exposed s", "use %", "capital M$", "MW", "days", "$/Mtoken"],
+    )
+    for one in pareto(found):
+        numbers = (
+            one.iteration_s,
+            one.exposed_s,
+            100 * one.utilisation,
+            one.capital_usd / 1e6,
+            one.watts / 1e6,
+            one.days,
+        )
+        cells = [f"{number:.4g}" for number in (*numbers, 1e6 * one.usd_per_token)]
+        listing.add_row(one.label, f"{one.gpus:,}", *cells, style="bold" if one == chosen else None)
+    out = console()
+    out.print(listing)
+    if chosen is not None:
+        out.print(f"Chosen by {job.choose}: {chosen.label}, {chosen.gpus:,} GPUs; {page.said(chosen.strategy)}")
+    out.print(f"Report: {report}")
+    out.print(f"Spec: {spec}" if spec.exists() else f"No spec: {reason}.")

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A point as a spec for `paralet run`: the fabric's part of its iteration.
+
+A spec's ranks are GPUs with one NIC each. Tensor groups, and what copies exchange within an HB domain, stay off the
+fabric; the spec counts their time as computing. Rails do not mix, so a slice of the fabric shows the same as the
+whole: of every HB domain the spec has as many GPUs as a tensor group has there, and as many copies as `most_ranks`
+allows.
+"""
+
+from math import ceil, gcd
+
+import yaml
+
+from netmodel import format_rate
+from testbed.design.job import Job
+from testbed.design.points import Point, cluster_of
+from testbed.training.closed_form import passes_s, stage_of
+from testbed.training.hardware import Collective
+from testbed.training.operators import HALF, SINGLE
+from testbed.training.transformer import embedding, layer
+
+MOST_RANKS = 256
+
+
+def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
+    """The text of a spec. Raises ValueError for a point whose iteration sends nothing over the fabric."""
+    strategy, model, cluster = point.strategy, job.transformer, cluster_of(job, point.fabric)
+    if strategy.expert > 1:
+        raise ValueError("workload `training` has no all-to-alls of experts")
+    among = cluster.group(strategy.data, strategy.tensor)
+    copies = among.domains
+    if copies * strategy.pipeline == 1 or cluster.group(strategy.gpus).domains == 1:
+        raise ValueError("the chosen point sends nothing over the fabric: its GPUs are in one HB domain")
+    kept = min(copies, max(1, most_ranks // (strategy.tensor * strategy.pipeline)))
+    kept = 2 if strategy.pipeline == 1 and kept == 1 else kept
+    ranks = strategy.tensor * strategy.pipeline * kept
+    stage, size = stage_of(model, strategy, cluster), (strategy.microbatch, strategy.tensor, strategy.sequence)
+    held = stage.layers * sum(one.parameters for one in layer(model, *size, strategy.expert) if not one.exchanged)
+    held += sum(one.parameters for one in embedding(model, *size))
+    inside_s = 0.0
+    if among.inside > 1:
+        inside_s = cluster.domain.seconds(Collective("all_reduce", SINGLE * held), among.inside)
+    trained = {
+        "model": "gpt3",
+        "tensor": strategy.tensor,
+        "pipeline": strategy.pipeline,
+        "data": kept,
+        "zero": strategy.zero,
+        "microbatches": strategy.microbatches,
+        "microbatch": strategy.microbatch,
+        "gpu": job.gpu,
+        "compute_s": round(sum(passes_s(model, strategy, cluster)) + stage.optimizer_s + inside_s, 6),
+        "part_bytes": _eights((SINGLE if strategy.zero < 2 else HALF) * held / among.inside),
+        "activation_bytes": _eights(HALF * strategy.microbatch * model.sequence * model.hidden / strategy.tensor),
+    }
+    document = {
+        "name": f"{job.name}_chosen",
+        "fabric": "fluid",
+        "topology": _topology(point, gcd(strategy.tensor, cluster.domain_gpus), ranks, int(cluster.domain.rate_bps)),
+        "workload": {"kind": "training", "iterations": 1, "models": [trained]},
+        "placement": {"rule": "in_order", "ranks": ranks},
+        "policies": [
+            {"name": "ecmp", "policy": "ecmp"},
+            {"name": "paralet", "policy": "ecmp", "m": 8},
+        ],
+        "seeds": 1,
+    }
+    return f"{_header(job, point, kept, copies)}{yaml.safe_dump(document, sort_keys=False, width=120)}"
+
+
+def _header(job: Job, point: Point, kept: int, copies: int) -> str:
+    lines = [
+        f"{job.transformer.name} on {point.gpus:,} GPUs, {point.label}: written by `paralet plan`.",
+        f"{kept} of {copies} groups of copies that the fabric joins. Sizes are those of a GPU of this strategy;",
+        "`model` is a placeholder, as compute_s, part_bytes and activation_bytes are given. compute_s has the bubble,",
+        "tensor parallelism and what stays in HB domains. The closed form hides gradients behind the backward pass;",
+        "this workload does not.",
+    ]
+    return "".join(f"# {line}\n" for line in lines) + "\n"
+
+
+def _topology(point: Point, per_domain: int, ranks: int, domain_bps: int) -> dict[str, dict[str, int | str]]:
+    fabric, rate = point.fabric, format_rate(point.fabric.nic_bps)
+    domains = ceil(ranks / per_domain)
+    if fabric.kind == "clos":
+        down = fabric.radix * fabric.oversubscription // (fabric.oversubscription + 1)
+        hosts = min(ranks, max(per_domain, down * per_domain // fabric.domain_gpus))
+        spines = max(1, hosts // fabric.oversubscription)
+        return {
+            "leaf_spine": {"leaves": ceil(ranks / hosts), "spines": spines, "hosts_per_leaf": hosts, "host_rate": rate}
+        }
+    leaves = (
+        1
+        if domains <= fabric.radix
+        else next(
+            count for count in range(1, domains + 1) if domains % count == 0 and 2 * domains // count <= fabric.radix
+        )
+    )
+    made: dict[str, int | str] = {
+        "domains": domains,
+        "gpus_per_domain": per_domain,
+        "rail_rate": rate,
+        "hb_rate": format_rate(domain_bps),
+        "leaves_per_rail": leaves,
+    }
+    if fabric.kind == "rail_optimised" or leaves > 1:
+        made["spines"] = domains // leaves
+    return {fabric.kind: made}
+
+
+def _eights(size: float) -> int:
+    """At least 8 bytes, in whole int64."""
+    return 8 * ceil(max(1.0, size / 8))

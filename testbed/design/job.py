@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `paralet plan` is asked: a job, and the fabrics, scales and strategies to compare."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from netmodel import RateBps
+from testbed.misfit import Misfit
+from testbed.spec.section import NAME, Section
+from testbed.training.search import ZEROS, Space
+from testbed.training.strategies import Recomputation
+from testbed.training.transformer import (
+    BLOOM,
+    GPT_1T,
+    GPT_22B,
+    GPT_175B,
+    GPT_530B,
+    LLAMA_2_70B,
+    Transformer,
+)
+
+MODELS = {
+    "gpt-22b": GPT_22B,
+    "gpt-175b": GPT_175B,
+    "gpt-530b": GPT_530B,
+    "gpt-1t": GPT_1T,
+    "bloom": BLOOM,
+    "llama2-70b": LLAMA_2_70B,
+}
+"""Shapes by their names in a plan."""
+
+Kind = Literal["rail_only", "rail_optimised", "clos"]
+
+
+class Shape(Section):
+    """A transformer that has no name here."""
+
+    layers: int = Field(ge=1)
+    hidden: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    sequence: int = Field(default=2048, ge=1)
+    vocabulary: int = Field(default=51200, ge=1)
+    feedforward: int | None = Field(default=None, ge=1)
+    experts: int = Field(default=0, ge=0)
+    chosen: int = Field(default=1, ge=1)
+    key_heads: int | None = Field(default=None, ge=1)
+    gated: bool = False
+
+
+class Fabrics(Section):
+    """A fabric for each combination of the listed values.
+
+    `rail_only` and `rail_optimised` have a leaf for each rail; `clos` has all NICs of a server on one leaf. `planes`
+    splits every NIC into that many parallel fabrics, whose switches have as many times the ports at 1 / `planes` of the
+    rate. `spare_gpus` of each HB domain are bought and stay idle until another one fails.
+    """
+
+    kind: Kind
+    nic_rate: list[RateBps] = Field(default=[400_000_000_000], min_length=1)
+    domain_gpus: list[int] = Field(default=[8], min_length=1)
+    domain_rate: list[RateBps] | None = None
+    """Of a GPU into its HB domain, each way; by default that of a DGX of this GPU."""
+    spare_gpus: int = Field(default=0, ge=0)
+    radix: list[int] = Field(default=[64], min_length=1)
+    oversubscription: list[int] = Field(default=[1], min_length=1)
+    tiers: list[Literal[1, 2, 3]] | None = Field(default=None, min_length=1)
+    """By default the fewest that suffice."""
+    planes: list[int] = Field(default=[1], min_length=1)
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        for name, least in (("domain_gpus", self.spare_gpus + 1), ("radix", 2), ("oversubscription", 1), ("planes", 1)):
+            for number, value in enumerate(getattr(self, name)):
+                if value < least:
+                    raise Misfit(f"must be {least} or more, not {value}", name, number)
+        if self.kind != "clos" and self.oversubscription != [1]:
+            raise Misfit("only a fabric of kind clos is oversubscribed", "oversubscription")
+        return self
+
+
+class Strategies(Section):
+    """The space of strategies; by default all of `training.search.Space`."""
+
+    widest_tensor: int = Field(default=8, ge=1)
+    deepest_pipeline: int = Field(default=1 << 20, ge=1)
+    microbatches: list[int] = Field(default=[1, 2, 4, 8, 16], min_length=1)
+    recomputations: list[Recomputation] = Field(default=["none", "selective", "full"], min_length=1)
+    zeros: list[Literal[0, 1, 2, 3]] = Field(default=list(ZEROS), min_length=1)
+    overlap_transfers: bool = False
+
+    @property
+    def space(self) -> Space:
+        """As the search takes it."""
+        return Space(
+            widest_tensor=self.widest_tensor,
+            deepest_pipeline=self.deepest_pipeline,
+            microbatches=tuple(self.microbatches),
+            recomputations=tuple(self.recomputations),
+            zeros=tuple(self.zeros),
+            overlap_transfers=self.overlap_transfers,
+        )
+
+
+class Limits(Section):
+    """What the chosen point must keep: US dollars of capital, megawatts of the building, days of training."""
+
+    capital_usd: float | None = Field(default=None, gt=0)
+    megawatts: float | None = Field(default=None, gt=0)
+    days: float | None = Field(default=None, gt=0)
+
+
+class Job(Section):
+    """A file for `paralet plan`."""
+
+    name: str = Field(pattern=NAME)
+    model: Literal["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t", "bloom", "llama2-70b"] | Shape
+    batch: int = Field(ge=1)
+    """Sequences of an iteration."""
+    tokens: float = Field(default=300e9, gt=0)
+    """Of the whole training."""
+    gpu: Literal["a100", "h100"] = "h100"
+    gpus: list[int] = Field(min_length=1)
+    """Scales: GPUs that train."""
+    fabrics: list[Fabrics] = Field(min_length=1)
+    strategies: Strategies = Strategies()
+    choose: Literal["usd_per_token", "iteration_s", "capital_usd"] = "usd_per_token"
+    """What the chosen point has the least of."""
+    within: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _scales(self) -> Self:
+        for number, count in enumerate(self.gpus):
+            if count < 1:
+                raise Misfit(f"must be 1 or more, not {count}", "gpus", number)
+        return self
+
+    @property
+    def transformer(self) -> Transformer:
+        """The model's shape."""
+        if isinstance(self.model, str):
+            return MODELS[self.model]
+        return Transformer(name=self.name, **self.model.model_dump())
+
+
+class Fabric(Section):
+    """One fabric: `Fabrics` with a value for each list."""
+
+    kind: Kind
+    nic_bps: int
+    domain_gpus: int
+    domain_bps: int | None
+    spare_gpus: int
+    radix: int
+    oversubscription: int
+    tiers: int | None
+    planes: int
+
+
+def fabrics_of(job: Job) -> list[Fabric]:
+    """All fabrics, in the order of the file."""
+    return [fabric for some in job.fabrics for fabric in _each(some)]
+
+
+def _each(some: Fabrics) -> Iterator[Fabric]:
+    rates: list[int | None] = [*some.domain_rate] if some.domain_rate else [None]
+    tiers: list[int | None] = [*some.tiers] if some.tiers else [None]
+    for nic_bps, domain_gpus, domain_bps, radix, oversubscription, depth, planes in product(
+        some.nic_rate, some.domain_gpus, rates, some.radix, some.oversubscription, tiers, some.planes
+    ):
+        yield Fabric(
+            kind=some.kind,
+            nic_bps=nic_bps,
+            domain_gpus=domain_gpus,
+            domain_bps=domain_bps,
+            spare_gpus=some.spare_gpus,
+            radix=radix,
+            oversubscription=oversubscription,
+            tiers=depth,
+            planes=planes,
+        )

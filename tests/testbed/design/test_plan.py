@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet plan`: parts, prices and failures by hand, properties of fabrics, and the files that it writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netmodel import SpecError, load_yaml
+from testbed import spec
+from testbed.cli import main
+from testbed.design.clos import clos
+from testbed.design.experiment import write_spec
+from testbed.design.job import Job
+from testbed.design.points import Point, Refused, choice, cluster_of, pareto, points
+from testbed.design.prices import DEFAULT, load_prices
+from testbed.training.closed_form import estimate
+from testbed.training.communication import busy_s, exposed_s
+from tests.testbed.simulate.small import observe
+
+ROOT = Path(__file__).parents[3]
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "model": {"layers": 8, "hidden": 2048, "heads": 16},
+    "batch": 64,
+    "tokens": 1e9,
+    "gpus": [32],
+    "fabrics": [{"kind": "rail_only"}],
+}
+MOE = {"layers": 8, "hidden": 2048, "heads": 16, "experts": 32}
+
+
+def found(**changes: Any) -> list[Point]:
+    made = list(points(Job.model_validate({**SMALL, **changes}), load_prices()))
+    return [one for one in made if isinstance(one, Point)]
+
+
+@given(n=st.integers(1, 64), factor=st.integers(1, 64), k=st.sampled_from([4, 8, 16, 64]), over=st.sampled_from([1, 3]))
+def test_a_clos_has_the_ports_that_its_links_need(n: int, factor: int, k: int, over: int) -> None:
+    endpoints = n * factor * over
+    try:
+        parts = clos(endpoints, k, 1, over)
+    except ValueError:
+        assert endpoints > k**2 * (k * over // (over + 1)) // 2
+        return
+    # Endpoints take a port, links between tiers one at each end.
+    needed = endpoints + (parts.tiers - 1) * 2 * endpoints / over
+    assert 0 <= parts.ports - needed < parts.radix
+    assert parts.links == endpoints + (parts.tiers - 1) * endpoints // over
+
+
+def test_a_small_cluster_costs_the_sum_of_its_parts() -> None:
+    (point,) = found(gpus=[64], batch=64)
+    prices = load_prices()
+    network = 64 * 694 + 128 * 199 + 64 * 9 + 64 * 1500
+    assert (point.parts.switches, point.parts.links, point.parts.tiers) == (1, 64, 1)
+    assert point.network_usd == pytest.approx(network)
+    assert point.capital_usd == pytest.approx(network + 64 * 33000)
+    watts = 1.25 * (64 * 18 + 128 * 9 + 64 * 25 + 64 * 1275)
+    assert point.watts == pytest.approx(watts)
+    # 50,700 GPU-hours between failures, of which each costs 600 s and half of 1,800 s.
+    between_s = 50_700 / 64 * 3600
+    assert point.failures_per_day == pytest.approx(24 * 3600 / between_s)
+    assert point.availability == pytest.approx(between_s / (between_s + 1500))
+    usd_per_s = point.capital_usd / (4 * 365 * 24 * 3600) + watts / 1000 * 0.08 / 3600
+    assert point.failure_usd == pytest.approx(1500 * usd_per_s)
+    tokens_per_s = 64 * 2048 / point.iteration_s * point.availability
+    assert point.usd_per_token == pytest.approx(usd_per_s / tokens_per_s)
+    assert point.days == pytest.approx(1e9 / tokens_per_s / 86400)
+    assert prices.failures.lost_s == 1500
+
+
+def test_a_point_has_the_closed_form_of_its_strategy() -> None:
+    fabrics = [{"kind": "clos", "oversubscription": [1, 4]}, {"kind": "rail_only", "domain_gpus": [4, 8]}]
+    for model in (SMALL["model"], MOE):
+        job = Job.model_validate({**SMALL, "model": model, "fabrics": fabrics})
+        for point in found(model=model, fabrics=fabrics):
+            cluster = cluster_of(job, point.fabric)
+            wanted = estimate(job.transformer, point.strategy, cluster)
+            assert point.iteration_s == pytest.approx(wanted.iteration_s)
+            assert point.exposed_s == pytest.approx(exposed_s(wanted))
+            assert point.hidden_s >= 0
+            assert point.strategy.gpus == point.gpus
+            assert point.memory_bytes <= cluster.gpu.memory_bytes
+
+
+def test_gradients_behind_the_backward_pass_are_hidden_communication() -> None:
+    (point,) = found(strategies={"widest_tensor": 1, "deepest_pipeline": 1, "zeros": [0]})
+    job = Job.model_validate(SMALL)
+    cluster = cluster_of(job, point.fabric)
+    after = replace(point.strategy, overlap_gradients=False)
+    late = estimate(job.transformer, after, cluster)
+    assert point.exposed_s + point.hidden_s == pytest.approx(late.data_s)
+    assert busy_s(job.transformer, after, cluster) == pytest.approx(exposed_s(late))
+
+
+def test_dense_models_need_no_spines_and_experts_pay_for_forwarding() -> None:
+    fabrics = [{"kind": "rail_only", "radix": [32]}, {"kind": "rail_optimised", "radix": [32]}]
+    only, optimised = found(gpus=[256], batch=256, fabrics=fabrics)
+    assert only.iteration_s == optimised.iteration_s
+    assert only.network_usd < optimised.network_usd
+    space = {"widest_tensor": 1, "deepest_pipeline": 1}
+    only, optimised = found(gpus=[256], batch=256, fabrics=fabrics, model=MOE, strategies=space)
+    assert only.iteration_s >= optimised.iteration_s
+
+
+def test_oversubscription_is_never_faster_nor_dearer() -> None:
+    fabrics = [{"kind": "clos", "oversubscription": [1, 2, 4], "radix": [16]}]
+    rows = found(gpus=[128], batch=128, fabrics=fabrics)
+    times_s, prices_usd = [one.iteration_s for one in rows], [one.network_usd for one in rows]
+    assert times_s == sorted(times_s)
+    assert prices_usd == sorted(prices_usd, reverse=True)
+
+
+def test_planes_need_fewer_tiers() -> None:
+    one, four = found(gpus=[256], batch=256, fabrics=[{"kind": "clos", "radix": [64], "planes": [1, 4]}])
+    assert (one.parts.tiers, four.parts.tiers) == (2, 1)
+    assert four.network_usd < one.network_usd
+    assert four.iteration_s == one.iteration_s
+    assert (one.leaf_failure_gpus, four.leaf_failure_gpus) == (32, 0)
+
+
+def test_failures_idle_domains_without_spare_gpus() -> None:
+    eight, large, spare = found(
+        gpus=[64],
+        fabrics=[
+            {"kind": "rail_only", "domain_gpus": [8, 64]},
+            {"kind": "rail_only", "domain_gpus": [36], "spare_gpus": 4},
+        ],
+    )
+    assert (eight.gpus_idled, large.gpus_idled, spare.gpus_idled) == (8, 64, 0)
+    assert (eight.bought_gpus, spare.bought_gpus) == (64, 72)
+
+
+def test_no_point_beats_one_of_the_front_and_every_other_one_is_beaten() -> None:
+    rows = found(gpus=[16, 32, 64], fabrics=[{"kind": "clos", "oversubscription": [1, 2], "radix": [8, 16]}])
+    front = pareto(rows)
+
+    def beats(one: Point, other: Point) -> bool:
+        return one.usd_per_token <= other.usd_per_token and one.days <= other.days
+
+    assert front
+    for one in front:
+        assert all(beats(one, other) for other in rows if beats(other, one))
+    assert all(any(beats(one, other) for one in front) for other in rows)
+
+
+def test_the_choice_keeps_its_limits() -> None:
+    job = Job.model_validate({**SMALL, "gpus": [16, 32, 64]})
+    rows = found(gpus=[16, 32, 64])
+    cheapest = choice(job, rows)
+    assert cheapest is not None
+    assert cheapest.usd_per_token == min(one.usd_per_token for one in rows)
+    days = sorted(one.days for one in rows)[0]
+    fast = choice(Job.model_validate({**SMALL, "within": {"days": days}}), rows)
+    assert fast is not None
+    assert fast.days == days
+    assert choice(Job.model_validate({**SMALL, "within": {"capital_usd": 1.0}}), rows) is None
+    assert choice(Job.model_validate({**SMALL, "within": {"megawatts": 1e-6}}), rows) is None
+
+
+def test_a_fabric_that_cannot_be_is_refused_with_its_reason() -> None:
+    job = Job.model_validate({**SMALL, "gpus": [32, 7 * 11], "fabrics": [{"kind": "clos", "radix": [4]}]})
+    large, odd = list(points(job, load_prices()))
+    assert isinstance(large, Refused)
+    assert large.reason.startswith("32 endpoints are more than three tiers of 4-port switches carry, 16")
+    assert isinstance(odd, Refused)
+    wide = Job.model_validate({**SMALL, "gpus": [77]})
+    (reason,) = [one.reason for one in points(wide, load_prices()) if isinstance(one, Refused)]
+    assert reason == "no strategy divides GPUs and batch evenly"
+    heavy = Job.model_validate({**SMALL, "gpus": [1], "model": "gpt-1t"})
+    (reason,) = [one.reason for one in points(heavy, load_prices()) if isinstance(one, Refused)]
+    assert reason == "no strategy fits into memory"
+
+
+def test_prices_without_a_rate_or_a_gpu_say_what_to_add(tmp_path: Path) -> None:
+    prices = load_prices()
+    with pytest.raises(ValueError, match="no price for 25 Gbit/s; add it to `network` of the prices, which has 100"):
+        prices.of_rate(25_000_000_000)
+    without = prices.model_copy(update={"gpus": {}})
+    with pytest.raises(ValueError, match="no price for the GPU h100; add it"):
+        list(points(Job.model_validate(SMALL), without))
+    file = tmp_path / "prices.yaml"
+    file.write_text(DEFAULT.read_text().replace("rate: 200 Gbit/s", "rate: 100 Gbit/s"))
+    with pytest.raises(SpecError, match=r"prices.yaml:\d+: network\[1\].rate: 100 Gbit/s has a price already"):
+        load_prices(file)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "told"),
+    [
+        ({"kind": "torus"}, "fabrics[0].kind"),
+        ({"kind": "rail_only", "oversubscription": [2]}, "only a fabric of kind clos is oversubscribed"),
+        ({"kind": "clos", "domain_gpus": [8], "spare_gpus": 8}, "fabrics[0].domain_gpus[0]: must be 9 or more, not 8"),
+    ],
+)
+def test_mistakes_of_a_job_name_line_and_field(tmp_path: Path, fabric: dict[str, Any], told: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**SMALL, "fabrics": [fabric]}))
+    done = CliRunner().invoke(main, ["plan", str(file), "--results", str(tmp_path)])
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert "job.yaml:" in done.stderr
+
+
+def _on_16(kind: str) -> tuple[Job, Point]:
+    changes: dict[str, Any] = {
+        "gpus": [16],
+        "fabrics": [{"kind": kind, "domain_gpus": [4], "radix": [8]}],
+        "strategies": {"widest_tensor": 4, "deepest_pipeline": 2, "zeros": [0], "microbatches": [2]},
+    }
+    (point,) = found(**changes)
+    return Job.model_validate({**SMALL, **changes}), point
+
+
+@pytest.mark.parametrize("kind", ["rail_only", "rail_optimised", "clos"])
+def test_the_chosen_point_is_a_spec_that_takes_as_long_on_the_fluid_model(tmp_path: Path, kind: str) -> None:
+    job, point = _on_16(kind)
+    file = tmp_path / "chosen.yaml"
+    file.write_text(write_spec(job, point))
+    made = spec.load(file, policies=["paralet"])
+    assert made.spec.name == "small_chosen"
+    simulated = observe(made).runs[0].completion_s
+    # The workload hides nothing behind computing.
+    assert point.iteration_s * 0.98 <= simulated <= (point.iteration_s + point.hidden_s) * 1.05
+
+
+def test_paralet_run_takes_the_spec_of_the_chosen_point(tmp_path: Path) -> None:
+    file = tmp_path / "chosen.yaml"
+    file.write_text(write_spec(*_on_16("rail_only")))
+    done = CliRunner().invoke(main, ["run", str(file), "--fabric", "fluid", "--results", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert [policy["name"] for policy in json.loads(done.stdout)["policies"]] == ["ecmp", "paralet"]
+
+
+def test_a_point_that_sends_nothing_over_the_fabric_has_no_spec() -> None:
+    job = Job.model_validate({**SMALL, "gpus": [8], "batch": 8})
+    (point,) = [one for one in points(job, load_prices()) if isinstance(one, Point)]
+    with pytest.raises(ValueError, match="sends nothing over the fabric"):
+        write_spec(job, point)
+
+
+def test_the_command_writes_report_points_and_spec(tmp_path: Path) -> None:
+    example = ROOT / "experiments" / "plan" / "gpt_175b.yaml"
+    done = CliRunner().invoke(main, ["plan", str(example), "--results", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.stderr
+    listed = json.loads(done.stdout)
+    folder = tmp_path / "gpt_175b-plan"
+    with (folder / "points.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(listed["points"]) > 100
+    assert {point["kind"] for point in listed["points"]} == {"rail_only", "rail_optimised", "clos"}
+    chosen = listed["points"][listed["chosen"]]
+    assert chosen["days"] <= 10
+    page = (folder / "report.html").read_text()
+    assert chosen["label"] in page
+    assert "Prices of 2026-11-23" in page
+    assert "assumption" in page
+    assert (folder / "trade_off.png").stat().st_size > 1000
+    assert spec.load(folder / "chosen.yaml").ranks == 256
+
+
+def test_the_example_is_read_from_its_file() -> None:
+    job = load_yaml(ROOT / "experiments" / "plan" / "gpt_175b.yaml", Job)
+    assert job.transformer.parameters == pytest.approx(175e9, rel=0.01)
