@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connection matrices of htsim (.cm) as task graphs, and task graphs as connection matrices.
+
+The format is that of `sim/datacenter/connection_matrix.cpp` and `sim/trigger.h` of github.com/Broadcom/csg-htsim. A
+line is a flow, `SRC->DST id N size BYTES`, which starts at `start PICOSECONDS` or by `trigger N`, and which at its end
+activates `send_done_trigger` or `recv_done_trigger`; or a trigger, `trigger id N` with `oneshot`, `multishot` or
+`barrier count N`. A task graph has one end of a transfer, so both kinds of done are the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from testbed.training.tasks import TaskGraph
+
+_PICOSECOND = 1e-12
+_FLOW_KEYS = ("start", "size", "id", "trigger", "send_done_trigger", "recv_done_trigger", "prio")
+_NO_FAILURES = "a task graph has no failed links; remove them, and cut the links of the topology"
+_SHOTS = ("oneshot", "multishot", "barrier")
+
+
+@dataclass(slots=True)
+class _Trigger:
+    line: int
+    shot: str = ""
+    count: int = 0
+    activators: list[int] = field(default_factory=list)
+    targets: list[int] = field(default_factory=list)
+
+
+class _Reader:
+    """Reads one file; every error names the file and the line."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file, self.line = file, 0
+        self.lines = text.splitlines()
+        self.declared: dict[str, tuple[int, int]] = {}
+        self.triggers: dict[int, _Trigger] = {}
+        self.graph = TaskGraph(0)
+        self.ids: dict[int, int] = {}
+
+    def fail(self, what: str) -> ValueError:
+        return ValueError(f"{self.file}:{self.line}: {what}")
+
+    def number(self, text: str, what: str, least: int = 0) -> int:
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.fail(f"{what} must be a number, not {text!r}") from None
+        if not least <= value < 2**63:
+            raise self.fail(f"{what} must be {least} or more, not {text}")
+        return int(value)
+
+    def read(self) -> TaskGraph:
+        counted = {"Connections": 0, "Triggers": 0}
+        for number, text in enumerate(self.lines, start=1):
+            self.line = number
+            words = text.split()
+            if not words or words[0].startswith("#"):
+                continue
+            if words[0] in ("Nodes", "Connections", "Triggers", "Failures"):
+                self.header(words)
+            elif words[0] == "trigger":
+                counted["Triggers"] += 1
+                self.trigger(words)
+            elif words[0] == "failure":
+                raise self.fail(_NO_FAILURES)
+            elif "->" in words[0]:
+                counted["Connections"] += 1
+                self.flow(words)
+            else:
+                raise self.fail(f"{words[0]!r} begins neither a header, a flow nor a trigger")
+        for what, count in counted.items():
+            said, line = self.declared.get(what, (0, 1))
+            if said != count:
+                self.line = line
+                raise self.fail(f"{what} is {said}, and the file has {count}")
+        self.connect()
+        return self.graph
+
+    def header(self, words: list[str]) -> None:
+        if len(words) < 2:
+            raise self.fail(f"{words[0]} needs a number")
+        value = self.number(words[1], words[0])
+        self.declared[words[0]] = value, self.line
+        if words[0] == "Nodes":
+            self.graph.devices = value
+        if words[0] == "Failures" and value:
+            raise self.fail(_NO_FAILURES)
+
+    def pairs(self, words: list[str], flags: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        rest = iter(words)
+        for word in rest:
+            if word in flags:
+                yield word, ""
+                continue
+            value = next(rest, None)
+            if value is None:
+                raise self.fail(f"{word} needs a value")
+            yield word, value
+
+    def flow(self, words: list[str]) -> None:
+        source, _, destination = words[0].partition("->")
+        ends = self.number(source, "a sender"), self.number(destination, "a receiver")
+        values: dict[str, int] = {}
+        for key, text in self.pairs(words[1:], ()):
+            if key not in _FLOW_KEYS:
+                raise self.fail(f"{key!r} is no key of a flow; known are {', '.join(_FLOW_KEYS)}")
+            values[key] = self.number(text, key, 1 if key in ("id", "size", "trigger") else 0)
+        if "size" not in values:
+            raise self.fail("a flow needs a size; a task graph has no endless ones")
+        if ("start" in values) == ("trigger" in values):
+            raise self.fail("a flow needs either a start or a trigger")
+        try:
+            number = self.graph.send(
+                *ends, values["size"], delay_s=values.get("start", 0) * _PICOSECOND, name=str(values.get("id", ""))
+            )
+        except ValueError as error:
+            raise self.fail(str(error)) from None
+        if (name := values.get("id")) is not None:
+            if name in self.ids:
+                raise self.fail(f"flow id {name} is that of line {self.ids[name]} too")
+            self.ids[name] = self.line
+        if "trigger" in values:
+            self.known(values["trigger"]).targets.append(number)
+        for done in {values[key] for key in ("send_done_trigger", "recv_done_trigger") if values.get(key)}:
+            self.known(done).activators.append(number)
+
+    def known(self, number: int) -> _Trigger:
+        return self.triggers.setdefault(number, _Trigger(self.line))
+
+    def trigger(self, words: list[str]) -> None:
+        values = dict(self.pairs(words[1:], _SHOTS))
+        unknown = values.keys() - {"id", "count", *_SHOTS}
+        shots = [shot for shot in _SHOTS if shot in values]
+        if unknown or len(shots) != 1 or "id" not in values:
+            raise self.fail(f"a trigger has an id and one of {', '.join(_SHOTS)}")
+        found = self.known(self.number(values["id"], "a trigger's id", 1))
+        if found.shot:
+            raise self.fail(f"trigger {values['id']} is that of line {found.line} too")
+        found.shot, found.line = shots[0], self.line
+        if found.shot == "barrier":
+            found.count = self.number(values.get("count", ""), "a barrier's count", 1)
+
+    def connect(self) -> None:
+        for number, one in self.triggers.items():
+            self.line = one.line
+            if not one.shot:
+                raise self.fail(f"trigger {number} is used, but not defined")
+            wanted = one.count if one.shot == "barrier" else len(one.targets) if one.shot == "multishot" else 1
+            if one.targets and len(one.activators) != wanted:
+                raise self.fail(f"trigger {number} needs {wanted} activations, and {len(one.activators)} flows have it")
+            if one.shot == "multishot" and wanted > 1:
+                raise self.fail(f"trigger {number} starts its flows one by one, which a task graph cannot say")
+            last = self.graph.join(one.activators) if min(len(one.activators), len(one.targets)) > 1 else None
+            for target in one.targets:
+                for earlier in one.activators if last is None else [last]:
+                    self.graph.wait(earlier, target)
+
+
+def read_connections(text: str, file: str = "<text>") -> TaskGraph:
+    """A connection matrix as a task graph: a transfer for each flow, and joins for triggers that wait for several.
+
+    Raises ValueError, one sentence with file and line, for a bad file and for what a task graph cannot say.
+    """
+    return _Reader(text, file).read()
+
+
+def write_connections(graph: TaskGraph) -> str:
+    """A graph of transfers and joins as a connection matrix. Flow ids are the transfers' numbers in the file, from 1.
+
+    Raises ValueError for computing, collectives and delays after other tasks, which htsim lacks, and for a transfer
+    that two triggers would need: a flow activates one at its end.
+    """
+    flows = [number for number, task in enumerate(graph.tasks) if task.kind == "send"]
+    ids = {number: place for place, number in enumerate(flows, start=1)}
+    waits = _flattened(graph)
+    triggers: dict[frozenset[int], int] = {}
+    fired: dict[int, int] = {}
+    for number in flows:
+        if not waits[number]:
+            continue
+        if graph.tasks[number].delay_s:
+            raise ValueError(f"task {number} starts later than the tasks before it end, which htsim has no way to say")
+        trigger = triggers.setdefault(waits[number], len(triggers) + 1)
+        for earlier in waits[number]:
+            if fired.setdefault(earlier, trigger) != trigger:
+                raise ValueError(f"task {earlier} would activate two triggers; htsim's flows activate one")
+    lines = [f"Nodes {graph.devices}", f"Connections {len(flows)}"]
+    lines += [f"Triggers {len(triggers)}"] if triggers else []
+    for number in flows:
+        task = graph.tasks[number]
+        begin = f"trigger {triggers[waits[number]]}" if waits[number] else f"start {round(task.delay_s / _PICOSECOND)}"
+        done = f" recv_done_trigger {fired[number]}" if number in fired else ""
+        source, destination = task.devices
+        lines.append(f"{source}->{destination} id {ids[number]} {begin} size {round(task.bytes)}{done}")
+    for activators, trigger in triggers.items():
+        shot = "oneshot" if len(activators) == 1 else f"barrier count {len(activators)}"
+        lines.append(f"trigger id {trigger} {shot}")
+    return "\n".join(lines) + "\n"
+
+
+def _flattened(graph: TaskGraph) -> dict[int, frozenset[int]]:
+    """By task: the transfers that it waits for, through joins."""
+    found: dict[int, frozenset[int]] = {}
+    for number in graph.order():
+        task = graph.tasks[number]
+        if task.kind != "send" and (task.kind is not None or task.devices or task.delay_s):
+            raise ValueError(f"task {number} is no transfer; htsim has neither computing nor collectives")
+        found[number] = frozenset(
+            flow
+            for earlier in graph.after[number]
+            for flow in ([earlier] if graph.tasks[earlier].kind == "send" else found[earlier])
+        )
+    return found

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""htsim's topology files."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netmodel import leaf_spine, rail_only
+from netmodel.htsim import read_topo, write_topo
+
+TINY = """# the format of csg-htsim's leaf_spine_tiny.topo
+Nodes 32
+Tiers 2
+Podsize 32
+
+Tier 0
+Downlink_speed_Gbps 100
+Radix_Down 8
+Radix_Up 2
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Oversubscribed 4
+
+Tier 1
+Downlink_speed_Gbps 200
+Radix_Down 4
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+"""
+
+
+def test_a_leaf_spine_is_read() -> None:
+    assert read_topo(TINY) == leaf_spine(4, 2, 8, 100 * 10**9, 200 * 10**9)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.sampled_from([25, 400]))
+def test_what_is_written_is_read_again(leaves: int, spines: int, hosts: int, parallel: int, gbps: int) -> None:
+    topology = leaf_spine(leaves, spines, hosts, gbps * 10**9, 100 * 10**9, parallel)
+    assert read_topo(write_topo(topology)) == topology
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("Tiers 2", "Tiers 3", "t.topo:3: Tiers is 3; only topologies of 2 tiers are read"),
+        ("Nodes 32", "Nodes many", "t.topo:2: Nodes needs one whole number"),
+        ("Nodes 32", "Nodes 33", "t.topo: 33 nodes on leaves of 8, and 2 uplinks in bundles of 1, do not divide"),
+        ("Radix_Down 4", "Radix_Down 5", "t.topo: spines have 5 ports down, and 4 leaves need 4"),
+        ("Radix_Up 2", "Radix_Upwards 2", "t.topo:9: Radix_Upwards is no key of a topology"),
+        ("Radix_Up 2\n", "", "t.topo: tier 0 needs Radix_Up above 0"),
+        ("Tier 1", "Tier 2", "t.topo:14: Tier 2 comes after 1 others; they count from 0 in order"),
+        ("Tier 0\n", "", "t.topo:6: Downlink_speed_Gbps belongs to a tier; write Tier 0 before it"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(old: str, new: str, told: str) -> None:
+    assert old in TINY
+    with pytest.raises(ValueError, match=r"t\.topo:") as refusal:
+        read_topo(TINY.replace(old, new, 1), "t.topo")
+    assert str(refusal.value).startswith(told)
+
+
+def test_other_topologies_are_not_written() -> None:
+    with pytest.raises(ValueError, match="is no leaf-spine of equal leaves"):
+        write_topo(rail_only(2, 2, 10**9, 10**9))
+    with pytest.raises(ValueError, match="no whole number of Gbit/s"):
+        write_topo(leaf_spine(2, 2, 2, 10**8))
