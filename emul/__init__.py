@@ -13,13 +13,15 @@ from emul.machine import Finding, probe
 if TYPE_CHECKING:
     from emul.commands import FabricError
     from emul.link_counters import LinkCounters
+    from emul.link_faults import LinkFault
     from emul.mininet_fabric import MininetFabric
 
-__all__ = ["FabricError", "Finding", "LinkCounters", "MininetFabric", "probe"]
+__all__ = ["FabricError", "Finding", "LinkCounters", "LinkFault", "MininetFabric", "probe"]
 
 _MODULES = {
     "FabricError": "emul.commands",
     "LinkCounters": "emul.link_counters",
+    "LinkFault": "emul.link_faults",
     "MininetFabric": "emul.mininet_fabric",
 }
 

@@ -140,7 +140,14 @@ def _tun() -> Finding:
 
 
 def _tools() -> Finding:
-    packages = {"ip": "iproute2", "tc": "iproute2", "ethtool": "ethtool", "sysctl": "procps", "tcpdump": "tcpdump"}
+    packages = {
+        "ip": "iproute2",
+        "tc": "iproute2",
+        "ethtool": "ethtool",
+        "sysctl": "procps",
+        "tcpdump": "tcpdump",
+        "nft": "nftables",
+    }
     missing = [name for name in packages if _program(name) is None]
     if not missing:
         return Finding("tools", True, ", ".join(packages), "")

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, get_args
 
 from emul import commands, hosts, packet_sockets, rxe, sandbox
@@ -20,6 +20,7 @@ from emul.commands import FabricError
 from emul.flow_dump import ObservedFlow
 from emul.layout import INTERFACE_GROUP, Layout, switch_end
 from emul.link_counters import LinkCounters, PortCounters
+from emul.link_faults import FaultCounts, LinkFault, LinkFaults
 from emul.mininet_net import Network
 from emul.netlink import InterfaceCounters
 from emul.observation import SwitchObserver
@@ -27,6 +28,7 @@ from emul.ocs import RECONFIGURATION_S, OpticalSwitches
 from emul.openflow_app import OpenFlowAppError, OpenFlowAppProcess
 from emul.ovs import OPENFLOW, Datapath, PrivateOvs, load_kernel_datapath
 from emul.relays import Relays
+from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, shape_lines
 from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, lit
 from sdn.openflow.source_rules import Pinning
 from sdn.openflow.steering import Steer, Steering
@@ -57,11 +59,13 @@ class MininetFabric:
     pcap: ports, of switches or hosts, whose packets are captured.
     pinning: how UDP source ports choose paths.
     management: hosts reach the sandbox at `MANAGEMENT_ADDRESS` by separate links (`emul.management`).
+    faults: by switch port, the loss and damage of packets that leave by it. They begin when the fabric is up.
     on_dead: called with all dead links whenever they change, before switches route around them, in a thread of its own.
 
-    Raises ValueError for an unknown datapath, KeyError for a port in `pcap` without a link, SandboxError outside the
-    sandbox, LayoutError for a topology that it cannot carry, HashMismatchError when OVS does not choose ports as
-    predicted, and OvsError, RxeError, OpenFlowAppError, CaptureError or FabricError when a part does not come up.
+    Raises ValueError for an unknown datapath, KeyError for a port in `pcap` or `faults` without a link, SandboxError
+    outside the sandbox, LayoutError for a topology that it cannot carry, HashMismatchError when OVS does not choose
+    ports as predicted, and OvsError, RxeError, OpenFlowAppError, CaptureError or FabricError when a part does not come
+    up.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class MininetFabric:
         pcap: Iterable[PortRef] = (),
         pinning: Pinning = "hash",
         management: bool = False,
+        faults: Mapping[PortRef, LinkFault] = MappingProxyType({}),
         on_dead: Callable[[Sequence[Link]], None] = lambda _: None,
     ) -> None:
         self.topology = topology
@@ -84,6 +89,7 @@ class MininetFabric:
         self._pcap = tuple(pcap)
         self._pinning: Pinning = pinning
         self._management = management
+        self._faulty = dict(faults)
         self._on_dead = on_dead
         self._interfaces = self._layout.switch_interfaces()
         self._dead: set[Link] = set()
@@ -99,9 +105,10 @@ class MininetFabric:
         self._observer: SwitchObserver
         self._relays: Relays
         self._counters: PortCounters
+        self._faults: LinkFaults
         if datapath not in get_args(Datapath):
             raise ValueError(f"datapath {datapath!r} is none of {', '.join(get_args(Datapath))}")
-        for port in self._pcap:
+        for port in (*self._pcap, *self._faulty):
             topology.link_at(port)  # raises KeyError before anything is started
 
     def __enter__(self) -> Self:
@@ -153,6 +160,11 @@ class MininetFabric:
         fabric.
         """
         return {port: packet_sockets.receive_drops(receiver) for port, receiver in self._receivers.items()}
+
+    def fault_counts(self) -> dict[PortRef, FaultCounts]:
+        """By switch port with faults: the packets lost and damaged there since the fabric came up."""
+        counts = self._faults.counts()
+        return {port: counts[self._interfaces[port]] for port in self._faulty}
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
         """Egress port of every UDP flow for which the switch had a choice, from OVS's datapath flow table.
@@ -210,6 +222,21 @@ class MininetFabric:
         if self._openflow_app is not None and self._is_routed(link):
             dead = sorted([str(other.a), str(other.b)] for other in self._dead if self._is_routed(other))
             self._openflow_app.wait_for("links", _LINK_TIMEOUT_S, dead=dead)
+
+    def set_rate(self, link: Link, part: float) -> None:
+        """Leave a link this part of its rate, in both directions, unnoticed by switches. Raises FabricError.
+
+        Raises ValueError for a link that the topology does not have, and for a part outside (0, 1].
+        """
+        if link not in self.topology.links or not 0 < part <= 1:
+            raise ValueError(f"topology {self.topology.name!r} has no link {link.a} to {link.b}, or {part} is no part")
+        rate_bps = max(1, int(link.rate_bps * part))
+        for end in (link.a, link.b):
+            switch = self._layout.is_switch(end)
+            queue = QUEUE_PACKETS if switch else HOST_QUEUE_PACKETS
+            enter = () if switch else self._hosts.enter(end.node)
+            lines = shape_lines(self._layout.interface(end), rate_bps, self.topology.mtu_bytes, queue)
+            commands.batch("tc", lines, enter)
 
     @property
     def circuits(self) -> Circuits:
@@ -310,6 +337,8 @@ class MininetFabric:
         for port in self._pcap:
             self._capture(port)
         self._counters = PortCounters(self._interfaces)
+        self._faults = LinkFaults({self._interfaces[port]: fault for port, fault in self._faulty.items()})
+        stack.callback(self._faults.remove)
         _log.info("fabric %s is up: %d hosts, %d switches", topology.name, len(topology.hosts), len(topology.switches))
 
     def _start_openflow_app(self) -> None:

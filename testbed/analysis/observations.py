@@ -65,6 +65,9 @@ class LinkLoad(_Record):
     tx_bytes: int
     tx_packets: int
     dropped: int
+    lost: int = 0
+    """By a fault that the spec declares."""
+    corrupted: int = 0
 
 
 class Sample(_Record):

@@ -164,7 +164,18 @@ def write_tables(
     )
     _table(
         folder / "links.csv",
-        ["policy", "seed", "port", "uplink_to", "tx_bytes", "tx_packets", "dropped", "predicted_payload_bytes"],
+        [
+            "policy",
+            "seed",
+            "port",
+            "uplink_to",
+            "tx_bytes",
+            "tx_packets",
+            "dropped",
+            "lost",
+            "corrupted",
+            "predicted_payload_bytes",
+        ],
         (row for run in runs for row in _link_rows(experiment, run, links)),
     )
     _table(
@@ -221,7 +232,8 @@ def _link_rows(experiment: Experiment, run: RunRecord, links: Sequence[Uplink]) 
     }
     for load in run.links:
         spine, payload = predicted.get(load.port, ("", ""))
-        yield run.policy, run.seed, load.port, spine, load.tx_bytes, load.tx_packets, load.dropped, payload
+        sent = load.tx_bytes, load.tx_packets, load.dropped, load.lost, load.corrupted
+        yield run.policy, run.seed, load.port, spine, *sent, payload
 
 
 def _table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

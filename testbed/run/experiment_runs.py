@@ -6,6 +6,7 @@ In each run the agents, one per rank, open their devices, connect, start at the 
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Runner:
             prepared = agents.receive(messages.Prepared, limits.start_s)
             agents.send(connect_commands(self._experiment, prepared))
             agents.receive(messages.Connected, limits.connect_s + _MARGIN_S)
-            before = self._read(0.0)
+            before = self._with_faults(self._read(0.0))
             started: dict[int, float] = {}
             finished: dict[int, messages.Finished] = {}
             readings: list[Reading] = []
@@ -144,11 +145,14 @@ class Runner:
                     except TestbedError as error:
                         raise self._explained(error, experiment, seed, time.monotonic() - at_s) from error
                 happened += timeline.happened
-            after = self._read(started[0])
+            after = self._with_faults(self._read(started[0]))
             readings.append(after)
             status = {} if service is None else service.status()
             for link in self._cut_links():
                 self._fabric.set_link(link, True)
+            for event in experiment.spec.events:
+                if event.degrade is not None:
+                    self._fabric.set_rate(self._link(event.degrade), 1.0)
             agents.send(dict.fromkeys(range(experiment.ranks), messages.Close()))
             agents.receive(messages.Closed, limits.connect_s)
         record = record_of(
@@ -223,6 +227,10 @@ class Runner:
         for port, up in ((event.cut, False), (event.mend, True)):
             if port is not None:
                 self._fabric.set_link(self._link(port), up)
+        if event.mend is not None:
+            self._fabric.set_rate(self._link(event.mend), 1.0)
+        if event.degrade is not None and event.part is not None:
+            self._fabric.set_rate(self._link(event.degrade), event.part)
         if event.path_service is not None and service is not None:
             if event.path_service in ("kill", "restart"):
                 service.kill()
@@ -251,6 +259,9 @@ class Runner:
     def _read(self, start_s: float) -> Reading:
         counters = self._fabric.link_counters()
         return Reading(time.monotonic() - start_s, counters, sum(self._fabric.overruns().values()))
+
+    def _with_faults(self, reading: Reading) -> Reading:
+        return replace(reading, faults=self._fabric.fault_counts())
 
     def _newly_seen(self) -> list[SeenFlow]:
         """Flows that are new since the last call. The datapath also remembers those of earlier runs."""

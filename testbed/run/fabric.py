@@ -27,6 +27,18 @@ class Counters(Protocol):
         """Frames that the port's queue dropped."""
 
 
+class Faults(Protocol):
+    """The part of `emul.link_faults.FaultCounts` that is used."""
+
+    @property
+    def lost(self) -> int:
+        """Packets lost."""
+
+    @property
+    def corrupted(self) -> int:
+        """Packets damaged."""
+
+
 class Fabric(Protocol):
     """The part of `emul.MininetFabric` that is used."""
 
@@ -44,6 +56,12 @@ class Fabric(Protocol):
 
     def set_link(self, link: Link, up: bool) -> None:
         """Cut or mend a link. Returns when the switches have the new routes."""
+
+    def set_rate(self, link: Link, part: float) -> None:
+        """Leave a link this part of its rate, unnoticed by switches."""
+
+    def fault_counts(self) -> Mapping[PortRef, Faults]:
+        """Packets lost and damaged by declared faults, by switch port with faults."""
 
     def steer(self, steering: Steering | None) -> None:
         """Give `steering` precedence over the switches' routes. Resets `observed_ports`."""

@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from testbed.analysis.observations import (
 )
 from testbed.plan.demands import bytes_by_pair
 from testbed.run import agent_messages as messages
-from testbed.run.fabric import Counters
+from testbed.run.fabric import Counters, Faults
 from testbed.spec import Experiment, Policy
 
 
@@ -33,6 +33,8 @@ class Reading:
     at_s: float
     counters: Mapping[PortRef, Counters]
     overruns: int
+    faults: Mapping[PortRef, Faults] = field(default_factory=dict)
+    """Of ports with declared faults."""
 
 
 def record_of(
@@ -95,6 +97,8 @@ def record_of(
                 tx_bytes=last.tx_bytes - before.counters[port].tx_bytes,
                 tx_packets=last.tx_packets - before.counters[port].tx_packets,
                 dropped=last.dropped - before.counters[port].dropped,
+                lost=after.faults[port].lost - before.faults[port].lost if port in after.faults else 0,
+                corrupted=after.faults[port].corrupted - before.faults[port].corrupted if port in after.faults else 0,
             )
             for port, last in sorted(after.counters.items())
         ],

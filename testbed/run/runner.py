@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emul import FabricError, MininetFabric
+from emul import FabricError, LinkFault, MininetFabric
 from emul.capture import CaptureError
 from emul.layout import LayoutError
 from emul.openflow_app import OpenFlowAppError
@@ -21,7 +21,7 @@ from emul.ovs import OvsError
 from emul.relays import RelayError
 from emul.rxe import RxeError
 from emul.sandbox import SandboxError
-from netmodel import SpecError
+from netmodel import PortRef, SpecError
 from testbed.analysis.observations import Observations
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 from testbed.nccl import devices
@@ -50,6 +50,10 @@ def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Obser
             nics="rxe" if softroce else "plain",
             pcap=experiment.pcap,
             pinning=experiment.spec.pinning,
+            faults={
+                PortRef.parse(port): LinkFault(settings.loss, settings.corruption)
+                for port, settings in experiment.spec.links.items()
+            },
             management=any(policy.policy == "controller" for policy in experiment.spec.policies),
             on_dead=services.dead_links,
         ) as fabric:

@@ -124,6 +124,9 @@ def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[Por
     for index, text in enumerate(spec.pcap):
         with found.collecting():
             pcap.append(port_named(text, topology, "pcap", index))
+    for text in spec.links:
+        with found.collecting():
+            port_named(text, topology, "links", text)
     for index, event in enumerate(spec.events):
         for key in ("cut", "degrade", "mend"):
             if (text := getattr(event, key)) is not None:
@@ -187,10 +190,8 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
     if spec.fabric in MODELS:
         _check_simulated(spec, found)
         return
-    for index, event in enumerate(spec.events):
-        if event.degrade is not None:
-            said = f"fabric {spec.fabric} cuts links but does not degrade them; use fluid"
-            found.add(Misfit(said, "events", index))
+    if spec.fabric == "softroce" and spec.links:
+        found.add(Misfit("fabric softroce has no links with faults; use mininet", "links"))
 
 
 def _check_simulated(spec: Spec, found: Findings) -> None:
@@ -201,6 +202,8 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
             found.add(Misfit(said, "events", index, "path_service"))
     if spec.fabric == "packet" and spec.events:
         found.add(Misfit("fabric packet does not change links during a run; use fluid", "events"))
+    if spec.links:
+        found.add(Misfit(f"fabric {spec.fabric} has no links with faults; use mininet", "links"))
     if spec.local_nic is not None:
         found.add(Misfit(f"fabric {spec.fabric} models one NIC of each host; use mininet", "local_nic"))
     if spec.pcap:

@@ -3,7 +3,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from netmodel import TopologySpec, raise_all
 from sdn.openflow.source_rules import Pinning
@@ -54,6 +54,29 @@ class Placement(Section):
             found.append(Misfit("only rule random uses redraw; leave it out", "redraw"))
         raise_all(found)
         return self
+
+
+def _share(value: object) -> object:
+    """A probability from text such as "1 %"."""
+    if isinstance(value, str):
+        number, percent, rest = value.partition("%")
+        try:
+            if percent and not rest:
+                return float(number) / 100
+        except ValueError:
+            pass
+        raise ValueError(f"{value!r} is no probability: write it like '1 %' or 0.01")
+    return value
+
+
+Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+
+
+class LinkSettings(Section):
+    """What happens to packets that leave by a switch port: the parts of them that are lost and damaged."""
+
+    loss: Share = 0.0
+    corruption: Share = 0.0
 
 
 class Event(Section):
@@ -122,6 +145,7 @@ class Spec(Section):
     local_nic: str | None = None
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
     pinning: Pinning = "hash"
+    links: dict[str, LinkSettings] = Field(default_factory=dict)
     events: list[Event] = Field(default_factory=list)
     timeouts: Timeouts = Timeouts()
     pcap: list[str] = Field(default_factory=list)

@@ -37,6 +37,12 @@ class FakeCounters:
     dropped: int
 
 
+@dataclass(frozen=True)
+class FakeFaults:
+    lost: int
+    corrupted: int
+
+
 class FakeFabric:
     """Runs every host's programs on this machine; its counters grow with every reading."""
 
@@ -45,6 +51,7 @@ class FakeFabric:
         self._readings = 0
         self.told: list[tuple[Link, bool]] = []
         self.steered: list[Steering | None] = []
+        self.rates: list[tuple[Link, float]] = []
 
     def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
         self._topology.host(host_name)
@@ -70,6 +77,12 @@ class FakeFabric:
 
     def strays(self) -> Mapping[PortRef, int]:
         return {PortRef("leaf1", 1): 0, PortRef("leaf1", 2): 7}
+
+    def set_rate(self, link: Link, part: float) -> None:
+        self.rates.append((link, part))
+
+    def fault_counts(self) -> Mapping[PortRef, FakeFaults]:
+        return {PortRef("leaf1", 3): FakeFaults(self._readings, 2 * self._readings)}
 
     def set_link(self, link: Link, up: bool) -> None:
         self.told.append((link, up))

@@ -142,7 +142,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "workload.bytes: 404 bytes are not a whole number of elements for each of",
     ),
     ({"workload": {"kind": "nccl", "bytes": 800}, "fabric": "softroce"}, "workload.kind: workload nccl runs on fabric"),
-    ({"events": [{"at_s": 0.0, "degrade": "leaf1:3", "part": 0.5}]}, "cuts links but does not degrade them"),
+    ({"links": {"leaf1:33": {"loss": 0.1}}}, "'leaf1:33' is no connected switch port"),
+    ({"links": {"leaf1:3": {"loss": "1"}}}, "'1' is no probability: write it like '1 %' or 0.01"),
+    ({"links": {"leaf1:3": {"loss": "101 %"}}}, "links.leaf1:3.loss: must be less than or equal to 1"),
+    ({"links": {"leaf1:3": {"loss": 0.1}}, "fabric": "fluid"}, "fabric fluid has no links with faults; use mininet"),
+    ({"links": {"leaf1:3": {"loss": 0.1}}, "fabric": "softroce"}, "fabric softroce has no links with faults"),
     ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade needs part"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "host_rate": 0}}}, "topology.leaf_spine.host_rate: rate 0 must lie"),
     ({"topology": {"leaf_spine": {**TOPOLOGY, "spines": 0}}}, "topology.leaf_spine"),
@@ -254,7 +258,7 @@ def test_mistakes_within_and_between_sections_are_reported_together(tmp_path: Pa
         placement={"hosts": ["h1", "h9", "h1"]},
         policies=[{"name": "a", "policy": "drill"}, {"name": "b", "policy": "ecmp", "lanes": 8, "planner": "greedy"}],
         seeds=[1, 1],
-        events=[{"at_s": 1.0, "cut": "leaf1:33"}, {"at_s": 1.0, "degrade": "leaf1:3", "part": 0.5}],
+        events=[{"at_s": 1.0, "cut": "leaf1:33"}, {"at_s": 1.0, "degrade": "leaf1:34", "part": 0.5}],
         pcap=["leaf1:77", "leaf1:1"],
         path_mtu=9000,
         sedes=3,
@@ -267,7 +271,7 @@ def test_mistakes_within_and_between_sections_are_reported_together(tmp_path: Pa
         "policies[1].lanes: unknown key",
         "seeds: a list of seeds needs distinct numbers, none below 0",
         "events[0].cut: 'leaf1:33' is no connected switch port",
-        "events[1]: fabric mininet cuts links but does not degrade them",
+        "events[1].degrade: 'leaf1:34' is no connected switch port",
         "pcap[0]: 'leaf1:77' is no connected switch port",
         "path_mtu: must be 256, 512, 1024, 2048 or 4096, not 9000",
         "sedes: unknown key",
@@ -326,3 +330,10 @@ def test_the_documented_table_of_policies_and_fabrics_is_correct(fabric: FabricN
     column = next(n for n, title in enumerate(head.strip("|").split("|")) if f"`{fabric}`" in title)
     said = {name.strip("` "): row[column] == "yes" for row in cells for name in row[0].split(",")}
     assert said == {name: name not in LACKING[fabric] for name in get_args(PolicyName)}
+
+
+@pytest.mark.parametrize(("written", "part"), [("1 %", 0.01), ("0.5%", 0.005), (0.02, 0.02), (1, 1.0)])
+def test_probabilities_are_written_as_shares_or_percent(tmp_path: Path, written: object, part: float) -> None:
+    made = experiment(tmp_path, links={"leaf1:3": {"loss": written, "corruption": written}})
+    (settings,) = made.spec.links.values()
+    assert (settings.loss, settings.corruption) == (pytest.approx(part), pytest.approx(part))
