@@ -12,6 +12,7 @@ from sim.cluster.placements import CAUSES, PLACEMENTS, Cause, PlacementName
 from sim.cluster.queues import QUEUES, QueueName
 from sim.cluster.simulation import Outcome, Result, Scenario, State, simulate
 from sim.cluster.trace import TraceShape, generate
+from sim.cluster.trace_files import TRACE_FORMATS, TraceError, TraceFormat, read_trace
 
 __all__ = [
     "CAUSES",
@@ -20,6 +21,7 @@ __all__ = [
     "PATTERNS",
     "PLACEMENTS",
     "QUEUES",
+    "TRACE_FORMATS",
     "Cause",
     "FidelityName",
     "Job",
@@ -32,7 +34,10 @@ __all__ = [
     "Scenario",
     "Shape",
     "State",
+    "TraceError",
+    "TraceFormat",
     "TraceShape",
     "generate",
+    "read_trace",
     "simulate",
 ]

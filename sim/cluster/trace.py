@@ -5,6 +5,7 @@ Sizes are the histogram of jobs of the Helios clusters. Durations are log-normal
 Gaussian copula correlates both, because independent ones would load the paper's cluster to 0.38 only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -43,11 +44,7 @@ class TraceShape:
 
 
 def generate(shape: TraceShape, seed: int) -> list[Job]:
-    """Jobs by their arrivals.
-
-    Half of the jobs whose size is a power of two use halving-doubling. Of the others, those with a draw below 0.7 use
-    the hierarchical ring, and the rest pairwise all-to-all. Shares of communication vary by up to half.
-    """
+    """Jobs by their arrivals."""
     rng = np.random.default_rng(seed)
     arrivals = np.cumsum(rng.exponential(shape.mean_gap_s, shape.jobs))
     by_size, noise = rng.standard_normal((2, shape.jobs))
@@ -57,19 +54,31 @@ def generate(shape: TraceShape, seed: int) -> list[Job]:
     at = np.searchsorted(np.cumsum(counts) / counts.sum(), quantiles).clip(max=len(sizes) - 1)
     by_duration = shape.correlation * by_size + np.sqrt(1 - shape.correlation**2) * noise
     durations = np.clip(MEDIAN_S * np.exp(SIGMA * by_duration), shape.shortest_s, shape.longest_s)
-    shares = rng.choice(SHARES, shape.jobs) * rng.uniform(0.5, 1.5, shape.jobs)
-    draws = rng.random(shape.jobs)
+    drawn = collectives(rng, sizes[at].tolist(), shape.pattern)
     return [
         Job(
             f"job{number}",
             float(arrivals[number]),
             int(sizes[at[number]]),
             float(durations[number]),
-            float(shares[number]),
-            shape.pattern or _pattern(int(sizes[at[number]]), float(draws[number])),
+            *drawn[number],
             float(arrivals[number] + shape.deadline_factor * durations[number]),
         )
         for number in range(shape.jobs)
+    ]
+
+
+def collectives(rng: np.random.Generator, sizes: Sequence[int], pattern: Pattern | None) -> list[tuple[float, Pattern]]:
+    """The share of communication and the collective of jobs with so many GPUs; `pattern` is everyone's if given.
+
+    Half of the jobs whose size is a power of two use halving-doubling. Of the others, those with a draw below 0.7 use
+    the hierarchical ring, and the rest pairwise all-to-all. Shares of communication vary by up to half.
+    """
+    shares = rng.choice(SHARES, len(sizes)) * rng.uniform(0.5, 1.5, len(sizes))
+    draws = rng.random(len(sizes)).tolist()
+    return [
+        (share, pattern or _pattern(size, draw))
+        for share, size, draw in zip(shares.tolist(), sizes, draws, strict=True)
     ]
 
 

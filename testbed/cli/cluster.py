@@ -42,13 +42,12 @@ def cluster(spec_file: Path, seeds: int | None, results_dir: Path, jobs: int | N
 
     DIR/NAME-cluster, where NAME is the spec's, gets summary.json, jobs.csv with a line for each job, and plots.
     """
-    from netmodel import load_yaml
     from testbed.analysis.clusters import metrics
     from testbed.report.clusters import write_plots
     from testbed.simulate import clusters
-    from testbed.spec.cluster import ClusterSpec
+    from testbed.spec.cluster import load_cluster
 
-    spec = load_yaml(spec_file, ClusterSpec)
+    spec = load_cluster(spec_file)
     if seeds is not None:
         spec = spec.model_copy(update={"seeds": seeds})
     results = clusters.run(spec, jobs)
@@ -63,7 +62,7 @@ def cluster(spec_file: Path, seeds: int | None, results_dir: Path, jobs: int | N
     if as_json:
         click.echo(json.dumps(summary, indent=2))
         return
-    _print(spec, found)
+    _print(spec, found, len(next(iter(results.values()))[0].outcomes))
     click.echo(f"Every job and the plots: {folder}")
 
 
@@ -106,12 +105,13 @@ def _exact(time_s: float | None) -> str:
     return "" if time_s is None else f"{time_s:.3f}"
 
 
-def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"]) -> None:
+def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"], jobs: int) -> None:
     from sim.cluster import CAUSES
     from testbed.cli.tables import console, table
 
     count = "1 seed" if spec.seeds == 1 else f"{spec.seeds} seeds"
-    trace = f"{spec.trace.jobs:,} jobs, one every {spec.trace.mean_gap_s:g} s"
+    source = f"one every {spec.trace.mean_gap_s:g} s" if spec.trace else f"of {Path(_file(spec)).name}"
+    trace = f"{jobs:,} jobs, {source}"
     times = table(
         f"{spec.cluster.shape.gpus:,} GPUs, {trace}, {spec.queue}, {count}; seconds",
         ["strategy"],
@@ -133,6 +133,10 @@ def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"]) -> None:
     out = console()
     out.print(times)
     out.print(use)
+
+
+def _file(spec: "ClusterSpec") -> str:
+    return "" if spec.trace_file is None else spec.trace_file.file
 
 
 def _three(times: "Times") -> list[str]:

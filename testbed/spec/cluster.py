@@ -1,10 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys of a spec for `paralet cluster`: a cluster, a trace of jobs, and strategies to compare."""
 
+from pathlib import Path
+
 from pydantic import Field, field_validator, model_validator
 
-from netmodel import raise_all
-from sim.cluster import FidelityName, NetworkName, Pattern, PlacementName, QueueName, Scenario, Shape, TraceShape
+from netmodel import load_yaml, raise_all
+from sim.cluster import (
+    FidelityName,
+    Job,
+    NetworkName,
+    Pattern,
+    PlacementName,
+    QueueName,
+    Scenario,
+    Shape,
+    TraceFormat,
+    TraceShape,
+    generate,
+    read_trace,
+)
 from testbed.misfit import Misfit
 from testbed.spec.section import NAME, Section
 from testbed.spec.written import SEEDS_MAX
@@ -50,6 +65,18 @@ class TraceSection(Section):
         return TraceShape(**self.model_dump())
 
 
+class TraceFileSection(Section):
+    """The trace of a real cluster; `sim.cluster.trace_files` has the formats. A relative name starts at the spec's
+    folder."""
+
+    file: str
+    format: TraceFormat
+    most: int | None = Field(default=None, ge=1)
+    """Read only so many jobs."""
+    pattern: Pattern | None = None
+    deadline_factor: float = Field(default=2.0, ge=1)
+
+
 class Strategy(Section):
     """How jobs get GPUs, and what their flows do. The queue is the spec's unless it is given."""
 
@@ -65,14 +92,15 @@ class ClusterSpec(Section):
 
     name: str = Field(pattern=NAME, max_length=60)
     cluster: ClusterSection
-    trace: TraceSection
+    trace: TraceSection | None = None
+    trace_file: TraceFileSection | None = None
     strategies: list[Strategy] = Field(min_length=1)
     queue: QueueName = "fifo"
     fidelity: FidelityName = "average"
     rounds: int = Field(default=1, ge=1, le=10_000)
     """How often a job computes and communicates, for fidelity `steps`."""
     seeds: int = Field(default=1, ge=1, le=SEEDS_MAX)
-    """Seeds 1 to this number; each has a trace of its own."""
+    """Seeds 1 to this number; each has a generated trace of its own, or collectives of its own."""
 
     @field_validator("strategies")
     @classmethod
@@ -89,6 +117,8 @@ class ClusterSpec(Section):
     @model_validator(mode="after")
     def _parts_fit(self) -> "ClusterSpec":
         found = []
+        if (self.trace is None) == (self.trace_file is None):
+            found.append(Misfit("give either trace, to generate one, or trace_file, to read one"))
         per_leaf = self.cluster.servers_per_leaf * self.cluster.gpus_per_server
         for index, strategy in enumerate(self.strategies):
             try:
@@ -103,6 +133,21 @@ class ClusterSpec(Section):
         raise_all(found)
         return self
 
+    def jobs(self, seed: int) -> list[Job]:
+        """The trace. Raises sim.cluster.TraceError and OSError for one that cannot be read."""
+        if self.trace is not None:
+            return generate(self.trace.shape, seed)
+        assert self.trace_file is not None  # by `_parts_fit`
+        own = self.trace_file
+        return read_trace(
+            Path(own.file),
+            own.format,
+            seed=seed,
+            pattern=own.pattern,
+            most=own.most,
+            deadline_factor=own.deadline_factor,
+        )
+
     def scenario(self, strategy: Strategy, seed: int) -> Scenario:
         """What to simulate. Raises ValueError for a strategy that contradicts itself."""
         return Scenario(
@@ -116,3 +161,12 @@ class ClusterSpec(Section):
             self.cluster.optical_switches,
             seed,
         )
+
+
+def load_cluster(path: Path) -> ClusterSpec:
+    """The spec in a file; the name of its trace file starts at the file's folder. Raises netmodel.SpecError."""
+    spec = load_yaml(path, ClusterSpec)
+    if spec.trace_file is None:
+        return spec
+    own = spec.trace_file.model_copy(update={"file": str(path.parent / spec.trace_file.file)})
+    return spec.model_copy(update={"trace_file": own})

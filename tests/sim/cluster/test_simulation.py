@@ -30,7 +30,7 @@ from sim.cluster import (
 )
 
 SMALL = Shape(leaves=4, spines=4, servers_per_leaf=2, gpus_per_server=2)
-ALWAYS = settings(derandomize=True, max_examples=120, deadline=None)
+ALWAYS = settings(derandomize=True, max_examples=80, deadline=None)
 
 
 @st.composite

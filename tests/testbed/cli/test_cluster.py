@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from netmodel import SpecError, load_yaml
 from testbed.cli import main
-from testbed.spec.cluster import ClusterSpec
+from testbed.spec.cluster import ClusterSpec, load_cluster
 
 ROOT = Path(__file__).parents[3]
 SMALL: dict[str, Any] = {
@@ -74,10 +74,38 @@ def test_json_is_one_object_that_agrees_with_the_jobs(tmp_path: Path) -> None:
     assert ecmp["instability"] > vclos["instability"] == pytest.approx(0.0, abs=1e-6)
 
 
+TRACE = """JobID|Submit|ElapsedRaw|AllocTRES
+1|2024-01-01T00:00:00|3600|gres/gpu=8
+2|2024-01-01T00:10:00|60|gres/gpu=16
+"""
+
+
+def from_file(folder: Path, text: str) -> Result:
+    (folder / "jobs.txt").write_text(text)
+    return cluster(write(folder, trace=None, trace_file={"file": "jobs.txt", "format": "sacct"}), "--json")
+
+
+def test_a_trace_file_lies_beside_the_spec(tmp_path: Path) -> None:
+    done = from_file(tmp_path, TRACE)
+    assert done.exit_code == 0, done.output
+    assert [one["jobs"] for one in json.loads(done.stdout)["strategies"]] == [{"ended": 2}, {"ended": 2}]
+
+
+def test_a_trace_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    done = from_file(tmp_path, TRACE.replace("|60|", "|long|"))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "jobs.txt:3: ElapsedRaw must be a number, 0 or more, not 'long'" in done.stderr
+    (tmp_path / "jobs.txt").unlink()
+    done = cluster(tmp_path / "spec.yaml")
+    assert done.exit_code == 2
+    assert "jobs.txt cannot be used: No such file or directory" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"queue": "lifo"}, "spec.yaml:"),
+        ({"trace": None}, "give either trace, to generate one, or trace_file, to read one"),
         ({"sedes": 3}, "sedes: unknown key; did you mean 'seeds'"),
         (
             {"strategies": [{"name": "a", "placement": "packed", "network": "reserved"}]},
@@ -115,4 +143,4 @@ def test_a_wrong_spec_is_refused_with_its_place(tmp_path: Path, changes: dict[st
 
 @pytest.mark.parametrize("spec", sorted((ROOT / "experiments" / "clusters").glob("*.yaml")), ids=lambda path: path.name)
 def test_experiments_of_the_project_are_valid(spec: Path) -> None:
-    assert load_yaml(spec, ClusterSpec).name == spec.stem
+    assert load_cluster(spec).name == spec.stem

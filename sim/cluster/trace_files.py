@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads traces of real clusters. They have sizes, arrivals and durations; collectives are drawn as in `trace`.
+
+| format | file |
+|---|---|
+| `helios` | `cluster_log.csv` of the Helios clusters, and the job traces of Acme, whose columns have the same names |
+| `philly` | `cluster_job_log` of the Philly cluster, JSON; a job runs from its first start to its last end |
+| `sacct` | Slurm: `sacct --allocations --parsable2 --format=JobID,Submit,ElapsedRaw,AllocTRES` |
+
+Jobs without GPUs, and jobs that never ran, are left out.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from sim.cluster.jobs import Job, Pattern
+from sim.cluster.trace import collectives
+
+TraceFormat = Literal["helios", "philly", "sacct"]
+
+TRACE_FORMATS: tuple[TraceFormat, ...] = get_args(TraceFormat)
+
+_GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
+"""The total in AllocTRES; entries such as gres/gpu:a100=8 are parts of it."""
+
+
+class TraceError(ValueError):
+    """A trace cannot be read; the text is one sentence with the file and the line or entry."""
+
+
+class _Row(NamedTuple):
+    name: str
+    submitted: datetime
+    gpus: int
+    run_s: float
+
+
+def read_trace(
+    path: Path,
+    trace_format: TraceFormat,
+    *,
+    seed: int = 1,
+    pattern: Pattern | None = None,
+    most: int | None = None,
+    deadline_factor: float = 2.0,
+) -> list[Job]:
+    """The first `most` jobs of a file, in the order of arrival; the first arrives at 0.
+
+    `pattern` and `deadline_factor` are those of `trace.TraceShape`. Raises TraceError for a file that is not of the
+    format, or has no job, and OSError for one that cannot be read.
+    """
+    readers = {"helios": _helios, "philly": _philly, "sacct": _sacct}
+    rows = sorted((row for row in readers[trace_format](path) if row.gpus > 0 and row.run_s > 0), key=_submitted)
+    if not rows:
+        raise TraceError(f"{path}: no job in it had GPUs and ran; give a trace of format {trace_format}")
+    drawn = collectives(np.random.default_rng(seed), [row.gpus for row in rows], pattern)
+    jobs = []
+    for row, (share, own) in list(zip(rows, drawn, strict=True))[:most]:
+        arrival_s = (row.submitted - rows[0].submitted).total_seconds()
+        deadline_s = arrival_s + deadline_factor * row.run_s
+        jobs.append(Job(row.name, arrival_s, row.gpus, row.run_s, share, own, deadline_s))
+    return jobs
+
+
+def _submitted(row: _Row) -> datetime:
+    return row.submitted
+
+
+def _helios(path: Path) -> Iterator[_Row]:
+    for where, row in _table(path, ",", ("job_id", "gpu_num", "submit_time", "duration")):
+        gpus, run_s = (_number(where, row, key) for key in ("gpu_num", "duration"))
+        if gpus and run_s:
+            yield _Row(row["job_id"], _time(where, row, "submit_time"), int(gpus), run_s)
+
+
+def _sacct(path: Path) -> Iterator[_Row]:
+    for where, row in _table(path, "|", ("JobID", "Submit", "ElapsedRaw", "AllocTRES")):
+        gpus = _GPUS.search(row["AllocTRES"])
+        if gpus and "." not in row["JobID"]:  # steps of a job have names such as 7.batch
+            elapsed_s = _number(where, row, "ElapsedRaw")
+            yield _Row(row["JobID"], _time(where, row, "Submit"), int(gpus[1]), elapsed_s)
+
+
+def _philly(path: Path) -> Iterator[_Row]:
+    try:
+        entries = json.loads(path.read_text())
+    except ValueError as error:
+        raise TraceError(f"{path}: is no JSON file: {error}") from error
+    if not isinstance(entries, list):
+        raise TraceError(f"{path}: is no list of jobs; give Philly's cluster_job_log")
+    for number, job in enumerate(entries):
+        where = f"{path}: entry {number}"
+        try:
+            attempts = [
+                one
+                for one in job["attempts"]
+                if one["detail"] and not {one["start_time"], one["end_time"]} & {None, "", "None"}
+            ]
+            if not attempts:
+                continue
+            gpus = max(sum(len(machine["gpus"]) for machine in one["detail"]) for one in attempts)
+            name, last = str(job["jobid"]), attempts[-1]
+        except (KeyError, TypeError) as error:
+            raise TraceError(f"{where}: has no jobid, submitted_time or attempts as Philly's jobs do") from error
+        begin, end = _time(where, attempts[0], "start_time"), _time(where, last, "end_time")
+        yield _Row(name, _time(where, job, "submitted_time"), gpus, (end - begin).total_seconds())
+
+
+def _table(path: Path, delimiter: str, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every row with its place, as "FILE:LINE"."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file, delimiter=delimiter)
+        missing = [column for column in columns if column not in (reader.fieldnames or ())]
+        if missing:
+            raise TraceError(f"{path}:1: has no column {missing[0]}; the format needs {', '.join(columns)}")
+        try:
+            for row in reader:
+                where = f"{path}:{reader.line_num}"
+                if any(row[column] is None for column in columns):
+                    raise TraceError(f"{where}: has fewer fields than the first line")
+                yield where, row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise TraceError(f"{path}:{reader.line_num + 1}: is no line of a text table: {error}") from error
+
+
+def _number(where: str, row: Mapping[str, str], key: str) -> float:
+    """0 for an empty field."""
+    try:
+        value = float(row[key] or 0)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise TraceError(f"{where}: {key} must be a number, 0 or more, not {row[key]!r}")
+    return value
+
+
+def _time(where: str, row: Mapping[str, Any], key: str) -> datetime:
+    """UTC where the trace names no time zone."""
+    try:
+        time = datetime.fromisoformat(str(row.get(key)))
+    except ValueError as error:
+        raise TraceError(f"{where}: {key} must be a date and time, not {row.get(key)!r}") from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

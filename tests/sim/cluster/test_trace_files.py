@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces of real clusters, in samples with their columns, and what is said about files that are none."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.cluster import PATTERNS, Job, TraceError, TraceFormat, read_trace
+
+HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+7,u1,vc1,8,64,1,COMPLETED,2020-04-01 00:01:40,2020-04-01 00:01:45,2020-04-01 00:02:45,60,5
+5,u1,vc1,16,64,2,FAILED,2020-04-01 00:00:00,2020-04-01 00:00:00,2020-04-01 01:00:00,3600,0
+6,u2,vc1,0,4,1,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:00:10,2020-04-01 00:00:20,10,0
+8,u2,vc1,1,4,1,CANCELLED,2020-04-01 00:03:00,,,0,9
+"""
+ACME = """job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time
+a,u1,2,16.0,64,Pretrain,COMPLETED,2023-05-17 11:00:00+00:00,2023-05-17 11:00:00+00:00,,3600.0,0.0,57600.0
+b,u1,1,8.0,64,SFT,COMPLETED,2023-05-17 11:01:40+00:00,2023-05-17 11:01:45+00:00,,60.0,5.0,480.0
+"""
+SACCT = """JobID|Submit|ElapsedRaw|AllocTRES
+5|2024-01-01T00:00:00|3600|billing=64,cpu=64,gres/gpu:a100=16,gres/gpu=16,mem=1T,node=2
+5.batch|2024-01-01T00:00:00|3600|cpu=64,gres/gpu=8,mem=1T,node=1
+6|2024-01-01T00:00:10|10|cpu=4,mem=1G,node=1
+7|2024-01-01T00:01:40|60|cpu=64,gres/gpu=8,node=1
+8|2024-01-01T00:02:00|0|
+"""
+PHILLY = """[
+{"jobid": "x", "submitted_time": "2017-10-03 00:01:40", "attempts": [
+  {"start_time": "2017-10-03 00:01:45", "end_time": "2017-10-03 00:02:15", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]},
+  {"start_time": "2017-10-03 00:02:30", "end_time": "2017-10-03 00:02:45",
+   "detail": [{"ip": "m1", "gpus": ["g0","g1","g2","g3"]}, {"ip": "m2", "gpus": ["g0","g1","g2","g3"]}]}]},
+{"jobid": "y", "submitted_time": "2017-10-03 00:00:00", "attempts": [
+  {"start_time": "2017-10-03 00:00:00", "end_time": "2017-10-03 01:00:00",
+   "detail": [{"ip": "m1", "gpus": ["a","b","c","d","e","f","g","h"]},
+              {"ip": "m2", "gpus": ["a","b","c","d","e","f","g","h"]}]},
+  {"start_time": null, "end_time": "None", "detail": []}]},
+{"jobid": "z", "submitted_time": "2017-10-03 00:00:30", "attempts": []}
+]"""
+
+
+def read(folder: Path, text: str, trace_format: TraceFormat, most: int | None = None) -> list[Job]:
+    path = folder / "trace"
+    path.write_text(text)
+    return read_trace(path, trace_format, most=most)
+
+
+@pytest.mark.parametrize(
+    ("text", "trace_format", "names"),
+    [(HELIOS, "helios", "57"), (ACME, "helios", "ab"), (SACCT, "sacct", "57"), (PHILLY, "philly", "yx")],
+)
+def test_each_format_gives_sizes_arrivals_and_durations(
+    tmp_path: Path, text: str, trace_format: TraceFormat, names: str
+) -> None:
+    """Each sample has the same two jobs with GPUs, out of order, and others without GPUs or that never ran."""
+    jobs = read(tmp_path, text, trace_format)
+    assert [(job.name, job.arrival_s, job.gpus, job.run_s) for job in jobs] == [
+        (names[0], 0.0, 16, 3600.0),
+        (names[1], 100.0, 8, 60.0),
+    ]
+    assert all(job.pattern in PATTERNS and 0 < job.communication < 1 for job in jobs)
+    assert [job.deadline_s for job in jobs] == [7200.0, 220.0]
+    assert read(tmp_path, text, trace_format, most=1) == jobs[:1]
+
+
+@pytest.mark.parametrize(
+    ("text", "trace_format", "sentence"),
+    [
+        ("a,b\n1,2\n", "helios", "trace:1: has no column job_id; the format needs job_id, gpu_num"),
+        (HELIOS.replace(",16,", ",many,"), "helios", "trace:3: gpu_num must be a number, 0 or more, not 'many'"),
+        (HELIOS.replace("2020-04-01 00:00:00,2020", "soon,2020", 1), "helios", "trace:3: submit_time must be a date"),
+        (HELIOS + "9,u1\n", "helios", "trace:6: has fewer fields than the first line"),
+        (HELIOS.replace(",3600,", ",nan,"), "helios", "trace:3: duration must be a number, 0 or more, not 'nan'"),
+        (SACCT.replace("|3600|billing", "|-3600|billing"), "sacct", "trace:2: ElapsedRaw must be a number"),
+        (SACCT.splitlines()[0], "sacct", "no job in it had GPUs and ran"),
+        ("{", "philly", "trace: is no JSON file"),
+        ("{}", "philly", "trace: is no list of jobs"),
+        ('[{"jobid": 1}]', "philly", "trace: entry 0: has no jobid, submitted_time or attempts"),
+        (PHILLY.replace("2017-10-03 00:00:00", "now", 1), "philly", "trace: entry 1: submitted_time must be a date"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused_with_the_line(
+    tmp_path: Path, text: str, trace_format: TraceFormat, sentence: str
+) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(tmp_path, text, trace_format)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
