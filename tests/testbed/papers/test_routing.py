@@ -108,7 +108,7 @@ def test_the_ends_of_a_range_share_a_row() -> None:
 
 def test_the_command_writes_a_page(tmp_path: Path) -> None:
     page = tmp_path / "papers" / "rail-only.md"
-    done = CliRunner().invoke(main, ["papers", "003", "--quick", "--json", "--page", str(page)])
+    done = CliRunner().invoke(main, ["papers", "003", "--json", "--page", str(page)])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["paper"] == "003"
     assert page.read_text() == (ROOT / "docs" / "papers" / "rail-only.md").read_text()
