@@ -116,20 +116,7 @@ def points(job: Job, prices: Prices) -> Iterator[Point | Refused]:
                 reason = "no strategy fits into memory" if len(found) else "no strategy divides GPUs and batch evenly"
                 yield Refused(fabric, gpus, reason)
                 continue
-            exposed = exposed_s(best.estimate)
-            yield _priced(
-                job,
-                prices,
-                fabric,
-                gpus,
-                bought,
-                parts,
-                best.strategy,
-                best.estimate.iteration_s,
-                (exposed, max(0.0, busy_s(job.transformer, best.strategy, cluster) - exposed)),
-                (best.estimate.bubble_s, best.estimate.memory_bytes),
-                job.transformer.flops(job.batch) / (best.estimate.iteration_s * gpus * cluster.gpu.matrix_flops),
-            )
+            yield _priced(job, prices, fabric, cluster, best, bought, parts)
 
 
 def _bought(fabric: Fabric, gpus: int) -> tuple[int, Parts]:
@@ -144,22 +131,13 @@ def _bought(fabric: Fabric, gpus: int) -> tuple[int, Parts]:
 
 
 def _priced(
-    job: Job,
-    prices: Prices,
-    fabric: Fabric,
-    gpus: int,
-    bought: int,
-    parts: Parts,
-    strategy: Strategy,
-    iteration_s: float,
-    communication_s: tuple[float, float],
-    bubble_and_memory: tuple[float, float],
-    utilisation: float,
+    job: Job, prices: Prices, fabric: Fabric, cluster: Cluster, best: Found, bought: int, parts: Parts
 ) -> Point:
     """Capital cost and power of Equations 4 and 5 of Rail-only, with NICs, fibres and GPUs.
 
     A plane's port has 1 / planes of the rate, price and power.
     """
+    gpus, iteration_s, exposed = best.strategy.gpus, best.estimate.iteration_s, exposed_s(best.estimate)
     price, gpu = prices.of_rate(fabric.nic_bps), prices.gpus[job.gpu]
     ports, transceivers = parts.ports / fabric.planes, parts.transceivers / fabric.planes
     network_usd = (
@@ -180,13 +158,13 @@ def _priced(
         gpus=gpus,
         bought_gpus=bought,
         parts=parts,
-        strategy=strategy,
+        strategy=best.strategy,
         iteration_s=iteration_s,
-        exposed_s=communication_s[0],
-        hidden_s=communication_s[1],
-        bubble_s=bubble_and_memory[0],
-        memory_bytes=bubble_and_memory[1],
-        utilisation=utilisation,
+        exposed_s=exposed,
+        hidden_s=max(0.0, busy_s(job.transformer, best.strategy, cluster) - exposed),
+        bubble_s=best.estimate.bubble_s,
+        memory_bytes=best.estimate.memory_bytes,
+        utilisation=job.transformer.flops(job.batch) / (iteration_s * gpus * cluster.gpu.matrix_flops),
         network_usd=network_usd,
         capital_usd=capital,
         watts=watts,
