@@ -103,15 +103,18 @@ class Nic {
   }
   bool connect_qp(std::uint32_t qpn, const std::string& address, std::uint32_t remote_qpn, std::uint32_t first_psn,
                   std::uint32_t path_mtu, std::uint16_t source_port, std::uint16_t udp_port) {
-    return backend_->connect_qp(qpn,
-                                {.address = address_of(address),
-                                 .udp_port = udp_port,
-                                 .qpn = remote_qpn,
-                                 .first_psn = first_psn,
-                                 .path_mtu = path_mtu,
-                                 .max_ip_id = UINT16_MAX,  // other implementations choose any identification
-                                 .ece = {}},
-                                source_port);
+    const bool connected =
+        backend_->connect_qp(qpn,
+                             {.address = address_of(address),
+                              .udp_port = udp_port,
+                              .qpn = remote_qpn,
+                              .first_psn = first_psn,
+                              .path_mtu = path_mtu,
+                              .max_ip_id = UINT16_MAX,  // other implementations choose any identification
+                              .ece = {}},
+                             source_port);
+    if (connected) backend_->adopt_qp(qpn);
+    return connected;
   }
 
   std::uint64_t post(WorkKind kind, std::uint32_t qpn, const py::object& buffer, std::uint64_t remote_address,

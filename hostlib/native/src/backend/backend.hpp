@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface between the engine and what moves packets. `soft` implements RoCEv2 over UDP sockets, `verbs` uses a
-// NIC through libibverbs. Calls come one at a time, from the thread that holds the device's progress lock.
+// NIC through libibverbs. Calls come one at a time, from the thread that holds the device's progress lock, except where
+// registers_concurrently and sets_up_concurrently say more.
 #pragma once
 
 #include <cstdint>
@@ -131,6 +132,10 @@ class Backend {
   /// deregister_memory follows.
   virtual void retire_memory(std::uint32_t rkey) { deregister_memory(rkey); }
 
+  /// Whether another thread may set QPs up without the progress lock: create a QP, then ask for its options (ece) and
+  /// connect it, before any other call but destroy_qp names it. For a NIC these calls take long.
+  [[nodiscard]] virtual bool sets_up_concurrently() const { return false; }
+  /// Throws DeviceError when there are no more QPs.
   virtual QpIdentity create_qp() = 0;
   /// Before the QP is connected: what it offers. Afterwards: what both sides agreed on.
   [[nodiscard]] virtual Ece ece(std::uint32_t qpn) const {
@@ -142,6 +147,8 @@ class Backend {
   /// False when the source port is not available, for example because another program holds it; the QP stays
   /// unconnected. Throws DeviceError when the QP cannot be connected with any port.
   virtual bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) = 0;
+  /// With the progress lock, once a QP is connected: its set-up is over, and all other calls may name it.
+  virtual void adopt_qp(std::uint32_t qpn) { static_cast<void>(qpn); }
   /// Changes the source port. False when the new one is not available; the old one stays.
   virtual bool set_port(std::uint32_t qpn, std::uint16_t source_port) = 0;
   [[nodiscard]] virtual PortMethod port_method() const = 0;

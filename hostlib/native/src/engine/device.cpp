@@ -75,6 +75,7 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
                                  .path_mtu = path_mtu_,
                                  .lanes = options.policy.lanes,
                                  .line_rate_bps = options.line_rate_bps});
+  if (backend_->registers_concurrently()) registrar_ = backend_.get();
   for (std::size_t i = 0; i < kReceiveBuffers; ++i) post_receive_buffer(i);
   watch(wake_.get(), false);
   watch(backend_->event_fd(), false);
@@ -134,6 +135,7 @@ void Device::submit(const std::shared_ptr<Request>& request) {
     report_failure(*request, Failure::kDevice, "the device is closed");
     return;
   }
+  if (!register_ahead(*request)) return;
   if (progress_lock_.try_lock()) {
     const ProgressLockGuard guard(*this, std::adopt_lock);
     start_submitted();  // requests that were submitted earlier come first
@@ -181,6 +183,7 @@ void Device::close(Nanos timeout) {
     new std::thread(std::move(thread_));  // NOLINT(cppcoreguidelines-owning-memory): no thread exists to be joined
     static_cast<void>(backend_.release());
     static_cast<void>(policy_.release());
+    static_cast<void>(setup_thread_.release());
     return;
   }
   if (path_client_ != nullptr) path_client_->stop();
@@ -207,6 +210,12 @@ void Device::close(Nanos timeout) {
   stop_ = true;
   wake();
   thread_.join();
+  std::unique_ptr<Worker> setup_thread;
+  {
+    const ProgressLockGuard guard(*this);
+    setup_thread = std::move(setup_thread_);
+  }
+  setup_thread.reset();                            // without the lock, which the end of a set-up takes
   while (waking_ != 0) std::this_thread::yield();  // the number of wake_ may soon be another descriptor's
   {
     // The caller may keep this object: release its ports and descriptors now.
@@ -425,7 +434,7 @@ bool Device::set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t p
   begin_call();
   bool found = false;
   for (const auto& peer : peers_) {
-    if (peer->dead() || peer->address != peer_address || lane >= peer->lanes.size()) continue;
+    if (!peer->ready() || peer->address != peer_address || lane >= peer->lanes.size()) continue;
     found = true;
     peer->lanes[lane].moving_to = port;
     if (may_move(peer->lanes[lane])) move_lane(*peer, lane);
@@ -443,12 +452,12 @@ DeviceCounters Device::counters() {
 DeviceCounters Device::collect() const {
   DeviceCounters out;
   for (const auto& peer : peers_) {
-    if (peer->dead()) continue;
+    if (!peer->ready()) continue;
     for (unsigned i = 0; i < peer->lanes.size(); ++i) {
       const Lane& lane = peer->lanes[i];
       QpStatistics qp = backend_->statistics(lane.qp.qpn);
       if (lane.former) qp.counters += *lane.former;
-      if (lane.renewal) qp.counters += backend_->statistics(lane.renewal->qp.qpn).counters;
+      if (lane.renewal && lane.renewal->switched()) qp.counters += backend_->statistics(lane.renewal->qp.qpn).counters;
       out.lanes.push_back({.peer = peer->address,
                            .lane = i,
                            .qpn = lane.qp.qpn,

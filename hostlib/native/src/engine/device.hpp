@@ -18,9 +18,13 @@
 //   - the device's progress thread (run). It moves packets while no caller polls, so that progress never depends on
 //     callers. It sleeps until a packet arrives or a timer expires.
 //
-// The member functions are in five files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
-// connections), device_data.cpp (messages), device_memory.cpp (registered memory and its return to the caller) and
-// device_paths.cpp (changes of a lane's source port).
+//   - the set-up thread, where creating and connecting QPs takes long (Backend::sets_up_concurrently). It does so
+//   without
+//     the lock, and takes the lock for what follows (device_setup.cpp).
+//
+// The member functions are in six files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
+// connections), device_setup.cpp (QPs of peers and lanes), device_data.cpp (messages), device_memory.cpp (registered
+// memory and its return to the caller) and device_paths.cpp (changes of a lane's source port).
 #pragma once
 
 #include <atomic>
@@ -39,6 +43,7 @@
 #include "base/mutex.hpp"
 #include "base/ring.hpp"
 #include "base/signal.hpp"
+#include "base/worker.hpp"
 #include "engine/channel.hpp"
 #include "engine/handshake.hpp"
 #include "engine/live_counters.hpp"
@@ -101,6 +106,8 @@ struct Renewal {
   QpIdentity qp;                         ///< the fresh QP until kDraining, then the old one
   std::uint16_t port = 0;                ///< source port of the fresh QP
   unsigned unfinished = 0;               ///< work posted on the old QP, from kDraining on
+  bool setting_up = false;               ///< the set-up thread creates or connects the fresh QP
+  std::vector<handshake::Frame> held;    ///< frames about the lane that came meanwhile
   std::optional<handshake::NewQp> next;  ///< the peer's next renewal: it destroyed its old QP before us
   // The old QP is on a dead path: both ends are stopped, and what did not arrive is posted on the fresh QP.
   bool stopping = false;                       ///< our end is stopped, or about to be
@@ -161,6 +168,9 @@ struct Peer {
   bool heard = false;                  ///< something came from it since the last housekeeping
   bool advertisements_urgent = false;  ///< the sender may be waiting for `gathering`
   std::unique_ptr<Channel> channel;
+  bool setting_up = false;             ///< the set-up thread creates or connects the QPs of all lanes
+  unsigned setups = 0;                 ///< set-ups in progress that use this object, those of single lanes included
+  std::vector<handshake::Frame> held;  ///< frames that came while `setting_up`
   std::uint32_t path_mtu = 0;
   std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
   std::vector<Lane> lanes;
@@ -368,7 +378,7 @@ class Device {
       PARALET_REQUIRES(progress_lock_);
   void finish(Request& request) PARALET_REQUIRES(progress_lock_);
   void fail(Request& request, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock_);
-  bool register_temporarily(Request& request) PARALET_REQUIRES(progress_lock_);
+  bool register_temporarily(Request& request, Backend& backend);
   void release_memory(Request& request) PARALET_REQUIRES(progress_lock_);
   void release_receive(Request& request) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] static std::string overrun_text(std::uint64_t message_bytes, std::uint64_t receive_bytes);
@@ -382,6 +392,7 @@ class Device {
   };
   template <typename Use>
   auto register_with(Use use);
+  bool register_ahead(Request& request);
   bool wait_for_release(const MemoryUser& user, Closing until);
   [[nodiscard]] std::vector<MemoryUser> users_of(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] std::uint64_t signs_of_life(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
@@ -394,9 +405,9 @@ class Device {
   [[nodiscard]] bool may_move(const Lane& lane) const PARALET_REQUIRES(progress_lock_);
   void move_lane(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void leave_dead_path(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
-  bool create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
-  bool renew_lane(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
+  void renew_lane(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
   void on_broken(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
+  void answer_new_qp(Peer& peer, const handshake::NewQp& frame, bool asked) PARALET_REQUIRES(progress_lock_);
   void replace_broken_qp(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void stop_old_qp(Lane& lane) PARALET_REQUIRES(progress_lock_);
   void on_stopped(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
@@ -405,6 +416,20 @@ class Device {
   Renewal* renewal_after(Peer& peer, unsigned index, Renewal::Event event) PARALET_REQUIRES(progress_lock_);
   void advance_renewal(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
 
+  // device_setup.cpp: QPs of peers and lanes
+  void set_up(std::function<void(Backend&)> work, std::function<bool()> done) PARALET_REQUIRES(progress_lock_);
+  void begin_setup(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  bool end_setup(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  void replay(Peer& peer, const std::vector<handshake::Frame>& frames) PARALET_REQUIRES(progress_lock_);
+  void create_qps(Peer& peer, std::function<void()> next) PARALET_REQUIRES(progress_lock_);
+  void connect_qps(Peer& peer, const handshake::Endpoint& remote, std::function<void()> next)
+      PARALET_REQUIRES(progress_lock_);
+  bool hold(Peer& peer, unsigned index, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
+  void create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, std::function<void(bool)> next)
+      PARALET_REQUIRES(progress_lock_);
+  void connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void()> next)
+      PARALET_REQUIRES(progress_lock_);
+
   // device_control.cpp: peers and connections
   void send_frame(Peer& peer, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
   void on_listen_readable() PARALET_REQUIRES(progress_lock_);
@@ -412,11 +437,10 @@ class Device {
   void on_channel_closed(Peer& peer) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool token_matches(std::uint32_t listener, const handshake::Token& token) const
       PARALET_REQUIRES(progress_lock_);
-  Peer& add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes)
-      PARALET_REQUIRES(progress_lock_);
+  Peer& add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes,
+                 std::unique_ptr<Channel> channel) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
-  void connect_lanes(Peer& peer, const handshake::Endpoint& remote) PARALET_REQUIRES(progress_lock_);
-  Peer& open_peer(const handshake::Handle& target, unsigned lanes) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] Peer* find_peer(const handshake::Handle& target, unsigned lanes) const PARALET_REQUIRES(progress_lock_);
   Peer* welcome(Incoming& incoming, const handshake::Hello& hello) PARALET_REQUIRES(progress_lock_);
   void drop_qp(std::uint32_t qpn) PARALET_REQUIRES(progress_lock_);
   void drop_qps(const Peer& peer) PARALET_REQUIRES(progress_lock_);
@@ -458,6 +482,7 @@ class Device {
   std::uint16_t udp_port_ = 0;
   handshake::Guid guid_{};
   ControllerPolicy* path_client_ = nullptr;  ///< `policy_`, if it is this one
+  Backend* registrar_ = nullptr;             ///< `backend_`, if any thread may register memory with it
   FileDescriptor wake_;                      ///< an eventfd that wakes the progress thread
   FileDescriptor epoll_;                     ///< what the progress thread sleeps on
 
@@ -478,6 +503,8 @@ class Device {
   /// nullptr once the device is closed
   std::unique_ptr<Backend> backend_ PARALET_GUARDED_BY(progress_lock_) PARALET_PT_GUARDED_BY(progress_lock_);
   std::unique_ptr<PathPolicy> policy_ PARALET_GUARDED_BY(progress_lock_) PARALET_PT_GUARDED_BY(progress_lock_);
+  /// Creates and connects QPs; nullptr until it is needed.
+  std::unique_ptr<Worker> setup_thread_ PARALET_GUARDED_BY(progress_lock_);
   std::vector<std::unique_ptr<Peer>> peers_ PARALET_GUARDED_BY(progress_lock_);
   std::size_t pumped_ PARALET_GUARDED_BY(progress_lock_) = 0;  ///< index of the next peer in pump's round robin
   std::unordered_map<std::uint32_t, QpOwner> qp_owners_ PARALET_GUARDED_BY(progress_lock_);

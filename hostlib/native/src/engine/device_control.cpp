@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::size_t kMaxIncoming = 256;  // TCP connections without a hello
 constexpr Nanos kHelloTime = 5 * kSecond;  // deadline of the hello
-constexpr int kPortAttempts = 64;          // source ports tried for a lane
 
 }  // namespace
 
@@ -35,9 +34,10 @@ void Device::watch(int fd, bool write) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
-/// Stops watching `fd` without removing it from the epoll set. False when that failed.
+/// Watches only for the end of `fd`, without removing it from the epoll set. False when that failed.
 bool Device::ignore(int fd) {
   epoll_event event{};
+  event.events = EPOLLRDHUP;
   event.data.fd = fd;
   return epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0;
 }
@@ -167,22 +167,14 @@ bool Device::token_matches(std::uint32_t listener, const handshake::Token& token
 
 // -- peers -------------------------------------------------------------------------------------------------------
 
-Peer& Device::add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes) {
-  peers_.push_back(std::make_unique<Peer>());
-  Peer& peer = *peers_.back();
+Peer& Device::add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes,
+                       std::unique_ptr<Channel> channel) {
+  Peer& peer = *peers_.emplace_back(std::make_unique<Peer>());
   peer.address = address;
   peer.device = device;
+  peer.channel = std::move(channel);
   peer.lanes.resize(lanes);
-  try {
-    for (unsigned i = 0; i < lanes; ++i) {
-      peer.lanes[i].qp = backend_->create_qp();
-      qp_owners_.emplace(peer.lanes[i].qp.qpn, QpOwner{&peer, i});
-    }
-  } catch (const DeviceError&) {  // the NIC has no more QPs
-    drop_qps(peer);
-    peers_.pop_back();
-    throw;
-  }
+  peer.idle_since = now();
   return peer;
 }
 
@@ -198,51 +190,16 @@ handshake::Endpoint Device::endpoint(const Peer& peer) const {
   return out;
 }
 
-/// Connects the peer's QPs lane by lane. Throws DeviceError when a lane's source port cannot be had.
-void Device::connect_lanes(Peer& peer, const handshake::Endpoint& remote) {
-  peer.path_mtu = std::min(path_mtu_, remote.path_mtu);
-  peer.udp_port = remote.udp_port;
-  peer.max_ip_id = remote.max_ip_id;
-  for (unsigned i = 0; i < peer.lanes.size(); ++i) {
-    Lane& lane = peer.lanes[i];
-    // The connecting side's m sets the number of lanes. A side with fewer repeats the ports of its own lanes.
-    const unsigned own = i % options_.policy.lanes;
-    const RemoteQp qp{.address = remote.address,
-                      .udp_port = remote.udp_port,
-                      .qpn = remote.qps[i].qpn,
-                      .first_psn = remote.qps[i].first_psn,
-                      .path_mtu = peer.path_mtu,
-                      .max_ip_id = remote.max_ip_id,
-                      .ece = remote.ece};
-    lane.port = policy_->port(peer.name(), own);
-    for (int attempt = 0; !backend_->connect_qp(lane.qp.qpn, qp, lane.port); ++attempt) {
-      const auto other = attempt < kPortAttempts ? policy_->alternative(peer.name(), own) : std::nullopt;
-      if (!other) {
-        throw DeviceError("UDP source port " + std::to_string(lane.port) + " of " + format_ipv4(options_.address) +
-                          " is taken by another program");
-      }
-      lane.port = *other;
-    }
-  }
-  peer.state = Peer::State::kReady;
-  peer.idle_since = now();
-}
-
-/// The peer that a handle names: an existing one, or a new one whose hello is on its way. Throws TransportError.
-Peer& Device::open_peer(const handshake::Handle& target, unsigned lanes) {
+/// The peer that a handle names, nullptr when there is none.
+Peer* Device::find_peer(const handshake::Handle& target, unsigned lanes) const {
   for (const auto& peer : peers_) {
     // Compare the address too: a peer may claim any GUID.
     if (peer->dead() || peer->device != target.device || peer->address != target.address) continue;
     // A peer that the other side opened can be used too, unless it is the accepting half of this device's connection to
     // itself.
-    if (peer->lanes.size() >= lanes && (peer->initiator || target.device != guid_)) return *peer;
+    if (peer->lanes.size() >= lanes && (peer->initiator || target.device != guid_)) return peer.get();
   }
-  auto channel = std::make_unique<Channel>(options_.address, target.address, target.tcp_port, options_.retry_time);
-  Peer& peer = add_peer(target.address, target.device, lanes);
-  peer.initiator = true;
-  peer.channel = std::move(channel);
-  send_frame(peer, handshake::Hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(peer)});
-  return peer;
+  return nullptr;
 }
 
 /// Makes an incoming TCP connection a peer if its hello has a listener's token. nullptr when it is refused.
@@ -255,18 +212,13 @@ Peer* Device::welcome(Incoming& incoming, const handshake::Hello& hello) {
     incoming.channel->send(handshake::Refuse{"the address in the hello is not the one it comes from"});
     return nullptr;
   }
-  Peer* peer = nullptr;
-  try {
-    peer = &add_peer(incoming.address, hello.endpoint.device, hello.endpoint.qps.size());
-    connect_lanes(*peer, hello.endpoint);
-  } catch (const DeviceError& error) {
-    incoming.channel->send(handshake::Refuse{error.what()});
-    if (peer != nullptr) fail_peer(*peer, Failure::kDevice, error.what());
-    return nullptr;
-  }
-  peer->channel = std::move(incoming.channel);
-  send_frame(*peer, handshake::Welcome{endpoint(*peer)});
-  return peer;
+  Peer& peer =
+      add_peer(incoming.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(incoming.channel));
+  const auto welcomed = [this, &peer]()
+                            PARALET_REQUIRES(progress_lock_) { send_frame(peer, handshake::Welcome{endpoint(peer)}); };
+  create_qps(peer, [this, &peer, remote = hello.endpoint, welcomed]()
+                       PARALET_REQUIRES(progress_lock_) { connect_qps(peer, remote, welcomed); });
+  return &peer;
 }
 
 void Device::drop_qp(std::uint32_t qpn) {
@@ -274,10 +226,11 @@ void Device::drop_qp(std::uint32_t qpn) {
   backend_->destroy_qp(qpn);
 }
 
+/// Without those that are being set up: the end of their set-up drops them.
 void Device::drop_qps(const Peer& peer) {
   for (const Lane& lane : peer.lanes) {
-    if (lane.qp.qpn != 0) drop_qp(lane.qp.qpn);
-    if (lane.renewal) drop_qp(lane.renewal->qp.qpn);
+    if (lane.qp.qpn != 0 && !peer.setting_up) drop_qp(lane.qp.qpn);
+    if (lane.renewal && !lane.renewal->setting_up) drop_qp(lane.renewal->qp.qpn);
   }
 }
 
@@ -316,11 +269,11 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
 
 void Device::reap_peers(Nanos t) {
   for (const auto& peer : peers_) {
-    if (!peer->dead() && peer->connections == 0 && t - peer->idle_since > options_.idle_peer) {
+    if (!peer->dead() && !peer->setting_up && peer->connections == 0 && t - peer->idle_since > options_.idle_peer) {
       fail_peer(*peer, Failure::kClosed, "idle");
     }
   }
-  std::erase_if(peers_, [](const auto& peer) { return peer->dead(); });
+  std::erase_if(peers_, [](const auto& peer) { return peer->dead() && peer->setups == 0; });
 }
 
 // -- connections -------------------------------------------------------------------------------------------------
@@ -334,6 +287,7 @@ std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle, s
   connection->lanes = std::clamp(lanes.value_or(options_.policy.lanes), 1U, options_.policy.lanes);
   const ProgressLockGuard guard(*this);
   begin_call();
+  if (closed_) throw DeviceError("the device is closed");  // close has failed all peers, or will
   connection->id = next_id_++;
   connections_.emplace(connection->id, connection);
   start_connect(connection);
@@ -341,18 +295,31 @@ std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle, s
 }
 
 void Device::start_connect(const std::shared_ptr<Connection>& connection) {
-  try {
-    Peer& peer = open_peer(*connection->target, connection->lanes);
-    connection->peer = &peer;
-    ++peer.connections;
-    if (peer.ready()) {
-      send_connect(peer, *connection);
-    } else {
-      peer.waiting.push_back(connection);
+  const handshake::Handle target = *connection->target;
+  Peer* peer = find_peer(target, connection->lanes);
+  const bool fresh = peer == nullptr;
+  if (fresh) {
+    try {
+      auto channel = std::make_unique<Channel>(options_.address, target.address, target.tcp_port, options_.retry_time);
+      peer = &add_peer(target.address, target.device, connection->lanes, std::move(channel));
+    } catch (const TransportError& error) {
+      abandon(*connection, Failure::kTransport, error.what());
+      return;
     }
-  } catch (const TransportError& error) {
-    abandon(*connection, Failure::kTransport, error.what());
+    peer->initiator = true;
   }
+  connection->peer = peer;
+  ++peer->connections;
+  if (peer->ready()) {
+    send_connect(*peer, *connection);
+    return;
+  }
+  peer->waiting.push_back(connection);
+  if (!fresh) return;
+  create_qps(*peer, [this, peer, target]() PARALET_REQUIRES(progress_lock_) {
+    send_frame(*peer,
+               handshake::Hello{.listener = target.listener, .token = target.token, .endpoint = endpoint(*peer)});
+  });
 }
 
 void Device::send_connect(Peer& peer, const Connection& connection) {
@@ -364,7 +331,18 @@ void Device::send_connect(Peer& peer, const Connection& connection) {
 // -- frames ------------------------------------------------------------------------------------------------------
 
 void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
-  std::visit([&](const auto& one) PARALET_REQUIRES(progress_lock_) { on(peer, one); }, frame);
+  if (peer.setting_up) {
+    peer.held.push_back(frame);
+    return;
+  }
+  std::visit(
+      [&](const auto& one) PARALET_REQUIRES(progress_lock_) {
+        if constexpr (requires { one.lane; }) {
+          if (hold(peer, one.lane, frame)) return;
+        }
+        on(peer, one);
+      },
+      frame);
 }
 
 /// nullptr for a name that is not known, or no longer: Close and Closed may cross.
@@ -383,18 +361,13 @@ void Device::on(Peer& peer, const handshake::Welcome& frame) {
     fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
     return;
   }
-  try {
-    handshake::Endpoint remote = frame.endpoint;
-    remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
-    connect_lanes(peer, remote);
-  } catch (const DeviceError& error) {
-    fail_peer(peer, Failure::kDevice, error.what());
-    return;
-  }
-  for (const auto& connection : peer.waiting) {
-    if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
-  }
-  peer.waiting = std::vector<std::shared_ptr<Connection>>();  // clear() would keep the memory
+  handshake::Endpoint remote = frame.endpoint;
+  remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
+  connect_qps(peer, remote, [this, &peer]() PARALET_REQUIRES(progress_lock_) {
+    for (const auto& connection : std::exchange(peer.waiting, {})) {
+      if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
+    }
+  });
 }
 
 void Device::on(Peer& peer, const handshake::Refuse& frame) {

@@ -48,22 +48,22 @@ void Device::post_receive_buffer(std::uint64_t index) {
 // -- results -----------------------------------------------------------------------------------------------------
 
 /// Registers the request's memory for this request alone. False, and the request has failed, when that is refused.
-bool Device::register_temporarily(Request& request) {
+bool Device::register_temporarily(Request& request, Backend& backend) {
   try {
     request.temporary_rkey = request.kind == Request::Kind::kReceive
-                                 ? backend_->register_memory(request.data, request.length)
-                                 : backend_->register_source(request.data, request.length);
+                                 ? backend.register_memory(request.data, request.length)
+                                 : backend.register_source(request.data, request.length);
     return true;
   } catch (const DeviceError& error) {
-    fail(request, Failure::kDevice, error.what());
+    report_failure(request, Failure::kDevice, error.what());
     return false;
   }
 }
 
-/// Deregisters a send's memory, which no QP reads any more.
+/// Deregisters the request's own registration, which no QP uses any more.
 void Device::release_memory(Request& request) {
-  if (request.kind != Request::Kind::kSend || request.temporary_rkey == 0) return;
-  backend_->deregister_memory(std::exchange(request.temporary_rkey, 0));
+  const std::uint32_t rkey = std::exchange(request.temporary_rkey, 0);
+  if (rkey != 0 && backend_) backend_->deregister_memory(rkey);
 }
 
 void Device::finish(Request& request) {
@@ -159,7 +159,7 @@ void Device::start_receive(const std::shared_ptr<Request>& request) {
     peer.free_slots.push_back(static_cast<std::uint16_t>(peer.slots.size()));
     peer.slots.push_back(nullptr);
   }
-  if (request->rkey == 0 && !register_temporarily(*request)) return;
+  if (request->rkey == 0 && registrar_ == nullptr && !register_temporarily(*request, *backend_)) return;
   request->slot = peer.free_slots.back();
   peer.free_slots.pop_back();
   peer.slots[request->slot] = request.get();
@@ -353,7 +353,7 @@ void Device::start_message(const std::shared_ptr<Request>& request, const handsh
     fail(*request, Failure::kTransport, connection.overrun);
     return;
   }
-  if (request->rkey == 0 && !register_temporarily(*request)) return;
+  if (request->rkey == 0 && registrar_ == nullptr && !register_temporarily(*request, *backend_)) return;
   const bool mouse = request->length <= options_.mice_bytes.value_or(peer.path_mtu);
   request->advertisement = advertisement;
   request->next_flowlet = request->posted = request->finished = 0;
@@ -541,7 +541,7 @@ void Device::apply_assignments() {
 /// Reports the state of each peer's lanes to the policy.
 void Device::update_path_client(Nanos t) {
   for (const auto& peer : peers_) {
-    if (peer->dead()) continue;
+    if (!peer->ready()) continue;
     path_client::PeerView view{.busy = !peer->sending.empty()};
     Nanos sum = 0;
     Nanos count = 0;

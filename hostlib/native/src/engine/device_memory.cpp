@@ -63,6 +63,17 @@ auto Device::register_with(Use use) {
   return use(*backend);
 }
 
+/// Registers the memory of a request before the request takes the progress lock, where the back end allows that. False,
+/// and the request has failed, when that is refused.
+bool Device::register_ahead(Request& request) {
+  if (registrar_ == nullptr || request.kind == Request::Kind::kFence || request.rkey != 0) return true;
+  ++registering_;
+  const Leaving leaving(registering_);
+  if (!closed_) return register_temporarily(request, *registrar_);  // close waits for `registering_` after `closed_`
+  report_failure(request, Failure::kDevice, "the device is closed");
+  return false;
+}
+
 std::uint32_t Device::register_memory(std::byte* base, std::uint64_t length) {
   if (length > 0 && !mapped(base, length)) {
     throw std::invalid_argument("cannot register " + std::to_string(length) +
@@ -192,7 +203,7 @@ std::uint64_t Device::signs_of_life(const Peer& peer) const {
   };
   for (const Lane& lane : peer.lanes) {
     add(lane.qp.qpn);
-    if (lane.renewal) add(lane.renewal->qp.qpn);
+    if (lane.renewal && lane.renewal->switched()) add(lane.renewal->qp.qpn);
     out += lane.flowlets;
   }
   return out;

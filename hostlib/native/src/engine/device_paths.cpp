@@ -34,8 +34,11 @@ void Device::move_lane(Peer& peer, unsigned index) {
     return;
   }
   const bool renewable = peer.ready() && backend_->port_method() == PortMethod::kFlowLabel;
-  if (renewable && port >= wire::kFirstEntropyPort && renew_lane(peer, index, port)) return;
-  if (path_client_ != nullptr) path_client_->could_not_bind();
+  if (renewable && port >= wire::kFirstEntropyPort) {
+    renew_lane(peer, index, port);
+  } else if (path_client_ != nullptr) {
+    path_client_->could_not_bind();
+  }
 }
 
 /// Moves a lane off a dead path, to its new port if it has one. Packets in flight were lost with the path, so order
@@ -48,24 +51,22 @@ void Device::leave_dead_path(Peer& peer, unsigned index) {
   if (path_client_ != nullptr) backend_->path_changed(lane.qp.qpn, now());
 }
 
-/// Starts a renewal of the lane. False when the NIC has no more QPs.
-bool Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port) {
-  try {
-    const QpIdentity qp = backend_->create_qp();
-    qp_owners_.emplace(qp.qpn, QpOwner{&peer, index});
-    peer.lanes[index].renewal = std::make_unique<Renewal>(Renewal{.qp = qp, .port = port});
-    return true;
-  } catch (const DeviceError&) {
-    return false;
-  }
-}
-
-/// Asks the peer for a renewal of the lane. False when the NIC has no more QPs.
-bool Device::renew_lane(Peer& peer, unsigned index, std::uint16_t port) {
-  if (!create_fresh_qp(peer, index, port)) return false;
-  const QpIdentity& qp = peer.lanes[index].renewal->qp;
-  send_frame(peer, handshake::NewQp{.lane = static_cast<std::uint16_t>(index), .qp = qp, .ece = backend_->ece(qp.qpn)});
-  return true;
+/// Asks the peer for a renewal of the lane.
+void Device::renew_lane(Peer& peer, unsigned index, std::uint16_t port) {
+  create_fresh_qp(peer, index, port, [this, &peer, index](bool created) PARALET_REQUIRES(progress_lock_) {
+    const Lane& lane = peer.lanes[index];
+    if (created) {
+      const QpIdentity& qp = lane.renewal->qp;
+      send_frame(peer,
+                 handshake::NewQp{.lane = static_cast<std::uint16_t>(index), .qp = qp, .ece = backend_->ece(qp.qpn)});
+    } else if (lane.broken) {
+      fail_peer(peer, Failure::kDevice,
+                "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) +
+                    ": the RDMA device ended its queue pair and has no other");
+    } else if (path_client_ != nullptr) {
+      path_client_->could_not_bind();
+    }
+  });
 }
 
 /// The NIC moved a QP to the error state and gave no reason. The kernel's rxe does so as soon as it finds no route for
@@ -91,11 +92,7 @@ void Device::on_broken(Peer& peer, unsigned index, const Completion& completion)
 
 void Device::replace_broken_qp(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
-  const std::uint16_t port = std::exchange(lane.moving_to, std::nullopt).value_or(lane.port);
-  if (renew_lane(peer, index, port)) return;
-  fail_peer(peer, Failure::kDevice,
-            "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) +
-                ": the RDMA device ended its queue pair and has no other");
+  renew_lane(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.port));
 }
 
 bool Renewal::on(Event event) {
@@ -143,11 +140,21 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
     if (path_client_ != nullptr) path_client_->could_not_bind();
     return;
   }
-  if (!asked && !create_fresh_qp(peer, frame.lane, lane->port)) {
-    send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = {}, .ece = {}});
+  if (asked) {
+    answer_new_qp(peer, frame, true);
     return;
   }
-  Renewal& renewal = *lane->renewal;
+  create_fresh_qp(peer, frame.lane, lane->port, [this, &peer, frame](bool created) PARALET_REQUIRES(progress_lock_) {
+    if (created) {
+      answer_new_qp(peer, frame, false);
+    } else {
+      send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = {}, .ece = {}});
+    }
+  });
+}
+
+/// Connects the fresh QP of our side, and tells the peer about it unless we have when we `asked`.
+void Device::answer_new_qp(Peer& peer, const handshake::NewQp& frame, bool asked) {
   const RemoteQp remote{.address = peer.address,
                         .udp_port = peer.udp_port,
                         .qpn = frame.qp.qpn,
@@ -155,19 +162,15 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
                         .path_mtu = peer.path_mtu,
                         .max_ip_id = peer.max_ip_id,
                         .ece = frame.ece};
-  try {
-    if (!backend_->connect_qp(renewal.qp.qpn, remote, renewal.port)) {
-      throw DeviceError("UDP source port " + std::to_string(renewal.port) + " is taken by another program");
-    }
-  } catch (const DeviceError& error) {
-    fail_peer(peer, Failure::kDevice, error.what());
-    return;
-  }
-  renewal.on(Renewal::Event::kConnected);
-  if (!asked) {
-    send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = renewal.qp, .ece = backend_->ece(renewal.qp.qpn)});
-  }
-  send_frame(peer, handshake::QpReady{frame.lane});
+  connect_fresh_qp(
+      peer, frame.lane, remote, [this, &peer, index = frame.lane, asked]() PARALET_REQUIRES(progress_lock_) {
+        Renewal& renewal = *peer.lanes[index].renewal;
+        renewal.on(Renewal::Event::kConnected);
+        if (!asked) {
+          send_frame(peer, handshake::NewQp{.lane = index, .qp = renewal.qp, .ece = backend_->ece(renewal.qp.qpn)});
+        }
+        send_frame(peer, handshake::QpReady{index});
+      });
 }
 
 /// The lane's renewal after this event from the peer. nullptr, and the peer has failed, if the event cannot happen.
@@ -264,7 +267,7 @@ void Device::advance_renewal(Peer& peer, unsigned index) {
   } else if (lane.moving_to) {
     move_lane(peer, index);
   }
-  if (next && !peer.dead()) on(peer, *next);
+  if (next && !peer.dead()) on_frame(peer, *next);
 }
 
 }  // namespace paralet

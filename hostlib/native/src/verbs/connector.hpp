@@ -2,6 +2,7 @@
 // Creates the queue pairs of one port and connects them: the states INIT, RTR and RTS (IBTA 10.3.1).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -12,6 +13,7 @@
 
 namespace paralet::verbs {
 
+/// Any thread may use it.
 class Connector {
  public:
   /// `port` must outlive the connector.
@@ -47,7 +49,7 @@ class Connector {
   VerbsOptions options_;
   const OpenPort& port_;
   std::uint32_t path_mtu_;
-  PortMethod method_;
+  std::atomic<PortMethod> method_;
 };
 
 }  // namespace paralet::verbs

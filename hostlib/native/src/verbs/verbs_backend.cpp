@@ -14,6 +14,7 @@
 #include "base/errors.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/interfaces.hpp"
+#include "base/mutex.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/connector.hpp"
 #include "verbs/memory.hpp"
@@ -57,10 +58,12 @@ class VerbsBackend final : public Backend {
   [[nodiscard]] std::uint64_t remote_address(std::uint32_t rkey) const override { return memory_.remote_address(rkey); }
   void post_fence(std::uint32_t rkey, std::uint64_t offset, std::uint64_t cookie) override;
 
+  [[nodiscard]] bool sets_up_concurrently() const override { return true; }
   QpIdentity create_qp() override { return create_qp(IBV_ACCESS_REMOTE_WRITE).identity; }
-  [[nodiscard]] Ece ece(std::uint32_t qpn) const override { return connector_.ece(qps_.at(qpn)->handle.get()); }
+  [[nodiscard]] Ece ece(std::uint32_t qpn) const override;
   [[nodiscard]] std::uint16_t max_ip_id() const override { return UINT16_MAX; }
   bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) override;
+  void adopt_qp(std::uint32_t qpn) override;
   bool set_port(std::uint32_t qpn, std::uint16_t source_port) override;
   [[nodiscard]] PortMethod port_method() const override { return connector_.method(); }
   void fail_qp(std::uint32_t qpn) override { qps_.at(qpn)->sends.fail(); }
@@ -102,6 +105,7 @@ class VerbsBackend final : public Backend {
   };
 
   Qp& create_qp(int access);
+  [[nodiscard]] Qp* fresh(std::uint32_t qpn) const;
   [[nodiscard]] std::uint32_t create_fence_qp();
   bool poll(Nanos now);
   void take_events(Nanos now);
@@ -131,6 +135,9 @@ class VerbsBackend final : public Backend {
   std::vector<Completion> completions_;
   SendContext sends_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
+  mutable Mutex fresh_mutex_;
+  /// Created and not adopted. Only the thread that sets it up uses such a queue pair.
+  std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> fresh_ PARALET_GUARDED_BY(fresh_mutex_);
   std::vector<Qp*> active_;     ///< with requests that the NIC does not have yet
   std::vector<Qp*> stopping_;   ///< stop_qp
   std::vector<Qp*> ending_;     ///< destroy_qp: in the error state, until the NIC has returned what it holds
@@ -229,6 +236,7 @@ std::uint32_t VerbsBackend::create_fence_qp() {
   }
   qp.connected = true;
   qp.sends.set_path_mtu(path_mtu_);
+  adopt_qp(qp.identity.qpn);
   return qp.identity.qpn;
 }
 
@@ -238,11 +246,31 @@ VerbsBackend::Qp& VerbsBackend::create_qp(int access) {
   auto qp =
       std::make_unique<Qp>(connector_.create(pd_.get(), completion_queue_.get(), receives_.get(), access), sends_);
   const std::uint32_t qpn = qp->identity.qpn;
-  return *qps_.emplace(qpn, std::move(qp)).first->second;
+  const MutexLock lock(fresh_mutex_);
+  return *fresh_.emplace(qpn, std::move(qp)).first->second;
+}
+
+VerbsBackend::Qp* VerbsBackend::fresh(std::uint32_t qpn) const {
+  const MutexLock lock(fresh_mutex_);
+  const auto found = fresh_.find(qpn);
+  return found != fresh_.end() ? found->second.get() : nullptr;
+}
+
+Ece VerbsBackend::ece(std::uint32_t qpn) const {
+  const Qp* qp = fresh(qpn);
+  return connector_.ece((qp != nullptr ? qp : qps_.at(qpn).get())->handle.get());
+}
+
+void VerbsBackend::adopt_qp(std::uint32_t qpn) {
+  const MutexLock lock(fresh_mutex_);
+  const auto found = fresh_.find(qpn);
+  if (found == fresh_.end()) return;
+  if (lost_) found->second->sends.lose(Status::kDeviceLost);
+  qps_.insert(fresh_.extract(found));
 }
 
 bool VerbsBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
-  Qp& qp = *qps_.at(qpn);
+  Qp& qp = *fresh(qpn);
   const auto port = connector_.connect(qp.handle.get(), qp.identity, remote, source_port);
   if (!port) return false;
   qp.port = *port;
@@ -264,6 +292,7 @@ bool VerbsBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
 /// peer, and the engine ignores completions of a queue pair that it has dropped. So other peers need not wait for the
 /// NIC: progress destroys the queue pair when it has returned everything.
 void VerbsBackend::destroy_qp(std::uint32_t qpn) {
+  adopt_qp(qpn);
   const auto found = qps_.find(qpn);
   if (found == qps_.end()) return;
   Qp& qp = *found->second;

@@ -85,6 +85,11 @@ struct World {
   std::uint32_t next_key = 1001;
   std::condition_variable registrations;
   std::size_t held_bytes = 0;  ///< hold_registrations
+  std::condition_variable setups;
+  fake_verbs::Setup held_setup{};  ///< hold_setup
+  unsigned setups_before = 0;
+  bool holds_setup = false;     ///< the call is still to come
+  bool setup_released = false;  ///< the held call may return
   bool holds_flushes = false;
   bool used = false;       ///< a call other than ibv_fork_init was made
   bool fork_safe = false;  ///< ibv_fork_init was called before
@@ -335,6 +340,15 @@ ibv_mr* keep_region(ibv_pd* pd, std::byte* place, std::size_t length, std::uint6
   return world().regions.emplace(mr->rkey, std::move(mr)).first->second.get();
 }
 
+/// Waits if hold_setup names this call.
+void wait_for_setup(fake_verbs::Setup call, std::unique_lock<std::mutex>& lock) {
+  if (!world().holds_setup || world().held_setup != call || world().setups_before-- > 0) return;
+  world().holds_setup = false;
+  ++world().record.setting_up;
+  world().setups.wait(lock, [] { return world().setup_released; });
+  --world().record.setting_up;
+}
+
 }  // namespace
 
 namespace fake_verbs {
@@ -391,6 +405,19 @@ void hold_registrations(std::size_t bytes) {
   const std::lock_guard lock(world().mutex);
   world().held_bytes = bytes;
   world().registrations.notify_all();
+}
+void hold_setup(Setup call, unsigned before) {
+  const std::lock_guard lock(world().mutex);
+  world().held_setup = call;
+  world().setups_before = before;
+  world().holds_setup = true;
+  world().setup_released = false;
+}
+void release_setup() {
+  const std::lock_guard lock(world().mutex);
+  world().holds_setup = false;
+  world().setup_released = true;
+  world().setups.notify_all();
 }
 int modify_udp_sport(std::uint32_t qpn, std::uint16_t port) {
   const std::lock_guard lock(world().mutex);
@@ -566,7 +593,8 @@ FAKE_VERBS_API int ibv_destroy_srq(ibv_srq* srq) {
   return 0;
 }
 FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
-  const std::lock_guard lock(world().mutex);
+  std::unique_lock lock(world().mutex);
+  wait_for_setup(fake_verbs::Setup::kCreate, lock);
   auto qp = std::make_unique<Qp>();
   static_cast<ibv_qp&>(*qp) = {};
   qp->context = pd->context;
@@ -578,7 +606,8 @@ FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   return world().qps.emplace(qp->qp_num, std::move(qp)).first->second.get();
 }
 FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
-  const std::lock_guard lock(world().mutex);
+  std::unique_lock lock(world().mutex);
+  if (attributes->qp_state == IBV_QPS_RTR) wait_for_setup(fake_verbs::Setup::kConnect, lock);
   Qp& changed = *world().qps.at(qp->qp_num);
   const bool fails = attributes->qp_state == IBV_QPS_ERR && changed.state != IBV_QPS_INIT;
   changed.state = attributes->qp_state;

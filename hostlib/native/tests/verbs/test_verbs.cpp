@@ -75,6 +75,7 @@ TEST_CASE("the NIC never holds more work than its completion queue has room for,
                                  .first_psn = peer.first_psn,
                                  .path_mtu = 1024},
                                 0xC111));
+    backend->adopt_qp(qps[i].qpn);
   }
   std::vector<ReceiveBuffer> buffers(200);
   Bytes room(buffers.size());
@@ -140,6 +141,7 @@ std::pair<std::uint32_t, std::uint32_t> connected_pair(Backend& backend) {
                                 .first_psn = peer.first_psn,
                                 .path_mtu = 1024},
                                0xC111));
+    backend.adopt_qp(qps[i].qpn);
   }
   return {qps[0].qpn, qps[1].qpn};
 }
@@ -312,6 +314,166 @@ TEST_CASE("a queue pair that the NIC never returns is destroyed after a deadline
   CHECK(record().queue_pairs == 1);
 }
 
+// -- set-up of queue pairs ---------------------------------------------------------------------------------------
+
+/// Holds a call that sets a queue pair up, from construction until `release`, or destruction.
+struct HeldSetup {
+  HeldSetup(fake_verbs::Setup call, unsigned before) { fake_verbs::hold_setup(call, before); }
+  HeldSetup(const HeldSetup&) = delete;
+  HeldSetup& operator=(const HeldSetup&) = delete;
+  ~HeldSetup() { fake_verbs::release_setup(); }
+  static void release() { fake_verbs::release_setup(); }
+  static bool holds() {
+    return test::eventually([] { return record().setting_up == 1; });
+  }
+};
+
+bool open(const Connection& connection) { return connection.state == Connection::State::kOpen; }
+
+/// Messages between the two devices while the call is held, and that it is held all the time.
+void check_messages(VerbsPair& pair) {
+  REQUIRE(HeldSetup::holds());
+  for (int i = 0; i < 20; ++i) pair.check(1000);
+  CHECK(record().setting_up == 1);
+}
+
+TEST_CASE("messages pass while the queue pairs of another peer are created and connected") {
+  struct Case {
+    fake_verbs::Setup call;
+    unsigned before;  // calls of the other side
+    bool connects;    // this side connects to the third device, or accepts its connection
+  };
+  constexpr std::array kCases{Case{fake_verbs::Setup::kCreate, 0, true}, Case{fake_verbs::Setup::kCreate, 1, false},
+                              Case{fake_verbs::Setup::kConnect, 0, false}, Case{fake_verbs::Setup::kConnect, 1, true}};
+  for (const Case& each : kCases) {
+    CAPTURE(static_cast<int>(each.call));
+    CAPTURE(each.connects);
+    fake_verbs::reset();
+    VerbsPair pair(1);
+    Device third(test::verbs_options(1));
+    const auto listener = each.connects ? third.listen() : pair.two.listen();
+    const HeldSetup held(each.call, each.before);
+    const auto connection = (each.connects ? pair.one : third).connect(listener->handle);
+    check_messages(pair);
+    CHECK(!open(*connection));
+    HeldSetup::release();
+    CHECK(test::eventually([&] { return open(*connection); }));
+  }
+}
+
+TEST_CASE("messages pass while a lane gets a fresh queue pair") {
+  struct Case {
+    fake_verbs::Setup call;
+    unsigned before;
+  };
+  // The side that asks creates first, the other side connects first.
+  constexpr std::array kCases{Case{fake_verbs::Setup::kCreate, 0}, Case{fake_verbs::Setup::kCreate, 1},
+                              Case{fake_verbs::Setup::kConnect, 0}, Case{fake_verbs::Setup::kConnect, 1}};
+  for (const Case& each : kCases) {
+    CAPTURE(static_cast<int>(each.call));
+    CAPTURE(each.before);
+    fake_verbs::reset();
+    VerbsPair pair(1);
+    pair.check(100);
+    const HeldSetup held(each.call, each.before);
+    REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE333));
+    check_messages(pair);
+    CHECK(pair.one.counters().lanes.at(0).qp.port != 0xE333);
+    HeldSetup::release();
+    CHECK(test::eventually([&] { return pair.one.counters().lanes.at(0).qp.port == 0xE333; }));
+    pair.check(100'000);
+    CHECK(test::eventually([] { return record().queue_pairs == 2; }));
+  }
+}
+
+TEST_CASE("both sides may ask for a fresh queue pair while one is created") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  const HeldSetup held(fake_verbs::Setup::kCreate, 0);
+  REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE333));
+  REQUIRE(HeldSetup::holds());
+  REQUIRE(pair.two.set_port(fake_verbs::kAddress, 0, 0xE444));  // its request waits for the queue pair of the first
+  CHECK(test::eventually([] { return record().queue_pairs == 3; }));
+  for (int i = 0; i < 20; ++i) pair.check(1000);
+  HeldSetup::release();
+  CHECK(test::eventually([&] {
+    return pair.one.counters().lanes.at(0).qp.port == 0xE333 && pair.two.counters().lanes.at(0).qp.port == 0xE444;
+  }));
+  pair.check(100'000);
+  CHECK(test::eventually([] { return record().queue_pairs == 2; }));
+}
+
+TEST_CASE("a connection of the peer waits for the end of this side's set-up") {
+  fake_verbs::reset();
+  Device one(test::verbs_options(1));
+  Device two(test::verbs_options(1));
+  const auto at_one = one.listen();
+  const auto at_two = two.listen();
+  const HeldSetup held(fake_verbs::Setup::kConnect, 1);  // of `one`; `two` is ready and uses the same queue pairs
+  const auto there = one.connect(at_two->handle);
+  REQUIRE(HeldSetup::holds());
+  const auto back = two.connect(at_one->handle);
+  CHECK(two.counters().peers == 1);
+  CHECK(!open(*back));
+  HeldSetup::release();
+  CHECK(test::eventually([&] { return open(*there) && open(*back); }));
+  CHECK(record().queue_pairs == 2);
+}
+
+TEST_CASE("a peer that goes away during the set-up leaves no queue pair") {
+  for (const auto call : {fake_verbs::Setup::kCreate, fake_verbs::Setup::kConnect}) {
+    CAPTURE(static_cast<int>(call));
+    fake_verbs::reset();
+    Device one(test::verbs_options(2));
+    std::shared_ptr<Connection> connection;
+    {
+      Device two(test::verbs_options(2));
+      const auto listener = two.listen();
+      const bool creates = call == fake_verbs::Setup::kCreate;
+      const HeldSetup held(call, creates ? 1 : 3);  // of the second lane of `one`
+      connection = one.connect(listener->handle);
+      REQUIRE(HeldSetup::holds());
+      two.close(0);
+      if (!creates) {  // `one` knows that the other side has gone
+        CHECK(test::eventually([&] { return connection->state == Connection::State::kClosed; }));
+      }
+    }
+    CHECK(test::eventually([&] { return connection->state == Connection::State::kClosed; }));
+    CHECK(connection->failure != Failure::kNone);
+    CHECK(test::eventually([] { return record().queue_pairs == 0; }));
+    CHECK(test::eventually([&] { return one.counters().peers == 0; }));
+  }
+}
+
+TEST_CASE("a device may be closed during the set-up of a peer") {
+  for (const auto call : {fake_verbs::Setup::kCreate, fake_verbs::Setup::kConnect}) {
+    CAPTURE(static_cast<int>(call));
+    fake_verbs::reset();
+    Device two(test::verbs_options(2));
+    const auto listener = two.listen();
+    Device one(test::verbs_options(2));
+    const HeldSetup held(call, call == fake_verbs::Setup::kCreate ? 0 : 2);  // of the first lane of `one`
+    const auto connection = one.connect(listener->handle);
+    REQUIRE(HeldSetup::holds());
+    const auto second = one.connect(listener->handle, 1);  // waits for the same peer
+    std::thread closing([&] { one.close(0); });
+    CHECK(test::eventually([&] { return connection->state == Connection::State::kClosed; }));
+    HeldSetup::release();
+    closing.join();
+    CHECK(second->state == Connection::State::kClosed);
+    CHECK(test::eventually([] { return record().queue_pairs == 0; }));
+  }
+}
+
+/// Ends hold_registrations, so that a test that fails can close its devices.
+struct Release {
+  Release() = default;
+  Release(const Release&) = delete;
+  Release& operator=(const Release&) = delete;
+  ~Release() { fake_verbs::hold_registrations(0); }
+};
+
 // -- registered memory -------------------------------------------------------------------------------------------
 
 TEST_CASE("ibv_fork_init comes before all other calls") {
@@ -356,6 +518,59 @@ TEST_CASE("messages pass while a registration takes long") {
   CHECK(rkey != 0);
   Bytes out = test::random_fill(1, memory.size());
   pair.check({.bytes = out}, {.bytes = memory, .rkey = rkey});
+}
+
+TEST_CASE("messages pass while the memory of another message is registered for it alone") {
+  for (const Request::Kind slow : {Request::Kind::kSend, Request::Kind::kReceive}) {
+    fake_verbs::reset();
+    VerbsPair pair(1);
+    pair.check(100);
+    Bytes out = test::random_fill(1, 123'456);
+    Bytes in(out.size());
+    const bool sends = slow == Request::Kind::kSend;
+    Device& mine = sends ? pair.one : pair.two;
+    Device& other = sends ? pair.two : pair.one;
+    // The other half has a registration already, so that only this half's is held.
+    const std::uint32_t rkey = other.register_memory((sends ? in : out).data(), in.size());
+    const Release release;
+    fake_verbs::hold_registrations(in.size());
+    const auto half =
+        VerbsPair::submit(other, sends ? pair.from : pair.to, sends ? Request::Kind::kReceive : Request::Kind::kSend,
+                          {.bytes = sends ? in : out, .rkey = rkey});
+    std::shared_ptr<Request> held;
+    std::thread submitting(
+        [&] { held = VerbsPair::submit(mine, sends ? pair.to : pair.from, slow, {.bytes = sends ? out : in}); });
+    CHECK(test::eventually([] { return record().registering == 1; }));
+    bool passing = true;
+    for (int i = 0; passing && i < 20; ++i) {
+      Bytes small = test::random_fill(2, 1000);
+      Bytes received(small.size());
+      const auto get = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = received}, 7);
+      const auto put = VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = small}, 7);
+      passing = VerbsPair::end(get) == State::kDone && VerbsPair::end(put) == State::kDone && small == received;
+    }
+    CHECK(passing);
+    CHECK(record().registering == 1);
+    fake_verbs::hold_registrations(0);
+    submitting.join();
+    CHECK(VerbsPair::end(held) == State::kDone);
+    CHECK(VerbsPair::end(half) == State::kDone);
+    CHECK(in == out);
+    other.deregister_memory(rkey);
+  }
+}
+
+TEST_CASE("a message that is refused leaves no memory registered") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  pair.one.close_connection(pair.to);
+  Bytes bytes(100'000);
+  const std::size_t before = record().regions;
+  for (const auto kind : {Request::Kind::kSend, Request::Kind::kReceive}) {
+    CHECK(VerbsPair::end(VerbsPair::submit(pair.one, pair.to, kind, {.bytes = bytes})) == State::kFailed);
+    CHECK(record().regions == before);
+  }
 }
 
 TEST_CASE("closing a device waits for a registration in progress") {

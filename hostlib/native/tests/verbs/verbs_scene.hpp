@@ -54,7 +54,7 @@ struct VerbsPair {
   }
 
   static std::shared_ptr<Request> submit(Device& device, const std::shared_ptr<Connection>& connection,
-                                         Request::Kind kind, const Place& place) {
+                                         Request::Kind kind, const Place& place, std::uint32_t tag = 0) {
     auto request = std::make_shared<Request>();
     request->kind = kind;
     request->connection = connection;
@@ -62,6 +62,7 @@ struct VerbsPair {
     request->length = place.bytes.size();
     request->rkey = place.rkey;
     request->region_offset = place.offset;
+    request->tag = tag;
     device.submit(request);
     return request;
   }

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Set-up of QPs. A NIC takes long to create a QP (memory, firmware commands) and to connect it (ibv_modify_qp may
+// resolve the peer's link address), so where the back end allows it this happens without the progress lock, on a thread
+// of its own. Messages on other QPs go on meanwhile. Frames that a peer sends during the set-up wait for its end.
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "engine/device.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr int kPortAttempts = 64;           // source ports tried for a lane
+constexpr std::size_t kMaxHeldOfLane = 16;  // frames: a peer sends at most two about a lane before our answer
+
+}  // namespace
+
+/// Runs `work` and then `done`, again until `done` returns true. `work` runs without the progress lock where the back
+/// end allows that, and may not run when the device closes; `done` always runs, with the lock.
+void Device::set_up(std::function<void(Backend&)> work, std::function<bool()> done) {
+  if (!backend_->sets_up_concurrently()) {
+    do work(*backend_);
+    while (!done());
+    return;
+  }
+  if (!setup_thread_) setup_thread_ = std::make_unique<Worker>();
+  setup_thread_->add([this, backend = backend_.get(), work = std::move(work), done = std::move(done)] {
+    for (bool over = false; !over;) {
+      if (!stop_) work(*backend);
+      const ProgressLockGuard guard(*this);
+      over = done();
+    }
+  });
+}
+
+// -- all lanes of a peer -----------------------------------------------------------------------------------------
+
+void Device::begin_setup(Peer& peer) {
+  peer.setting_up = true;
+  ++peer.setups;
+  if (peer.channel) ignore(peer.channel->fd());
+}
+
+/// Ends begin_setup. False, and the QPs are gone, if the peer has failed meanwhile.
+bool Device::end_setup(Peer& peer) {
+  peer.setting_up = false;
+  --peer.setups;
+  if (peer.dead()) drop_qps(peer);
+  return !peer.dead();
+}
+
+/// Handles the frames that came during a set-up, and reads more.
+void Device::replay(Peer& peer, const std::vector<handshake::Frame>& frames) {
+  for (const auto& frame : frames) {
+    if (peer.dead()) return;
+    on_frame(peer, frame);
+  }
+  if (!peer.dead() && !peer.setting_up && peer.channel) watch(peer.channel->fd(), peer.channel->wants_write());
+}
+
+/// Creates the QPs of a new peer's lanes, and calls `next`. The peer fails when the NIC has no more QPs.
+void Device::create_qps(Peer& peer, std::function<void()> next) {
+  struct Created {
+    std::vector<QpIdentity> qps;
+    std::string error;
+  };
+  begin_setup(peer);
+  const auto created = std::make_shared<Created>();
+  const auto work = [created, lanes = peer.lanes.size()](Backend& backend) {
+    try {
+      while (created->qps.size() < lanes) created->qps.push_back(backend.create_qp());
+    } catch (const DeviceError& error) {
+      created->error = error.what();
+    }
+  };
+  const auto done = [this, &peer, created, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+    for (unsigned i = 0; i < created->qps.size(); ++i) {
+      peer.lanes[i].qp = created->qps[i];
+      qp_owners_.emplace(created->qps[i].qpn, QpOwner{&peer, i});
+    }
+    if (!end_setup(peer)) return true;
+    if (!created->error.empty()) {
+      fail_peer(peer, Failure::kDevice, created->error);
+    } else {
+      next();
+    }
+    replay(peer, std::exchange(peer.held, {}));
+    return true;
+  };
+  set_up(work, done);
+}
+
+/// Connects the peer's QPs lane by lane, and calls `next`. The peer fails when a lane's source port cannot be had.
+void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::function<void()> next) {
+  struct OneLane {
+    std::uint32_t qpn;
+    RemoteQp remote;
+    std::uint16_t port;
+  };
+  struct Connecting {
+    std::vector<OneLane> lanes;
+    std::size_t connected = 0;
+    int attempts = 0;  ///< other ports tried for the next lane
+    std::string error;
+  };
+  begin_setup(peer);
+  peer.path_mtu = std::min(path_mtu_, remote.path_mtu);
+  peer.udp_port = remote.udp_port;
+  peer.max_ip_id = remote.max_ip_id;
+  // The connecting side's m sets the number of lanes. A side with fewer repeats the ports of its own lanes.
+  const auto own = [this](std::size_t lane) { return static_cast<unsigned>(lane) % options_.policy.lanes; };
+  const auto connecting = std::make_shared<Connecting>();
+  for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
+    Lane& lane = peer.lanes[i];
+    lane.port = policy_->port(peer.name(), own(i));
+    connecting->lanes.push_back({.qpn = lane.qp.qpn,
+                                 .remote = {.address = remote.address,
+                                            .udp_port = remote.udp_port,
+                                            .qpn = remote.qps[i].qpn,
+                                            .first_psn = remote.qps[i].first_psn,
+                                            .path_mtu = peer.path_mtu,
+                                            .max_ip_id = remote.max_ip_id,
+                                            .ece = remote.ece},
+                                 .port = lane.port});
+  }
+  const auto work = [connecting](Backend& backend) {
+    try {
+      for (; connecting->connected < connecting->lanes.size(); ++connecting->connected, connecting->attempts = 0) {
+        const OneLane& lane = connecting->lanes[connecting->connected];
+        if (!backend.connect_qp(lane.qpn, lane.remote, lane.port)) return;
+      }
+    } catch (const DeviceError& error) {
+      connecting->error = error.what();
+    }
+  };
+  const auto done = [this, &peer, connecting, own, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+    std::string error = connecting->error;
+    if (!peer.dead() && error.empty() && connecting->connected < peer.lanes.size()) {  // the source port is taken
+      const std::size_t i = connecting->connected;
+      const auto other =
+          connecting->attempts++ < kPortAttempts ? policy_->alternative(peer.name(), own(i)) : std::nullopt;
+      if (other) {
+        connecting->lanes[i].port = peer.lanes[i].port = *other;
+        return false;
+      }
+      error = "UDP source port " + std::to_string(peer.lanes[i].port) + " of " + format_ipv4(options_.address) +
+              " is taken by another program";
+    }
+    if (!end_setup(peer)) return true;
+    if (!error.empty()) {
+      fail_peer(peer, Failure::kDevice, error);
+      return true;
+    }
+    for (const Lane& lane : peer.lanes) backend_->adopt_qp(lane.qp.qpn);
+    peer.state = Peer::State::kReady;
+    peer.idle_since = now();
+    next();
+    replay(peer, std::exchange(peer.held, {}));
+    return true;
+  };
+  set_up(work, done);
+}
+
+// -- the fresh QP of a lane --------------------------------------------------------------------------------------
+
+/// Keeps a frame about a lane whose fresh QP is being set up. False when there is no set-up.
+bool Device::hold(Peer& peer, unsigned index, const handshake::Frame& frame) {
+  Renewal* const renewal = index < peer.lanes.size() ? peer.lanes[index].renewal.get() : nullptr;
+  if (renewal == nullptr || !renewal->setting_up) return false;
+  if (renewal->held.size() == kMaxHeldOfLane) {
+    fail_peer(peer, Failure::kTransport, "the peer sent more about a lane than a renewal takes");
+  } else {
+    renewal->held.push_back(frame);
+  }
+  return true;
+}
+
+/// Begins a renewal of the lane: creates its fresh QP, and calls `next` with whether the NIC had one. If it had none,
+/// the renewal is over.
+void Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, std::function<void(bool)> next) {
+  Lane& lane = peer.lanes[index];
+  lane.renewal = std::make_unique<Renewal>();
+  lane.renewal->port = port;
+  lane.renewal->setting_up = true;
+  ++peer.setups;
+  const auto qp = std::make_shared<QpIdentity>();
+  const auto work = [qp](Backend& backend) {
+    try {
+      *qp = backend.create_qp();
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): QP number 0 says so
+    }
+  };
+  const auto done = [this, &peer, index, qp, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+    --peer.setups;
+    std::unique_ptr<Renewal>& renewal = peer.lanes[index].renewal;
+    renewal->setting_up = false;
+    const bool created = qp->qpn != 0;
+    if (peer.dead()) {
+      if (created) drop_qp(qp->qpn);
+      return true;
+    }
+    const auto held = std::exchange(renewal->held, {});
+    if (created) {
+      renewal->qp = *qp;
+      qp_owners_.emplace(qp->qpn, QpOwner{&peer, index});
+    } else {
+      renewal.reset();
+    }
+    next(created);
+    replay(peer, held);
+    return true;
+  };
+  set_up(work, done);
+}
+
+/// Connects the fresh QP of the lane's renewal to the peer's, and calls `next`. The peer fails when that is impossible.
+void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void()> next) {
+  struct Outcome {
+    bool connected = false;
+    std::string error;
+  };
+  Renewal& fresh = *peer.lanes[index].renewal;
+  fresh.setting_up = true;
+  ++peer.setups;
+  const auto outcome = std::make_shared<Outcome>();
+  const auto work = [outcome, remote, qpn = fresh.qp.qpn, port = fresh.port](Backend& backend) {
+    try {
+      outcome->connected = backend.connect_qp(qpn, remote, port);
+    } catch (const DeviceError& error) {
+      outcome->error = error.what();
+    }
+  };
+  const auto done = [this, &peer, index, outcome, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
+    --peer.setups;
+    Renewal& renewal = *peer.lanes[index].renewal;
+    renewal.setting_up = false;
+    if (peer.dead()) {
+      drop_qp(renewal.qp.qpn);
+      return true;
+    }
+    if (!outcome->connected) {
+      fail_peer(peer, Failure::kDevice,
+                !outcome->error.empty()
+                    ? outcome->error
+                    : "UDP source port " + std::to_string(renewal.port) + " is taken by another program");
+      return true;
+    }
+    const auto held = std::exchange(renewal.held, {});
+    backend_->adopt_qp(renewal.qp.qpn);
+    next();
+    replay(peer, held);
+    return true;
+  };
+  set_up(work, done);
+}
+
+}  // namespace paralet
