@@ -130,7 +130,7 @@ def _balanced(
 
     Section 9.3 of the vClos paper: "we randomly select the least congested ports".
     """
-    uplinks = load[: shape.links // 2].reshape(shape.leaves, shape.spines)
+    uplinks = load[: shape.links // 2].reshape(shape.leaves, shape.spines).round(9)  # rounding errors break no tie
     order: NDArray[np.intp] = np.lexsort((rng.random(uplinks.shape), uplinks), axis=1)
     group = flows.step * shape.leaves + flows.leaf
     by_group = np.argsort(group, kind="stable")

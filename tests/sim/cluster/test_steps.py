@@ -93,6 +93,19 @@ def test_balanced_takes_the_least_loaded_uplinks() -> None:
     assert {link for link in got.links.tolist() if link < 4} == {1, 3}
 
 
+def test_rounding_errors_of_jobs_that_left_break_no_tie() -> None:
+    load = np.zeros(SHAPE.links)
+    load[:2] = 1e-17
+    steps = steps_of("hierarchical_ring", 4, 2)
+    pair = Allocation("job", 2, (Gpu(0, 0, 0), Gpu(0, 0, 1), Gpu(1, 0, 0), Gpu(1, 0, 1)))
+    taken: set[int] = set()
+    for seed in range(20):
+        got = traffic_of(SHAPE, "balanced", pair, steps, load, np.random.default_rng(seed))
+        assert got is not None
+        taken |= {link for link in got.links.tolist() if link < 4}
+    assert taken == {0, 1, 2, 3}
+
+
 def test_more_lanes_spread_a_job_more_evenly() -> None:
     def worst(lanes: int) -> float:
         found = [traffic("paralet", "hierarchical_ring", Allocation("j", 2, ALL), 16, seed, lanes) for seed in range(9)]
