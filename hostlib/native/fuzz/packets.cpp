@@ -354,7 +354,9 @@ class Stage {
     if (lane.answered) require(answer_psn_ == ((lane.expected - (lane.refused ? 0 : 1)) & wire::kPsnMask));
   }
 
-  static std::uint64_t discarded(const Discards& d) { return d.malformed + d.icrc + d.unknown_qp + d.wrong_source; }
+  static std::uint64_t discarded(const Discards& d) {
+    return d.malformed + d.cnps + d.icrc + d.unknown_qp + d.wrong_source;
+  }
 
   /// Sends packet_ and checks which counter it increased.
   void launch(const Guise& guise, Script& script) {
