@@ -64,7 +64,8 @@ def numbers() -> dict[str, list[int]]:
     """QPNs, first PSNs and rkeys of several devices, as a peer learns them."""
     out: dict[str, list[int]] = {"qpn": [], "psn": [], "rkey": []}
     for _ in range(DEVICES):
-        with Device(A, lanes=1) as device:
+        # Repeated advertisements would arrive faster than the peer answers them on a slow machine.
+        with Device(A, lanes=1, min_timeout_s=20.0, retry_time_s=60.0, line_rate_bps=10e9) as device:
             listener = device.listen()
             with HostilePeer(B, listener.handle, device.udp_port, LANES) as peer:
                 connection = listener.accept(DEADLINE_S)
