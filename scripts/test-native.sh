@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS=atexit_sleep_ms=50 # the default is a second for each process
 
 failed=()
 
