@@ -19,7 +19,7 @@ from scapy.fields import IntField, LongField, XIntField, XLongField
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet, Raw
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 PATH_MTU = 1024
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 TOKEN = "a-token-for-tests"
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 Message = dict[str, Any]
 

