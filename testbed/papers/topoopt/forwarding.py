@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Path lengths, bandwidth taxes and loads of links where hosts forward (sections 5.4 and 5.5, Figures 13 to 15).
+
+The paper's numbers are those of circuits in both directions: a ring of stride p is one of stride n - p too, and takes
+two of a server's d ports. The strides are those of its released code. Circuits of ours lead one way, so d ports have d
+rings.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import gcd
+
+from sdn.topoopt import coin_change, select_permutations, totient_perms
+
+SERVERS = 128
+RATIOS = tuple(0.025 * 2**k for k in range(6))
+"""All-to-all over all-reduce bytes, for batches of 64 to 2,048 per GPU (Figure 12)."""
+
+_RELEASED = {4: (1, 13), 8: (1, 3, 11, 37)}
+"""By degree: strides of rings in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """Statistics of shortest paths by `strides`, over all ordered pairs of distinct servers."""
+
+    strides: tuple[int, ...]
+    mean_hops: float
+    diameter: int
+    least_load: float
+    """Bytes of uniform all-to-all on the least loaded circuit, relative to the most loaded one."""
+
+    def tax(self, ratio: float) -> float:
+        """Bytes on circuits over bytes sent, where all-reduce is direct and all-to-all has `ratio` times its bytes.
+
+        The printed taxes follow if the block that a server keeps counts as sent, over no circuit.
+        """
+        hops = self.mean_hops * (SERVERS - 1) / SERVERS
+        return (1 + hops * ratio) / (1 + ratio)
+
+
+def both_ways(degree: int) -> Forwarding:
+    """The paper's topology of `degree` ports, 4 or 8."""
+    strides = _RELEASED[degree]
+    return forwarding(tuple(way for stride in strides for way in (stride, SERVERS - stride)))
+
+
+def one_way(degree: int) -> Forwarding:
+    """Ours, by Algorithms 2 and 3 with one-way circuits."""
+    return forwarding(select_permutations(SERVERS, degree, totient_perms(SERVERS)))
+
+
+@lru_cache
+def best_one_way(degree: int) -> Forwarding:
+    """The least mean of hops with a ring of stride 1 and `degree` - 1 others; exhaustive, for small degrees."""
+    others = [stride for stride in range(2, SERVERS) if gcd(stride, SERVERS) == 1]
+    found = (forwarding((1, *chosen)) for chosen in combinations(others, degree - 1))
+    return min(found, key=lambda one: one.mean_hops)
+
+
+def forwarding(strides: Sequence[int]) -> Forwarding:
+    """Routes by CoinChangeMod. By symmetry all circuits of a stride have the same load."""
+    sums = coin_change(SERVERS, strides)[1:]
+    loads = Counter(stride for one in sums for stride in one)
+    hops = [len(one) for one in sums]
+    least = min(loads[stride] for stride in strides) / max(loads.values())
+    return Forwarding(tuple(strides), sum(hops) / len(hops), max(hops), least)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures like the paper's."""
+
+from matplotlib.figure import Figure
+
+from testbed.papers.topoopt import cost
+from testbed.papers.topoopt.forwarding import RATIOS, best_one_way, both_ways, one_way
+from testbed.report.plots import PALETTE
+
+_SERVERS = (128, 432, 1024, 2000)
+_FABRICS = (
+    ("Ideal Switch", cost.ideal_switch),
+    ("TopoOpt, OCSs", cost.circuit_switches),
+    ("TopoOpt, patch panels", cost.patch_panels),
+    ("Expander", cost.expander),
+)
+
+
+def costs() -> Figure:
+    """Like Figure 10: cost in millions of US dollars by the number of servers."""
+    figure = Figure(figsize=(8.0, 3.2))
+    for panel, (degree, gbps) in zip(figure.subplots(1, 2), ((4, 100), (8, 200)), strict=True):
+        for (name, per_server), colour in zip(_FABRICS, PALETTE, strict=False):
+            millions = [servers * per_server(degree, gbps) / 1e6 for servers in _SERVERS]
+            panel.plot(_SERVERS, millions, "o-", ms=3.5, color=colour, label=name)
+        panel.set_yscale("log")
+        panel.set_xlabel("servers")
+        panel.set_title(f"d = {degree}, {gbps} Gbit/s")
+    figure.axes[0].set_ylabel("cost (million USD)")
+    figure.axes[0].legend()
+    return figure
+
+
+def taxes() -> Figure:
+    """Like Figure 13: bandwidth tax by batch, for circuits in both directions and one-way circuits."""
+    figure = Figure(figsize=(6.4, 3.2))
+    axes = figure.subplots()
+    batches = [64 * 2**k for k in range(len(RATIOS))]
+    shown = [
+        ("d = 4, both directions", both_ways(4), "o-"),
+        ("d = 4, one way", one_way(4), "s--"),
+        ("d = 4, one way, best strides", best_one_way(4), "^:"),
+        ("d = 8, both directions", both_ways(8), "o-"),
+    ]
+    for (name, topology, style), colour in zip(shown, PALETTE, strict=False):
+        axes.plot(batches, [topology.tax(ratio) for ratio in RATIOS], style, ms=4, color=colour, label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("batch per GPU")
+    axes.set_ylabel("bandwidth tax")
+    axes.legend()
+    return figure

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TopoOpt's costs and forwarding: hand-computed costs, exhaustive path lengths, and the committed page."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from click.testing import CliRunner
+
+from testbed.cli import main
+from testbed.papers import PAPERS
+from testbed.papers.topoopt import cost
+from testbed.papers.topoopt.forwarding import SERVERS, Forwarding, best_one_way, both_ways, one_way
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_costs_are_sums_of_table_2() -> None:
+    assert cost.patch_panels(4, 100) == 4 * (339 + 99 + 200 + 25 + 150)
+    assert cost.circuit_switches(4, 100) == 4 * (339 + 99 + 520 + 150)
+    assert cost.ideal_switch(8, 200) == 8 * (407.5 + 198 + 5 * (374 + 198) + 450)
+    assert cost.expander(1, 10) == 92.5 + 20 + 75
+
+
+@pytest.mark.parametrize("topology", [both_ways(4), both_ways(8), one_way(4)], ids=["4", "8", "4 one-way"])
+def test_path_lengths_are_those_of_the_graph(topology: Forwarding) -> None:
+    graph = nx.DiGraph((at, (at + step) % SERVERS) for at, step in product(range(SERVERS), topology.strides))
+    hops = nx.single_source_shortest_path_length(graph, 0)
+    assert topology.mean_hops == pytest.approx(sum(hops.values()) / (SERVERS - 1))
+    assert topology.diameter == max(hops.values())
+
+
+def test_a_tax_is_the_bytes_on_circuits_over_the_bytes_sent() -> None:
+    """All-reduce of 1 byte and all-to-all of `ratio` bytes, of which a server keeps one part in 128."""
+    topology, ratio = both_ways(4), 0.8
+    block = ratio / SERVERS
+    assert topology.tax(ratio) == pytest.approx((1 + block * 127 * topology.mean_hops) / (1 + ratio))
+    assert topology.tax(0.0) == 1.0
+
+
+def test_the_best_strides_beat_those_of_algorithm_3() -> None:
+    best = best_one_way(3)
+    assert best.mean_hops <= one_way(3).mean_hops < both_ways(4).mean_hops * 2
+    assert best.strides[0] == 1
+
+
+def test_printed_path_lengths_and_taxes_agree() -> None:
+    by_what = {claim.what: claim.verdict for claim in PAPERS["002"].find(True).claims if claim.printed is not None}
+    assert by_what.pop("cost of Ideal Switch over that of TopoOpt, mean") == "differs"
+    assert by_what.pop("mean path length, d = 4") == "close"
+    loads = {what: by_what.pop(what) for what in list(by_what) if what.startswith("least loaded")}
+    assert set(loads.values()) == {"differs"}
+    assert set(by_what.values()) <= {"agrees", "holds"}
+    assert len(by_what) == 8
+
+
+def test_the_committed_page_is_that_of_the_command(tmp_path: Path) -> None:
+    page = tmp_path / "topoopt.md"
+    done = CliRunner().invoke(main, ["papers", "002", "--page", str(page)])
+    assert done.exit_code == 0, done.output
+    assert page.read_text() == (ROOT / "docs" / "papers" / "topoopt.md").read_text()
+    assert page.with_suffix(".csv").read_text() == (ROOT / "docs" / "papers" / "topoopt.csv").read_text()
