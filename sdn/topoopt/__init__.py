@@ -17,6 +17,7 @@ from sdn.topoopt.permutations import (
 )
 from sdn.topoopt.reconfigure import on_interfaces, reconfigure, two_edge_replacement, utility
 from sdn.topoopt.routing import (
+    BalancedRoutes,
     PathLengths,
     Route,
     Unreachable,
@@ -24,11 +25,11 @@ from sdn.topoopt.routing import (
     coin_change,
     coin_route,
     ring_path_lengths,
-    shortest_routes,
 )
 
 __all__ = [
     "AllReduceGroup",
+    "BalancedRoutes",
     "Circuit",
     "Demand",
     "DirectTopology",
@@ -50,7 +51,6 @@ __all__ = [
     "ring_circuits",
     "ring_path_lengths",
     "select_permutations",
-    "shortest_routes",
     "split_degree",
     "totient_perms",
     "two_edge_replacement",

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from math import ceil
 
 import networkx as nx
+import numpy as np
 
 from sdn.topoopt.demand import AllReduceGroup, Demand, Matrix
 from sdn.topoopt.permutations import Circuit, ring_circuits, select_permutations, totient_perms
-from sdn.topoopt.routing import Route, Routes, coin_change, coin_route, digraph, shortest_routes
+from sdn.topoopt.routing import BalancedRoutes, Route, Routes, coin_change, coin_route
 
 Layer = tuple[Circuit, ...]
 """The circuits of one interface's optical switch: a server transmits to at most one, and receives from at most one."""
@@ -60,11 +61,12 @@ def split_degree(degree: int, demand: Demand) -> tuple[int, int]:
 def find_topology(demand: Demand, degree: int, *, mp_routes: int = 2, primes_only: bool = False) -> DirectTopology:
     """The topology and routes for a job whose servers have `degree` interfaces each.
 
-    Pairs with model-parallel transfers use up to `mp_routes` of their shortest routes evenly, all of the same length;
-    other pairs of a group use CoinChangeMod. There are three differences from Algorithm 1. Groups that share no server
-    share interfaces; otherwise each server would leave some unused. When no group has all servers, a ring of all uses
-    the first interface, so that every server is reachable. A group with fewer rings than interfaces repeats them, which
-    makes parallel circuits; so a degree may exceed the number of other servers.
+    Pairs with model-parallel transfers use up to `mp_routes` of their shortest routes evenly, chosen so that circuits
+    are loaded evenly; the paper takes any k shortest ones. Other pairs of a group use CoinChangeMod. There are three
+    more differences from Algorithm 1. Groups that share no server share interfaces; otherwise each server would leave
+    some unused. When no group has all servers, a ring of all uses the first interface, so that every server is
+    reachable. A group with fewer rings than interfaces repeats them, which makes parallel circuits; so a degree may
+    exceed the number of other servers.
 
     Raises ValueError for an impossible degree, and Unreachable when a group has no routes.
     """
@@ -156,7 +158,7 @@ def _routes(
     circuits: Sequence[Circuit],
     mp_routes: int,
 ) -> dict[Circuit, tuple[Route, ...]]:
-    """CoinChangeMod on the rings, then k shortest routes on everything for model-parallel pairs (lines 19 and 20)."""
+    """CoinChangeMod on the rings, then shortest routes on everything for model-parallel pairs (lines 19 and 20)."""
     routes: dict[Circuit, tuple[Route, ...]] = {}
     for g, group in enumerate(groups):
         coins = [r.stride for r in rings if r.group == g]
@@ -167,9 +169,8 @@ def _routes(
             for destination, b in enumerate(group.members):
                 if a != b:
                     routes.setdefault((a, b), (coin_route(group.members, sums, source, destination),))
-    graph = digraph(demand.servers, circuits)
-    for source, destination in zip(*demand.mp.nonzero(), strict=True):
-        pair = (int(source), int(destination))
-        shortest = shortest_routes(graph, *pair, mp_routes)
-        routes[pair] = tuple(route for route in shortest if len(route) == len(shortest[0]))
+    balanced = BalancedRoutes(demand.servers, circuits)
+    for source, destination in np.argwhere(demand.mp).tolist():
+        size = float(demand.mp[source, destination])
+        routes[source, destination] = balanced.add(source, destination, size, mp_routes)
     return routes

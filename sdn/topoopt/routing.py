@@ -4,11 +4,12 @@
 A route is the sequence of servers from source to destination.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-import networkx as nx
+import numpy as np
+import numpy.typing as npt
 
 from sdn.topoopt.demand import Matrix
 from sdn.topoopt.permutations import Circuit
@@ -72,27 +73,54 @@ def ring_path_lengths(size: int, coins: Sequence[int]) -> PathLengths:
     return PathLengths(sum(hops) / len(hops), max(hops))
 
 
-def digraph(servers: int, circuits: Iterable[Circuit]) -> "nx.DiGraph[int]":
-    """The graph of servers, with an edge for one or more circuits from one to another."""
-    graph: nx.DiGraph[int] = nx.DiGraph()
-    graph.add_nodes_from(range(servers))
-    graph.add_edges_from(circuits)
-    return graph
+class BalancedRoutes:
+    """Shortest routes over `circuits`, chosen one pair of servers after the other so that circuits are loaded evenly.
 
-
-def shortest_routes(
-    graph: "nx.DiGraph[int]", source: int, destination: int, count: int, avoid: Collection[int] = ()
-) -> tuple[Route, ...]:
-    """The `count` shortest routes without loops, shortest first (Yen's algorithm), none through a server in `avoid`.
-
-    Fewer when there are no more. Raises Unreachable when there is none.
+    At every server a route continues over the circuit that carries least so far, of those that lead closer to its
+    destination. Parallel circuits share what they carry.
     """
-    seen = graph.subgraph(set(graph) - set(avoid)) if avoid else graph
-    try:
-        return tuple(tuple(route) for route in islice(nx.shortest_simple_paths(seen, source, destination), count))
-    except (nx.NetworkXNoPath, nx.NodeNotFound):
-        without = f" without server {', '.join(map(str, sorted(avoid)))}" if avoid else ""
-        raise Unreachable(f"no circuits lead from server {source} to server {destination}{without}") from None
+
+    def __init__(self, servers: int, circuits: Iterable[Circuit]) -> None:
+        self._circuits = Counter(circuits)
+        joined = np.zeros((servers, servers), dtype=np.bool_)
+        for source, destination in self._circuits:
+            joined[source, destination] = True
+        self._next: list[list[int]] = [np.flatnonzero(row).tolist() for row in joined]
+        self._hops: list[list[int]] = _hops(joined).tolist()
+        self._load: defaultdict[Circuit, float] = defaultdict(float)
+
+    def add(self, source: int, destination: int, size: float, count: int) -> tuple[Route, ...]:
+        """The routes of a pair that sends `size` bytes: `count` of equal length, or fewer where they repeat.
+
+        Raises Unreachable.
+        """
+        if self._hops[source][destination] < 0:
+            raise Unreachable(f"no circuits lead from server {source} to server {destination}")
+        found = {self._route(source, destination, size / count): None for _ in range(count)}
+        return tuple(found)
+
+    def _route(self, source: int, destination: int, size: float) -> Route:
+        route, at = [source], source
+        for left in reversed(range(self._hops[source][destination])):
+            closer = (relay for relay in self._next[at] if self._hops[relay][destination] == left)
+            _, after = min((self._load[at, relay], relay) for relay in closer)
+            self._load[at, after] += size / self._circuits[at, after]
+            route.append(after)
+            at = after
+        return tuple(route)
+
+
+def _hops(joined: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Hops from each server to each other, -1 where there is no way: breadth-first searches from all at once."""
+    hops = np.full(joined.shape, -1)
+    frontier = reached = np.eye(len(joined), dtype=np.bool_)
+    length = 0
+    while frontier.any():
+        hops[frontier] = length
+        frontier = (frontier.astype(np.float32) @ joined > 0) & ~reached
+        reached = reached | frontier
+        length += 1
+    return hops
 
 
 def bandwidth_tax(transfers: Matrix, routes: Routes, direct: float = 0.0) -> float:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import networkx as nx
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from sdn.topoopt import (
     AllReduceGroup,
+    BalancedRoutes,
     Demand,
     DirectTopology,
     Layer,
@@ -23,10 +25,9 @@ from sdn.topoopt import (
     data_parallel,
     dlrm,
     find_topology,
-    shortest_routes,
     split_degree,
 )
-from sdn.topoopt.routing import digraph
+from tests.sdn.topoopt.graphs import digraph
 
 DLRM = dlrm(16, tables=[0, 3, 8, 13], dense_bytes=2e9, batch=8192)  # figure 1b and 9
 
@@ -190,8 +191,43 @@ def test_bandwidth_tax_is_the_mean_of_hops() -> None:
     assert bandwidth_tax(mp, found.routes) == (1 * 1 + 2 * 2 + 1 * 2) / 4
 
 
-def test_a_server_that_is_down_is_avoided_or_named() -> None:
-    graph = digraph(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
-    assert shortest_routes(graph, 0, 3, 1, avoid=[1]) == ((0, 2, 3),)
-    with pytest.raises(Unreachable, match="from server 0 to server 3 without server 2"):
-        shortest_routes(graph, 0, 3, 1, avoid=[2])
+@given(st.integers(2, 12), st.data())
+def test_balanced_routes_are_the_shortest(servers: int, data: st.DataObject) -> None:
+    server = st.integers(0, servers - 1)
+    circuits = data.draw(st.lists(st.tuples(server, server).filter(lambda ends: ends[0] != ends[1]), max_size=40))
+    lengths = dict(nx.all_pairs_shortest_path_length(digraph(servers, circuits)))
+    balanced = BalancedRoutes(servers, circuits)
+    for source in range(servers):
+        for destination in range(servers):
+            if destination not in lengths[source]:
+                with pytest.raises(Unreachable, match=f"from server {source} to server {destination}"):
+                    balanced.add(source, destination, 1.0, 2)
+                continue
+            found = balanced.add(source, destination, 1.0, 2)
+            assert 1 <= len(found) == len(set(found)) <= 2
+            for route in found:
+                assert (route[0], route[-1]) == (source, destination)
+                assert len(route) - 1 == lengths[source][destination]
+                assert set(circuits).issuperset(pairwise(route))
+
+
+def test_balanced_routes_take_what_is_least_loaded() -> None:
+    """From 0 to 3 by way of 1, which has two parallel circuits on either side, or of 2."""
+    circuits = [(0, 1), (0, 1), (1, 3), (1, 3), (0, 2), (2, 3)]
+    balanced = BalancedRoutes(4, circuits)
+    taken = [balanced.add(0, 3, 1.0, 1)[0][1] for _ in range(9)]
+    assert (taken.count(1), taken.count(2)) == (6, 3)
+    assert BalancedRoutes(4, circuits).add(0, 3, 1.0, 2) == ((0, 1, 3), (0, 2, 3))
+
+
+def test_routes_of_a_recommender_load_circuits_evenly() -> None:
+    """Taking the lowest-numbered relay always would load a circuit with three times the mean."""
+    found = find_topology(dlrm(16, [0, 3, 8, 13], 2e9, 512), 4)
+    mp = dlrm(16, [0, 3, 8, 13], 2e9, 512).mp
+    load: Counter[tuple[int, int]] = Counter()
+    for pair, ways in found.routes.items():
+        for way in ways:
+            load.update(dict.fromkeys(pairwise(way), mp[pair] / len(ways)))
+    parallel = Counter(found.circuits)
+    worst = max(load[circuit] / parallel[circuit] for circuit in load)
+    assert worst < 2 * sum(load.values()) / len(found.circuits)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdn.topoopt import on_interfaces, reconfigure, two_edge_replacement, utility
-from sdn.topoopt.routing import digraph
+from tests.sdn.topoopt.graphs import digraph
 
 
 def test_demand_diminishes_with_parallel_circuits() -> None:
