@@ -91,5 +91,5 @@ def plan(job_file: Path, prices_file: Path | None, results_dir: Path, as_json: b
     out.print(listing)
     if chosen is not None:
         out.print(f"Chosen by {job.choose}: {chosen.label}, {chosen.gpus:,} GPUs; {page.said(chosen.strategy)}")
-    out.print(f"Report: {report}")
-    out.print(f"Spec: {spec}" if spec.exists() else f"No spec: {reason}.")
+    out.print(f"Report: {report}", soft_wrap=True)
+    out.print(f"Spec: {spec}" if spec.exists() else f"No spec: {reason}.", soft_wrap=True)
