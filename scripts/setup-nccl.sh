@@ -44,6 +44,7 @@ install_version() {
         rm -rf "$work"
         die "$package $version has no $library"
     }
+    chmod 755 "$work" # mktemp made it for this user only, and unit tests run as another
     mv "$work" "$into/$version"
     rm -f "$log"
     say "NCCL $version is in $into/$version"
