@@ -60,7 +60,7 @@ bench: setup ## Measure the transport beside TCP (BENCH=NAME for another)
 	@.venv/bin/paralet bench $(BENCH) $(ARGS)
 
 .PHONY: nccl
-nccl: setup ## Install NVIDIA's wheel of NCCL for the CPU device (ARGS=all: one for each plugin interface; docs/nccl-cpu.md)
+nccl: setup ## Install NVIDIA's wheel of NCCL for the CPU device (ARGS=all: one for each plugin interface; docs/nccl.md)
 	@scripts/setup-nccl.sh $(ARGS)
 
 .PHONY: softroce

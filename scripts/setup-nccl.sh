@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs NVIDIA's wheels of NCCL from PyPI, each into build/nccl/VERSION, for the CPU device (docs/nccl-cpu.md, which
+# Installs NVIDIA's wheels of NCCL from PyPI, each into build/nccl/VERSION, for the CPU device (docs/nccl.md, which
 # names their licences). `make nccl` calls it; `make setup` does not.
 #
 # usage: scripts/setup-nccl.sh [all | VERSION...]
