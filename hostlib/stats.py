@@ -27,7 +27,11 @@ _HEADER = struct.Struct("=8sIIQQqIIIIII")
 _DEVICE = struct.Struct("=16s16s16sIIII14Q")
 _PATH_CLIENT = struct.Struct("=15Q")  # after the device; snapshots of an older paralet have none
 _CNPS = struct.Struct("=Q")  # after the path client; snapshots of an older paralet have none
+_UNDER_WAY = struct.Struct("=IIQ")  # after the former; then the connections, and what a later paralet adds
+_CONNECTION = struct.Struct("=16sIIIIIIII11Q")
+_STATES = ("connecting", "open", "closing")
 _LANE = struct.Struct("=IIII16s16Q")
+_WAITING = struct.Struct("=QQQ")  # after the lane; snapshots of an older paralet have none
 _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
 _TRIES = 20
@@ -76,6 +80,60 @@ class LaneSnapshot:
     """Packets received ahead of a gap."""
     stale_acks: int
     """Received acknowledgements of packets that were acknowledged before."""
+    unfinished: int = 0
+    """Work posted and not finished: flowlets, receive advertisements, pings. This and the next two fields are 0 from an
+    older paralet."""
+    outstanding_bytes: int = 0
+    """Bytes of posted flowlets."""
+    waiting_since_s: float = 0.0
+    """Since when nothing of the posted work was acknowledged, on the monotonic clock; 0 without posted work."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSnapshot:
+    """A connection with something under way. `(guid, id)` of one end are `(peer_guid, remote_id)` of the other.
+
+    What is said of the oldest messages covers the first 8 of their list.
+    """
+
+    peer: str
+    peer_port: int
+    """UDP port on which the peer receives packets; 0 until it has answered."""
+    peer_guid: str
+    id: int
+    """This side's name for the connection."""
+    remote_id: int
+    """The peer's name for it; 0 until it has answered."""
+    state: str
+    """``connecting``, ``open`` or ``closing``."""
+    send_tag: int
+    """Tag of the oldest send without a receive."""
+    advertised_tag: int
+    """Tag of the peer's oldest receive without a send."""
+    receive_tag: int
+    """Tag of the oldest open receive."""
+    sends: int
+    """Sends that were matched with no receive of the peer yet."""
+    advertisements: int
+    """Receives of the peer that were matched with no send yet."""
+    early: int
+    """Advertisements of receives that wait for an earlier advertisement."""
+    in_flight: int
+    """Sends that were matched with a receive and are not finished."""
+    posted: int
+    """Flowlets of the oldest sends in flight that lanes have taken and the peer has not acknowledged."""
+    unposted: int
+    """Flowlets of the oldest sends in flight that no lane has taken."""
+    unfinished_bytes: int
+    """Bytes of the oldest sends in flight."""
+    receives: int
+    """Open receives."""
+    arrived_bytes: int
+    """Bytes that arrived for the oldest open receives."""
+    progressed_s: float
+    """When a message last moved, or the wait began, on the monotonic clock."""
+    heard_s: float
+    """When something last came from the peer, on the monotonic clock; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +224,10 @@ class DeviceSnapshot:
     path_client: PathClient | None
     """None with other policies, and from an older paralet."""
     lanes: tuple[LaneSnapshot, ...]
+    under_way: tuple[ConnectionSnapshot, ...] | None = None
+    """Connections with something under way; None from an older paralet."""
+    under_way_omitted: int = 0
+    """Further ones. A snapshot has those that have waited longest."""
 
     @property
     def name(self) -> str:
@@ -181,6 +243,8 @@ class Process:
     command: str
     """Its command line without control characters."""
     devices: tuple[DeviceSnapshot, ...]
+    state: str = ""
+    """The kernel's letter for its state (proc(5)), such as ``T`` while it is stopped by a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +301,8 @@ def parse(data: bytes) -> DeviceSnapshot:
     cnps: tuple[int] = (0,)
     if device_bytes >= _DEVICE.size + _PATH_CLIENT.size + _CNPS.size:
         cnps = _CNPS.unpack_from(data, header_bytes + _DEVICE.size + _PATH_CLIENT.size)
+    after_cnps = header_bytes + _DEVICE.size + _PATH_CLIENT.size + _CNPS.size
+    under_way, omitted = _connections(data, after_cnps, first_lane)
     return DeviceSnapshot(
         generation=generation,
         time_s=time_ns / 1e9,
@@ -254,7 +320,41 @@ def parse(data: bytes) -> DeviceSnapshot:
         messages=Messages(*counts[:5]),
         discards=Discards(*[*counts[5:], *cnps]),
         path_client=_path_client(data, header_bytes + _DEVICE.size) if has_path_client else None,
-        lanes=tuple(_lane(data, first_lane + index * lane_bytes) for index in range(lanes)),
+        lanes=tuple(_lane(data, first_lane + index * lane_bytes, lane_bytes) for index in range(lanes)),
+        under_way=under_way,
+        under_way_omitted=omitted,
+    )
+
+
+def _connections(data: bytes, start: int, end: int) -> tuple[tuple[ConnectionSnapshot, ...] | None, int]:
+    """The connections under way and the number of omitted ones, in this part of a device's record."""
+    if end - start < _UNDER_WAY.size:
+        return None, 0
+    size, count, omitted = _UNDER_WAY.unpack_from(data, start)
+    first = start + _UNDER_WAY.size
+    if count and (size < _CONNECTION.size or first + count * size > end):
+        raise SnapshotError(f"{count} connections of {size} bytes do not fit the snapshot's device record")
+    return tuple(_connection(data, first + index * size) for index in range(count)), omitted
+
+
+def _connection(data: bytes, offset: int) -> ConnectionSnapshot:
+    guid, peer, port, own, remote, state, send_tag, advertised_tag, receive_tag, *counts = _CONNECTION.unpack_from(
+        data, offset
+    )
+    if state >= len(_STATES):
+        raise SnapshotError(f"the snapshot has a connection in the state {state}, which is unknown")
+    *counts, progressed_ns, heard_ns = counts
+    return ConnectionSnapshot(
+        str(IPv4Address(peer)),
+        _port(port),
+        guid.hex(),
+        own,
+        remote,
+        _STATES[state],
+        send_tag,
+        advertised_tag,
+        receive_tag,
+        *[*counts, progressed_ns / 1e9, heard_ns / 1e9],
     )
 
 
@@ -263,10 +363,21 @@ def _path_client(data: bytes, offset: int) -> PathClient:
     return PathClient(bool(connected), since_ns / 1e9, *counts)
 
 
-def _lane(data: bytes, offset: int) -> LaneSnapshot:
+def _lane(data: bytes, offset: int, size: int) -> LaneSnapshot:
     peer, lane, qpn, port, method, window, rtt, min_rtt, *counts = _LANE.unpack_from(data, offset)
+    unfinished, outstanding, since_ns = (
+        _WAITING.unpack_from(data, offset + _LANE.size) if size >= _LANE.size + _WAITING.size else (0, 0, 0)
+    )
     return LaneSnapshot(
-        str(IPv4Address(peer)), lane, qpn, _port(port), _text(method), window / 1e3, rtt / 1e9, min_rtt / 1e9, *counts
+        str(IPv4Address(peer)),
+        lane,
+        qpn,
+        _port(port),
+        _text(method),
+        window / 1e3,
+        rtt / 1e9,
+        min_rtt / 1e9,
+        *[*counts, unfinished, outstanding, since_ns / 1e9],
     )
 
 
@@ -295,15 +406,18 @@ def survey(pids: Iterable[int] | None = None) -> Survey:
     processes, forbidden, missing, unreadable = [], [], [], []
     for pid in sorted({int(name) for name in os.listdir("/proc") if name.isdecimal()} if pids is None else set(pids)):
         devices = []
+        state = ""
         try:
             for path in _snapshot_files(pid):
+                if not state:
+                    state, inner_pid = _state_and_inner_pid(pid)
                 try:
                     device = _read(path)
                 except SnapshotError as error:
                     unreadable.append(f"process {pid}: {error}")
                     continue
                 # A fork inherits its parent's devices, but they are not its own.
-                if device is not None and device.owner_pid == _inner_pid(pid):
+                if device is not None and device.owner_pid == inner_pid:
                     devices.append(device)
         except PermissionError:
             forbidden.append(pid)
@@ -311,7 +425,7 @@ def survey(pids: Iterable[int] | None = None) -> Survey:
             missing.append(pid)
         if devices:
             devices.sort(key=lambda device: (IPv4Address(device.address), device.udp_port))
-            processes.append(Process(pid, _command(pid), tuple(devices)))
+            processes.append(Process(pid, _command(pid), tuple(devices), state))
     return Survey(tuple(processes), tuple(forbidden), () if pids is None else tuple(missing), tuple(unreadable))
 
 
@@ -362,12 +476,11 @@ def _read_consistent(file: int) -> DeviceSnapshot | None:
     return None
 
 
-def _inner_pid(pid: int) -> int | None:
-    """The process's own id in its innermost PID namespace."""
-    for line in _proc_text(pid, "status").splitlines():
-        if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return None
+def _state_and_inner_pid(pid: int) -> tuple[str, int | None]:
+    """The letter of the process's state, and its own id in its innermost PID namespace (proc(5), status)."""
+    fields = dict(line.partition(":")[::2] for line in _proc_text(pid, "status").splitlines())
+    state, inner = fields.get("State", "").split(), fields.get("NSpid", "").split()
+    return (state[0] if state else ""), (int(inner[-1]) if inner else None)
 
 
 def _command(pid: int) -> str:

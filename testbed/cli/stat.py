@@ -8,27 +8,44 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from itertools import count as count_up
 from math import isnan
+from pathlib import Path
 
 import click
 
 from hostlib import stats
 from testbed.cli.endpoints import ipv4_and_port
-from testbed.errors import TestbedError
+from testbed.errors import InputError, TestbedError, sentence_of
+from testbed.live.dumps import as_json as json_of
+from testbed.live.dumps import dump_of, from_json
+from testbed.live.waits import AFTER_S, Diagnosis, diagnose
 
 _INTERVAL_S = 1.0
+_STUCK = 3
+"""Exit status of --why when something is stuck."""
 
 
-@click.command(epilog="Examples: paralet stat; paralet stat 4242 --json; paralet stat --listen 127.0.0.1:9464")
-@click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(min=1))
+@click.command(epilog="Examples: paralet stat; paralet stat 4242 --json; paralet stat --why node1.json node2.json")
+@click.argument("named", metavar="[PID|DUMP]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --interval or --count, one per line.")
 @click.option("--prometheus", "as_prometheus", is_flag=True, help="Print once in Prometheus' text format.")
 @click.option(
     "--listen",
     metavar="ADDRESS:PORT",
     help="Serve Prometheus' text format at http://ADDRESS:PORT/metrics until Ctrl-C, to all who reach it.",
+)
+@click.option(
+    "--why",
+    is_flag=True,
+    help="Tell which messages do not move, who waits for whom, and the cause. Exit status 3 if any is stuck.",
+)
+@click.option(
+    "--after",
+    "after_s",
+    metavar="S",
+    type=click.FloatRange(min=stats.EVERY_S, max=86400),
+    help=f"With --why: seconds without movement after which a message is stuck ({AFTER_S:g}).",
 )
 @click.option(
     "--interval",
@@ -43,11 +60,15 @@ _INTERVAL_S = 1.0
     type=click.IntRange(min=1),
     help="End after N updates (default: until Ctrl-C on a terminal, else one).",
 )
+@click.pass_context
 def stat(
-    pids: tuple[int, ...],
+    context: click.Context,
+    named: tuple[str, ...],
     as_json: bool,
     as_prometheus: bool,
     listen: str | None,
+    why: bool,
+    after_s: float | None,
     interval_s: float | None,
     count: int | None,
 ) -> None:
@@ -55,7 +76,27 @@ def stat(
 
     Shows the processes PID, or all processes of this user (as root, of all users). The processes need no special
     option: every open device publishes its counters, ten times a second while it is busy.
+
+    With --why, DUMPs are files with the output of `paralet stat --json` from several hosts, whose processes are then
+    looked at together; a dash reads one from standard input. A connection is stuck if messages are under way on it and
+    none has moved for --after seconds, also if a receive was posted and nothing was ever sent.
     """
+    pids = tuple(int(one) for one in named if one.isdecimal())
+    files = [Path(one) for one in named if not one.isdecimal()]
+    if 0 in pids:
+        raise click.UsageError("0 is no process id")
+    if why:
+        if as_prometheus or listen is not None or interval_s is not None or count is not None:
+            raise click.UsageError("--why looks once: leave out --prometheus, --listen, --interval and --count")
+        diagnosis = _diagnose(pids, files, AFTER_S if after_s is None else after_s)
+        click.echo(
+            json.dumps({"stuck": diagnosis.stuck, **asdict(diagnosis)}, indent=2) if as_json else words(diagnosis)
+        )
+        context.exit(_STUCK if diagnosis.stuck else 0)
+    if files:
+        raise click.UsageError(f"{files[0]} is no process id; dumps are for --why")
+    if after_s is not None:
+        raise click.UsageError("--after needs --why")
     if listen is not None:
         if as_json or as_prometheus or interval_s is not None or count is not None:
             raise click.UsageError(
@@ -80,15 +121,40 @@ def stat(
 
             click.echo(exposition(first.processes), nl=False)
         elif as_json and interval_s is None and count is None:
-            click.echo(_as_json(first, indent=2))
+            click.echo(json_of(first, indent=2))
         elif as_json:
             for now in _looks(pids, first, pause_s, count):
-                click.echo(_as_json(now))
+                click.echo(json_of(now))
                 sys.stdout.flush()
         else:
             _show(pids, first, pause_s, count)
     except BrokenPipeError:  # the reader closed the pipe, for example `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _diagnose(pids: tuple[int, ...], files: list[Path], after_s: float) -> Diagnosis:
+    """Look at the dumps in files and at processes of this host. Raises InputError, and TestbedError."""
+    dumps = []
+    for file in files:
+        try:
+            text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        except OSError as error:
+            raise InputError(sentence_of(error)) from error
+        dumps.append(from_json(text, "standard input" if str(file) == "-" else str(file)))
+    if pids or not files:
+        look = _look(pids)
+        _require(look, pids)
+        dumps.append(dump_of(look, time.monotonic()))
+    return diagnose(dumps, after_s)
+
+
+def words(diagnosis: Diagnosis) -> str:
+    """Waits and their causes, a sentence a line."""
+    lines = [wait.sentence for wait in diagnosis.waits]
+    lines += [f"Cause: {cause.sentence}." for cause in diagnosis.causes]
+    if not diagnosis.stuck:
+        lines.append(f"Nothing is stuck: {diagnosis.moving} connections have messages under way, and they move.")
+    return "\n".join([*lines, *(f"Note: {note}." for note in diagnosis.notes)])
 
 
 def _serve(listen: str, pids: tuple[int, ...]) -> None:
@@ -141,11 +207,6 @@ def _looks(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: in
         look = _look(pids)
         if not look.processes:
             return
-
-
-def _as_json(look: stats.Survey, indent: int | None = None) -> str:
-    when = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return json.dumps({"time": when, "processes": [asdict(process) for process in look.processes]}, indent=indent)
 
 
 def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int | None) -> None:

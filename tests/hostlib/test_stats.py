@@ -21,11 +21,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostlib import Device, stats
-from hostlib.stats import DeviceSnapshot, SnapshotError
+from hostlib import Device, TransportError, stats
+from hostlib.stats import ConnectionSnapshot, DeviceSnapshot, SnapshotError
 
 from . import stats_process
-from .conftest import DEADLINE_S, A
+from .conftest import DEADLINE_S, A, Pair
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 30
@@ -81,7 +81,14 @@ def as_counters(device: DeviceSnapshot) -> dict[str, Any]:
     seen = asdict(device)
     return {
         **{key: seen[key] for key in ("messages", "discards", "peers", "connections")},
-        "lanes": [dict(lane) for lane in seen["lanes"]],
+        "lanes": [
+            {
+                key: value
+                for key, value in lane.items()
+                if key not in ("unfinished", "outstanding_bytes", "waiting_since_s")
+            }
+            for lane in seen["lanes"]
+        ],
         "qps": len(device.lanes),
     }
 
@@ -174,6 +181,76 @@ def test_an_idle_device_publishes_nothing() -> None:
         assert devices_of(os.getpid()) == (before,)
 
 
+def under_way(device: Device) -> tuple[ConnectionSnapshot, ...]:
+    """What this process's device says of its connections."""
+    (seen,) = (each for each in devices_of(os.getpid()) if each.udp_port == device.udp_port and each.address == A)
+    assert seen.under_way is not None
+    return seen.under_way
+
+
+def test_both_ends_of_a_connection_tell_what_is_under_way(make_pair: Callable[..., Pair]) -> None:
+    pair = make_pair()
+    assert eventually(lambda: under_way(pair.one) == ())
+    send = pair.to.send(bytes(100), 5)
+    other = pair.back.recv(bytearray(100), 6)
+    assert eventually(lambda: [each.advertisements for each in under_way(pair.one)] == [1])
+    (near,) = under_way(pair.one)
+    assert (near.state, near.sends, near.send_tag, near.advertised_tag) == ("open", 1, 5, 6)
+    assert (near.in_flight, near.receives, near.early, near.posted, near.unposted) == (0, 0, 0, 0, 0)
+    assert near.progressed_s <= time.monotonic()
+    assert eventually(lambda: any(each.under_way for each in devices_of(os.getpid()) if each.address == "127.0.0.2"))
+    one, two = sorted(devices_of(os.getpid()), key=lambda each: each.address)
+    assert two.under_way is not None
+    (far,) = two.under_way
+    assert (far.receives, far.receive_tag, far.sends) == (1, 6, 0)
+    assert (near.peer_guid, near.remote_id, near.peer_port) == (two.guid, far.id, two.udp_port)
+    assert (far.peer_guid, far.remote_id, far.peer_port) == (one.guid, near.id, one.udp_port)
+    receive = pair.back.recv(bytearray(100), 5)
+    send.wait(DEADLINE_S)
+    receive.wait(DEADLINE_S)
+    pair.to.send(bytes(100), 6).wait(DEADLINE_S)
+    other.wait(DEADLINE_S)
+    assert eventually(lambda: under_way(pair.one) == ())
+
+
+def test_a_wait_begins_once_and_new_requests_do_not_renew_it(make_pair: Callable[..., Pair]) -> None:
+    pair = make_pair()
+    waiting = [pair.to.send(bytes(10), 1)]
+    assert eventually(lambda: [each.sends for each in under_way(pair.one)] == [1])
+    (first,) = under_way(pair.one)
+    waiting.append(pair.to.send(bytes(10), 1))
+    assert eventually(lambda: [each.sends for each in under_way(pair.one)] == [2])
+    assert under_way(pair.one)[0].progressed_s == first.progressed_s
+    pair.back.recv(bytearray(10), 1).wait(DEADLINE_S)
+    assert eventually(lambda: [each.sends for each in under_way(pair.one)] == [1])
+    assert under_way(pair.one)[0].progressed_s > first.progressed_s
+    pair.back.recv(bytearray(10), 1).wait(DEADLINE_S)
+    for send in waiting:
+        send.wait(DEADLINE_S)
+
+
+def test_a_snapshot_has_the_thousand_connections_that_have_waited_longest(make_pair: Callable[..., Pair]) -> None:
+    pair = make_pair()
+    connections = [pair.one.connect(pair.listener.handle) for _ in range(1030)]
+    early = [each.recv(bytearray(1)) for each in connections[:1020]]
+    assert eventually(lambda: len(under_way(pair.one)) == 1020)
+    late = [each.recv(bytearray(1)) for each in connections[1020:]]
+
+    def omitted() -> int:
+        return next(each.under_way_omitted for each in devices_of(os.getpid()) if each.address == A)
+
+    assert eventually(lambda: omitted() == 6), omitted()
+    seen = under_way(pair.one)
+    since = sorted(each.progressed_s for each in seen)
+    assert len(seen) == 1024
+    assert since[1019] < since[1020]
+    for each in connections:
+        each.close()
+    for receive in (*early, *late):
+        with pytest.raises(TransportError):
+            receive.wait(DEADLINE_S)
+
+
 def test_forbidden_and_missing_processes_are_distinguished() -> None:
     survey = stats.survey([1, 2**22 + 1])  # no process has an id above 2^22
     assert survey.missing == (2**22 + 1,)
@@ -197,14 +274,17 @@ def snapshot(
     cnps: bytes = b"",
     policy: bytes = b"ecmp",
     path_client: bytes = struct.pack("=15Q", *range(1, 16)),
+    under_way: bytes = b"",
 ) -> bytes:
     """A snapshot as in docs/live-counters.md; `longer` adds bytes to each record of version 1."""
-    header, device, lane = 64 + longer, 176 + len(path_client) + len(cnps) + longer, 160 + longer
+    header, lane = 64 + longer, 160 + longer
+    device = 176 + len(path_client) + len(cnps) + len(under_way) + longer
     tail = bytes(longer)
     total = header + device + lanes * lane
     body = struct.pack("=QQqIIIIII", total, 7, 5_000_000_000, pid, header, device, lane, lanes, 0) + tail
     body += struct.pack("=16s16s16s", bytes(range(16)), interface, policy)
-    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + path_client + cnps + tail
+    body += struct.pack("=IIII14Q", 0x0A000001, 4791, 4096, 8, 10**9, *range(1, 14)) + path_client + cnps
+    body += under_way + tail
     for index in range(lanes):
         body += struct.pack("=IIII16s16Q", 0x0A000002, index, 77, 50_000 + index, b"socket", 2500, *range(1, 16)) + tail
     return with_checksum(body)
@@ -223,7 +303,8 @@ def test_snapshots_as_documented_are_read(longer: int) -> None:
     ]
     lane = seen.lanes[2]
     assert (lane.qpn, lane.port_method, lane.window, lane.rtt_s, lane.min_rtt_s) == (77, "socket", 2.5, 1e-9, 2e-9)
-    assert list(asdict(lane).values())[8:] == list(range(3, 16))
+    assert list(asdict(lane).values())[8:21] == list(range(3, 16))
+    assert (lane.unfinished, lane.outstanding_bytes, lane.waiting_since_s) == (0, 0, 0.0)  # from an older paralet
 
 
 @pytest.mark.parametrize("longer", [0, 8])
@@ -238,6 +319,37 @@ def test_a_snapshot_may_have_counters_of_its_path_client(longer: int) -> None:
 def test_a_snapshot_may_count_congestion_notifications() -> None:
     assert stats.parse(snapshot(cnps=struct.pack("=Q", 14))).discards.cnps == 14
     assert stats.parse(snapshot()).discards.cnps == 0  # from an older paralet
+
+
+def connections(*rows: bytes, size: int = 136, omitted: int = 0) -> bytes:
+    """The part of a device's record about connections under way, with records of `size` bytes."""
+    return struct.pack("=IIQ", size, len(rows), omitted) + b"".join(row.ljust(size, b"\0") for row in rows)
+
+
+def connection(state: int = 1) -> bytes:
+    numbers = (0x0A000002, 4792, 5, 6, state, 7, 8, 9, *range(10, 21))
+    return struct.pack("=16s8I11Q", bytes(range(16)), *numbers)
+
+
+@pytest.mark.parametrize("longer", [0, 8])
+def test_a_snapshot_may_have_connections_under_way(longer: int) -> None:
+    under_way = connections(connection(), connection(2), size=136 + longer, omitted=3)
+    seen = stats.parse(snapshot(cnps=bytes(8), under_way=under_way, longer=longer))
+    assert seen.under_way_omitted == 3
+    assert seen.under_way is not None
+    one, two = seen.under_way
+    assert (one.peer, one.peer_port, one.peer_guid, one.id, one.remote_id) == (
+        "10.0.0.2",
+        4792,
+        bytes(range(16)).hex(),
+        5,
+        6,
+    )
+    assert list(asdict(one).values())[5:] == ["open", 7, 8, 9, *range(10, 19), 19e-9, 20e-9]
+    assert two.state == "closing"
+    assert len(seen.lanes) == 2
+    assert stats.parse(snapshot(cnps=bytes(8))).under_way is None  # from an older paralet
+    assert stats.parse(snapshot(cnps=bytes(8), under_way=connections())).under_way == ()
 
 
 def test_every_error_gives_one_sentence() -> None:
@@ -255,6 +367,9 @@ def test_every_error_gives_one_sentence() -> None:
         (snapshot(interface=b"\x1b[31mred"), "not printable"),
         (snapshot(interface=b"0123456789abcdef"), "padded with zeros"),
         (snapshot(interface=b"a\0b"), "padded with zeros"),
+        (snapshot(cnps=bytes(8), under_way=connections(connection(), size=128)), "do not fit the snapshot's device"),
+        (snapshot(cnps=bytes(8), under_way=connections(connection())[:-8]), "do not fit the snapshot's device record"),
+        (snapshot(cnps=bytes(8), under_way=connections(connection(3))), "in the state 3, which is unknown"),
     ):
         with pytest.raises(SnapshotError, match=sentence):
             stats.parse(data)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hostlib.stats import DeviceSnapshot, Discards, LaneSnapshot, Messages, Process, Survey
+from hostlib.stats import ConnectionSnapshot, DeviceSnapshot, Discards, LaneSnapshot, Messages, Process, Survey
+from testbed.live.waits import Dump
 
 
 def lane(number: int, tx_bytes: int = 0, peer: str = "10.0.0.2", **changes: Any) -> LaneSnapshot:
@@ -40,3 +41,19 @@ def device(*lanes: LaneSnapshot, time_s: float = 0.0, address: str = "10.0.0.1",
 def survey(*devices: DeviceSnapshot, pid: int = 42) -> Survey:
     """A survey that found these devices in one process."""
     return Survey((Process(pid, "/usr/bin/python train.py", devices),), (), (), ())
+
+
+def connection(to: DeviceSnapshot | str, number: int = 1, **changes: Any) -> ConnectionSnapshot:
+    """A connection to a device, or to a peer at this address of which nothing is known, on which nothing is under way.
+
+    Both ends have the same number. The last progress was at second 0.
+    """
+    zeros = dict.fromkeys(ConnectionSnapshot.__slots__, 0)
+    address, port, guid = (to, 4791, "elsewhere") if isinstance(to, str) else (to.address, to.udp_port, to.guid)
+    plain = {"peer": address, "peer_port": port, "peer_guid": guid, "id": number, "remote_id": number, "state": "open"}
+    return ConnectionSnapshot(**{**zeros, **plain, **changes})
+
+
+def dump(host: str, *devices: DeviceSnapshot, pid: int = 42, clock_s: float = 100.0, state: str = "S") -> Dump:
+    """A dump of a host with these devices in one process."""
+    return Dump(host, clock_s, (Process(pid, "python train.py", devices, state),))

@@ -391,7 +391,9 @@ void Device::housekeeping(Nanos t) {
     if (peer->dead()) continue;
     if (any_silent) repeat_advertisements(*peer);
     // Work in progress detects a dead peer by its own retransmissions. Otherwise ping.
-    if (std::exchange(peer->heard, false) || working) {
+    const bool heard = std::exchange(peer->heard, false);
+    if (heard) peer->heard_at = t;
+    if (heard || working) {
       peer->quiet_since = t;
     } else if (t - peer->quiet_since >= options_.retry_time / kQuietShare) {
       peer->quiet_since = t;
@@ -402,7 +404,7 @@ void Device::housekeeping(Nanos t) {
   std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
   if (path_client_ != nullptr) update_path_client(t);
   reap_peers(t);
-  if (live_counters_.due(t)) live_counters_.publish(t, collect());
+  if (live_counters_.due(t)) publish_counters(t);
   if (!busy && t >= next_release_) {
     release_spare();
     next_release_ = t + kReleaseSpare;
@@ -415,9 +417,7 @@ void Device::housekeeping(Nanos t) {
 bool Device::awaits(const Peer& peer) const {
   return std::ranges::any_of(connections_, [&peer](const auto& entry) {
     const Connection& connection = *entry.second;
-    if (connection.peer != &peer) return false;
-    return connection.state != Connection::State::kOpen || !connection.sends.empty() || !connection.in_flight.empty() ||
-           !connection.receives.empty();
+    return connection.peer == &peer && under_way(connection);
   });
 }
 
@@ -464,7 +464,10 @@ DeviceCounters Device::collect() const {
                            .method = backend_->port_method(),
                            .flowlets = lane.flowlets,
                            .moves = lane.moves,
-                           .qp = qp});
+                           .qp = qp,
+                           .unfinished = lane.unfinished,
+                           .outstanding_bytes = lane.outstanding_bytes,
+                           .waiting_since = lane.waiting_since});
     }
   }
   out.messages = messages_;

@@ -22,9 +22,10 @@
 //   without
 //     the lock, and takes the lock for what follows (device_setup.cpp).
 //
-// The member functions are in six files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
+// The member functions are in seven files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
 // connections), device_setup.cpp (QPs of peers and lanes), device_data.cpp (messages), device_memory.cpp (registered
-// memory and its return to the caller) and device_paths.cpp (changes of a lane's source port).
+// memory and its return to the caller), device_paths.cpp (changes of a lane's source port) and device_progress.cpp
+// (what connections and lanes wait for).
 #pragma once
 
 #include <atomic>
@@ -63,6 +64,33 @@ struct LaneCounters {
   std::uint64_t flowlets = 0;  ///< finished
   std::uint64_t moves = 0;     ///< changes of the source port
   QpStatistics qp;
+  unsigned unfinished = 0;              ///< work posted and not finished: flowlets, receive advertisements, pings
+  std::uint64_t outstanding_bytes = 0;  ///< of posted flowlets
+  Nanos waiting_since = 0;  ///< since when nothing of the posted work was acknowledged; 0: nothing is posted
+};
+
+/// A connection with something under way. The oldest messages are the first 8 of their list.
+struct ConnectionCounters {
+  handshake::Guid peer_guid{};
+  std::uint32_t peer = 0;       ///< IPv4, host byte order
+  std::uint16_t peer_port = 0;  ///< UDP port on which the peer receives; 0: not known yet
+  std::uint32_t id = 0;         ///< this side's name for the connection
+  std::uint32_t remote_id = 0;  ///< the peer's name for it; 0: not known yet
+  Connection::State state = Connection::State::kConnecting;
+  std::uint32_t send_tag = 0;          ///< of the oldest send without a receive
+  std::uint32_t advertised_tag = 0;    ///< of the oldest advertised receive without a send
+  std::uint32_t receive_tag = 0;       ///< of the oldest open receive
+  std::size_t sends = 0;               ///< without a receive
+  std::size_t advertisements = 0;      ///< receives of the peer without a send
+  std::size_t early = 0;               ///< advertisements that arrived before an earlier one
+  std::size_t in_flight = 0;           ///< sends with a receive
+  std::uint64_t posted = 0;            ///< flowlets of the oldest sends in flight on lanes
+  std::uint64_t unposted = 0;          ///< flowlets of the oldest sends in flight that no lane has taken
+  std::uint64_t unfinished_bytes = 0;  ///< of the oldest sends in flight
+  std::size_t receives = 0;            ///< open
+  std::uint64_t arrived_bytes = 0;     ///< of the oldest open receives
+  Nanos progressed_at = 0;             ///< when a message last moved, to the precision of the snapshots
+  Nanos heard_at = 0;                  ///< when something last came from the peer, 0: never
 };
 
 /// Finished requests. Bytes are message bytes: retransmissions do not count.
@@ -81,6 +109,8 @@ struct DeviceCounters {
   std::size_t connections = 0;
   std::size_t peers = 0;
   std::optional<PathClientCounters> path_client;  ///< only with policy `controller`
+  std::vector<ConnectionCounters> under_way;      ///< in snapshots only
+  std::size_t under_way_omitted = 0;              ///< connections beyond kMostUnderWay
 };
 
 /// Replacement of a lane's QP by a fresh one. A lane changes its port this way where a QP's source port is fixed.
@@ -137,6 +167,10 @@ struct alignas(64) Lane {
   unsigned breaks = 0;  ///< times in a row that the NIC ended a QP of the lane before any request succeeded
   bool broken = false;  ///< `qp` is broken: a renewal replaces it
   std::unique_ptr<QpCounters> former;  ///< sums over the lane's former QPs
+  // Written by sample_progress.
+  std::uint64_t acknowledged_seen = 0;  ///< packets and flowlets
+  unsigned unfinished_seen = 0;
+  Nanos waiting_since = 0;  ///< LaneCounters::waiting_since
 
   /// The source port after the renewal in progress, if any.
   [[nodiscard]] std::uint16_t heading() const { return renewal && !renewal->switched() ? renewal->port : port; }
@@ -189,6 +223,7 @@ struct Peer {
   std::size_t connections = 0;
   Nanos idle_since = 0;   ///< when the last connection closed
   Nanos quiet_since = 0;  ///< when it was last heard, or pinged
+  Nanos heard_at = 0;     ///< when housekeeping last saw `heard`
 
   [[nodiscard]] bool ready() const { return state == State::kReady; }
   [[nodiscard]] bool dead() const { return state == State::kDead; }
@@ -343,6 +378,14 @@ class Device {
   [[nodiscard]] bool awaits(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
   void release_spare() PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] DeviceCounters collect() const PARALET_REQUIRES(progress_lock_);
+
+  // device_progress.cpp: what connections and lanes wait for
+  void publish_counters(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void sample_progress(Nanos now) PARALET_REQUIRES(progress_lock_);
+  void collect_under_way(DeviceCounters& counters) const PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] static bool under_way(const Connection& connection);
+  [[nodiscard]] static Connection::Progress progress_of(const Connection& connection);
+  [[nodiscard]] static ConnectionCounters counters_of(const Connection& connection);
 
   // device_data.cpp: messages
   void start(std::shared_ptr<Request> request) PARALET_REQUIRES(progress_lock_);

@@ -77,6 +77,33 @@ struct DeviceRecord {
   std::uint64_t reverted;
   std::uint64_t unbound;
   std::uint64_t cnps;  // with any policy
+  // Connections under way: their records end the device's record.
+  std::uint32_t connection_bytes;
+  std::uint32_t connection_count;
+  std::uint64_t connections_omitted;
+};
+
+struct ConnectionRecord {
+  std::array<std::byte, 16> peer_guid;
+  std::uint32_t peer;
+  std::uint32_t peer_port;
+  std::uint32_t id;
+  std::uint32_t remote_id;
+  std::uint32_t state;  // 0: connecting, 1: open, 2: closing
+  std::uint32_t send_tag;
+  std::uint32_t advertised_tag;
+  std::uint32_t receive_tag;
+  std::uint64_t sends;
+  std::uint64_t advertisements;
+  std::uint64_t early;
+  std::uint64_t in_flight;
+  std::uint64_t posted;
+  std::uint64_t unposted;
+  std::uint64_t unfinished_bytes;
+  std::uint64_t receives;
+  std::uint64_t arrived_bytes;
+  std::uint64_t progressed_ns;
+  std::uint64_t heard_ns;
 };
 
 struct LaneRecord {
@@ -101,12 +128,16 @@ struct LaneRecord {
   std::uint64_t duplicates;
   std::uint64_t out_of_order;
   std::uint64_t stale_acks;
+  std::uint64_t unfinished;
+  std::uint64_t outstanding_bytes;
+  std::uint64_t waiting_since_ns;
 };
 
 // The sizes in docs/live-counters.md, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
-static_assert(sizeof(DeviceRecord) == 304 && std::has_unique_object_representations_v<DeviceRecord>);
-static_assert(sizeof(LaneRecord) == 160 && std::has_unique_object_representations_v<LaneRecord>);
+static_assert(sizeof(DeviceRecord) == 320 && std::has_unique_object_representations_v<DeviceRecord>);
+static_assert(sizeof(ConnectionRecord) == 136 && std::has_unique_object_representations_v<ConnectionRecord>);
+static_assert(sizeof(LaneRecord) == 184 && std::has_unique_object_representations_v<LaneRecord>);
 
 constexpr std::array<char, 8> kMagic{'p', 'a', 'r', 'a', 'l', 'e', 't', '\0'};
 constexpr std::size_t kBody = sizeof(Header);
@@ -144,7 +175,33 @@ LaneRecord record(const LaneCounters& lane) {
           .rnr = qp.rnr_received,
           .duplicates = qp.duplicates,
           .out_of_order = qp.out_of_order,
-          .stale_acks = qp.stale_acks};
+          .stale_acks = qp.stale_acks,
+          .unfinished = lane.unfinished,
+          .outstanding_bytes = lane.outstanding_bytes,
+          .waiting_since_ns = nanoseconds(lane.waiting_since)};
+}
+
+ConnectionRecord record(const ConnectionCounters& connection) {
+  return {.peer_guid = connection.peer_guid,
+          .peer = connection.peer,
+          .peer_port = connection.peer_port,
+          .id = connection.id,
+          .remote_id = connection.remote_id,
+          .state = static_cast<std::uint32_t>(connection.state),
+          .send_tag = connection.send_tag,
+          .advertised_tag = connection.advertised_tag,
+          .receive_tag = connection.receive_tag,
+          .sends = connection.sends,
+          .advertisements = connection.advertisements,
+          .early = connection.early,
+          .in_flight = connection.in_flight,
+          .posted = connection.posted,
+          .unposted = connection.unposted,
+          .unfinished_bytes = connection.unfinished_bytes,
+          .receives = connection.receives,
+          .arrived_bytes = connection.arrived_bytes,
+          .progressed_ns = nanoseconds(connection.progressed_at),
+          .heard_ns = nanoseconds(connection.heard_at)};
 }
 
 DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters) {
@@ -185,7 +242,22 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
           .dropped = client.dropped,
           .reverted = client.reverted,
           .unbound = client.unbound,
-          .cnps = counters.discards.cnps};
+          .cnps = counters.discards.cnps,
+          .connection_bytes = sizeof(ConnectionRecord),
+          .connection_count = static_cast<std::uint32_t>(counters.under_way.size()),
+          .connections_omitted = counters.under_way_omitted};
+}
+
+/// Bytes of the device's record with those of its connections.
+std::size_t device_bytes(const DeviceCounters& counters) {
+  return sizeof(DeviceRecord) + counters.under_way.size() * sizeof(ConnectionRecord);
+}
+
+/// Appends a record.
+template <typename Record>
+void put(std::byte*& out, const Record& record) {
+  std::memcpy(out, &record, sizeof record);
+  out += sizeof record;
 }
 
 FileDescriptor open_file() {
@@ -215,21 +287,16 @@ bool allowed(std::size_t bytes) {
 LiveCounters::LiveCounters(DeviceIdentity identity) : file_(open_file()), identity_(std::move(identity)) {}
 
 std::vector<std::byte> LiveCounters::encode(const DeviceCounters& counters) const {
-  std::vector<std::byte> fresh(kBody + sizeof(DeviceRecord) + counters.lanes.size() * sizeof(LaneRecord));
+  std::vector<std::byte> fresh(kBody + device_bytes(counters) + counters.lanes.size() * sizeof(LaneRecord));
   std::byte* out = fresh.data() + kBody;
-  const DeviceRecord device = record(identity_, counters);
-  std::memcpy(out, &device, sizeof device);
-  out += sizeof device;
-  for (const LaneCounters& lane : counters.lanes) {
-    const LaneRecord row = record(lane);
-    std::memcpy(out, &row, sizeof row);
-    out += sizeof row;
-  }
+  put(out, record(identity_, counters));
+  for (const ConnectionCounters& connection : counters.under_way) put(out, record(connection));
+  for (const LaneCounters& lane : counters.lanes) put(out, record(lane));
   return fresh;
 }
 
 void LiveCounters::publish(Nanos now, const DeviceCounters& counters) {
-  next_ = now + std::max(kEvery, static_cast<Nanos>(counters.lanes.size()) * kPerLane);
+  next_ = now + std::max(kEvery, static_cast<Nanos>(counters.lanes.size() + counters.under_way.size()) * kPerRecord);
   std::vector<std::byte> fresh = encode(counters);
   const std::size_t content = hash_of(std::span(fresh).subspan(kBody));
   if (content == published_) return;
@@ -242,7 +309,7 @@ void LiveCounters::publish(Nanos now, const DeviceCounters& counters) {
                 .time_ns = now,
                 .pid = static_cast<std::uint32_t>(::getpid()),
                 .header_bytes = sizeof(Header),
-                .device_bytes = sizeof(DeviceRecord),
+                .device_bytes = static_cast<std::uint32_t>(device_bytes(counters)),
                 .lane_bytes = sizeof(LaneRecord),
                 .lane_count = static_cast<std::uint32_t>(counters.lanes.size()),
                 .reserved = 0};

@@ -35,7 +35,9 @@ class LiveCounters {
   static constexpr const char* kName = "paralet-stats";  ///< as in /proc/PID/fd: "/memfd:paralet-stats (deleted)"
   static constexpr std::uint32_t kVersion = 1;
   static constexpr Nanos kEvery = 100 * kMillisecond;
-  static constexpr Nanos kPerLane = 50 * kMicrosecond;  ///< the period is at least this times the number of lanes
+  /// The period is at least this times the number of lanes and of connections under way.
+  static constexpr Nanos kPerRecord = 50 * kMicrosecond;
+  static constexpr std::size_t kMostUnderWay = 1024;  ///< connections in a snapshot
 
   /// Publishes nothing.
   LiveCounters() = default;

@@ -107,6 +107,15 @@ class RequestList {
 /// A stream of messages between two devices. Within a tag, the k-th send meets the k-th receive. A connection owns no
 /// QP: its messages use the QPs of its peer.
 struct Connection {
+  /// What changes when messages move; Device::sample_progress compares it.
+  struct Progress {
+    std::uint32_t sent = 0;      ///< sends finished, modulo 2^32
+    std::uint32_t matched = 0;   ///< sends matched with a receive, modulo 2^32
+    std::uint32_t received = 0;  ///< receives finished, modulo 2^32
+    std::uint64_t flowlets = 0;  ///< finished and arrived ones of the oldest messages
+    bool open = false;
+    bool operator==(const Progress&) const = default;
+  };
   enum class State : std::uint8_t { kConnecting, kOpen, kClosing, kClosed };
 
   std::atomic<State> state{State::kConnecting};
@@ -135,6 +144,8 @@ struct Connection {
   RequestList sends;                              ///< not matched with a receive yet
   RequestList in_flight;                          ///< matched sends
   RequestList receives;
+  Progress progress;        ///< at the last sample
+  Nanos progressed_at = 0;  ///< the sample that last saw progress, or the begin of the wait; 0: nothing is under way
 };
 
 }  // namespace paralet

@@ -23,8 +23,9 @@ namespace {
 using test::Bytes;
 
 constexpr std::size_t kHeader = 64;
-constexpr std::size_t kDevice = 304;
-constexpr std::size_t kLane = 160;
+constexpr std::size_t kDevice = 320;
+constexpr std::size_t kConnection = 136;
+constexpr std::size_t kLane = 184;
 
 template <typename Number>
 Number at(const Bytes& bytes, std::size_t offset) {
@@ -110,6 +111,37 @@ LaneCounters lane(unsigned i) {
                      .duplicates = place(13),
                      .out_of_order = place(14),
                      .stale_acks = place(15)};
+  out.unfinished = static_cast<unsigned>(place(16));
+  out.outstanding_bytes = place(17);
+  out.waiting_since = static_cast<Nanos>(place(18));
+  return out;
+}
+
+/// Every number after the GUID is 100 i plus its position in the record.
+ConnectionCounters connection(unsigned i) {
+  std::uint64_t n = std::uint64_t{100} * i;
+  ConnectionCounters out;
+  out.peer_guid.fill(std::byte{0xCD});
+  out.peer = static_cast<std::uint32_t>(n++);
+  out.peer_port = static_cast<std::uint16_t>(n++);
+  out.id = static_cast<std::uint32_t>(n++);
+  out.remote_id = static_cast<std::uint32_t>(n++);
+  out.state = Connection::State::kClosing;
+  ++n;
+  out.send_tag = static_cast<std::uint32_t>(n++);
+  out.advertised_tag = static_cast<std::uint32_t>(n++);
+  out.receive_tag = static_cast<std::uint32_t>(n++);
+  out.sends = n++;
+  out.advertisements = n++;
+  out.early = n++;
+  out.in_flight = n++;
+  out.posted = n++;
+  out.unposted = n++;
+  out.unfinished_bytes = n++;
+  out.receives = n++;
+  out.arrived_bytes = n++;
+  out.progressed_at = static_cast<Nanos>(n++);
+  out.heard_at = static_cast<Nanos>(n);
   return out;
 }
 
@@ -159,7 +191,7 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
     CHECK(at<std::uint32_t>(bytes, row + 8) == 0x123456 + i);
     CHECK(at<std::uint32_t>(bytes, row + 12) == 50000 + i);
     CHECK(text_at(bytes, row + 16) == "modify_qp");
-    for (unsigned n = 0; n < 16; ++n) CHECK(at<std::uint64_t>(bytes, row + 32 + std::size_t{8} * n) == i + 1000 * n);
+    for (unsigned n = 0; n < 19; ++n) CHECK(at<std::uint64_t>(bytes, row + 32 + std::size_t{8} * n) == i + 1000 * n);
   }
 }
 
@@ -192,6 +224,31 @@ TEST_CASE("the counters of policy controller follow the device's; they are zero 
   for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*all, kPathClient + std::size_t{8} * n) == n + 1);
 }
 
+TEST_CASE("connections under way end the device's record") {
+  LiveCounters live(identity());
+  DeviceCounters with = counters(2);
+  with.under_way = {connection(1), connection(2)};
+  with.under_way_omitted = 5;
+  live.publish(kSecond, with);
+  const auto snapshot = whole(open_by_name(live));
+  REQUIRE(snapshot);
+  const Bytes& bytes = *snapshot;
+  REQUIRE(bytes.size() == kHeader + kDevice + 2 * kConnection + 2 * kLane);
+  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + 2 * kConnection);
+  CHECK(at<std::uint32_t>(bytes, kHeader + 304) == kConnection);
+  CHECK(at<std::uint32_t>(bytes, kHeader + 308) == 2);
+  CHECK(at<std::uint64_t>(bytes, kHeader + 312) == 5);
+  for (unsigned i = 1; i <= 2; ++i) {
+    const std::size_t row = kHeader + kDevice + (i - 1) * kConnection;
+    CHECK(at<std::uint64_t>(bytes, row) == 0xCDCDCDCDCDCDCDCDULL);
+    for (unsigned n = 0; n < 8; ++n)
+      CHECK(at<std::uint32_t>(bytes, row + 16 + std::size_t{4} * n) == (n == 4 ? 2 : 100 * i + n));
+    for (unsigned n = 8; n < 19; ++n)
+      CHECK(at<std::uint64_t>(bytes, row + 48 + std::size_t{8} * (n - 8)) == 100 * i + n);
+  }
+  CHECK(at<std::uint32_t>(bytes, kHeader + kDevice + 2 * kConnection) == 0x7F000002);  // the first lane
+}
+
 TEST_CASE("an unchanged snapshot is not written") {
   LiveCounters live(identity());
   const FileDescriptor file = open_by_name(live);
@@ -221,15 +278,17 @@ TEST_CASE("the snapshot grows and shrinks with the number of lanes") {
   }
 }
 
-TEST_CASE("a snapshot is due ten times a second, less often with thousands of lanes") {
+TEST_CASE("a snapshot is due ten times a second, less often with thousands of lanes and connections") {
   LiveCounters live(identity());
   CHECK(live.due(0));
   live.publish(kSecond, counters(8));
   CHECK_FALSE(live.due(kSecond + LiveCounters::kEvery - 1));
   CHECK(live.due(kSecond + LiveCounters::kEvery));
-  live.publish(kSecond, counters(20'000));
-  CHECK_FALSE(live.due(kSecond + 20'000 * LiveCounters::kPerLane - 1));
-  CHECK(live.due(kSecond + 20'000 * LiveCounters::kPerLane));
+  DeviceCounters large = counters(20'000);
+  large.under_way.assign(1000, connection(1));
+  live.publish(kSecond, large);
+  CHECK_FALSE(live.due(kSecond + 21'000 * LiveCounters::kPerRecord - 1));
+  CHECK(live.due(kSecond + 21'000 * LiveCounters::kPerRecord));
 }
 
 TEST_CASE("others may only read the file, and it never shrinks") {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What connections and lanes wait for, for `paralet stat --why`. All of it is sampled when live counters are published:
+// nothing is counted on the data path.
+#include <algorithm>
+#include <tuple>
+
+#include "engine/device.hpp"
+
+namespace paralet {
+namespace {
+
+/// Messages of a list that are looked at. NCCL has at most 8 under way on a connection (NCCL_STEPS, src/include/net.h).
+constexpr std::size_t kOldest = 8;
+
+template <typename Use>
+void for_oldest(const RequestList& list, Use use) {
+  std::size_t seen = 0;
+  for (const Request* request = list.front(); request != nullptr && seen < kOldest; request = request->next, ++seen) {
+    use(*request);
+  }
+}
+
+}  // namespace
+
+void Device::publish_counters(Nanos t) {
+  sample_progress(t);
+  DeviceCounters counters = collect();
+  collect_under_way(counters);
+  live_counters_.publish(t, counters);
+}
+
+bool Device::under_way(const Connection& connection) {
+  return connection.state != Connection::State::kOpen || !connection.sends.empty() || !connection.in_flight.empty() ||
+         !connection.receives.empty();
+}
+
+/// New sends and receives of this side are no progress: the oldest may wait all the same.
+Connection::Progress Device::progress_of(const Connection& connection) {
+  const auto size = [](const auto& list) { return static_cast<std::uint32_t>(list.size()); };
+  const std::uint32_t matched = connection.expected_sequence - size(connection.advertisements);
+  Connection::Progress out{.sent = matched - size(connection.in_flight),
+                           .matched = matched,
+                           .received = connection.next_sequence - size(connection.receives),
+                           .open = connection.state == Connection::State::kOpen};
+  for_oldest(connection.in_flight, [&out](const Request& send) { out.flowlets += send.finished; });
+  for_oldest(connection.receives, [&out](const Request& receive) { out.flowlets += receive.arrived; });
+  return out;
+}
+
+/// Notes when connections and lanes last moved. A wait begins with the first sample that sees it.
+void Device::sample_progress(Nanos t) {
+  for (const auto& peer : peers_) {
+    if (!peer->ready()) continue;
+    for (Lane& lane : peer->lanes) {
+      if (lane.unfinished == 0) {
+        lane.waiting_since = 0;
+        continue;
+      }
+      // Back ends that do not see acknowledgements of packets show those of whole flowlets and advertisements.
+      const std::uint64_t acknowledged = backend_->statistics(lane.qp.qpn).acknowledged_packets + lane.flowlets;
+      const bool moved = acknowledged != lane.acknowledged_seen || lane.unfinished < lane.unfinished_seen;
+      if (lane.waiting_since == 0 || moved) lane.waiting_since = t;
+      lane.acknowledged_seen = acknowledged;
+      lane.unfinished_seen = lane.unfinished;
+    }
+  }
+  for (const auto& [id, connection] : connections_) {
+    if (!under_way(*connection)) {
+      connection->progressed_at = 0;
+      continue;
+    }
+    const Connection::Progress progress = progress_of(*connection);
+    if (connection->progressed_at == 0 || progress != connection->progress) connection->progressed_at = t;
+    connection->progress = progress;
+  }
+}
+
+ConnectionCounters Device::counters_of(const Connection& connection) {
+  ConnectionCounters out{.peer = connection.peer_address,
+                         .id = connection.id,
+                         .remote_id = connection.remote_id,
+                         .state = connection.state,
+                         .sends = connection.sends.size(),
+                         .advertisements = connection.advertisements.size(),
+                         .early = connection.early_advertisements.size(),
+                         .in_flight = connection.in_flight.size(),
+                         .receives = connection.receives.size(),
+                         .progressed_at = connection.progressed_at};
+  if (const Peer* peer = connection.peer; peer != nullptr) {
+    out.peer_guid = peer->device;
+    out.peer_port = peer->udp_port;
+    out.heard_at = peer->heard_at;
+  }
+  if (const Request* send = connection.sends.front(); send != nullptr) out.send_tag = send->tag;
+  if (out.advertisements > 0) out.advertised_tag = connection.advertisements[0].tag;
+  if (const Request* receive = connection.receives.front(); receive != nullptr) out.receive_tag = receive->tag;
+  for_oldest(connection.in_flight, [&out](const Request& send) {
+    out.posted += send.posted;
+    out.unposted += send.flowlets->count - send.next_flowlet;
+    out.unfinished_bytes += std::min(send.length, (send.flowlets->count - send.finished) * send.flowlets->size_bytes);
+  });
+  for_oldest(connection.receives, [&out](const Request& receive) { out.arrived_bytes += receive.arrived_bytes; });
+  return out;
+}
+
+/// The connections with something under way. Of more than kMostUnderWay, those that have waited longest.
+void Device::collect_under_way(DeviceCounters& counters) const {
+  constexpr std::size_t kMost = LiveCounters::kMostUnderWay;
+  std::vector<const Connection*> waiting;
+  for (const auto& [id, connection] : connections_) {
+    if (under_way(*connection)) waiting.push_back(connection.get());
+  }
+  if (waiting.size() > kMost) {
+    const auto longest_first = [](const Connection* a, const Connection* b) {
+      return std::tie(a->progressed_at, a->id) < std::tie(b->progressed_at, b->id);
+    };
+    std::ranges::nth_element(waiting, waiting.begin() + kMost, longest_first);
+    counters.under_way_omitted = waiting.size() - kMost;
+    waiting.resize(kMost);
+  }
+  counters.under_way.reserve(waiting.size());
+  for (const Connection* connection : waiting) counters.under_way.push_back(counters_of(*connection));
+}
+
+}  // namespace paralet

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dumps of live counters, as `paralet stat --json` prints them on one host and `paralet stat --why` reads them."""
+
+import json
+import socket
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import msgspec
+
+from hostlib.stats import Survey
+from testbed.errors import InputError
+from testbed.live.waits import Dump
+
+
+def dump_of(survey: Survey, now_s: float) -> Dump:
+    """The dump of a survey of this host at `now_s`, in seconds of the monotonic clock."""
+    return Dump(socket.gethostname(), now_s, survey.processes)
+
+
+def as_json(survey: Survey, indent: int | None = None) -> str:
+    """The dump of a survey that was just taken, with the time of day."""
+    dump = dump_of(survey, time.monotonic())
+    when = datetime.now(UTC).isoformat(timespec="milliseconds")
+    processes = [asdict(process) for process in dump.processes]
+    return json.dumps({"time": when, "host": dump.host, "clock_s": dump.clock_s, "processes": processes}, indent=indent)
+
+
+def from_json(text: bytes, name: str) -> Dump:
+    """Read a dump. Raises InputError, which says that the dump `name` is none, and why."""
+    try:
+        return msgspec.json.decode(text, type=Dump)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name} is no output of `paralet stat --json`: {error}") from error
