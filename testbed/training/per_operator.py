@@ -6,7 +6,7 @@ layer before and does not compute itself is sent to it; gradients go back the sa
 their gradients behind the backward pass of the layers before it. A device is a server.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from testbed.training.hardware import Accelerator, Collective
 from testbed.training.networks import Layer, LayeredModel
@@ -67,17 +67,21 @@ def iteration(
     return graph
 
 
+def overlaps(parts: int, others: int) -> Iterator[tuple[int, int, float]]:
+    """Where two even divisions of the samples overlap: a part of each, and the share of all samples in both."""
+    have = need = done = 0
+    while have < parts:
+        end = min((have + 1) * others, (need + 1) * parts)
+        yield have, need, (end - done) / (parts * others)
+        have, need, done = end // others, end // parts, end
+
+
 def _hand_on(
     graph: TaskGraph, source: Placement, target: Placement, size: float, from_tasks: list[int], to_tasks: list[int]
 ) -> None:
     """Send each part of `target` the samples of `source` that it needs, where they are on another device."""
-    for have, sender in enumerate(source.devices):
-        for need, receiver in enumerate(target.devices):
-            start = max(have / source.degree, need / target.degree)
-            share = min((have + 1) / source.degree, (need + 1) / target.degree) - start
-            if share <= 1e-12:
-                continue
-            sent = from_tasks[have]
-            if sender != receiver:
-                sent = graph.send(sender, receiver, size * share, [sent], name="samples")
-            graph.wait(sent, to_tasks[need])
+    for have, need, share in overlaps(source.degree, target.degree):
+        sender, receiver, sent = source.devices[have], target.devices[need], from_tasks[have]
+        if sender != receiver:
+            sent = graph.send(sender, receiver, size * share, [sent], name="samples")
+        graph.wait(sent, to_tasks[need])

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iteration times on a dedicated cluster of 128 servers (sections 5.3 and 5.4, Figures 11, 12 and 28).
+
+Strategies are those that section 5.1 names: pure data parallelism, or embedding tables on one server each ("hybrid");
+the shorter one counts on each fabric. Times are estimates of `testbed.topoopt.estimates`. Servers compute as four A100
+of the data sheet.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Literal
+
+from testbed.topoopt.alternate import alternate
+from testbed.topoopt.estimates import Estimator, Job, Strategy
+from testbed.topoopt.fabrics import Fabric, direct, expander, switch
+from testbed.topoopt.iterations import simulate_s
+from testbed.topoopt.search import starts
+from testbed.training.hardware import A100
+from testbed.training.networks import LayeredModel, bert, candle, dlrm, ncf, resnet50, vgg16
+from testbed.training.per_operator import roofline
+
+SERVERS = 128
+GPUS = 4
+RATES_GBPS = (10, 25, 40, 100, 200)
+FAT_TREE = 3.2
+"""TopoOpt's bandwidth over that of a fat-tree of equal cost: a fat-tree of TopoOpt's bandwidth costs 3.2 times as much
+(section 5.2)."""
+
+MODELS: dict[str, Callable[[], LayeredModel]] = {
+    "CANDLE": candle,
+    "VGG": vgg16,
+    "BERT": bert,
+    "DLRM": dlrm,
+    "NCF": ncf,
+    "ResNet50": resnet50,
+}
+Name = Literal["TopoOpt", "Ideal Switch", "Fat-tree", "Expander"]
+FABRICS: tuple[Name, ...] = ("TopoOpt", "Ideal Switch", "Fat-tree", "Expander")
+
+
+def job(network: LayeredModel, servers: int = SERVERS) -> Job:
+    """An iteration with List 1's batch for each GPU."""
+    return Job(network, servers, GPUS * servers * network.batch, roofline(A100, GPUS), GPUS, A100.memory_bytes)
+
+
+@cache
+def of_model(model: str) -> Job:
+    """A model of Figure 11."""
+    return job(MODELS[model]())
+
+
+@cache
+def of_batch(batch: int) -> Job:
+    """The DLRM of Figure 12: 128 tables, and this batch for each GPU."""
+    return job(replace(dlrm(tables=128), batch=batch))
+
+
+@lru_cache(maxsize=512)
+def seconds(of: Job, fabric: Name, degree: int, gbps: int) -> float:
+    """The estimate for an iteration; every server has `degree` links of that rate."""
+    return min(Estimator(of, _fabric(of, one, fabric, degree, gbps))(one).seconds for one in starts(of))
+
+
+def mean_ratio(model: str, slow: Name, fast: Name, degree: int = 4) -> float:
+    """How many times longer an iteration takes on one fabric than on another, the mean over all rates."""
+    of = of_model(model)
+    each = [seconds(of, slow, degree, gbps) / seconds(of, fast, degree, gbps) for gbps in RATES_GBPS]
+    return sum(each) / len(each)
+
+
+@cache
+def searched(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) -> tuple[float, float]:
+    """Simulated seconds with the best strategy of `starts`, and with the one that alternation finds."""
+    of, rate_bps = job(MODELS[model](), servers), 1e9 * gbps
+    plain = min(simulate_s(of, one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of))
+    found = alternate(of, degree, rate_bps, single=False).simulated_s or plain
+    return plain, found
+
+
+def fitting(of: Job) -> list[Strategy]:
+    """Those of `starts` that fit into memory."""
+    return [one for one in starts(of) if Estimator(of, switch(of.servers, 1.0))(one).fits]
+
+
+def _fabric(of: Job, strategy: Strategy, fabric: Name, degree: int, gbps: int) -> Fabric:
+    rate_bps = 1e9 * gbps
+    if fabric == "TopoOpt":
+        found = _circuits(of, strategy, degree)
+    elif fabric == "Expander":
+        found = _expander(of.servers, degree)
+    else:
+        return switch(of.servers, degree * rate_bps / (1 if fabric == "Ideal Switch" else FAT_TREE))
+    return replace(found, links_bps=rate_bps * found.links_bps)
+
+
+@lru_cache(maxsize=256)
+def _circuits(of: Job, strategy: Strategy, degree: int) -> Fabric:
+    """Circuits of 1 bit/s: they do not depend on their rate."""
+    return direct(of.demand(strategy), degree, 1.0)
+
+
+@cache
+def _expander(servers: int, degree: int) -> Fabric:
+    return expander(servers, degree, 1.0)
