@@ -77,6 +77,76 @@ class Device:
     @property
     def udp_port(self) -> int: ...
 
+class Operation:
+    """A collective, send or receive of a `hostlib.collectives.Group`. Thread-safe."""
+
+    @property
+    def id(self) -> int:
+        """Unique in the process."""
+    @property
+    def done(self) -> bool:
+        """Whether it has finished or failed. Does not block, and makes no progress."""
+    @property
+    def error(self) -> str | None:
+        """Why it failed; None while it is under way, and when it succeeded."""
+    @property
+    def source(self) -> int | None:
+        """Of a finished receive: the sender's rank."""
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Waits for the end. The calling thread moves packets itself where it can.
+
+        Raises TransportError or ConnectionClosed when it failed, TimeoutError when `timeout_s` seconds were not enough
+        (the operation goes on).
+        """
+
+_Blocks = Sequence[tuple[int, int]]
+
+class Group:
+    def __init__(self, device: Device, rank: int, size: int) -> None: ...
+    @property
+    def handle(self) -> bytes: ...
+    def set_handles(self, handles: Sequence[bytes]) -> None: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def closed(self) -> bool: ...
+    def all_reduce(
+        self, source: int, target: int, count: int, dtype: str, op: str, timeout_s: float | None, *flags: bool
+    ) -> Operation: ...
+    def reduce(
+        self,
+        source: int,
+        target: int,
+        count: int,
+        dtype: str,
+        op: str,
+        root: int,
+        timeout_s: float | None,
+        *flags: bool,
+    ) -> Operation: ...
+    def broadcast(self, address: int, nbytes: int, root: int, timeout_s: float | None, *flags: bool) -> Operation: ...
+    def all_gather(self, source: int, target: _Blocks, timeout_s: float | None, *flags: bool) -> Operation: ...
+    def reduce_scatter(
+        self, source: _Blocks, target: int, dtype: str, op: str, timeout_s: float | None, *flags: bool
+    ) -> Operation: ...
+    def all_to_all(self, source: _Blocks, target: _Blocks, timeout_s: float | None, *flags: bool) -> Operation: ...
+    def gather(
+        self, source: int, nbytes: int, target: _Blocks, root: int, timeout_s: float | None, *flags: bool
+    ) -> Operation: ...
+    def scatter(
+        self, source: _Blocks, target: int, nbytes: int, root: int, timeout_s: float | None, *flags: bool
+    ) -> Operation: ...
+    def barrier(self, timeout_s: float | None, *flags: bool) -> Operation: ...
+    def send(
+        self, address: int, nbytes: int, peer: int, tag: int, timeout_s: float | None, *flags: bool
+    ) -> Operation: ...
+    def recv(
+        self, address: int, nbytes: int, peer: int | None, tag: int, timeout_s: float | None, *flags: bool
+    ) -> Operation: ...
+    def take_finished(self, timeout_s: float | None) -> list[Operation]: ...
+    def abort(self, reason: str) -> None: ...
+    def close(self) -> None: ...
+
 def wait_any(requests: Sequence[Request], timeout_s: float | None = None) -> int:
     """The index of the first request that has finished or failed. Raises TimeoutError."""
 

@@ -57,10 +57,11 @@ if(PARALET_PYTHON)
   find_package(pybind11 CONFIG REQUIRED)
 endif()
 
-# The Python extension NAME of PACKAGE: python/module.cpp over LIBRARY. Only with PARALET_PYTHON.
+# The Python extension NAME of PACKAGE: python/module.cpp, and further sources, over LIBRARY. Only with PARALET_PYTHON.
 function(paralet_python_module name library package)
   if(PARALET_PYTHON)
-    pybind11_add_module(${name} python/module.cpp)
+    pybind11_add_module(${name} python/module.cpp ${ARGN})
+    target_include_directories(${name} PRIVATE .)
     target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
     target_link_libraries(${name} PRIVATE ${library})
     # Bindings: off the data path, and the debug information of their templates takes a quarter of the time to compile.

@@ -17,6 +17,7 @@
 #include "engine/device.hpp"
 #include "engine/flowlet.hpp"
 #include "engine/options.hpp"
+#include "python/binding.hpp"
 #include "wire/icrc.hpp"
 
 namespace py = pybind11;
@@ -24,7 +25,6 @@ using namespace paralet;  // NOLINT(google-build-using-namespace): this file bin
 
 namespace {
 
-constexpr Nanos kSignalCheck = 100 * kMillisecond;  // how soon Ctrl-C is noticed
 constexpr Nanos kCloseTime = 15 * kSecond;
 
 /// An exported Python buffer. Constructed and destroyed with the GIL held.
@@ -44,12 +44,6 @@ class BufferView {
   Py_buffer view_{};
 };
 
-std::optional<Nanos> to_nanos(std::optional<double> seconds) {
-  if (!seconds) return std::nullopt;
-  if (!(*seconds >= 0)) throw py::value_error("timeout_s must not be negative");
-  return from_seconds(*seconds);
-}
-
 /// Waits without the GIL, in slices, so that signal handlers run. Returns false on timeout.
 template <typename Predicate>
 bool wait_for(Device& device, Predicate ready, std::optional<Nanos> timeout) {
@@ -67,22 +61,6 @@ bool wait_for(Device& device, Predicate ready, std::optional<Nanos> timeout) {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (timeout && rest <= 0) return false;
   }
-}
-
-[[noreturn]] void raise(Failure failure, const std::string& error) {
-  switch (failure) {
-    case Failure::kClosed:
-      throw ConnectionClosed(error);
-    case Failure::kDevice:
-      throw DeviceError(error);
-    default:
-      throw TransportError(error);
-  }
-}
-
-[[noreturn]] void raise_timeout(const char* what) {
-  PyErr_SetString(PyExc_TimeoutError, what);
-  throw py::error_already_set();
 }
 
 struct PyRegion {
@@ -654,6 +632,8 @@ PYBIND11_MODULE(_engine, m) {
       },
       py::arg("requests"), py::arg("timeout_s") = py::none(),
       "Wait for any request and return its index, the lowest one if several are done. Raises TimeoutError.");
+
+  bind_collectives(m);
 
   m.def("options", [] {
     py::list out;

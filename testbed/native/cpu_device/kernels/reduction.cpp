@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "half.hpp"
+#include "base/half.hpp"
 
 namespace paralet::cpu_device {
 namespace {

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "half.hpp"
+#include "base/half.hpp"
 #include "reduction.hpp"
 
 namespace paralet::cpu_device {

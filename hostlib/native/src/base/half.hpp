@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace paralet::cpu_device {
+namespace paralet {
 
 /// 16 bits that hold a floating point number of a format: `Format::decode(bits)` and `Format::encode(value)`.
 template <typename Format>
@@ -69,4 +69,4 @@ struct BrainFloat {
 using Float16 = Half<Binary16>;
 using BFloat16 = Half<BrainFloat>;
 
-}  // namespace paralet::cpu_device
+}  // namespace paralet

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <random>
 
-#include "half.hpp"
+#include "base/half.hpp"
 
-namespace paralet::cpu_device {
+namespace paralet {
 namespace {
 
 // The value of a binary floating-point number of `mantissa_bits` and a bias, from IEEE 754's definition.
@@ -73,4 +73,4 @@ TEST_CASE("a float too large for float16 becomes infinity") {
 }
 
 }  // namespace
-}  // namespace paralet::cpu_device
+}  // namespace paralet
