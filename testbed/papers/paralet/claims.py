@@ -52,17 +52,13 @@ order of hosts hardly crosses leaves. Numbers are means of three draws; for 1,02
 - Reproduced: with 32 lanes throughput is near the optimum, and more than 16 lanes gain little. Gains over ECMP are
   above the printed range for the ring and below it for the tree, whose hosts have up to three peers each way.
 - The printed gains in flow completion time match our gains for the slowest flow rather than for the mean.
-- Equation 1 is too low for few lanes. The last row of Table 3 and one example of section 5.2 do not follow from the
-  formulas.
+- Equation 1 is too low for few lanes.
 - DRILL, LetFlow and ConWeave need queues, so they run on the [packet fabric](../packet.md): 128 hosts, fixed windows of
   2 BDP, no PFC, one draw. LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet, as in the paper.
   DRILL is slower than ParaLet only with go-back-N.
-- Lanes here send at the rate that their paths allow; the paper's lanes send at 1/m of the line rate. The CSV compares
-  both (5.1).
-- The CSV also has schemes published after the paper. With four links at a quarter of their rate, schemes that send a
-  fixed part of a message over each path take about four times as long. So do planned paths if the planner does not know
-  about these links. Lanes that pull flowlets lose little, and lanes that also change paths lose almost nothing. REPS,
-  PLB and adaptive lanes are [approximations without queues](../fluid.md#policies).
+- The CSV also compares lanes that send at 1/m of the line rate, as the paper's do, and schemes published after the
+  paper. With four links at a quarter of their rate, schemes that send a fixed part of a message over each path take
+  about four times as long, lanes that pull flowlets lose little, and lanes that also change paths almost nothing.
 """
 
 _RANGE = "The paper gives a range over four scenarios; our number is that end of our range."

