@@ -3,6 +3,7 @@
 
 import sys
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -45,6 +46,7 @@ _OWN_STATUS = (1, 2)
     show_default=True,
     help="Time limit of a guest, including its boot.",
 )
+@click.option("--watch", is_flag=True, help="Show lanes, links and finished runs meanwhile, as `paralet top` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table.")
 @click.pass_context
 def run(
@@ -55,6 +57,7 @@ def run(
     policies: tuple[str, ...],
     fabric: FabricName | None,
     time_limit_s: int,
+    watch: bool,
     as_json: bool,
 ) -> None:
     """Run the experiment in the file SPEC and write a report.
@@ -66,6 +69,11 @@ def run(
     """
     experiment = spec.load(spec_file, policies=policies, seeds=seeds, fabric=fabric)
     modelled = experiment.spec.fabric in spec.MODELS
+    in_guest = experiment.spec.fabric == "softroce" and not rxe.per_namespace()
+    if watch and (modelled or in_guest):
+        raise InputError("--watch shows processes of this machine: a model has none, and a guest's are its own")
+    if watch and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("--watch needs a terminal: leave it out, or use `paralet top --json` beside the run")
     if not modelled:
         require_machine()
     folder = results_dir / experiment.spec.name
@@ -73,10 +81,12 @@ def run(
     (folder / results.SPEC).write_text(spec.dump(experiment.spec))
     if modelled:
         _model(experiment, folder)
-    elif experiment.spec.fabric == "softroce" and not rxe.per_namespace():
+    elif in_guest:
         _run_in_guest(folder, time_limit_s)
+    elif watch:
+        _run_watched(folder)
     else:
-        _run_in_sandbox(folder)
+        _run_in_sandbox(_runner_argv(folder), folder)
     outcome = evaluate(experiment, folder)
     results.point_latest(folder)
     outcome.show(as_json)
@@ -113,11 +123,30 @@ def _runner_argv(folder: Path) -> list[str]:
     return [*argv, "--log-dir", str(folder / results.LOGS)]
 
 
-def _run_in_sandbox(folder: Path) -> None:
-    """Run `testbed.run.runner` in a sandbox. Raises the exception that matches its exit status (see `_check`)."""
+def _run_watched(folder: Path) -> None:
+    """The same as `_run_in_sandbox`, with the view on the terminal and the progress in a file."""
+    from testbed.cli.watching import watching
+
+    log, finished = folder / results.LOGS / "progress.log", folder / results.LOGS / "finished.jsonl"
+    finished.write_text("")
+    with log.open("w+") as progress_log:
+        try:
+            with watching(folder / results.SPEC, finished, log):
+                _run_in_sandbox([*_runner_argv(folder), "--finished", str(finished)], folder, progress_log)
+        except click.exceptions.Exit:
+            progress_log.seek(0)
+            sys.stderr.writelines(line for line in progress_log if line.startswith("paralet: "))
+            raise
+
+
+def _run_in_sandbox(argv: list[str], folder: Path, output: IO[str] | None = None) -> None:
+    """Run a runner in a sandbox, with its standard error to `output`.
+
+    Raises the exception that matches its exit status (see `_check`).
+    """
     try:
         # Nothing of an interrupted run is kept, so the runner needs no time for an orderly end.
-        status = sandbox.run(_runner_argv(folder), grace_s=0.0)
+        status = sandbox.run(argv, stderr=None if output is None else output.fileno(), grace_s=0.0)
     except sandbox.SandboxError as error:
         raise InputError(str(error)) from error
     _check(status, folder)

@@ -6,10 +6,12 @@ import sys
 import time
 from itertools import count as count_up
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
 from hostlib import stats
+from testbed.cli.counters_input import CountersInput, keys_from_terminal
 from testbed.cli.fabric import HASHES, fabric_of
 from testbed.errors import InputError, TestbedError
 from testbed.live.fabric_view import FabricView
@@ -27,6 +29,13 @@ from testbed.live.moments import Moments, as_json
 )
 @click.option("--hash", "hash_name", type=click.Choice(list(HASHES)), help="Hash of its switches, as for predict.")
 @click.option(
+    "--counters",
+    "counters_file",
+    metavar="FILE",
+    type=click.File("rb", lazy=False),
+    help="Show counters of switch ports too: lines of OpenMetrics or gNMI events from FILE, or - for standard input.",
+)
+@click.option(
     "--interval",
     "interval_s",
     metavar="S",
@@ -41,6 +50,7 @@ def top(
     pids: tuple[int, ...],
     topology_file: Path | None,
     hash_name: str | None,
+    counters_file: BinaryIO | None,
     interval_s: float,
     json_lines: bool,
     count: int | None,
@@ -49,7 +59,8 @@ def top(
 
     Shows the processes PID, or all processes of this user (as root, of all users, also those of a running experiment).
     The load of links is that of the lanes seen here: their rates along the paths which the switches' hash gives their
-    ports. Keys: q quits, space pauses, s sorts by rate, round trip, resent packets or moves.
+    ports. With --counters, links whose ports belong to the topology have the load that switches counted. Keys: q quits,
+    space pauses, s sorts by rate, round trip, resent packets or moves.
     """
     if hash_name is not None and topology_file is None:
         raise click.UsageError("--hash needs --topology")
@@ -62,21 +73,38 @@ def top(
         if not view.pairs:
             raise InputError(f"topology {topology.name} has no links between leaves and spines to watch")
     if json_lines:
-        _stream(pids, view, interval_s, count)
+        _stream(pids, view, interval_s, count, None if counters_file is None else CountersInput(counters_file))
         return
     if not sys.stdout.isatty():
         raise TestbedError("standard output is no terminal: use --json, or `paralet stat`")
     from testbed.cli.top_screen import TopScreen
 
-    TopScreen(lambda: stats.survey(pids or None), view, interval_s).run()
+    counters = None
+    if counters_file is not None:
+        if counters_file.fileno() == 0:
+            counters_file = keys_from_terminal()
+        counters = CountersInput(counters_file)
+    TopScreen(lambda: stats.survey(pids or None), view, interval_s, None if counters is None else counters.take).run()
 
 
-def _stream(pids: tuple[int, ...], view: FabricView | None, interval_s: float, count: int | None) -> None:
+def _stream(
+    pids: tuple[int, ...],
+    view: FabricView | None,
+    interval_s: float,
+    count: int | None,
+    counters: CountersInput | None,
+) -> None:
+    """Print an object per update, until `count` were printed or the counters have ended."""
     moments = Moments(view)
     for done in count_up(1):
-        moment = moments.take(stats.survey(pids or None), time.monotonic())
+        ended = counters is not None and counters.ended.wait(interval_s)
+        ports, wrong = ([], []) if counters is None else counters.take()
+        for sentence in wrong:
+            click.echo(f"paralet: {sentence}", err=True)
+        moment = moments.take(stats.survey(pids or None), time.monotonic(), ports)
         click.echo(json.dumps(as_json(moment, view)))
         sys.stdout.flush()
-        if done == count:
+        if done == count or ended:
             return
-        time.sleep(interval_s)
+        if counters is None:
+            time.sleep(interval_s)

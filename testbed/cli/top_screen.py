@@ -14,6 +14,7 @@ from textual.widgets import DataTable, Footer, RichLog, Static
 from hostlib.stats import Survey
 from testbed.live.fabric_view import FabricView
 from testbed.live.lane_rates import LaneRates
+from testbed.live.link_counters import PortRates
 from testbed.live.moments import Moment, Moments
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -24,6 +25,7 @@ _ORDERS: tuple[tuple[str, Callable[[LaneRates], float]], ...] = (
     ("resent", lambda one: one.lane.retransmits),
     ("moves", lambda one: one.lane.moves),
 )
+_PORT_COLUMNS = ("switch", "port", "sent Mbit/s", "received", "of its speed", "drops")
 _COLUMNS = ("device", "peer", "lane", "port", "sent", "Mbit/s", "RTT us", "resent", "moves")
 
 
@@ -32,8 +34,10 @@ class TopScreen(App[None]):
 
     CSS = """
     #head { height: 1; text-style: bold; }
+    #status { height: auto; max-height: 2; }
     #heat { height: auto; max-height: 12; overflow: auto; }
     #advice { height: auto; max-height: 3; }
+    #ports { height: 1fr; }
     #lanes { height: 1fr; }
     #events { height: 4; border-top: solid $foreground 30%; }
     """
@@ -44,9 +48,21 @@ class TopScreen(App[None]):
     ]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, look: Callable[[], Survey], view: FabricView | None, interval_s: float) -> None:
+    def __init__(
+        self,
+        look: Callable[[], Survey],
+        view: FabricView | None,
+        interval_s: float,
+        measured: Callable[[], tuple[list[PortRates], list[str]]] | None = None,
+        status: Callable[[], str] | None = None,
+    ) -> None:
+        """`measured` gives the rates of switch ports and what was wrong with their counters since the last call.
+
+        `status` is a sentence that is shown too.
+        """
         super().__init__()
-        self._look, self._view, self._interval_s = look, view, interval_s
+        self._status = status
+        self._look, self._view, self._interval_s, self._measured = look, view, interval_s, measured
         self._moments = Moments(view)
         self._latest: Moment | None = None
         self._order = 0
@@ -55,16 +71,24 @@ class TopScreen(App[None]):
     def compose(self) -> ComposeResult:
         """The parts from top to bottom."""
         self._head = Static(id="head")
+        self._said = Static(id="status")
         self._heat = Static(id="heat")
         self._advice = Static(id="advice")
         self._lanes: DataTable[Text] = DataTable(id="lanes", cursor_type="none", zebra_stripes=True)
         for name in _COLUMNS:
             self._lanes.add_column(name, key=name)
+        self._ports: DataTable[Text] = DataTable(id="ports", cursor_type="none", zebra_stripes=True)
+        for name in _PORT_COLUMNS:
+            self._ports.add_column(name, key=name)
         self._events = RichLog(id="events", max_lines=200)
         yield self._head
+        if self._status is not None:
+            yield self._said
         if self._view is not None:
             yield self._heat
             yield self._advice
+        if self._measured is not None:
+            yield self._ports
         yield self._lanes
         yield self._events
         yield Footer()
@@ -87,8 +111,11 @@ class TopScreen(App[None]):
     def _update(self) -> None:
         if self._paused or not self._head.is_attached:  # the screen may be closing
             return
-        self._latest = self._moments.take(self._look(), time.monotonic())
-        for event in self._latest.events:
+        if self._status is not None:
+            self._said.update(Text(self._status()))
+        ports, wrong = ([], []) if self._measured is None else self._measured()
+        self._latest = self._moments.take(self._look(), time.monotonic(), ports)
+        for event in (*wrong, *self._latest.events):
             self._events.write(f"{datetime.now():%H:%M:%S} {event}")
         self._draw()
 
@@ -108,6 +135,10 @@ class TopScreen(App[None]):
             wide = 2 * len(self._view.spines) + 12 <= self.size.width
             self._heat.update(Text("\n".join(heat_lines(self._view, moment, wide))))
             self._advice.update(Text(moment.advice))
+        if self._measured is not None:
+            self._ports.clear()
+            for port in moment.ports[:_MOST_LANES]:
+                self._ports.add_row(*map(Text, _port_cells(port)))
         self._lanes.clear()
         order = sorted(range(len(moment.lanes)), key=lambda n: -of(moment.lanes[n]))[:_MOST_LANES]
         top = max((rate for rates in moment.history for rate in rates), default=0.0)
@@ -136,6 +167,12 @@ def _block(part: float) -> str:
     if part <= 0:
         return "·"
     return _BLOCKS[max(1, min(len(_BLOCKS) - 1, round(part * (len(_BLOCKS) - 1))))]
+
+
+def _port_cells(one: PortRates) -> tuple[str, ...]:
+    rates = ("-" if bps is None else f"{bps / 1e6:,.1f}" for bps in (one.tx_bps, one.rx_bps))
+    share = "-" if one.utilisation is None else f"{_block(one.utilisation)} {one.utilisation:.0%}"
+    return (one.switch, one.port, *rates, share, f"{one.drops:,}")
 
 
 def _cells(one: LaneRates, history: Sequence[float], top: float) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The load that lanes put on the links of a fabric, by the paths that its switches' hash gives them."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -8,16 +9,18 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
-from netmodel import EcmpHash, FlowFields, NoRouteError, Topology, forwarding
+from netmodel import EcmpHash, FlowFields, NoRouteError, PortRef, Topology, forwarding
 from netmodel.flow import IPPROTO_UDP
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.live.lane_rates import LaneRates
+from testbed.live.link_counters import PortRates
 
 _HEADER_BYTES = 58
 """Ethernet, IPv4, UDP, BTH and ICRC of a full packet."""
 
 _FLOWS_NAMED = 3
+_LAST_NUMBER = re.compile(r"(\d{1,6})\D*$")
 _FULL = 0.9
 _SPARE = 0.5
 
@@ -55,6 +58,7 @@ class FabricView:
         self._hash = ecmp_hash
         self._forwarding = forwarding(topology)
         self._rows: dict[_Key, list[int]] = {}
+        self._by_port = {(port.node, port.port): number for number, port in enumerate(self._links.ports)}
         self._hosts = {str(nic.address): host.name for host in topology.hosts for nic in host.nics}
         roles = {switch.name: switch.role for switch in topology.switches}
         self.leaves = [switch.name for switch in topology.switches if switch.role == "leaf"]
@@ -82,6 +86,23 @@ class FabricView:
                 flows.setdefault(link, []).append(flow)
         return FabricLoad(bps / self._links.rate_bps, flows, len(sending) - len(inside))
 
+    def measured(self, load: FabricLoad, ports: Iterable[PortRates]) -> FabricLoad:
+        """The load with the utilisation that was measured at these ports, as far as they are ports of this fabric.
+
+        A switch has the name that it has in the topology, and the last number in a port's name is the port's.
+        """
+        utilisation = load.utilisation.copy()
+        for one in ports:
+            number = _LAST_NUMBER.search(one.port)
+            link = None if number is None else self._by_port.get((one.switch.partition(":")[0], int(number[1])))
+            if link is None:
+                continue
+            if one.tx_bps is not None:
+                utilisation[link] = one.tx_bps / self._links.rate_bps[link]
+            if one.rx_bps is not None:
+                utilisation[Links.back(link)] = one.rx_bps / self._links.rate_bps[link]
+        return FabricLoad(utilisation, load.flows, load.outside)
+
     def _learn(self, keys: set[_Key]) -> None:
         """Compute the paths of flows that are new. A flow without a route has no links."""
         if not keys:
@@ -99,6 +120,15 @@ class FabricView:
         except NoRouteError:
             rows = [[] for _ in ordered]
         self._rows |= {key: [link for link in row if link >= 0] for key, row in zip(ordered, rows, strict=True)}
+
+    @property
+    def ports(self) -> tuple[PortRef, ...]:
+        """The egress port of every link."""
+        return self._links.ports
+
+    def link(self, port: PortRef) -> int:
+        """The link that leaves by a port. Raises KeyError."""
+        return self._links.number(port)
 
     def name(self, link: int) -> str:
         """A link's ends, as `leaf1 to spine2`."""
@@ -128,8 +158,9 @@ class FabricView:
         link = self.hottest(load)
         if link is None:
             return "No lane sends between leaves."
-        flows = sorted(load.flows[link], key=lambda flow: -flow.bps)
+        flows = sorted(load.flows.get(link, ()), key=lambda flow: -flow.bps)
         named = ", ".join(f"{flow.src} to {flow.dst} port {flow.port}" for flow in flows[:_FLOWS_NAMED])
+        named = named or "no lane seen here"
         more = f" and {len(flows) - _FLOWS_NAMED} more" if len(flows) > _FLOWS_NAMED else ""
         busy = load.utilisation[link]
         said = f"Busiest: {self.name(link)}, {busy:.0%}, with {named}{more}."

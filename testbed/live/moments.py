@@ -3,13 +3,14 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hostlib.stats import Survey
 from testbed.live.events import events
 from testbed.live.fabric_view import FabricLoad, FabricView
 from testbed.live.lane_rates import LaneRates, lane_rates
+from testbed.live.link_counters import PortRates
 
 HISTORY = 16
 """Rates kept of each lane."""
@@ -24,6 +25,8 @@ class Moment:
     events: Sequence[str]
     load: FabricLoad | None
     advice: str
+    ports: Sequence[PortRates] = ()
+    """Ports of switches whose counters others measure, the busiest first."""
 
     @property
     def devices(self) -> int:
@@ -45,8 +48,11 @@ class Moments:
         self._at_s = 0.0
         self._history: dict[tuple[int, str, str, int], deque[float]] = {}
 
-    def take(self, survey: Survey, now_s: float) -> Moment:
-        """The moment of a survey at `now_s`, in seconds of the monotonic clock."""
+    def take(self, survey: Survey, now_s: float, ports: Sequence[PortRates] = ()) -> Moment:
+        """The moment of a survey at `now_s`, in seconds of the monotonic clock, and of measured ports.
+
+        Links whose ports were measured have the load that was measured, others that of the lanes.
+        """
         lanes = list(lane_rates(self._before, survey, now_s - self._at_s))
         happened = [] if self._before is None else list(events(self._before, survey))
         self._before, self._at_s = survey, now_s
@@ -56,9 +62,9 @@ class Moments:
             if one.tx_bps is not None:
                 kept[key].append(one.tx_bps)
         self._history = kept
-        load = None if self._view is None else self._view.load(lanes)
+        load = None if self._view is None else self._view.measured(self._view.load(lanes), ports)
         advice = "" if self._view is None or load is None else self._view.advice(load)
-        return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice)
+        return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice, ports)
 
 
 def as_json(moment: Moment, view: FabricView | None) -> dict[str, Any]:
@@ -88,6 +94,7 @@ def as_json(moment: Moment, view: FabricView | None) -> dict[str, Any]:
             for one in moment.lanes
         ],
         "links": links,
+        "ports": [{**asdict(port), "utilisation": port.utilisation} for port in moment.ports],
         "advice": moment.advice,
         "events": list(moment.events),
     }

@@ -10,7 +10,7 @@ in it.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from emul import FabricError, LinkFault, MininetFabric
@@ -22,8 +22,9 @@ from emul.relays import RelayError
 from emul.rxe import RxeError
 from emul.sandbox import SandboxError
 from netmodel import PortRef, SpecError
-from testbed.analysis.observations import Observations
+from testbed.analysis.observations import Observations, RunRecord
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
+from testbed.live.runs_so_far import FinishedRun
 from testbed.nccl import devices
 from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner
@@ -32,8 +33,10 @@ from testbed.spec import Experiment, load
 from testbed.workloads import NcclCollective
 
 
-def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Observations:
-    """Bring the fabric up, carry out all runs, take the fabric down.
+def run_in_sandbox(
+    experiment: Experiment, log_dir: Path, steps: Steps, on_run: Callable[[RunRecord], None] = lambda _: None
+) -> Observations:
+    """Bring the fabric up, carry out all runs, take the fabric down. `on_run` is called after each run.
 
     Raises InputError when the topology cannot be laid out, and TestbedError for every other failure.
     """
@@ -57,7 +60,10 @@ def run_in_sandbox(experiment: Experiment, log_dir: Path, steps: Steps) -> Obser
             management=any(policy.policy == "controller" for policy in experiment.spec.policies),
             on_dead=services.dead_links,
         ) as fabric:
-            records = list(Runner(experiment, fabric, log_dir, services=services.serving).runs(steps))
+            records = []
+            for record in Runner(experiment, fabric, log_dir, services=services.serving).runs(steps):
+                records.append(record)
+                on_run(record)
             steps.now("taking the fabric down")
     except LayoutError as error:
         raise InputError(str(error)) from error
@@ -74,11 +80,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, required=True, help="file to write the observations to")
     parser.add_argument("--log-dir", type=Path, required=True, help="folder for logs and pcaps")
+    parser.add_argument("--finished", type=Path, help="file that gets a line per finished run")
     arguments = parser.parse_args(argv)
+
+    def finished(record: RunRecord) -> None:
+        if arguments.finished is not None:
+            with arguments.finished.open("a") as lines:
+                lines.write(FinishedRun(record.policy, record.seed, record.completion_s).line())
+
     try:
         experiment = load(arguments.spec)
         with Steps(len(experiment.seeds) * len(experiment.spec.policies)) as steps:
-            run_in_sandbox(experiment, arguments.log_dir, steps).save(arguments.out)
+            run_in_sandbox(experiment, arguments.log_dir, steps, finished).save(arguments.out)
     except (InputError, SpecError) as error:
         print(lines_of(error), file=sys.stderr)
         return 2

@@ -10,12 +10,15 @@ import pty
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +180,59 @@ def test_ctrl_c_leaves_the_terminal_in_order(paralet: Paralet) -> None:
     show_cursor, hide_cursor, clear_line = b"\x1b[?25h", b"\x1b[?25l", b"\r\x1b[2K"
     assert text.rindex(show_cursor) > text.rindex(hide_cursor)
     assert text.endswith(clear_line + b"paralet: interrupted\r\n")
+
+
+def watched(paralet: Paralet, document: dict[str, Any], awaited: bytes, key: bytes) -> tuple[int, bytes]:
+    """The exit status and the output of a run with --watch, in which `key` is pressed once `awaited` was shown."""
+    spec_file = paralet.write(document)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        argv = [*paralet.argv, "run", str(spec_file), "--results", str(paralet.folder / "results"), "--watch"]
+        os.execvpe(argv[0], argv, {**os.environ, MARK: paralet.mark, "TERM": "xterm-256color"})
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    text, pressed = b"", False
+    with suppress(OSError):  # EIO: the other end is closed
+        while True:
+            text += os.read(terminal, 10_000)
+            if awaited in text and not pressed:
+                os.write(terminal, key)
+                pressed = True
+    os.close(terminal)
+    assert pressed, text[-3000:]
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
+
+
+LONG = {"kind": "ring_allreduce", "bytes": 40_000_000}
+
+
+def test_a_watched_run_ends_with_its_results(paralet: Paralet) -> None:
+    status, text = watched(paralet, spec(), b"of 3 runs", b"s")
+    assert status == 0
+    assert b"leaf1" in text
+    after = text[text.rindex(b"\x1b[?1049l") :]  # the end of the alternate screen
+    assert b"paralet-4" in after
+    assert b"Report: " in after
+    assert len((paralet.folder / "results/small/logs/finished.jsonl").read_text().splitlines()) == 3
+
+
+def test_ctrl_c_in_the_view_ends_the_run(paralet: Paralet) -> None:
+    status, text = watched(paralet, spec(workload=LONG), b"4 devices", b"\x03")
+    assert status == 130
+    assert text.rstrip().endswith(b"paralet: interrupted")
+
+
+def test_the_run_goes_on_without_its_view(paralet: Paralet) -> None:
+    status, text = watched(paralet, spec(), b"of 3 runs", b"q")
+    assert status == 0
+    assert b"the run goes on, with its progress in " in text
+    assert b"Report: " in text
+
+
+def test_a_watched_run_that_fails_says_why(paralet: Paralet) -> None:
+    status, text = watched(paralet, spec(timeouts={"run_s": 0.05}), b"of 3 runs", b"s")
+    assert status == 1
+    assert b"still waited for slice" in text[text.rindex(b"\x1b[?1049l") :]
 
 
 def test_a_killed_run_leaves_nothing(paralet: Paralet) -> None:

@@ -29,6 +29,7 @@ from netmodel import OvsHash, leaf_spine
 from testbed.cli import main
 from testbed.cli.top_screen import TopScreen
 from testbed.live.fabric_view import FabricView
+from testbed.live.link_counters import LinkCounters, PortRates
 from tests.testbed.live.snapshots import device, lane, survey
 
 ROOT = Path(__file__).parents[3]
@@ -119,8 +120,65 @@ def test_json_has_a_line_per_update() -> None:
         done = paralet("--json", "--count", 2, "--interval", 0.1, os.getpid())
     assert done.exit_code == 0, done.output
     assert [sorted(json.loads(line)) for line in done.stdout.splitlines()] == [
-        ["advice", "events", "lanes", "links"]
+        ["advice", "events", "lanes", "links", "ports"]
     ] * 2
+
+
+def counted(leaf: int, port: int, octets: int, at_s: int) -> str:
+    """A line about bytes that left a port."""
+    return f'ifHCOutOctets{{instance="leaf{leaf}",ifName="Ethernet{port}"}} {octets} {at_s}'
+
+
+def test_counters_of_switches_are_read_from_standard_input(tmp_path: Path) -> None:
+    topology = leaf_spine(leaves=2, spines=2, hosts_per_leaf=2, host_rate_bps=10**7)
+    view = FabricView(topology, OvsHash())
+    (port,) = (port for port in view.ports if view.name(view.link(port)) == "leaf1 to spine2")
+    file = tmp_path / "topology.yaml"
+    file.write_text("leaf_spine: {leaves: 2, spines: 2, hosts_per_leaf: 2, host_rate: 10 Mbit/s}\n")
+    lines = [counted(1, port.port, 0, 100), "nonsense from a switch", counted(1, port.port, 500_000, 101)]
+    done = CliRunner().invoke(
+        main,
+        ["top", "--json", "--counters", "-", "--topology", str(file), "--interval", "3600"],
+        input="\n".join(lines) + "\n",
+    )
+    assert done.exit_code == 0, done.output
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert told["ports"] == [
+        {
+            "switch": "leaf1",
+            "port": f"Ethernet{port.port}",
+            "tx_bps": 4e6,
+            "rx_bps": None,
+            "drops": 0,
+            "rate_bps": None,
+            "utilisation": None,
+        }
+    ]
+    assert told["links"] == [{"link": "leaf1 to spine2", "utilisation": 0.4}]
+    assert told["advice"] == "Busiest: leaf1 to spine2, 40%, with no lane seen here."
+    assert "line 2 of the counters: neither a sample" in done.stderr
+
+
+def test_the_screen_shows_ports_and_says_which_lines_are_bad() -> None:
+    given = LinkCounters()
+    for line in (counted(1, 3, 0, 0), counted(1, 3, 1000, 1), 'ifHighSpeed{instance="leaf1",ifName="Ethernet3"} 1'):
+        assert given.read(line, 0.0) is None
+    wrong = ["line 4 of the counters: not valid JSON"]
+
+    def measured() -> tuple[list[PortRates], list[str]]:
+        return given.rates(), [wrong.pop()] if wrong else []
+
+    screen = TopScreen(lambda: Survey((), (), (), ()), None, 0.01, measured)
+
+    async def look(pilot: Pilot[Any]) -> None:
+        log, table = screen.query_one("#events", RichLog), screen.query_one("#ports", DataTable)
+        await until(pilot, lambda: bool(log.lines) and table.row_count == 1)
+        assert "line 4 of the counters: not valid JSON" in log.lines[0].text
+        row = [str(cell) for cell in table.get_row_at(0)]
+        assert row == ["leaf1", "Ethernet3", "0.0", "-", "▁ 1%", "0"]
+
+    on(screen, look)
 
 
 @pytest.mark.parametrize(
@@ -140,12 +198,26 @@ def test_mistakes_are_told_in_a_sentence(arguments: list[object], status: int, s
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_it_runs_on_a_terminal_until_q() -> None:
+def on_terminal(arguments: list[str], awaited: bytes, key: bytes, stdin: int | None = None) -> int:
+    """The exit status of the command on a terminal, where this key is pressed once this was shown."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    command = [sys.executable, "-m", "testbed", "top", "--topology", "experiments/demo.yaml", "--interval", "0.1"]
+    command = [sys.executable, "-m", "testbed", "top", "--interval", "0.1", *arguments]
     environment = {**os.environ, "TERM": "xterm-256color"}
-    with subprocess.Popen(command, cwd=ROOT, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
+
+    def own_terminal() -> None:
+        os.setsid()
+        ioctl(1, termios.TIOCSCTTY, 0)
+
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=slave if stdin is None else stdin,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+        preexec_fn=own_terminal,
+    ) as process:
         os.close(slave)
         try:
             seen, asked, end = b"", False, time.monotonic() + TIMEOUT_S
@@ -155,12 +227,27 @@ def test_it_runs_on_a_terminal_until_q() -> None:
                         seen += os.read(master, 65536)
                     except OSError:  # the other end was closed
                         break
-                if not asked and b"No lane sends between leaves." in seen:
-                    os.write(master, b"q")
+                if not asked and awaited in seen:
+                    os.write(master, key)
                     asked = True
             assert asked, seen[-2000:]
-            assert process.wait(TIMEOUT_S) == 0
+            return process.wait(TIMEOUT_S)
         finally:
             if process.poll() is None:
                 process.kill()
             os.close(master)
+
+
+def test_it_runs_on_a_terminal_until_q() -> None:
+    arguments = ["--topology", "experiments/demo.yaml"]
+    assert on_terminal(arguments, b"No lane sends between leaves.", b"q") == 0
+
+
+def test_keys_come_from_the_terminal_while_counters_come_from_standard_input() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as lines:
+        print(counted(7, 11, 0, 100), file=lines, flush=True)
+        try:
+            assert on_terminal(["--counters", "-"], b"Ethernet11", b"q", stdin=reading) == 0
+        finally:
+            os.close(reading)

@@ -73,4 +73,5 @@ def test_json_has_lanes_and_loaded_links() -> None:
         "links": [],
         "advice": "",
         "events": [],
+        "ports": [],
     }
