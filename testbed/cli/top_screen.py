@@ -4,6 +4,7 @@
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from heapq import nlargest
 from typing import ClassVar
 
 from rich.text import Text
@@ -19,6 +20,7 @@ from testbed.live.moments import Moment, Moments
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _MOST_LANES = 200
+_MOST_LEAVES = 11
 _ORDERS: tuple[tuple[str, Callable[[LaneRates], float]], ...] = (
     ("rate", lambda one: (one.tx_bps or 0.0) + (one.rx_bps or 0.0)),
     ("round trip", lambda one: one.lane.rtt_s),
@@ -147,10 +149,18 @@ class TopScreen(App[None]):
 
 
 def heat_lines(view: FabricView, moment: Moment, wide: bool) -> list[str]:
-    """The heat map: a line per leaf with a block per spine. If `wide`, two blocks: up, then down."""
+    """The heat map: a line per leaf with a block per spine. If `wide`, two blocks: up, then down.
+
+    Of more leaves than fit, those with the busiest links are shown, in the order of the fabric.
+    """
     if moment.load is None:
         return []
     heat = view.heat(moment.load)
+    left_out = 0
+    if len(heat) > _MOST_LEAVES:
+        busiest = nlargest(_MOST_LEAVES - 1, heat, key=lambda leaf: max(map(max, heat[leaf]), default=0.0))
+        left_out = len(heat) - len(busiest)
+        heat = {leaf: cells for leaf, cells in heat.items() if leaf in busiest}
     width = max(map(len, view.leaves), default=0)
     what = "up and down" if wide else "up or down, the busier"
     lines = (
@@ -159,6 +169,8 @@ def heat_lines(view: FabricView, moment: Moment, wide: bool) -> list[str]:
     for leaf, cells in heat.items():
         blocks = [_block(up) + _block(down) if wide else _block(max(up, down)) for up, down in cells]
         lines.append(f"{leaf:{width}} {(' ' if wide else '').join(blocks)}")
+    if left_out:
+        lines.append(f"and {left_out} leaves whose links are less busy")
     return lines
 
 

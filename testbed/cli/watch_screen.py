@@ -45,6 +45,7 @@ def main(spec_file: Path, finished: Path, parent: int) -> int:
         def action_interrupt(self) -> None:
             self.exit(return_code=INTERRUPTED)
 
+    os.nice(19)  # an emulated fabric needs the processors: the view takes what is left
     experiment = spec.load(spec_file)
     view = FabricView(
         experiment.topology, HASHES["rules" if experiment.spec.pinning == "rules" else "ovs"](experiment.topology)

@@ -14,6 +14,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from cProfile import Profile
 from fcntl import ioctl
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from testbed.cli import main
 from testbed.cli.top_screen import TopScreen
 from testbed.live.fabric_view import FabricView
 from testbed.live.link_counters import LinkCounters, PortRates
+from testbed.live.moments import Moments
 from tests.testbed.live.snapshots import device, lane, survey
 
 ROOT = Path(__file__).parents[3]
@@ -56,11 +58,10 @@ def on(screen: TopScreen, act: Callable[[Pilot[Any]], Any]) -> None:
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end, "the screen did not get there"
         await pilot.pause(0.01)
-    pytest.fail("the screen did not get there")
 
 
 def sent(tx: dict[str, int], time_s: float, moved: int = 0) -> Survey:
@@ -100,19 +101,70 @@ def test_the_screen_shows_links_lanes_and_events() -> None:
     assert screen.return_code == 0
 
 
-def test_a_large_fabric_and_many_lanes_fit() -> None:
-    lanes = [lane(n, 1000 * n, peer=f"10.0.{n >> 8}.{n & 255}") for n in range(10_000)]
-    screen, view = screen_of([survey(device(*lanes))], spines=64)
+def everywhere(lanes: int, second: int) -> Survey:
+    """A fabric of 64 x 64 on which this many lanes send, 40 for each device; those of the 20th leaf most."""
+    hosts = [f"10.0.{leaf}.{host}" for leaf in range(64) for host in (1, 2, 3, 4)]
+    return survey(
+        *(
+            device(
+                *(
+                    lane(
+                        n,
+                        (1 + 9 * (19 * 4 <= number < 20 * 4)) * 1000 * second,
+                        peer=hosts[(number + 7 * (n // 8) + 4) % 256],
+                        qpn=100 * number + n,
+                        port=50_000 + number + n,
+                    )
+                    for n in range(40)
+                ),
+                time_s=float(second),
+                address=hosts[number],
+            )
+            for number in range(lanes // 40)
+        )
+    )
+
+
+def large_view() -> FabricView:
+    return FabricView(leaf_spine(leaves=64, spines=64, hosts_per_leaf=4, host_rate_bps=10**7), OvsHash())
+
+
+def test_a_large_fabric_and_many_lanes_are_legible() -> None:
+    surveys = [everywhere(10_000, second) for second in (0, 1)]
+    screen = TopScreen(lambda: surveys.pop(0) if len(surveys) > 1 else surveys[0], large_view(), 2.0)
 
     async def look(pilot: Pilot[Any]) -> None:
         table = screen.query_one("#lanes", DataTable)
-        await until(pilot, lambda: table.row_count > 0)
+        await until(pilot, lambda: len(surveys) == 1 and "Busiest: " in text_of(screen, "#advice"))
         assert table.row_count == 200
-        assert "10000 lanes" in text_of(screen, "#head")
-        assert all(len(line) <= 80 for line in text_of(screen, "#heat").splitlines())
-        assert len(view.spines) == 64
+        assert "250 devices, 10000 lanes" in text_of(screen, "#head")
+        heat = text_of(screen, "#heat").splitlines()
+        assert len(heat) == 12  # as many as are seen at once
+        assert all(len(line) <= 80 for line in heat)
+        assert any(line.startswith("leaf20 ") for line in heat)
+        assert heat[-1] == "and 54 leaves whose links are less busy"
+        await pilot.press("q")
 
     on(screen, look)
+
+
+def test_the_work_of_an_update_grows_no_faster_than_the_lanes() -> None:
+    """Calls are counted, not seconds: ten times the lanes, at most about ten times the calls."""
+
+    def calls(lanes: int) -> int:
+        moments = Moments(large_view())
+        for second in (0, 1):
+            moments.take(everywhere(lanes, second), float(second))
+        counted = Profile(builtins=True)
+        third = everywhere(lanes, 2)
+        counted.enable()
+        moments.take(third, 2.0)
+        counted.disable()
+        return sum(entry.callcount for entry in counted.getstats())
+
+    few, many = calls(1000), calls(10_000)
+    assert many <= 12 * few
+    assert many <= 30 * 10_000
 
 
 def test_json_has_a_line_per_update() -> None:
