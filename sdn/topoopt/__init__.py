@@ -7,12 +7,14 @@ Training Jobs", NSDI 2023.
 
 from sdn.topoopt.demand import AllReduceGroup, Demand, data_parallel, dlrm
 from sdn.topoopt.finder import DirectTopology, Layer, Ring, find_topology, split_degree
+from sdn.topoopt.least_load import LeastLoad, least_load, least_ring_load
 from sdn.topoopt.permutations import (
     Circuit,
     double_binary_tree,
     ring,
     ring_circuits,
     select_permutations,
+    shortest_permutations,
     totient_perms,
 )
 from sdn.topoopt.reconfigure import on_interfaces, reconfigure, two_edge_replacement, utility
@@ -34,6 +36,7 @@ __all__ = [
     "Demand",
     "DirectTopology",
     "Layer",
+    "LeastLoad",
     "PathLengths",
     "Ring",
     "Route",
@@ -45,12 +48,15 @@ __all__ = [
     "dlrm",
     "double_binary_tree",
     "find_topology",
+    "least_load",
+    "least_ring_load",
     "on_interfaces",
     "reconfigure",
     "ring",
     "ring_circuits",
     "ring_path_lengths",
     "select_permutations",
+    "shortest_permutations",
     "split_degree",
     "totient_perms",
     "two_edge_replacement",

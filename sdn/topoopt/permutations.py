@@ -9,7 +9,11 @@ placement yields them, and a stride is in positions of the group.
 """
 
 from collections.abc import Sequence
-from math import gcd, isqrt
+from itertools import combinations
+from math import comb, gcd, isqrt
+
+_EXHAUSTIVE = 100_000
+"""The most combinations of strides that are all tried."""
 
 Circuit = tuple[int, int]
 """A one-way circuit from the transmitter of one server to the receiver of another."""
@@ -45,6 +49,46 @@ def select_permutations(size: int, degree: int, candidates: Sequence[int]) -> tu
         left = (stride for stride in candidates if stride not in chosen)
         chosen.append(min(left, key=lambda stride: (abs(stride - wish), stride)))
     return tuple(chosen)
+
+
+def shortest_permutations(size: int, degree: int, candidates: Sequence[int]) -> tuple[int, ...]:
+    """The `degree` strides with the fewest hops on average, the first of `candidates` among them.
+
+    All combinations are tried where there are at most 100,000, as with four of 128 servers' 64 strides. Otherwise one
+    stride after the other of `select_permutations` is exchanged until nothing is gained. Of equally good combinations
+    the first is returned. Raises ValueError as `select_permutations`, and where `candidates` reach not all members.
+    """
+    start = select_permutations(size, degree, candidates)
+    first, *others = candidates
+    if comb(len(others), len(start) - 1) <= _EXHAUSTIVE:
+        return min(((first, *chosen) for chosen in combinations(others, len(start) - 1)), key=lambda s: _hops(size, s))
+    best, improved = start, True
+    while improved:
+        exchanges = (
+            tuple(sorted((*best[:place], other, *best[place + 1 :])))
+            for place in range(1, len(best))
+            for other in others
+            if other not in best
+        )
+        found = min(exchanges, key=lambda strides: _hops(size, strides))
+        improved = _hops(size, found) < _hops(size, best)
+        best = found if improved else best
+    return best
+
+
+def _hops(size: int, strides: Sequence[int]) -> int:
+    """The sum of hops from one member to all others. Bit i of a number is member i."""
+    everybody = (1 << size) - 1
+    reached, total = 1, 0
+    while reached != everybody:
+        total += size - reached.bit_count()
+        further = reached
+        for stride in strides:
+            further |= (reached << stride | reached >> (size - stride)) & everybody
+        if further == reached:
+            raise ValueError(f"the strides {tuple(strides)} do not reach all {size} servers")
+        reached = further
+    return total
 
 
 def ring(members: Sequence[int], stride: int) -> tuple[int, ...]:

@@ -10,10 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
-from math import gcd
 
-from sdn.topoopt import coin_change, select_permutations, totient_perms
+from sdn.topoopt import coin_change, least_ring_load, select_permutations, shortest_permutations, totient_perms
 
 SERVERS = 128
 RATIOS = tuple(0.025 * 2**k for k in range(6))
@@ -32,6 +30,9 @@ class Forwarding:
     diameter: int
     least_load: float
     """Bytes of uniform all-to-all on the least loaded circuit, relative to the most loaded one."""
+
+    excess: float
+    """Bytes of uniform all-to-all on the most loaded circuit, relative to routes of the least load."""
 
     def tax(self, ratio: float) -> float:
         """Bytes on circuits over bytes sent, where all-reduce is direct and all-to-all has `ratio` times its bytes.
@@ -55,10 +56,8 @@ def one_way(degree: int) -> Forwarding:
 
 @lru_cache
 def best_one_way(degree: int) -> Forwarding:
-    """The least mean of hops with a ring of stride 1 and `degree` - 1 others; exhaustive, for small degrees."""
-    others = [stride for stride in range(2, SERVERS) if gcd(stride, SERVERS) == 1]
-    found = (forwarding((1, *chosen)) for chosen in combinations(others, degree - 1))
-    return min(found, key=lambda one: one.mean_hops)
+    """The least mean of hops with a ring of stride 1 and `degree` - 1 others."""
+    return forwarding(shortest_permutations(SERVERS, degree, totient_perms(SERVERS)))
 
 
 def forwarding(strides: Sequence[int]) -> Forwarding:
@@ -67,4 +66,5 @@ def forwarding(strides: Sequence[int]) -> Forwarding:
     loads = Counter(stride for one in sums for stride in one)
     hops = [len(one) for one in sums]
     least = min(loads[stride] for stride in strides) / max(loads.values())
-    return Forwarding(tuple(strides), sum(hops) / len(hops), max(hops), least)
+    excess = max(loads.values()) / least_ring_load(SERVERS, strides)
+    return Forwarding(tuple(strides), sum(hops) / len(hops), max(hops), least, excess)

@@ -3,7 +3,7 @@
 
 from matplotlib.figure import Figure
 
-from testbed.papers.topoopt import cost
+from testbed.papers.topoopt import cost, iterations
 from testbed.papers.topoopt.forwarding import RATIOS, best_one_way, both_ways, one_way
 from testbed.report.plots import PALETTE
 
@@ -27,6 +27,44 @@ def costs() -> Figure:
         panel.set_xlabel("servers")
         panel.set_title(f"d = {degree}, {gbps} Gbit/s")
     figure.axes[0].set_ylabel("cost (million USD)")
+    figure.axes[0].legend()
+    return figure
+
+
+def iteration_times() -> Figure:
+    """Like Figure 11: iteration time by the rate of links, a panel for each model."""
+    figure = Figure(figsize=(8.0, 4.6))
+    for panel, model in zip(figure.subplots(2, 3, sharex=True).flat, iterations.MODELS, strict=True):
+        of = iterations.of_model(model)
+        for name, colour in zip(iterations.FABRICS, PALETTE, strict=False):
+            times = [iterations.seconds(of, name, 4, gbps) for gbps in iterations.RATES_GBPS]
+            panel.plot(iterations.RATES_GBPS, times, "o-", ms=3, color=colour, label=name)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_xticks(iterations.RATES_GBPS, [str(gbps) for gbps in iterations.RATES_GBPS])
+        panel.set_title(model)
+    for panel in figure.axes[3:]:
+        panel.set_xlabel("Gbit/s")
+    for panel in figure.axes[::3]:
+        panel.set_ylabel("iteration (s)")
+    figure.axes[0].legend(fontsize=7)
+    return figure
+
+
+def all_to_all() -> Figure:
+    """Like Figure 12: iteration time of DLRM with 128 tables by batch."""
+    figure = Figure(figsize=(8.0, 3.2))
+    batches = [64 * 2**k for k in range(len(RATIOS))]
+    for panel, degree in zip(figure.subplots(1, 2), (4, 8), strict=True):
+        for name, colour in zip(iterations.FABRICS[:3], PALETTE, strict=False):
+            times = [iterations.seconds(iterations.of_batch(batch), name, degree, 100) for batch in batches]
+            panel.plot(batches, times, "o-", ms=3.5, color=colour, label=name)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(batches, [str(batch) for batch in batches])
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("batch per GPU")
+        panel.set_title(f"d = {degree}")
+    figure.axes[0].set_ylabel("iteration (s)")
     figure.axes[0].legend()
     return figure
 

@@ -123,6 +123,14 @@ def test_model_parallel_routes_are_not_longer_than_the_shortest() -> None:
     assert round(bandwidth_tax(everybody.mp, found.routes), 2) == 4.52
 
 
+def test_the_shortest_rings_have_fewer_hops() -> None:
+    found = find_topology(data_parallel(64, 1e6), 4, shortest=True)
+    check_layers(found.layers, 4)
+    check_routes(found)
+    mp = 1.0 - np.eye(64)
+    assert bandwidth_tax(mp, found.routes) < bandwidth_tax(mp, find_topology(data_parallel(64, 1e6), 4).routes)
+
+
 def test_the_tax_of_figure_13_counts_the_all_reduce() -> None:
     mp = 1.0 - np.eye(8)
     found = find_topology(data_parallel(8, 1e6), 1)

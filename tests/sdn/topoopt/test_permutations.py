@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from math import gcd
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdn.topoopt import double_binary_tree, ring, ring_circuits, ring_path_lengths, select_permutations, totient_perms
+from sdn.topoopt import (
+    double_binary_tree,
+    ring,
+    ring_circuits,
+    ring_path_lengths,
+    select_permutations,
+    shortest_permutations,
+    totient_perms,
+)
 
 
 def test_the_papers_examples() -> None:
@@ -88,3 +97,25 @@ def test_bad_groups_are_refused_in_a_sentence() -> None:
         select_permutations(8, 0, (1,))
     with pytest.raises(ValueError, match=r"\+4 is no ring of 8 servers"):
         ring(range(8), 4)
+
+
+def test_four_shortest_rings_of_128_servers() -> None:
+    chosen = shortest_permutations(128, 4, totient_perms(128))
+    assert chosen == (1, 5, 23, 57)
+    lengths = ring_path_lengths(128, chosen)
+    assert (round(lengths.mean, 2), lengths.diameter) == (4.28, 7)
+
+
+@pytest.mark.parametrize(("size", "degree"), [(7, 2), (12, 3), (16, 3), (30, 4)])
+def test_no_rings_have_fewer_hops_than_the_shortest(size: int, degree: int) -> None:
+    strides = totient_perms(size)
+    found = ring_path_lengths(size, shortest_permutations(size, degree, strides)).mean
+    others = (ring_path_lengths(size, (1, *rest)).mean for rest in combinations(strides[1:], degree - 1))
+    assert found == pytest.approx(min(others))
+
+
+def test_many_rings_are_improved_one_by_one() -> None:
+    """C(63, 5) is more than are all tried."""
+    strides = totient_perms(128)
+    improved = ring_path_lengths(128, shortest_permutations(128, 6, strides)).mean
+    assert improved < ring_path_lengths(128, select_permutations(128, 6, strides)).mean

