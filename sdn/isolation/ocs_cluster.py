@@ -132,6 +132,8 @@ class OcsCluster:
         """
         if not self.idle.holds(allocation.gpus).all():
             raise ValueError(f"job {allocation.job!r} cannot take a GPU that another has")
+        if not allocation.circuits:
+            return replace(self, idle=self.idle.changed(allocation.gpus, idle=False))
         used = Counter(port for circuit in self.busy | allocation.circuits for port in circuit.ports)
         if self.busy & allocation.circuits or any(count > 1 for count in used.values()):
             raise ValueError(f"job {allocation.job!r} cannot use an optical port that is used already")

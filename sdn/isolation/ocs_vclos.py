@@ -52,6 +52,8 @@ def _across_servers(cluster: OcsCluster, job: str, gpus: int) -> OcsAllocation |
     """Stages 1 to 3, for whole servers."""
     if (local := within_leaf(cluster.idle, gpus, job)) is not None:
         return _local(local)
+    if cluster.idle.whole.sum() * cluster.gpus_per_server < gpus:
+        return None
     room = _Room(cluster, gpus)
     return first_found(
         [
@@ -77,6 +79,7 @@ class _Room:
         self._cluster, self._gpus = cluster, gpus
         self._idle_servers = [cluster.idle.servers(leaf) for leaf in range(cluster.leaves)]
         self._per_server = cluster.gpus_per_server
+        self._switches = cluster.switches
         self._free = cluster.free_ports()
         self._leaves = [leaf for leaf, servers in enumerate(self._idle_servers) if servers]
 
@@ -88,7 +91,7 @@ class _Room:
         ready = [leaf for leaf in self._leaves if len(self._idle_servers[leaf]) >= servers]
         for one, other in sorted(combinations(ready, 2), key=lambda pair: sum(map(self._servers, pair))):
             need, left = Counter[tuple[_Switch, _Switch, int]](), self._gpus // 2
-            for ocs in self._cluster.switches:
+            for ocs in self._switches:
                 count = min(left, self._ports("leaf", one, ocs), self._ports("leaf", other, ocs))
                 need[("leaf", one), ("leaf", other), ocs] += count
                 left -= count
@@ -110,12 +113,12 @@ class _Room:
         links = {
             (leaf, ocs): program.column(self._ports("leaf", leaf, ocs))
             for leaf in self._leaves
-            for ocs in self._cluster.switches
+            for ocs in self._switches
         }
         for leaf, column in servers.items():
-            own = {links[leaf, ocs]: 1.0 for ocs in self._cluster.switches}
+            own = {links[leaf, ocs]: 1.0 for ocs in self._switches}
             program.row({**own, column: -float(self._per_server)}, 0.0, 0.0)
-        for ocs in self._cluster.switches:
+        for ocs in self._switches:
             all_there = {links[leaf, ocs]: 1.0 for leaf in self._leaves}
             program.row(all_there, upper=self._ports("spine", spine, ocs))
         if (found := program.solve()) is None:
@@ -146,7 +149,7 @@ class _Room:
             (n, a, m, k): program.column(min(self._ports("leaf", n, k), self._ports("spine", m, k)))
             for n, a in leaves
             for m in spines
-            for k in cluster.switches
+            for k in self._switches
         }
         if len(leaves) < count:
             return None
@@ -205,7 +208,7 @@ class _Room:
         return len(self._free.get((level, switch, ocs), ()))
 
     def _spine_ports(self, spine: int) -> int:
-        return sum(self._ports("spine", spine, ocs) for ocs in self._cluster.switches)
+        return sum(self._ports("spine", spine, ocs) for ocs in self._switches)
 
 
 def _switch(port: OpticalPort) -> _Switch:

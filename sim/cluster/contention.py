@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from sdn import _planners
 from sim.cluster.jobs import Job
 from sim.cluster.networks import Shape, Traffic
 
@@ -53,12 +54,18 @@ class Contention(ABC):
         """By link: its mean load by all of these jobs, were there no contention."""
         self.changed = False
         """Whether `speeds` may have changed since it was called last."""
+        self.paths_set = 0
+        """How often a controller has set the path of a new flow."""
+        self.paths_moved = 0
+        """How often it has changed the path of a running flow."""
 
     def start(self, slot: int, job: Job, traffic: Traffic) -> float:
         """A job starts. Returns the work of its first phase, in seconds without contention."""
         steps = np.repeat(np.arange(len(traffic.starts)), np.diff([*traffic.starts, len(traffic.links)]))
         links, entry = np.unique(traffic.links, return_inverse=True)
         mean: NDArray[np.float64] = np.bincount(entry, traffic.loads * traffic.shares[steps]).astype(np.float64)
+        if traffic.flows is not None and not isinstance(self, Replanned):
+            self.paths_set += len(traffic.flows.step)
         self._sharing[slot] = _Sharing(job, traffic, links, mean, mean[entry])
         self.load[links] += job.communication * mean
         self.changed = True
@@ -201,8 +208,41 @@ class PerStep(Contention):
         return speeds
 
 
-def contention(fidelity: FidelityName, shape: Shape, rounds: int = 1) -> Contention:
-    """An empty cluster's; `rounds` is for `steps`."""
+class Replanned(PerStep):
+    """A controller plans the paths of a step when it begins, and moves running flows to make room.
+
+    The fabric is rearrangeably non-blocking, so every flow has links of its own and all speeds are 1. The number of
+    GPUs on a leaf must not exceed that of spines.
+    """
+
+    def __init__(self, shape: Shape, rounds: int = 1) -> None:
+        super().__init__(shape, rounds)
+        self._colouring = _planners.Colouring(shape.leaves, shape.spines)
+        self._edges: dict[int, list[int]] = {}
+        """By slot: the flows of its step."""
+
+    def _next(self, slot: int) -> float | None:
+        for edge in self._edges.pop(slot, ()):
+            self.paths_moved += len(self._colouring.depart(edge))
+        work = super()._next(slot)
+        flows = self._sharing[slot].traffic.flows
+        if work is not None and flows is not None and (step := self._step[slot]) >= 0:
+            own = flows.step == np.unique(flows.step)[step]
+            pairs = zip(flows.leaf[own].tolist(), flows.far_leaf[own].tolist(), strict=True)
+            found = [self._colouring.arrive(leaf, far) for leaf, far in pairs]
+            self._edges[slot] = [edge for edge, *_ in found]
+            self.paths_set += len(found)
+            self.paths_moved += sum(len(moved) for *_, moved in found)
+        return work
+
+    def _speeds(self, sharing: list[_Sharing]) -> NDArray[np.float64]:
+        return np.ones(len(sharing))
+
+
+def contention(fidelity: FidelityName, shape: Shape, rounds: int = 1, *, replanned: bool = False) -> Contention:
+    """An empty cluster's; `rounds` and `replanned` are for `steps`."""
+    if replanned and fidelity == "steps":
+        return Replanned(shape, rounds)
     return Average(shape) if fidelity == "average" else PerStep(shape, rounds)
 
 

@@ -12,12 +12,13 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from sdn import _planners
 from sdn.isolation.cluster import Allocation
 from sdn.isolation.idle_gpus import Gpu
 from sdn.isolation.ocs_cluster import OcsAllocation
 from sim.cluster.jobs import Steps
 
-NetworkName = Literal["ideal", "ecmp", "balanced", "source_routing", "reserved", "paralet"]
+NetworkName = Literal["ideal", "ecmp", "balanced", "source_routing", "reserved", "pinned", "replanned", "paralet"]
 
 NETWORKS: tuple[NetworkName, ...] = get_args(NetworkName)
 
@@ -43,6 +44,17 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Flows:
+    """Flows between leaves of all steps of a collective, sorted by step and source rank; arrays have one per flow."""
+
+    step: NDArray[np.intp]
+    source: NDArray[np.intp]
+    """Its rank."""
+    leaf: NDArray[np.intp]
+    far_leaf: NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """What a job puts on links. Entries are sorted by step. Steps without a flow between leaves are left out."""
 
@@ -54,22 +66,13 @@ class Traffic:
     """By step: its first entry."""
     shares: NDArray[np.float64]
     """By step: its share of the collective's time without contention."""
+    flows: Flows | None = None
+    """Where a controller sets the path of every flow: the flows."""
 
     @property
     def quiet(self) -> float:
         """The share of the collective's time in which no flow is between leaves."""
         return max(0.0, 1.0 - float(self.shares.sum()))
-
-
-@dataclass(frozen=True, slots=True)
-class Flows:
-    """Flows between leaves of all steps of a collective, sorted by step and source rank; arrays have one per flow."""
-
-    step: NDArray[np.intp]
-    source: NDArray[np.intp]
-    """Its rank."""
-    leaf: NDArray[np.intp]
-    far_leaf: NDArray[np.intp]
 
 
 Chooser = Callable[
@@ -115,7 +118,8 @@ def traffic_of(
     )
     entries, counts = np.unique(keys, return_counts=True)
     present, starts = np.unique(entries // shape.links, return_index=True)
-    return Traffic(entries % shape.links, counts / paths, starts, steps.shares[present])
+    planned = flows if network in ("pinned", "replanned") else None
+    return Traffic(entries % shape.links, counts / paths, starts, steps.shares[present], planned)
 
 
 def _hashed(shape: Shape, flows: Flows, lanes: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -161,6 +165,30 @@ def _reserved(
     return chosen[:, np.newaxis]
 
 
+def _pinned(
+    shape: Shape, _: Allocation | OcsAllocation, flows: Flows, load: NDArray[np.float64], __: np.random.Generator
+) -> NDArray[np.intp]:
+    """Paths for good: no two flows of a step share a link, and together they meet as little of other jobs as possible.
+
+    The flows of a step are coloured as by `sdn.planners.optimal`. Each colour then takes the spine, of those left,
+    where the sum over its flows of the loads that other jobs put on their two links is the least.
+    """
+    up, down = load.reshape(2, shape.leaves, shape.spines)
+    spines = np.empty(len(flows.step), dtype=np.intp)
+    firsts = np.flatnonzero(np.diff(flows.step, prepend=-1)).tolist()
+    for first, end in zip(firsts, [*firsts[1:], len(spines)], strict=True):
+        leaf, far = flows.leaf[first:end], flows.far_leaf[first:end]
+        colours = _planners.colour(shape.leaves, leaf.astype(np.int32), far.astype(np.int32), shape.spines)
+        met = np.zeros((int(colours.max()) + 1, shape.spines))
+        np.add.at(met, colours, up[leaf] + down[far])
+        spine_of = np.empty(len(met), dtype=np.intp)
+        for colour in np.argsort(-met.max(axis=1), kind="stable").tolist():
+            spine_of[colour] = met[colour].argmin()
+            met[:, spine_of[colour]] = np.inf
+        spines[first:end] = spine_of[colours]
+    return spines[:, np.newaxis]
+
+
 def _place(shape: Shape, gpu: Gpu) -> int:
     return gpu.server * shape.gpus_per_server + gpu.number
 
@@ -169,4 +197,6 @@ _CHOOSERS: dict[NetworkName, Chooser] = {
     "balanced": _balanced,
     "source_routing": _source_routing,
     "reserved": _reserved,
+    "pinned": _pinned,
+    "replanned": _pinned,
 }

@@ -43,6 +43,11 @@ class Scenario:
             raise ValueError(
                 f"network reserved needs a placement that reserves links, vclos or ocs_vclos, not {self.placement}"
             )
+        per_leaf = self.shape.servers_per_leaf * self.shape.gpus_per_server
+        if self.network == "replanned" and per_leaf > self.shape.spines:
+            raise ValueError(
+                f"network replanned gives every flow links of its own: {per_leaf} GPUs of a leaf need as many spines"
+            )
         if self.placement == "ocs_vclos" and self.network not in ("reserved", "ideal"):
             raise ValueError(
                 f"ocs_vclos joins leaves by circuits of each job, so its network is reserved, not {self.network}"
@@ -90,6 +95,10 @@ class Result:
     end_s: float
     """When the simulation ended."""
     idle_at_end: int
+    paths_set: int = 0
+    """How often a controller has set the path of a flow; once per connection with `pinned`."""
+    paths_moved: int = 0
+    """How often it has moved a running flow, with `replanned` and fidelity `steps`."""
 
 
 def simulate(
@@ -113,7 +122,9 @@ class _Simulation:
         placing, self._rng = (np.random.default_rng(seed) for seed in np.random.SeedSequence(scenario.seed).spawn(2))
         self._place = rule(scenario.placement, placing)
         self._cluster = empty_cluster(scenario.shape, scenario.placement, scenario.optical_switches)
-        self._contention = contention(scenario.fidelity, scenario.shape, scenario.rounds)
+        self._contention = contention(
+            scenario.fidelity, scenario.shape, scenario.rounds, replanned=scenario.network == "replanned"
+        )
         self._queue = Queue(scenario.queue)
         self._outcomes = [Outcome(job, "waiting") for job in jobs]
         self._arrivals = sorted(range(len(jobs)), key=lambda number: jobs[number].arrival_s)
@@ -156,7 +167,15 @@ class _Simulation:
 
     def result(self) -> Result:
         """What has happened so far."""
-        return Result(self._outcomes, self._failures, self._gpu_seconds, self._now_s, len(self._cluster.idle))
+        return Result(
+            self._outcomes,
+            self._failures,
+            self._gpu_seconds,
+            self._now_s,
+            len(self._cluster.idle),
+            self._contention.paths_set,
+            self._contention.paths_moved,
+        )
 
     def _arrival_s(self) -> float:
         if self._next_arrival == len(self._arrivals):
@@ -246,7 +265,8 @@ class _Simulation:
         self._cluster = self._cluster.take(allocation)  # type: ignore[arg-type]  # a rule and its cluster agree
         slot = self._slot()
         traffic = None
-        if len(allocation.leaves) > 1 and job.communication:
+        untimed = scenario.network == "replanned" and scenario.fidelity == "average"  # the speed is 1 throughout
+        if len(allocation.leaves) > 1 and job.communication and not untimed:
             steps = steps_of(job.pattern, job.gpus, scenario.shape.gpus_per_server)
             traffic = traffic_of(
                 scenario.shape, scenario.network, allocation, steps, self._contention.load, self._rng, scenario.lanes

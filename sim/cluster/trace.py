@@ -39,6 +39,8 @@ class TraceShape:
     """Jobs have at most so many GPUs."""
     pattern: Pattern | None = None
     """The collective of all jobs; None: drawn as in the released simulator."""
+    communication: float | None = None
+    """The share of time of all collectives; None: drawn."""
     deadline_factor: float = 2.0
     """A job's deadline is its arrival plus its duration times this."""
 
@@ -55,6 +57,8 @@ def generate(shape: TraceShape, seed: int) -> list[Job]:
     by_duration = shape.correlation * by_size + np.sqrt(1 - shape.correlation**2) * noise
     durations = np.clip(MEDIAN_S * np.exp(SIGMA * by_duration), shape.shortest_s, shape.longest_s)
     drawn = collectives(rng, sizes[at].tolist(), shape.pattern)
+    if shape.communication is not None:
+        drawn = [(shape.communication, pattern) for _, pattern in drawn]
     return [
         Job(
             f"job{number}",

@@ -47,6 +47,10 @@ class ClusterMetrics:
     """The share of GPUs that jobs used, until the last arrival."""
     failures: dict[Cause, float]
     """Failed placements by cause, per seed."""
+    paths_set: float
+    """How often a controller set the path of a flow, per seed."""
+    paths_moved: float
+    """How often it moved a running flow, per seed."""
 
 
 def metrics(results: Sequence[Result], gpus: int) -> ClusterMetrics:
@@ -66,6 +70,8 @@ def metrics(results: Sequence[Result], gpus: int) -> ClusterMetrics:
         sum(len(group) * float(np.std(group)) for group in stretches.values()) / max(1, len(ended)),
         float(np.mean([_utilisation(result, gpus) for result in results])),
         {cause: count / len(results) for cause, count in sorted(failures.items())},
+        float(np.mean([result.paths_set for result in results])),
+        float(np.mean([result.paths_moved for result in results])),
     )
 
 

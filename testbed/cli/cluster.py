@@ -120,13 +120,14 @@ def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"], jobs: int
     use = table(
         "JRT x ideal, and failed placements per seed",
         ["strategy"],
-        ["x ideal", "instability", "GPUs in use", "not ended", *CAUSES],
+        ["x ideal", "instability", "GPUs in use", "not ended", *CAUSES, "paths set", "moved"],
     )
     for name, one in found.items():
         shown = [*_three(one.completion_s), *_three(one.waiting_s), *_three(one.running_s)]
         times.add_row(name, *shown)
         others = sum(number for state, number in one.jobs.items() if state != "ended")
         causes = [f"{one.failures.get(cause, 0.0):,.0f}" for cause in CAUSES]
+        causes += [f"{count:,.0f}" for count in (one.paths_set, one.paths_moved)]
         use.add_row(
             name, f"{one.stretch:.3f}", f"{one.instability:.3f}", f"{one.utilisation:.0%}", f"{others:,}", *causes
         )

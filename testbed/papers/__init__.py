@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares numbers of papers with ours. Each paper has a package with the checks of its claims and its page's text."""
 
-from testbed.papers import paralet, rail_only, routing, topoopt
+from testbed.papers import paralet, rail_only, routing, topoopt, vclos
 from testbed.papers.claim import Claim, Relation, Verdict
 from testbed.papers.findings import Drawing, Findings, Paper
 
 PAPERS = {
     "000": Paper("Routing for Large ML Models (arXiv:2503.05324)", routing.TEXT, routing.find),
+    "001": Paper("Isolated Scheduling for Distributed Training Tasks (vClos, 2023)", vclos.TEXT, vclos.find),
     "002": Paper("TopoOpt (NSDI 2023)", topoopt.TEXT, topoopt.find),
     "003": Paper(
         "Rail-only: A Low-Cost High-Performance Network for Training LLMs (arXiv:2307.12169v5)",

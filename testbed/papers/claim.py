@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Relation = Literal["equals", "more than", "less than"]
-Verdict = Literal["agrees", "close", "differs", "holds", "fails", "not printed"]
+Verdict = Literal["agrees", "close", "differs", "holds", "fails", "not printed", "not computed"]
 
 CLOSE = 0.05
 """Largest relative deviation from the paper's number with verdict `close`."""
@@ -17,13 +17,13 @@ class Claim:
 
     `printed` is the paper's number, with `decimals` digits after the point; None where the paper prints none or our
     copy of it lacks the number. `relation` says whether the paper claims equality or a bound. `note` says how our
-    number was obtained, or why it differs.
+    number was obtained, or why it differs. `ours` is None where the paper does not print what it would follow from.
     """
 
     where: str
     what: str
     unit: str
-    ours: float
+    ours: float | None
     printed: float | None = None
     decimals: int = 0
     relation: Relation = "equals"
@@ -31,27 +31,29 @@ class Claim:
 
     @property
     def ratio(self) -> float | None:
-        """Our number divided by the paper's; None without a printed number."""
-        return None if not self.printed else self.ours / self.printed
+        """Our number divided by the paper's; None where one of them is missing."""
+        return None if not self.printed or self.ours is None else self.ours / self.printed
 
     @property
     def verdict(self) -> Verdict:
         """`agrees`: equal when rounded or truncated to the printed digits. `close`: within 5 %."""
         if self.printed is None:
             return "not printed"
+        if self.ours is None:
+            return "not computed"
         if self.relation != "equals":
             holds = self.ours > self.printed if self.relation == "more than" else self.ours < self.printed
             return "holds" if holds else "fails"
         off = abs(self.ours - self.printed)
-        if off < 10.0**-self.decimals and self._as_printed():
+        if off < 10.0**-self.decimals and self._as_printed(self.ours, self.printed):
             return "agrees"
         return "close" if off <= CLOSE * abs(self.printed) else "differs"
 
-    def _as_printed(self) -> bool:
+    def _as_printed(self, ours: float, printed: float) -> bool:
         scale = 10.0**self.decimals
-        wanted = round((self.printed or 0.0) * scale)
+        wanted = round(printed * scale)
         # The tolerance rounds binary fractions such as 37.4999.. like the decimal number.
-        return wanted in (int(self.ours * scale + 1e-9), int(self.ours * scale + 0.5 + 1e-9))
+        return wanted in (int(ours * scale + 1e-9), int(ours * scale + 0.5 + 1e-9))
 
     def as_json(self) -> dict[str, float | str | None]:
         """All fields, with ratio and verdict."""

@@ -77,7 +77,7 @@ def table(claims: Sequence[Claim]) -> str:
     for claim in claims:
         printed = "" if claim.printed is None else f"{claim.printed:.{claim.decimals}f}"
         relation = "" if claim.printed is None else claim.relation
-        ours = f"{claim.ours:.{claim.decimals + 1 if claim.unit else 0}f}"
+        ours = "" if claim.ours is None else f"{claim.ours:.{claim.decimals + 1 if claim.unit else 0}f}"
         writer.writerow(
             [claim.where, claim.what, claim.unit, relation, printed, ours, ratio_of(claim), claim.verdict, claim.note]
         )
@@ -98,12 +98,14 @@ def printed_of(claim: Claim) -> str:
 
 
 def ours_of(claim: Claim) -> str:
-    """Our number with its unit, with one digit more than the paper's."""
+    """Our number with its unit, with one digit more than the paper's; empty if we have none."""
+    if claim.ours is None:
+        return ""
     return f"{claim.ours:,.{claim.decimals + 1}f} {claim.unit}" if claim.unit else f"{claim.ours:,.0f}"
 
 
 def ratio_of(claim: Claim) -> str:
-    """Our number divided by the paper's; empty if the paper prints none."""
+    """Our number divided by the paper's; empty if one of them is missing."""
     return "" if claim.ratio is None else f"{claim.ratio:.3f}"
 
 

@@ -51,6 +51,7 @@ class TraceSection(Section):
     longest_s: float = Field(default=100_000.0, gt=0)
     largest: int = Field(default=256, ge=1)
     pattern: Pattern | None = None
+    communication: float | None = Field(default=None, ge=0, le=1)
     deadline_factor: float = Field(default=2.0, ge=1)
 
     @model_validator(mode="after")
@@ -85,6 +86,8 @@ class Strategy(Section):
     network: NetworkName
     lanes: int = Field(default=8, ge=1, le=1024)
     queue: QueueName | None = None
+    fidelity: FidelityName | None = None
+    """The spec's unless it is given."""
 
 
 class ClusterSpec(Section):
@@ -155,7 +158,7 @@ class ClusterSpec(Section):
             strategy.placement,
             strategy.network,
             strategy.queue or self.queue,
-            self.fidelity,
+            strategy.fidelity or self.fidelity,
             strategy.lanes,
             self.rounds,
             self.cluster.optical_switches,

@@ -94,8 +94,11 @@ def test_no_job_is_lost_and_work_is_conserved(jobs: list[Job], scenario: Scenari
             worst = 16.0  # no more flows are on a link than there are GPUs
             assert run_s * (1 - 1e-9) <= outcome.running_s
             assert outcome.running_s <= run_s * (1 + outcome.job.communication * (worst - 1)) * (1 + 1e-9)
-            if scenario.network in ("ideal",) or outcome.leaves == 1:
+            if scenario.network in ("ideal", "replanned") or outcome.leaves == 1:
                 assert outcome.running_s == pytest.approx(run_s)
+    planned = scenario.network in ("pinned", "replanned") and scenario.placement != "ocs_vclos"
+    assert result.paths_set == 0 or planned
+    assert result.paths_moved == 0 or (scenario.network, scenario.fidelity) == ("replanned", "steps")
     states = [outcome.state for outcome in result.outcomes]
     assert len(told) == states.count("ended") + states.count("refused")
     assert result.gpu_seconds == pytest.approx(used)
@@ -201,11 +204,19 @@ def test_a_job_that_never_fits_is_refused_with_the_reason_and_others_go_on() -> 
 
 @pytest.mark.parametrize(
     ("placement", "network", "sentence"),
-    [("packed", "reserved", "needs a placement that reserves links"), ("ocs_vclos", "ecmp", "its network is reserved")],
+    [
+        ("packed", "reserved", "needs a placement that reserves links"),
+        ("ocs_vclos", "ecmp", "its network is reserved"),
+    ],
 )
 def test_a_network_that_does_not_fit_the_placement_is_refused(placement: str, network: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Scenario(SMALL, placement, network)  # type: ignore[arg-type]
+
+
+def test_replanning_is_refused_where_a_leaf_has_more_gpus_than_spines() -> None:
+    with pytest.raises(ValueError, match="4 GPUs of a leaf need as many spines"):
+        Scenario(replace(SMALL, spines=3), "packed", "replanned")
 
 
 def added_s(outcomes: list[Outcome]) -> float:
@@ -222,6 +233,29 @@ def test_both_levels_of_detail_agree_for_packed_jobs() -> None:
         for fidelity in FIDELITIES
     )
     assert average == pytest.approx(steps, rel=0.1)
+
+
+def test_pins_avoid_other_jobs_without_reserving_links() -> None:
+    """Two interleaved all-to-alls on all GPUs: pins share links less than hashes, and re-planning not at all."""
+    jobs = [Job(name, 0.0, 8, 100.0, 0.5, "pairwise_alltoall") for name in ("one", "two")]
+    added = {}
+    for network in ("ecmp", "pinned", "replanned"):
+        runs = [simulate(jobs, Scenario(SMALL, "scattered", network, seed=seed)) for seed in range(1, 9)]
+        added[network] = added_s([outcome for run in runs for outcome in run.outcomes])
+    assert added["ecmp"] > added["pinned"] > added["replanned"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_replanning_moves_running_flows_and_pins_do_not() -> None:
+    rng = np.random.default_rng(1)
+    jobs = [Job(f"job{n}", float(n), 5, float(rng.uniform(50, 100)), 0.9, "pairwise_alltoall") for n in range(12)]
+    pinned, replanned = (
+        simulate(jobs, Scenario(SMALL, "scattered", network, fidelity="steps", rounds=3))
+        for network in ("pinned", "replanned")
+    )
+    assert pinned.paths_moved == 0 < pinned.paths_set
+    assert replanned.paths_moved > 0
+    assert replanned.paths_set > 2 * pinned.paths_set  # in each of three rounds again
+    assert all(outcome.running_s == pytest.approx(outcome.job.run_s) for outcome in replanned.outcomes)
 
 
 def test_isolation_removes_what_hash_collisions_add() -> None:

@@ -126,3 +126,19 @@ def test_more_lanes_spread_a_job_more_evenly() -> None:
 def test_a_job_that_cannot_be_is_refused(job: dict[str, float], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Job(**({"name": "job", "arrival_s": 0.0, "gpus": 1, "run_s": 1.0} | job))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_pins_put_one_flow_on_a_link_and_take_the_idle_ones(pattern: Pattern) -> None:
+    """Whatever others use: no two flows of a step meet. A ring over two leaves with two flows takes the idle spines."""
+    load = np.random.default_rng(1).uniform(0, 2, SHAPE.links)
+    steps = steps_of(pattern, 16, 2)
+    got = traffic_of(SHAPE, "pinned", Allocation("job", 2, ALL), steps, load, np.random.default_rng(1))
+    assert got is not None
+    assert got.loads.max() == 1
+    busy = np.ones((2, SHAPE.leaves, SHAPE.spines))
+    busy[:, :, 2:] = 0
+    few = Allocation("few", 2, tuple(gpu for gpu in ALL if gpu.leaf < 2 and gpu.server == 0))
+    got = traffic_of(SHAPE, "pinned", few, steps_of("hierarchical_ring", 4, 2), busy.ravel(), np.random.default_rng(1))
+    assert got is not None
+    assert set((got.links % SHAPE.spines).tolist()) == {2, 3}

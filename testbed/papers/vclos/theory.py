@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows from counting: sizes of fabrics, flows on a link, and collisions of hashes."""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import lgamma, log
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from sdn.isolation import ocs_vclos, vclos
+from sdn.isolation.cluster import Cluster
+from sdn.isolation.ocs_cluster import OcsCluster
+
+Pair = tuple[int, int]
+"""Source and destination GPU."""
+
+
+def rearrangeable(radix: int) -> tuple[int, int]:
+    """GPUs and switches of a leaf-spine of full bisection, rearrangeably non-blocking."""
+    return radix * radix // 2, radix + radix // 2
+
+
+def strictly_non_blocking(radix: int) -> tuple[int, int]:
+    """GPUs and switches where p_u >= 2 p_d - 1 (section 5.1): p_d is as large as the leaf's ports allow."""
+    down = (radix + 1) // 3
+    return down * radix, 2 * down - 1 + radix
+
+
+def most_flows(pairs: Sequence[Pair], per_leaf: int) -> int:
+    """The most flows on a link by source routing with f_m(i) = i, on a leaf-spine with as many spines as GPUs per leaf.
+
+    The spine of a flow is the place of its source on its leaf.
+    """
+    loads: Counter[tuple[str, int, int]] = Counter()
+    for source, destination in pairs:
+        leaf, far, spine = source // per_leaf, destination // per_leaf, source % per_leaf
+        if leaf != far:
+            loads["up", leaf, spine] += 1
+            loads["down", far, spine] += 1
+    return max(loads.values(), default=0)
+
+
+def all_to_one_leaf(leaves: int, per_leaf: int) -> list[Pair]:
+    """Every GPU of other leaves sends to leaf 0: the worst case of section 5.3."""
+    gpus = range(per_leaf, leaves * per_leaf)
+    return [(gpu, gpu % per_leaf) for gpu in gpus]
+
+
+def double_binary_tree(ranks: int) -> list[Pair]:
+    """The flows of one phase: both trees, from each rank to its parent. `ranks` is even.
+
+    Rank r's parent has the lowest bit of r moved up by one; the second tree is the first in reverse order (P. Sanders,
+    J. Speck, J. L. Traff, Parallel Computing 35, 2009).
+    """
+    first = []
+    for rank in range(1, ranks):
+        bit = rank & -rank
+        parent = (rank ^ bit) | bit << 1
+        first.append((rank, parent if parent < ranks else rank ^ bit))
+    return first + [(ranks - 1 - rank, ranks - 1 - parent) for rank, parent in first]
+
+
+def at_most(flows: int, ports: int, most: int) -> float:
+    """The probability that no port gets more than `most` flows, where each flow's port is drawn.
+
+    n! / p^n times the coefficient of x^n in (sum of x^k / k! for k <= most)^p.
+    """
+    one = [1.0 / np.prod(np.arange(1.0, k + 1)) for k in range(most + 1)]
+    power = np.ones(1)
+    for _ in range(ports):
+        power = np.convolve(power, one)[: flows + 1]
+    if len(power) <= flows or power[flows] <= 0:
+        return 0.0
+    return float(np.exp(lgamma(flows + 1) - flows * log(ports) + log(power[flows])))
+
+
+def exactly(flows: int, ports: int, most: int) -> float:
+    """The probability that the fullest port has `most` flows."""
+    return at_most(flows, ports, most) - at_most(flows, ports, most - 1)
+
+
+def placement_s(optical: bool, arrivals: int = 40) -> float:
+    """The median time to place a job over several leaves on 2,048 GPUs, nine tenths full; on this machine, in seconds.
+
+    Jobs of one to eight servers come, and random ones go when the cluster is full.
+    """
+    rng = np.random.default_rng(1)
+    size = (64, 32, 4, 8)
+    cluster: Cluster | OcsCluster = OcsCluster.empty(*size, 8) if optical else Cluster.empty(*size)
+    place = ocs_vclos.place if optical else vclos.place
+    running: list[object] = []
+    times: list[float] = []
+    while len(times) < arrivals:
+        if len(cluster.idle) < cluster.gpus // 10:
+            cluster = cluster.release(running.pop(int(rng.integers(len(running)))))  # type: ignore[arg-type]
+        begun = perf_counter()
+        found = place(cluster, "job", 8 << int(rng.integers(6)))  # type: ignore[arg-type]
+        taken = perf_counter() - begun
+        if found is None:
+            cluster = cluster.release(running.pop(int(rng.integers(len(running)))))  # type: ignore[arg-type]
+        else:
+            cluster = cluster.take(found)  # type: ignore[arg-type]
+            running.append(found)
+        if found is None or found.stage > 1:
+            times.append(taken)
+    return median(times)
