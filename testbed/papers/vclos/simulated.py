@@ -115,7 +115,7 @@ def testbed_gap_s(run_s: float, waiting_s: float) -> float:
             least = middle
         else:
             most = middle
-    return (least * most) ** 0.5
+    return float((least * most) ** 0.5)
 
 
 def mean_of(runs: Iterable[Iterable[Outcome]], value: Callable[[Outcome], float | None], gpus: int = 0) -> float:
