@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,7 +47,8 @@ class Rank:
 
     @property
     def name(self) -> str:
-        return f"{self.address} (process {self.pid} on "
+        """A pattern: the port is in the name if another process has the usual one at this address."""
+        return rf"{re.escape(self.address)}(:\d+)? \(process {self.pid} on [^ ]+\)"
 
     def do(self, line: str) -> str:
         assert self.process.stdin is not None
@@ -109,8 +111,8 @@ def test_a_receive_that_is_never_posted(start: Callable[..., Rank]) -> None:
     found = eventually(waits("no-receive"), one.pid, two.pid)
     (cause,) = found["causes"]
     assert cause["kind"] == "application"
-    assert cause["sentence"].startswith(two.name)
-    assert found["waits"][0]["waiter"].startswith(one.name)
+    assert re.match(two.name, cause["sentence"])
+    assert re.fullmatch(one.name, found["waits"][0]["waiter"])
     assert "oldest with tag 7" in found["waits"][0]["sentence"]
     assert ask("--why", "--after", 0.5, one.pid).stdout.count("Cause: ") == 1
     two.do("receive 0 7")
@@ -124,7 +126,7 @@ def test_a_send_that_is_never_posted(start: Callable[..., Rank]) -> None:
     two.do("receive 0 7")
     (cause,) = eventually(waits("no-send"), one.pid, two.pid)["causes"]
     assert cause["kind"] == "application"
-    assert cause["sentence"].startswith(one.name)
+    assert re.match(one.name, cause["sentence"])
 
 
 def test_tags_that_do_not_agree(start: Callable[..., Rank]) -> None:
@@ -132,7 +134,7 @@ def test_tags_that_do_not_agree(start: Callable[..., Rank]) -> None:
     join(one, two)
     two.do("receive 0 7")
     one.do("send 0 8")
-    (cause,) = eventually(waits("tags"), one.pid, two.pid)["causes"]
+    (cause,) = eventually(lambda diagnosis: len(diagnosis["waits"]) == 2, one.pid, two.pid)["causes"]
     assert (cause["kind"], cause["waiting"]) == ("tags", 2)
     assert "sends tag 8 while" in cause["sentence"]
 
@@ -161,21 +163,19 @@ def test_a_peer_that_is_stopped(start: Callable[..., Rank]) -> None:
 
 
 def test_a_path_that_drops_all_packets(start: Callable[..., Rank]) -> None:
-    ports = {"127.0.0.2": [50_001, 50_002]}
-    one, two = start(1, policy="pinned", ports=ports), start(2, faults={"dead": 1.0})
+    one, two = start(1), start(2, faults={"dead": 1.0})
     join(one, two)
     two.do("receive 0 7")
     one.do("send 0 7")
 
     def lost(diagnosis: dict[str, Any]) -> bool:
-        return any(wait["waiter"].startswith(one.name) for wait in diagnosis["waits"])
+        silent = [wait for wait in diagnosis["waits"] if wait["cause"] in ("peer-silent", "lane-silent")]
+        return any(re.fullmatch(one.name, wait["waiter"]) for wait in silent)
 
     found = eventually(lost, one.pid, two.pid)
     assert {cause["kind"] for cause in found["causes"]} == {"path"}
-    sentences = [cause["sentence"] for cause in found["causes"] if f"from {one.name}" in cause["sentence"]]
-    assert len(sentences) == 1
-    assert "50001" in sentences[0] or "50002" in sentences[0]
-    assert f"to {two.name}" in sentences[0]
+    path = rf"the path of UDP source ports? [\d, ]+ from {one.name} to {two.name} loses packets"
+    assert sum(re.match(path, cause["sentence"]) is not None for cause in found["causes"]) == 1
 
 
 def test_a_chain_over_three_hosts(start: Callable[..., Rank], tmp_path: Path) -> None:
@@ -201,12 +201,10 @@ def test_a_chain_over_three_hosts(start: Callable[..., Rank], tmp_path: Path) ->
     assert result.exit_code == 3
     first, second, cause = result.stdout.splitlines()
     assert {first[:9], second[:9]} == {one.address, two.address}
-    assert cause.startswith(
-        f"Cause: 127.0.0.3 (process {three.pid} on c) waits for nobody, and 2 processes wait for it"
-    )
+    assert re.match(f"Cause: {three.name} waits for nobody, and 2 processes wait for it: ", cause)
     (partly,) = json.loads(ask("--why", "--json", "--after", 0.5, *dumps()[:2]).stdout)["causes"]
     assert partly["kind"] == "unknown"
-    assert partly["sentence"].startswith("2 processes wait for 127.0.0.3, of which there is no dump")
+    assert re.match(r"2 processes wait for 127\.0\.0\.3(:\d+)?, of which there is no dump", partly["sentence"])
 
 
 @pytest.mark.parametrize(
