@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
-PACKAGES := netmodel hostlib nccl_net_plugin sdn sim emul testbed
+PACKAGES := netmodel hostlib nccl_net_plugin paralet_torch sdn sim emul testbed
 SCRIPTS := .ci/run $(wildcard scripts/*.sh)
 SPEC ?= experiments/nccl.yaml experiments/demo.yaml
 BENCH ?= transport
@@ -62,6 +62,10 @@ bench: setup ## Measure the transport beside TCP (BENCH=NAME for another)
 .PHONY: nccl
 nccl: setup ## Install NVIDIA's wheel of NCCL for the CPU device (ARGS=all: one for each plugin interface; docs/nccl.md)
 	@scripts/setup-nccl.sh $(ARGS)
+
+.PHONY: torch
+torch: setup ## Install PyTorch for CPUs into .venv, for backend paralet of torch.distributed (docs/torch.md)
+	@scripts/setup-torch.sh
 
 .PHONY: softroce
 softroce: setup ## Fetch what a guest with the kernel's SoftRoCE needs (root; docs/softroce.md)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The works of a group that have not ended, and the thread that completes those that nobody waits for."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator
+
+from hostlib.collectives import Group
+from paralet_torch.work import ParaletWork
+
+_MANY = 64
+
+
+class PendingWorks:
+    """Keeps works, and with them the memory of their operations, until they have ended, also if the caller drops them.
+
+    A thread of its own, started with the first asynchronous work, moves their data and completes their futures.
+    """
+
+    def __init__(self, group: Group, name: str) -> None:
+        self._group = group
+        self._name = name
+        self._lock = threading.Lock()
+        self._works: dict[int, ParaletWork] = {}  # by operation
+        self._thread: threading.Thread | None = None
+        _open.add(self)
+
+    @contextlib.contextmanager
+    def issuing(self, asynchronous: bool) -> Iterator[None]:
+        """Around issue and `add`, so that the thread meets no operation that it does not know."""
+        with self._lock:
+            yield
+            if asynchronous and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"paralet-{self._name}", daemon=True)
+                self._thread.start()
+
+    def add(self, work: ParaletWork) -> None:
+        """Keep a work. Call it within `issuing`."""
+        if len(self._works) >= _MANY:  # works that nobody waited for
+            for kept in list(self._works.values()):
+                if all(operation.done for operation in kept.operations):
+                    self.discard(kept)
+        for operation in work.operations:
+            self._works[operation.id] = work
+
+    def discard(self, work: ParaletWork) -> None:
+        """Forget a work that has ended. Takes no lock: it is called from everywhere."""
+        for operation in work.operations:
+            self._works.pop(operation.id, None)
+
+    def stop(self) -> None:
+        """Close the group: its works fail, and the thread ends."""
+        self._group.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        for work in set(self._works.values()):
+            work.finish()
+        self._works.clear()
+        _open.discard(self)
+
+    def _run(self) -> None:
+        while not self._group.closed:
+            operations = self._group.take_finished()
+            with self._lock:
+                works = [self._works.pop(operation.id, None) for operation in operations]
+            for work in works:
+                if work is not None:
+                    work.finish()
+
+
+_open: weakref.WeakSet[PendingWorks] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """At exit, for programs that do not destroy their groups: no thread may be in the engine when Python ends."""
+    for works in list(_open):
+        works.stop()

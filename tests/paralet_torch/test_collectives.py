@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations of backend paralet among three ranks, and what PyTorch builds on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.paralet_torch.world import Ranks
+
+SCENARIOS = [
+    "all_reduce_of_booleans",
+    "average",
+    "scaled_sum",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_of_different_sizes",
+    "reduce_scatter",
+    "all_to_all",
+    "gather_and_scatter",
+    "coalesced",
+    "not_contiguous",
+    "empty_and_scalar",
+    "large",
+    "sparse",
+    "ring_of_sends",
+    "tags",
+    "asynchronous",
+    "completes_without_waiting",
+    "sub_groups",
+    "group_of_another_backend",
+    "device_mesh_and_dtensor",
+    "functional_collectives",
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(three_ranks: Ranks, scenario: str) -> None:
+    three_ranks.run(scenario)
+
+
+@pytest.mark.parametrize("operation", ["SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"])
+def test_all_reduce(three_ranks: Ranks, operation: str) -> None:
+    three_ranks.run("all_reduce", operation)
+
+
+def test_objects(three_ranks: Ranks) -> None:
+    expected = [[{"rank": rank, "text": "x" * rank} for rank in range(3)], ["from 1", [1, 2]]]
+    assert three_ranks.run("objects") == [expected] * 3
+
+
+def test_a_receive_from_any_rank_says_which(three_ranks: Ranks) -> None:
+    assert sorted(three_ranks.run("receives_from_any")[0]) == [1, 2]
+
+
+def test_a_wait_with_a_limit_ends_and_the_operation_goes_on(three_ranks: Ranks) -> None:
+    said = three_ranks.run("wait_with_a_limit")
+    assert "recv" in said[0]
+    assert "timed out" in said[0]
+
+
+def test_wrong_arguments_are_refused_with_a_sentence(three_ranks: Ranks) -> None:
+    for said in three_ranks.run("refusals"):
+        assert said == [
+            "allreduce needs a list of one tensor, not of 2",
+            "floating-point tensors have no reduction BAND",
+            "all_gather_single needs an output of 3 times the input's 1 elements; it has 4",
+            "allgather needs one tensor for each of 3 ranks, not 4",
+            "reduce_scatter_single needs an input of 3 times the output's 2 elements; it has 3",
+            "all_to_all_single: the output's 4 rows do not divide equally among 3 ranks",
+            "scatter: the output has 1 elements, and the input 2",
+        ]
+
+
+@pytest.mark.parametrize("scenario", ["ddp", "fsdp"])
+def test_training_is_that_of_one_process(three_ranks: Ranks, scenario: str) -> None:
+    losses = three_ranks.run(scenario)
+    assert losses[0] == losses[1] == losses[2]
+    assert losses[0][-1] < losses[0][0]

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under torchrun: the example of docs/torch.md, and a restart after a rank has died."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.paralet_torch.world import ROOT, environment
+
+RESTARTING = """
+import os
+import torch
+import torch.distributed as dist
+import paralet_torch
+
+dist.init_process_group("paralet")
+attempt, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), dist.get_rank()
+total = torch.ones(1000)
+dist.all_reduce(total)
+if attempt == 0 and rank == 1:
+    os._exit(3)
+for _ in range(20):
+    dist.all_reduce(total)
+print(f"attempt {attempt} rank {rank} of {dist.get_world_size()} ends", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def torchrun(program: Path, *options: str) -> list[str]:
+    """What each of two ranks printed in the last attempt, in order of rank. Fails the test when torchrun fails."""
+    logs = program.parent / "logs"
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
+    argv += ["--redirects", "3", "--log-dir", str(logs), str(program)]  # the ranks' lines would mix
+    done = subprocess.run(argv, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    if done.returncode:
+        said = [f"{file}:\n{file.read_text()}" for file in sorted(logs.rglob("stderr.log"))]
+        pytest.fail("\n".join([done.stderr, *said]), pytrace=False)
+    last = max(logs.rglob("attempt_*"))
+    return [(last / str(rank) / "stdout.log").read_text() for rank in range(2)]
+
+
+def test_example_of_the_documentation(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "torch.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    program = tmp_path / "example.py"
+    program.write_text(example)
+    assert torchrun(program) == ["tensor([3., 3.])\n"] * 2
+
+
+def test_torchrun_restarts_all_ranks_when_one_dies(tmp_path: Path) -> None:
+    program = tmp_path / "restarting.py"
+    program.write_text(RESTARTING)
+    assert torchrun(program, "--max-restarts", "1") == [f"attempt 1 rank {rank} of 2 ends\n" for rank in range(2)]
