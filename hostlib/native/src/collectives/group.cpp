@@ -13,7 +13,10 @@ namespace paralet::collectives {
 namespace {
 
 constexpr Nanos kSpin = 50 * kMicrosecond;  // an executor without work looks for it for so long before it sleeps
+constexpr Nanos kCrowdedYield = 200 * kMicrosecond;  // a yield that takes so long has let other programs run
+constexpr Nanos kCrowdedTime = 20 * kMillisecond;    // for this time spinning would only cost time slices
 constexpr Nanos kLongestSleep = 1 * kSecond;
+constexpr Nanos kLinkSleep = 50 * kMillisecond;  // while links are made
 constexpr std::uint64_t kTemporaryBytes = 8 * Scratch::kSlotBytes;
 static_assert(Limits{}.most_chunk <= Scratch::kSlotBytes && kTemporaryBytes >= 4 * Limits{}.most_chunk);
 static_assert(Limits{}.short_bytes <= Link::kMailBytes);
@@ -444,13 +447,15 @@ void Group::drive(Stop stop, Nanos until) {
     check_deadlines(t);
     if (failed_ || t >= until) return;
     if (idle_since == 0) idle_since = t;
-    if (t - idle_since < kSpin) {
+    if (t - idle_since < kSpin && t >= crowded_until_) {
       device_->poll();
+      const Nanos yielded_at = now();
       std::this_thread::yield();
+      if (now() - yielded_at >= kCrowdedYield) crowded_until_ = now() + kCrowdedTime;
       continue;
     }
     device_->stop_polling();
-    const Nanos limit = std::min({until, next_deadline_, t + kLongestSleep}) - t;
+    const Nanos limit = std::min({until, next_deadline_, t + (links_->busy() ? kLinkSleep : kLongestSleep)}) - t;
     completion_signal().wait(
         [&] {
           executor_.assume_held();

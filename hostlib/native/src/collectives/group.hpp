@@ -159,6 +159,7 @@ class Group {
   std::vector<Job> messages_ PARALET_GUARDED_BY(executor_);
   std::vector<std::unordered_map<std::uint32_t, Matched>> matched_ PARALET_GUARDED_BY(executor_);  ///< by rank
   Nanos next_deadline_ PARALET_GUARDED_BY(executor_) = kNever;
+  Nanos crowded_until_ PARALET_GUARDED_BY(executor_) = 0;  ///< other programs want the processor
 
   mutable Mutex state_;
   std::deque<Job> submitted_ PARALET_GUARDED_BY(state_);

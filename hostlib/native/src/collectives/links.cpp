@@ -116,19 +116,38 @@ std::string Links::describe(int rank, const std::string& text) const {
 
 Link& Links::to(int rank) {
   Link& link = known(rank);
-  if (rank > rank_ && !link.connecting_) connect(rank);
+  if (link.wanted_since_ != 0 || link.open()) return link;
+  link.wanted_since_ = now();
+  if (rank > rank_) {
+    connect(rank);
+  } else {
+    awaited_.push_back(rank);
+  }
   return link;
 }
 
-void Links::connect(int rank) {
-  Link& link = known(rank);
-  link.connecting_ = true;
+std::shared_ptr<Connection> Links::connect_to(int rank) {
   try {
-    for (auto& connection : link.connections_) connection = device_->connect(handles_[static_cast<std::size_t>(rank)]);
+    return device_->connect(handles_[static_cast<std::size_t>(rank)]);
   } catch (const TransportError& error) {
     throw LinkError{Failure::kDevice, describe(rank, error.what())};
   }
+}
+
+void Links::connect(int rank) {
+  for (auto& connection : known(rank).connections_) connection = connect_to(rank);
   opening_.push_back(rank);
+}
+
+/// Whether a connection that this side made is open. Throws LinkError when it failed. A live device answers at once,
+/// whatever its program does.
+bool Links::connected(const Connection& connection, int rank, Nanos since) const {
+  if (connection.failure != Failure::kNone) throw LinkError{connection.failure, describe(rank, connection.error)};
+  if (connection.state == Connection::State::kOpen) return true;
+  if (now() - since >= device_->options().retry_time) {
+    throw LinkError{Failure::kTransport, describe(rank, "it does not answer a connect within retry_time_s")};
+  }
+  return false;
 }
 
 bool Links::advance() {
@@ -141,6 +160,7 @@ bool Links::advance() {
       ++i;
     }
   }
+  any = std::erase_if(awaited_, [this](int rank) { return await(rank); }) > 0 || any;
   while (const auto connection = listener_->accept()) {
     auto bytes = std::make_unique<std::array<std::byte, Hello::kBytes>>();
     auto hello = new_request(Request::Kind::kReceive, connection, kHelloTag, *bytes);
@@ -154,25 +174,24 @@ bool Links::advance() {
       continue;
     }
     any = true;
-    if (!adopt(incoming_[i])) {
-      try {
-        device_->close_connection(incoming_[i].connection);
-      } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): a closed device has no connections
-      }
-    }
+    if (!adopt(incoming_[i])) close_connection(incoming_[i].connection);
     incoming_.erase(incoming_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return any;
+}
+
+void Links::close_connection(const std::shared_ptr<Connection>& connection) {
+  try {
+    device_->close_connection(connection);
+  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): a closed device has no connections
+  }
 }
 
 /// True when the link that this side makes is open.
 bool Links::follow(int rank) {
   Link& link = known(rank);
   for (const auto& connection : link.connections_) {
-    if (connection->failure != Failure::kNone) {
-      throw LinkError{connection->failure, describe(rank, connection->error)};
-    }
-    if (connection->state == Connection::State::kConnecting) return false;
+    if (!connected(*connection, rank, link.wanted_since_)) return false;
   }
   for (std::size_t channel = 0; channel < Link::kChannels; ++channel) {
     link.hello_bytes_[channel] = encode(Hello{.size = static_cast<std::uint32_t>(size_),
@@ -184,6 +203,21 @@ bool Links::follow(int rank) {
   }
   finish(rank);
   return true;
+}
+
+/// True when the link that the other side makes is open.
+bool Links::await(int rank) {
+  Link& link = known(rank);
+  if (link.open()) {
+    if (link.watch_) close_connection(link.watch_);
+    return true;
+  }
+  if (link.watch_) {
+    static_cast<void>(connected(*link.watch_, rank, link.wanted_since_ + kWatchAfter));
+  } else if (now() - link.wanted_since_ >= kWatchAfter) {
+    link.watch_ = connect_to(rank);
+  }
+  return false;
 }
 
 /// False when the connection is none of this group: it is closed.
@@ -226,10 +260,12 @@ void Links::close(const std::vector<std::shared_ptr<Request>>& requests) {
     for (const auto& connection : link.connections_) {
       if (connection) open.push_back(connection);
     }
+    if (link.watch_) open.push_back(link.watch_);
   }
   for (const Incoming& incoming : incoming_) open.push_back(incoming.connection);
   const auto closed = [](const auto& connection) { return connection->state == Connection::State::kClosed; };
   try {
+    device_->stop_listening(listener_);  // ranks that connect later learn that nobody is there
     for (const auto& connection : open) device_->close_connection(connection);
     device_->wait([&] { return device_->closed() || std::ranges::all_of(open, closed); }, kGracefulClose);
   } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): another thread closed the device, which ends all

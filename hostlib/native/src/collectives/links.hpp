@@ -74,7 +74,9 @@ class Link {
  private:
   friend class Links;
   std::array<std::shared_ptr<Connection>, kChannels> connections_;
-  bool connecting_ = false;  ///< this side connects, and has begun to
+  Nanos wanted_since_ = 0;  ///< when this side began to connect, or to wait for the other side
+  /// Tells the side that waits whether the other one lives.
+  std::shared_ptr<Connection> watch_;
   std::array<std::shared_ptr<Request>, kChannels> hellos_;
   std::array<std::array<std::byte, Hello::kBytes>, kChannels> hello_bytes_{};
   std::unique_ptr<std::byte[]> memory_;  // NOLINT(modernize-avoid-c-arrays): not initialised
@@ -83,7 +85,8 @@ class Link {
   std::optional<Mailbox> announcements_;
 };
 
-/// Of each pair of ranks the lower one connects.
+/// Of each pair of ranks the lower one connects. If it does not within kWatchAfter, the higher one connects too, only
+/// to learn whether the lower rank is alive.
 class Links {
  public:
   /// Throws DeviceError.
@@ -96,8 +99,11 @@ class Links {
   /// The handles of all ranks. Throws std::invalid_argument when one is none.
   void set_handles(std::vector<std::array<std::byte, handshake::kHandleBytes>> handles);
 
+  static constexpr Nanos kWatchAfter = 200 * kMillisecond;
   /// The link to a rank; begins to connect when it is not connected. Throws LinkError.
   Link& to(int rank);
+  /// Links are being made: look again soon.
+  [[nodiscard]] bool busy() const { return !opening_.empty() || !awaited_.empty(); }
   [[nodiscard]] Link& known(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   /// Accepts connections and follows those that are being made. True when anything changed. Throws LinkError.
   bool advance();
@@ -114,9 +120,13 @@ class Links {
     std::unique_ptr<std::array<std::byte, Hello::kBytes>> bytes;
   };
   void connect(int rank);
+  std::shared_ptr<Connection> connect_to(int rank);
+  [[nodiscard]] bool connected(const Connection& connection, int rank, Nanos since) const;
   bool follow(int rank);
+  bool await(int rank);
   bool adopt(Incoming& incoming);
   void finish(int rank);
+  void close_connection(const std::shared_ptr<Connection>& connection);
 
   std::shared_ptr<Device> device_;
   int rank_;
@@ -125,6 +135,7 @@ class Links {
   std::vector<std::array<std::byte, handshake::kHandleBytes>> handles_;
   std::vector<Link> links_;
   std::vector<int> opening_;  ///< ranks to which this one connects
+  std::vector<int> awaited_;  ///< ranks that are to connect to this one
   std::vector<Incoming> incoming_;
 };
 
