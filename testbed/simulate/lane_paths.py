@@ -43,6 +43,11 @@ def lanes_of(experiment: Experiment, policy: Policy, seed: int, transfers: Seque
     pairs = list(demands)
     chosen = experiment.ports(policy, seed)
     ports = np.array([chosen[src].towards(dst) for src, dst in pairs], dtype=np.uint16)
+    setting = experiment.setting
+    if setting is not None:  # direct connections and relays, as planned
+        named = [setting.plan.connections[experiment.hosts[src], experiment.hosts[dst]] for src, dst in pairs]
+        ways = [setting.path(experiment.topology, one.local, one.remote) for one in named]
+        return Lanes(ports, _rows(ways, policy.m, links))
     if policy.policy in STEERED:  # switches forward by ingress port and destination
         routes = experiment.routes(policy.name)
         return Lanes(ports, _rows([_walked(experiment, pair, routes) for pair in pairs], policy.m, links))

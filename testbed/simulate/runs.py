@@ -123,7 +123,7 @@ def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals:
         RankLane(
             rank=src,
             lane=LaneCounters(
-                peer=experiment.address(dst),
+                peer=experiment.address(dst, remote),
                 lane=lane,
                 port=int(traffic.lanes.ports[channel, lane]),
                 port_method=method,
@@ -133,9 +133,11 @@ def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals:
                 retransmits=int(totals.retransmits[channel * lanes + lane]),
                 timeouts=int(totals.timeouts[channel * lanes + lane]),
                 rtt_s=None,
+                local=None if local is None else experiment.address(src, local),
             ),
         )
         for channel, (src, dst) in enumerate(traffic.pairs)
+        for local, remote in [experiment.nics_between(src, dst) if experiment.layouts else (None, None)]
         for lane in range(lanes)
     ]
 

@@ -47,8 +47,10 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
 
 def _check_direct(spec: Spec, found: Findings) -> None:
     """Checks for features that do not work over circuits between hosts."""
-    if spec.fabric != "mininet":
-        found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet", "fabric"))
+    if spec.fabric not in ("mininet", "fluid"):
+        found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet or fluid", "fabric"))
+    if spec.fabric == "fluid" and spec.events:
+        found.add(Misfit("over circuits fabric fluid has no other ways to take; use mininet", "events"))
     if isinstance(spec.workload, NcclAllreduce | NcclCollective):
         said = f"workload {spec.workload.kind} does not run over relays; take ring_allreduce"
         found.add(Misfit(said, "workload", "kind"))

@@ -79,7 +79,11 @@ def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> 
         ({"optical": {"strides": [1, 3, 5]}}, "optical.strides: a degree of 3 is impossible: host 'h1' has 2 NICs"),
         ({"optical": {"strides": [2]}}, "optical.strides: +2 is no ring of 8 servers"),
         ({"policies": [{"name": "p", "policy": "pinned"}]}, "policies[0].policy: over circuits a connection has"),
-        ({"fabric": "fluid"}, "fabric: fabric fluid has no optical switches"),
+        ({"fabric": "packet"}, "fabric: fabric packet has no optical switches; use mininet or fluid"),
+        (
+            {"fabric": "fluid", "events": [{"at_s": 1, "cut": "ocs1:1"}]},
+            "events: over circuits fabric fluid has no other ways to take",
+        ),
         (
             {"workload": {"kind": "ring_allreduce", "strides": [1, 4], "bytes": 800}},
             "workload.strides[1]: +4 is no ring of 8 ranks",

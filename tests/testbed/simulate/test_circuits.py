@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs on direct-connect fabrics on the fluid model: circuits carry what is predicted, also through relays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.analysis.jobs import bandwidth_taxes, ideal_at
+from testbed.analysis.metrics import loads, predicted_loads, uplinks
+from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES, packet_bytes
+from testbed.spec import Experiment
+from tests.testbed.experiments import experiment
+from tests.testbed.simulate.small import observe
+
+PACKETS = 64
+"""Full packets of each transfer, so that headers add the same part everywhere."""
+
+
+def direct(folder: Path, **changes: Any) -> Experiment:
+    common: dict[str, Any] = {
+        "topology": {"direct_connect": {"hosts": 8, "degree": 2, "rate": "10 Mbit/s"}},
+        "optical": {"strides": [1, 3]},
+        "workload": {"kind": "ring_allreduce", "strides": [1, 3], "bytes": 8 * 2 * PACKETS * 1024},
+        "placement": {"rule": "in_order"},
+        "policies": [{"name": "direct", "policy": "ecmp"}],
+        "seeds": 1,
+        "path_mtu": 1024,
+        "fabric": "fluid",
+    }
+    return experiment(folder, **{**common, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"workload": {"kind": "pairwise_alltoall", "bytes": 8 * PACKETS * 1024}},
+        {"optical": {"strides": [1]}, "workload": {"kind": "pairwise_alltoall", "bytes": 8 * PACKETS * 1024}},
+        {"optical": {"find": True}, "workload": {"kind": "permutation", "shift": 3, "bytes": PACKETS * 1024}},
+        {"jobs": 2, "workload": {"kind": "pairwise_alltoall", "bytes": 4 * PACKETS * 1024}},
+    ],
+    ids=["all-reduce", "all-to-all", "one ring", "found", "two jobs"],
+)
+def test_circuits_carry_what_is_predicted(tmp_path: Path, changes: dict[str, Any]) -> None:
+    made = direct(tmp_path, **changes)
+    run = observe(made).runs[0]
+    links, payload = uplinks(made.topology), packet_bytes(made)
+    part = (payload + HEADER_BYTES + ACK_BYTES) / payload
+    predicted = predicted_loads(made, run, links)
+    assert sum(predicted) > 0
+    assert loads(run, links) == pytest.approx([count * part for count in predicted], rel=1e-4)
+    wanted, counted = bandwidth_taxes(made, run)
+    assert counted == pytest.approx(part * wanted, rel=1e-4)
+    assert run.completion_s >= ideal_at(made, 1)
+
+
+def test_an_all_reduce_on_circuits_of_its_own_takes_the_serialisation_time(tmp_path: Path) -> None:
+    made = direct(tmp_path)
+    run, payload = observe(made).runs[0], packet_bytes(made)
+    sent_s = ideal_at(made, 1) * (payload + HEADER_BYTES + ACK_BYTES) / payload
+    steps = 2 * 7
+    last_s = steps * 8 * (payload + HEADER_BYTES) / 10e6  # an optical switch is a hop, which passes whole packets on
+    assert run.completion_s == pytest.approx(sent_s + last_s, rel=0.02)
+
+
+def test_relaying_takes_the_circuits_of_others(tmp_path: Path) -> None:
+    """On one ring, an all-to-all of 7 blocks per host needs 1 + 2 + .. + 7 blocks on each circuit."""
+    workload = {"kind": "pairwise_alltoall", "bytes": 8 * PACKETS * 1024}
+    made = direct(tmp_path, optical={"strides": [1]}, workload=workload)
+    run = observe(made).runs[0]
+    assert bandwidth_taxes(made, run)[0] == pytest.approx(4.0)
+    assert {lane.lane.local for lane in run.lanes} == {made.address(rank, 0) for rank in range(8)}
