@@ -54,6 +54,10 @@ def pad(payload: bytes) -> int:
     return -len(payload) % 4
 
 
+SELECTIVE_REPEAT = struct.pack(">HIII", 63, 0x504C4554, 1, 0)
+"""The end of an endpoint: the highest IPv4 identification, and the option in place of those of a NIC."""
+
+
 class Attacker:
     """A UDP socket on one address that sends packets to a device and receives its answers."""
 
@@ -142,9 +146,14 @@ class Lane:
 
 
 class HostilePeer(Attacker):
-    """A peer with a listener's handle and one connection: it knows all numbers that a peer gets."""
+    """A peer with a listener's handle and one connection: it knows all numbers that a peer gets.
 
-    def __init__(self, address: str, handle: bytes, victim_port: int, lanes: int = 1) -> None:
+    With `selective` it offers selective repeat.
+    """
+
+    def __init__(
+        self, address: str, handle: bytes, victim_port: int, lanes: int = 1, *, selective: bool = False
+    ) -> None:
         magic, version, tcp_port, target, _, self._listener, self._token = struct.unpack(">4sHH4s16sI16s", handle[:48])
         assert (magic, version) == (b"PLET", 1)
         super().__init__(address, socket.inet_ntoa(target), victim_port)
@@ -153,10 +162,11 @@ class HostilePeer(Attacker):
         psns = [(0xFFFFF0 + 0x1000 * lane) % 2**24 for lane in range(lanes)]  # the first soon wraps
         hello = b"\1PLH1" + struct.pack(">HI16s", 1, self._listener, self._token) + secrets.token_bytes(16)
         hello += socket.inet_aton(address) + struct.pack(">HIH", self.port, PATH_MTU, lanes)
-        self.send_frame(hello + b"".join(struct.pack(">II", 0x700 + lane, psns[lane]) for lane in range(lanes)))
+        hello += b"".join(struct.pack(">II", 0x700 + lane, psns[lane]) for lane in range(lanes))
+        self.send_frame(hello + (SELECTIVE_REPEAT if selective else b""))
         welcome = self.receive_frame()
         assert welcome[0] == 2, welcome
-        qps = welcome[-8 * lanes :]
+        qps, self.agreed = welcome[31 : 31 + 8 * lanes], welcome[31 + 8 * lanes :]
         self.lanes = [
             Lane(0x700 + lane, *self._swapped(struct.unpack_from(">II", qps, 8 * lane), psns[lane]))
             for lane in range(lanes)

@@ -111,12 +111,19 @@ class Scene:
     """The victim, the honest traffic, and a hostile peer with a connection."""
 
     def __init__(
-        self, victim: Device, honest: Device, listener: Listener, honest_traffic: HonestTraffic, lanes: int = 1
+        self,
+        victim: Device,
+        honest: Device,
+        listener: Listener,
+        honest_traffic: HonestTraffic,
+        lanes: int = 1,
+        *,
+        selective: bool = False,
     ) -> None:
         self.victim = victim
         self.honest = honest
         self.honest_traffic = honest_traffic
-        self.peer = HostilePeer(HOSTILE, listener.handle, victim.udp_port, lanes)
+        self.peer = HostilePeer(HOSTILE, listener.handle, victim.udp_port, lanes, selective=selective)
         self.connection: Connection = listener.accept(DEADLINE_S)
 
     def target(self, size: int = 1000) -> Target:

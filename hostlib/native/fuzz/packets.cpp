@@ -7,11 +7,13 @@
 // - nothing outside registered windows and posted buffers is written (poisoned memory around them, AddressSanitizer)
 // - every datagram is counted: as discarded, or by its QP
 // - a responder answers a duplicate with the PSN that this model expects: no QP is stuck
-// - every posted request completes exactly once
+// - with selective repeat (lane 1), its answers list exactly the packets that this model keeps
+// - every posted request completes exactly once, and every receive buffer serves one message
 // - packets without a valid QPN, source address or ICRC change nothing, and a message arrives after them
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,6 +35,7 @@ constexpr std::uint32_t kStrangerAddress = 0x7F5A0003;
 constexpr std::uint16_t kFirstPort = 0xC000;
 constexpr std::uint32_t kPathMtu = 256;
 constexpr std::size_t kLanes = 2;
+constexpr std::size_t kSelectiveLane = 1;
 constexpr unsigned kMaxSteps = 64;
 constexpr auto kNakSequence = static_cast<std::uint8_t>(wire::Syndrome::kNakSequence);
 
@@ -55,6 +58,8 @@ struct Lane {
   bool refused = false;
   bool failed = false;  ///< as a requester
   bool holds = false;   ///< a receive buffer, in the middle of a SEND
+  bool selective = false;
+  std::map<std::uint32_t, wire::OpcodeTraits> kept = {};  ///< with selective repeat: early packets by PSN
 };
 
 /// Whether PSN a comes after b.
@@ -65,13 +70,13 @@ bool after(std::uint32_t a, std::uint32_t b) {
 
 /// The fields that are valid in a packet of the attacker.
 struct Guise {
-  std::size_t lane;
-  bool right_qpn;
-  bool right_icrc;
-  bool right_source;
-  bool ack_request;
-  bool raw_flags;
-  std::size_t junk_before;  ///< segments before it in the same batch
+  std::size_t lane = 0;
+  bool right_qpn = true;
+  bool right_icrc = true;
+  bool right_source = true;
+  bool ack_request = true;
+  bool raw_flags = false;
+  std::size_t junk_before = 0;  ///< segments before it in the same batch
 };
 
 Guise read_guise(Script& script) {
@@ -136,13 +141,15 @@ class Stage {
     for (std::size_t i = 0; i < kLanes; ++i) {
       Lane& lane = lanes_[i];
       lane = {.id = victim_.create_qp(), .remote_qpn = 0x100 + static_cast<std::uint32_t>(i)};
-      lane.expected = i == 0 ? 0xFFFFFE : 0x1234;  // the first wraps soon
+      lane.expected = i == 0 ? 0xFFFFFE : 0xFFFFF0;  // both wrap soon
       lane.last_request = (lane.id.first_psn - 1) & wire::kPsnMask;
       const RemoteQp remote{.address = kPeerAddress,
                             .udp_port = peer_.port(),
                             .qpn = lane.remote_qpn,
                             .first_psn = lane.expected,
-                            .path_mtu = kPathMtu};
+                            .path_mtu = kPathMtu,
+                            .ece = i == kSelectiveLane ? victim_.ece(lane.id.qpn) : Ece{}};
+      lane.selective = i == kSelectiveLane;
       while (!victim_.connect_qp(lane.id.qpn, remote, port_)) ++port_;
     }
     for (Region* region : {&window_, &other_}) {
@@ -161,6 +168,7 @@ class Stage {
       victim_.destroy_qp(lane.id.qpn);
       if (lane.holds) ++receives_;
     }
+    require(receives_ == next_buffer_ - messages_);
     for (const Region& region : {window_, other_}) victim_.deregister_memory(region.rkey);
     memory_.close(window_.offset, window_.bytes);
     memory_.close(other_.offset, other_.bytes);
@@ -210,7 +218,8 @@ class Stage {
         ++lane->completed;
         lane->failed = lane->failed || done.status != Status::kSuccess;
         require(done.cookie == lane->completed);  // in order
-      } else {
+      } else if (done.kind == Completion::Kind::kReceivedSend || done.kind == Completion::Kind::kReceivedWriteImm) {
+        ++messages_;
         require(done.cookie < kBuffers);
         require(done.byte_length <= (done.kind == Completion::Kind::kReceivedSend ? kBufferBytes : window_.bytes));
       }
@@ -231,6 +240,7 @@ class Stage {
       lane->refused = (packet.syndrome & 0xE0) != 0;
       answer_psn_ = packet.psn;
       syndrome_ = packet.syndrome;
+      bitmap_.assign(packet.payload.begin(), packet.payload.end());
     } else if (after(packet.psn, lane->last_request)) {
       lane->last_request = packet.psn;
     }
@@ -297,6 +307,10 @@ class Stage {
     const std::uint8_t syndrome = script.u8();
     const wire::Header header = wire::ack_header(qpn, psn, syndrome, guise.raw_flags ? script.u32() : 0);
     packet_.assign(header.bytes.begin(), header.bytes.begin() + header.length);
+    if (guise.raw_flags) {
+      const auto bitmap = script.bytes(script.u8() % 140);
+      packet_.insert(packet_.end(), bitmap.begin(), bitmap.end());
+    }
     packet_.resize(packet_.size() + wire::kIcrcBytes);
     launch(guise, script);
   }
@@ -313,7 +327,9 @@ class Stage {
   }
 
   /// The start of a long WRITE and packets from its middle in one batch, as in large messages: direct placement
-  /// receives their payloads, if the batch is valid. The script may corrupt any of them.
+  /// receives their payloads, if the batch is valid. The script may corrupt any of them. While packets wait at the
+  /// responder, the packets are sent one by one: if one that waited is refused, another of its PSN may be taken in the
+  /// same batch, and the one answer to the batch would not show which was taken.
   void send_run(Script& script) {
     Lane& lane = lanes_[script.u8() & 1];
     const std::uint8_t packets = script.u8() % 12;
@@ -322,22 +338,33 @@ class Stage {
     honest(lane, Opcode::kWriteFirst, lane.expected, payload, length);
     const QpCounters before = counters(lane);
     const Discards dropped_before = victim_.discards();
+    const std::uint32_t first = lane.expected;
+    const bool one_by_one = !lane.kept.empty();
     batch_.clear();
+    std::vector<wire::Packet> valid;
     for (std::uint8_t i = 0; i < packets; ++i) {
       const std::uint8_t spoil = script.u8();
       const Opcode opcode = spoil == 1 ? Opcode::kSendMiddle : Opcode::kWriteMiddle;
-      const std::uint32_t psn = (lane.expected + i + (spoil == 2 ? 100 : 0)) & wire::kPsnMask;
+      const std::uint32_t psn = (first + i + (spoil == 2 ? 100 : 0)) & wire::kPsnMask;
       const std::uint32_t qpn = spoil == 3 ? lane.id.qpn ^ 1 : lane.id.qpn;
       const wire::Header header = wire::data_header(opcode, qpn, psn, true, 0, 0, 0, 0, 0);
       packet_.assign(header.bytes.begin(), header.bytes.begin() + header.length);
       packet_.insert(packet_.end(), payload.begin(), payload.end());
       packet_.resize(packet_.size() + wire::kIcrcBytes);
+      if (one_by_one) {
+        launch({.right_icrc = spoil != 4}, script);
+        continue;
+      }
       peer_.seal(packet_, kVictimAddress, victim_.udp_port(), i);
       if (spoil == 4) packet_.back() ^= std::byte{1};
       if (spoil == 5 && i + 1 == packets) packet_.resize(packet_.size() - 1U - script.u8());
+      wire::Packet parsed;
+      const bool whole = wire::parse(packet_, parsed) == wire::ParseError::kNone;
+      const bool spoiled = spoil == 4 || (spoil == 5 && i + 1 == packets);
+      if (whole && !spoiled && parsed.dest_qpn == lane.id.qpn) valid.push_back(parsed);
       batch_.insert(batch_.end(), packet_.begin(), packet_.end());
     }
-    if (batch_.empty()) return;
+    if (one_by_one || batch_.empty()) return;
     lane.answered = lane.refused = false;
     peer_.send(kVictimAddress, victim_.udp_port(), batch_,
                packets > 1 ? kPathMtu + wire::kBthBytes + wire::kIcrcBytes : 0);
@@ -346,12 +373,17 @@ class Stage {
     const QpCounters taken = counters(lane);
     const std::uint64_t received = taken.rx_packets - before.rx_packets;
     require(received + discarded(victim_.discards()) - discarded(dropped_before) == packets);
+    if (lane.selective) {
+      for (const wire::Packet& packet : valid) model_selective(lane, packet.psn, packet.kind, kPathMtu);
+      check_answer(lane);
+      return;
+    }
     // At most one is rejected: the packets behind it are then out of sequence.
     const std::uint64_t late = taken.out_of_order - before.out_of_order + taken.duplicates - before.duplicates;
     const bool one_refused = lane.refused && (syndrome_ != kNakSequence);
     const auto in_order = static_cast<std::uint32_t>(received - late - (one_refused ? 1 : 0));
     lane.expected = (lane.expected + in_order) & wire::kPsnMask;
-    if (lane.answered) require(answer_psn_ == ((lane.expected - (lane.refused ? 0 : 1)) & wire::kPsnMask));
+    check_answer(lane);
   }
 
   static std::uint64_t discarded(const Discards& d) {
@@ -400,15 +432,54 @@ class Stage {
   void model_request(Lane& lane, const wire::Packet& packet, const QpCounters& before, const QpCounters& now) {
     const bool in_order = now.duplicates == before.duplicates && now.out_of_order == before.out_of_order;
     require(in_order == (packet.psn == lane.expected));
-    if (in_order && !lane.refused) {
-      lane.expected = (lane.expected + 1) & wire::kPsnMask;
-      if (packet.kind.write ? packet.kind.imm : packet.kind.first) {
-        require(receives_ > 0);
-        --receives_;
-      }
-      lane.holds = !packet.kind.write && !packet.kind.last;
+    if (lane.selective) {
+      model_selective(lane, packet.psn, packet.kind, packet.payload.size());
+    } else if (in_order && !lane.refused) {
+      consume(lane, packet.kind);
     }
-    if (lane.answered) require(answer_psn_ == ((lane.expected - (lane.refused ? 0 : 1)) & wire::kPsnMask));
+    check_answer(lane);
+  }
+
+  /// The responder takes the expected packet.
+  void consume(Lane& lane, const wire::OpcodeTraits& kind) {
+    lane.expected = (lane.expected + 1) & wire::kPsnMask;
+    if (kind.write ? kind.imm : kind.first) {
+      require(receives_ > 0);
+      --receives_;
+    }
+    lane.holds = !kind.write && !kind.last;
+  }
+
+  /// With selective repeat: keeps an early packet, or takes the expected one and those that waited for it, up to one
+  /// that the answer refuses.
+  void model_selective(Lane& lane, std::uint32_t psn, const wire::OpcodeTraits& kind, std::size_t bytes) {
+    const std::uint32_t distance = (psn - lane.expected) & wire::kPsnMask;
+    if (distance != 0) {
+      if (distance < Reassembly::kWindow && !kind.refused && bytes <= kPathMtu) lane.kept.try_emplace(psn, kind);
+      return;
+    }
+    const auto refuses = [&] { return lane.refused && answer_psn_ == lane.expected; };
+    if (refuses()) return;
+    consume(lane, kind);
+    for (auto next = lane.kept.find(lane.expected); next != lane.kept.end(); next = lane.kept.find(lane.expected)) {
+      const wire::OpcodeTraits waited = next->second;
+      lane.kept.erase(next);
+      if (refuses()) return;
+      consume(lane, waited);
+    }
+  }
+
+  void check_answer(const Lane& lane) const {
+    if (!lane.answered) return;
+    require(answer_psn_ == ((lane.expected - (lane.refused ? 0 : 1)) & wire::kPsnMask));
+    if (lane.refused) return;
+    std::size_t listed = 0;
+    for (std::size_t i = 0; i < bitmap_.size() * 8; ++i) {
+      if ((bitmap_[i / 8] & (std::byte{0x80} >> (i % 8))) == std::byte{0}) continue;
+      ++listed;
+      require(lane.kept.contains((lane.expected + 1 + static_cast<std::uint32_t>(i)) & wire::kPsnMask));
+    }
+    require(listed == lane.kept.size());
   }
 
   QpCounters counters(const Lane& lane) const { return victim_.statistics(lane.id.qpn).counters; }
@@ -423,14 +494,7 @@ class Stage {
     packet_.insert(packet_.end(), payload.begin(), payload.end());
     packet_.resize(packet_.size() + wire::kIcrcBytes);
     Script nothing(nullptr, 0);
-    launch({.lane = 0,
-            .right_qpn = true,
-            .right_icrc = true,
-            .right_source = true,
-            .ack_request = true,
-            .raw_flags = false,
-            .junk_before = 0},
-           nothing);
+    launch({}, nothing);
   }
 
   /// Packets without a valid QPN, address or ICRC have changed nothing.
@@ -477,12 +541,14 @@ class Stage {
   std::uint16_t port_ = kFirstPort;
   std::array<Lane, kLanes> lanes_;
   std::size_t receives_ = 0;
-  std::size_t next_buffer_ = 0;
+  std::size_t next_buffer_ = 0;  ///< receive buffers posted so far
+  std::size_t messages_ = 0;     ///< completed receives: each took one buffer for good
   std::vector<Completion> completions_;
   std::vector<std::byte> packet_;
   std::vector<std::byte> batch_;
   std::uint32_t answer_psn_ = 0;
   std::uint8_t syndrome_ = 0;
+  std::vector<std::byte> bitmap_;
   bool touched_ = false;  ///< a QP has received a packet
   Nanos now_ = kSecond;
 };

@@ -23,6 +23,7 @@
 #include "engine/handshake.hpp"
 #include "guarded.hpp"
 #include "script.hpp"
+#include "soft/soft_backend.hpp"
 #include "udp_endpoint.hpp"
 
 namespace paralet::fuzz {
@@ -202,6 +203,7 @@ class Stage {
     handshake::Endpoint out{
         .device = guid_, .address = kHostileAddress, .udp_port = udp_.port(), .path_mtu = kPathMtu, .qps = {}};
     for (const Lane& lane : lanes_) out.qps.push_back({.qpn = lane.qpn, .first_psn = lane.psn});
+    if (selective_) out.ece = kSelectiveRepeat;
     return out;
   }
 
@@ -210,6 +212,7 @@ class Stage {
     calls_ = (how & 1) == 0;
     polite_ = (how & 2) == 0;
     answers_ = (how & 4) == 0;
+    selective_ = (how & 8) == 0;
     for (std::size_t i = 0; i < kLanes; ++i) {
       lanes_[i] = {.qpn = 0x300 + static_cast<std::uint32_t>(i), .victim = {}, .psn = 0xFFFFFE};
     }
@@ -278,8 +281,8 @@ class Stage {
     }
   }
 
-  void answer(const Lane& lane, std::uint32_t psn, std::uint8_t syndrome) {
-    send(wire::ack_header(lane.victim.qpn, psn, syndrome, 0), {});
+  void answer(const Lane& lane, std::uint32_t psn, std::uint8_t syndrome, std::span<const std::byte> bitmap = {}) {
+    send(wire::ack_header(lane.victim.qpn, psn, syndrome, 0), bitmap);
   }
 
   void send(const wire::Header& header, std::span<const std::byte> payload) {
@@ -316,6 +319,7 @@ class Stage {
     const std::uint64_t offset = (how & 8) != 0 ? script.u8() : 0;
     const std::span<const std::byte> payload(source_.data(), std::min({size, source_.size(), std::size_t{kPathMtu}}));
     const bool apart = (how & 32) != 0;
+    if ((how & 128) != 0) lane.psn = (lane.psn + script.u8() % 8 - 3) & wire::kPsnMask;  // a gap, or the past
     request(lane, apart || (how & 16) != 0 ? Opcode::kWriteOnly : Opcode::kWriteOnlyImm, payload,
             advertisement.address + offset, advertisement.rkey, handshake::immediate(advertisement.slot, count));
     if (!apart) return;
@@ -409,7 +413,9 @@ class Stage {
       }
       case 8: {
         const std::uint8_t how = script.u8();
-        answer(lanes_[how & 1], (last_request_ + (how >> 1) % 4 - 2) & wire::kPsnMask, script.u8());
+        const std::uint8_t syndrome = script.u8();
+        const auto bitmap = script.bytes((how & 64) != 0 ? script.u8() % 140 : 0);
+        answer(lanes_[how & 1], (last_request_ + (how >> 1) % 4 - 2) & wire::kPsnMask, syndrome, bitmap);
         break;
       }
       default:
@@ -463,8 +469,9 @@ class Stage {
   std::optional<Tcp> tcp_;
   handshake::Guid guid_{};
   std::uint64_t names_ = 0;
-  bool calls_ = true;    ///< the attacker connects; otherwise the victim does
-  bool polite_ = true;   ///< completes the handshake
+  bool calls_ = true;   ///< the attacker connects; otherwise the victim does
+  bool polite_ = true;  ///< completes the handshake
+  bool selective_ = false;
   bool answers_ = true;  ///< acknowledges what the victim sends
   std::array<Lane, kLanes> lanes_;
   std::uint16_t victim_port_ = 0;

@@ -109,10 +109,10 @@ class RequestList {
 struct Connection {
   /// What changes when messages move; Device::sample_progress compares it.
   struct Progress {
+    std::uint64_t flowlets = 0;  ///< finished and arrived ones of the oldest messages
     std::uint32_t sent = 0;      ///< sends finished, modulo 2^32
     std::uint32_t matched = 0;   ///< sends matched with a receive, modulo 2^32
     std::uint32_t received = 0;  ///< receives finished, modulo 2^32
-    std::uint64_t flowlets = 0;  ///< finished and arrived ones of the oldest messages
     bool open = false;
     bool operator==(const Progress&) const = default;
   };

@@ -12,6 +12,7 @@ constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
 // Smaller windows grow by 1/8 of a packet per acknowledgement, little more than windows below one packet do. Otherwise
 // a flow with one packet more than the others would push them down further and further.
 constexpr double kFullIncreaseFrom = 8.0;
+constexpr double kTripsToFloor = 16.0;
 constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
 constexpr double kBeta = 0.8;           // multiplicative decrease per unit of relative excess delay
 constexpr double kMaxDecrease = 0.5;    // of one round trip
@@ -22,6 +23,7 @@ constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra 
 
 void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited) {
   auto& [window, starting, threshold] = size_;
+  delivered_ += packets;
   const double doubling = std::min<double>(packets, window);
   // Below the floor, delay does not count. The window doubles even when a message does not fill it, because the next
   // message may need all of it.
@@ -51,7 +53,9 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   starting = starting && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
   if (doubles) return;
   if (window < options_.delay_floor) {
-    if (limited) window += packets * kAdditiveIncrease / window;
+    // After losses: back at the floor within 16 round trips. A window that grew by one packet would stay below 2 / p
+    // packets while a share p of them is lost.
+    if (limited) window += packets * std::max(kAdditiveIncrease, options_.delay_floor / kTripsToFloor) / window;
   } else if (window < 1.0 && !starting) {
     const double room = (target - delay) / (target - static_cast<double>(base));  // 1 when there is no queue
     if (limited || room < 0) window *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);
@@ -64,6 +68,13 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
 }
 
 void DelayControl::on_loss(Nanos now) { shrink_for_loss(now); }
+
+void DelayControl::on_losses(Nanos now, std::uint64_t packets) {
+  if (options_.delay_floor <= 0) return on_loss(now);
+  lost_ += packets;
+  const double share = static_cast<double>(lost_) / static_cast<double>(lost_ + delivered_);
+  if (decrease(now, 1.0 - share * kMaxDecrease, least_window())) size_.threshold = size_.window;
+}
 
 void DelayControl::on_timeout(Nanos now, bool repeated) {
   if (repeated) {
@@ -86,6 +97,7 @@ bool DelayControl::decrease(Nanos now, double factor, double floor) {
   size_.starting = false;
   if (last_decrease_ != -kNever && now - last_decrease_ < srtt_) return false;
   last_decrease_ = now;
+  delivered_ = lost_ = 0;
   size_.window = std::max({size_.window * factor, floor, least_window()});
   return true;
 }

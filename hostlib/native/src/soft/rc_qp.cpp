@@ -37,12 +37,6 @@ Opcode opcode_for(WorkKind kind, bool first, bool last) {
   return Opcode::kWriteMiddle;
 }
 
-/// Seeds packet spacing by QPN, so that the QPs of one device space their packets differently.
-DelayControlOptions with_seed(DelayControlOptions options, std::uint32_t qpn) {
-  options.seed = qpn;
-  return options;
-}
-
 }  // namespace
 
 RcQp::RcQp(const RcQpOptions& options, const DelayControlOptions& control, const MemoryTable& memory,
@@ -51,7 +45,8 @@ RcQp::RcQp(const RcQpOptions& options, const DelayControlOptions& control, const
       memory_(memory),
       receive_queue_(receive_queue),
       completions_(completions),
-      control_(with_seed(control, options.qpn)),
+      control_(control, options.qpn),
+      early_(options.reassembly),
       expected_psn_(options.remote_first_psn) {}
 
 std::uint32_t RcQp::psn_of(std::uint64_t position) const {
@@ -70,8 +65,15 @@ void RcQp::post(const WorkRequest& request) {
   work_.push_back(work);
 }
 
+/// Packets that wait for the window: lost ones, and new ones that the responder has room for if they arrive early.
+std::uint64_t RcQp::unsent() const {
+  const std::uint64_t room = selective() ? Reassembly::kWindow - (next_ - unacked_) : posted_ - next_;
+  return board_.lost() + std::min(posted_ - next_, room);
+}
+
 bool RcQp::can_send(Nanos now) const {
-  if (failed_ || next_ == posted_ || now < rnr_until_) return false;
+  if (failed_ || unsent() == 0 || now < rnr_until_) return false;
+  if (probe_due_) return true;
   if (probing_ && in_flight() > 0) return false;
   const double window = control_.window();
   if (window >= 1.0) return static_cast<double>(in_flight()) + 1.0 <= window;
@@ -80,9 +82,9 @@ bool RcQp::can_send(Nanos now) const {
 
 bool RcQp::should_send(Nanos now) const {
   if (!can_send(now)) return false;
-  if (in_flight() == 0) return true;
+  if (in_flight() == 0 || probe_due_) return true;
   const double room = control_.window() - static_cast<double>(in_flight());
-  return room >= std::min(static_cast<double>(posted_ - next_), min_room());
+  return room >= std::min(static_cast<double>(unsent()), min_room());
 }
 
 /// Packets that the window must have room for before any is sent.
@@ -92,54 +94,76 @@ double RcQp::min_room() const {
 
 std::uint64_t RcQp::sendable(Nanos now) const {
   if (!can_send(now)) return 0;
-  if (probing_) return 1;
+  if (probing_ || probe_due_) return 1;
   const auto window = static_cast<std::uint64_t>(std::ceil(control_.window()));
-  return std::min(posted_ - next_, window - in_flight());
+  return std::min(unsent(), window - in_flight());
+}
+
+/// Position of the packet that leaves next, and index of the request that holds it. Lost packets leave first.
+std::pair<std::uint64_t, std::size_t> RcQp::upcoming() const {
+  if (board_.lost() == 0) {
+    std::size_t index = cursor_;
+    while (next_ >= work_[index].end) ++index;
+    return {next_, index};
+  }
+  const std::uint64_t position = board_.first_lost();
+  std::size_t index = 0;
+  for (std::size_t count = work_.size(); count > 0;) {  // the first request that ends behind the position
+    const std::size_t half = count / 2;
+    const bool before = work_[index + half].end <= position;
+    index += before ? half + 1 : 0;
+    count = before ? count - half - 1 : half;
+  }
+  return {position, index};
 }
 
 std::size_t RcQp::next_packet_bytes() const {
-  std::size_t index = cursor_;
-  while (next_ >= work_[index].end) ++index;
+  const auto [position, index] = upcoming();
   const Work& work = work_[index];
-  const bool last = next_ + 1 == work.end;
-  const std::uint64_t offset = (next_ - work.first) * options_.path_mtu;
+  const bool last = position + 1 == work.end;
+  const std::uint64_t offset = (position - work.first) * options_.path_mtu;
   const std::size_t payload = last ? work.request.length - offset : options_.path_mtu;
-  const std::size_t reth = work.request.kind != WorkKind::kSend && next_ == work.first ? wire::kRethBytes : 0;
+  const std::size_t reth = work.request.kind != WorkKind::kSend && position == work.first ? wire::kRethBytes : 0;
   const std::size_t imm = work.request.kind == WorkKind::kWriteImm && last ? wire::kImmBytes : 0;
   return wire::kBthBytes + reth + imm + ((payload + 3) & ~std::size_t{3}) + wire::kIcrcBytes;
 }
 
 std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
   if (!can_send(now)) return std::nullopt;
-  while (next_ >= work_[cursor_].end) ++cursor_;
-  const Work& work = work_[cursor_];
+  const auto [position, index] = upcoming();
+  const bool lost = position != next_;
+  if (!lost) cursor_ = index;
+  const Work& work = work_[index];
   const WorkRequest& request = work.request;
-  const bool first = next_ == work.first;
-  const bool last = next_ + 1 == work.end;
-  const std::uint64_t offset = (next_ - work.first) * options_.path_mtu;
+  const bool first = position == work.first;
+  const bool last = position + 1 == work.end;
+  const std::uint64_t offset = (position - work.first) * options_.path_mtu;
   const std::uint32_t bytes = last ? static_cast<std::uint32_t>(request.length - offset) : options_.path_mtu;
   const auto pad = static_cast<std::uint8_t>((4 - (bytes & 3)) & 3);
 
   // Request acknowledgements often enough that the window never stalls, and with the last packet that can be sent.
   const auto window = static_cast<std::uint64_t>(std::max(1.0, control_.window()));
   ++since_ack_request_;
-  const bool ack_request = probing_ || next_ + 1 == posted_ || in_flight() + 1 >= window ||
+  const bool ack_request = probing_ || lost || next_ + 1 == posted_ || in_flight() + 1 >= window ||
                            since_ack_request_ >= std::clamp<std::uint64_t>(window / 2, 1, kMaxAckInterval);
   if (ack_request) since_ack_request_ = 0;
-  if (in_flight() >= sent_.size()) grow_sent();
-  sent_[next_ & (sent_.size() - 1)] = {.at = static_cast<std::uint64_t>(now) & (~std::uint64_t{0} >> 1),
-                                       .ack_requested = ack_request};
+  if (next_ - unacked_ >= board_.room()) {
+    // Grow at once to what will be needed soon, or a QP that was idle would allocate four times per message.
+    board_.grow(flight(), std::min<std::uint64_t>(posted_ - unacked_, static_cast<std::uint64_t>(control_.window())));
+  }
+  board_.sent(position, now, ack_request, lost);
+  probe_due_ = false;
 
   OutgoingPacket out;
-  out.header = wire::data_header(opcode_for(request.kind, first, last), options_.remote_qpn, psn_of(next_), ack_request,
-                                 pad, request.remote_address, request.rkey, request.length, request.imm);
+  out.header = wire::data_header(opcode_for(request.kind, first, last), options_.remote_qpn, psn_of(position),
+                                 ack_request, pad, request.remote_address, request.rkey, request.length, request.imm);
   out.payload = {request.data + offset, bytes};
   out.pad = pad;
 
   ++counters_.tx_packets;
   counters_.tx_bytes += bytes;
-  if (next_ < highest_sent_) ++counters_.retransmits;
-  ++next_;
+  if (position < highest_sent_) ++counters_.retransmits;
+  if (!lost) ++next_;
   highest_sent_ = std::max(highest_sent_, next_);
   if (control_.window() < 1.0) pace_until_ = now + control_.draw_pacing_interval();
   if (timer_ == kNever) {
@@ -149,12 +173,28 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
   return out;
 }
 
+RcQp::Checkpoint RcQp::checkpoint() {
+  board_.begin_batch();
+  return {next_, highest_sent_, since_ack_request_, probe_due_, counters_};
+}
+
 void RcQp::arm_timer(Nanos now) {
-  const Nanos first = control_.timeout(probes_early() ? options_.probe_after : options_.min_timeout);
+  const Nanos first = selective() ? silence_before_probe()
+                                  : control_.timeout(probes_early() ? options_.probe_after : options_.min_timeout);
   const Nanos most = std::max(first, std::min(kMaxAckTimeout, options_.retry_time / kMinTries));
-  const Nanos timeout = std::min(first << std::min(consecutive_timeouts_, kMaxBackoff), most);
+  const unsigned doublings = selective() ? probes_ / 2 : consecutive_timeouts_;
+  const Nanos timeout = std::min(first << std::min(doublings, kMaxBackoff), most);
   // Back-off and NAK-only peers must not extend the retry time.
   timer_ = std::min(now + timeout, last_progress_ + options_.retry_time);
+}
+
+/// With selective repeat: how long to wait for news of packets in flight (RFC 8985, section 7.2). Where packets get
+/// lost, the variation of round trips does not count, since lost or late acknowledgements inflate it, and a probe costs
+/// little. Elsewhere silence means that the peer is slow.
+Nanos RcQp::silence_before_probe() const {
+  const Nanos silence =
+      lossy_ ? std::max(options_.probe_after, 2 * control_.smoothed_rtt()) : control_.timeout(options_.probe_after);
+  return std::min(silence, control_.timeout(options_.min_timeout));
 }
 
 /// Whether the next expiry of the timer is an early probe, long before a timeout. A lost acknowledgement, a lost NAK
@@ -178,7 +218,7 @@ void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   if (probing_ && ack_requested_before(acknowledged_end)) {
     if (consecutive_timeouts_ > 0) control_.undo_timeout();
     // A late answer to the probe means that earlier acknowledgements were lost: it gives no round-trip sample.
-    const Nanos since_probe = now - static_cast<Nanos>(sent_[unacked_ & (sent_.size() - 1)].at);
+    const Nanos since_probe = now - board_.sent_at(unacked_);
     if (since_probe > 2 * control_.smoothed_rtt()) sent_once_from_ = std::max(sent_once_before_, unacked_ + 1);
     // Packets that are not acknowledged are still on their way. The packets behind a gap would report it.
     if (highest_sent_ < posted_) next_ = highest_sent_;
@@ -188,12 +228,17 @@ void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   probing_ = false;
   probed_early_ = false;
   const std::uint64_t newest = acknowledged_end - 1;
-  const Nanos rtt = newest >= sent_once_from_ ? now - static_cast<Nanos>(sent_[newest & (sent_.size() - 1)].at) : 0;
+  const Nanos rtt = newest >= sent_once_from_ ? now - board_.sent_at(newest) : 0;
   const auto packets = static_cast<unsigned>(acknowledged_end - unacked_);
   // The window held the sender back if it had no room for a burst before this acknowledgement.
   const bool limited = static_cast<double>(in_flight()) + min_room() > control_.window();
   control_.on_ack(now, packets, rtt, base_rtt, limited);
 
+  retire_acknowledged(acknowledged_end, now);
+}
+
+/// Completes the requests before `acknowledged_end` and starts the timer anew.
+void RcQp::retire_acknowledged(std::uint64_t acknowledged_end, Nanos now) {
   unacked_ = acknowledged_end;
   next_ = std::max(next_, unacked_);
   while (!work_.empty() && work_.front().end <= unacked_) {
@@ -211,33 +256,55 @@ void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   }
 }
 
-void RcQp::grow_sent() {
-  // Grow at once to what will be needed soon, or a QP that was idle would allocate four times per message.
-  const auto soon = std::min<std::uint64_t>(posted_ - unacked_, static_cast<std::uint64_t>(control_.window()));
-  std::vector<Sent> larger(std::max<std::size_t>({8, 2 * sent_.size(), std::bit_ceil(soon)}));
-  for (std::uint64_t position = unacked_; position < highest_sent_; ++position) {
-    larger[position & (larger.size() - 1)] = sent_[position & (sent_.size() - 1)];
-  }
-  sent_ = std::move(larger);
+/// advance, with selective repeat. False when nothing is new.
+bool RcQp::advance_selectively(std::uint64_t acknowledged_end, std::span<const std::byte> bitmap, Nanos now,
+                               Nanos base_rtt) {
+  const bool limited = static_cast<double>(in_flight()) + min_room() > control_.window();
+  const auto delivered = board_.acknowledge(flight(), acknowledged_end, bitmap, now, control_.min_rtt());
+  if (delivered.packets == 0) return false;
+  // A packet from before the timeout has arrived only now: the peer was slow.
+  if (consecutive_timeouts_ > 0 && delivered.first) control_.undo_timeout();
+  // The acknowledgement may answer a probe, because earlier ones were lost. Counted from the first copy, the round trip
+  // would then include the silence before the probe, and the next silence would be longer still.
+  const Nanos since_probe = now - probed_at_;
+  const bool answers_probe = probes_ > 0 && since_probe >= control_.min_rtt();
+  const Nanos rtt = answers_probe ? std::min(delivered.rtt, since_probe) : delivered.rtt;
+  control_.on_ack(now, delivered.packets, rtt, base_rtt, limited);
+  probes_ = 0;
+  probe_due_ = false;
+  retire_acknowledged(acknowledged_end, now);
+  detect_losses(now);
+  return true;
+}
+
+void RcQp::detect_losses(Nanos now) {
+  const std::uint64_t lost = board_.detect_losses(flight(), now, control_.smoothed_rtt());
+  if (lost == 0) return;
+  lossy_ = true;
+  control_.on_losses(now, lost);
 }
 
 void RcQp::release_spare() {
   if (!idle()) return;
   work_.release();
-  sent_ = std::vector<Sent>();  // an empty list in braces would leave the capacity as it is
+  board_.release();
 }
 
 /// Whether any packet behind the oldest and before `end` requested an acknowledgement.
 bool RcQp::ack_requested_before(std::uint64_t end) const {
   for (std::uint64_t position = unacked_ + 1; position < end; ++position) {
-    if (sent_[position & (sent_.size() - 1)].ack_requested) return true;
+    if (board_.ack_requested(position)) return true;
   }
   return false;
 }
 
 void RcQp::go_back(Nanos now) {
-  next_ = unacked_;
-  cursor_ = 0;
+  if (selective()) {
+    board_.mark_all_lost(flight());
+  } else {
+    next_ = unacked_;
+    cursor_ = 0;
+  }
   since_ack_request_ = 0;
   sent_once_from_ = highest_sent_;
   probing_ = false;
@@ -248,37 +315,45 @@ void RcQp::rewind(const Checkpoint& checkpoint) {
   next_ = checkpoint.next;
   highest_sent_ = checkpoint.highest_sent;
   since_ack_request_ = checkpoint.since_ack_request;
+  probe_due_ = checkpoint.probe_due;
   counters_ = checkpoint.counters;
+  board_.take_back();
   cursor_ = 0;
   if (unacked_ == highest_sent_) timer_ = kNever;
 }
 
 void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt) {
   if (failed_) return;
-  const std::uint32_t delta = (packet.psn - psn_of(unacked_)) & wire::kPsnMask;
-  const bool outstanding = delta < highest_sent_ - unacked_;
   const auto kind = static_cast<std::uint8_t>(packet.syndrome & 0xE0);
-  if (kind == static_cast<std::uint8_t>(Syndrome::kAck)) {
-    if (!outstanding) {
-      ++counters_.stale_acks;
-      return;
-    }
-    advance(unacked_ + delta + 1, now, base_rtt);
-    return;
-  }
-  // A NAK names the packet that it rejects and acknowledges all packets before it (section 9.7.5.2).
-  if (!outstanding) {
+  const bool ack = kind == static_cast<std::uint8_t>(Syndrome::kAck);
+  // An acknowledgement names the last packet taken. A NAK names the packet that it rejects, and acknowledges all before
+  // it (section 9.7.5.2). With selective repeat an acknowledgement may name the packet before the oldest: only its
+  // bitmap tells something new.
+  const std::uint32_t taken = (packet.psn - psn_of(unacked_) + (ack ? 1 : 0)) & wire::kPsnMask;
+  const std::uint64_t sent = highest_sent_ - unacked_;
+  if (ack ? taken > sent || (taken == 0 && !selective()) : taken >= sent) {
     ++counters_.stale_acks;
     return;
   }
-  ++counters_.naks_received;
-  advance(unacked_ + delta, now, base_rtt);
+  if (!ack) ++counters_.naks_received;
+  if (selective()) {
+    const std::span<const std::byte> bitmap = ack ? packet.payload : std::span<const std::byte>{};
+    if (!advance_selectively(unacked_ + taken, bitmap, now, base_rtt) && ack) ++counters_.stale_acks;
+  } else {
+    advance(unacked_ + taken, now, base_rtt);
+  }
+  if (ack) return;
   if (kind == static_cast<std::uint8_t>(Syndrome::kRnrNak)) {
     ++counters_.rnr_received;
     last_progress_ = now;  // the receiver is alive: RNR retries have no limit (RNR retry 7, section 9.7.5.2.8)
-    consecutive_timeouts_ = 0;
+    consecutive_timeouts_ = probes_ = 0;
     rnr_until_ = now + wire::rnr_delay_ns(packet.syndrome & 0x1F);
-    go_back(now);
+    if (selective()) {
+      board_.mark_lost(unacked_);  // the packets behind it wait at the responder
+      arm_timer(now);
+    } else {
+      go_back(now);
+    }
     timer_ = std::max(timer_, rnr_until_);
     return;
   }
@@ -301,22 +376,26 @@ void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt)
 
 Nanos RcQp::deadline() const {
   if (failed_) return kNever;
-  Nanos when = timer_;
-  if (next_ != posted_ && in_flight() == 0) {
+  Nanos when = std::min(timer_, board_.deadline());
+  if (unsent() > 0 && in_flight() == 0) {
     when = std::min(when, std::max(rnr_until_, control_.window() < 1.0 ? pace_until_ : 0));
   }
   return when;
 }
 
 void RcQp::on_timer(Nanos now) {
-  if (failed_ || now < timer_) return;
+  if (failed_) return;
+  if (now >= board_.deadline()) detect_losses(now);
+  if (now < timer_) return;
   if (now - last_progress_ >= options_.retry_time) {
     fail(Status::kRetryExceeded);
     return;
   }
-  if (probes_early()) {
+  // With selective repeat, probes repeat until the silence is as long as a timeout.
+  if (selective() ? now - last_progress_ < control_.timeout(options_.min_timeout) : probes_early()) {
     probed_early_ = true;
   } else {
+    lossy_ = true;
     ++counters_.timeouts;
     ++consecutive_timeouts_;
     control_.on_timeout(now, consecutive_timeouts_ > 1);
@@ -328,6 +407,16 @@ void RcQp::on_timer(Nanos now) {
 /// requested one proves that the peer was only slow: the responder accepts packets in order, so none was lost.
 void RcQp::probe(Nanos now) {
   pace_until_ = now;
+  if (selective()) {
+    // The answer lists what has arrived, and with that the losses. The newest packet tells most and is the likeliest to
+    // be missing without a successor that shows it (tail loss probe, RFC 8985, section 7).
+    if (probes_++ == 0) board_.mark_lost(highest_sent_ - 1);
+    if (board_.lost() == 0) board_.mark_lost(unacked_);
+    probe_due_ = true;
+    probed_at_ = now;
+    arm_timer(now);
+    return;
+  }
   const std::uint64_t sent_once = probing_ ? sent_once_before_ : sent_once_from_;
   go_back(now);
   probing_ = true;
@@ -336,7 +425,7 @@ void RcQp::probe(Nanos now) {
 
 void RcQp::on_path_changed(Nanos now) {
   if (failed_ || all_acknowledged()) return;
-  consecutive_timeouts_ = 0;  // they belong to the old path
+  consecutive_timeouts_ = probes_ = 0;  // they belong to the old path
   pace_until_ = now;
   go_back(now);
 }
@@ -353,12 +442,15 @@ void RcQp::fail(Status status) {
   }
   cursor_ = 0;
   next_ = unacked_ = highest_sent_ = posted_;
+  board_.clear();
 }
 
 std::uint32_t RcQp::stop() {
   stopped_ = true;
   failed_ = true;
   timer_ = kNever;
+  board_.clear();
+  early_.clear();
   nak_due_.reset();
   ack_due_ = ack_urgent_ = false;
   unacknowledged_ = 0;
@@ -379,6 +471,7 @@ std::vector<WorkRequest> RcQp::take_back(std::uint32_t arrived) {
   }
   cursor_ = 0;
   next_ = unacked_ = highest_sent_ = posted_;
+  board_.clear();
   return out;
 }
 
@@ -402,7 +495,8 @@ void RcQp::note_gap(std::int32_t distance) {
 }
 
 std::span<std::byte> RcQp::placement_target() const {
-  if (stopped_) return {};
+  // While packets wait for a missing one, it would be placed where theirs belong.
+  if (stopped_ || !early_.empty()) return {};
   if (failed_ || !in_message_ || !message_is_write_ || write_remaining_ <= options_.path_mtu) return {};
   std::byte* const target = memory_.resolve(write_rkey_, write_address_, write_remaining_);
   if (target == nullptr) return {};
@@ -418,16 +512,32 @@ void RcQp::on_request(const wire::Packet& packet) {
     ack_due_ = true;  // its acknowledgement was lost (section 9.7.5.1.3)
     return;
   }
+  const bool early = !early_.empty();
   if (distance > 0) {
     ++counters_.out_of_order;
-    note_gap(distance);
+    if (!selective()) {
+      note_gap(distance);
+      return;
+    }
+    if (!packet.kind.refused && packet.payload.size() <= options_.path_mtu) {
+      early_.keep(static_cast<std::uint32_t>(distance), packet);
+    }
+    ack_due_ = ack_urgent_ = true;
     return;
   }
+  if (!take(packet)) return;
+  for (auto next = early_.take(expected_psn_); next && take(next->packet);) next = early_.take(expected_psn_);
+  if (early) ack_due_ = ack_urgent_ = true;  // the requester waits for news of the gap
+}
+
+/// Takes the expected packet. False when it was refused.
+bool RcQp::take(const wire::Packet& packet) {
   if (const auto refusal = accept(packet)) {
-    // RNR and errors leave the expected PSN as it is. The packets in flight behind are dropped as out of order.
+    // RNR and errors leave the expected PSN as it is. With go-back-N the packets in flight behind are dropped as out of
+    // order.
     gap_reported_ = false;
     respond_nak(*refusal);
-    return;
+    return false;
   }
   counters_.rx_bytes += packet.payload.size();
   expected_psn_ = (expected_psn_ + 1) & wire::kPsnMask;
@@ -439,6 +549,7 @@ void RcQp::on_request(const wire::Packet& packet) {
   // packet for now, and can wait.
   ++unacknowledged_;
   if (packet.ack_request && (!packet.kind.last || unacknowledged_ >= kUrgentPackets)) ack_urgent_ = true;
+  return true;
 }
 
 std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
@@ -516,21 +627,25 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
   return std::nullopt;
 }
 
-std::optional<wire::Header> RcQp::take_acknowledgement() {
+std::optional<OutgoingPacket> RcQp::take_acknowledgement() {
   if (nak_due_ || ack_due_) {
     unacknowledged_ = 0;
     ack_urgent_ = false;
   }
+  OutgoingPacket out;
   if (nak_due_) {
     const std::uint8_t syndrome = *nak_due_;
     nak_due_.reset();
     ack_due_ = false;  // a NAK acknowledges everything before it
-    return wire::ack_header(options_.remote_qpn, expected_psn_, syndrome, msn_);
+    out.header = wire::ack_header(options_.remote_qpn, expected_psn_, syndrome, msn_);
+    return out;
   }
   if (!ack_due_) return std::nullopt;
   ack_due_ = false;
-  return wire::ack_header(options_.remote_qpn, (expected_psn_ - 1) & wire::kPsnMask,
-                          static_cast<std::uint8_t>(Syndrome::kAck) | wire::kAckNoCredits, msn_);
+  out.header = wire::ack_header(options_.remote_qpn, (expected_psn_ - 1) & wire::kPsnMask,
+                                static_cast<std::uint8_t>(Syndrome::kAck) | wire::kAckNoCredits, msn_);
+  out.payload = early_.bitmap(expected_psn_);
+  return out;
 }
 
 }  // namespace paralet

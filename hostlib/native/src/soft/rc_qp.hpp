@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One reliable connection (RC) queue pair as a state machine without I/O: packets in, packets out, time as an argument.
 // IBTA specification volume 1, sections 9.7 (reliable service) and 9.9 (error detection). Go-back-N repairs losses, as
-// in RoCE NICs: the responder accepts packets in order only and reports each gap once.
+// in RoCE NICs: the responder accepts packets in order only and reports each gap once. With a peer that can do it,
+// selective repeat does: the responder keeps packets that arrive early, acknowledgements list them, and the requester
+// sends only what is missing (reassembly.hpp, scoreboard.hpp; docs/protocol.md).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/work.hpp"
@@ -15,6 +18,8 @@
 #include "base/ring.hpp"
 #include "soft/delay_control.hpp"
 #include "soft/memory_table.hpp"
+#include "soft/reassembly.hpp"
+#include "soft/scoreboard.hpp"
 #include "wire/wire.hpp"
 
 namespace paralet {
@@ -29,10 +34,11 @@ struct RcQpOptions {
   std::uint32_t remote_qpn = 0;
   std::uint32_t remote_first_psn = 0;
   std::uint32_t path_mtu = 1024;         ///< payload bytes: 256, 512, 1024, 2048 or 4096
+  std::uint32_t burst = 1;               ///< packets that cost little more to send together than one alone
   Nanos min_timeout = 5 * kMillisecond;  ///< floor of the retransmission timeout
   Nanos retry_time = 10 * kSecond;       ///< without any progress for this long, the QP fails
   Nanos probe_after = kNever;  ///< floor of the silence after which the oldest packet is sent once before the timeout
-  std::uint32_t burst = 1;     ///< packets that cost little more to send together than one alone
+  ReassemblyMemory* reassembly = nullptr;  ///< for selective repeat, which both ends use; nullptr: go-back-N
 };
 
 /// One packet to put on the wire: header, then payload, then pad zero bytes, then the ICRC.
@@ -61,6 +67,10 @@ class RcQp {
   [[nodiscard]] bool should_send(Nanos now) const;
   /// Changes RcQpOptions::probe_after for timers that are armed from now on.
   void probe_after(Nanos silence) { options_.probe_after = silence; }
+  /// Whether packets have been lost on the way to the peer, here or on another QP (expect_loss). Selective repeat
+  /// probes earlier then.
+  [[nodiscard]] bool lossy() const { return lossy_; }
+  void expect_loss() { lossy_ = true; }
   /// Packets that next_packet would return in a row.
   [[nodiscard]] std::uint64_t sendable(Nanos now) const;
   /// An ACKNOWLEDGE packet for this QP.
@@ -81,9 +91,10 @@ class RcQp {
     std::uint64_t next;
     std::uint64_t highest_sent;
     std::uint64_t since_ack_request;
+    bool probe_due;
     QpCounters counters;
   };
-  [[nodiscard]] Checkpoint checkpoint() const { return {next_, highest_sent_, since_ack_request_, counters_}; }
+  [[nodiscard]] Checkpoint checkpoint();
   void rewind(const Checkpoint& checkpoint);
   /// Frees the memory that an idle QP keeps for its next requests.
   void release_spare();
@@ -102,13 +113,14 @@ class RcQp {
   }
   /// Whether packets were accepted that no acknowledgement covers yet.
   [[nodiscard]] bool has_unacknowledged() const { return unacknowledged_ > 0; }
-  /// The acknowledgement that is due, if any; acknowledgements coalesce until taken.
-  std::optional<wire::Header> take_acknowledgement();
+  /// The acknowledgement that is due, if any; acknowledgements coalesce until taken. Its payload is valid until the
+  /// next call of on_request.
+  std::optional<OutgoingPacket> take_acknowledgement();
 
   [[nodiscard]] bool failed() const { return failed_; }
   /// Whether everything posted has been sent and the window has room for more.
   [[nodiscard]] bool hungry() const {
-    return !failed_ && next_ == posted_ && static_cast<double>(in_flight()) < control_.window();
+    return !failed_ && next_ == posted_ && board_.lost() == 0 && static_cast<double>(in_flight()) < control_.window();
   }
   [[nodiscard]] bool idle() const { return work_.empty(); }
   [[nodiscard]] bool all_acknowledged() const { return unacked_ == highest_sent_; }
@@ -129,19 +141,29 @@ class RcQp {
   };
 
   [[nodiscard]] std::uint32_t psn_of(std::uint64_t position) const;
-  [[nodiscard]] std::uint64_t in_flight() const { return next_ - unacked_; }
+  [[nodiscard]] bool selective() const { return early_.enabled(); }
+  /// Packets in the network, as far as known.
+  [[nodiscard]] std::uint64_t in_flight() const { return next_ - unacked_ - board_.sacked() - board_.lost(); }
+  [[nodiscard]] Scoreboard::Range flight() const { return {unacked_, highest_sent_}; }
+  [[nodiscard]] std::uint64_t unsent() const;
+  [[nodiscard]] std::pair<std::uint64_t, std::size_t> upcoming() const;
   [[nodiscard]] double min_room() const;
   void advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt);
+  void retire_acknowledged(std::uint64_t acknowledged_end, Nanos now);
+  bool advance_selectively(std::uint64_t acknowledged_end, std::span<const std::byte> bitmap, Nanos now,
+                           Nanos base_rtt);
+  void detect_losses(Nanos now);
   void go_back(Nanos now);
   void probe(Nanos now);
   [[nodiscard]] bool probes_early() const;
-  void grow_sent();
+  [[nodiscard]] Nanos silence_before_probe() const;
   [[nodiscard]] bool ack_requested_before(std::uint64_t end) const;
   void complete(const Work& work, Status status);
   void arm_timer(Nanos now);
 
   void respond_nak(std::uint8_t syndrome);
   void note_gap(std::int32_t distance);
+  bool take(const wire::Packet& packet);
   std::optional<std::uint8_t> accept(const wire::Packet& packet);  ///< the NAK syndrome, or nothing when taken
 
   RcQpOptions options_;
@@ -158,38 +180,40 @@ class RcQp {
   std::uint64_t highest_sent_ = 0;  ///< one past the highest position ever sent
   std::uint64_t posted_ = 0;        ///< one past the last queued position
   std::uint64_t since_ack_request_ = 0;
-  struct Sent {
-    std::uint64_t at : 63;  ///< Nanos
-    std::uint64_t ack_requested : 1;
-  };
-  std::vector<Sent> sent_;            ///< by position, modulo its size, a power of two that grows with the window
+  Scoreboard board_;
   std::uint64_t sent_once_from_ = 0;  ///< Karn's algorithm: only packets from here on give round-trip samples
   Nanos pace_until_ = 0;
   Nanos rnr_until_ = 0;
   Nanos timer_ = kNever;
   Nanos last_progress_ = 0;
-  unsigned consecutive_timeouts_ = 0;
-  bool probed_early_ = false;  ///< the oldest packet was sent again before the timeout, since the last progress
-  bool probing_ = false;       ///< the oldest packet was sent again, and no answer shows yet whether any was lost
   std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before the probe
-  bool failed_ = false;
-  bool stopped_ = false;
+  Nanos probed_at_ = 0;
+  unsigned consecutive_timeouts_ = 0;
+  unsigned probes_ = 0;         ///< selective repeat: since the last progress
   std::uint32_t consumed_ = 0;  ///< ended requests that took a receive of the peer
+  bool probed_early_ = false;   ///< the oldest packet was sent again before the timeout, since the last progress
+  bool probing_ = false;        ///< the oldest packet was sent again, and no answer shows yet whether any was lost
+  bool probe_due_ = false;      ///< selective repeat: the oldest packet is sent again, whatever the window
+  bool lossy_ = false;
 
+  // Responder. Members are in the order of their sizes, since a device may have thousands of QPs.
+  Reassembly early_;                   ///< packets behind a missing one
+  std::uint64_t seen_behind_gap_ = 0;  ///< bit i: PSN expected_psn_ + 1 + i came since the NAK
+  std::uint64_t write_address_ = 0;    ///< next byte of the WRITE in progress
+  ReceiveBuffer send_buffer_;          ///< buffer of the SEND in progress
+  static constexpr unsigned kUrgentPackets = 16;
   std::uint32_t expected_psn_;
   std::uint32_t arrived_ = 0;  ///< messages that took a receive
   std::uint32_t msn_ = 0;
-  bool gap_reported_ = false;
-  std::uint64_t seen_behind_gap_ = 0;  ///< bit i: PSN expected_psn_ + 1 + i came since the NAK
-  bool in_message_ = false;
-  bool message_is_write_ = false;
-  std::uint64_t write_address_ = 0;  ///< next byte of the WRITE in progress
   std::uint32_t write_rkey_ = 0;
   std::uint32_t write_remaining_ = 0;
   std::uint32_t message_length_ = 0;  ///< bytes of the message so far
-  ReceiveBuffer send_buffer_;         ///< buffer of the SEND in progress
-  static constexpr unsigned kUrgentPackets = 16;
-  unsigned unacknowledged_ = 0;  ///< packets taken since the last acknowledgement
+  unsigned unacknowledged_ = 0;       ///< packets taken since the last acknowledgement
+  bool failed_ = false;
+  bool stopped_ = false;
+  bool gap_reported_ = false;
+  bool in_message_ = false;
+  bool message_is_write_ = false;
   bool ack_due_ = false;
   bool ack_urgent_ = false;
   std::optional<std::uint8_t> nak_due_;

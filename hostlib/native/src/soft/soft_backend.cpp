@@ -33,7 +33,9 @@ constexpr Nanos kQuiet = 15 * kMicrosecond;
 constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
 // Without pacing, a longer silence means loss or a scheduling delay, and a probe costs one packet.
 constexpr Nanos kProbeAfter = 2 * kMillisecond;
-constexpr Nanos kProbeRoundTrips = 2;  // recent round trips to the peer, on any lane, before a probe
+constexpr Nanos kProbeLossy = 500 * kMicrosecond;  // with selective repeat: the answer lists all losses
+constexpr Nanos kProbeUnknown = 5 * kMillisecond;  // before any round trip to the peer is known
+constexpr Nanos kProbeRoundTrips = 2;              // recent round trips to the peer, on any lane, before a probe
 constexpr Nanos kReleaseSpareQps = 1 * kSecond;
 
 /// Size of the pacer's bucket: a thread that wakes up late can still send at the full rate.
@@ -83,21 +85,28 @@ QpIdentity SoftBackend::create_qp() {
   }
 }
 
+Ece SoftBackend::ece(std::uint32_t qpn) const {
+  const auto& machine = qps_.at(qpn).machine;
+  const bool with = machine ? machine->options().reassembly != nullptr : options_.selective_repeat;
+  return with ? kSelectiveRepeat : Ece{};
+}
+
 bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
   Qp& qp = qps_.at(qpn);
   if (!bind_port(qp, source_port)) return false;
   qp.remote = remote;
-  qp.path = &paths_.try_emplace(remote.address).first->second;
+  qp.path = &paths_.try_emplace(remote.address, reassembly_).first->second;
   const RcQpOptions options{
       .qpn = qpn,
       .first_psn = qp.identity.first_psn,
       .remote_qpn = remote.qpn,
       .remote_first_psn = remote.first_psn,
       .path_mtu = remote.path_mtu,
+      .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(kMaxBatchBytes / remote.path_mtu) : 1,
       .min_timeout = options_.min_timeout,
       .retry_time = options_.retry_time,
       .probe_after = pacer_.unlimited() ? kProbeAfter : kNever,
-      .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(kMaxBatchBytes / remote.path_mtu) : 1};
+      .reassembly = options_.selective_repeat && remote.ece == kSelectiveRepeat ? &qp.path->reassembly : nullptr};
   qp.machine.emplace(options, options_.control, memory_, receive_queue_, completions_);
   return true;
 }
@@ -392,12 +401,14 @@ void SoftBackend::send_acknowledgements(bool all) {
 void SoftBackend::acknowledge(Qp& qp) {
   qp.acknowledge = false;
   if (qp.machine->has_unacknowledged()) qp.acknowledged_at = now_;
-  const auto header = qp.machine->take_acknowledgement();
-  if (!header) return;
-  std::array<std::byte, sizeof(header->bytes) + wire::kIcrcBytes> packet;
-  std::ranges::copy(header->bytes, packet.begin());
-  put_icrc(packet.data() + header->length, icrc(flow_of(qp), 0, std::span(packet).first(header->length), {}));
-  std::array<iovec, 1> pieces{{{.iov_base = packet.data(), .iov_len = header->length + wire::kIcrcBytes}}};
+  const auto answer = qp.machine->take_acknowledgement();
+  if (!answer) return;
+  std::array<std::byte, wire::kMaxHeaderBytes + Reassembly::kWindow / 8 + wire::kIcrcBytes> packet;
+  std::byte* end = std::copy_n(answer->header.bytes.begin(), answer->header.length, packet.begin());
+  end = std::ranges::copy(answer->payload, end).out;
+  put_icrc(end, icrc(flow_of(qp), 0, {packet.begin(), end}, {}));
+  end += wire::kIcrcBytes;
+  std::array<iovec, 1> pieces{{{.iov_base = packet.data(), .iov_len = static_cast<std::size_t>(end - packet.data())}}};
   // The requester's timer repairs a lost acknowledgement, so a full queue may drop it.
   if (hand_to_kernel(qp.socket, qp.remote.address, qp.remote.udp_port, pieces, 0) != SendResult::kSent) {
     ++discards_.send_errors;
@@ -411,6 +422,14 @@ void SoftBackend::settle(Nanos now) {
 
 // -- sending ----------------------------------------------------------------------------------------------------
 
+/// Floor of the silence before a probe. A QP without a round trip of its own follows those of the others to its peer.
+Nanos SoftBackend::probe_after(const Qp& qp) {
+  const Nanos recent = kProbeRoundTrips * qp.path->recent_rtt;
+  if (qp.machine->options().reassembly == nullptr || !qp.path->lossy) return std::max(kProbeAfter, recent);
+  if (qp.machine->control().smoothed_rtt() > 0) return kProbeLossy;
+  return recent == 0 ? kProbeUnknown : std::max(kProbeLossy, recent);
+}
+
 /// Sends one batch of packets. Returns its bytes, 0 when nothing could be sent.
 std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
   if (!qp.machine->should_send(now)) return 0;
@@ -418,7 +437,9 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
   // With a pacer, lanes alternate packet by packet.
   const std::size_t limit = pacer_.unlimited() && qp.path->batches ? kMaxSegments : 1;
 
-  if (pacer_.unlimited()) qp.machine->probe_after(std::max(kProbeAfter, kProbeRoundTrips * qp.path->recent_rtt));
+  qp.path->lossy = qp.path->lossy || qp.machine->lossy();
+  if (qp.path->lossy) qp.machine->expect_loss();
+  if (pacer_.unlimited()) qp.machine->probe_after(probe_after(qp));
   const RcQp::Checkpoint before = qp.machine->checkpoint();
   std::size_t count = 0;
   std::size_t used = 0;

@@ -24,6 +24,9 @@
 
 namespace paralet {
 
+/// Announces selective repeat (docs/protocol.md) in place of the options of a NIC. The vendor is "PLET".
+inline constexpr Ece kSelectiveRepeat{.vendor_id = 0x504C4554, .options = 1, .comp_mask = 0};
+
 struct SoftOptions {
   std::uint32_t address = 0;       ///< IPv4, host byte order
   std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte of all packets
@@ -31,6 +34,7 @@ struct SoftOptions {
   Nanos min_timeout = 5 * kMillisecond;
   Nanos retry_time = 10 * kSecond;
   DelayControlOptions control;
+  bool selective_repeat = true;  ///< with peers that offer it too
   Faults faults;
   std::string rdma_devices = "/sys/class/infiniband";  ///< where the kernel lists RDMA devices
   Log log = log_to_standard_error;
@@ -48,6 +52,7 @@ class SoftBackend : public Backend {
   void deregister_memory(std::uint32_t rkey) override { memory_.remove(rkey); }
   void retire_memory(std::uint32_t rkey) override { memory_.retire(rkey); }
   QpIdentity create_qp() override;
+  [[nodiscard]] Ece ece(std::uint32_t qpn) const override;
   bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) override;
   bool set_port(std::uint32_t qpn, std::uint16_t source_port) override;
   [[nodiscard]] PortMethod port_method() const override { return PortMethod::kSocket; }
@@ -77,11 +82,14 @@ class SoftBackend : public Backend {
   }
 
  private:
-  /// Round trips to one address, on any lane.
-  struct PeerRtt {
+  /// What the QPs to one address share.
+  struct PeerPath {
+    explicit PeerPath(ReassemblyMemory& whole) : reassembly{.left = kPeerReassemblyBytes, .whole = &whole} {}
     Nanos base_rtt = kNever;  ///< the smallest
     Nanos recent_rtt = 0;     ///< the largest recent one: an idle lane has not seen the current queue
     bool batches = true;      ///< UDP_SEGMENT works on the way to it
+    bool lossy = false;       ///< packets have been lost on the way to it, on any lane
+    ReassemblyMemory reassembly;
     void sample(Nanos rtt) {
       base_rtt = std::min(base_rtt, rtt);
       recent_rtt = std::max(rtt, recent_rtt - recent_rtt / 16);
@@ -95,7 +103,7 @@ class SoftBackend : public Backend {
     RemoteQp remote;
     std::uint16_t port = 0;
     int socket = -1;
-    PeerRtt* path = nullptr;      ///< shared by the QPs to one address
+    PeerPath* path = nullptr;     ///< shared by the QPs to one address
     std::optional<RcQp> machine;  ///< once connected
     bool active = false;          ///< has work; listed in active_
     bool rested = false;          ///< idle, listed in rested_
@@ -115,6 +123,7 @@ class SoftBackend : public Backend {
   bool take_placed(std::size_t index, const PacketOrigin& origin);
   bool place(const Qp& expected, std::span<std::byte> target);
   [[nodiscard]] UdpFlow flow_from(const PacketOrigin& origin) const;
+  [[nodiscard]] static Nanos probe_after(const Qp& qp);
   void send_acknowledgements(bool all);
   void acknowledge(Qp& qp);
   std::size_t transmit_one(Qp& qp, Nanos now);
@@ -142,14 +151,15 @@ class SoftBackend : public Backend {
   FaultInjector faults_;
   MemoryTable memory_;
   ReceiveQueue receive_queue_;
+  ReassemblyMemory reassembly_{.left = kDeviceReassemblyBytes};
   IcrcVerifier verifier_;
   DirectPlacement placement_;
   Qp* writing_ = nullptr;   ///< QP of the last request packet; within a WRITE, its next packets are expected
   unsigned streaming_ = 0;  ///< arrivals that are received one run at a time, because runs arrived recently
   Pacer pacer_;
   Discards discards_;
-  std::unordered_map<std::uint32_t, Qp> qps_;         ///< by QPN; pointers stay
-  std::unordered_map<std::uint32_t, PeerRtt> paths_;  ///< by peer address; node-based, so pointers stay
+  std::unordered_map<std::uint32_t, PeerPath> paths_;  ///< by peer address; node-based, so pointers stay
+  std::unordered_map<std::uint32_t, Qp> qps_;          ///< by QPN; pointers stay
   std::vector<Completion> completions_;
   Batch batch_;
   std::vector<Qp*> active_;

@@ -36,6 +36,8 @@ inline Bytes serialize(const wire::Header& header, std::span<const std::byte> pa
   return out;
 }
 
+inline Bytes serialize(const OutgoingPacket& packet) { return serialize(packet.header, packet.payload, packet.pad); }
+
 struct Parsed {
   explicit Parsed(Bytes b) : bytes(std::move(b)) { REQUIRE(wire::parse(bytes, packet) == wire::ParseError::kNone); }
   Bytes bytes;
@@ -50,8 +52,12 @@ struct LinkOptions {
   std::size_t receive_buffers = 1 << 16;
   std::uint32_t receive_bytes = 64;
   double initial_window = 4;
+  double max_window = 512;
+  double delay_floor = 0;
   std::uint32_t burst = 1;
   Nanos probe_after = kNever;
+  bool selective = false;  ///< selective repeat, else go-back-N
+  std::size_t reassembly_bytes = kPeerReassemblyBytes;
 };
 
 /// One requester, one responder, and the network between them.
@@ -71,6 +77,7 @@ class Link {
   RcQp& requester() { return *requester_; }
   RcQp& responder() { return *responder_; }
   MemoryTable& memory() { return memory_; }
+  [[nodiscard]] const ReassemblyMemory& reassembly() const { return reassembly_; }
   std::vector<Completion>& sent() { return requester_done_; }
   std::vector<Completion>& received() { return received_; }
   [[nodiscard]] const Bytes& receive_memory() const { return receive_memory_; }
@@ -134,16 +141,20 @@ class Link {
   };
 
   std::unique_ptr<RcQp> make(std::uint32_t qpn, std::uint32_t remote, std::uint32_t psn, std::uint32_t remote_psn,
-                             MemoryTable& memory, ReceiveQueue& queue, std::vector<Completion>& done) const {
+                             MemoryTable& memory, ReceiveQueue& queue, std::vector<Completion>& done) {
     return std::make_unique<RcQp>(RcQpOptions{.qpn = qpn,
                                               .first_psn = psn,
                                               .remote_qpn = remote,
                                               .remote_first_psn = remote_psn,
                                               .path_mtu = options_.path_mtu,
+                                              .burst = options_.burst,
                                               .retry_time = options_.retry_time,
                                               .probe_after = options_.probe_after,
-                                              .burst = options_.burst},
-                                  DelayControlOptions{.initial_window = options_.initial_window}, memory, queue, done);
+                                              .reassembly = options_.selective ? &reassembly_ : nullptr},
+                                  DelayControlOptions{.initial_window = options_.initial_window,
+                                                      .max_window = options_.max_window,
+                                                      .delay_floor = options_.delay_floor},
+                                  memory, queue, done);
   }
 
   std::size_t send_burst() {
@@ -152,7 +163,7 @@ class Link {
       const std::size_t announced = requester_->next_packet_bytes();
       const auto packet = requester_->next_packet(now_);
       REQUIRE(packet);
-      const Bytes bytes = serialize(packet->header, packet->payload, packet->pad);
+      const Bytes bytes = serialize(*packet);
       REQUIRE(bytes.size() == announced);
       launch(bytes, data_fate, data_index_, true);
     }
@@ -181,6 +192,7 @@ class Link {
   }
 
   LinkOptions options_;
+  ReassemblyMemory reassembly_{.left = options_.reassembly_bytes};
   MemoryTable requester_memory_;
   MemoryTable memory_;
   ReceiveQueue requester_queue_;

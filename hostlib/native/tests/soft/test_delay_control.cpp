@@ -39,10 +39,7 @@ class Simulation {
     options.target_queue = link.target_queue;
     options.max_base = link.max_base;
     flows_.reserve(link.flows);
-    for (unsigned i = 0; i < link.flows; ++i) {
-      options.seed = i;
-      flows_.emplace_back(options);
-    }
+    for (unsigned seed = 0; seed < link.flows; ++seed) flows_.emplace_back(options, seed);
   }
 
   Outcome run(Nanos duration) {
@@ -72,7 +69,7 @@ class Simulation {
 
  private:
   struct Flow {
-    explicit Flow(const DelayControlOptions& options) : control(options) {}
+    Flow(const DelayControlOptions& options, std::uint64_t seed) : control(options, seed) {}
     DelayControl control;
     unsigned in_flight = 0;
     Nanos pace_until = 0;

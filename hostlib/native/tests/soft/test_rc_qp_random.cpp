@@ -11,14 +11,15 @@ struct NetworkFaults {
   double late;
 };
 
-void transfer_over(std::uint64_t seed, const NetworkFaults& faults) {
+void transfer_over(std::uint64_t seed, const NetworkFaults& faults, bool selective) {
   SplitMix64 random(seed);
   constexpr std::array<std::uint32_t, 3> kMtus{256, 1024, 4096};
   Link link({.path_mtu = kMtus[random.below(kMtus.size())],
              .first_psn = static_cast<std::uint32_t>(random.next()) & wire::kPsnMask,
              .remote_first_psn = static_cast<std::uint32_t>(random.next()) & wire::kPsnMask,
              .retry_time = 1000 * kSecond,
-             .probe_after = seed % 2 == 0 ? kMillisecond : kNever});
+             .probe_after = seed % 2 == 0 ? kMillisecond : kNever,
+             .selective = selective});
   const Link::Fate fate = [&](const wire::Packet&, std::size_t) {
     std::vector<Nanos> delays;
     if (random.uniform() >= faults.loss) delays.push_back(kOneWay);
@@ -56,6 +57,7 @@ void transfer_over(std::uint64_t seed, const NetworkFaults& faults) {
     offset += messages[i].size();
   }
   CHECK(link.responder().counters().rx_bytes == total);
+  CHECK(link.reassembly().left == kPeerReassemblyBytes);
 }
 
 TEST_CASE("with loss, duplication and reordering every message arrives once, complete and in order") {
@@ -69,7 +71,8 @@ TEST_CASE("with loss, duplication and reordering every message arrives once, com
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
       CAPTURE(w);
       CAPTURE(seed);
-      transfer_over(seed, networks[w]);
+      transfer_over(seed, networks[w], false);
+      transfer_over(seed, networks[w], true);
     }
   }
 }
