@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "verbs": {"base", "wire", "backend"},
     "path_client": {"base", "wire", "paths"},
     "engine": {"base", "wire", "backend", "paths", "path_client"},
+    "collectives": {"base", "wire", "engine"},
 }
 # The only file that knows the implementations of `Backend`.
 FACTORY = "engine/backend_factory.cpp"
