@@ -13,7 +13,7 @@ from sim.cluster import Cause, Result, State
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of jobs that ended, in seconds. All are 0 when none did."""
+    """Of jobs that ended, in seconds unless said otherwise. All are 0 when none did."""
 
     mean: float
     p50: float
@@ -41,6 +41,8 @@ class ClusterMetrics:
     """JCT: from its arrival until its end."""
     stretch: float
     """The mean of JRT by the job's duration without contention."""
+    stretch_over_leaves: Times
+    """The same ratio, of jobs on several leaves: not in seconds."""
     instability: float
     """The standard deviation of that ratio among jobs with equally many GPUs, averaged over jobs (section 9.3)."""
     utilisation: float
@@ -67,6 +69,7 @@ def metrics(results: Sequence[Result], gpus: int) -> ClusterMetrics:
         Times.of([outcome.waiting_s or 0.0 for outcome in ended]),
         Times.of([outcome.completion_s or 0.0 for outcome in ended]),
         sum(map(sum, stretches.values())) / max(1, len(ended)),
+        Times.of([(one.running_s or 0.0) / one.job.run_s for one in ended if one.leaves > 1]),
         sum(len(group) * float(np.std(group)) for group in stretches.values()) / max(1, len(ended)),
         float(np.mean([_utilisation(result, gpus) for result in results])),
         {cause: count / len(results) for cause, count in sorted(failures.items())},

@@ -40,7 +40,8 @@ _COLUMNS = (
 def cluster(spec_file: Path, seeds: int | None, results_dir: Path, jobs: int | None, as_json: bool) -> None:
     """Simulate the jobs of a trace on the cluster of SPEC with every strategy and seed.
 
-    DIR/NAME-cluster, where NAME is the spec's, gets summary.json, jobs.csv with a line for each job, and plots.
+    DIR/NAME-cluster, where NAME is the spec's, gets summary.json, jobs.csv with a line for each job, and plots. A
+    command that was interrupted goes on where it stopped: finished simulations are in the folder runs.
     """
     from testbed.analysis.clusters import metrics
     from testbed.report.clusters import write_plots
@@ -50,12 +51,11 @@ def cluster(spec_file: Path, seeds: int | None, results_dir: Path, jobs: int | N
     spec = load_cluster(spec_file)
     if seeds is not None:
         spec = spec.model_copy(update={"seeds": seeds})
-    results = clusters.run(spec, jobs)
+    folder = results_dir / f"{spec.name}-cluster"
+    results = clusters.run(spec, folder / "runs", jobs)
     gpus = spec.cluster.shape.gpus
     found = {name: metrics(runs, gpus) for name, runs in results.items()}
     summary = _summary(spec, found)
-    folder = results_dir / f"{spec.name}-cluster"
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     _write_jobs(folder / "jobs.csv", results)
     write_plots(folder, results, found, gpus)
@@ -120,7 +120,7 @@ def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"], jobs: int
     use = table(
         "JRT x ideal, and failed placements per seed",
         ["strategy"],
-        ["x ideal", "instability", "GPUs in use", "not ended", *CAUSES, "paths set", "moved"],
+        ["x ideal", "over leaves", "instability", "GPUs in use", "not ended", *CAUSES, "paths set", "moved"],
     )
     for name, one in found.items():
         shown = [*_three(one.completion_s), *_three(one.waiting_s), *_three(one.running_s)]
@@ -129,7 +129,13 @@ def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"], jobs: int
         causes = [f"{one.failures.get(cause, 0.0):,.0f}" for cause in CAUSES]
         causes += [f"{count:,.0f}" for count in (one.paths_set, one.paths_moved)]
         use.add_row(
-            name, f"{one.stretch:.3f}", f"{one.instability:.3f}", f"{one.utilisation:.0%}", f"{others:,}", *causes
+            name,
+            f"{one.stretch:.3f}",
+            f"{one.stretch_over_leaves.mean:.3f}",
+            f"{one.instability:.3f}",
+            f"{one.utilisation:.0%}",
+            f"{others:,}",
+            *causes,
         )
     out = console()
     out.print(times)

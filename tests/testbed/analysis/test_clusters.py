@@ -28,6 +28,7 @@ def test_metrics_are_those_of_the_jobs_that_ended() -> None:
     assert found.waiting_s.mean == 5.0
     assert found.completion_s.mean == 25.0
     assert found.stretch == 2.0
+    assert found.stretch_over_leaves == Times(3.0, 3.0, 3.0)
     assert found.instability == 1.0  # of 1 and 3
     assert found.utilisation == pytest.approx((2 * 10 + 2 * 30 + 4 * 30) / (8 * 50))  # until 50 s
     assert found.failures == {"busy": 3.0, "network": 1.0}

@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from netmodel import SpecError, load_yaml
+from sim.cluster import Job, Scenario
 from testbed.cli import main
 from testbed.spec.cluster import ClusterSpec, load_cluster
 
@@ -72,6 +73,33 @@ def test_json_is_one_object_that_agrees_with_the_jobs(tmp_path: Path) -> None:
     ecmp, vclos = summary["strategies"]
     assert ecmp["stretch"] > vclos["stretch"] == pytest.approx(1.0)
     assert ecmp["instability"] > vclos["instability"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished simulations are read, damaged ones and new seeds are computed."""
+    from testbed.simulate import clusters
+
+    calls: list[int] = []
+    simulate = clusters.simulate
+
+    def counted(jobs: list[Job], scenario: Scenario) -> Any:
+        calls.append(scenario.seed)
+        return simulate(jobs, scenario)
+
+    monkeypatch.setattr(clusters, "simulate", counted)
+    spec = write(tmp_path)
+    first = cluster(spec, "--json")
+    assert calls == [1, 1]
+    assert cluster(spec, "--json").stdout == first.stdout
+    assert calls == [1, 1]
+    damaged, _ = sorted((tmp_path / "results" / "small-cluster" / "runs").iterdir())
+    damaged.write_text(damaged.read_text()[:100])
+    assert cluster(spec, "--json").stdout == first.stdout
+    assert calls == [1, 1, 1]
+    cluster(spec, "--seeds", "2")
+    assert calls == [1, 1, 1, 2, 2]
+    cluster(write(tmp_path, queue="edf"))
+    assert calls == [1, 1, 1, 2, 2, 1]  # one strategy has a queue of its own
 
 
 TRACE = """JobID|Submit|ElapsedRaw|AllocTRES
