@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 INTERRUPTED = 130
+_EVERY_S = 2.0
+"""Seconds between updates. An update takes about 0.1 s of a processor, which the run may need."""
 
 
 def main(spec_file: Path, finished: Path, parent: int) -> int:
@@ -58,7 +60,7 @@ def main(spec_file: Path, finished: Path, parent: int) -> int:
         with finished.open() as lines:
             return compared(finished_runs(lines), policies, partial(ideal_at, experiment), total)
 
-    screen = WatchScreen(lambda: stats.survey(_below(run)), view if view.pairs else None, 1.0, status=so_far)
+    screen = WatchScreen(lambda: stats.survey(_below(run)), view if view.pairs else None, _EVERY_S, status=so_far)
     screen.run()
     return screen.return_code or 0
 
