@@ -6,7 +6,7 @@ To add a benchmark, add its function to `BENCHES`.
 
 from collections.abc import Callable
 
-from testbed.bench import fluid, packet, path_service, planner, plugin, scale, stress, systems, transport
+from testbed.bench import fluid, packet, path_service, planner, plugin, scale, stress, systems, torch, transport
 from testbed.bench.frame import Result, Row
 
 BENCHES: dict[str, Callable[[], Result]] = {
@@ -19,6 +19,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "path-service": path_service.measure,
     "stress": stress.measure,
     "systems": systems.measure,
+    "torch": torch.measure,
 }
 
 __all__ = ["BENCHES", "Result", "Row"]

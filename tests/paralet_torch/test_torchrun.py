@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -31,11 +32,11 @@ dist.destroy_process_group()
 """
 
 
-def torchrun(program: Path, *options: str) -> list[str]:
+def torchrun(logs: Path, program: Path, *words: str, restarts: int = 0) -> list[str]:
     """What each of two ranks printed in the last attempt, in order of rank. Fails the test when torchrun fails."""
-    logs = program.parent / "logs"
-    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
-    argv += ["--redirects", "3", "--log-dir", str(logs), str(program)]  # the ranks' lines would mix
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    argv += ["--max-restarts", str(restarts), "--redirects", "3", "--log-dir", str(logs)]  # the ranks' lines would mix
+    argv += [str(program), *words]
     done = subprocess.run(argv, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     if done.returncode:
         said = [f"{file}:\n{file.read_text()}" for file in sorted(logs.rglob("stderr.log"))]
@@ -49,10 +50,25 @@ def test_example_of_the_documentation(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     program = tmp_path / "example.py"
     program.write_text(example)
-    assert torchrun(program) == ["tensor([3., 3.])\n"] * 2
+    assert torchrun(tmp_path / "logs", program) == ["tensor([3., 3.])\n"] * 2
 
 
 def test_torchrun_restarts_all_ranks_when_one_dies(tmp_path: Path) -> None:
     program = tmp_path / "restarting.py"
     program.write_text(RESTARTING)
-    assert torchrun(program, "--max-restarts", "1") == [f"attempt 1 rank {rank} of 2 ends\n" for rank in range(2)]
+    assert torchrun(tmp_path / "logs", program, restarts=1) == [
+        f"attempt 1 rank {rank} of 2 ends\n" for rank in range(2)
+    ]
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_example_experiment_learns(tmp_path: Path, parallel: str) -> None:
+    program = ROOT / "experiments" / "torch" / "transformer.py"
+    words = ("--parallel", parallel, "--steps", "8", "--width", "32", "--layers", "1")
+    losses = [
+        [json.loads(line)["loss"] for line in printed.splitlines()]
+        for printed in torchrun(tmp_path / "logs", program, *words)
+    ]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 8
+    assert losses[0][-1] < losses[0][0]
