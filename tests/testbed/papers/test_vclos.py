@@ -111,8 +111,9 @@ def test_the_committed_table_has_a_row_for_every_printed_number() -> None:
         assert bool(row["paper"]) == bool(printed_of(claim))
 
 
-@pytest.mark.parametrize("name", ["vClos", "SR"])
+@pytest.mark.parametrize("name", ["SR", "Balanced"])
 def test_the_committed_table_is_that_of_the_simulation(name: str) -> None:
+    """Without integer programs, whose solutions depend on the solver."""
     ours = simulated.table_5(name, 130).completion_s
     assert float(committed()["Table 5", f"{name}, lambda 130"]["ours"]) == pytest.approx(ours, rel=1e-3)
 
