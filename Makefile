@@ -67,6 +67,10 @@ nccl: setup ## Install NVIDIA's wheel of NCCL for the CPU device (ARGS=all: one 
 torch: setup ## Install PyTorch for CPUs into .venv, for backend paralet of torch.distributed (docs/torch.md)
 	@scripts/setup-torch.sh
 
+.PHONY: test-torch
+test-torch: torch ## PyTorch's own tests of a backend, over paralet (minutes; ARGS=-v names each)
+	@BACKEND=paralet PYTHONPATH=. $(PY) tests/paralet_torch/pytorch_suite.py $(ARGS)
+
 .PHONY: softroce
 softroce: setup ## Fetch what a guest with the kernel's SoftRoCE needs (root; docs/softroce.md)
 	@scripts/setup-softroce.sh

@@ -15,14 +15,16 @@ readonly log=build/torch/log
     echo "setup-torch: .venv is missing: run 'make setup'" >&2
     exit 1
 }
-installed=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null || true)
+# PyTorch's own tests import expecttest.
+installed=$(.venv/bin/python -c 'import expecttest; from importlib.metadata import version; print(version("torch"))' \
+    2>/dev/null || true)
 if [[ $installed == "$version" ]]; then
     echo "setup-torch: torch $version is installed" >&2
     exit 0
 fi
 mkdir -p build/torch
-install=(.venv/bin/python -m pip install --only-binary :all: --disable-pip-version-check "torch==$version")
-if ! "${install[@]}" >"$log" 2>&1 && ! "${install[@]}" --index-url "$index" >>"$log" 2>&1; then
+install=(.venv/bin/python -m pip install --only-binary :all: --disable-pip-version-check "torch==$version" expecttest)
+if ! "${install[@]}" >"$log" 2>&1 && ! "${install[@]}" --extra-index-url "$index" >>"$log" 2>&1; then
     tail -n 3 "$log" >&2
     echo "setup-torch: torch $version could not be installed from pip's indexes or $index; pip's output is in $PWD/$log" >&2
     exit 1
