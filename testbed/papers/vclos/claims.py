@@ -23,14 +23,15 @@ is then quadratic in lambda and reaches 0, as the column does. A mean over trace
 of size and duration, it is off by 19 %.
 
 - Failed placements of vClos by cause (table 2), which the fit does not see, are within a quarter of the paper's at
-  lambda = 120 and 130 s, and up to twice as many under more load. OCS-vClos lacks links ten times less often here;
-  ours may put several virtual spines on a spine, as the text allows and the printed constraint (9) forbids.
+  lambda = 120 and 130 s, and up to twice as many under more load. OCS-vClos lacks links ten times less often here,
+  perhaps because ours may put several virtual spines on a spine, as the text allows and the printed constraint (9)
+  forbids.
 - SR and Balanced are within 20 % at every lambda. They are predicted with GPUs anywhere, as the released simulator
   places jobs of SR, Balanced and ECMP, and not in whole servers as the text has it.
 - ECMP's 11,396 to 35,033 s are not reproduced. Contention lengthens the mean job by 4 % here, since collectives take 2
   to 25 % of the time. Table 7 has the paper's rate: 29 % (4,968.9 s after 3,856.1 s).
-- vClos and OCS-vClos wait longer than in the paper: a large job that lacks links holds up all others, and a few such
-  events decide. With the queue FF, where they hold up nobody, both are within 3 %.
+- vClos and OCS-vClos wait longer than in the paper. A large job that lacks links holds up all others, so a few such
+  events may decide: with the queue FF, where they hold up nobody, both are within 3 %.
 - Percentages of sections 9.4 and 9.5 contradict table 5 if "reduced by x % compared with SR" means (SR - OCS) / SR: a
   JRT of 4,790 s follows from -3.18 % and -65.65 %, more than Best's whole JCT at lambda = 140 s. Relative to OCS's own
   value, JRT is 3,898 s and JWT 1,332 s, and every printed JCT is above that JRT. "JCT increased by 3.38 % compared with
