@@ -115,6 +115,7 @@ class PyGroup {
       }
       if (!finished.empty() || group_->closed() || (timeout && rest <= 0)) {
         std::vector<PyOperation> out;
+        out.reserve(finished.size());
         for (auto& operation : finished) out.push_back({group_, std::move(operation)});
         return out;
       }

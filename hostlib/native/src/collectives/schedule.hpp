@@ -61,7 +61,7 @@ struct Limits {
   std::uint64_t short_bytes = 8192;         ///< messages up to this size are short
   std::uint64_t medium_bytes = 256 * 1024;  ///< all_reduce up to this size halves and doubles
   std::uint64_t tree_bytes = 64 * 1024;     ///< broadcast up to this size uses the tree
-  std::uint64_t least_chunk = 64 * 1024;    ///< pieces of long messages: at least this,
+  std::uint64_t least_chunk = 256 * 1024;   ///< pieces of long messages: at least this,
   std::uint64_t most_chunk = 512 * 1024;    ///< and at most this. No reduction receives more at once
   std::uint64_t direct_ranks = 64;          ///< larger groups never send directly among all ranks
 };
