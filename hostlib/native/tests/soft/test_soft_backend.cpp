@@ -450,6 +450,7 @@ TEST_CASE("with selective repeat WRITEs arrive complete from runs in any order, 
       std::erase_if(indices, [&](std::uint32_t index) { return index + 1 >= write.packets; });
       if (indices.empty()) continue;
       std::vector<Bytes> run;
+      run.reserve(indices.size());
       for (const std::uint32_t index : indices) run.push_back(write.packet(index));
       std::optional<std::size_t> broken;
       if (random.below(4) == 0) broken = random.below(run.size());
