@@ -2,10 +2,10 @@
 """Clusters over time: jobs arrive, wait, are placed, run and end. docs/cluster.md explains it.
 
 `simulate(jobs, scenario)` runs a trace. Where a job gets its GPUs (`placements`) and which links its flows take
-(`networks`) are separate choices of the scenario, as are the `queues` and the level of detail of `contention`.
+(`networks`) are separate choices of the scenario, as are the `queues` and the level of detail (`fidelities`).
 """
 
-from sim.cluster.contention import FIDELITIES, FidelityName
+from sim.cluster.fidelities import FIDELITIES, FidelityName
 from sim.cluster.jobs import PATTERNS, Job, Pattern
 from sim.cluster.networks import NETWORKS, NetworkName, Shape
 from sim.cluster.placements import CAUSES, PLACEMENTS, Cause, PlacementName

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast jobs run that share links, at two levels of detail.
+"""How fast jobs run that share links, by job and by step.
 
 `Average`: a job has one speed between two changes of the set of jobs. `PerStep`: a job computes, then runs the steps of
-its collective, and has a speed in each. Speeds are relative to a network without contention. A step takes as long as on
-its worst link.
+its collective, and has a speed in each. A step takes as long as on its worst link. Speeds are relative to a network
+without contention. `sim.cluster.fair` follows single flows.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,6 @@ from numpy.typing import NDArray
 from sdn import _planners
 from sim.cluster.jobs import Job
 from sim.cluster.networks import Shape, Traffic
-
-FidelityName = Literal["average", "steps"]
-
-FIDELITIES: tuple[FidelityName, ...] = get_args(FidelityName)
 
 _ROUNDS = 4
 """Iterations of the fixed point of `Average`; on random traces the fifth changes no speed by more than 0.1 %."""
@@ -31,7 +26,7 @@ _LEAST = 1e-3
 
 
 @dataclass(slots=True)
-class _Sharing:
+class Sharing:
     """A running job with flows between leaves."""
 
     job: Job
@@ -49,7 +44,7 @@ class Contention(ABC):
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._sharing: dict[int, _Sharing] = {}
+        self._sharing: dict[int, Sharing] = {}
         self.load = np.zeros(shape.links)
         """By link: its mean load by all of these jobs, were there no contention."""
         self.changed = False
@@ -66,7 +61,7 @@ class Contention(ABC):
         mean: NDArray[np.float64] = np.bincount(entry, traffic.loads * traffic.shares[steps]).astype(np.float64)
         if traffic.flows is not None and not isinstance(self, Replanned):
             self.paths_set += len(traffic.flows.step)
-        self._sharing[slot] = _Sharing(job, traffic, links, mean, mean[entry])
+        self._sharing[slot] = Sharing(job, traffic, links, mean, mean[entry])
         self.load[links] += job.communication * mean
         self.changed = True
         return self._first(slot)
@@ -79,8 +74,11 @@ class Contention(ABC):
             self.load[gone.links] -= gone.job.communication * gone.mean
         return work
 
+    def advance(self, passed_s: float) -> None:  # noqa: B027  # most need not know the time
+        """Time passes at the speeds given last."""
+
     def speeds(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """The slots of all these jobs, and their speeds: above 0, at most 1."""
+        """The slots of all these jobs, and the speeds at which they do their phases' work, above 0."""
         self.changed = False
         return np.array(list(self._sharing), dtype=np.intp), self._speeds(list(self._sharing.values()))
 
@@ -91,7 +89,7 @@ class Contention(ABC):
     def _next(self, slot: int) -> float | None: ...
 
     @abstractmethod
-    def _speeds(self, sharing: list[_Sharing]) -> NDArray[np.float64]: ...
+    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]: ...
 
 
 class Average(Contention):
@@ -117,7 +115,7 @@ class Average(Contention):
         del self._stretch[slot]
         return None
 
-    def _speeds(self, sharing: list[_Sharing]) -> NDArray[np.float64]:
+    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
         if not sharing:
             return np.empty(0)
         traffics = [one.traffic for one in sharing]
@@ -190,7 +188,7 @@ class PerStep(Contention):
             return (one.job.run_s - collective + collective * one.traffic.quiet) / self._rounds
         return collective * float(one.traffic.shares[step]) / self._rounds
 
-    def _speeds(self, sharing: list[_Sharing]) -> NDArray[np.float64]:
+    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
         speeds = np.ones(len(sharing))
         active = [
             (index, _step(one.traffic, step))
@@ -235,15 +233,8 @@ class Replanned(PerStep):
             self.paths_moved += sum(len(moved) for *_, moved in found)
         return work
 
-    def _speeds(self, sharing: list[_Sharing]) -> NDArray[np.float64]:
+    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
         return np.ones(len(sharing))
-
-
-def contention(fidelity: FidelityName, shape: Shape, rounds: int = 1, *, replanned: bool = False) -> Contention:
-    """An empty cluster's; `rounds` and `replanned` are for `steps`."""
-    if replanned and fidelity == "steps":
-        return Replanned(shape, rounds)
-    return Average(shape) if fidelity == "average" else PerStep(shape, rounds)
 
 
 def _step(traffic: Traffic, step: int) -> slice:

@@ -55,6 +55,16 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True)
+class FlowPaths:
+    """The links of single flows, for fidelity `fair`."""
+
+    step: NDArray[np.intp]
+    """By flow: its step, of those with flows between leaves, from 0. Shape (flows,)."""
+    links: NDArray[np.int32]
+    """The link up and the link down of each lane of each flow. Shape (flows, lanes, 2)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """What a job puts on links. Entries are sorted by step. Steps without a flow between leaves are left out."""
 
@@ -68,6 +78,8 @@ class Traffic:
     """By step: its share of the collective's time without contention."""
     flows: Flows | None = None
     """Where a controller sets the path of every flow: the flows."""
+    paths: FlowPaths | None = None
+    """Where they were asked for."""
 
     @property
     def quiet(self) -> float:
@@ -89,10 +101,13 @@ def traffic_of(
     load: NDArray[np.float64],
     rng: np.random.Generator,
     lanes: int = 8,
+    *,
+    with_paths: bool = False,
 ) -> Traffic | None:
     """The links of a job's flows; None when no flow is between leaves, or none can meet another.
 
-    `load` is the mean load of each link by other jobs, `lanes` ParaLet's m. OCS-vClos's circuits are taken to be free
+    `load` is the mean load of each link by other jobs, `lanes` ParaLet's m. With `with_paths` the result has `paths`,
+    which takes 8 bytes per flow and lane. OCS-vClos's circuits are taken to be free
     of contention: they belong to one job, and tests of `sdn.isolation.ocs_vclos` show it within a job.
     """
     if network == "ideal" or isinstance(allocation, OcsAllocation):
@@ -109,17 +124,20 @@ def traffic_of(
         spines = _hashed(shape, flows, lanes if network == "paralet" else 1, rng)
     else:
         spines = _CHOOSERS[network](shape, allocation, flows, load, rng)
-    paths = spines.shape[1]
-    keys = np.concatenate(
-        [
-            (flows.step * shape.links)[:, np.newaxis] + (leaf * shape.spines)[:, np.newaxis] + spines
-            for leaf in (flows.leaf, shape.leaves + flows.far_leaf)
-        ]
-    )
+    links = [(leaf * shape.spines)[:, np.newaxis] + spines for leaf in (flows.leaf, shape.leaves + flows.far_leaf)]
+    keys = np.concatenate([(flows.step * shape.links)[:, np.newaxis] + link for link in links])
     entries, counts = np.unique(keys, return_counts=True)
     present, starts = np.unique(entries // shape.links, return_index=True)
-    planned = flows if network in ("pinned", "replanned") else None
-    return Traffic(entries % shape.links, counts / paths, starts, steps.shares[present], planned)
+    return Traffic(
+        entries % shape.links,
+        counts / spines.shape[1],
+        starts,
+        steps.shares[present],
+        flows if network in ("pinned", "replanned") else None,
+        FlowPaths(np.searchsorted(present, flows.step), np.stack(links, axis=-1).astype(np.int32))
+        if with_paths
+        else None,
+    )
 
 
 def _hashed(shape: Shape, flows: Flows, lanes: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from sdn.isolation.integer_program import Undecided
-from sim.cluster.contention import FidelityName, contention
+from sim.cluster.fidelities import FidelityName, contention
 from sim.cluster.jobs import Job, steps_of
 from sim.cluster.networks import NetworkName, Shape, traffic_of
 from sim.cluster.placements import AnyAllocation, Cause, PlacementName, cause, empty_cluster, rule
@@ -31,7 +31,7 @@ class Scenario:
     lanes: int = 8
     """ParaLet's m, for network `paralet`."""
     rounds: int = 1
-    """How often a job computes and communicates, for fidelity `steps`."""
+    """How often a job computes and communicates, for fidelities `steps` and `fair`."""
     optical_switches: int = 8
     """For placement `ocs_vclos`."""
     seed: int = 1
@@ -98,7 +98,7 @@ class Result:
     paths_set: int = 0
     """How often a controller has set the path of a flow; once per connection with `pinned`."""
     paths_moved: int = 0
-    """How often it has moved a running flow, with `replanned` and fidelity `steps`."""
+    """How often it has moved a running flow, with `replanned` and another fidelity than `average`."""
 
 
 def simulate(
@@ -185,6 +185,7 @@ class _Simulation:
     def _advance(self, time_s: float) -> None:
         passed_s = time_s - self._now_s
         self._remaining -= self._speed * passed_s
+        self._contention.advance(passed_s)
         self._gpu_seconds += self._busy * passed_s
         self._now_s = time_s
 
@@ -269,7 +270,14 @@ class _Simulation:
         if len(allocation.leaves) > 1 and job.communication and not untimed:
             steps = steps_of(job.pattern, job.gpus, scenario.shape.gpus_per_server)
             traffic = traffic_of(
-                scenario.shape, scenario.network, allocation, steps, self._contention.load, self._rng, scenario.lanes
+                scenario.shape,
+                scenario.network,
+                allocation,
+                steps,
+                self._contention.load,
+                self._rng,
+                scenario.lanes,
+                with_paths=scenario.fidelity == "fair",
             )
         if traffic is None:
             self._alone.add(slot)

@@ -101,7 +101,7 @@ class ClusterSpec(Section):
     queue: QueueName = "fifo"
     fidelity: FidelityName = "average"
     rounds: int = Field(default=1, ge=1, le=10_000)
-    """How often a job computes and communicates, for fidelity `steps`."""
+    """How often a job computes and communicates, for fidelities `steps` and `fair`."""
     seeds: int = Field(default=1, ge=1, le=SEEDS_MAX)
     """Seeds 1 to this number; each has a generated trace of its own, or collectives of its own."""
 

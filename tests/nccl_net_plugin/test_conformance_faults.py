@@ -89,7 +89,7 @@ FAULTS = [  # the fault, and the rule that it violates
     ("leaks-fd", "cycles"),
     ("leaks-memory", "cycles"),
 ]
-TIMEOUT_S = 2
+TIMEOUT_S = 1
 """Some faults make the suite hang until this timeout."""
 
 

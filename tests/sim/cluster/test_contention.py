@@ -4,9 +4,10 @@
 import numpy as np
 import pytest
 
-from sim.cluster.contention import FIDELITIES, Average, FidelityName, PerStep, contention
+from sim.cluster.contention import Average, PerStep
+from sim.cluster.fidelities import FIDELITIES, FidelityName, contention
 from sim.cluster.jobs import Job
-from sim.cluster.networks import Shape, Traffic
+from sim.cluster.networks import FlowPaths, Shape, Traffic
 
 SHAPE = Shape(4, 4, 2, 2)
 
@@ -17,7 +18,8 @@ def job(communication: float, run_s: float = 10.0) -> Job:
 
 def on(*links: int, load: float = 1.0) -> Traffic:
     """A collective of one step with flows on these links."""
-    return Traffic(np.array(links), np.full(len(links), load), np.array([0]), np.array([1.0]))
+    paths = FlowPaths(np.zeros(len(links), dtype=np.intp), np.array([[[link, -1]] for link in links], np.int32))
+    return Traffic(np.array(links), np.full(len(links), load), np.array([0]), np.array([1.0]), paths=paths)
 
 
 def speeds(network: Average | PerStep) -> list[float]:
@@ -28,13 +30,14 @@ def speeds(network: Average | PerStep) -> list[float]:
 def test_jobs_that_always_communicate_share_a_link_equally(fidelity: FidelityName) -> None:
     network = contention(fidelity, SHAPE)
     for slot in range(3):
-        network.start(slot, job(1.0), on(5))
-        if fidelity == "steps":
+        network.start(slot, job(1.0, 5.0 if slot == 1 else 10.0), on(5))
+        if fidelity != "average":
             network.next(slot)
     slots, shared = network.speeds()
     assert slots.tolist() == [0, 1, 2]
     assert shared.tolist() == pytest.approx([1 / 3] * 3)
     assert network.load[5] == 3
+    network.advance(15.0)
     assert network.next(1) is None
     assert network.changed
     slots, shared = network.speeds()

@@ -98,7 +98,7 @@ def test_no_job_is_lost_and_work_is_conserved(jobs: list[Job], scenario: Scenari
                 assert outcome.running_s == pytest.approx(run_s)
     planned = scenario.network in ("pinned", "replanned") and scenario.placement != "ocs_vclos"
     assert result.paths_set == 0 or planned
-    assert result.paths_moved == 0 or (scenario.network, scenario.fidelity) == ("replanned", "steps")
+    assert result.paths_moved == 0 or (scenario.network == "replanned" and scenario.fidelity != "average")
     states = [outcome.state for outcome in result.outcomes]
     assert len(told) == states.count("ended") + states.count("refused")
     assert result.gpu_seconds == pytest.approx(used)
@@ -222,17 +222,6 @@ def test_replanning_is_refused_where_a_leaf_has_more_gpus_than_spines() -> None:
 def added_s(outcomes: list[Outcome]) -> float:
     """The mean time that contention adds."""
     return float(np.mean([(outcome.running_s or 0.0) - outcome.job.run_s for outcome in outcomes]))
-
-
-def test_both_levels_of_detail_agree_for_packed_jobs() -> None:
-    """docs/cluster.md has the numbers for longer traces."""
-    shape = Shape(16, 32, 4, 8)
-    jobs = generate(TraceShape(500, 100.0, correlation=0.3), 1)
-    average, steps = (
-        added_s(simulate(jobs, Scenario(shape, "packed", "ecmp", fidelity=fidelity)).outcomes)
-        for fidelity in FIDELITIES
-    )
-    assert average == pytest.approx(steps, rel=0.1)
 
 
 def test_pins_avoid_other_jobs_without_reserving_links() -> None:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast jobs run that share links, flow by flow."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdn.planners.rates import max_min_rates
+from sim.cluster.contention import PerStep, Sharing
+from sim.cluster.networks import FlowPaths, Shape
+
+_DONE = 1e-9
+"""The part of a flow that may be left, by rounding, when it has ended."""
+
+
+@dataclass(slots=True)
+class _Sending:
+    """The flows of a job's step that have not ended."""
+
+    links: NDArray[np.int32]
+    """By flow: its link up and its link down."""
+    nic: NDArray[np.intp]
+    """By flow: the number of its NIC, of which ParaLet's lanes share one."""
+    whole_s: float
+    """What each flow had to send, in seconds of a link."""
+    left_s: NDArray[np.float64]
+    """By flow: what it has to send yet."""
+    rate: NDArray[np.float64]
+    """By flow: its rate, as a part of a link."""
+    stage_s: float
+    """What is left until the next of these flows ends, in seconds without contention."""
+    speed: float = 1.0
+    """By how much the stage shrinks in a second."""
+
+
+class Fair(PerStep):
+    """Flows have max-min fair rates, and a step ends with its last flow.
+
+    A job computes, then runs each step once, `rounds` times. All flows of a step send equally much, and all NICs and
+    links are equally fast. Each of ParaLet's m lanes carries 1 / m of its flow. A flow that has ended leaves its links
+    to others, which `PerStep` does not model: there all flows of a step are as slow as the slowest.
+
+    The phases of a step are stages, each of which ends when a flow of the job ends.
+    """
+
+    def __init__(self, shape: Shape, rounds: int = 1) -> None:
+        super().__init__(shape, rounds)
+        self._sending: dict[int, _Sending] = {}
+
+    def advance(self, passed_s: float) -> None:
+        """Time passes at the rates found last."""
+        for one in self._sending.values():
+            one.left_s -= one.rate * passed_s
+            one.stage_s -= one.speed * passed_s
+
+    def _next(self, slot: int) -> float | None:
+        if one := self._sending.get(slot):
+            going = one.left_s > _DONE * one.whole_s
+            if going.any():
+                one.links, one.nic, one.left_s = one.links[going], one.nic[going], one.left_s[going]
+                one.rate = one.rate[going]
+                one.stage_s = self._lanes(slot) * float(one.left_s.min())
+                return one.stage_s
+            del self._sending[slot]
+        return super()._next(slot)
+
+    def _work(self, slot: int) -> float:
+        work, step = super()._work(slot), self._step[slot]
+        if step < 0 or not work:
+            return work
+        paths = self._paths(slot)
+        own = paths.links[paths.step == step]
+        flows, lanes, _ = own.shape
+        self._sending[slot] = _Sending(
+            own.reshape(-1, 2),
+            np.repeat(np.arange(flows), lanes),
+            work / lanes,
+            np.full(flows * lanes, work / lanes),
+            np.zeros(flows * lanes),
+            work,
+        )
+        return work
+
+    def _paths(self, slot: int) -> FlowPaths:
+        paths = self._sharing[slot].traffic.paths
+        assert paths is not None  # this fidelity asks for them
+        return paths
+
+    def _lanes(self, slot: int) -> int:
+        return int(self._paths(slot).links.shape[1])
+
+    def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
+        sending = list(self._sending.values())
+        if sending:
+            nics = np.cumsum([0, *(int(one.nic.max()) + 1 for one in sending)])
+            own = np.concatenate([one.nic + first for one, first in zip(sending, nics[:-1], strict=True)])
+            links = np.concatenate([one.links for one in sending])
+            crossed = np.column_stack([links, own + self._shape.links]).astype(np.int32)
+            rates = max_min_rates(np.ones(self._shape.links + int(nics[-1])), crossed, np.ones(len(crossed)))
+            ends = np.cumsum([len(one.nic) for one in sending])
+            for one, rate in zip(sending, np.split(rates, ends[:-1]), strict=True):
+                one.rate = rate
+                first_s = float((one.left_s / rate).min())
+                one.speed = one.stage_s / first_s if first_s > 0 and one.stage_s > 0 else 1.0
+        return np.array([self._sending[slot].speed if slot in self._sending else 1.0 for slot in self._sharing])
