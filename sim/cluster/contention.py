@@ -19,7 +19,10 @@ from sim.cluster.jobs import Job
 from sim.cluster.networks import Shape, Traffic
 
 _ROUNDS = 4
-"""Iterations of the fixed point of `Average`; on random traces the fifth changes no speed by more than 0.1 %."""
+"""Most iterations of the fixed point of `Average`; on random traces the fifth changes no speed by more than 0.1 %."""
+
+_CLOSE = 1e-3
+"""The iterations end when no stretch has changed by more."""
 
 _LEAST = 1e-3
 """The least part of a link that `Average` takes to be left by other jobs."""
@@ -127,18 +130,17 @@ class Average(Contention):
         starts = np.concatenate(
             [traffic.starts + first for traffic, first in zip(traffics, np.cumsum(entries) - entries, strict=True)]
         )
-        jobs = np.arange(len(sharing))
-        of_entry = np.repeat(jobs, entries)
-        of_step = np.repeat(jobs, [len(traffic.starts) for traffic in traffics])
+        of_step = np.repeat(np.arange(len(sharing)), [len(traffic.starts) for traffic in traffics])
         each = np.concatenate([one.links for one in sharing])
         mean = np.concatenate([one.mean for one in sharing])
-        of_each = np.repeat(jobs, [len(one.links) for one in sharing])
+        lengths = np.array([len(one.links) for one in sharing])
         share = np.array([one.job.communication for one in sharing])
         quiet = np.array([traffic.quiet for traffic in traffics])
 
         def by_others(weight: NDArray[np.float64]) -> NDArray[np.float64]:
-            total = np.bincount(each, weight[of_each] * mean, self._shape.links)
-            rest: NDArray[np.float64] = total[links] - weight[of_entry] * own
+            total = np.bincount(each, np.repeat(weight, lengths) * mean, self._shape.links)
+            rest: NDArray[np.float64] = total.take(links)
+            rest -= np.repeat(weight, entries) * own
             return rest
 
         stretch = np.array(list(self._stretch.values()))
@@ -147,7 +149,9 @@ class Average(Contention):
             equal = loads + by_others(present)
             left = loads / np.maximum(_LEAST, 1 - by_others(present / stretch))
             worst = np.maximum.reduceat(np.maximum(1.0, np.minimum(equal, left)), starts)
-            stretch = quiet + np.bincount(of_step, shares * worst, len(sharing))
+            before, stretch = stretch, quiet + np.bincount(of_step, shares * worst, len(sharing))
+            if np.abs(stretch - before).max() <= _CLOSE:
+                break
         self._stretch = dict(zip(self._stretch, stretch.tolist(), strict=True))
         speeds: NDArray[np.float64] = 1 / (1 - share + share * stretch)
         return speeds
