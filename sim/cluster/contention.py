@@ -50,6 +50,8 @@ class Contention(ABC):
         self._sharing: dict[int, Sharing] = {}
         self.load = np.zeros(shape.links)
         """By link: its mean load by all of these jobs, were there no contention."""
+        self.worst = 0.0
+        """The greatest of these loads."""
         self.changed = False
         """Whether `speeds` may have changed since it was called last."""
         self.paths_set = 0
@@ -66,6 +68,7 @@ class Contention(ABC):
             self.paths_set += len(traffic.flows.step)
         self._sharing[slot] = Sharing(job, traffic, links, mean, mean[entry])
         self.load[links] += job.communication * mean
+        self.worst = max(self.worst, float(self.load[links].max()))
         self.changed = True
         return self._first(slot)
 
@@ -74,7 +77,10 @@ class Contention(ABC):
         self.changed = True
         if (work := self._next(slot)) is None:
             gone = self._sharing.pop(slot)
+            was_worst = self.load[gone.links].max() >= self.worst
             self.load[gone.links] -= gone.job.communication * gone.mean
+            if was_worst:
+                self.worst = float(self.load.max())
         return work
 
     def advance(self, passed_s: float) -> None:  # noqa: B027  # most need not know the time

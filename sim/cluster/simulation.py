@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal
 
@@ -99,6 +99,8 @@ class Result:
     """How often a controller has set the path of a flow; once per connection with `pinned`."""
     paths_moved: int = 0
     """How often it has moved a running flow, with `replanned` and another fidelity than `average`."""
+    worst_flows: list[tuple[float, float]] = field(default_factory=list)
+    """Times in seconds, and the flows on the busiest link from each on, as a mean over the time of collectives."""
 
 
 def simulate(
@@ -141,6 +143,7 @@ class _Simulation:
         """Jobs that were not placed since the last release, and so would not be placed now."""
         self._failures: Counter[Cause] = Counter()
         self._busy, self._gpu_seconds = 0, 0.0
+        self._worst_flows: list[tuple[float, float]] = []
 
     def run(self, until_s: float) -> None:
         """Arrivals and ends of phases, in the order of time. Ends come before arrivals of the same time."""
@@ -175,6 +178,7 @@ class _Simulation:
             len(self._cluster.idle),
             self._contention.paths_set,
             self._contention.paths_moved,
+            self._worst_flows,
         )
 
     def _arrival_s(self) -> float:
@@ -205,7 +209,13 @@ class _Simulation:
         before = self._outcomes[number]
         self._outcomes[number] = Outcome(job, "ended", before.start_s, self._now_s, before.leaves)
         self._tell()
+        self._note_worst()
         self._admit()
+
+    def _note_worst(self) -> None:
+        before = self._worst_flows[-1][1] if self._worst_flows else 0.0
+        if (worst := self._contention.worst) != before:
+            self._worst_flows.append((self._now_s, worst))
 
     def _admit(self) -> None:
         """Place waiting jobs until the first of the queue has to wait, and behind it those that backfilling allows."""
@@ -285,6 +295,7 @@ class _Simulation:
         self._held[slot] = (number, allocation)
         self._busy += job.gpus
         self._outcomes[number] = Outcome(job, "running", self._now_s, leaves=len(allocation.leaves))
+        self._note_worst()
 
     def _slot(self) -> int:
         if self._free_slots:

@@ -92,6 +92,16 @@ def busy_gpus(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return times, np.cumsum(np.array([number for _, number in changes], dtype=np.int64))
 
 
+def worst_flows(result: Result, ends_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The flows on the busiest link, averaged over time from each of `ends_s` (shape (n + 1,)) to the next: (n,)."""
+    times, flows = np.array([(0.0, 0.0), *result.worst_flows]).T
+    integral = np.concatenate([[0.0], np.cumsum(flows[:-1] * np.diff(times))])
+    place = np.searchsorted(times, ends_s, side="right") - 1
+    until = integral[place] + flows[place] * (ends_s - times[place])
+    mean: NDArray[np.float64] = np.diff(until) / np.diff(ends_s)
+    return mean
+
+
 def _utilisation(result: Result, gpus: int) -> float:
     last_s = max(outcome.job.arrival_s for outcome in result.outcomes)
     used = sum(

@@ -7,13 +7,18 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from sim.cluster import CAUSES, Result
-from testbed.analysis.clusters import ClusterMetrics, busy_gpus
+from testbed.analysis.clusters import ClusterMetrics, busy_gpus, worst_flows
 from testbed.report.plots import PALETTE, STYLE
 
 _DPI = 150
+_BINS = 240
+"""Columns of the heat map."""
+_LONGEST_STRETCH = 2.0
+"""The ratio of JRT to the ideal from which on bars have the last colour."""
 
 
 def write_plots(
@@ -26,6 +31,8 @@ def write_plots(
             "distribution": distribution(results),
             "busy": busy(results, gpus),
             "failures": failures(metrics),
+            "worst_link": worst_link(results),
+            "jobs": gantt(results),
         }
         for name, figure in drawn.items():
             figure.savefig(folder / f"{name}.png", dpi=_DPI)
@@ -90,6 +97,55 @@ def failures(metrics: Mapping[str, ClusterMetrics]) -> Figure:
     axes.set_title("Failed placements by cause")
     axes.legend()
     _turn(axes)
+    return figure
+
+
+def worst_link(results: Mapping[str, Sequence[Result]]) -> Figure:
+    """A heat map: the flows on the busiest link by strategy and time, as a mean over the jobs' time, first seed."""
+    figure = Figure(figsize=(8.0, 1.4 + 0.3 * len(results)))
+    axes = figure.subplots()
+    end_s = max(runs[0].end_s for runs in results.values()) or 1.0
+    ends_s = np.linspace(0.0, end_s, _BINS + 1)
+    rows = np.array([worst_flows(runs[0], ends_s) for runs in results.values()])
+    shown = axes.imshow(rows, aspect="auto", cmap="viridis", extent=(0, end_s / 3600, len(rows) - 0.5, -0.5), vmin=0.0)
+    axes.set_yticks(range(len(rows)), list(results))
+    axes.set_xlabel("time (h)")
+    axes.set_title("Flows on the busiest link, first seed")
+    axes.grid(visible=False)
+    figure.colorbar(shown, ax=axes, label="flows")
+    return figure
+
+
+def gantt(results: Mapping[str, Sequence[Result]]) -> Figure:
+    """The waiting and running of jobs of the first seed in the order of arrival, a panel per strategy.
+
+    Only jobs that some strategy placed on several leaves: the others meet no contention.
+    """
+    figure = Figure(figsize=(8.0, 0.8 + 1.5 * len(results)))
+    panels = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
+    colours = mpl.colormaps["viridis"]
+    runs_by_job = zip(*(runs[0].outcomes for runs in results.values()), strict=True)
+    shown = [number for number, outcomes in enumerate(runs_by_job) if max(one.leaves for one in outcomes) > 1]
+    width = max(0.4, min(6.0, 60.0 / max(1, len(shown))))
+    for axes, (name, runs) in zip(panels, results.items(), strict=True):
+        run = runs[0]
+        waits, running, stretches = [], [], []
+        chosen = (run.outcomes[number] for number in shown if run.outcomes[number].state != "refused")
+        for row, one in enumerate(sorted(chosen, key=lambda one: one.job.arrival_s)):
+            start_s = run.end_s if one.start_s is None else one.start_s
+            end_s = run.end_s if one.end_s is None else one.end_s
+            waits.append([(one.job.arrival_s / 3600, row), (start_s / 3600, row)])
+            running.append([(start_s / 3600, row), (end_s / 3600, row)])
+            stretches.append((one.running_s or one.job.run_s) / one.job.run_s)
+        axes.add_collection(LineCollection(waits, colors=PALETTE[1], linewidths=width))
+        shades = colours((np.array(stretches) - 1) / (_LONGEST_STRETCH - 1))
+        axes.add_collection(LineCollection(running, colors=list(map(tuple, shades)), linewidths=width))
+        axes.autoscale()
+        axes.invert_yaxis()
+        axes.set_ylabel(name, rotation=0, ha="right")
+        axes.set_yticks([])
+    panels[-1].set_xlabel("time (h)")
+    panels[0].set_title("Jobs on several leaves: waiting (orange), running (dark: ideal; light: twice that)")
     return figure
 
 

@@ -16,7 +16,7 @@ from testbed.errors import InputError, sentence_of
 from testbed.progress import Steps
 from testbed.spec.cluster import ClusterSpec
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of result files, and of what the simulation computes; files of other versions are ignored."""
 
 
@@ -65,7 +65,8 @@ def _read(path: Path, jobs: Sequence[Job]) -> Result | None:
     try:
         kept = json.loads(path.read_text())
         outcomes = [Outcome(job, *one) for job, one in zip(jobs, kept.pop("outcomes"), strict=True)]
-        return Result(outcomes, Counter(kept.pop("failures")), **kept)
+        worst = [(float(time_s), float(flows)) for time_s, flows in kept.pop("worst_flows")]
+        return Result(outcomes, Counter(kept.pop("failures")), worst_flows=worst, **kept)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -79,6 +80,7 @@ def _write(path: Path, result: Result) -> None:
         "idle_at_end": result.idle_at_end,
         "paths_set": result.paths_set,
         "paths_moved": result.paths_moved,
+        "worst_flows": result.worst_flows,
     }
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_text(json.dumps(kept))

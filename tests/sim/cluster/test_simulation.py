@@ -103,9 +103,13 @@ def test_no_job_is_lost_and_work_is_conserved(jobs: list[Job], scenario: Scenari
     assert len(told) == states.count("ended") + states.count("refused")
     assert result.gpu_seconds == pytest.approx(used)
     assert result.idle_at_end <= 16 - held
+    times = [time_s for time_s, _ in result.worst_flows]
+    assert times == sorted(times)
+    assert all(flows >= -1e-9 for _, flows in result.worst_flows)
     if until_s == float("inf"):
         assert set(states) <= {"ended", "refused"}
         assert result.idle_at_end == 16
+        assert not result.worst_flows or result.worst_flows[-1][1] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_the_same_seed_gives_the_same_result() -> None:

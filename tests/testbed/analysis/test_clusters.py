@@ -3,10 +3,11 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from sim.cluster import Job, Outcome, Result
-from testbed.analysis.clusters import Times, busy_gpus, metrics
+from testbed.analysis.clusters import Times, busy_gpus, metrics, worst_flows
 
 
 def result() -> Result:
@@ -43,6 +44,13 @@ def test_gpus_in_use_follow_starts_and_ends() -> None:
     times, counts = busy_gpus(result())
     assert times.tolist() == [0.0, 10.0, 10.0, 20.0, 40.0]
     assert counts.tolist() == [2, 0, 2, 6, 4]
+
+
+def test_flows_on_the_busiest_link_are_averaged_over_time() -> None:
+    """None until 2 s, then 3 flows, one from 8 s on."""
+    run = Result([], Counter(), 0.0, 20.0, 0, worst_flows=[(2.0, 3.0), (8.0, 1.0)])
+    assert worst_flows(run, np.array([0.0, 4.0, 6.0, 10.0, 20.0])).tolist() == [1.5, 3.0, 2.0, 1.0]
+    assert worst_flows(result(), np.array([0.0, 5.0, 10.0])).tolist() == [0.0, 0.0]
 
 
 def test_without_an_ended_job_times_are_zero() -> None:

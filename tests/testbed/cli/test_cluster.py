@@ -48,7 +48,8 @@ def test_tables_and_files_show_every_strategy(tmp_path: Path) -> None:
     assert rows == ["ecmp", "vclos", "ecmp", "vclos"]
     folder = tmp_path / "results" / "small-cluster"
     pngs = {path.name for path in folder.glob("*.png")}
-    assert pngs == {"completion.png", "distribution.png", "busy.png", "failures.png"}
+    names = ("completion", "distribution", "busy", "failures", "worst_link", "jobs")
+    assert pngs == {f"{name}.png" for name in names}
     with (folder / "jobs.csv").open() as file:
         jobs = list(csv.DictReader(file))
     assert len(jobs) == 2 * 2 * 40
