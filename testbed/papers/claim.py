@@ -18,6 +18,7 @@ class Claim:
     `printed` is the paper's number, with `decimals` digits after the point; None where the paper prints none or our
     copy of it lacks the number. `relation` says whether the paper claims equality or a bound. `note` says how our
     number was obtained, or why it differs. `ours` is None where the paper does not print what it would follow from.
+    Claims of one place that have the same `series` and unit share a row of the page, as ranges.
     """
 
     where: str
@@ -28,6 +29,7 @@ class Claim:
     decimals: int = 0
     relation: Relation = "equals"
     note: str = ""
+    series: str = ""
 
     @property
     def ratio(self) -> float | None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from testbed.papers.claim import Claim
 from testbed.papers.findings import Findings, Paper
 
 DPI = 100
-
-_LEAST, _MOST = "least", "most"
-"""Suffixes of the names of the two claims that form a range."""
+HEAD = "| where | what | paper | ours | ours / paper | verdict |"
 
 COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "note")
 
@@ -40,7 +39,7 @@ def _draw(findings: Findings, folder: Path) -> None:
 
 
 def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
-    """The page: text, figures, the claims with a printed number (a range as "least, most"), and their notes."""
+    """The page: text, figures, the claims with a printed number (a series as one row), and their notes."""
     printed = [claim for claim in findings.claims if claim.printed is not None]
     notes = notes_of(printed)
     parts = [
@@ -48,25 +47,54 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
         paper.text.strip(),
         *(f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings),
         "## Printed numbers",
-        f"[{csv_name}]({csv_name}) has all {len(findings.claims)} numbers, also those that the paper does not print.",
-        "\n".join(["| where | what | paper | ours | verdict |", "|---|---|---|---|---|", *_rows(printed, notes)]),
+        f"[{csv_name}]({csv_name}) has all {len(findings.claims)} numbers, also those that the paper does not print. "
+        "A row for several numbers shows ranges.",
+        "\n".join([HEAD, "|---|---|---|---|---|---|", *_rows(printed, notes)]),
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
-    """One row per claim. The two ends of a range are consecutive and share one row."""
-    rest = list(claims)
-    while rest:
-        claim = rest.pop(0)
-        cells = [claim.what, printed_of(claim), ours_of(claim), claim.verdict]
-        if rest and claim.what.endswith(_LEAST) and rest[0].what == claim.what.removesuffix(_LEAST) + _MOST:
-            most = rest.pop(0)
-            cells[0] = claim.what.removesuffix(_LEAST).rstrip(",: ")
-            ends = [printed_of(most), ours_of(most), most.verdict]
-            cells[1:] = [one if one == other else f"{one}, {other}" for one, other in zip(cells[1:], ends, strict=True)]
-        yield f"| {claim.where} | {' | '.join(cells)}{_mark(claim, notes)} |"
+    """One row for each series, which has ranges from its least to its greatest number, and for each other claim."""
+    rows: dict[tuple[str, str, str], list[Claim]] = {}
+    for claim in claims:
+        rows.setdefault((claim.where, claim.series or claim.what, claim.unit), []).append(claim)
+    for (where, what, _), row in rows.items():
+        count = f" ({len(row)})" if len(row) > 1 else ""
+        ours = [claim for claim in row if claim.ours is not None]
+        cells = [
+            what + count,
+            _range(row, lambda claim: claim.printed or 0.0, printed_of),
+            _range(ours, lambda claim: claim.ours or 0.0, ours_of),
+            _ratios(ours),
+            _verdicts(row) + "".join(f" [{notes.index(note) + 1}]" for note in notes_of(row)),
+        ]
+        yield f"| {where} | {' | '.join(cells)} |"
+
+
+def _range(claims: Sequence[Claim], number: Callable[[Claim], float], written: Callable[[Claim], str]) -> str:
+    """The least and the greatest number as written, with the unit once; empty without claims."""
+    if not claims:
+        return ""
+    least, most = (written(end(claims, key=number)) for end in (min, max))
+    unit = claims[0].unit
+    return most if least == most else f"{least.removesuffix(unit).strip()} to {most}"
+
+
+def _ratios(claims: Sequence[Claim]) -> str:
+    """Ours / paper; empty for bounds, and where all numbers agree."""
+    ratios = [claim.ratio for claim in claims if claim.relation == "equals" and claim.ratio is not None]
+    if not ratios or all(claim.verdict == "agrees" for claim in claims):
+        return ""
+    least, most = (f"{ratio:.2f}" for ratio in (min(ratios), max(ratios)))
+    return least if least == most else f"{least} to {most}"
+
+
+def _verdicts(claims: Sequence[Claim]) -> str:
+    """The verdict, with counts where there are several."""
+    counts = Counter(claim.verdict for claim in claims)
+    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
 
 
 def table(claims: Sequence[Claim]) -> str:
@@ -107,7 +135,3 @@ def ours_of(claim: Claim) -> str:
 def ratio_of(claim: Claim) -> str:
     """Our number divided by the paper's; empty if one of them is missing."""
     return "" if claim.ratio is None else f"{claim.ratio:.3f}"
-
-
-def _mark(claim: Claim, notes: list[str]) -> str:
-    return f" [{notes.index(claim.note) + 1}]" if claim.note else ""

@@ -20,7 +20,8 @@ def of_utilisation() -> Iterator[Claim]:
             100 * one.measured,
             1,
             note='"Paper" is the measurement of Korthikanti et al., the figure\'s ground truth. Ours leaves out '
-            "launches of kernels and transposes (docs/training.md), which weigh most in small models.",
+            "launches of kernels and transposes, which weigh most in small models.",
+            series="GPT-22B to 1T: hardware FLOPs utilisation",
         )
         printed = errors.get((one.name, one.gpus))
         if printed is not None:
@@ -32,12 +33,13 @@ def of_utilisation() -> Iterator[Claim]:
                 printed,
                 1,
                 note="The paper's number is the error of its own model.",
+                series="GPT-22B, 1T: error of the model",
             )
 
 
 _SPACE = (
-    "The paper does not print its space of strategies, efficiencies and overlaps (iterations.py has ours), nor which "
-    "clusters it means. Ours is the mean of three; the CSV file has each."
+    "The paper prints neither its space of strategies (iterations.py has ours), efficiencies and overlaps, nor which "
+    "clusters it means. Ours is the mean of three."
 )
 
 
@@ -90,6 +92,6 @@ def of_searches() -> Iterator[Claim]:
                 100 * iterations.relative_performance(domain, batch),
                 number,
                 0,
-                note="The strategy differs from batch to batch, so that the curve is not smooth. "
-                "With few GPUs in a domain ours loses more to tensor parallelism at large batches.",
+                note="With few GPUs in a domain ours loses more to tensor parallelism at large batches.",
+                series=f"GPT-1T, K = {domain}, batches 256, 4096: relative performance",
             )
