@@ -60,11 +60,11 @@ crosses leaves. Numbers are means of three draws; for 1,024 hosts, of one draw.
   long, lanes that pull flowlets lose little, and lanes that also change paths almost nothing.
 """
 
-_RANGE = "The paper gives a range over four scenarios; our number is that end of our range."
-_PACKETS = "Packet simulation, 128 hosts; one end of the range over ring and tree."
+_RANGE = "Ranges over four scenarios."
+_PACKETS = "Packet simulation, 128 hosts; ranges over ring and tree."
 _BOUNDS = (
-    "Windows here do not shrink after a NAK, as a real NIC's rate would, so go-back-N is too slow. Selective repeat is "
-    "an upper bound for DRILL. The paper's numbers lie between the two. Throughput includes retransmissions."
+    "Windows here do not shrink after a NAK, so go-back-N is too slow; selective repeat is an upper bound for DRILL. "
+    "The paper's numbers lie between the two."
 )
 _TAIL = "The paper does not say whether FCT is the mean or that of the slowest flow."
 
@@ -131,8 +131,8 @@ def _of_theory() -> Iterator[Claim]:
             theory.fullest_port(NODES, m),
             round(theory.slowdown(NODES, m), 3),
             3,
-            note="The paper's number is Equation 1. It takes a quantile for the mean of a maximum and a normal for a "
-            "binomial distribution, and is too low for small m.",
+            note="The paper's number is Equation 1, which takes a quantile for the mean of a maximum. It is too low for "
+            "small m.",
             series=f"m = 1, 4, 32: fullest of {NODES:,} ports, mean of 400 draws",
         )
     gain = theory.slowdown(NODES, 1) / theory.slowdown(NODES, 32)

@@ -38,8 +38,8 @@ _RELAXED = "Predicted; the paper does not define the network of OCS-Relax, here 
 _LOST = "Our copy of the paper lacks this cell."
 _OWN_BASE = "Relative to the value of OCS-vClos; see above."
 _NO_TRACE = "The paper prints neither the jobs, nor the cluster, nor lambda."
-_MACHINE = "Median on the machine that wrote this page, 2,048 GPUs, nine tenths in use; the paper gives a mean."
-_SCALES = "Durations and arrivals are not printed: both are set so that vClos has its row. All else is predicted."
+_MACHINE = "Median on this page's machine, 2,048 GPUs, nine tenths in use; the paper gives a mean."
+_SCALES = "Durations and arrivals are not printed: both are set so that vClos has its row."
 
 
 def find(quick: bool) -> Findings:
@@ -71,7 +71,7 @@ def _of_counts() -> Iterator[Claim]:
     meet = "4 rings collide: some, all"
     yield Claim("3.1", "some of 4 rings collide", "%", None, 31.5, 1, note=collisions, series=meet)
     yield Claim("3.1", "all flows on one port", "%", None, 3, note=collisions, series=meet)
-    said = "64 flows on 64 uplinks: the fullest carries 6. The paper does not say what it counts."
+    said = "The fullest of 64 uplinks with 64 flows; the paper does not say what it counts."
     yield Claim("Fig. 2", "6 flows on a link", "%", 100 * theory.exactly(64, 64, 6), 3.3, 1, note=said)
     said = "Two flows of equal rates at most halve the throughput of a job."
     yield Claim("Fig. 6", "throughput lost to two flows on a link, most", "%", 50.0, 60, note=said)
@@ -131,7 +131,7 @@ def _of_table_4() -> Iterator[Claim]:
         yield Claim("Table 4", f"{name}, mean JWT", "s", mean, jwt, 2, note=_SCALES, series="mean JWT")
     for gpus, more in ((8, 8.1), (16, 17.9)):
         ecmp, own = (simulated.mean_of(ours[name], lambda one: one.running_s, gpus) for name in ("ECMP", "vClos"))
-        said = f"{_SCALES} The paper names no baseline; here vClos. Jobs of 8 GPUs fit a leaf if they can."
+        said = "As for table 4. The paper names no baseline; here vClos."
         what, series = f"JRT with ECMP, jobs of {gpus} GPUs", "JRT with ECMP, jobs of 8, 16 GPUs"
         yield Claim("8.2", what, "%", 100 * (ecmp / own - 1), more, 1, note=said, series=series)
 
@@ -174,10 +174,7 @@ def _of_section_9_5() -> Iterator[Claim]:
         yield Claim("9.5", f"2,048 GPUs: {what}", "%", more, said, 2, note=_NO_WAITING, series=series)
 
 
-_NO_WAITING = (
-    "Predicted, lambda = 15 s. Sizes are independent of durations, so few GPUs are in use and waiting is rare. Where "
-    "no job waits, no ratio is computed."
-)
+_NO_WAITING = "Predicted, lambda = 15 s. Few GPUs are in use, so waiting is rare; no ratio where no job waits."
 
 
 def _of_table_5() -> Iterator[Claim]:
@@ -204,7 +201,7 @@ def _of_table_6() -> Iterator[Claim]:
 def _of_table_7() -> Iterator[Claim]:
     for name, (waiting_s, completion_s) in printed.TABLE_7.items():
         running_s = 3856.1 if name == "OCS-vClos" else completion_s - waiting_s
-        lost = "" if name == "OCS-vClos" else " This JRT is lost in our copy, and JCT - JWT here."
+        lost = "" if name == "OCS-vClos" else " Lost in our copy: JCT - JWT."
         for what, value, note in (
             ("JRT", running_s, _NO_TRACE + lost),
             ("JWT", waiting_s, _NO_TRACE),

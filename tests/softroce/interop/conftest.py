@@ -103,6 +103,9 @@ def table() -> str:
         outcomes = {outcome for _, outcome in cases}
         result = "ok" if outcomes == {"passed"} else ", ".join(sorted(outcomes - {"passed"}))
         directions[what, details, result].append(direction)
+    tests: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for (what, details, result), between in directions.items():
-        lines.append(f"| {what} | {', '.join(between)} | {details} | {result} |")
+        tests[", ".join(between), details, result].append(what)
+    for (ends, details, result), names in tests.items():
+        lines.append(f"| {'; '.join(names)} | {ends} | {details} | {result} |")
     return "\n".join(lines) + "\n"
