@@ -131,8 +131,8 @@ def _of_theory() -> Iterator[Claim]:
             theory.fullest_port(NODES, m),
             round(theory.slowdown(NODES, m), 3),
             3,
-            note="The paper's number is Equation 1, which takes a quantile for the mean of a maximum. It is too low for "
-            "small m.",
+            note="The paper's number is Equation 1, which takes a quantile for the mean of a maximum. It is too low "
+            "for small m.",
             series=f"m = 1, 4, 32: fullest of {NODES:,} ports, mean of 400 draws",
         )
     gain = theory.slowdown(NODES, 1) / theory.slowdown(NODES, 32)
