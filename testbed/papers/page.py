@@ -68,7 +68,7 @@ def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
             _range(row, lambda claim: claim.printed or 0.0, printed_of),
             _range(ours, lambda claim: claim.ours or 0.0, ours_of),
             _ratios(ours),
-            _verdicts(row) + "".join(f" [{notes.index(note) + 1}]" for note in notes_of(row)),
+            _verdicts(row) + _marks(row, notes),
         ]
         yield f"| {where} | {' | '.join(cells)} |"
 
@@ -135,3 +135,8 @@ def ours_of(claim: Claim) -> str:
 def ratio_of(claim: Claim) -> str:
     """Our number divided by the paper's; empty if one of them is missing."""
     return "" if claim.ratio is None else f"{claim.ratio:.3f}"
+
+
+def _marks(claims: Sequence[Claim], notes: list[str]) -> str:
+    numbers = ", ".join(str(notes.index(note) + 1) for note in notes_of(claims))
+    return f" [{numbers}]" if numbers else ""
