@@ -145,7 +145,7 @@ class Average(Contention):
 
         def by_others(weight: NDArray[np.float64]) -> NDArray[np.float64]:
             total = np.bincount(each, np.repeat(weight, lengths) * mean, self._shape.links)
-            rest: NDArray[np.float64] = total.take(links)
+            rest: NDArray[np.float64] = total.astype(np.float64, copy=False).take(links)
             rest -= np.repeat(weight, entries) * own
             return rest
 
