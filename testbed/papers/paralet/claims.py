@@ -61,7 +61,7 @@ crosses leaves. Numbers are means of three draws; for 1,024 hosts, of one draw.
 """
 
 _RANGE = "Ranges over four scenarios."
-_PACKETS = "Packet simulation, 128 hosts; ranges over ring and tree."
+_PACKETS = "Packet simulation, 128 hosts, m = 32; ranges over ring and tree."
 _BOUNDS = (
     "Windows here do not shrink after a NAK, so go-back-N is too slow; selective repeat is an upper bound for DRILL. "
     "The paper's numbers lie between the two."
@@ -244,8 +244,9 @@ def of_packets(points: Sequence[Point]) -> Iterator[Claim]:
             ("mean FCT", time, [at[case, name].fct_mean_s / at[case, PARALET].fct_mean_s for case in cases]),
         ):
             for which, ours, theirs in (("least", min(ratios), printed[0]), ("most", max(ratios), printed[1])):
-                series = f"packets, m = 32 against {name}: {what}"
-                yield Claim("Fig. 5", f"{series}, {which}", "x", ours, theirs, 1, note=note, series=series)
+                series = f"packets, against {name}: {what}"
+                full = f"packets, m = 32 against {name}: {what}, {which}"
+                yield Claim("Fig. 5", full, "x", ours, theirs, 1, note=note, series=series)
 
 
 def _of_since(points: Sequence[Point]) -> Iterator[Claim]:
