@@ -56,7 +56,10 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
 
 
 def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
-    """One row for each series, which has ranges from its least to its greatest number, and for each other claim."""
+    """One row for each series, which has ranges from its least to its greatest number, and for each other claim.
+
+    The unit is in the paper's column only.
+    """
     rows: dict[tuple[str, str, str], list[Claim]] = {}
     for claim in claims:
         rows.setdefault((claim.where, claim.series or claim.what, claim.unit), []).append(claim)
@@ -66,7 +69,7 @@ def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
         cells = [
             what + count,
             _range(row, lambda claim: claim.printed or 0.0, printed_of),
-            _range(ours, lambda claim: claim.ours or 0.0, ours_of),
+            _range(ours, lambda claim: claim.ours or 0.0, ours_of).removesuffix(ours[0].unit if ours else "").strip(),
             _ratios(ours),
             _verdicts(row) + _marks(row, notes),
         ]
