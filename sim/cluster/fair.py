@@ -10,8 +10,8 @@ from sdn.planners.rates import max_min_rates
 from sim.cluster.contention import PerStep, Sharing
 from sim.cluster.networks import FlowPaths, Shape
 
-_DONE = 1e-9
-"""The part of a flow that may be left, by rounding, when it has ended."""
+_SAME = 1e-9
+"""Flows end together whose ends are as close as this, relative to what the step has to send or to the time left."""
 
 
 @dataclass(slots=True)
@@ -30,6 +30,8 @@ class _Sending:
     """By flow: its rate, as a part of a link."""
     stage_s: float
     """What is left until the next of these flows ends, in seconds without contention."""
+    ends_next: NDArray[np.bool_]
+    """By flow: whether the stage ends with it. It then has ended, whatever rounding has left of it."""
     speed: float = 1.0
     """By how much the stage shrinks in a second."""
 
@@ -56,10 +58,10 @@ class Fair(PerStep):
 
     def _next(self, slot: int) -> float | None:
         if one := self._sending.get(slot):
-            going = one.left_s > _DONE * one.whole_s
+            going = ~one.ends_next & (one.left_s > _SAME * one.whole_s)
             if going.any():
                 one.links, one.nic, one.left_s = one.links[going], one.nic[going], one.left_s[going]
-                one.rate = one.rate[going]
+                one.rate, one.ends_next = one.rate[going], one.ends_next[going]
                 one.stage_s = self._lanes(slot) * float(one.left_s.min())
                 return one.stage_s
             del self._sending[slot]
@@ -79,6 +81,7 @@ class Fair(PerStep):
             np.full(flows * lanes, work / lanes),
             np.zeros(flows * lanes),
             work,
+            np.zeros(flows * lanes, dtype=np.bool_),
         )
         return work
 
@@ -101,6 +104,8 @@ class Fair(PerStep):
             ends = np.cumsum([len(one.nic) for one in sending])
             for one, rate in zip(sending, np.split(rates, ends[:-1]), strict=True):
                 one.rate = rate
-                first_s = float((one.left_s / rate).min())
+                ends_s = one.left_s / rate
+                first_s = float(ends_s.min())
+                one.ends_next = ends_s <= first_s + _SAME * abs(first_s)
                 one.speed = one.stage_s / first_s if first_s > 0 and one.stage_s > 0 else 1.0
         return np.array([self._sending[slot].speed if slot in self._sending else 1.0 for slot in self._sharing])

@@ -105,6 +105,13 @@ def test_two_jobs_end_when_the_fluid_model_says(network: NetworkName, lanes: int
     assert stretched  # else nothing was compared
 
 
+def test_a_step_too_short_for_the_clock_ends() -> None:
+    """At 1e6 s the clock does not count a microsecond's billionth, which is what rounding may leave of a flow."""
+    jobs = [Job(f"job{n}", 1e6, 8, 1.0 + n / 7, 1e-9, "pairwise_alltoall") for n in range(2)]
+    result = simulate(jobs, Scenario(SHAPE, "scattered", "ecmp", fidelity="fair", rounds=3))
+    assert [outcome.state for outcome in result.outcomes] == ["ended", "ended"]
+
+
 def added_s(jobs: list[Job], placement: str, fidelity: FidelityName) -> float:
     """The mean time that contention adds to a job."""
     scenario = Scenario(Shape(16, 32, 4, 8), placement, "ecmp", fidelity=fidelity)  # type: ignore[arg-type]
