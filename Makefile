@@ -99,5 +99,5 @@ test-wheel: setup ## Build the wheel and use it in an empty environment
 
 .PHONY: clean
 clean: ## Remove what was built; .venv and results/ stay
-	@rm -rf build dist .setup hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib testbed/nccl/cpu_device/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist .setup emul/bin hostlib/bin hostlib/_engine*.so nccl_net_plugin/bin nccl_net_plugin/lib testbed/nccl/cpu_device/lib *.egg-info .pytest_cache .hypothesis .import_linter_cache
 	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

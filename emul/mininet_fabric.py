@@ -28,7 +28,7 @@ from emul.ocs import RECONFIGURATION_S, OpticalSwitches
 from emul.openflow_app import OpenFlowAppError, OpenFlowAppProcess
 from emul.ovs import OPENFLOW, Datapath, PrivateOvs, load_kernel_datapath
 from emul.relays import Relays
-from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, shape_lines
+from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, queue_bytes, shape_lines
 from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, lit
 from sdn.openflow.source_rules import Pinning
 from sdn.openflow.steering import Steer, Steering
@@ -59,7 +59,7 @@ class MininetFabric:
     pcap: ports, of switches or hosts, whose packets are captured.
     pinning: how UDP source ports choose paths.
     management: hosts reach the sandbox at `MANAGEMENT_ADDRESS` by separate links (`emul.management`).
-    faults: by switch port, the loss and damage of packets that leave by it. They begin when the fabric is up.
+    faults: by switch port, what happens to packets that leave by it, from when the fabric is up.
     on_dead: called with all dead links whenever they change, before switches route around them, in a thread of its own.
 
     Raises ValueError for an unknown datapath, KeyError for a port in `pcap` or `faults` without a link, SandboxError
@@ -93,6 +93,7 @@ class MininetFabric:
         self._on_dead = on_dead
         self._interfaces = self._layout.switch_interfaces()
         self._dead: set[Link] = set()
+        self._parts: dict[Link, float] = {}
         self._receivers: dict[PortRef, socket.socket] = {}
         self._steering: Steering | None = None
         self._stack = ExitStack()
@@ -108,8 +109,11 @@ class MininetFabric:
         self._faults: LinkFaults
         if datapath not in get_args(Datapath):
             raise ValueError(f"datapath {datapath!r} is none of {', '.join(get_args(Datapath))}")
-        for port in (*self._pcap, *self._faulty):
+        for port in self._pcap:
             topology.link_at(port)  # raises KeyError before anything is started
+        for port in self._faulty:
+            if port not in self._interfaces:
+                raise KeyError(f"{port} is no switch port with a link")
 
     def __enter__(self) -> Self:
         sandbox.require("a Mininet fabric")
@@ -162,9 +166,9 @@ class MininetFabric:
         return {port: packet_sockets.receive_drops(receiver) for port, receiver in self._receivers.items()}
 
     def fault_counts(self) -> dict[PortRef, FaultCounts]:
-        """By switch port with faults: the packets lost and damaged there since the fabric came up."""
+        """By switch port that has or had faults: the packets that they concerned. Raises FabricError."""
         counts = self._faults.counts()
-        return {port: counts[self._interfaces[port]] for port in self._faulty}
+        return {port: counts[name] for port, name in self._interfaces.items() if name in counts}
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
         """Egress port of every UDP flow for which the switch had a choice, from OVS's datapath flow table.
@@ -230,13 +234,27 @@ class MininetFabric:
         """
         if link not in self.topology.links or not 0 < part <= 1:
             raise ValueError(f"topology {self.topology.name!r} has no link {link.a} to {link.b}, or {part} is no part")
-        rate_bps = max(1, int(link.rate_bps * part))
+        self._parts[link] = part
+        rate_bps = self._rate_bps(link)
         for end in (link.a, link.b):
             switch = self._layout.is_switch(end)
             queue = QUEUE_PACKETS if switch else HOST_QUEUE_PACKETS
             enter = () if switch else self._hosts.enter(end.node)
             lines = shape_lines(self._layout.interface(end), rate_bps, self.topology.mtu_bytes, queue)
             commands.batch("tc", lines, enter)
+            if switch:
+                self._faults.set_rate(self._interfaces[end], rate_bps)
+
+    def set_faults(self, port: PortRef, fault: LinkFault) -> None:
+        """Give the packets that leave by a switch port exactly these faults.
+
+        Raises KeyError for what is no linked switch port, and FabricError.
+        """
+        self._faults.set(self._interfaces[port], fault, self._rate_bps(self.topology.link_at(port)))
+
+    def _rate_bps(self, link: Link) -> int:
+        """The current rate of a link."""
+        return max(1, int(link.rate_bps * self._parts.get(link, 1.0)))
 
     @property
     def circuits(self) -> Circuits:
@@ -337,8 +355,10 @@ class MininetFabric:
         for port in self._pcap:
             self._capture(port)
         self._counters = PortCounters(self._interfaces)
-        self._faults = LinkFaults({self._interfaces[port]: fault for port, fault in self._faulty.items()})
+        self._faults = LinkFaults(queue_bytes(topology.mtu_bytes), sandbox.SCRATCH_DIR / "bpf")
         stack.callback(self._faults.remove)
+        for port, fault in self._faulty.items():
+            self.set_faults(port, fault)
         _log.info("fabric %s is up: %d hosts, %d switches", topology.name, len(topology.hosts), len(topology.switches))
 
     def _start_openflow_app(self) -> None:

@@ -97,8 +97,21 @@ class Simulation(MessageSimulation[_packet.Simulation]):
             seed=seed,
         )
         super().__init__(core)
+        self._options = options
         if options.scheme in _SWITCHES_CHOOSE:
             core.set_groups(*_groups(links))
+
+    def set_conditions(
+        self, link: int, *, delay_s: float = 0.0, mark_bytes: int | None = None, loss: float = 0.0
+    ) -> None:
+        """From now on, packets that cross `link` have this delay beside the links' own, these marks and this loss.
+
+        mark_bytes: None has the threshold of all links. loss: the probability with which a data packet is lost;
+        acknowledgements never are. Routes that are added later have windows and timeouts for the delay. Raises
+        ValueError for a link that does not exist, a delay with `pfc`, and values out of range.
+        """
+        marks = (self._options.ecn_bytes or 0) if mark_bytes is None else max(1, mark_bytes)
+        self._core.set_conditions(link, self._options.link_delay_s + delay_s, marks, loss)
 
     def add_channels(self, rows: npt.ArrayLike, flowlet_bytes: npt.ArrayLike) -> None:
         """`rows[c, r]` are the links of route r of channel c, -1 after the end.
@@ -139,8 +152,8 @@ class Simulation(MessageSimulation[_packet.Simulation]):
         return self._core.events
 
     def link_counters(self) -> dict[str, Longs]:
-        """Counters of each link: `bytes` and `packets` sent, packets `dropped` and `marked` at its queue, `pauses`, and
-        `longest_bytes`, the maximum length of its queue."""
+        """Counters of each link: `bytes` and `packets` sent, packets `dropped` and `marked` at its queue, packets
+        `lost` on it, `pauses`, and `longest_bytes`, the maximum length of its queue."""
         return self._core.link_counters()
 
     def route_counters(self) -> dict[str, Longs]:

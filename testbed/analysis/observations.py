@@ -68,6 +68,10 @@ class LinkLoad(_Record):
     lost: int = 0
     """By a fault that the spec declares."""
     corrupted: int = 0
+    marked: int = 0
+    """With an ECN mark of this port."""
+    late: int = 0
+    """By a declared fault that reorders."""
 
 
 class Sample(_Record):

@@ -174,6 +174,8 @@ def write_tables(
             "dropped",
             "lost",
             "corrupted",
+            "marked",
+            "late",
             "predicted_payload_bytes",
         ],
         (row for run in runs for row in _link_rows(experiment, run, links)),
@@ -232,7 +234,7 @@ def _link_rows(experiment: Experiment, run: RunRecord, links: Sequence[Uplink]) 
     }
     for load in run.links:
         spine, payload = predicted.get(load.port, ("", ""))
-        sent = load.tx_bytes, load.tx_packets, load.dropped, load.lost, load.corrupted
+        sent = load.tx_bytes, load.tx_packets, load.dropped, load.lost, load.corrupted, load.marked, load.late
         yield run.policy, run.seed, load.port, spine, *sent, payload
 
 

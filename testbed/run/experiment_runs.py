@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from emul import LinkFault
 from netmodel import Flow, Link, PortRef, forwarding, lit_links
 from sdn.openflow.steering import Steering
 from testbed.analysis.observations import HappenedEvent, RunRecord, SeenFlow
@@ -23,7 +24,7 @@ from testbed.run.path_service import PathServiceProcess, Services, no_services
 from testbed.run.rank_configuration import connect_commands, prepare_commands
 from testbed.run.run_record import Reading, record_of
 from testbed.run.timeline import Timeline, near_event
-from testbed.spec import Event, Experiment, Optical, Policy
+from testbed.spec import Event, Experiment, LinkSettings, Optical, Policy
 from testbed.workloads.rail_alltoall import RailAlltoall
 
 SAMPLE_S = 0.1
@@ -66,6 +67,21 @@ class _RankAgents:
             self._rank_at[seat]: report
             for seat, report in self._agents.receive(kind, timeout_s, of=of, **options).items()
         }
+
+
+def faults_of(links: Mapping[str, LinkSettings]) -> dict[PortRef, LinkFault]:
+    """The faults that a spec declares, by switch port."""
+    return {
+        PortRef.parse(port): LinkFault(
+            loss=settings.loss,
+            corruption=settings.corruption,
+            mark_above_bytes=settings.mark_above,
+            delay_s=settings.delay,
+            reorder=settings.reorder,
+            late_by_s=settings.late_by,
+        )
+        for port, settings in links.items()
+    }
 
 
 class Runner:
@@ -153,6 +169,10 @@ class Runner:
             for event in experiment.spec.events:
                 if event.degrade is not None:
                     self._fabric.set_rate(self._link(event.degrade), 1.0)
+            declared = faults_of(experiment.spec.links)
+            changed = {port: None for event in experiment.spec.events for port in faults_of(event.links or {})}
+            for port in changed:
+                self._fabric.set_faults(port, declared.get(port, LinkFault()))
             agents.send(dict.fromkeys(range(experiment.ranks), messages.Close()))
             agents.receive(messages.Closed, limits.connect_s)
         record = record_of(
@@ -231,6 +251,8 @@ class Runner:
             self._fabric.set_rate(self._link(event.mend), 1.0)
         if event.degrade is not None and event.part is not None:
             self._fabric.set_rate(self._link(event.degrade), event.part)
+        for faulty, fault in faults_of(event.links or {}).items():
+            self._fabric.set_faults(faulty, fault)
         if event.path_service is not None and service is not None:
             if event.path_service in ("kill", "restart"):
                 service.kill()

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from emul import LinkFault
 from emul.flow_dump import ObservedFlow
 from netmodel import Circuits, Flow, Link, PortRef
 from sdn.openflow.steering import Steering
@@ -38,6 +39,18 @@ class Faults(Protocol):
     def corrupted(self) -> int:
         """Packets damaged."""
 
+    @property
+    def marked(self) -> int:
+        """Packets that left with an ECN mark because of the port's queue."""
+
+    @property
+    def late(self) -> int:
+        """Packets that others may have overtaken."""
+
+    @property
+    def dropped(self) -> int:
+        """Packets dropped while they were delayed."""
+
 
 class Fabric(Protocol):
     """The part of `emul.MininetFabric` that is used."""
@@ -61,7 +74,10 @@ class Fabric(Protocol):
         """Leave a link this part of its rate, unnoticed by switches."""
 
     def fault_counts(self) -> Mapping[PortRef, Faults]:
-        """Packets lost and damaged by declared faults, by switch port with faults."""
+        """Packets that faults concerned, by switch port that has or had faults."""
+
+    def set_faults(self, port: PortRef, fault: LinkFault) -> None:
+        """Give the packets that leave by a switch port exactly these faults."""
 
     def steer(self, steering: Steering | None) -> None:
         """Give `steering` precedence over the switches' routes. Resets `observed_ports`."""

@@ -96,9 +96,11 @@ def record_of(
                 port=str(port),
                 tx_bytes=last.tx_bytes - before.counters[port].tx_bytes,
                 tx_packets=last.tx_packets - before.counters[port].tx_packets,
-                dropped=last.dropped - before.counters[port].dropped,
-                lost=after.faults[port].lost - before.faults[port].lost if port in after.faults else 0,
-                corrupted=after.faults[port].corrupted - before.faults[port].corrupted if port in after.faults else 0,
+                dropped=last.dropped - before.counters[port].dropped + _faulty(port, "dropped", before, after),
+                lost=_faulty(port, "lost", before, after),
+                corrupted=_faulty(port, "corrupted", before, after),
+                marked=_faulty(port, "marked", before, after),
+                late=_faulty(port, "late", before, after),
             )
             for port, last in sorted(after.counters.items())
         ],
@@ -117,6 +119,12 @@ def record_of(
         events=list(happened),
         path_clients=dict(counted),
     )
+
+
+def _faulty(port: PortRef, what: str, before: Reading, after: Reading) -> int:
+    """The packets of a port that a fault concerned between two readings; 0 without faults."""
+    last, first = (getattr(reading.faults[port], what) if port in reading.faults else 0 for reading in (after, before))
+    return int(last) - int(first)
 
 
 def _history(experiment: Experiment, before: Reading, readings: Sequence[Reading]) -> LinkHistory:

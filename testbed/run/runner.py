@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from emul import FabricError, LinkFault, MininetFabric
+from emul import FabricError, MininetFabric
 from emul.capture import CaptureError
 from emul.layout import LayoutError
 from emul.openflow_app import OpenFlowAppError
@@ -21,13 +21,13 @@ from emul.ovs import OvsError
 from emul.relays import RelayError
 from emul.rxe import RxeError
 from emul.sandbox import SandboxError
-from netmodel import PortRef, SpecError
+from netmodel import SpecError
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 from testbed.live.runs_so_far import FinishedRun
 from testbed.nccl import devices
 from testbed.progress import Steps
-from testbed.run.experiment_runs import Runner
+from testbed.run.experiment_runs import Runner, faults_of
 from testbed.run.path_service import PathServices
 from testbed.spec import Experiment, load
 from testbed.workloads import NcclCollective
@@ -53,10 +53,7 @@ def run_in_sandbox(
             nics="rxe" if softroce else "plain",
             pcap=experiment.pcap,
             pinning=experiment.spec.pinning,
-            faults={
-                PortRef.parse(port): LinkFault(settings.loss, settings.corruption)
-                for port, settings in experiment.spec.links.items()
-            },
+            faults=faults_of(experiment.spec.links),
             management=any(policy.policy == "controller" for policy in experiment.spec.policies),
             on_dead=services.dead_links,
         ) as fabric:

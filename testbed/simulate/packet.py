@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of an experiment on the packet fabric. docs/packet.md says what is modelled and what is not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from netmodel import PortRef
 from sim.links import Links
 from sim.messages import NO_CHANNEL
 from sim.packet import Options, Scheme, Simulation
 from testbed.analysis.jobs import ideal_at
-from testbed.analysis.observations import LinkLoad, Observations, RunRecord
+from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import InputError
 from testbed.progress import Steps
 from testbed.simulate.lane_paths import Lanes
@@ -28,7 +29,7 @@ from testbed.simulate.runs import (
     run_record,
     simultaneous_jobs,
 )
-from testbed.spec import Experiment, Job, Policy, PolicyName
+from testbed.spec import Experiment, Job, LinkSettings, Policy, PolicyName
 
 _Longs = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -53,20 +54,29 @@ def observe(experiment: Experiment, steps: Steps) -> Observations:
 @dataclass(frozen=True, eq=False)
 class _SimulatedJobs(SimulatedJobs):
     packets: _Longs
-    """By link."""
+    """By link, as all below."""
     dropped: _Longs
-    """By link."""
+    lost: _Longs
+    marked: _Longs
 
 
 def _run(experiment: Experiment, policy: Policy, seed: int, links: Links, steps: Steps) -> RunRecord:
     simulated = [
         _simulate(experiment, policy, seed, links, jobs, steps) for jobs in simultaneous_jobs(experiment, policy)
     ]
-    bits, packets, dropped = (
-        np.sum([getattr(one, name) for one in simulated], axis=0) for name in ("link_bits", "packets", "dropped")
+    bits, packets, dropped, lost, marked = (
+        np.sum([getattr(one, name) for one in simulated], axis=0)
+        for name in ("link_bits", "packets", "dropped", "lost", "marked")
     )
     loads = [
-        LinkLoad(port=str(port), tx_bytes=int(bits[n]) // 8, tx_packets=int(packets[n]), dropped=int(dropped[n]))
+        LinkLoad(
+            port=str(port),
+            tx_bytes=int(bits[n]) // 8,
+            tx_packets=int(packets[n]),
+            dropped=int(dropped[n]),
+            lost=int(lost[n]),
+            marked=int(marked[n]),
+        )
         for n, port in enumerate(links.ports)
     ]
     return run_record(experiment, policy, seed, links, simulated, loads)
@@ -81,8 +91,11 @@ def _simulate(
     pauses_s, dependencies = traffic.dependencies.pause_s, traffic.dependencies
     every_s = ideal_at(experiment, seed) / SAMPLES
     samples: list[tuple[float, _Floats]] = []
+    happened: list[HappenedEvent] = []
+    events = sorted(experiment.spec.events, key=lambda event: event.at_s, reverse=True)
     try:
         simulation = Simulation(links, options, seed)
+        _set_links(simulation, links, experiment.spec.links)
         simulation.add_channels(
             traffic.lanes.rows, policy.flowlet_bytes or _flowlet_bytes(traffic.lanes, links, options)
         )
@@ -91,7 +104,13 @@ def _simulate(
         simulation.add_waits(dependencies.earlier, dependencies.later)
         messages = simulation.undelivered
         while simulation.undelivered:
-            simulation.advance(simulation.now_s + every_s)
+            next_s = simulation.now_s + every_s
+            simulation.advance(min(next_s, events[-1].at_s) if events else next_s)
+            while simulation.undelivered and events and events[-1].at_s <= simulation.now_s:
+                event = events.pop()
+                _set_links(simulation, links, event.links or {})
+                at_s = simulation.now_s
+                happened.append(HappenedEvent(what=event.what, at_s=at_s, done_s=at_s, concerned=[]))
             samples.append((simulation.now_s, _bits(simulation)))
             steps.now(f"{policy.name}, seed {seed}: {simulation.undelivered:,} of {messages:,} messages undelivered")
     except ValueError as error:
@@ -102,7 +121,7 @@ def _simulate(
         delivered_s=simulation.delivered_s()[: len(traffic.transfers)],
         link_bits=_bits(simulation),
         samples=samples,
-        happened=[],
+        happened=happened,
         lanes=LaneTotals(
             tx_bytes=by_route["bytes"].tolist(),
             tx_packets=by_route["packets"].tolist(),
@@ -112,7 +131,16 @@ def _simulate(
         ),
         packets=by_link["packets"],
         dropped=by_link["dropped"],
+        lost=by_link["lost"],
+        marked=by_link["marked"],
     )
+
+
+def _set_links(simulation: Simulation, links: Links, settings: Mapping[str, LinkSettings]) -> None:
+    """Give the links that leave by these ports the settings. `checks` has refused those that are not modelled."""
+    for port, said in settings.items():
+        number = links.number(PortRef.parse(port))
+        simulation.set_conditions(number, delay_s=said.delay, mark_bytes=said.mark_above, loss=said.loss)
 
 
 def _bits(simulation: Simulation) -> _Floats:

@@ -15,7 +15,7 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
 from testbed.spec.placing import Job, hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
 from testbed.spec.policies import LACKING, MODELS
-from testbed.spec.written import LARGEST_HEADERS_BYTES, Spec
+from testbed.spec.written import LARGEST_HEADERS_BYTES, LinkSettings, Spec
 from testbed.workloads import NcclAllreduce, NcclCollective
 
 
@@ -132,6 +132,9 @@ def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[Por
             if (text := getattr(event, key)) is not None:
                 with found.collecting():
                     port_named(text, topology, "events", index, key)
+        for text in event.links or {}:
+            with found.collecting():
+                port_named(text, topology, "events", index, "links", text)
     if spec.pinning == "rules":
         try:
             source_rules(topology, forwarding(topology))
@@ -190,8 +193,25 @@ def _check_fabric(spec: Spec, found: Findings) -> None:
     if spec.fabric in MODELS:
         _check_simulated(spec, found)
         return
-    if spec.fabric == "softroce" and spec.links:
-        found.add(Misfit("fabric softroce has no links with faults; use mininet", "links"))
+    if spec.fabric == "softroce":
+        _check_faults(spec, found)
+
+
+def _check_faults(spec: Spec, found: Findings) -> None:
+    """Checks that the fabric, which is not mininet, has the faults of links, also those of events."""
+    places: list[tuple[dict[str, LinkSettings], tuple[str | int, ...]]] = [(spec.links, ("links",))]
+    places += [(event.links or {}, ("events", index, "links")) for index, event in enumerate(spec.events)]
+    for links, where in places:
+        if links and spec.fabric != "packet":
+            found.add(Misfit(f"fabric {spec.fabric} has no links with faults; use mininet or packet", *where))
+            continue
+        for port, settings in links.items():
+            for name in ("corruption", "reorder"):
+                if getattr(settings, name):
+                    found.add(Misfit(f"fabric packet has no {name} by links; use mininet", *where, port, name))
+            if settings.delay and spec.packet.pfc:
+                said = "with pfc all links have the delay packet.link_delay_s; leave it out"
+                found.add(Misfit(said, *where, port, "delay"))
 
 
 def _check_simulated(spec: Spec, found: Findings) -> None:
@@ -200,10 +220,9 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
         if event.path_service is not None:
             said = f"fabric {spec.fabric} has no path service; use mininet"
             found.add(Misfit(said, "events", index, "path_service"))
-    if spec.fabric == "packet" and spec.events:
-        found.add(Misfit("fabric packet does not change links during a run; use fluid", "events"))
-    if spec.links:
-        found.add(Misfit(f"fabric {spec.fabric} has no links with faults; use mininet", "links"))
+        if spec.fabric == "packet" and event.link is not None:
+            found.add(Misfit("fabric packet does not cut, degrade or mend links; use fluid", "events", index))
+    _check_faults(spec, found)
     if spec.local_nic is not None:
         found.add(Misfit(f"fabric {spec.fabric} models one NIC of each host; use mininet", "local_nic"))
     if spec.pcap:

@@ -3,13 +3,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from netmodel import TopologySpec, raise_all
 from sdn.openflow.source_rules import Pinning
 from testbed.misfit import Misfit
 from testbed.plan.placement import Rule
 from testbed.spec.policies import FabricName, Policy
+from testbed.spec.quantities import Bytes, Seconds, Share
 from testbed.spec.section import NAME, Section
 from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
 from testbed.workloads import AnyWorkload
@@ -56,35 +57,47 @@ class Placement(Section):
         return self
 
 
-def _share(value: object) -> object:
-    """A probability from text such as "1 %"."""
-    if isinstance(value, str):
-        number, percent, rest = value.partition("%")
-        try:
-            if percent and not rest:
-                return float(number) / 100
-        except ValueError:
-            pass
-        raise ValueError(f"{value!r} is no probability: write it like '1 %' or 0.01")
-    return value
-
-
-Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
-
-
 class LinkSettings(Section):
-    """What happens to packets that leave by a switch port: the parts of them that are lost and damaged."""
+    """What happens to packets that leave by a switch port.
+
+    `loss` and `corruption` are the parts of them that are lost and damaged. Packets that find more than `mark_above`
+    bytes in the queue of the port get an ECN mark. All wait for `delay`; the part `reorder` of them waits up to
+    `late_by` longer.
+    """
 
     loss: Share = 0.0
     corruption: Share = 0.0
+    mark_above: Bytes | None = None
+    delay: Annotated[Seconds, Field(le=0.1)] = 0.0
+    reorder: Share = 0.0
+    late_by: Annotated[Seconds, Field(le=0.1)] = 0.0
+
+    @model_validator(mode="after")
+    def _reorder_by(self) -> "LinkSettings":
+        if (self.reorder > 0) != (self.late_by > 0):
+            raise ValueError("reorder needs late_by, the longest time by which a packet is late, and late_by reorder")
+        return self
+
+    @property
+    def what(self) -> str:
+        """The settings in words."""
+        said = [f"{name} {100 * part:g} %" for name in ("loss", "corruption") if (part := getattr(self, name))]
+        if self.mark_above is not None:
+            said.append(f"marks above {self.mark_above:,} B")
+        if self.delay:
+            said.append(f"delay {1e6 * self.delay:g} us")
+        if self.reorder:
+            said.append(f"reorder {100 * self.reorder:g} % by {1e6 * self.late_by:g} us")
+        return ", ".join(said) or "no faults"
 
 
 class Event(Section):
     """A change of the fabric or of the path service, `at_s` seconds after the start of every run.
 
-    Exactly one of `cut`, `degrade`, `mend` and `path_service` is given. The first three name a link by a switch port; a
-    degraded link keeps `part` of its rate. `path_service` kills the path service, starts it again, or does both, in
-    runs of policies that use it. At the end of every run all links are mended.
+    Exactly one of `cut`, `degrade`, `mend`, `links` and `path_service` is given. The first three name a link by a
+    switch port; a degraded link keeps `part` of its rate. `links` has new settings for switch ports, as in `Spec`.
+    `path_service` kills the path service, starts it again, or does both, in runs of policies that use it. At the end of
+    every run all links are mended and have the settings of the spec.
     """
 
     at_s: float = Field(ge=0)
@@ -92,13 +105,14 @@ class Event(Section):
     degrade: str | None = None
     part: float | None = Field(default=None, gt=0, lt=1)
     mend: str | None = None
+    links: dict[str, LinkSettings] | None = Field(default=None, min_length=1)
     path_service: Literal["kill", "start", "restart"] | None = None
 
     @model_validator(mode="after")
-    def _one_of_four(self) -> "Event":
+    def _one_of_five(self) -> "Event":
         found = []
-        if sum(what is not None for what in (self.cut, self.degrade, self.mend, self.path_service)) != 1:
-            found.append(Misfit("give exactly one of cut, degrade, mend and path_service"))
+        if sum(what is not None for what in (self.cut, self.degrade, self.mend, self.links, self.path_service)) != 1:
+            found.append(Misfit("give exactly one of cut, degrade, mend, links and path_service"))
         if (self.degrade is None) != (self.part is None):
             found.append(Misfit("degrade needs part, the part of the link's rate that remains, and part needs degrade"))
         raise_all(found)
@@ -106,7 +120,7 @@ class Event(Section):
 
     @property
     def link(self) -> str | None:
-        """The switch port that names the link; None for an event of the path service."""
+        """The switch port that names the link; None for events of the path service and new settings."""
         return self.cut or self.degrade or self.mend
 
     @property
@@ -114,6 +128,8 @@ class Event(Section):
         """The event in words."""
         if self.path_service is not None:
             return f"{self.path_service} path service"
+        if self.links is not None:
+            return "; ".join(f"set {port} to {settings.what}" for port, settings in self.links.items())
         if self.degrade is not None:
             return f"degrade {self.degrade} to {self.part:g}"
         return f"cut {self.cut}" if self.cut is not None else f"mend {self.mend}"

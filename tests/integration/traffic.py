@@ -90,6 +90,10 @@ class RawSender:
         header = struct.pack("!HHHH", source_port, PORT, 8 + len(payload), 0)  # a checksum of zero is none
         self._socket.sendto(header + payload, (str(destination), 0))
 
+    def set_tos(self, tos: int) -> None:
+        """Set the TOS byte (DSCP and ECN) of further packets."""
+        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+
     def close(self) -> None:
         self._socket.close()
 

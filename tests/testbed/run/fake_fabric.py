@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from emul import LinkFault
 from emul.flow_dump import ObservedFlow
 from netmodel import Flow, Link, PortRef
 from sdn.openflow.steering import Steering
@@ -41,6 +42,9 @@ class FakeCounters:
 class FakeFaults:
     lost: int
     corrupted: int
+    marked: int = 0
+    late: int = 0
+    dropped: int = 0
 
 
 class FakeFabric:
@@ -52,6 +56,7 @@ class FakeFabric:
         self.told: list[tuple[Link, bool]] = []
         self.steered: list[Steering | None] = []
         self.rates: list[tuple[Link, float]] = []
+        self.faults: list[tuple[PortRef, LinkFault]] = []
 
     def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
         self._topology.host(host_name)
@@ -83,6 +88,9 @@ class FakeFabric:
 
     def fault_counts(self) -> Mapping[PortRef, FakeFaults]:
         return {PortRef("leaf1", 3): FakeFaults(self._readings, 2 * self._readings)}
+
+    def set_faults(self, port: PortRef, fault: LinkFault) -> None:
+        self.faults.append((port, fault))
 
     def set_link(self, link: Link, up: bool) -> None:
         self.told.append((link, up))

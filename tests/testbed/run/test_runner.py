@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from emul import LinkFault
 from netmodel import Link, PortRef
 from sdn.isolation.source_routing import in_order
 from testbed.analysis.observations import Observations, RunRecord
@@ -87,17 +88,26 @@ def test_source_port_rules_are_installed_only_for_runs_that_use_them(tmp_path: P
 
 
 def test_events_happen_on_time_and_links_are_mended_at_the_end(tmp_path: Path) -> None:
-    events = [{"at_s": 0.02, "mend": "leaf1:4"}, {"at_s": 0.0, "cut": "leaf1:3"}]
+    events = [
+        {"at_s": 0.02, "mend": "leaf1:4"},
+        {"at_s": 0.0, "cut": "leaf1:3"},
+        {"at_s": 0.0, "links": {"leaf2:3": {"delay": "2 ms"}, "leaf2:4": {"mark_above": "40 KB"}}},
+    ]
+    links = {"leaf2:4": {"loss": "1 %"}}
     workload = {"kind": "ring_allreduce", "bytes": 40_000_000}
-    made = on_loopback(experiment(tmp_path, events=events, workload=workload, seeds=1))
+    made = on_loopback(experiment(tmp_path, events=events, links=links, workload=workload, seeds=1))
     fabric = FakeFabric(made)
     with Steps(1) as steps:
         records = list(Runner(made, fabric, tmp_path / "logs", TCP_AGENT).runs(steps))
     first, second = (made.topology.link_at(PortRef("leaf1", port)) for port in (3, 4))
     assert fabric.told == [(first, False), (second, True), (first, True)] * 2
+    third, fourth = PortRef("leaf2", 3), PortRef("leaf2", 4)
+    set_then = [(third, LinkFault(delay_s=0.002)), (fourth, LinkFault(mark_above_bytes=40_000))]
+    assert fabric.faults == [*set_then, (third, LinkFault()), (fourth, LinkFault(loss=0.01))] * 2
+    setting = "set leaf2:3 to delay 2000 us; set leaf2:4 to marks above 40,000 B"
     for record in records:
-        assert [event.what for event in record.events] == ["cut leaf1:3", "mend leaf1:4"]
-        assert [event.concerned for event in record.events] == [["leaf2:1"], []]
+        assert [event.what for event in record.events] == ["cut leaf1:3", setting, "mend leaf1:4"]
+        assert [event.concerned for event in record.events] == [["leaf2:1"], [], []]
         assert 0 <= record.events[0].at_s <= record.events[0].done_s <= record.events[1].done_s
 
 

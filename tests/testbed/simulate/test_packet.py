@@ -60,6 +60,24 @@ def test_schemes_run_under_their_names_and_a_policy_may_have_its_own_receiver() 
     assert again["kept"] == 0 < again["spraying"]
 
 
+def test_links_have_the_settings_of_the_spec_and_of_events() -> None:
+    policies = [{"name": "it", "policy": "pinned"}]
+    (plain,) = observe(made(policies=policies)).runs
+    (delayed,) = observe(made(policies=policies, links={"leaf1:1": {"delay": "10 ms"}})).runs
+    assert delayed.completion_s - plain.completion_s == pytest.approx(0.01, rel=0.2)
+    half_s = plain.completion_s / 2
+    event = {"at_s": half_s, "links": {"leaf1:1": {"loss": "10 %"}}}
+    (lossy,) = observe(made(policies=policies, events=[event])).runs
+    loads = {load.port: load for load in lossy.links}
+    assert 0 < loads["leaf1:1"].lost < loads["leaf1:1"].tx_packets / 2
+    assert not any(load.lost or load.marked for port, load in loads.items() if port != "leaf1:1")
+    assert [(event.what, event.at_s) for event in lossy.events] == [("set leaf1:1 to loss 10 %", half_s)]
+    assert lossy.completion_s > plain.completion_s
+    incast = {"kind": "parameter_server", "phase": "incast", "bytes": 4096 * 90}
+    (marking,) = observe(made(policies=policies, workload=incast, links={"leaf1:1": {"mark_above": "20 KB"}})).runs
+    assert {load.port for load in marking.links if load.marked} == {"leaf1:1"}
+
+
 def test_jobs_that_run_alone_do_not_collide() -> None:
     both, alone = (
         observe(made(jobs=2, policies=[{"name": "it", "policy": "ecmp", "alone": alone}], seeds=4)).runs
@@ -72,7 +90,16 @@ def test_jobs_that_run_alone_do_not_collide() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"events": [{"at_s": 1.0, "cut": "leaf1:3"}]}, "does not change links during a run"),
+        ({"events": [{"at_s": 1.0, "cut": "leaf1:3"}]}, "does not cut, degrade or mend links"),
+        ({"links": {"leaf1:3": {"corruption": 0.1}}}, "fabric packet has no corruption by links"),
+        (
+            {"events": [{"at_s": 1.0, "links": {"leaf1:3": {"reorder": 0.1, "late_by": 0.1}}}]},
+            "fabric packet has no reorder by links",
+        ),
+        (
+            {"links": {"leaf1:3": {"delay": 0.1}}, "packet": {"pfc": True}},
+            "with pfc all links have the delay packet.link_delay_s",
+        ),
         ({"policies": [{"name": "a", "policy": "adaptive"}]}, "fabric packet has no policy adaptive"),
         ({"packet": {"congestion": "dctcp"}}, "give ecn_bytes"),
         ({"policies": [{"name": "a", "policy": "plb"}]}, "give ecn_bytes"),

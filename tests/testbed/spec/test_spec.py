@@ -145,6 +145,20 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"links": {"leaf1:33": {"loss": 0.1}}}, "'leaf1:33' is no connected switch port"),
     ({"links": {"leaf1:3": {"loss": "1"}}}, "'1' is no probability: write it like '1 %' or 0.01"),
     ({"links": {"leaf1:3": {"loss": "101 %"}}}, "links.leaf1:3.loss: must be less than or equal to 1"),
+    (
+        {"links": {"leaf1:3": {"mark_above": "40 Kbit"}}},
+        "'40 Kbit' is no size: write it like '40 KB', '64 KiB' or 40000",
+    ),
+    ({"links": {"leaf1:3": {"delay": "50"}}}, "'50' is no time: write it like '50 us', '2 ms' or 0.002"),
+    ({"links": {"leaf1:3": {"delay": "101 ms"}}}, "links.leaf1:3.delay: must be less than or equal to 0.1"),
+    ({"links": {"leaf1:3": {"reorder": 0.1}}}, "links.leaf1:3: reorder needs late_by, the longest time"),
+    ({"links": {"leaf1:3": {"late_by": 0.1}}}, "links.leaf1:3: reorder needs late_by, the longest time"),
+    ({"events": [{"at_s": 1.0, "links": {"leaf1:33": {}}}]}, "'leaf1:33' is no connected switch port"),
+    ({"events": [{"at_s": 1.0, "links": {}}]}, r"events\[0\].links: "),
+    (
+        {"fabric": "fluid", "events": [{"at_s": 1.0, "links": {"leaf1:3": {}}}]},
+        r"events\[0\].links: fabric fluid has no links with faults; use mininet",
+    ),
     ({"links": {"leaf1:3": {"loss": 0.1}}, "fabric": "fluid"}, "fabric fluid has no links with faults; use mininet"),
     ({"links": {"leaf1:3": {"loss": 0.1}}, "fabric": "softroce"}, "fabric softroce has no links with faults"),
     ({"fabric": "fluid", "events": [{"at_s": 0.0, "degrade": "leaf1:3"}]}, "degrade needs part"),
@@ -197,7 +211,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
     ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
     ({"pinning": "luck"}, "pinning: must be 'hash' or 'rules'"),
-    ({"events": [{"at_s": 1}]}, r"events\[0\]: give exactly one of cut, degrade, mend and path_service"),
+    ({"events": [{"at_s": 1}]}, r"events\[0\]: give exactly one of cut, degrade, mend, links and path"),
     ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give exactly one of"),
     ({"events": [{"at_s": 1.0, "cut": "leaf1:33"}]}, r"events\[0\].cut: 'leaf1:33' is no connected switch port"),
     (
@@ -337,3 +351,16 @@ def test_probabilities_are_written_as_shares_or_percent(tmp_path: Path, written:
     made = experiment(tmp_path, links={"leaf1:3": {"loss": written, "corruption": written}})
     (settings,) = made.spec.links.values()
     assert (settings.loss, settings.corruption) == (pytest.approx(part), pytest.approx(part))
+
+
+def test_settings_of_links_are_written_with_units(tmp_path: Path) -> None:
+    links = {"leaf1:3": {"mark_above": "40 KB", "delay": "50 us", "reorder": "1 %", "late_by": "2.5 ms"}}
+    made = experiment(
+        tmp_path, links=links, events=[{"at_s": 1.0, "links": {"leaf2:3": {"delay": 0.1, "loss": "2 %"}}}]
+    )
+    (settings,), (event,) = made.spec.links.values(), made.spec.events
+    assert (settings.mark_above, settings.reorder) == (40_000, 0.01)
+    assert (settings.delay, settings.late_by) == (pytest.approx(50e-6), pytest.approx(2.5e-3))
+    assert settings.what == "marks above 40,000 B, delay 50 us, reorder 1 % by 2500 us"
+    assert event.what == "set leaf2:3 to loss 2 %, delay 100000 us"
+    assert event.link is None

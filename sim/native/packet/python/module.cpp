@@ -185,6 +185,14 @@ void advance(Simulation& simulation, double until_s) {
   simulation.advance(until);
 }
 
+void set_conditions(Simulation& simulation, std::int64_t link, double propagation_s, std::int64_t mark_bytes,
+                    double loss) {
+  check(link >= 0 && static_cast<std::size_t>(link) < simulation.network().links(), "the link does not exist");
+  check(mark_bytes >= 0, "mark_bytes is negative");
+  check(loss >= 0 && loss <= 1, "the loss is no probability");
+  simulation.network().set_conditions(static_cast<LinkId>(link), {time_of(propagation_s), mark_bytes, loss});
+}
+
 Array<double> delivered_s(Simulation& simulation) {
   const auto& transport = simulation.transport();
   return column<double>(transport.messages(), [&](MessageId m) {
@@ -204,6 +212,7 @@ py::dict link_counters(Simulation& simulation) {
   found["packets"] = of(&C::packets);
   found["dropped"] = of(&C::dropped);
   found["marked"] = of(&C::marked);
+  found["lost"] = of(&C::lost);
   found["pauses"] = of(&C::pauses);
   found["longest_bytes"] = of(&C::max_queued);
   return found;
@@ -249,6 +258,8 @@ PYBIND11_MODULE(_packet, module) {
            py::arg("reorder_rtts"), py::arg("scheme"), py::arg("flowlet_gap_s"), py::arg("hold_s"),
            py::arg("reroute_rtts"), py::arg("seed"))
       .def("set_groups", &set_groups, py::arg("of"), py::arg("begins"), py::arg("links"))
+      .def("set_conditions", &set_conditions, py::arg("link"), py::arg("propagation_s"), py::arg("mark_bytes"),
+           py::arg("loss"))
       .def("add_channels", &add_channels, py::arg("rows"), py::arg("flowlet_bytes"))
       .def("add_messages", &add_messages, py::arg("channel"), py::arg("bytes"), py::arg("release_s"),
            py::arg("pause_s"))

@@ -16,14 +16,19 @@ class Random {
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
   /// Uniform in 0 .. `bound` - 1. `bound` must be positive.
-  std::uint32_t below(std::uint32_t bound) {
+  std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>((next() >> 32) * bound >> 32); }
+
+  /// Uniform from 0 to below 1.
+  double real() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+ private:
+  std::uint64_t next() {
     state_ += 0x9E3779B97F4A7C15;
     std::uint64_t mixed = (state_ ^ (state_ >> 30)) * 0xBF58476D1CE4E5B9;
     mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB;
-    return static_cast<std::uint32_t>(((mixed ^ (mixed >> 31)) >> 32) * bound >> 32);
+    return mixed ^ (mixed >> 31);
   }
 
- private:
   std::uint64_t state_;
 };
 

@@ -13,7 +13,8 @@ Network::Network(Context& context, const Routes& routes, std::span<const std::in
                  std::span<const NodeId> heads, std::span<const bool> switches, const NetworkOptions& options)
     : context_(context), routes_(routes), options_(options) {
   for (const bool is_switch : switches) nodes_.push_back({is_switch});
-  for (std::size_t l = 0; l < rates.size(); ++l) links_.push_back({rates[l], heads[l]});
+  for (std::size_t l = 0; l < rates.size(); ++l)
+    links_.push_back({rates[l], heads[l], {options_.propagation, options_.mark_bytes, 0}});
   if (!options_.pause) return;
   std::vector<std::int64_t> degree(nodes_.size());
   std::vector<std::int64_t> headroom(nodes_.size());  // bytes that may still arrive after a pause was sent
@@ -29,6 +30,13 @@ Network::Network(Context& context, const Routes& routes, std::span<const std::in
       throw std::invalid_argument("the buffer of a switch is too small for priority flow control");
     }
   }
+}
+
+void Network::set_conditions(LinkId link, const LinkConditions& conditions) {
+  if (options_.pause && conditions.propagation > options_.propagation) {
+    throw std::invalid_argument("priority flow control needs buffers for the delay of every link");
+  }
+  links_[link].conditions = conditions;
 }
 
 void Network::send_ack(PacketId id) { enqueue_ack(routes_.link_of(context_.packets[id]), id); }
@@ -57,10 +65,10 @@ void Network::enqueue(LinkId number, PacketId id) {
     if (!in.pause_sent && in.buffered > node.pause_above) {
       in.pause_sent = true;
       ++in.counters.pauses;
-      context_.after(options_.propagation, EventKind::kPause, packet.in);
+      context_.after(in.conditions.propagation, EventKind::kPause, packet.in);
     }
   }
-  if (options_.mark_bytes > 0 && link.queued >= options_.mark_bytes) {
+  if (link.conditions.mark_bytes > 0 && link.queued >= link.conditions.mark_bytes) {
     packet.marked = true;
     ++link.counters.marked;
   }
@@ -97,9 +105,16 @@ void Network::sent(LinkId number) {
   if (nodes_[tail].is_switch && packet.kind == PacketKind::kData) {
     link.queued -= packet.bytes;
     free_buffer(tail, packet);
+    if (link.conditions.loss > 0 && context_.random.real() < link.conditions.loss) {
+      ++link.counters.lost;
+      transport_->dropped(packet);
+      context_.packets.drop(id);
+      return start(number);
+    }
   }
   link.propagating.push(context_.packets, id);
-  context_.after(options_.propagation, EventKind::kArrived, number);
+  link.last_arrival = std::max(link.last_arrival, context_.now + link.conditions.propagation);
+  context_.after(link.last_arrival - context_.now, EventKind::kArrived, number);
   start(number);
 }
 
@@ -110,7 +125,7 @@ void Network::free_buffer(NodeId at, const Packet& packet) {
   in.buffered -= packet.bytes;
   if (in.pause_sent && in.buffered <= nodes_[at].pause_above - options_.largest_bytes) {
     in.pause_sent = false;
-    context_.after(options_.propagation, EventKind::kResume, packet.in);
+    context_.after(in.conditions.propagation, EventKind::kResume, packet.in);
   }
 }
 

@@ -13,11 +13,18 @@ namespace paralet::packet {
 
 class Transport;
 
+/// Properties of one direction of a link that may change at any time.
+struct LinkConditions {
+  Time propagation;
+  std::int64_t mark_bytes;  // ECN: data packets that find a queue of at least this length are marked; 0: never
+  double loss;              // probability with which a data packet that a switch has sent does not arrive
+};
+
 struct NetworkOptions {
-  Time propagation;            // per link
+  Time propagation;            // of every link at the start
   std::int64_t switch_bytes;   // buffer of a switch, shared by its ports
   std::int64_t port_bytes;     // limit of one output queue
-  std::int64_t mark_bytes;     // ECN: data packets that find a queue of at least this length are marked; 0: never
+  std::int64_t mark_bytes;     // of every link at the start
   bool pause;                  // priority flow control
   std::int64_t largest_bytes;  // size of the largest packet
   Scheme scheme;
@@ -42,6 +49,7 @@ class Network {
     std::uint64_t packets = 0;
     std::uint64_t dropped = 0;
     std::uint64_t marked = 0;
+    std::uint64_t lost = 0;
     std::uint64_t pauses = 0;
     std::int64_t max_queued = 0;  // bytes
   };
@@ -53,6 +61,9 @@ class Network {
 
   void attach(Transport& transport) { transport_ = &transport; }
   void set_groups(Groups groups);
+  /// Applies to packets from now on. Packets never overtake those that the link carries already. Throws
+  /// std::invalid_argument for a propagation for which buffers with priority flow control were not laid out.
+  void set_conditions(LinkId link, const LinkConditions& conditions);
   /// Whether switches can forward data: `set_groups` has been called if the scheme needs groups.
   [[nodiscard]] bool can_forward() const { return !switches_choose(options_.scheme) || !groups_.links.empty(); }
 
@@ -76,7 +87,7 @@ class Network {
   [[nodiscard]] bool to_switch(LinkId link) const { return nodes_[links_[link].head].is_switch; }
   [[nodiscard]] NodeId head(LinkId link) const { return links_[link].head; }
   [[nodiscard]] std::int64_t rate(LinkId link) const { return links_[link].rate; }
-  [[nodiscard]] Time propagation() const { return options_.propagation; }
+  [[nodiscard]] Time propagation(LinkId link) const { return links_[link].conditions.propagation; }
   [[nodiscard]] const Counters& counters(LinkId link) const { return links_[link].counters; }
   /// For how long a packet of that size occupies the link.
   [[nodiscard]] Time serialisation(LinkId link, std::int64_t bytes) const {
@@ -89,6 +100,8 @@ class Network {
   struct Link {
     std::int64_t rate;
     NodeId head;
+    LinkConditions conditions;
+    Time last_arrival = 0;  // of a packet in `propagating`
     PacketQueue acks;
     PacketQueue queue;          // of data; hosts ask the transport instead
     PacketQueue propagating;    // sent completely; they arrive in this order

@@ -42,8 +42,8 @@ std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std:
     Time rtt = 0;
     for (std::size_t hop = 0; hop < routes_.length(route); ++hop) {
       const LinkId link = routes_.link(route, hop);
-      rtt += network_.serialisation(link, full) + network_.serialisation(link ^ 1U, options_.ack_bytes) +
-             2 * network_.propagation();
+      rtt += network_.serialisation(link, full) + network_.propagation(link) +
+             network_.serialisation(link ^ 1U, options_.ack_bytes) + network_.propagation(link ^ 1U);
     }
     const double product = static_cast<double>(rtt) / static_cast<double>(network_.serialisation(qp.nic, full));
     qp.max_window = std::max(2.0, std::ceil(options_.window_bdp * product / static_cast<double>(lanes)));

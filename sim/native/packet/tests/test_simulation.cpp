@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "simulation.hpp"
@@ -79,6 +80,8 @@ class Fabric {
     send(1, 2, 1);
     run();
   }
+
+  void advance(Time until) { simulation_.advance(until); }
 
   void run() {
     simulation_.advance(Simulation::kForever);
@@ -178,6 +181,54 @@ TEST_CASE("dropped packets are retransmitted; go-back-N also retransmits the pac
     CHECK(fabric.sum(&Transport::Counters::packets) == 3 * kPackets + retransmits);
     CHECK(fabric.now() >= end_of(3 * kPackets));
   }
+}
+
+TEST_CASE("a link with a longer delay delays every packet, and a change does not let packets overtake") {
+  Fabric fabric;
+  constexpr Time kLonger = 5 * kPacket;
+  fabric.network().set_conditions(kUp[0], {.propagation = kPropagation + kLonger, .mark_bytes = 0, .loss = 0});
+  const MessageId message = fabric.send(0, 2, 0);
+  fabric.advance(kPackets / 2 * kPacket);
+  fabric.network().set_conditions(kUp[0], {.propagation = kPropagation, .mark_bytes = 0, .loss = 0});
+  fabric.run();
+  CHECK(fabric.transport().totals().out_of_order == 0);
+  // Later packets catch up with the delayed ones, and wait in the next queue instead.
+  CHECK(fabric.transport().delivered(message) == end_of(kPackets) + kLonger);
+  Fabric other;
+  other.network().set_conditions(kUp[0], {.propagation = kPropagation + kLonger, .mark_bytes = 0, .loss = 0});
+  const MessageId late = other.send(0, 2, 0);
+  other.run();
+  CHECK(other.transport().delivered(late) == end_of(kPackets) + kLonger);
+}
+
+TEST_CASE("a link with loss loses its share of the data, which is retransmitted") {
+  for (const auto receiver : {Receiver::kGoBackN, Receiver::kSelectiveRepeat}) {
+    Fabric fabric(kNetwork, eager(receiver));
+    fabric.network().set_conditions(kUp[0], {.propagation = kPropagation, .mark_bytes = 0, .loss = 0.1});
+    fabric.overload();
+    const auto& lossy = fabric.network().counters(kUp[0]);
+    CHECK(lossy.lost > lossy.packets / 20);
+    CHECK(lossy.lost < lossy.packets / 5);
+    CHECK(fabric.sum(&Network::Counters::lost) == lossy.lost);
+    CHECK(fabric.sum(&Transport::Counters::retransmits) >= lossy.lost);
+  }
+}
+
+TEST_CASE("a link has a threshold for marks of its own") {
+  Fabric fabric(kNetwork, eager(Receiver::kGoBackN));
+  fabric.network().set_conditions(kDown[0], {.propagation = kPropagation, .mark_bytes = 1, .loss = 0});
+  fabric.network().set_conditions(kUp[0], {.propagation = kPropagation, .mark_bytes = 10 * kPayload, .loss = 0});
+  fabric.overload();
+  CHECK(fabric.network().counters(kUp[0]).marked > 0);
+  CHECK(fabric.network().counters(kUp[0]).marked < fabric.network().counters(kUp[0]).packets);
+  CHECK(fabric.sum(&Network::Counters::marked) ==
+        fabric.network().counters(kUp[0]).marked + fabric.network().counters(kDown[0]).marked);
+}
+
+TEST_CASE("priority flow control takes no longer delay than its buffers were laid out for") {
+  Fabric fabric(shallow(true));
+  CHECK_THROWS_AS(fabric.network().set_conditions(0, {.propagation = kPropagation + 1, .mark_bytes = 0, .loss = 0}),
+                  std::invalid_argument);
 }
 
 TEST_CASE("equal seeds give equal runs") {

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantities in a spec: probabilities like "1 %", sizes like "40 KB", times like "50 us".
+
+Plain numbers are in base units.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+_WRITTEN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-zµ%]+)")
+_SIZES = {"B": 1, "KB": 10**3, "kB": 10**3, "MB": 10**6, "KiB": 2**10, "MiB": 2**20}
+_TIMES = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9")}
+
+
+def _reader(units: Mapping[str, int | Decimal], kind: type[int] | type[float], said: str) -> Callable[[object], object]:
+    """A validator that reads text of a number and one of `units`, and passes other types on."""
+
+    def read(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        match = _WRITTEN.fullmatch(value.strip())
+        if match is None or match["unit"] not in units:
+            raise ValueError(f"{value!r} is {said}")
+        return kind(Decimal(match["number"]) * units[match["unit"]])
+
+    return read
+
+
+Share = Annotated[
+    float,
+    BeforeValidator(_reader({"%": Decimal("0.01")}, float, "no probability: write it like '1 %' or 0.01")),
+    Field(ge=0, le=1),
+]
+"""A probability from 0 to 1."""
+
+Bytes = Annotated[
+    int, BeforeValidator(_reader(_SIZES, int, "no size: write it like '40 KB', '64 KiB' or 40000 (bytes)")), Field(ge=0)
+]
+"""A size in bytes; KB and MB are decimal."""
+
+Seconds = Annotated[
+    float, BeforeValidator(_reader(_TIMES, float, "no time: write it like '50 us', '2 ms' or 0.002 (s)")), Field(ge=0)
+]
+"""A time in seconds."""
