@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import paralet_torch
@@ -57,6 +56,8 @@ def parallel(model: Transformer, how: str) -> nn.Module:
     """The model for all ranks of the default group."""
     if how == "ddp":
         return DistributedDataParallel(model)
+    from torch.distributed.fsdp import fully_shard  # importing it takes most of a second
+
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for block in model.blocks:
         fully_shard(block, mesh=mesh)

@@ -106,6 +106,8 @@ class JobRecord(_Record):
     name: str
     ranks: int
     completion_s: float
+    losses: list[float] = []
+    """By step, of a training script's first rank. Other losses of other ranks count as wrong bytes."""
 
 
 class HappenedEvent(_Record):

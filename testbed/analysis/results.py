@@ -13,6 +13,7 @@ from testbed.analysis.jobs import bandwidth_taxes, fairness, ideal_at
 from testbed.analysis.metrics import FlowCheck, PolicyResult, Uplink
 from testbed.analysis.observations import RunRecord
 from testbed.analysis.recovery import paces_bps, recovery_s
+from testbed.analysis.training_steps import StepTimes, step_times
 from testbed.spec import Experiment
 
 OBSERVATIONS = "observations.json"
@@ -29,6 +30,7 @@ def ideal_of(experiment: Experiment) -> float:
 def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Iterable[FlowCheck]) -> dict[str, Any]:
     """The contents of `summary.json`. Its keys are a stable interface; details belong in other files."""
     checked = [check for check in checks if check.checked]
+    times = {entry.name: entry for entry in step_times(experiment, results)}
     return {
         "spec": experiment.spec.model_dump(mode="json", exclude_unset=True),
         "fabric": experiment.spec.fabric,
@@ -48,6 +50,7 @@ def summary(experiment: Experiment, results: Sequence[PolicyResult], checks: Ite
                 **_of_events(experiment, result),
                 **_of_service(result),
                 **_of_relays(experiment, result),
+                **_of_training(times.get(result.name), result),
             }
             for result in results
         ],
@@ -82,6 +85,17 @@ def _of_service(result: PolicyResult) -> dict[str, Any]:
         "forecasts": [run.service.get("forecast") for run in result.runs],
         "service": [run.service.get("counts", {}) for run in result.runs],
         "clients": [run.path_clients for run in result.runs],
+    }
+
+
+def _of_training(times: StepTimes | None, result: PolicyResult) -> dict[str, Any]:
+    """Entries for a training script: seconds of a step, and the losses by run, job and step."""
+    if times is None:
+        return {}
+    return {
+        "step_s": {"median": times.median_s, "p99": times.p99_s},
+        "losses": [[job.losses for job in run.jobs] for run in result.runs],
+        "largest_loss_difference": times.largest_difference,
     }
 
 

@@ -12,7 +12,9 @@ from rich.table import Table
 
 from testbed.analysis import metrics
 from testbed.analysis.metrics import PolicyResult
+from testbed.analysis.training_steps import step_times
 from testbed.spec import MODELS, Experiment
+from testbed.workloads import TorchTraining
 
 
 def console() -> Console:
@@ -37,11 +39,12 @@ def print_outcome(
     workload, ideal_s = experiment.spec.workload, summary["ideal_s"]
     links = metrics.uplinks(experiment.topology)
     count = len(experiment.seeds)
+    trained = step_times(experiment, results)
     seeds = f"{count} seed" if count == 1 else f"{count} seeds"
     outcome = table(
         f"{workload.kind}, {workload.bytes:,} bytes, {experiment.ranks} ranks, {seeds}; ideal {_seconds(ideal_s)} s",
         ["policy"],
-        ["m", "mean s", "worst s", "x ideal", "sent again", "worst max/mean uplink", "bytes"],
+        ["m", "mean s", "worst s", "x ideal", "sent again", "worst max/mean uplink", "losses" if trained else "bytes"],
     )
     for result in results:
         uneven = max(metrics.balance(metrics.loads(run, links)).max_over_mean for run in result.runs)
@@ -57,6 +60,14 @@ def print_outcome(
         )
     out = console()
     out.print(outcome)
+    if trained:
+        steps = table("", ["policy"], ["median step s", "p99 s", "first loss", "last loss", "largest difference"])
+        for entry in trained:
+            difference = f"{entry.largest_difference:.1e}" if entry.largest_difference else "none"
+            losses = f"{entry.first_loss:.6f}", f"{entry.last_loss:.6f}"
+            steps.add_row(entry.name, _seconds(entry.median_s), _seconds(entry.p99_s), *losses, difference)
+        out.print(steps)
+        out.print(f"Differences of losses are those from {trained[0].reference} with the same seed.")
     predictions = summary["predictions"]
     if experiment.spec.fabric in MODELS:
         out.print("A model: no real packet was sent, so no byte was verified and no path observed.")
@@ -81,7 +92,9 @@ def _seconds(value: float) -> str:
 
 
 def _verdict(experiment: Experiment, result: PolicyResult) -> str:
-    """The cell that says whether the received bytes were verified."""
+    """The cell that says whether the received bytes, or the losses of a training script, were right."""
     if experiment.spec.fabric in MODELS:
         return "modelled"
+    if isinstance(experiment.spec.workload, TorchTraining):
+        return "[green]ranks agree[/]" if result.verified else "[bold red]RANKS DIFFER[/]"
     return "[green]all verified[/]" if result.verified else "[bold red]WRONG[/]"

@@ -24,7 +24,8 @@ from testbed.analysis.link_sharing import sharing
 from testbed.analysis.metrics import FlowCheck, PolicyResult
 from testbed.analysis.networks import carried
 from testbed.analysis.recovery import paces_bps, recovery_s
-from testbed.report.plots import PLOTS, STYLE, Plot
+from testbed.analysis.training_steps import step_times
+from testbed.report.plots import LOSSES, PLOTS, STYLE, Plot
 from testbed.report.replay import replay
 from testbed.spec import Experiment, dump, leaf_names
 
@@ -35,7 +36,9 @@ def write(
     folder: Path, experiment: Experiment, results: Sequence[PolicyResult], checks: Sequence[FlowCheck], ideal_s: float
 ) -> Path:
     """Write `report.html` and the plots into `folder`. Returns the path of the report."""
-    figures = {plot.name: _save(plot, folder, experiment, results, ideal_s) for plot in PLOTS}
+    trained = step_times(experiment, results)
+    plots = (*PLOTS, LOSSES) if trained else PLOTS
+    figures = {plot.name: _save(plot, folder, experiment, results, ideal_s) for plot in plots}
     page = template("report.html.j2").render(
         experiment=experiment,
         spec=experiment.spec,
@@ -57,6 +60,7 @@ def write(
         else [],
         circuits=_circuit_rows(experiment),
         relays=_relay_rows(experiment),
+        trained=trained,
         seconds=sum(sum(result.completions_s) for result in results),
         figures=figures,
         **replay_fields(replay(experiment, results)),

@@ -184,6 +184,22 @@ def steps(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: floa
     return figure
 
 
+def losses(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
+    """The losses of a training script by step, in each policy's run of the first seed. Dashes tell jobs apart."""
+    figure, axes = _figure(8.0, 3.0)
+    for place, (result, colour) in enumerate(zip(results, _colours(results), strict=True)):
+        width = 1.4 + 1.6 * (len(results) - 1 - place)  # equal curves cover each other
+        for number, job in enumerate(result.runs[0].jobs):
+            label = _label(result, " ") if number == 0 else None
+            style = ("-", "--", ":", "-.")[number % 4]
+            axes.plot(range(len(job.losses)), job.losses, style, lw=width, color=colour, label=label)
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss")
+    axes.set_title("Loss of each step, first seed")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
 def retransmits(experiment: Experiment, results: Sequence[PolicyResult], ideal_s: float) -> Figure:
     """Retransmitted packets per thousand packets sent."""
     figure, axes = _figure(8.0, 2.6)
@@ -288,6 +304,9 @@ PLOTS = (
     Plot("retransmits", "Retransmitted packets per policy", retransmits),
     Plot("predictions", "Predicted and counted bytes of every uplink", predictions),
 )
+
+LOSSES = Plot("losses", "Loss of each step of the training script, per policy", losses)
+"""For training scripts only."""
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:

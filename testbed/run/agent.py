@@ -24,7 +24,8 @@ from testbed.run import agent_messages as messages
 from testbed.run.collective_executor import Connection, Connections, RankRun, Request
 from testbed.run.native_rank import NativeRun
 from testbed.run.nccl_rank import NcclRun
-from testbed.workloads import Elements, NcclAllreduce, NcclCollective
+from testbed.run.torch_rank import TorchRun
+from testbed.workloads import Elements, NcclAllreduce, NcclCollective, TorchTraining
 
 _WARM_UP_TAG = 0xFFFF_FFFF
 """The tag of the warm-up message; the transfers of a pair count up from 0."""
@@ -208,7 +209,7 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
         print(report.model_dump_json(), file=reports, flush=True)
 
     with ExitStack() as open_runs:
-        run: _Run | NativeRun | NcclRun | None = None
+        run: _Run | NativeRun | NcclRun | TorchRun | None = None
         try:
             for line in commands:
                 command = messages.COMMANDS.validate_json(line)
@@ -234,11 +235,13 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
     return 0
 
 
-def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun | NcclRun:
+def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun | NcclRun | TorchRun:
     if isinstance(command.workload, NcclAllreduce):
         return NativeRun(command, command.workload)
     if isinstance(command.workload, NcclCollective):
         return NcclRun(command, command.workload)
+    if isinstance(command.workload, TorchTraining):
+        return TorchRun(command, command.workload)
     return _Run(command, transport)
 
 

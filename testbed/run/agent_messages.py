@@ -121,6 +121,8 @@ class Finished(_Message):
     discards: dict[str, int]
     path_client: dict[str, int] = {}
     """Counters of the device's path client, with policy `controller`."""
+    losses: list[float] = []
+    """By step, of a training script that reports them."""
 
 
 class Closed(_Message):

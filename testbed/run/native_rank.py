@@ -25,6 +25,9 @@ from testbed.workloads.nccl import STEPS
 
 _COUNTERS_TIMEOUT_S = 2.0
 _COUNTERS_PAUSE_S = 0.02
+_PUBLISHED_S = 0.25
+"""Counters are published every 0.1 s: after this time they include all that came before."""
+
 _END_TIMEOUT_S = 5.0
 
 
@@ -167,6 +170,21 @@ class NativeRun:
             if time.monotonic() > deadline:
                 raise TestbedError("the plugin has not published the counters of this run")
             time.sleep(_COUNTERS_PAUSE_S)
+
+
+def settled_counters(pid: int) -> DeviceSnapshot:
+    """The counters of the device of another process, including all that was sent before the call.
+
+    Raises TestbedError when the process has published none within 2 s.
+    """
+    deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
+    while True:
+        time.sleep(_PUBLISHED_S)
+        for process in survey([pid]).processes:
+            (device,) = process.devices
+            return device
+        if time.monotonic() > deadline:
+            raise TestbedError("the rank's device has not published the counters of this run")
 
 
 def path_client_counters(snapshot: DeviceSnapshot) -> dict[str, int]:

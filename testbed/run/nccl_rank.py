@@ -16,28 +16,23 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hostlib.stats import DeviceSnapshot, survey
+from hostlib.stats import DeviceSnapshot
 from testbed.analysis.observations import LaneCounters
 from testbed.errors import PeerLostError, TestbedError
 from testbed.nccl import devices, environment, netlog
 from testbed.nccl.elements import COPY, TYPES
 from testbed.nccl.results import Setup
 from testbed.run import agent_messages as messages
-from testbed.run.native_rank import lane_counters, path_client_counters, plugin_environment
+from testbed.run.native_rank import lane_counters, path_client_counters, plugin_environment, settled_counters
 from testbed.workloads import NcclCollective
 
 _JOIN_S = 120.0
 _END_TIMEOUT_S = 5.0
-_COUNTERS_TIMEOUT_S = 2.0
-_PUBLISHED_S = 0.25
-"""Counters are published every 0.1 s: after this time they include all that came before."""
-
 _SIOCGIFADDR = 0x8915
 _TRANSPORTS = {"paralet": environment.PLUGIN_TRANSPORT, "socket": "Socket"}
 
@@ -139,17 +134,11 @@ class NcclRun:
         return {"collective": collective, "size": size, "element": self._workload.dtype, "redop": redop}
 
     def _lanes(self) -> tuple[list[LaneCounters], DeviceSnapshot | None]:
-        """The counters of the plugin's device; none over NCCL's sockets. Raises TestbedError after 2 s without."""
+        """The counters of the plugin's device; none over NCCL's sockets. Raises TestbedError when it publishes none."""
         if self._transport != environment.PLUGIN_TRANSPORT:
             return [], None
-        time.sleep(_PUBLISHED_S)
-        deadline = time.monotonic() + _COUNTERS_TIMEOUT_S
-        while time.monotonic() < deadline:
-            for process in survey([self._process.pid]).processes:
-                (device,) = process.devices
-                return lane_counters(device), device
-            time.sleep(_PUBLISHED_S)
-        raise TestbedError("the plugin has not published the counters of this run")
+        device = settled_counters(self._process.pid)
+        return lane_counters(device), device
 
     def _ask(self, command: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """The answer of the rank's process. Raises TestbedError if it fails, ends or is late; PeerLostError if it lost

@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
@@ -59,6 +60,7 @@ def record_of(
             name=job.name,
             ranks=job.size,
             completion_s=max(finished[rank].finished_s - started[rank] for rank in job.ranks),
+            losses=finished[job.first].losses,
         )
         for job in experiment.jobs
     ]
@@ -75,7 +77,10 @@ def record_of(
         m=policy.m,
         seed=seed,
         completion_s=max(job.completion_s for job in jobs),
-        wrong_bytes=sum(report.wrong_bytes for report in finished.values()),
+        wrong_bytes=sum(
+            report.wrong_bytes + _wrong_loss_bytes(report.losses, finished[experiment.job_of(rank).first].losses)
+            for rank, report in finished.items()
+        ),
         step_finished_s=[
             [moment - started[rank] for moment in finished[rank].step_finished_s] for rank in range(experiment.ranks)
         ],
@@ -125,6 +130,11 @@ def _faulty(port: PortRef, what: str, before: Reading, after: Reading) -> int:
     """The packets of a port that a fault concerned between two readings; 0 without faults."""
     last, first = (getattr(reading.faults[port], what) if port in reading.faults else 0 for reading in (after, before))
     return int(last) - int(first)
+
+
+def _wrong_loss_bytes(losses: Sequence[float], of_first: Sequence[float]) -> int:
+    """Bytes of a rank's losses, if it reports any, that differ from those of its job's first rank."""
+    return 8 * sum(one != other for one, other in zip_longest(losses, of_first)) if losses else 0
 
 
 def _history(experiment: Experiment, before: Reading, readings: Sequence[Reading]) -> LinkHistory:

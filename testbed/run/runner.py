@@ -29,8 +29,9 @@ from testbed.nccl import devices
 from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner, faults_of
 from testbed.run.path_service import PathServices
+from testbed.run.torch_rank import require_torch
 from testbed.spec import Experiment, load
-from testbed.workloads import NcclCollective
+from testbed.workloads import NcclCollective, TorchTraining
 
 
 def run_in_sandbox(
@@ -43,6 +44,8 @@ def run_in_sandbox(
     steps.now(f"bringing up {experiment.topology.name}")
     if isinstance(experiment.spec.workload, NcclCollective):
         devices.find("cpu", experiment.spec.workload.version, None)  # says `make nccl` before anything starts
+    if isinstance(experiment.spec.workload, TorchTraining):
+        require_torch()
     softroce = experiment.spec.fabric == "softroce"
     try:
         services = PathServices(experiment, log_dir)

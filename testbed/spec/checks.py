@@ -16,7 +16,7 @@ from testbed.spec.findings import Findings
 from testbed.spec.placing import Job, hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
 from testbed.spec.policies import LACKING, MODELS
 from testbed.spec.written import LARGEST_HEADERS_BYTES, LinkSettings, Spec
-from testbed.workloads import NcclAllreduce, NcclCollective
+from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining
 
 
 def check(spec: Spec) -> Experiment:
@@ -94,7 +94,7 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
     for number, job in enumerate(experiment.jobs):
         with found.collecting("workload"):
             spec.workload.of_job(number).check_ranks(job.size)
-    if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce | NcclCollective):
+    if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce | NcclCollective | TorchTraining):
         found.add(Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic"))
     if not found.fit("workload", "topology", "optical", "fabric", "placement", "nic", "local_nic"):
         return None
@@ -162,9 +162,9 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
             found.add(Misfit(said, "policies", index, "policy"))
             continue
         if policy.transport == "socket" and not (
-            isinstance(spec.workload, NcclCollective) and spec.fabric == "mininet"
+            isinstance(spec.workload, NcclCollective | TorchTraining) and spec.fabric == "mininet"
         ):
-            said = "NCCL's own sockets need workload nccl on fabric mininet; leave it out"
+            said = "socket is for workloads nccl and torch on fabric mininet; leave it out"
             found.add(Misfit(said, "policies", index, "transport"))
         if policy.paced and spec.fabric != "fluid":
             found.add(Misfit("only fabric fluid models it", "policies", index, "paced"))
@@ -181,8 +181,10 @@ def _check_policies(spec: Spec, experiment: Experiment | None, found: Findings) 
 
 def _check_fabric(spec: Spec, found: Findings) -> None:
     """Checks that the fabric has the features that the spec uses."""
-    if found.fit("workload") and isinstance(spec.workload, NcclCollective) and spec.fabric == "softroce":
-        found.add(Misfit("workload nccl runs on fabric mininet", "workload", "kind"))
+    if found.fit("workload", "fabric"):
+        alone = isinstance(spec.workload, TorchTraining) and spec.fabric != "mininet"
+        if alone or (isinstance(spec.workload, NcclCollective) and spec.fabric == "softroce"):
+            found.add(Misfit(f"workload {spec.workload.kind} runs on fabric mininet", "workload", "kind"))
     if found.fit("policies") and not any(policy.policy == "controller" for policy in spec.policies):
         for index, event in enumerate(spec.events):
             if event.path_service:

@@ -14,7 +14,7 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
 from testbed.spec.placing import Job
 from testbed.spec.written import Spec
-from testbed.workloads import NcclAllreduce, NcclCollective
+from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining
 from testbed.workloads.ring_allreduce import RingAllreduce
 
 
@@ -51,7 +51,7 @@ def _check_direct(spec: Spec, found: Findings) -> None:
         found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet or fluid", "fabric"))
     if spec.fabric == "fluid" and spec.events:
         found.add(Misfit("over circuits fabric fluid has no other ways to take; use mininet", "events"))
-    if isinstance(spec.workload, NcclAllreduce | NcclCollective):
+    if isinstance(spec.workload, NcclAllreduce | NcclCollective | TorchTraining):
         said = f"workload {spec.workload.kind} does not run over relays; take ring_allreduce"
         found.add(Misfit(said, "workload", "kind"))
     for index, policy in enumerate(spec.policies):

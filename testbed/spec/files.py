@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from netmodel import Document, Location, Mistake, SpecError, TopologySpec
 from testbed.errors import InputError
+from testbed.misfit import Misfit
 from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
 from testbed.spec.policies import FabricName
 from testbed.spec.written import Spec, TopologyFile
+from testbed.workloads import TorchTraining
 
 _STAND_INS: dict[str, Any] = {
     "name": "unread",
@@ -37,6 +39,8 @@ def load(
 ) -> Experiment:
     """Read a spec, and its topology if that is a separate file, and make every check that needs no privileges.
 
+    Names of files start at the spec's folder.
+
     `policies` keeps only policies of these names. `seeds` replaces the spec's seeds by seeds 1 to that number, and
     `fabric` replaces the spec's fabric.
 
@@ -48,12 +52,14 @@ def load(
     if of_topology:
         mistakes += of_topology
         unread.append(("topology",))
+    spec, of_script = _with_script(spec, Path(document.file).parent)
     kept = list(range(len(spec.policies)))
     if policies and not any(place[:1] == ("policies",) for place in unread):
         kept = _chosen(spec, policies)
     changes: dict[str, Any] = {"seeds": seeds, "fabric": fabric, "policies": [spec.policies[index] for index in kept]}
     spec = spec.model_copy(update={key: value for key, value in changes.items() if value is not None})
     experiment, found = examine(spec, unread)
+    found.misfits += of_script
     for misfit in found.misfits:
         if misfit.where[:1] == ("policies",) and len(misfit.where) > 1:  # back to the policy's number in the file
             misfit.where = ("policies", kept[cast(int, misfit.where[1])], *misfit.where[2:])
@@ -109,6 +115,16 @@ def _with_topology(spec: Spec, folder: Path) -> tuple[Spec, list[Mistake]]:
         stand_in = TopologySpec.model_validate(_STAND_INS["topology"])
         return spec.model_copy(update={"topology": stand_in}), list(error.mistakes)
     return spec.model_copy(update={"topology": topology}), []
+
+
+def _with_script(spec: Spec, folder: Path) -> tuple[Spec, list[Misfit]]:
+    """The spec with the absolute path of the workload's script, if it has one; a misfit when there is no such file."""
+    if not isinstance(spec.workload, TorchTraining):
+        return spec, []
+    script = (folder / spec.workload.script).resolve()
+    found = [] if script.is_file() else [Misfit(f"there is no file {script}", "workload", "script")]
+    workload = spec.workload.model_copy(update={"script": str(script)})
+    return spec.model_copy(update={"workload": workload}), found
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:

@@ -17,6 +17,7 @@ from testbed.workloads.pipeline import Pipeline
 from testbed.workloads.rail_alltoall import RailAlltoall
 from testbed.workloads.ring_allreduce import RingAllreduce
 from testbed.workloads.snapshot import Snapshot
+from testbed.workloads.torch_training import TorchTraining
 from testbed.workloads.training import Training
 
 AnyWorkload = Annotated[
@@ -34,6 +35,7 @@ AnyWorkload = Annotated[
     | NcclRingAllreduce
     | NcclTreeAllreduce
     | NcclCollective
+    | TorchTraining
     | Snapshot,
     Field(discriminator="kind"),
 ]
@@ -52,6 +54,7 @@ KINDS: dict[str, type[Workload]] = {
     "nccl_ring_allreduce": NcclRingAllreduce,
     "nccl_tree_allreduce": NcclTreeAllreduce,
     "nccl": NcclCollective,
+    "torch": TorchTraining,
     "snapshot": Snapshot,
 }
 
@@ -64,6 +67,7 @@ __all__ = [
     "GridWorkload",
     "NcclAllreduce",
     "NcclCollective",
+    "TorchTraining",
     "Training",
     "Transfer",
     "Workload",

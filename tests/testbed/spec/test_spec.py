@@ -105,6 +105,7 @@ def test_options_choose_policies_and_seeds(tmp_path: Path) -> None:
         load(write_spec(tmp_path), policies=["spray"])
 
 
+TORCH = {"kind": "torch", "script": str(EXPERIMENTS / "torch" / "transformer.py"), "bytes": 800}
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"sedes": 3}, "sedes: unknown key; did you mean 'seeds'"),
     ({"workload": {**SMALL["workload"], "slics": 3}}, "workload.slics: unknown key; did you mean 'slices'"),
@@ -128,7 +129,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"policies": [{"name": "a", "policy": "ecmp", "transport": "socket"}]},
-        r"policies\[0\].transport: NCCL's own sockets need workload nccl on fabric mininet",
+        r"policies\[0\].transport: socket is for workloads nccl and torch on fabric mininet",
     ),
     (
         {
@@ -142,6 +143,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "workload.bytes: 404 bytes are not a whole number of elements for each of",
     ),
     ({"workload": {"kind": "nccl", "bytes": 800}, "fabric": "softroce"}, "workload.kind: workload nccl runs on fabric"),
+    ({"workload": TORCH, "fabric": "fluid"}, "workload.kind: workload torch runs on fabric mininet"),
+    ({"workload": TORCH, "fabric": "packet"}, "workload.kind: workload torch runs on fabric mininet"),
+    ({"workload": {**TORCH, "script": "none.py"}}, "workload.script: there is no file .*/none.py"),
+    ({"workload": {**TORCH, "script": None}}, "workload.script: "),
+    (
+        {"workload": {**TORCH, "arguments": ["--width", "8", "--seed=3"]}},
+        r"workload.arguments\[2\]: the script gets --seed from the spec's other keys; leave it out",
+    ),
+    ({"workload": {**TORCH, "arguments": ["--width", 8]}}, r"workload.arguments\[1\]: must be a valid string, not 8"),
     ({"links": {"leaf1:33": {"loss": 0.1}}}, "'leaf1:33' is no connected switch port"),
     ({"links": {"leaf1:3": {"loss": "1"}}}, "'1' is no probability: write it like '1 %' or 0.01"),
     ({"links": {"leaf1:3": {"loss": "101 %"}}}, "links.leaf1:3.loss: must be less than or equal to 1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import groupby
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.misfit import Misfit
-from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, Training, Transfer, Workload
+from testbed.plan.demands import bytes_by_pair
+from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, TorchTraining, Training, Transfer, Workload
 from testbed.workloads.base import cut
 from testbed.workloads.nccl import STEPS, double_binary_tree
 from tests.sdn import patterns
@@ -32,8 +33,8 @@ def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
     return [own.output[workload.result(rank, ranks)] for rank, own in enumerate(buffers)]
 
 
-FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Training))
-"""Workloads for any number of ranks. test_grid_workloads.py and test_training.py test the others."""
+FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Training | TorchTraining))
+"""Workloads for any number of ranks with data of their own. Other files test the others."""
 DTYPES = {kind: get_args(KINDS[kind].model_fields["dtype"].annotation) for kind in KINDS}
 
 
@@ -53,6 +54,18 @@ def test_schedule_gives_the_expected_result(
     )
     for rank, output in enumerate(simulate(workload, ranks, seed)):
         assert output.tobytes() == workload.expected(rank, ranks, seed).tobytes()
+
+
+@pytest.mark.parametrize(("parallel", "times"), [("ddp", 2), ("fsdp", 3)])
+def test_a_training_script_moves_its_gradients_around_a_ring_in_every_step(
+    parallel: Literal["ddp", "fsdp"], times: int
+) -> None:
+    workload = TorchTraining(bytes=4 * 5 * 24, script="a.py", parallel=parallel, steps=7)
+    transfers = workload.schedule(5, seed=1)
+    assert [transfer.step for transfer in transfers] == sorted(transfer.step for transfer in transfers)
+    assert {transfer.step for transfer in transfers} == set(range(7 * times * 4))
+    pairs = bytes_by_pair(transfers, workload.item_bytes)
+    assert pairs == {(rank, (rank + 1) % 5): 7 * times * 4 * workload.bytes // 5 for rank in range(5)}
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training by PyTorch: every rank is a process that runs a training script over torch.distributed.
+
+The schedule states the demands on the fabric: which pairs exchange how many bytes. Small collectives, such as the sum
+of the losses, are not in it.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from testbed.misfit import Misfit
+from testbed.workloads.base import Buffers, Elements, Transfer, Workload
+from testbed.workloads.ring_allreduce import RingAllreduce
+
+PASSED = ("--backend", "--parallel", "--steps", "--seed")
+"""Options that the script gets from the spec's own keys."""
+
+
+class TorchTraining(Workload):
+    """`kind: torch`. `bytes` is the size of the model's gradients in float32.
+
+    With `parallel` ddp a ring reduces the gradients in every step. With fsdp parameters are gathered for the forward
+    and for the backward pass, and gradients are reduced and scattered: 1.5 times the traffic.
+
+    The script gets the options `PASSED` and `arguments`, and torchrun's environment variables. Its loop is
+    `paralet_torch.steps`. A relative name of the script starts at the spec's folder.
+    """
+
+    kind: Literal["torch"] = "torch"
+    dtype: Literal["float32"] = "float32"
+    script: str
+    arguments: list[str] = Field(default=[])
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    steps: int = Field(default=10, ge=1, le=10_000)
+
+    @field_validator("arguments")
+    @classmethod
+    def _no_option_twice(cls, arguments: list[str]) -> list[str]:
+        for index, word in enumerate(arguments):
+            if (option := word.partition("=")[0]) in PASSED:
+                raise Misfit(f"the script gets {option} from the spec's other keys; leave it out", index)
+        return arguments
+
+    def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
+        """The rings of all steps. `seed` is not used."""
+        ring = RingAllreduce(bytes=self.bytes, dtype=self.dtype, slices=self.slices).schedule(ranks, seed)
+        rounds = ranks - 1
+        reducing = [transfer for transfer in ring if transfer.step < rounds]
+        gathering = [replace(transfer, step=transfer.step - rounds) for transfer in ring if transfer.step >= rounds]
+        phases = [reducing, gathering] if self.parallel == "ddp" else [gathering, gathering, reducing]
+        return tuple(
+            replace(transfer, step=number * rounds + transfer.step)
+            for number, phase in enumerate(phases * self.steps)
+            for transfer in phase
+        )
+
+    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
+        """Raises NotImplementedError: the script has its own data."""
+        raise NotImplementedError
+
+    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
+        """Raises NotImplementedError: the script has its own data."""
+        raise NotImplementedError
