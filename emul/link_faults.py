@@ -96,6 +96,11 @@ def _tap(number: int) -> str:
     return f"delay-{number}"
 
 
+def _tap_drops(number: int) -> int:
+    """Packets that found the tap full, because the program did not run."""
+    return int(Path(f"/sys/class/net/{_tap(number)}/statistics/tx_dropped").read_text())
+
+
 def _chance(part: float) -> str:
     return f"numgen random mod {_PARTS} < {round(part * _PARTS)}"
 
@@ -161,7 +166,7 @@ class LinkFaults:
                 corrupted=packets[f"corrupted_{port.number}"],
                 marked=0 if port.queue is None else port.queue.marked(),
                 late=delays.get(interface, never).late,
-                dropped=delays.get(interface, never).dropped,
+                dropped=delays.get(interface, never).dropped + (_tap_drops(port.number) if interface in delays else 0),
             )
             for interface, port in self._ports.items()
         }

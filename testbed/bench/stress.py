@@ -2,15 +2,21 @@
 """Goodput when the network drops, duplicates, reorders or corrupts packets, relative to a perfect network.
 
 Both devices are in this process, on loopback. Faults are injected on reception in both directions, so they affect
-messages, acknowledgements and receive advertisements. Every received byte is compared with the byte sent.
+messages, acknowledgements and receive advertisements. Every received byte is compared with the byte sent. With root,
+TCP is a second peer, under the same loss between two network namespaces (`testbed.bench.lossy_link`).
 """
 
+import os
 import random
+import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 from hostlib import Connection, Device, Faults, TransportError
+from testbed.bench import lossy_link
 from testbed.bench.frame import Measurement, Result, result
+from testbed.bench.transport import printed
 from testbed.errors import TestbedError
 from testbed.progress import Steps
 
@@ -42,16 +48,28 @@ def ladder() -> dict[str, Faults]:
 
 
 def measure() -> Result:
-    """Every step of the ladder, `REPETITIONS` times. Raises TestbedError when a message is lost or wrong."""
+    """Every step of the ladder and of loss beside TCP, `REPETITIONS` times.
+
+    Raises TestbedError when a message is lost or wrong.
+    """
     steps = ladder()
-    with Steps(REPETITIONS * len(steps), every_s=3.0) as progress:
+    with_tcp = os.geteuid() == 0
+    with Steps(REPETITIONS * (len(steps) + with_tcp * len(lossy_link.LOSS)), every_s=3.0) as progress:
         progress.now("measuring")
         measurements = []
-        for one in run(steps):
+        for one in chain(run(steps), beside_tcp() if with_tcp else ()):
             measurements.append(one)
             progress.now(one.case)
             progress.advance()
+    if not with_tcp:
+        print("stress: TCP is left out, because network namespaces need root", file=sys.stderr)
     return result("stress", measurements)
+
+
+def beside_tcp() -> Iterator[Measurement]:
+    """Goodput of `soft` and of TCP under the same loss, in a sandbox. Raises TestbedError."""
+    inside = [sys.executable, "-m", "testbed.bench.lossy_link_main", str(REPETITIONS)]
+    return printed([sys.executable, "-m", "emul.sandbox", *inside])
 
 
 def run(steps: dict[str, Faults], repetitions: int = REPETITIONS, seconds: float = _SECONDS) -> Iterator[Measurement]:

@@ -8,7 +8,7 @@ A native program measures both, so that Python affects neither. It prints one JS
 import json
 import math
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from testbed.bench.frame import Measurement, Result, result
@@ -40,11 +40,16 @@ def bench_program() -> Path:
 
 
 def run(program: Path, bench: str) -> Iterator[Measurement]:
-    """Yield the measurements of `bench` in `program` as they are printed.
+    """Yield the measurements of `bench` in `program` as they are printed. Raises TestbedError as `printed` does."""
+    return printed([str(program), bench])
 
-    Raises TestbedError when the program fails or prints anything else.
+
+def printed(argv: Sequence[str]) -> Iterator[Measurement]:
+    """Yield the measurements that a command prints, one JSON object per line.
+
+    Raises TestbedError when the command fails or prints anything else.
     """
-    with subprocess.Popen([program, bench], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None  # it is a pipe
         try:
             for line in process.stdout:
@@ -53,7 +58,7 @@ def run(program: Path, bench: str) -> Iterator[Measurement]:
             process.kill()  # otherwise the end of the block would wait for it
             raise
     if process.returncode:
-        raise TestbedError(f"{program} ended with status {process.returncode}")
+        raise TestbedError(f"{argv[0]} ended with status {process.returncode}")
 
 
 def _parsed(line: str) -> Measurement:
