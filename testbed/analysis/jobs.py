@@ -33,7 +33,7 @@ def _ideal_at(experiment: Experiment, seed: int, job: Job | None) -> float:
     sizes = {other.size for other in experiment.jobs} if job is None else {job.size}
     # Phases that ranks keep apart add up; jobs whose phases differ may be in several at once.
     starts = workload.phase_starts(min(sizes)) if len(sizes) == 1 else ()
-    return sum(workload.pauses(min(sizes)).values()) + sum(
+    carried_s = sum(workload.pauses(min(sizes)).values()) + sum(
         _over_circuits_s(placed, phase)
         if placed.setting is not None
         else max(
@@ -42,6 +42,9 @@ def _ideal_at(experiment: Experiment, seed: int, job: Job | None) -> float:
         )
         for phase in _phases(moved, starts)
     )
+    if workload.order(min(sizes)) is None:
+        return carried_s
+    return max(carried_s, workload.longest_chain_s(max(placed.line_rate_bps(rank) for rank in range(placed.ranks))))
 
 
 def _over_circuits_s(placed: Experiment, transfers: Sequence[Transfer]) -> float:

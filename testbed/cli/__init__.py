@@ -13,6 +13,7 @@ _COMMANDS = (
     "bench",
     "cluster",
     "doctor",
+    "export",
     "nccl",
     "papers",
     "path-service",

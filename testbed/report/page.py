@@ -42,7 +42,7 @@ def write(
     page = template("report.html.j2").render(
         experiment=experiment,
         spec=experiment.spec,
-        spec_text=dump(experiment.spec),
+        spec_text=dump(experiment.spec, whole=False),
         ideal_s=ideal_s,
         policies=[_policy_row(experiment, result, ideal_s) for result in results],
         jobs=[_jobs_row(experiment, result) for result in results] if len(experiment.jobs) > 1 else [],

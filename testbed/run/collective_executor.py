@@ -85,11 +85,12 @@ class RankRun:
         receives_ahead: int = RECEIVES_AHEAD,
         phase_starts: Sequence[int] = (),
         pauses: Mapping[int, float] = MappingProxyType({}),
+        waits: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """`phase_starts` and `pauses` are those of `testbed.workloads.Workload`."""
+        """`phase_starts` and `pauses` are those of `testbed.workloads.Workload`, `waits` its `order_at`."""
         self._rank = rank
         self._buffers = buffers
-        self._tasks = tasks_of(rank, transfers, in_place=buffers.input is buffers.output)
+        self._tasks = tasks_of(rank, transfers, in_place=buffers.input is buffers.output, waits=waits)
         starts = sorted({*phase_starts, *pauses})
         self._gates = deque(gate_at(self._tasks, first, pauses.get(first, 0.0)) for first in starts)
         self._opens_s: float | None = None

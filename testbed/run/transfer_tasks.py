@@ -46,20 +46,28 @@ class Task:
         return (self.transfer.step, self.transfer.part) < (other.transfer.step, other.transfer.part)
 
 
-def tasks_of(rank: int, transfers: Sequence[Transfer], *, in_place: bool) -> list[Task]:
-    """The rank's tasks by step and part, with dependencies if the rank's input and output are one buffer.
+def tasks_of(
+    rank: int, transfers: Sequence[Transfer], *, in_place: bool, waits: Sequence[tuple[int, int]] = ()
+) -> list[Task]:
+    """The rank's tasks by step and part, with dependencies if the rank's input and output are one buffer, and `waits`:
+    (earlier, later) places in `transfers`.
 
     Tags number the transfers of each ordered pair, equally at both ends.
     """
     counts: dict[tuple[int, int], int] = {}
     tasks: list[Task] = []
-    for transfer in transfers:
+    placed: dict[int, Task] = {}
+    for place, transfer in enumerate(transfers):
         pair = (transfer.src, transfer.dst)
         tag = counts.get(pair, 0)
         counts[pair] = tag + 1
         if rank in pair:
-            tasks.append(Task(transfer, tag, outgoing=transfer.src == rank))
+            placed[place] = Task(transfer, tag, outgoing=transfer.src == rank)
+            tasks.append(placed[place])
     tasks.sort()
+    for earlier, later in waits:
+        placed[earlier].unlocks.append(placed[later])
+        placed[later].waits_for += 1
     if in_place:
         _order_in_place(tasks)
     return tasks

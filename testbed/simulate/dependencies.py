@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.spec import Experiment, Job
-from testbed.workloads import Transfer, Workload
+from testbed.workloads import Order, Transfer, Workload
 
 Wait = tuple[int, int]
 """Indices of an earlier transfer and of a later one that waits for it."""
@@ -28,7 +28,7 @@ class Dependencies:
 
     A gate belongs to a rank and a phase. It is delivered `pause_s` after the rank has finished all earlier phases: the
     pause models computation. What the rank sends in the phase waits for the gate. Workloads without phases and pauses
-    have no gates.
+    have no gates. A workload with an `order` has its pauses as gates instead.
     """
 
     earlier: _Numbers
@@ -44,12 +44,22 @@ def dependencies_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequ
     first = len(transfers)
     for job in jobs:
         workload = experiment.spec.workload.of_job(experiment.jobs.index(job))
-        pause_s, own = _gates(workload, job, transfers, first)
+        if (order := workload.order(job.size)) is not None:
+            pause_s, own = order.pauses_s, [_ordered(order, job, transfers, first)]
+        else:
+            pause_s, own = _gates(workload, job, transfers, first)
         pauses.append(pause_s)
         found += own
         first += pause_s.size
     earlier, later = np.concatenate(found).T
     return Dependencies(earlier, later, np.concatenate(pauses))
+
+
+def _ordered(order: Order, job: Job, transfers: Sequence[Transfer], first: int) -> _Numbers:
+    """The waits of a job's order between messages of the experiment; its pauses are numbered from `first` on."""
+    mine = np.array([place for place, transfer in enumerate(transfers) if transfer.src in job.ranks], dtype=np.int64)
+    number = np.concatenate([mine, first + np.arange(order.pauses_s.size)])
+    return number[order.waits]
 
 
 def _gates(workload: Workload, job: Job, transfers: Sequence[Transfer], first: int) -> tuple[_Floats, list[_Numbers]]:

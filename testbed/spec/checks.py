@@ -16,7 +16,7 @@ from testbed.spec.findings import Findings
 from testbed.spec.placing import Job, hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
 from testbed.spec.policies import LACKING, MODELS
 from testbed.spec.written import LARGEST_HEADERS_BYTES, LinkSettings, Spec
-from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining
+from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining, Trace
 
 
 def check(spec: Spec) -> Experiment:
@@ -94,6 +94,8 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
     for number, job in enumerate(experiment.jobs):
         with found.collecting("workload"):
             spec.workload.of_job(number).check_ranks(job.size)
+            if isinstance(spec.workload, Trace) and spec.fabric not in MODELS:
+                spec.workload.check_real()
     if spec.local_nic is not None and isinstance(spec.workload, NcclAllreduce | NcclCollective | TorchTraining):
         found.add(Misfit(f"workload {spec.workload.kind} uses one NIC only; leave it out", "local_nic"))
     if not found.fit("workload", "topology", "optical", "fabric", "placement", "nic", "local_nic"):

@@ -19,7 +19,8 @@ from testbed.spec.checks import examine
 from testbed.spec.experiment import Experiment
 from testbed.spec.policies import FabricName
 from testbed.spec.written import Spec, TopologyFile
-from testbed.workloads import TorchTraining
+from testbed.traces.formats import read_trace
+from testbed.workloads import TorchTraining, Trace
 
 _STAND_INS: dict[str, Any] = {
     "name": "unread",
@@ -52,6 +53,14 @@ def load(
     if of_topology:
         mistakes += of_topology
         unread.append(("topology",))
+    if isinstance(spec.workload, Trace) and spec.workload.packed is None:
+        try:
+            spec = spec.model_copy(update={"workload": _read_trace(spec, spec.workload, Path(document.file).parent)})
+        except ValueError as error:
+            mistakes += document.mistakes([Misfit(str(error), "workload", "file")])
+            stand_in = Spec.model_validate({**_STAND_INS, "name": "unread"}).workload
+            spec = spec.model_copy(update={"workload": stand_in})
+            unread.append(("workload",))
     spec, of_script = _with_script(spec, Path(document.file).parent)
     kept = list(range(len(spec.policies)))
     if policies and not any(place[:1] == ("policies",) for place in unread):
@@ -71,9 +80,13 @@ def load(
     return experiment
 
 
-def dump(spec: Spec) -> str:
-    """YAML that `load` reads back as the same experiment from any folder."""
-    return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True), sort_keys=False)
+def dump(spec: Spec, *, whole: bool = True) -> str:
+    """YAML that `load` reads back as the same experiment from any folder; not `whole`: without the contents of traces,
+    for people."""
+    left_out = None if whole else {"workload": {"packed": True, "bytes": True}}
+    if not isinstance(spec.workload, Trace):
+        left_out = None
+    return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True, exclude=left_out), sort_keys=False)
 
 
 def _read(document: Document) -> tuple[Spec, list[Mistake], list[Location]]:
@@ -125,6 +138,19 @@ def _with_script(spec: Spec, folder: Path) -> tuple[Spec, list[Misfit]]:
     found = [] if script.is_file() else [Misfit(f"there is no file {script}", "workload", "script")]
     workload = spec.workload.model_copy(update={"script": str(script)})
     return spec.model_copy(update={"workload": workload}), found
+
+
+def _read_trace(spec: Spec, trace: Trace, folder: Path) -> Trace:
+    """The workload with the contents of its file. Raises ValueError."""
+    assert isinstance(spec.topology, TopologySpec)
+    placed = spec.placement
+    ranks = placed.ranks or len(placed.hosts or spec.topology.topology.hosts)
+    if isinstance(spec.jobs, int):
+        ranks //= spec.jobs
+    else:
+        ranks = next(iter(spec.jobs.values() if isinstance(spec.jobs, dict) else spec.jobs), ranks)
+    path = folder / trace.file
+    return trace.holding(read_trace(trace.format, path, ranks, iterations=trace.iterations, first=trace.first))
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:

@@ -96,9 +96,9 @@ class TaskGraph:
             return self._add(Task(None, (), delay_s, name=name), after)
         return self._add(Task(what.kind, group, delay_s, sent_bytes(what, len(group)), name=name), after)
 
-    def join(self, after: Iterable[int], name: str = "") -> int:
-        """Add a task without any work of its own."""
-        return self._add(Task(None, (), name=name), after)
+    def join(self, after: Iterable[int], name: str = "", *, delay_s: float = 0.0) -> int:
+        """Add a task without any work of its own, which ends `delay_s` after those that it waits for."""
+        return self._add(Task(None, (), delay_s, name=name), after)
 
     def wait(self, earlier: int, later: int) -> None:
         """Let a task wait for one more, which may have been added after it."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload
+from testbed.workloads.base import Buffers, Elements, Order, Transfer, Workload
 from testbed.workloads.grid import Grid, GridWorkload
 from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
 from testbed.workloads.hierarchical import HierarchicalAllgather, HierarchicalAllreduce, HierarchicalReduceScatter
@@ -18,6 +18,7 @@ from testbed.workloads.rail_alltoall import RailAlltoall
 from testbed.workloads.ring_allreduce import RingAllreduce
 from testbed.workloads.snapshot import Snapshot
 from testbed.workloads.torch_training import TorchTraining
+from testbed.workloads.trace import Trace
 from testbed.workloads.training import Training
 
 AnyWorkload = Annotated[
@@ -36,7 +37,8 @@ AnyWorkload = Annotated[
     | NcclTreeAllreduce
     | NcclCollective
     | TorchTraining
-    | Snapshot,
+    | Snapshot
+    | Trace,
     Field(discriminator="kind"),
 ]
 KINDS: dict[str, type[Workload]] = {
@@ -56,6 +58,7 @@ KINDS: dict[str, type[Workload]] = {
     "nccl": NcclCollective,
     "torch": TorchTraining,
     "snapshot": Snapshot,
+    "trace": Trace,
 }
 
 __all__ = [
@@ -67,7 +70,9 @@ __all__ = [
     "GridWorkload",
     "NcclAllreduce",
     "NcclCollective",
+    "Order",
     "TorchTraining",
+    "Trace",
     "Training",
     "Transfer",
     "Workload",

@@ -40,6 +40,18 @@ class Transfer:
     combine: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Which messages of a schedule wait for which, where that does not follow from data and phases.
+
+    Messages are the transfers, by their place in the schedule, and after them pauses, which are delivered `pauses_s`
+    seconds after all that they wait for. `waits` has a row (earlier message, later message) for each wait.
+    """
+
+    waits: NDArray[np.int64]
+    pauses_s: NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class Buffers:
     """A rank's memory: it sends from `input` and receives into `output`. In-place workloads use one array for both."""
@@ -110,6 +122,21 @@ class Workload(BaseModel, ABC):
         There are none by default: every transfer starts as soon as its data are available.
         """
         return ()
+
+    def order(self, ranks: int) -> Order | None:
+        """What waits for what; None, the default, where data and phases say it."""
+        return None
+
+    def order_at(self, rank: int, ranks: int) -> tuple[tuple[int, int], ...]:
+        """What a rank that runs by itself waits for: (earlier, later) places in the schedule.
+
+        The later transfer is one that the rank sends, the earlier one is one that it sends or receives.
+        """
+        return ()
+
+    def longest_chain_s(self, rate_bps: float) -> float:
+        """Seconds of the longest chain of an `order`, with NICs of that rate. No run is shorter."""
+        return 0.0
 
     def relayed(self, ranks: int) -> dict[tuple[int, int], tuple[int, ...]]:
         """The ranks on the way by (source, destination), including both ends. Empty if no rank relays."""

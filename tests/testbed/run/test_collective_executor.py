@@ -12,7 +12,9 @@ import pytest
 
 from testbed.errors import TestbedError
 from testbed.run.collective_executor import Connections, RankRun, Timings, TransferTimeout
-from testbed.workloads import KINDS, Buffers, Transfer, Workload
+from testbed.run.transfer_tasks import tasks_of
+from testbed.traces.htsim import read_connections
+from testbed.workloads import KINDS, Buffers, Trace, Transfer, Workload
 from tests.testbed.run.tcp_transport import TcpConnection, TcpTransport
 from tests.testbed.workloads.test_schedules import DTYPES, FLAT
 
@@ -46,6 +48,7 @@ def run_all(workload: Workload, ranks: int, seed: int, **options: int) -> tuple[
             sends_in_flight=workload.sends_in_flight,
             phase_starts=workload.phase_starts(ranks),
             pauses=workload.pauses(ranks),
+            waits=workload.order_at(rank, ranks),
             **options,
         )
         for rank in range(ranks)
@@ -74,6 +77,28 @@ def test_a_message_of_a_later_step_may_arrive_first() -> None:
     assert into.recv(first, 0).wait(100.0) == into.recv(second, 1).wait(100.0) == 16
     assert [first[0], second[0]] == [0, 1]
     assert [request.wait(100.0) for request in sent] == [16, 16]
+
+
+def test_a_trace_sends_after_what_it_waits_for() -> None:
+    matrix = """Nodes 3
+    Connections 3
+    Triggers 1
+    0->1 id 1 start 0 size 80000 recv_done_trigger 1
+    1->2 id 2 trigger 1 size 24
+    2->0 id 3 start 0 size 801
+    trigger id 1 oneshot
+    """
+    trace = Trace.model_validate({"format": "htsim", "file": "three.cm"}).holding(read_connections(matrix))
+    trace.check_real()
+    relayed = next(transfer for transfer in trace.schedule(3, 0) if transfer.src == 1)
+    (task,) = [
+        task for task in tasks_of(1, trace.schedule(3, 0), in_place=False, waits=trace.order_at(1, 3)) if task.outgoing
+    ]
+    assert (task.transfer, task.waits_for) == (relayed, 1)
+    buffers, timings = run_all(trace, 3, 0)
+    for rank, own in enumerate(buffers):
+        assert own.output.tobytes() == trace.expected(rank, 3, 0).tobytes()
+    assert timings[1].last_arrival_s[0] <= timings[2].last_arrival_s[1]
 
 
 def test_one_receive_at_a_time_is_enough() -> None:

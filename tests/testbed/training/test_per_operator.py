@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdn.topoopt.demand import dlrm as dlrm_demand
+from testbed.traces.flexnet import read
 from testbed.training import ideal
-from testbed.training.flexnet import read
 from testbed.training.hardware import A100
 from testbed.training.networks import Layer, LayeredModel, bert, candle, dlrm, ncf, networks, resnet50, vgg16
 from testbed.training.per_operator import iteration, roofline
@@ -36,7 +36,7 @@ def test_models_have_their_published_sizes() -> None:
 
 def test_vgg_has_the_gradients_of_the_released_graph() -> None:
     """FlexNet's images have 11 x 11 points before the linear layers. Its collectives split weights and biases."""
-    file = Path(__file__).parent / "flexnet" / "vgg_16_100.fbuf.xz"
+    file = Path(__file__).parents[1] / "traces" / "flexnet" / "vgg_16_100.fbuf.xz"
     sent = [task.bytes for task in read(lzma.decompress(file.read_bytes())).graph.tasks if task.kind == "all_reduce"]
     released = np.array(sent).reshape(-1, 2).sum(axis=1) / (2 * 15 / 16)
     assert released == pytest.approx([4 * layer.parameters for layer in vgg16(352).layers])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from testbed.misfit import Misfit
 from testbed.plan.demands import bytes_by_pair
-from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, TorchTraining, Training, Transfer, Workload
+from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, TorchTraining, Trace, Training, Transfer, Workload
 from testbed.workloads.base import cut
 from testbed.workloads.nccl import STEPS, double_binary_tree
 from tests.sdn import patterns
@@ -33,7 +33,7 @@ def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
     return [own.output[workload.result(rank, ranks)] for rank, own in enumerate(buffers)]
 
 
-FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Training | TorchTraining))
+FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Trace | Training | TorchTraining))
 """Workloads for any number of ranks with data of their own. Other files test the others."""
 DTYPES = {kind: get_args(KINDS[kind].model_fields["dtype"].annotation) for kind in KINDS}
 

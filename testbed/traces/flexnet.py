@@ -8,7 +8,7 @@ The schema is `taskgraph_generated.h` of github.com/hipersys-team/FlexFlow; what
 
 from dataclasses import dataclass
 
-from testbed.training.flatbuffers import Table
+from testbed.traces.flatbuffers import Table
 from testbed.training.hardware import Collective
 from testbed.training.tasks import TaskGraph
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.traces.htsim import read_connections, write_connections
 from testbed.training.hardware import Collective
-from testbed.training.htsim import read_connections, write_connections
 from testbed.training.ideal import run
 from testbed.training.tasks import TaskGraph
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.simulate.task_graphs import run_ideal
+from testbed.traces.flexnet import Released, read
 from testbed.training import ideal
-from testbed.training.flexnet import Released, read
 
 _GRAPHS = Path(__file__).parent / "flexnet"
 _PAGE = Path(__file__).parents[3] / "docs" / "training.md"

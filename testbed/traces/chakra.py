@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chakra execution traces: a file for each rank, `PREFIX.RANK.et`.
+
+The schema is `schema/protobuf/et_def.proto` of github.com/mlcommons/chakra: messages after their lengths, first a
+GlobalMetadata, then nodes. The attributes of nodes, and that `comm_size` is the size of a member's input, follow the
+feeder of that repository and ASTRA-sim, which reads these files.
+
+Ranks issue the collectives of a process group in the same order, so the k-th of each rank is the same collective. The
+k-th send with a tag from one rank to another belongs to the k-th receive there.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testbed.traces.collectives import Operation, add_collective
+from testbed.traces.files import LONGEST_S, MOST_TASKS, bytes_of
+from testbed.traces.protobuf import Field, Message, delimited
+from testbed.training.tasks import TaskGraph
+
+_METADATA, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 1, 4, 5, 6, 7  # types of nodes
+_OPERATIONS: dict[int, Operation] = {
+    0: "all_reduce",
+    1: "reduce",
+    2: "all_gather",
+    5: "broadcast",
+    6: "all_to_all",
+    7: "reduce_scatter",
+    9: "barrier",
+}
+_READ = ", ".join(_OPERATIONS.values())
+_MICROSECOND = 1e-6
+
+Value = int | float | str
+
+
+@dataclass(slots=True)
+class _Node:
+    file: Path
+    place: int
+    """Byte of the file at which the node starts."""
+    id: int = 0
+    name: str = ""
+    type: int = 0
+    duration_us: int = 0
+    waits: list[int] = field(default_factory=list)
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+    def fail(self, what: str) -> ValueError:
+        return ValueError(f"{self.file}: byte {self.place}: node {self.id} {what}")
+
+    def number(self, name: str, default: int | None = None) -> int:
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int) or not 0 <= value < 2**63:
+            raise self.fail(f"needs an attribute {name} that is a whole number of 0 or more")
+        return value
+
+    @property
+    def group(self) -> str:
+        return str(self.attributes.get("pg_name", ""))
+
+    @property
+    def seconds(self) -> float:
+        if self.duration_us * _MICROSECOND > LONGEST_S:
+            raise self.fail(f"takes {self.duration_us} us, and at most {LONGEST_S:g} s are read")
+        if not self.duration_us and self.attributes.get("num_ops"):
+            raise self.fail("has num_ops instead of a duration; add durations, which depend on the accelerator")
+        return self.duration_us * _MICROSECOND
+
+
+def read_chakra(prefix: Path) -> TaskGraph:
+    """The traces `PREFIX.0.et`, `PREFIX.1.et` and so on as one task graph, a device for each.
+
+    Raises ValueError, one sentence with file and byte, for bad files and for what a task graph cannot say.
+    """
+    first = _file(prefix, 0)
+    if not first.is_file():
+        raise ValueError(f"{first}: there is no such file; give the traces' common prefix, to which .RANK.et is added")
+    nodes: list[list[_Node]] = []
+    while (path := _file(prefix, len(nodes))).is_file():
+        nodes.append(_nodes(path))
+        if sum(map(len, nodes)) > MOST_TASKS:
+            raise ValueError(f"{path}: the traces have more than {MOST_TASKS} nodes")
+    return _Builder(prefix, nodes).build()
+
+
+def _file(prefix: Path, rank: int) -> Path:
+    return prefix.with_name(f"{prefix.name}.{rank}.et")
+
+
+def _nodes(path: Path) -> list[_Node]:
+    buffer = bytes_of(path)
+    if buffer[:2] == b"\x1f\x8b":
+        raise ValueError(f"{path}: byte 0: is compressed; decompress it with gunzip first")
+    found: list[_Node] = []
+    known: set[int] = set()
+    try:
+        messages = delimited(buffer)
+        metadata = next(messages, None)
+        if metadata is None:
+            raise ValueError("byte 0: is empty, and must begin with GlobalMetadata")
+        for one in metadata.fields():
+            if one.number == 1:
+                one.text()
+        for message in messages:
+            node = _node(path, message)
+            if node.id in known:
+                raise node.fail("has the id of a node before it")
+            known.add(node.id)
+            found.append(node)
+    except ValueError as error:
+        raise error if str(error).startswith(str(path)) else ValueError(f"{path}: {error}") from None
+    return found
+
+
+def _node(path: Path, message: Message) -> _Node:
+    node = _Node(path, message.start)
+    for one in message.fields():
+        match one.number:
+            case 1:
+                node.id = one.unsigned()
+            case 2:
+                node.name = one.text()
+            case 3:
+                node.type = one.unsigned()
+            case 4 | 5:
+                node.waits += one.many_unsigned()
+            case 7:
+                node.duration_us = one.unsigned()
+            case 10:
+                name, value = _attribute(one.message())
+                if value is not None:
+                    node.attributes[name] = value
+    return node
+
+
+def _attribute(message: Message) -> tuple[str, Value | None]:
+    """Name and value; None for lists and bytes, which no attribute read here has."""
+    name, value = "", None
+    for one in message.fields():
+        if one.number == 1:
+            name = one.text()
+        elif (found := _value(one)) is not None:
+            value = found
+    return name, value
+
+
+def _value(one: Field) -> Value | None:
+    """The value of an AttributeProto's field, by the field's number."""
+    match one.number:
+        case 7 | 9:
+            return one.signed()
+        case 11 | 13 | 27:
+            return one.unsigned()
+        case 15 | 17:
+            return one.zigzag()
+        case 3:
+            return one.fixed("<d")
+        case 5:
+            return one.fixed("<f")
+        case 19:
+            return one.fixed("<I")
+        case 21:
+            return one.fixed("<Q")
+        case 23:
+            return one.fixed("<i")
+        case 25:
+            return one.fixed("<q")
+        case 29:
+            return one.text()
+    return None
+
+
+class _Builder:
+    def __init__(self, prefix: Path, nodes: list[list[_Node]]) -> None:
+        self.prefix = prefix
+        self.nodes = nodes
+        self.graph = TaskGraph(len(nodes))
+        self.tasks: dict[tuple[int, int], tuple[int, int]] = {}
+        """By rank and node id: the first and the last task of the node."""
+
+    def build(self) -> TaskGraph:
+        for rank, nodes in enumerate(self.nodes):
+            for node in nodes:
+                if node.type == _COMPUTE and not node.attributes.get("is_cpu_op"):
+                    number = self.graph.compute(rank, node.seconds, name=node.name)
+                elif node.type in (_COMPUTE, _METADATA):  # processors have no engine here: their nodes may overlap
+                    number = self.graph.join((), node.name, delay_s=node.seconds)
+                elif node.type in (_SEND, _RECEIVE, _COLLECTIVE):
+                    continue
+                else:
+                    raise node.fail(f"is of type {node.type}, which has no counterpart; remove it")
+                self.tasks[rank, node.id] = number, number
+        for members, same in self.collectives():
+            both = self.collective(members, same)
+            self.tasks |= {(rank, node.id): both for rank, node in zip(members, same, strict=True)}
+        self.transfers()
+        for rank, nodes in enumerate(self.nodes):
+            for node in nodes:
+                for earlier in node.waits:
+                    if (rank, earlier) not in self.tasks:
+                        raise node.fail(f"waits for node {earlier}, which the file does not have")
+                    self.graph.wait(self.tasks[rank, earlier][1], self.tasks[rank, node.id][0])
+        try:
+            self.graph.order()
+        except ValueError as error:
+            raise ValueError(f"{_file(self.prefix, 0)}: with the files of the other ranks, {error}") from None
+        return self.graph
+
+    def collectives(self) -> Iterator[tuple[list[int], list[_Node]]]:
+        """The members of each collective in ascending order, and its node in each."""
+        of_group: defaultdict[str, dict[int, list[_Node]]] = defaultdict(dict)
+        for rank, nodes in enumerate(self.nodes):
+            for node in nodes:
+                if node.type == _COLLECTIVE:
+                    of_group[node.group].setdefault(rank, []).append(node)
+        for group, by_rank in of_group.items():
+            members = list(by_rank) if group else list(range(len(self.nodes)))
+            counts = {rank: len(by_rank.get(rank, ())) for rank in members}
+            least, most = min(members, key=counts.__getitem__), max(members, key=counts.__getitem__)
+            if counts[least] != counts[most]:
+                extra = by_rank[most][counts[least]]
+                raise extra.fail(f"is a collective of {group or 'all ranks'} in which rank {least} has no part")
+            for place in range(counts[most]):
+                yield members, [by_rank[rank][place] for rank in members]
+
+    def collective(self, members: list[int], same: list[_Node]) -> tuple[int, int]:
+        first = same[0]
+        kind, size = first.number("comm_type"), first.number("comm_size", 0)
+        for node in same[1:]:
+            if (node.number("comm_type"), node.number("comm_size", 0)) != (kind, size):
+                raise node.fail(f"differs in type or size from node {first.id} of {first.file}, the same collective")
+        what = _OPERATIONS.get(kind)
+        if what is None:
+            raise first.fail(f"is a collective of type {kind}, which has no counterpart; read are {_READ}")
+        return add_collective(
+            self.graph, what, size * len(members) if what == "all_gather" else size, members, first.name
+        )
+
+    def transfers(self) -> None:
+        """A transfer for each send and its receive. It starts when both nodes could."""
+        waiting: defaultdict[tuple[int, int, int], list[tuple[int, _Node]]] = defaultdict(list)
+        for rank, nodes in enumerate(self.nodes):
+            for node in nodes:
+                if node.type == _SEND:
+                    ends = node.number("comm_src", rank), node.number("comm_dst")
+                    if ends[0] != rank:
+                        raise node.fail(f"sends for rank {ends[0]}, and the file is rank {rank}'s")
+                    waiting[*ends, node.number("comm_tag", 0)].append((rank, node))
+        taken: Counter[tuple[int, int, int]] = Counter()
+        for rank, nodes in enumerate(self.nodes):
+            for node in nodes:
+                if node.type == _RECEIVE:
+                    key = node.number("comm_src"), rank, node.number("comm_tag", 0)
+                    if len(waiting[key]) <= taken[key]:
+                        raise node.fail(f"receives from rank {key[0]} with tag {key[2]}, which has no send for it")
+                    source, send = waiting[key][taken[key]]
+                    taken[key] += 1
+                    self.transfer(source, send, rank, node)
+        for key, sends in waiting.items():
+            if len(sends) > taken[key]:
+                raise sends[taken[key]][1].fail(f"sends to rank {key[1]} with tag {key[2]}, which does not receive it")
+
+    def transfer(self, source: int, send: _Node, target: int, receive: _Node) -> None:
+        size = send.number("comm_size")
+        if receive.number("comm_size", size) != size:
+            raise receive.fail(f"receives another size than {send.file} sends by node {send.id}, which is {size}")
+        if source == target:
+            raise send.fail("sends to its own rank")
+        number = self.graph.send(source, target, size, name=send.name)
+        self.tasks |= {(source, send.id): (number, number), (target, receive.id): (number, number)}

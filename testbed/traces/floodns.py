@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training jobs as released with O. Cohen et al., "Routing for Large ML Models" (arXiv:2503.05324).
+
+The files are `traffic_pairs/**/job_N-MODEL.txt` of github.com/ofircohen205/dcn-simulators, read by its class
+`JobEpochSchedule`. A line is a hop of a ring: `src dst src_tor dst_tor start_time flow_size compute_time stage_index`,
+with node ids, nanoseconds and bytes. `flow_size` is what a hop carries in each of the 2 (n - 1) steps of an all-reduce
+among n members. Following `DataParallelism` there, a step starts when all hops of its ring have ended; a job begins
+with an all-reduce at its start time, and computes between iterations.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.traces.files import LONGEST_S, MOST_TASKS, files_in, text_of, whole
+from testbed.training.tasks import TaskGraph
+
+_NANOSECOND = 1e-9
+_COLUMNS = ("src", "dst", "src_tor", "dst_tor", "start_time", "flow_size", "compute_time", "stage_index")
+_LONGEST = int(LONGEST_S / _NANOSECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class RingJob:
+    """A job whose copies all-reduce in rings, one for each part of its model."""
+
+    name: str
+    start_s: float
+    """When the first all-reduce begins."""
+    compute_s: float
+    """Between the end of an all-reduce and the next."""
+    hop_bytes: int
+    """That a member sends in each step."""
+    rings: tuple[tuple[int, ...], ...]
+    """Node ids, each followed by the one that it sends to."""
+
+
+def read_jobs(path: Path) -> list[RingJob]:
+    """The job of a file, or those of all files `job_*.txt` of a folder.
+
+    Raises ValueError, one sentence with file and line, for a bad file.
+    """
+    return [_job(file) for file in files_in(path, "job_*.txt")]
+
+
+def _job(path: Path) -> RingJob:
+    following: dict[int, dict[int, tuple[int, int]]] = {}  # by stage and source: destination and line
+    common: list[int] | None = None
+    lines = text_of(path).splitlines()
+    for number, line in enumerate(lines, start=1):
+        words, where = line.split(), f"{path}:{number}"
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != len(_COLUMNS):
+            raise ValueError(f"{where}: needs {len(_COLUMNS)} numbers ({' '.join(_COLUMNS)}), not {len(words)}")
+        src, dst, _, _, start, size, compute, stage = (
+            whole(word, name, where, 0, _LONGEST if name.endswith("time") else 2**63 - 1)
+            for word, name in zip(words, _COLUMNS, strict=True)
+        )
+        if common not in (None, [start, size, compute]):
+            raise ValueError(f"{where}: start_time, flow_size and compute_time differ from those of the lines before")
+        common = [start, size, compute]
+        hops = following.setdefault(stage, {})
+        if src == dst or src in hops:
+            raise ValueError(f"{where}: node {src} sends to itself, or twice in stage {stage}")
+        hops[src] = dst, number
+    if common is None:
+        raise ValueError(f"{path}:1: has no hop of a ring")
+    rings = tuple(_ring(hops, stage, path) for stage, hops in sorted(following.items()))
+    start, size, compute = common
+    return RingJob(path.stem, start * _NANOSECOND, compute * _NANOSECOND, size, rings)
+
+
+def _ring(hops: dict[int, tuple[int, int]], stage: int, path: Path) -> tuple[int, ...]:
+    first = next(iter(hops))
+    ring = [first]
+    while (found := hops.get(ring[-1])) is not None and found[0] != first and len(ring) < len(hops):
+        ring.append(found[0])
+    if found is None or found[0] != first or len(ring) < len(hops):
+        line = hops[ring[-1]][1] if ring[-1] in hops else hops[ring[-2]][1]
+        raise ValueError(f"{path}:{line}: the hops of stage {stage} are no ring of all its {len(hops)} nodes")
+    return tuple(ring)
+
+
+def graph_of(jobs: Sequence[RingJob], iterations: int, first: int | None = None) -> TaskGraph:
+    """The jobs as one task graph. Device d is node `first` + d; by default nodes that occur are numbered in order.
+
+    Raises ValueError if the graph is too large, or if a node is before `first`.
+    """
+    nodes = sorted({node for job in jobs for ring in job.rings for node in ring})
+    if first is not None and nodes[0] < first:
+        raise ValueError(f"node {nodes[0]} is before `first`, which is {first}")
+    hops = sum(2 * (len(ring) - 1) * (len(ring) + 1) for job in jobs for ring in job.rings)
+    devices = len(nodes) if first is None else nodes[-1] - first + 1
+    if max(iterations * hops, devices) > MOST_TASKS:
+        raise ValueError(f"{iterations} iterations of these jobs are more than {MOST_TASKS} tasks")
+    device = {node: place if first is None else node - first for place, node in enumerate(nodes)}
+    graph = TaskGraph(devices)
+    for job in jobs:
+        begin = graph.join((), job.name, delay_s=job.start_s)
+        for iteration in range(iterations):
+            ends = []
+            for ring in job.rings:
+                members = [device[node] for node in ring]
+                gate = begin
+                for _ in range(2 * (len(members) - 1)):
+                    sent = [
+                        graph.send(src, dst, job.hop_bytes, [gate])
+                        for src, dst in zip(members, members[1:] + members[:1], strict=True)
+                    ]
+                    gate = graph.join(sent)
+                ends.append(gate)
+            begin = graph.join(ends, job.name)
+            if iteration + 1 < iterations:
+                engines = sorted({device[node] for ring in job.rings for node in ring})
+                begin = graph.join([graph.compute(one, job.compute_s, [begin]) for one in engines])
+    return graph

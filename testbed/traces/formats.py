@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The formats of traces by name, and a packed form in which a spec carries the graph of its trace."""
+
+import base64
+import binascii
+import json
+import zlib
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from testbed.traces.chakra import read_chakra
+from testbed.traces.files import LARGEST_FILE, LONGEST_S, MOST_TASKS, bytes_of, text_of
+from testbed.traces.flexnet import read as read_flexnet
+from testbed.traces.floodns import graph_of, read_jobs
+from testbed.traces.htsim import read_connections
+from testbed.traces.nccl_inspector import read_inspector
+from testbed.traces.simai import read_simai
+from testbed.training.hardware import Kind
+from testbed.training.tasks import Task, TaskGraph
+
+Format = Literal["chakra", "flexnet", "floodns", "htsim", "nccl_inspector", "simai"]
+
+_LARGEST_BYTES = 1e18
+"""Of a task."""
+
+
+def read_trace(form: Format, path: Path, ranks: int, *, iterations: int = 1, first: int | None = None) -> TaskGraph:
+    """The trace at `path` as a task graph.
+
+    `ranks` is the number of devices where a format does not say it. `iterations` and `first` are for `floodns`:
+    iterations of each job, and the node that is device 0. Raises ValueError, in one sentence with file and line or
+    byte, for a bad file.
+    """
+    match form:
+        case "chakra":
+            graph = read_chakra(path)
+        case "flexnet":
+            buffer = bytes_of(path)
+            try:
+                graph = read_flexnet(buffer).graph
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+        case "floodns":
+            jobs = read_jobs(path)
+            try:
+                graph = graph_of(jobs, iterations, first)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+        case "htsim":
+            graph = read_connections(text_of(path), str(path))
+        case "nccl_inspector":
+            graph = read_inspector(path)
+        case "simai":
+            graph = read_simai(path, ranks)
+    try:
+        _check(graph)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return graph
+
+
+def _check(graph: TaskGraph) -> None:
+    """Raises ValueError for a graph that is too large to run, or whose tasks wait for each other."""
+    if not 1 <= graph.devices <= MOST_TASKS or len(graph.tasks) > MOST_TASKS:
+        raise ValueError(f"has {graph.devices} devices and {len(graph.tasks)} tasks; 1 to {MOST_TASKS} are read")
+    for number, task in enumerate(graph.tasks):
+        if not (isfinite(task.delay_s) and task.delay_s <= LONGEST_S and task.bytes <= _LARGEST_BYTES) or task.blocking:
+            raise ValueError(
+                f"task {number} takes {task.delay_s:g} s and sends {task.bytes:g} bytes, which is too much"
+            )
+    graph.order()
+
+
+def pack(graph: TaskGraph) -> str:
+    """A graph as text: base64 of compressed JSON, without names."""
+    both = zip(graph.tasks, graph.after, strict=True)
+    rows = [[task.kind, task.devices, task.delay_s, task.bytes, after] for task, after in both]
+    text = json.dumps([graph.devices, rows], separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def unpack(packed: str) -> TaskGraph:
+    """The graph of a text that `pack` made. Raises ValueError for any other text."""
+    try:
+        inflate = zlib.decompressobj()
+        text = inflate.decompress(base64.b64decode(packed, validate=True), 4 * LARGEST_FILE)
+        devices, rows = json.loads(text)
+        graph = TaskGraph(int(devices))
+        for kind, members, delay_s, size, after in rows:
+            graph.tasks.append(_task(graph.devices, kind, members, delay_s, size))
+            graph.after.append([int(earlier) for earlier in after])
+        if any(not 0 <= earlier < len(graph.tasks) for after in graph.after for earlier in after):
+            raise ValueError
+        _check(graph)
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error, zlib.error):
+        raise ValueError("is not a packed trace; give format and file") from None
+    return graph
+
+
+def _task(devices: int, kind: Any, members: Any, delay_s: Any, size: Any) -> Task:
+    found = tuple(int(member) for member in members)
+    if kind not in (None, *get_args(Kind)) or len(set(found)) < len(found) or min(delay_s, size) < 0:
+        raise ValueError
+    if not all(0 <= member < devices for member in found):
+        raise ValueError
+    if (kind is not None and len(found) < 2) or (kind == "send" and len(found) > 2):
+        raise ValueError
+    return Task(kind, found, float(delay_s), float(size))

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paralet export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from netmodel import leaf_spine, load_topology
+from netmodel.htsim import read_topo, write_topo
+from testbed.cli import main
+from testbed.traces.htsim import read_connections
+from tests.netmodel.test_floodns import SMALL
+
+ROOT = Path(__file__).parents[3]
+DEMO = str(ROOT / "experiments" / "demo.yaml")
+
+
+def export(*arguments: str) -> str:
+    done = CliRunner().invoke(main, ["export", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_topology_becomes_yaml_htsims_and_containerlabs(tmp_path: Path) -> None:
+    topology = leaf_spine(2, 2, 4, 100 * 10**9)
+    (tmp_path / "t.properties").write_text(SMALL)
+    export(str(tmp_path / "t.properties"), "--to", "yaml", "--output", str(tmp_path / "t.yaml"))
+    assert load_topology(tmp_path / "t.yaml") == topology
+    text = export(str(tmp_path / "t.yaml"), "--to", "topo")
+    assert text == write_topo(topology)
+    (tmp_path / "t.topo").write_text(text)
+    assert read_topo(text) == topology
+    nodes = yaml.safe_load(export(str(tmp_path / "t.topo"), "--to", "containerlab"))["topology"]["nodes"]
+    assert sum(node["kind"] == "linux" for node in nodes.values()) == 8
+    assert export(DEMO, "--to", "containerlab").startswith("# Make the bridges first")
+
+
+def test_the_traffic_of_a_spec_becomes_a_connection_matrix() -> None:
+    graph = read_connections(export(DEMO, "--to", "cm"))
+    sends = [task for task in graph.tasks if task.kind == "send"]
+    assert graph.devices == 16
+    assert sum(task.bytes for task in sends) == 2 * 15 * 1_572_864
+    assert len(set(graph.sent_bytes())) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix", "form", "told"),
+    [
+        ("Tiers 3\n", ".topo", "yaml", "t.topo:1: Tiers is 3"),
+        ("a\n", ".properties", "yaml", "t.properties:1: must be a key"),
+        ("leaf_spine: {leaves: 1}\n", ".yaml", "topo", "t.yaml:1: leaf_spine.spines: "),
+        ("leaf_spine: {leaves: 1}\n", ".yaml", "cm", "t.yaml:1: "),
+        (None, ".topo", "yaml", "t.topo: cannot be read: No such file"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_sentence(
+    tmp_path: Path, content: str | None, suffix: str, form: str, told: str
+) -> None:
+    file = tmp_path / f"t{suffix}"
+    if content is not None:
+        file.write_text(content)
+    done = CliRunner().invoke(main, ["export", str(file), "--to", form])
+    assert done.exit_code == 2
+    assert told in done.output

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chakra execution traces: times by hand, what becomes of each type of node, and errors with their bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.traces.chakra import read_chakra
+from testbed.training.ideal import run
+from tests.testbed.traces import chakra_files as files
+from tests.testbed.traces.chakra_files import COLLECTIVE, COMPUTE, MEMORY, RECEIVE, SEND, Node
+
+DATA = Path(__file__).parent / "data"
+RATE_BPS = 8e9
+"""One byte takes a nanosecond."""
+
+
+def test_the_golden_trace_takes_as_long_as_by_hand() -> None:
+    graph = read_chakra(DATA / "chakra")
+    assert graph.devices == 4
+    # Computing 10, ring of four 2 * 3 / 4 * 40, computing 5, sending 3, gathering 1 from each of two.
+    assert run(graph, RATE_BPS).seconds == pytest.approx((10 + 60 + 5 + 3 + 1) * 1e-6)
+    assert list(graph.sent_bytes()) == [64_000, 61_000, 60_000, 60_000]
+
+
+def test_the_golden_files_are_those_of_the_writer(tmp_path: Path) -> None:
+    files.write(tmp_path / "chakra", files.golden())
+    for rank in range(4):
+        assert (tmp_path / f"chakra.{rank}.et").read_bytes() == (DATA / f"chakra.{rank}.et").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        (files.ALL_REDUCE, [1500] * 4),
+        (files.ALL_GATHER, [3000] * 4),
+        (files.REDUCE_SCATTER, [750] * 4),
+        (files.ALL_TO_ALL, [750] * 4),
+        (files.BROADCAST, [1000, 1000, 1000, 0]),
+        (files.REDUCE, [1000, 1000, 1000, 0]),
+        (files.BARRIER, [0] * 4),
+    ],
+)
+def test_a_collective_sends_what_its_kind_sends(tmp_path: Path, kind: int, sent: list[int]) -> None:
+    nodes = [Node(0, COLLECTIVE, attributes={"comm_type": kind, "comm_size": 1000})]
+    assert list(read_chakra(files.write(tmp_path / "t", [nodes] * 4)).sent_bytes()) == sent
+
+
+def test_the_second_collective_of_a_group_waits_for_what_its_nodes_wait_for(tmp_path: Path) -> None:
+    first = Node(1, COLLECTIVE, attributes={"comm_type": files.ALL_REDUCE, "comm_size": 1000})
+    second = Node(3, COLLECTIVE, [2], attributes={"comm_type": files.ALL_REDUCE, "comm_size": 2000})
+    ranks = [[first, Node(2, COMPUTE, [1], duration), second] for duration in (4, 9)]
+    assert run(read_chakra(files.write(tmp_path / "t", ranks)), RATE_BPS).seconds == pytest.approx(12e-6)
+
+
+def test_processors_compute_beside_the_accelerator(tmp_path: Path) -> None:
+    nodes = [Node(1, COMPUTE, [], 8), Node(2, COMPUTE, [], 8), Node(3, COMPUTE, [], 20, {"is_cpu_op": True})]
+    assert run(read_chakra(files.write(tmp_path / "t", [nodes])), RATE_BPS).seconds == pytest.approx(20e-6)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        ([[Node(1, MEMORY)]], "t.0.et: byte 9: node 1 is of type 2"),
+        ([[Node(1, COMPUTE), Node(1, COMPUTE)]], "t.0.et: byte 24: node 1 has the id of a node before it"),
+        ([[Node(1, COMPUTE, [9])]], "t.0.et: byte 9: node 1 waits for node 9, which the file does not have"),
+        ([[Node(1, COMPUTE, [2]), Node(2, COMPUTE, [1])]], "t.0.et: with the files of the other ranks, task 0"),
+        ([[Node(1, COMPUTE, attributes={"num_ops": 9})]], "t.0.et: byte 9: node 1 has num_ops instead of a duration"),
+        ([[Node(1, COMPUTE, [], 1 << 60)]], "t.0.et: byte 9: node 1 takes 1152921504606846976 us"),
+        ([[Node(1, COLLECTIVE)]], "t.0.et: byte 9: node 1 needs an attribute comm_type"),
+        (
+            [[Node(1, COLLECTIVE, attributes={"comm_type": files.GATHER, "comm_size": 9})]],
+            "t.0.et: byte 9: node 1 is a",
+        ),
+        ([[Node(1, COLLECTIVE, attributes={"comm_type": 0, "comm_size": -9})]], "t.0.et: byte 9: node 1 needs an"),
+        ([[Node(1, COLLECTIVE, attributes={"comm_type": 0, "comm_size": 0.5})]], "t.0.et: byte 9: node 1 needs an"),
+        (
+            [[Node(1, COLLECTIVE, attributes={"comm_type": 0, "comm_size": size})] for size in (8, 9)],
+            "t.1.et: byte 9: node 1 differs in type or size",
+        ),
+        (
+            [[Node(1, COLLECTIVE, attributes={"comm_type": 0})], []],
+            "t.0.et: byte 9: node 1 is a collective of all ranks",
+        ),
+        ([[Node(1, SEND, attributes={"comm_dst": 1, "comm_size": 9})], []], "t.0.et: byte 9: node 1 sends to rank 1"),
+        (
+            [[Node(1, RECEIVE, attributes={"comm_src": 1})], []],
+            "t.0.et: byte 9: node 1 receives from rank 1 with tag 0",
+        ),
+        (
+            [
+                [Node(1, SEND, attributes={"comm_dst": 1, "comm_size": 9})],
+                [Node(1, RECEIVE, attributes={"comm_src": 0, "comm_size": 8})],
+            ],
+            "t.1.et: byte 9: node 1 receives another size",
+        ),
+        (
+            [[Node(1, SEND, attributes={"comm_src": 3, "comm_dst": 1, "comm_size": 9})]],
+            "t.0.et: byte 9: node 1 sends for",
+        ),
+    ],
+)
+def test_what_a_task_graph_cannot_say_is_one_sentence_with_its_byte(
+    tmp_path: Path, ranks: list[list[Node]], told: str
+) -> None:
+    files.write(tmp_path / "t", ranks)
+    with pytest.raises(ValueError, match=r"t\.\d\.et: ") as refusal:
+        read_chakra(tmp_path / "t")
+    text = str(refusal.value).replace(f"{tmp_path}/", "")
+    assert text.startswith(told)
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "byte 0: is empty"),
+        (b"\x1f\x8b\x08", "byte 0: is compressed"),
+        (b"\x05\x0a", "byte 0: a message of 5 bytes goes beyond the end, byte 2"),
+        (b"\xff" * 12, "byte 0: a number of variable length does not end"),
+        (b"\x00\x02\x0f\x01", "byte 2: 15 is no tag of a field"),
+        (b"\x00\x02\x08\xff", "byte 3: a number of variable length does not end"),
+        (b"\x00\x03\x12\x05a", "byte 4: field 2 ends beyond its message, whose end is byte 5"),
+        (b"\x00\x03\x12\x01\xff", "byte 4: field 2 is not UTF-8 text"),
+        (b"\x00\x05\x0d\x00\x00\x00\x00", "byte 3: field 1 is a FIXED32, and must be a VARINT"),
+        (b"\x00\x04\x2a\x02\x01\x80", "byte 5: a number of variable length does not end"),
+    ],
+)
+def test_bytes_that_are_no_trace_are_one_sentence(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "t.0.et").write_bytes(content)
+    with pytest.raises(ValueError, match="byte") as refusal:
+        read_chakra(tmp_path / "t")
+    assert str(refusal.value).startswith(f"{tmp_path}/t.0.et: {told}")
+
+
+def test_a_missing_prefix_says_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"give the traces' common prefix"):
+        read_chakra(tmp_path / "t.0.et")

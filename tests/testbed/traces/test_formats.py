@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All formats: bad bytes are one sentence, and the packed form gives the same graph."""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.traces import floodns, formats, nccl_inspector, simai
+from testbed.traces.formats import Format, pack, read_trace, unpack
+from testbed.training.ideal import run
+from testbed.training.tasks import TaskGraph
+from tests.testbed.training.graphs import graphs
+
+DATA = Path(__file__).parent / "data"
+MATRIX = """Nodes 4
+Connections 3
+Triggers 1
+0->1 id 1 start 0 size 1000 recv_done_trigger 1
+2->3 id 2 start 500000 size 2000 recv_done_trigger 1
+1->2 id 3 trigger 1 size 3000
+trigger id 1 barrier count 2
+"""
+SAMPLES: dict[Format, tuple[str, str]] = {
+    "chakra": ("chakra.0.et", "chakra"),
+    "flexnet": ("graph.fbuf", "graph.fbuf"),
+    "floodns": ("floodns/job_0-A.txt", "floodns"),
+    "htsim": ("matrix.cm", "matrix.cm"),
+    "nccl_inspector": ("inspector/a-pid11.log", "inspector"),
+    "simai": ("simai.txt", "simai.txt"),
+}
+"""By format: the file that is changed, and what is read."""
+
+
+def samples(folder: Path) -> None:
+    shutil.copytree(DATA, folder, dirs_exist_ok=True)
+    (folder / "matrix.cm").write_text(MATRIX)
+    (folder / "graph.fbuf").write_bytes(
+        lzma.decompress((Path(__file__).parent / "flexnet/bert_16_100.fbuf.xz").read_bytes())
+    )
+
+
+@pytest.mark.parametrize("form", SAMPLES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_changed_bytes_are_a_graph_or_one_sentence_with_the_file(form: Format, data: st.DataObject) -> None:
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        for module in (formats, floodns, nccl_inspector, simai):
+            patch.setattr(module, "MOST_TASKS", 20_000)  # graphs beyond take seconds to build
+        folder = Path(name)
+        samples(folder)
+        changed, read = (folder / place for place in SAMPLES[form])
+        content = bytearray(changed.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            at = data.draw(st.integers(0, max(0, len(content) - 1)))
+            match data.draw(st.sampled_from(["set", "insert", "delete", "cut"])):
+                case "set":
+                    content[at : at + 1] = data.draw(st.binary(min_size=1, max_size=1))
+                case "insert":
+                    content[at:at] = data.draw(st.binary(min_size=1, max_size=3))
+                case "delete":
+                    del content[at : at + data.draw(st.integers(1, 9))]
+                case _:
+                    del content[at:]
+        changed.write_bytes(content)
+        told = ""
+        try:
+            graph = read_trace(form, read, 4)
+        except ValueError as error:
+            told = str(error)
+        else:
+            assert unpack(pack(graph)).sent_bytes().tolist() == graph.sent_bytes().tolist()
+        assert not told or (told.startswith(name) and "\n" not in told)
+
+
+@pytest.mark.parametrize("form", SAMPLES)
+def test_every_sample_is_read(form: Format, tmp_path: Path) -> None:
+    samples(tmp_path)
+    graph = read_trace(form, tmp_path / SAMPLES[form][1], 4)
+    assert graph.sent_bytes().sum() > 0
+
+
+@given(graphs(blocking=False))
+def test_a_packed_graph_runs_as_the_graph(graph: TaskGraph) -> None:
+    again = unpack(pack(graph))
+    assert run(again, 1e9).ends_s.tolist() == run(graph, 1e9).ends_s.tolist()
+
+
+@given(st.binary(max_size=60) | st.just(b"").map(lambda _: pack(TaskGraph(0)).encode()))
+def test_other_text_is_no_packed_graph(content: bytes) -> None:
+    with pytest.raises(ValueError, match="is not a packed trace"):
+        unpack(content.decode("latin-1"))
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    for form in SAMPLES:
+        with pytest.raises(ValueError, match=str(tmp_path)):
+            read_trace(form, tmp_path / "none", 4)

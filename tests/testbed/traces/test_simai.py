@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SimAI's workloads: times by hand, groups, and the error of every kind of bad line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.traces.simai import read_simai
+from testbed.training.ideal import run
+
+FILE = Path(__file__).parent / "data" / "simai.txt"
+RATE_BPS = 8e9
+"""One byte takes a nanosecond."""
+HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 all_gpus: 8"
+
+
+def written(folder: Path, header: str, *layers: str) -> Path:
+    path = folder / "w.txt"
+    path.write_text("\n".join([header, str(len(layers)), *layers]) + "\n")
+    return path
+
+
+def test_an_iteration_takes_as_long_as_by_hand() -> None:
+    # Forward: 1 ms, 4 MB in a ring of two, 3 ms. Back: 1 ms, half of 6 MB, 0.7 ms; 2 ms and 0.5 ms while half of 8 MB
+    # is reduced, which takes until 16.7 ms; then 8 MB.
+    graph = read_simai(FILE, 2)
+    assert graph.devices == 4
+    found = run(graph, RATE_BPS)
+    assert found.seconds == pytest.approx(24.7e-3)
+    assert list(graph.computed_s()) == pytest.approx([8.2e-3] * 4)
+    assert list(graph.sent_bytes()) == [4e6 + 3e6 + 4e6 + 8e6] * 4
+
+
+def test_ranks_count_where_the_header_does_not(tmp_path: Path) -> None:
+    path = written(tmp_path, "MICRO", "micro_test -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 6000 1")
+    graph = read_simai(path, 6)
+    assert graph.devices == 6
+    assert run(graph, RATE_BPS).seconds == pytest.approx(3e-9 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "members"),
+    [
+        ("ALLREDUCE", (0, 2, 4, 6)),  # of weights' gradients: data parallelism
+        ("ALLREDUCE_EP", (0, 2)),
+        ("ALLREDUCE_DP_EP", (0, 4)),
+    ],
+)
+def test_groups_are_those_of_simai(tmp_path: Path, kind: str, members: tuple[int, ...]) -> None:
+    graph = read_simai(written(tmp_path, HEADER, f"l -1 0 NONE 0 0 NONE 0 0 {kind} 800 1"), 2)
+    groups = [task.devices for task in graph.tasks if task.kind]
+    assert members in groups
+    assert sorted(device for group in groups for device in group) == list(range(8))
+
+
+def test_forward_collectives_are_of_tensor_groups(tmp_path: Path) -> None:
+    graph = read_simai(written(tmp_path, HEADER, "l -1 0 ALLTOALL 800 0 ALLGATHER_EP 80 0 NONE 0 1"), 2)
+    assert [(task.kind, task.devices) for task in graph.tasks][:5] == [
+        *(("all_to_all", (first, first + 1)) for first in (0, 2, 4, 6)),
+        ("all_gather", (0, 2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "DLRM", "1: must begin with one of HYBRID_TRANSFORMER_FWD_IN_BCKWD"),
+        ("all_gpus: 4", "all_gpus: 3", "1: 3 GPUs are no multiple of 2 (tensor) times 1 (expert)"),
+        ("all_gpus: 4", "all_gpus: four", "1: all_gpus must be a whole number, not 'four'"),
+        ("vpp: 1", "pp: 1", "1: pp is given twice"),
+        (" pp: 1", " pp: 2", "1: pp is 2; the file has one stage"),
+        ("checkpoints: 0", "checkpoints: 1", "1: checkpoints of layers, which recompute"),
+        ("all_gpus: 4", "all_gpus: 400000", "2: 2 layers on 400000 GPUs are more than 2000000 tasks"),
+        ("\n2\n", "\n3\n", "2: the number of layers is 3, and the file has 2"),
+        ("\n2\n", "\n1\n", "4: line 2 says 1 layers, and this is one more"),
+        ("\n2\n", "\n2.0\n", "2: the number of layers must be a whole number, not '2.0'"),
+        ("ALLREDUCE\t4000000", "BROADCAST\t4000000", "3: 'BROADCAST' is no collective; known are NONE, ALLREDUCE"),
+        ("ALLREDUCE\t4000000", "ALLREDUCE_XY\t4000000", "3: 'ALLREDUCE_XY' is no collective"),
+        ("4000000", "-4", "3: the bytes of a collective must be 0 to"),
+        ("\t3000000", "\tx", "4: a computing time must be a whole number, not 'x'"),
+        ("\t100\nmlp", "\nmlp", "3: a layer has 12 words, not 11"),
+    ],
+)
+def test_a_bad_line_is_one_sentence_with_its_number(tmp_path: Path, old: str, new: str, told: str) -> None:
+    text = FILE.read_text()
+    assert old in text
+    path = tmp_path / "w.txt"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=r"w\.txt:") as refusal:
+        read_simai(path, 2)
+    assert str(refusal.value).startswith(f"{path}:{told}")
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workload `trace`: messages and order, times on the models against the ideal switch, specs that name a file."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netmodel import SpecError
+from testbed import spec
+from testbed.analysis.jobs import ideal_at
+from testbed.misfit import Misfit
+from testbed.training.hardware import Collective
+from testbed.training.ideal import run
+from testbed.training.tasks import TaskGraph
+from testbed.workloads import Trace
+from tests.testbed.simulate.small import observe
+from tests.testbed.training.graphs import graphs
+from tests.testbed.workloads.test_schedules import simulate
+
+SIMAI: dict[str, Any] = {"kind": "trace", "format": "simai", "file": "simai.txt"}
+DATA = Path(__file__).parents[1] / "traces" / "data"
+
+
+def small(graph: TaskGraph) -> TaskGraph:
+    """The same graph with a byte for each megabyte."""
+    tasks = [replace(task, bytes=task.bytes / 1e6) for task in graph.tasks]
+    return TaskGraph(graph.devices, tasks, graph.after)
+
+
+def trace_of(graph: TaskGraph) -> Trace:
+    return Trace.model_validate({"format": "htsim", "file": "some.cm"}).holding(graph)
+
+
+def written(folder: Path, /, **changes: Any) -> Path:
+    """A spec whose trace is SimAI's sample, on one leaf with links of 8 Gbit/s."""
+    shutil.copy(DATA / "simai.txt", folder / "simai.txt")
+    document = {
+        "name": "traced",
+        "fabric": "fluid",
+        "topology": {"leaf_spine": {"leaves": 1, "spines": 1, "hosts_per_leaf": 4, "host_rate": "8 Gbit/s"}},
+        "workload": SIMAI,
+        "policies": [{"name": "ecmp", "policy": "ecmp"}],
+        **changes,
+    }
+    (folder / "spec.yaml").write_text(yaml.safe_dump(document))
+    return folder / "spec.yaml"
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs(blocking=False), seed=st.integers(0, 9))
+def test_every_message_arrives_and_waits_only_for_earlier_steps(graph: TaskGraph, seed: int) -> None:
+    graph = small(graph)
+    trace = trace_of(graph)
+    transfers, order = trace.schedule(graph.devices, seed), trace.order(graph.devices)
+    assert [one.step for one in transfers] == sorted(one.step for one in transfers)
+    for rank, output in enumerate(simulate(trace, graph.devices, seed)):
+        assert output.tobytes() == trace.expected(rank, graph.devices, seed).tobytes()
+    sent = np.zeros(graph.devices)
+    for one in transfers:
+        sent[one.src] += 8 * one.count
+    assert (sent >= graph.sent_bytes() - 1e-3).all()
+    assert (sent <= graph.sent_bytes() + 8 * len(transfers)).all()
+    between = [(early, late) for early, late in order.waits.tolist() if max(early, late) < len(transfers)]
+    assert all(transfers[early].step < transfers[late].step for early, late in between)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs(blocking=False))
+def test_a_trace_is_never_faster_than_its_longest_chain(graph: TaskGraph) -> None:
+    trace = trace_of(graph)
+    if not trace.schedule(graph.devices, 0):
+        return
+    order, rate_bps = trace.order(graph.devices), 100e9
+    transfers = trace.schedule(graph.devices, 0)
+    lowered = TaskGraph(1)
+    for seconds in [64 * one.count / rate_bps for one in transfers] + order.pauses_s.tolist():
+        lowered.join((), delay_s=seconds)
+    for early, late in order.waits.tolist():
+        lowered.wait(early, late)
+    assert lowered.longest_chain_s(rate_bps) >= graph.longest_chain_s(rate_bps) * (1 - 1e-9)
+
+
+def test_a_device_computes_one_task_at_a_time() -> None:
+    graph = TaskGraph(2)
+    for _ in range(3):
+        graph.send(0, 1, 1000, [graph.compute(0, 0.5)])
+    order = trace_of(graph).order(2)
+    assert order.pauses_s.tolist() == [0.5] * 3
+    pauses = {(early, late) for early, late in order.waits.tolist() if min(early, late) >= 3}
+    assert pauses == {(3, 4), (4, 5)}
+
+
+def test_an_all_to_all_is_a_message_to_each_other_member() -> None:
+    graph = TaskGraph(4)
+    graph.collective(Collective("all_to_all", 3200), (0, 2, 3))
+    found = {(one.src, one.dst): 8 * one.count for one in trace_of(graph).schedule(4, 0)}
+    assert found == dict.fromkeys(
+        [(a, b) for a in (0, 2, 3) for b in (0, 2, 3) if a != b], 1072
+    )  # 3200 / 3, rounded up
+
+
+@pytest.mark.parametrize("fabric", ["fluid", "packet"])
+def test_a_spec_runs_a_trace_as_long_as_the_ideal_switch(tmp_path: Path, fabric: str) -> None:
+    experiment = spec.load(written(tmp_path, fabric=fabric))
+    trace = experiment.spec.workload
+    assert isinstance(trace, Trace)
+    ideal_s = run(trace.graph, 8e9).seconds  # 24.7 ms by hand, see tests/testbed/traces/test_simai.py
+    assert ideal_s == pytest.approx(24.7e-3)
+    assert ideal_at(experiment, 1) == pytest.approx(trace.graph.longest_chain_s(8e9))
+    (record,) = observe(experiment).runs
+    # Headers and acknowledgements are 3 % of the bytes; the collectives that overlap share their links here.
+    assert 1.0 <= record.completion_s / ideal_s < 1.05
+
+
+def test_a_dumped_spec_needs_no_other_file(tmp_path: Path) -> None:
+    experiment = spec.load(written(tmp_path))
+    (tmp_path / "simai.txt").unlink()
+    again = tmp_path / "again.yaml"
+    again.write_text(spec.dump(experiment.spec))
+    assert spec.load(again).transfers(1) == experiment.transfers(1)
+    shown = spec.dump(experiment.spec, whole=False)
+    assert yaml.safe_load(shown)["workload"] == SIMAI
+
+
+def test_jobs_of_a_trace_run_side_by_side(tmp_path: Path) -> None:
+    """Two jobs of two ranks each: the file does not say how many GPUs it has."""
+    path = written(tmp_path, jobs=2)
+    (tmp_path / "simai.txt").write_text("MICRO\n1\nm -1 1000000 NONE 0 0 NONE 0 0 ALLREDUCE 4000000 1\n")
+    (record,) = observe(spec.load(path)).runs
+    assert [job.ranks for job in record.jobs] == [2, 2]
+    assert record.completion_s == pytest.approx(5e-3, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"workload": {**SIMAI, "file": "none.txt"}}, "none.txt: cannot be read: No such file"),
+        ({"workload": {**SIMAI, "format": "chakra"}}, "simai.txt.0.et: there is no such file"),
+        ({"workload": {**SIMAI, "format": "htsim"}}, "simai.txt:1: 'HYBRID_TRANSFORMER"),
+        ({"workload": {**SIMAI, "first": 3}}, "is for format floodns only"),
+        ({"workload": {**SIMAI, "bytes": 8}}, "the trace has the sizes"),
+        ({"workload": {**SIMAI, "packed": "a"}}, "is not a packed trace"),
+        ({"placement": {"hosts": ["h1", "h2"]}}, "the trace has 4 devices, and the job has 2 ranks"),
+        ({"fabric": "mininet"}, "the trace computes or starts at given times; run it on fabric fluid or packet"),
+    ],
+)
+def test_a_trace_that_cannot_run_is_one_sentence_with_the_specs_line(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    path = written(tmp_path, **changes)
+    with pytest.raises(SpecError) as refusal:
+        spec.load(path)
+    (mistake,) = refusal.value.mistakes
+    assert told in mistake.what
+    assert mistake.line is not None
+    assert mistake.place[:1] == ("workload",)
+
+
+def test_processes_run_transfers_whose_ends_know_when_to_send() -> None:
+    graph = TaskGraph(4)
+    first = graph.send(0, 1, 800)
+    joined = graph.join([first, graph.send(2, 1, 800)])
+    graph.send(1, 3, 800, [joined])
+    trace = trace_of(graph)
+    trace.check_real()
+    transfers = trace.schedule(4, 0)
+    assert [(transfers[a].src, transfers[b].dst) for a, b in trace.order_at(1, 4)] == [(0, 3), (2, 3)]
+    assert trace.order_at(0, 4) == ()
+    graph.send(0, 2, 800, [joined])  # each end knows of one of both
+    trace_of(graph).check_real()
+    graph.send(2, 0, 800, [3])
+    with pytest.raises(Misfit, match="ranks 2, 0 wait for a transfer between other ranks; use"):
+        trace_of(graph).check_real()
+    large = TaskGraph(2)
+    large.send(0, 1, 1 << 31)
+    with pytest.raises(Misfit, match="the trace sends 2147483648 bytes, more than 1073741824"):
+        trace_of(large).check_real()
