@@ -23,8 +23,17 @@ from testbed.errors import InputError
     show_default=True,
     help="Folder that gets a folder NAME-plan with the results.",
 )
+@click.option("--jobs", type=click.IntRange(1), help="Processes over which scales are spread. Default: this one only.")
+@click.option("--scheduler", metavar="ADDRESS", help="Spread scales over the workers of this Dask scheduler.")
 @click.option("--json", "as_json", is_flag=True, help="Print all points as one JSON object instead of a table.")
-def plan(job_file: Path, prices_file: Path | None, results_dir: Path, as_json: bool) -> None:
+def plan(
+    job_file: Path,
+    prices_file: Path | None,
+    results_dir: Path,
+    jobs: int | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
     """Find the best strategy of a training job on every fabric and at every scale of the file JOB.
 
     DIR/NAME-plan gets report.html, points.csv with all points, trade_off.png, and chosen.yaml, a spec of the chosen
@@ -37,9 +46,11 @@ def plan(job_file: Path, prices_file: Path | None, results_dir: Path, as_json: b
     from testbed.design.points import Point, Refused, choice, pareto, points
     from testbed.design.prices import load_prices
 
+    if jobs is not None and scheduler is not None:
+        raise InputError("give either --jobs (processes on this machine) or --scheduler (a Dask cluster), not both")
     job, prices = load_yaml(job_file, Job), load_prices(prices_file)
     try:
-        every = list(points(job, prices))
+        every = list(points(job, prices, jobs=jobs, scheduler=scheduler))
     except ValueError as error:
         raise InputError(f"{job_file}: {error}") from None
     found, refused = (
@@ -90,6 +101,6 @@ def plan(job_file: Path, prices_file: Path | None, results_dir: Path, as_json: b
     out = console()
     out.print(listing)
     if chosen is not None:
-        out.print(f"Chosen by {job.choose}: {chosen.label}, {chosen.gpus:,} GPUs; {page.said(chosen.strategy)}")
+        out.print(f"Chosen by {job.choose}: {chosen.label}, {chosen.gpus:,} GPUs; {page.strategies(chosen)}")
     out.print(f"Report: {report}", soft_wrap=True)
     out.print(f"Spec: {spec}" if spec.exists() else f"No spec: {reason}.", soft_wrap=True)

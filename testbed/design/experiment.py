@@ -25,6 +25,8 @@ MOST_RANKS = 256
 def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
     """The text of a spec. Raises ValueError for a point whose iteration sends nothing over the fabric."""
     strategy, model, cluster = point.strategy, job.transformer, cluster_of(job, point.fabric)
+    if point.fabric.kind == "topoopt":
+        raise ValueError("a spec of a direct-connect fabric has no HB domains of GPUs; see docs/topoopt.md for its own")
     if strategy.expert > 1:
         raise ValueError("workload `training` has no all-to-alls of experts")
     among = cluster.group(strategy.data, strategy.tensor)

@@ -32,7 +32,7 @@ MODELS = {
 }
 """Shapes by their names in a plan."""
 
-Kind = Literal["rail_only", "rail_optimised", "clos"]
+Kind = Literal["rail_only", "rail_optimised", "clos", "topoopt"]
 
 
 class Shape(Section):
@@ -53,7 +53,8 @@ class Shape(Section):
 class Fabrics(Section):
     """A fabric for each combination of the listed values.
 
-    `rail_only` and `rail_optimised` have a leaf for each rail; `clos` has all NICs of a server on one leaf. `planes`
+    `rail_only` and `rail_optimised` have a leaf for each rail; `clos` has all NICs of a server on one leaf. `topoopt`
+    joins the NICs of HB domains directly, over patch panels (W. Wang et al., "TopoOpt", NSDI 2023). `planes`
     splits every NIC into that many parallel fabrics, whose switches have as many times the ports at 1 / `planes` of the
     rate. `spare_gpus` of each HB domain are bought and stay idle until another one fails.
     """
@@ -78,6 +79,9 @@ class Fabrics(Section):
                     raise Misfit(f"must be {least} or more, not {value}", name, number)
         if self.kind != "clos" and self.oversubscription != [1]:
             raise Misfit("only a fabric of kind clos is oversubscribed", "oversubscription")
+        for key in ("radix", "tiers", "planes") if self.kind == "topoopt" else ():
+            if key in self.model_fields_set:
+                raise Misfit("a fabric of kind topoopt has no switches; leave it out", key)
         return self
 
 
@@ -112,15 +116,32 @@ class Limits(Section):
     days: float | None = Field(default=None, gt=0)
 
 
-class Job(Section):
-    """A file for `paralet plan`."""
+ModelName = Literal["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t", "bloom", "llama2-70b"]
+
+
+class Member(Section):
+    """A further job of a mix, which has the cluster for its share of the time."""
 
     name: str = Field(pattern=NAME)
-    model: Literal["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t", "bloom", "llama2-70b"] | Shape
+    model: ModelName | Shape
+    batch: int = Field(ge=1)
+    tokens: float = Field(default=300e9, gt=0)
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+
+class Job(Section):
+    """A file for `paralet plan`: a job, or with `mix` several that take turns on the cluster."""
+
+    name: str = Field(pattern=NAME)
+    model: ModelName | Shape
     batch: int = Field(ge=1)
     """Sequences of an iteration."""
     tokens: float = Field(default=300e9, gt=0)
     """Of the whole training."""
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """In a mix, this job's part of the time is its weight divided by the sum of all weights."""
+    mix: list[Member] = Field(default_factory=list)
+    """Further jobs."""
     gpu: Literal["a100", "h100"] = "h100"
     gpus: list[int] = Field(min_length=1)
     """Scales: GPUs that train."""
@@ -135,7 +156,19 @@ class Job(Section):
         for number, count in enumerate(self.gpus):
             if count < 1:
                 raise Misfit(f"must be 1 or more, not {count}", "gpus", number)
+        names = [self.name, *(one.name for one in self.mix)]
+        for number, one in enumerate(self.mix):
+            if one.name in names[: number + 1]:
+                raise Misfit(f"another job is called {one.name!r} already", "mix", number, "name")
         return self
+
+    @property
+    def members(self) -> "list[Job]":
+        """Every job of the mix by itself, this one first; `weight` is its part of the time."""
+        total = self.weight + sum(one.weight for one in self.mix)
+        first = self.model_copy(update={"mix": [], "weight": self.weight / total})
+        others = ({**one.model_dump(exclude={"model"}), "model": one.model} for one in self.mix)
+        return [first, *(first.model_copy(update={**one, "weight": one["weight"] / total}) for one in others)]
 
     @property
     def transformer(self) -> Transformer:

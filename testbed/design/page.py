@@ -5,7 +5,7 @@ import base64
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,18 @@ def as_row(point: Point) -> dict[str, Any]:
             row |= {"switches": value.switches, "network_tiers": value.tiers, "links": value.links}
         elif field.name == "strategy":
             row |= {one.name: getattr(value, one.name) for one in fields(Strategy)}
+        elif field.name == "turns":
+            row |= {"jobs": [asdict(turn) for turn in value]} if value else {}
         elif field.name != "fabric":
             row[field.name] = value
     return row
+
+
+def strategies(point: Point) -> str:
+    """The strategies of a point in words; of a mix with the jobs' names and parts of the time."""
+    if not point.turns:
+        return said(point.strategy)
+    return "; ".join(f"{one.name} ({100 * one.weight:.0f} %): {said(one.strategy)}" for one in point.turns)
 
 
 def said(strategy: Strategy) -> str:
@@ -78,7 +87,7 @@ def write(
         total=len(found),
         refused=refused[:_SHOWN],
         refusals=len(refused),
-        said=said,
+        strategies=strategies,
         figure=Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(alt, data),
     )
     path = folder / "report.html"

@@ -2,19 +2,36 @@
 """The points of a plan: a fabric at a scale, with the best strategy, and what it costs."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 
 from testbed.design.clos import Parts, clos
 from testbed.design.job import Fabric, Job, fabrics_of
 from testbed.design.prices import Prices
+from testbed.simulate.spread import spread
 from testbed.training.clusters import DGX_A100, DGX_H100, Cluster
 from testbed.training.communication import busy_s, exposed_s
 from testbed.training.search import Found, candidates
 from testbed.training.strategies import Strategy
 
 CLUSTERS = {"a100": DGX_A100, "h100": DGX_H100}
+_PANEL_PORTS = 1008
+"""Of a patch panel (TopoOpt, section 3). The k-th NIC of every HB domain is on panel k."""
+_NO_CHAIN = 1e-9
+"""The share of transfers where no strategy has a pipeline."""
 _HOUR_S, _YEAR_S = 3600.0, 365 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A job of a mix: its part of the time, its best strategy, and the time of an iteration in seconds."""
+
+    name: str
+    weight: float
+    strategy: Strategy
+    iteration_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +72,17 @@ class Point:
     usd_per_token: float
     days: float
     """Of the whole training."""
+    turns: tuple[Turn, ...] = ()
+    """The jobs of a mix; `strategy` is that of the first."""
 
     @property
     def label(self) -> str:
         """The fabric in words."""
         one = self.fabric
-        words = [one.kind.replace("_", "-"), f"K={one.domain_gpus}", f"{one.nic_bps / 1e9:g}G", f"radix {one.radix}"]
+        words = [one.kind.replace("_", "-"), f"K={one.domain_gpus}", f"{one.nic_bps / 1e9:g}G"]
+        if one.kind == "topoopt":
+            return " ".join(words)
+        words += [f"radix {one.radix}"]
         words += [f"{self.parts.tiers} tiers" if self.parts.tiers > 1 else "1 tier"]
         words += [f"{one.oversubscription}:1"] if one.oversubscription > 1 else []
         words += [f"{one.planes} planes"] if one.planes > 1 else []
@@ -91,32 +113,114 @@ def cluster_of(job: Job, fabric: Fabric) -> Cluster:
     )
 
 
-def points(job: Job, prices: Prices) -> Iterator[Point | Refused]:
+def points(
+    job: Job, prices: Prices, *, jobs: int | None = None, scheduler: str | None = None
+) -> Iterator[Point | Refused]:
     """Every fabric at every scale, scale by scale.
 
-    Raises ValueError if the prices lack the job's GPU or a fabric's rate.
+    Scales are spread over `jobs` processes, or over the workers of the Dask scheduler at this address; with neither,
+    this process computes all. Raises ValueError if the prices lack the job's GPU or a fabric's rate, and InputError if
+    the scheduler cannot be used.
     """
     if job.gpu not in prices.gpus:
         raise ValueError(f"no price for the GPU {job.gpu}; add it to `gpus` of the prices")
-    for gpus in job.gpus:
-        found = candidates(job.transformer, gpus, job.batch, job.strategies.space)
-        known: dict[Cluster, Found | None] = {}  # fabrics that differ in switches only are the same to a strategy
-        for fabric in fabrics_of(job):
-            prices.of_rate(fabric.nic_bps)
-            cluster = cluster_of(job, fabric)
-            try:
-                bought, parts = _bought(fabric, gpus)
-            except ValueError as error:
-                yield Refused(fabric, gpus, str(error))
-                continue
+    for fabric in fabrics_of(job):
+        prices.of_rate(fabric.nic_bps)
+    at_scale = partial(_at_scale, job, prices)
+    if jobs is None and scheduler is None:
+        for gpus in job.gpus:
+            yield from at_scale(gpus)
+        return
+    with ExitStack() as until_done:
+        found = dict(spread(at_scale, job.gpus, until_done, jobs=jobs, scheduler=scheduler))
+    for place in range(len(job.gpus)):
+        yield from found[place]
+
+
+def _at_scale(job: Job, prices: Prices, gpus: int) -> list[Point | Refused]:
+    """Every fabric at one scale: a point of the only job, or of the mix."""
+    members = job.members
+    return [_mixed(members, some) for some in zip(*(_of_job(one, prices, gpus) for one in members), strict=True)]
+
+
+def _of_job(job: Job, prices: Prices, gpus: int) -> Iterator[Point | Refused]:
+    """Every fabric at one scale, for a job that has the cluster for itself."""
+    found = candidates(job.transformer, gpus, job.batch, job.strategies.space)
+    flat = candidates(job.transformer, gpus, job.batch, replace(job.strategies.space, deepest_pipeline=1))
+    known: dict[Cluster, Found | None] = {}  # fabrics that differ in switches only are the same to a strategy
+    for fabric in fabrics_of(job):
+        base = cluster_of(job, fabric)
+        try:
+            bought, parts = _bought(fabric, gpus)
+            if fabric.kind == "topoopt" and job.transformer.experts:
+                raise ValueError("the model has no all-to-alls of experts over relays, which topoopt needs")
+        except ValueError as error:
+            yield Refused(fabric, gpus, str(error))
+            continue
+        some: list[tuple[Found, Cluster]] = []
+        for cluster in _shared(fabric, base):
             if cluster not in known:
-                known[cluster] = found.best(cluster)
-            best = known[cluster]
-            if best is None:
-                reason = "no strategy fits into memory" if len(found) else "no strategy divides GPUs and batch evenly"
-                yield Refused(fabric, gpus, reason)
-                continue
-            yield _priced(job, prices, fabric, cluster, best, bought, parts)
+                whole = fabric.kind == "topoopt" and cluster.ring_share == 1
+                known[cluster] = (flat if whole else found).best(cluster)
+            if (best := known[cluster]) is not None:
+                some.append((best, cluster))
+        if not some:
+            reason = "no strategy fits into memory" if len(found) else "no strategy divides GPUs and batch evenly"
+            yield Refused(fabric, gpus, reason)
+            continue
+        best, cluster = min(some, key=lambda one: one[0].estimate.iteration_s)
+        yield _priced(job, prices, fabric, cluster, best, bought, parts)
+
+
+def _shared(fabric: Fabric, cluster: Cluster) -> list[Cluster]:
+    """The cluster; with direct connections, one for each way to share an HB domain's NICs.
+
+    The first gives all to the rings of collectives, for strategies without a pipeline. The others give as many NICs to
+    the next stage as to the one before, and at least one to rings. A GPU uses all NICs of its domain.
+    """
+    if fabric.kind != "topoopt":
+        return [cluster]
+    nics = cluster.domain_gpus
+    splits = [(nics - 2 * each, each) for each in range(1, (nics + 1) // 2)]
+    # The tiny difference keeps the split without chains apart from a switch's cluster, which has both in full.
+    return [
+        replace(cluster, chain_share=_NO_CHAIN),
+        *(replace(cluster, ring_share=rings / nics, chain_share=chains / nics) for rings, chains in splits),
+    ]
+
+
+def _mixed(members: Sequence[Job], found: Sequence[Point | Refused]) -> Point | Refused:
+    """The point of jobs that take turns, each for its part of the time, or why one of them has none.
+
+    Times of an iteration and utilisation are means by time. Tokens of all jobs share the cost, and training takes as
+    long as the job that ends last.
+    """
+    first = found[0]
+    for job, one in zip(members, found, strict=True):
+        if isinstance(one, Refused):
+            return replace(one, reason=f"{job.name}: {one.reason}" if len(members) > 1 else one.reason)
+    if len(members) == 1 or isinstance(first, Refused):
+        return first
+    parts = [(job.weight, one) for job, one in zip(members, found, strict=True) if isinstance(one, Point)]
+
+    def mean(name: str) -> float:
+        return sum(weight * float(getattr(one, name)) for weight, one in parts)
+
+    return replace(
+        first,
+        iteration_s=mean("iteration_s"),
+        exposed_s=mean("exposed_s"),
+        hidden_s=mean("hidden_s"),
+        bubble_s=mean("bubble_s"),
+        utilisation=mean("utilisation"),
+        memory_bytes=max(one.memory_bytes for _, one in parts),
+        usd_per_token=1 / sum(weight / one.usd_per_token for weight, one in parts),
+        days=max(one.days / weight for weight, one in parts),
+        turns=tuple(
+            Turn(job.name, job.weight, one.strategy, one.iteration_s)
+            for job, (_, one) in zip(members, parts, strict=True)
+        ),
+    )
 
 
 def _bought(fabric: Fabric, gpus: int) -> tuple[int, Parts]:
@@ -124,6 +228,10 @@ def _bought(fabric: Fabric, gpus: int) -> tuple[int, Parts]:
     used = fabric.domain_gpus - fabric.spare_gpus
     domains = ceil(gpus / used)
     bought = domains * fabric.domain_gpus if gpus > used or fabric.spare_gpus else gpus
+    if fabric.kind == "topoopt":
+        if domains > _PANEL_PORTS:
+            raise ValueError(f"{domains} HB domains are more than a patch panel has ports, {_PANEL_PORTS}")
+        return bought, Parts(radix=0, tiers=0, switches=0, links=bought)
     rails = fabric.kind == "rail_only"
     endpoints, copies = (domains, min(bought, fabric.domain_gpus)) if rails else (bought, 1)
     radix = fabric.radix * fabric.planes
@@ -140,10 +248,14 @@ def _priced(
     gpus, iteration_s, exposed = best.strategy.gpus, best.estimate.iteration_s, exposed_s(best.estimate)
     price, gpu = prices.of_rate(fabric.nic_bps), prices.gpus[job.gpu]
     ports, transceivers = parts.ports / fabric.planes, parts.transceivers / fabric.planes
+    panel_ports = 0
+    if fabric.kind == "topoopt":  # a fibre and a port of a panel for each NIC, which has the only transceiver
+        panel_ports = transceivers = parts.links
     network_usd = (
         ports * price.switch_port_usd
         + transceivers * price.transceiver_usd
         + parts.links * prices.fibre_usd
+        + panel_ports * prices.patch_panel_port_usd
         + bought * price.nic_usd
     )
     network_w = ports * price.switch_port_w + transceivers * price.transceiver_w + bought * price.nic_w
@@ -179,8 +291,11 @@ def _priced(
 
 
 def _behind_leaf(fabric: Fabric, parts: Parts, bought: int) -> int:
-    """GPUs of HB domains with a NIC on one leaf. With several planes no domain loses a NIC, only a part of its rate."""
-    if fabric.planes > 1:
+    """GPUs of HB domains with a NIC on one leaf. With several planes no domain loses a NIC, only a part of its rate.
+
+    Patch panels have no leaves and do not fail.
+    """
+    if fabric.planes > 1 or fabric.kind == "topoopt":
         return 0
     over = fabric.oversubscription
     down = fabric.radix if parts.tiers == 1 else fabric.radix * over // (over + 1)

@@ -55,6 +55,8 @@ class Prices(Section):
     dated: str
     network: list[Network] = Field(min_length=1)
     fibre_usd: float = Field(ge=0)
+    patch_panel_port_usd: float = Field(default=100.0, ge=0)
+    """TopoOpt, Table 2."""
     gpus: dict[str, GpuPrice]
     energy_usd_per_kwh: float = Field(ge=0)
     power_usage_effectiveness: float = Field(ge=1)

@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -25,13 +24,11 @@ from testbed.analysis.results import ideal_of
 from testbed.errors import InputError, TestbedError
 from testbed.misfit import Misfit
 from testbed.progress import Silent, Steps
+from testbed.simulate.spread import spread
 from testbed.spec import Experiment, Spec, check
 
 _FORMAT = 1
 """Version of result files; files of other versions are ignored."""
-
-_CONNECT_TIMEOUT_S = 10
-"""Timeout for a Dask scheduler, and for its first worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +48,6 @@ class Point:
     def __str__(self) -> str:
         said = [f"{key}={value}" for key, value in self.parameters.items()]
         return ", ".join([*said, f"seed {self.seed}"])
-
-
-_Found = tuple[Point, dict[str, Any]]
 
 
 def points(experiment: Experiment, values: Mapping[str, Sequence[Any]]) -> list[Point]:
@@ -152,56 +146,19 @@ def sweep(
         raise InputError(f"cannot write results to {folder}: {error.strerror}") from error
     missing = [point for point in {point.name: point for point in asked}.values() if _load(folder, point) is None]
     with Steps(len(asked), every_s=2.0) as steps, ExitStack() as until_done:
-        done = _by_processes(missing, jobs) if scheduler is None else _by_cluster(missing, scheduler, until_done)
+        done = spread(_measured, missing, until_done, jobs=jobs, scheduler=scheduler)
         steps.now(f"{len(asked) - len(missing)} of {len(asked)} points are there already")
         for _ in range(len(asked) - len(missing)):
             steps.advance()
-        for point, found in done:
-            _save(folder / point.name, found)
-            steps.now(str(point))
+        for place, found in done:
+            _save(folder / missing[place].name, found)
+            steps.now(str(missing[place]))
             steps.advance()
     return [result for point in asked if (result := _load(folder, point)) is not None]
 
 
-def _measured(point: Point) -> _Found:
-    return point, measure(point)
-
-
-def _by_processes(missing: Sequence[Point], jobs: int | None) -> Iterator[_Found]:
-    """Points in order of completion, by processes of this machine."""
-    from joblib import Parallel, delayed
-
-    workers = Parallel(n_jobs=jobs or -1, return_as="generator_unordered")
-    found: Iterator[_Found] = workers(delayed(_measured)(point) for point in missing)
-    return found
-
-
-def _by_cluster(missing: Sequence[Point], address: str, until_done: ExitStack) -> Iterator[_Found]:
-    """Points in order of completion, by the workers of a Dask scheduler. Raises InputError.
-
-    joblib's Dask back end is not used: with a single worker thread, it runs everything in this process.
-    """
-    try:
-        from distributed import Client, as_completed
-    except ImportError as error:
-        raise InputError(
-            "--scheduler needs the package distributed, which is not installed; pip install 'paralet[dask]' brings it"
-        ) from error
-    try:
-        client = until_done.enter_context(Client(address, timeout=_CONNECT_TIMEOUT_S))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"no Dask scheduler answers at {address}") from error
-    try:
-        client.wait_for_workers(1, timeout=_CONNECT_TIMEOUT_S)
-    except TimeoutError as error:
-        raise InputError(
-            f"the Dask scheduler at {address} has no workers; start some: dask worker {address}"
-        ) from error
-    for worker, paralet in client.run(find_spec, "testbed").items():
-        if paralet is None:  # Dask would retry its points again and again
-            raise InputError(f"the Dask worker {worker} has no paralet; install it there")
-    futures = client.map(_measured, missing, pure=False)
-    return (found for _, found in as_completed(futures, with_results=True))
+def _measured(point: Point) -> dict[str, Any]:
+    return measure(point)
 
 
 def _load(folder: Path, point: Point) -> dict[str, Any] | None:

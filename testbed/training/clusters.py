@@ -29,6 +29,9 @@ class Group:
     """Rate of a leaf's hosts divided by that of its uplinks."""
     forwarding: bool = False
     """Whether all-to-alls change rails in the HB domain: rail-only (Equation 3)."""
+    ring_share: float = 1.0
+    """The part of the fabric's rate that collectives have, and `chain_share` that of transfers between stages."""
+    chain_share: float = 1.0
 
     def fabric_bytes(self, collective: Collective) -> float:
         """Bytes that a member sends over the fabric. A `send` goes to the next member, at worst in another domain."""
@@ -52,7 +55,8 @@ class Group:
         # Of the members below a leaf that are neighbours in a ring or chain, only the last one sends out of the leaf.
         neighbours = self.leaf_members if chain else max(1, self.leaf_members // self.inside)
         slowdown = max(1.0, self.oversubscription / neighbours)
-        rate_bps = self.fabric.rate_bps * self.fabric.efficiency / slowdown
+        share = self.chain_share if chain else self.ring_share
+        rate_bps = share * self.fabric.rate_bps * self.fabric.efficiency / slowdown
         between = self.fabric.latency_s + 8 * self.fabric_bytes(collective) / rate_bps
         return between if chain else between + self.domain.seconds(collective, self.inside)
 
@@ -80,6 +84,10 @@ class Cluster:
     oversubscription: float = 1.0
     forwarding: bool = False
     """Whether rails are not joined, so that all-to-alls are forwarded through HB domains: rail-only."""
+    ring_share: float = 1.0
+    """On a direct-connect fabric: the part of a GPU's rate whose circuits collectives have."""
+    chain_share: float = 1.0
+    """The same for transfers to one neighbouring stage. All-to-alls have no circuits of their own."""
 
     def __post_init__(self) -> None:
         if min(self.domain_gpus, self.leaf_gpus) < 1 or self.oversubscription < 1:
@@ -87,6 +95,8 @@ class Cluster:
                 f"HB domains of {self.domain_gpus} GPUs, leaves of {self.leaf_gpus} and oversubscription of "
                 f"{self.oversubscription}: each must be 1 or more"
             )
+        if not (0 < self.ring_share <= 1 and 0 < self.chain_share <= 1):
+            raise ValueError(f"shares of the rate lie above 0 and up to 1, not {self.ring_share}, {self.chain_share}")
 
     def group(self, members: int, stride: int = 1) -> Group:
         """`members` GPUs that are `stride` consecutive GPUs apart, beginning with the first of an HB domain.
@@ -98,7 +108,18 @@ class Cluster:
         if domains == 1:
             return Group(members, inside, 1, self.domain)
         below = min(members, max(inside, self.leaf_gpus // stride)) if self.oversubscription > 1 else inside
-        return Group(members, inside, domains, self.domain, self.fabric, below, self.oversubscription, self.forwarding)
+        return Group(
+            members,
+            inside,
+            domains,
+            self.domain,
+            self.fabric,
+            below,
+            self.oversubscription,
+            self.forwarding,
+            self.ring_share,
+            self.chain_share,
+        )
 
 
 DGX_A100 = Cluster(A100, domain=Network(8 * 300e9, 0.65, 10e-6), fabric=Network(200e9, 0.9, 20e-6))

@@ -272,3 +272,118 @@ def test_the_command_writes_report_points_and_spec(tmp_path: Path) -> None:
 def test_the_example_is_read_from_its_file() -> None:
     job = load_yaml(ROOT / "experiments" / "plan" / "gpt_175b.yaml", Job)
     assert job.transformer.parameters == pytest.approx(175e9, rel=0.01)
+
+
+MIX: dict[str, Any] = {
+    "weight": 3,
+    "mix": [{"name": "second", "model": {"layers": 4, "hidden": 1024, "heads": 16}, "batch": 32, "tokens": 2e9}],
+}
+
+
+def test_a_mix_shares_time_and_cost_by_weight() -> None:
+    (point,) = found(**MIX)
+    (first,) = found()
+    (second,) = found(**{key: value for key, value in MIX["mix"][0].items() if key != "name"})
+    assert point.iteration_s == pytest.approx(0.75 * first.iteration_s + 0.25 * second.iteration_s)
+    assert point.utilisation == pytest.approx(0.75 * first.utilisation + 0.25 * second.utilisation)
+    assert point.capital_usd == first.capital_usd == second.capital_usd
+    # In a second both jobs together train so many tokens, for the same dollars.
+    assert 1 / point.usd_per_token == pytest.approx(0.75 / first.usd_per_token + 0.25 / second.usd_per_token)
+    assert point.days == pytest.approx(max(first.days / 0.75, second.days / 0.25))
+    assert point.memory_bytes == max(first.memory_bytes, second.memory_bytes)
+    assert [(one.name, one.weight, one.strategy) for one in point.turns] == [
+        ("small", 0.75, first.strategy),
+        ("second", 0.25, second.strategy),
+    ]
+
+
+def test_a_mix_has_no_point_where_one_of_its_jobs_has_none() -> None:
+    mix = [{"name": "large", "model": "gpt-1t", "batch": 64}]
+    (refused,) = list(points(Job.model_validate({**SMALL, "mix": mix}), load_prices()))
+    assert isinstance(refused, Refused)
+    assert refused.reason == "large: no strategy fits into memory"
+
+
+def test_jobs_of_a_mix_have_names_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**SMALL, "mix": [{"name": "small", "model": "gpt-22b", "batch": 8}]}))
+    with pytest.raises(SpecError, match=r"mix\[0\]\.name: another job is called 'small' already"):
+        load_yaml(file, Job)
+
+
+def test_the_report_of_a_mix_names_its_jobs(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**SMALL, **MIX}))
+    done = CliRunner().invoke(main, ["plan", str(file), "--results", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["points"]
+    assert [(one["name"], one["weight"]) for one in row["jobs"]] == [("small", 0.75), ("second", 0.25)]
+    text = (tmp_path / "small-plan" / "report.html").read_text()
+    assert "small (75 %): " in text
+    assert "second (25 %): " in text
+
+
+def test_points_are_the_same_from_processes_as_from_this_one() -> None:
+    job = Job.model_validate({**SMALL, **MIX, "gpus": [16, 32, 64]})
+    assert list(points(job, load_prices(), jobs=2)) == list(points(job, load_prices()))
+
+
+def test_processes_and_a_scheduler_exclude_each_other(tmp_path: Path) -> None:
+    arguments = ["plan", str(tmp_path / "job.yaml"), "--jobs", "2", "--scheduler", "tcp://127.0.0.1:1"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert "not both" in done.stderr
+
+
+def test_direct_connections_are_as_fast_as_a_switch_for_rings_alone_and_need_no_switch() -> None:
+    fabrics = [{"kind": "rail_only"}, {"kind": "topoopt"}]
+    switched, direct = found(gpus=[64], fabrics=fabrics, strategies={"deepest_pipeline": 1})
+    assert direct.iteration_s == pytest.approx(switched.iteration_s)
+    assert direct.strategy == switched.strategy
+    # For each of 64 NICs: the NIC, its transceiver, a fibre and a port of a panel.
+    assert direct.network_usd == pytest.approx(64 * (1500 + 199 + 9 + 100))
+    assert (direct.parts.switches, direct.leaf_failure_gpus, direct.label) == (0, 0, "topoopt K=8 400G")
+
+
+def test_pipelines_share_the_nics_of_direct_connections() -> None:
+    space = {"widest_tensor": 8, "zeros": [0], "microbatches": [1]}
+    fabrics = [{"kind": "rail_only"}, {"kind": "topoopt"}]
+    switched, direct = found(gpus=[512], model="gpt-175b", batch=512, fabrics=fabrics, strategies=space)
+    assert switched.strategy.pipeline > 1
+    assert direct.strategy.pipeline > 1
+    assert direct.iteration_s > switched.iteration_s
+    job = Job.model_validate({**SMALL, "model": "gpt-175b", "batch": 512})
+    cluster = cluster_of(job, direct.fabric)
+    shares = [(8 - 2 * each, each) for each in (1, 2, 3)]
+    times = [
+        estimate(job.transformer, direct.strategy, replace(cluster, ring_share=a / 8, chain_share=b / 8)).iteration_s
+        for a, b in shares
+    ]
+    assert direct.iteration_s == pytest.approx(min(times))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": MOE}, "the model has no all-to-alls of experts over relays, which topoopt needs"),
+        ({"gpus": [8 * 1009]}, "1009 HB domains are more than a patch panel has ports, 1008"),
+    ],
+)
+def test_what_direct_connections_cannot_carry_is_refused(changes: dict[str, Any], reason: str) -> None:
+    job = Job.model_validate({**SMALL, "fabrics": [{"kind": "topoopt"}], **changes})
+    (refused,) = list(points(job, load_prices()))
+    assert isinstance(refused, Refused)
+    assert refused.reason == reason
+
+
+@pytest.mark.parametrize("key", ["radix", "tiers", "planes"])
+def test_direct_connections_have_no_switches(key: str) -> None:
+    with pytest.raises(ValueError, match="a fabric of kind topoopt has no switches; leave it out"):
+        Job.model_validate({**SMALL, "fabrics": [{"kind": "topoopt", key: [2]}]})
+
+
+def test_shares_of_a_rate_lie_above_0_and_up_to_1() -> None:
+    cluster = cluster_of(Job.model_validate(SMALL), found()[0].fabric)
+    for share in (0.0, 1.5):
+        with pytest.raises(ValueError, match="shares of the rate lie above 0 and up to 1"):
+            replace(cluster, ring_share=share)

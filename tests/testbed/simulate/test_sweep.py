@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from testbed.cli import main
 from testbed.errors import InputError, TestbedError
-from testbed.simulate import sweep
+from testbed.simulate import spread, sweep
 from testbed.spec import Experiment, Spec, check
 from tests.testbed.simulate.small import document
 
@@ -188,6 +188,6 @@ def test_a_point_that_fails_on_a_dask_cluster_is_named_and_the_others_are_kept(t
 
 
 def test_a_dask_scheduler_without_workers_gives_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_CONNECT_TIMEOUT_S", 1)
+    monkeypatch.setattr(spread, "_CONNECT_TIMEOUT_S", 1)
     with cluster(0) as address, pytest.raises(InputError, match="has no workers; start some: dask worker tcp://"):
         sweep.sweep(sweep.points(made(), {}), tmp_path, scheduler=address)
