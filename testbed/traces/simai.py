@@ -14,23 +14,24 @@ iteration waits for, are left out.
 from collections.abc import Iterator
 from pathlib import Path
 
+from testbed.traces.collectives import Operation, add_collective
 from testbed.traces.files import LONGEST_S, MOST_TASKS, text_of, whole
-from testbed.training.hardware import Collective, Kind
 from testbed.training.tasks import TaskGraph
 
 _NANOSECOND = 1e-9
 _PARALLELISM = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO")
-_KINDS: dict[str, Kind] = {
+_OPERATIONS: dict[str, Operation] = {
     "ALLREDUCE": "all_reduce",
     "ALLGATHER": "all_gather",
     "REDUCESCATTER": "reduce_scatter",
     "ALLTOALL": "all_to_all",
+    "BROADCAST": "broadcast",
 }
 _WORDS = 12  # of a layer's line
 
 Groups = list[list[int]]
-Pass = tuple[float, Collective | None, str]
-"""Seconds of computing, then a collective, and the name of its groups."""
+Pass = tuple[float, Operation | None, int, str]
+"""Seconds of computing, then a collective, its bytes, and the name of its groups."""
 
 
 def read_simai(path: Path, ranks: int) -> TaskGraph:
@@ -107,27 +108,29 @@ def _pass(words: list[str], default: str, where: str) -> Pass:
     seconds = whole(words[0], "a computing time", where, 0, int(LONGEST_S / _NANOSECOND)) * _NANOSECOND
     size = whole(words[2], "the bytes of a collective", where)
     if words[1] == "NONE":
-        return seconds, None, default
+        return seconds, None, 0, default
     name, _, group = words[1].partition("_")
-    if name not in _KINDS or group not in ("", "EP", "DP_EP"):
-        known = ", ".join(_KINDS)
+    if name not in _OPERATIONS or group not in ("", "EP", "DP_EP"):
+        known = ", ".join(_OPERATIONS)
         raise ValueError(f"{where}: {words[1][:40]!r} is no collective; known are NONE, {known}, with _EP or _DP_EP")
-    return seconds, Collective(_KINDS[name], size), group or default
+    return seconds, _OPERATIONS[name], size, group or default
 
 
 def _graph(layers: list[tuple[Pass, Pass, Pass]], groups: dict[str, Groups], devices: int) -> TaskGraph:
     graph = TaskGraph(devices)
     before: list[list[int]] = [[] for _ in range(devices)]
-    for (seconds, what, group), blocking in _passes(layers):
+    for (seconds, what, size, group), blocking in _passes(layers):
         if seconds:
             before = [[graph.compute(device, seconds, after)] for device, after in enumerate(before)]
-        if what is None or not what.bytes:
+        if what is None or not size:
             continue
         for members in groups[group]:
             if len(members) > 1:
-                number = graph.collective(what, members, sorted({one for member in members for one in before[member]}))
+                first, last = add_collective(graph, what, size, members)
+                for earlier in sorted({one for member in members for one in before[member]}):
+                    graph.wait(earlier, first)
                 for member in members if blocking else ():
-                    before[member] = [number]
+                    before[member] = [last]
     return graph
 
 

@@ -63,6 +63,13 @@ def test_forward_collectives_are_of_tensor_groups(tmp_path: Path) -> None:
     ]
 
 
+def test_a_broadcast_is_a_chain(tmp_path: Path) -> None:
+    header = "HYBRID_TRANSFORMER model_parallel_NPU_group: 4 all_gpus: 4"
+    graph = read_simai(written(tmp_path, header, "norm -1 5 BROADCAST 900 0 NONE 0 0 NONE 0 1"), 2)
+    assert list(graph.sent_bytes()) == [900, 900, 900, 0]
+    assert run(graph, RATE_BPS).seconds == pytest.approx(905e-9)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -76,7 +83,7 @@ def test_forward_collectives_are_of_tensor_groups(tmp_path: Path) -> None:
         ("\n2\n", "\n3\n", "2: the number of layers is 3, and the file has 2"),
         ("\n2\n", "\n1\n", "4: line 2 says 1 layers, and this is one more"),
         ("\n2\n", "\n2.0\n", "2: the number of layers must be a whole number, not '2.0'"),
-        ("ALLREDUCE\t4000000", "BROADCAST\t4000000", "3: 'BROADCAST' is no collective; known are NONE, ALLREDUCE"),
+        ("ALLREDUCE\t4000000", "GATHER\t4000000", "3: 'GATHER' is no collective; known are NONE, ALLREDUCE"),
         ("ALLREDUCE\t4000000", "ALLREDUCE_XY\t4000000", "3: 'ALLREDUCE_XY' is no collective"),
         ("4000000", "-4", "3: the bytes of a collective must be 0 to"),
         ("\t3000000", "\tx", "4: a computing time must be a whole number, not 'x'"),
