@@ -170,7 +170,9 @@ class Nic {
     return out;
   }
 
-  bool set_port(std::uint32_t qpn, std::uint16_t port) { return backend_->set_port(qpn, port); }
+  bool set_port(std::uint32_t qpn, std::uint16_t port) {
+    return backend_->set_port(qpn, port) != PortChange::kRefused;
+  }
   void fail_qp(std::uint32_t qpn) { backend_->fail_qp(qpn); }
   void destroy_qp(std::uint32_t qpn) { backend_->destroy_qp(qpn); }
 

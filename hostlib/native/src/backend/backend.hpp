@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface between the engine and what moves packets. `soft` implements RoCEv2 over UDP sockets, `verbs` uses a
 // NIC through libibverbs. Calls come one at a time, from the thread that holds the device's progress lock, except where
-// registers_concurrently and sets_up_concurrently say more.
+// registers_concurrently and sets_up_concurrently say more. A back end runs its own slow calls on a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,9 @@ namespace paralet {
 /// How the UDP source port of a QP is set. kNone: the driver chooses it and does not report it.
 enum class PortMethod : std::uint8_t { kSocket, kFlowLabel, kModifyQp, kNone };
 const char* to_string(PortMethod method);
+
+/// The answer to a change of a QP's source port. kStarted: a completion kPortChanged follows.
+enum class PortChange : std::uint8_t { kRefused, kDone, kStarted };
 
 struct QpIdentity {
   std::uint32_t qpn = 0;
@@ -111,7 +114,7 @@ class Backend {
     throw DeviceError("this back end takes host memory only");
   }
   /// For such memory: all data that peers wrote to the region before is visible to its device when the completion of
-  /// kind kFenced with this cookie comes. Throws DeviceError.
+  /// kind kFenced with this cookie comes. Throws DeviceError where the back end takes host memory only.
   virtual void post_fence(std::uint32_t rkey, std::uint64_t offset, std::uint64_t cookie) {
     static_cast<void>(rkey), static_cast<void>(offset), static_cast<void>(cookie);
     throw DeviceError("this back end takes host memory only");
@@ -149,8 +152,8 @@ class Backend {
   virtual bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) = 0;
   /// With the progress lock, once a QP is connected: its set-up is over, and all other calls may name it.
   virtual void adopt_qp(std::uint32_t qpn) { static_cast<void>(qpn); }
-  /// Changes the source port. False when the new one is not available; the old one stays.
-  virtual bool set_port(std::uint32_t qpn, std::uint16_t source_port) = 0;
+  /// Changes the source port. When the new one is refused, the old one stays. One change of a QP at a time.
+  virtual PortChange set_port(std::uint32_t qpn, std::uint16_t source_port) = 0;
   [[nodiscard]] virtual PortMethod port_method() const = 0;
   /// The packets in flight were lost with their path. They are sent again at once, where the back end decides that.
   virtual void path_changed(std::uint32_t qpn, Nanos now) {

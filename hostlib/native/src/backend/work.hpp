@@ -47,6 +47,7 @@ struct Completion {
     kQpBroken,       ///< the NIC moved the QP to the error state and gave no reason; its requests stay, for take_back
     kFenced,         ///< Backend::post_fence
     kStopped,        ///< Backend::stop_qp; `imm` is the number of messages that arrived on the QP
+    kPortChanged,    ///< Backend::set_port; `imm` is the port, which the QP has if `status` is kSuccess
   };
   Kind kind = Kind::kSent;
   Status status = Status::kSuccess;

@@ -184,6 +184,7 @@ void Device::close(Nanos timeout) {
     static_cast<void>(backend_.release());
     static_cast<void>(policy_.release());
     static_cast<void>(setup_thread_.release());
+    static_cast<void>(memory_thread_.release());
     return;
   }
   if (path_client_ != nullptr) path_client_->stop();
@@ -211,11 +212,14 @@ void Device::close(Nanos timeout) {
   wake();
   thread_.join();
   std::unique_ptr<Worker> setup_thread;
+  std::unique_ptr<Worker> memory_thread;
   {
     const ProgressLockGuard guard(*this);
     setup_thread = std::move(setup_thread_);
+    memory_thread = std::move(memory_thread_);
   }
-  setup_thread.reset();                            // without the lock, which the end of a set-up takes
+  setup_thread.reset();  // without the lock, which the end of a job takes
+  memory_thread.reset();
   while (waking_ != 0) std::this_thread::yield();  // the number of wake_ may soon be another descriptor's
   {
     // The caller may keep this object: release its ports and descriptors now.

@@ -19,8 +19,9 @@
 //     callers. It sleeps until a packet arrives or a timer expires.
 //
 //   - the set-up thread, where creating and connecting QPs takes long (Backend::sets_up_concurrently). It does so
-//   without
-//     the lock, and takes the lock for what follows (device_setup.cpp).
+//     without the lock, and takes the lock for what follows (device_setup.cpp).
+//   - the memory thread, where registering memory takes long (Backend::registers_concurrently): it registers and
+//     deregisters what the engine registers itself, without the lock (device_memory.cpp).
 //
 // The member functions are in seven files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
 // connections), device_setup.cpp (QPs of peers and lanes), device_data.cpp (messages), device_memory.cpp (registered
@@ -153,7 +154,8 @@ struct Renewal {
 
 /// A lane towards one peer. The fields that pick_lane reads of every lane come first, in one cache line.
 struct alignas(64) Lane {
-  std::optional<std::uint16_t> moving_to;  ///< the next source port: no new flowlets until the lane has it
+  std::optional<std::uint16_t> moving_to;    ///< the next source port: no new flowlets until the lane has it
+  std::optional<std::uint16_t> changing_to;  ///< the source port that the back end is giving the QP; no new flowlets
   unsigned outstanding = 0;                ///< flowlets posted and not finished
   unsigned unfinished = 0;                 ///< work posted and not finished: flowlets and receive advertisements
   std::uint64_t outstanding_bytes = 0;
@@ -172,8 +174,12 @@ struct alignas(64) Lane {
   unsigned unfinished_seen = 0;
   Nanos waiting_since = 0;  ///< LaneCounters::waiting_since
 
-  /// The source port after the renewal in progress, if any.
-  [[nodiscard]] std::uint16_t heading() const { return renewal && !renewal->switched() ? renewal->port : port; }
+  /// The source port after the change or renewal in progress, if any.
+  [[nodiscard]] std::uint16_t heading() const {
+    return renewal && !renewal->switched() ? renewal->port : changing_to.value_or(port);
+  }
+  /// Whether large flowlets should wait until the lane has another source port.
+  [[nodiscard]] bool leaving() const { return moving_to || changing_to; }
 };
 
 /// Receive advertisements that go to a peer in one SEND, and the memory of its payload.
@@ -183,6 +189,7 @@ struct AdvertisementBatch {
   std::size_t count = 0;
   Lane* lane = nullptr;      ///< the lane that carries it; nullptr when it is not posted
   bool repeated = false;     ///< sent again on another lane, because this one is silent
+  bool registers = false;    ///< `bytes` is to be registered and is not yet
   std::uint32_t memory = 0;  ///< registration of `bytes`, 0: none
 };
 
@@ -203,7 +210,7 @@ struct Peer {
   bool advertisements_urgent = false;  ///< the sender may be waiting for `gathering`
   std::unique_ptr<Channel> channel;
   bool setting_up = false;             ///< the set-up thread creates or connects the QPs of all lanes
-  unsigned setups = 0;                 ///< set-ups in progress that use this object, those of single lanes included
+  unsigned setups = 0;                 ///< jobs of the set-up and the memory thread that use this object
   std::vector<handshake::Frame> held;  ///< frames that came while `setting_up`
   std::uint32_t path_mtu = 0;
   std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
@@ -214,7 +221,7 @@ struct Peer {
   Nanos small_rtt = 0;                      ///< round trip of small_lane when it was chosen
   AdvertisementBatch* gathering = nullptr;  ///< advertisements that wait to be sent together
   Nanos advertisements_since = 0;           ///< age of `gathering`
-  std::vector<std::unique_ptr<AdvertisementBatch>> batches;
+  std::vector<std::shared_ptr<AdvertisementBatch>> batches;
   std::vector<AdvertisementBatch*> spare_batches;
   Ring<Request*> sending;       ///< messages with flowlets to post, oldest first
   std::vector<Request*> slots;  ///< receives by slot
@@ -422,7 +429,7 @@ class Device {
   void finish(Request& request) PARALET_REQUIRES(progress_lock_);
   void fail(Request& request, Failure failure, const std::string& error) PARALET_REQUIRES(progress_lock_);
   bool register_temporarily(Request& request, Backend& backend);
-  void release_memory(Request& request) PARALET_REQUIRES(progress_lock_);
+  void note_failure(Request& request, Failure failure, const std::string& error);
   void release_receive(Request& request) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] static std::string overrun_text(std::uint64_t message_bytes, std::uint64_t receive_bytes);
   void post_receive_buffer(std::uint64_t index) PARALET_REQUIRES(progress_lock_);
@@ -439,14 +446,19 @@ class Device {
   bool wait_for_release(const MemoryUser& user, Closing until);
   [[nodiscard]] std::vector<MemoryUser> users_of(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] std::uint64_t signs_of_life(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
-  void start_giving_up(Connection& connection) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] std::vector<std::uint32_t> start_giving_up(Connection& connection) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool awaited(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
-  void retire(std::uint32_t rkey) PARALET_REQUIRES(progress_lock_);
+  void retire(const std::vector<std::uint32_t>& rkeys);
+  void on_memory_thread(std::function<void()> job) PARALET_REQUIRES(progress_lock_);
+  bool end_after_release(Request& request, Request::State state) PARALET_REQUIRES(progress_lock_);
+  void register_batch(Peer& peer, const std::shared_ptr<AdvertisementBatch>& batch) PARALET_REQUIRES(progress_lock_);
+  void release_batches(Peer& peer) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool retired(std::uint32_t rkey) const PARALET_REQUIRES(progress_lock_);
 
   // device_paths.cpp: changes of a lane's source port
   [[nodiscard]] bool may_move(const Lane& lane) const PARALET_REQUIRES(progress_lock_);
   void move_lane(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
+  void on_port_changed(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void leave_dead_path(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void renew_lane(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
   void on_broken(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
@@ -548,6 +560,8 @@ class Device {
   std::unique_ptr<PathPolicy> policy_ PARALET_GUARDED_BY(progress_lock_) PARALET_PT_GUARDED_BY(progress_lock_);
   /// Creates and connects QPs; nullptr until it is needed.
   std::unique_ptr<Worker> setup_thread_ PARALET_GUARDED_BY(progress_lock_);
+  /// Registers and deregisters the engine's own registrations; nullptr until it is needed.
+  std::unique_ptr<Worker> memory_thread_ PARALET_GUARDED_BY(progress_lock_);
   std::vector<std::unique_ptr<Peer>> peers_ PARALET_GUARDED_BY(progress_lock_);
   std::size_t pumped_ PARALET_GUARDED_BY(progress_lock_) = 0;  ///< index of the next peer in pump's round robin
   std::unordered_map<std::uint32_t, QpOwner> qp_owners_ PARALET_GUARDED_BY(progress_lock_);

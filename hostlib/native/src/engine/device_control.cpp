@@ -247,9 +247,7 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   std::erase(advertising_, &peer);
   // QPs first, so that nothing accesses memory any more; then the requests, whose memory returns to the caller.
   drop_qps(peer);
-  for (const auto& batch : peer.batches) {
-    if (batch->memory != 0) backend_->deregister_memory(batch->memory);
-  }
+  release_batches(peer);
   std::vector<std::shared_ptr<Connection>> again;
   for (const auto& [id, connection] : std::map(connections_.begin(), connections_.end())) {
     if (connection->peer != &peer) continue;

@@ -60,34 +60,32 @@ bool Device::register_temporarily(Request& request, Backend& backend) {
   }
 }
 
-/// Deregisters the request's own registration, which no QP uses any more.
-void Device::release_memory(Request& request) {
-  const std::uint32_t rkey = std::exchange(request.temporary_rkey, 0);
-  if (rkey != 0 && backend_) backend_->deregister_memory(rkey);
-}
-
 void Device::finish(Request& request) {
-  release_memory(request);
-  finished_ = true;
-  if (request.kind == Request::Kind::kFence) {
-    request.state.store(Request::State::kDone, std::memory_order_release);
-    return;
+  if (request.kind != Request::Kind::kFence) {
+    const bool send = request.kind == Request::Kind::kSend;
+    ++(send ? messages_.sends : messages_.receives);
+    (send ? messages_.send_bytes : messages_.receive_bytes) += request.bytes;
   }
-  const bool send = request.kind == Request::Kind::kSend;
-  ++(send ? messages_.sends : messages_.receives);
-  (send ? messages_.send_bytes : messages_.receive_bytes) += request.bytes;
+  if (end_after_release(request, Request::State::kDone)) return;
+  finished_ = true;
   request.state.store(Request::State::kDone, std::memory_order_release);
 }
 
 void Device::fail(Request& request, Failure failure, const std::string& error) {
-  release_memory(request);
-  report_failure(request, failure, error);
+  note_failure(request, failure, error);
+  if (end_after_release(request, Request::State::kFailed)) return;
+  request.state.store(Request::State::kFailed, std::memory_order_release);
+  completion_signal().notify();
 }
 
-void Device::report_failure(Request& request, Failure failure, const std::string& error) {
+void Device::note_failure(Request& request, Failure failure, const std::string& error) {
   failed_.fetch_add(1, std::memory_order_relaxed);
   request.failure = failure;
   request.error = error;
+}
+
+void Device::report_failure(Request& request, Failure failure, const std::string& error) {
+  note_failure(request, failure, error);
   request.state.store(Request::State::kFailed, std::memory_order_release);
   completion_signal().notify();
 }
@@ -199,11 +197,15 @@ void Device::send_advertisements(Peer& peer) {
 void Device::post_advertisements(Lane& lane, AdvertisementBatch& batch) {
   batch.lane = &lane;
   batch.repeated = false;
-  post(lane, {.kind = WorkKind::kSend,
-              .cookie = cookie_of(&batch),
-              .data = batch.bytes.data(),
-              .length = static_cast<std::uint32_t>(batch.count * handshake::kAdvertisementBytes),
-              .memory = batch.memory});
+  // A NIC takes one advertisement with the request itself, without a registration.
+  const std::size_t each = batch.registers ? 1 : batch.count;
+  for (std::size_t i = 0; i < batch.count; i += each) {
+    post(lane, {.kind = WorkKind::kSend,
+                .cookie = i + each == batch.count ? cookie_of(&batch) : 0,
+                .data = batch.bytes.data() + i * handshake::kAdvertisementBytes,
+                .length = static_cast<std::uint32_t>(each * handshake::kAdvertisementBytes),
+                .memory = batch.memory});
+  }
 }
 
 /// Sends the advertisements of silent lanes again on other lanes, because the peer uses advertisements in order. It
@@ -228,12 +230,9 @@ void Device::ping(Peer& peer) { post(*pick_lane(peer, true), {.kind = WorkKind::
 
 AdvertisementBatch& Device::spare_batch(Peer& peer) {
   if (peer.spare_batches.empty()) {
-    AdvertisementBatch& fresh = *peer.batches.emplace_back(std::make_unique<AdvertisementBatch>());
-    try {
-      fresh.memory = backend_->register_source(fresh.bytes.data(), fresh.bytes.size());
-    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): each SEND registers it again, and may fail
-    }
-    return fresh;
+    const auto& fresh = peer.batches.emplace_back(std::make_shared<AdvertisementBatch>());
+    register_batch(peer, fresh);
+    return *fresh;
   }
   AdvertisementBatch& batch = *peer.spare_batches.back();
   peer.spare_batches.pop_back();
@@ -259,10 +258,9 @@ void Device::release_receive(Request& request) {
   peer.slots[request.slot] = nullptr;
   peer.free_slots.push_back(request.slot);
   const std::uint32_t rkey = request.registration();
-  const bool over = retired(rkey) && !awaited(rkey);
-  if (over) std::erase(retired_, rkey);
-  if (over || request.temporary_rkey != 0) backend_->deregister_memory(rkey);
-  request.temporary_rkey = 0;
+  if (!retired(rkey) || awaited(rkey)) return;
+  std::erase(retired_, rkey);
+  backend_->deregister_memory(rkey);
 }
 
 void Device::on_advertisements(Peer& peer, std::span<const std::byte> bytes) {
@@ -421,7 +419,7 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
     // Of many lanes most are idle. Their estimate is in the Lane, which saves the cache misses of reading the QP.
     PathEstimate path = lane.unfinished > 0 ? backend_->estimate(lane.qp.qpn) : lane.rested;
     if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
-    if (!any_depth && (lane.moving_to || (lane.outstanding >= kDepth && !path.hungry))) continue;
+    if (!any_depth && (lane.leaving() || (lane.outstanding >= kDepth && !path.hungry))) continue;
     const double packets = static_cast<double>(lane.outstanding_bytes) / peer.path_mtu + 1.0;
     const double delay = static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window);
     const std::pair cost(static_cast<Nanos>(delay), lane.outstanding_bytes);
@@ -437,7 +435,7 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
 /// Consecutive small messages share a lane while its round trip is good, so that one ACK covers several.
 Lane& Device::lane_for_small(Peer& peer) {
   constexpr unsigned kStay = 32;
-  const bool stay = peer.small_left > 0 && !peer.small_lane->moving_to && peer.small_lane->outstanding < kStay &&
+  const bool stay = peer.small_left > 0 && !peer.small_lane->leaving() && peer.small_lane->outstanding < kStay &&
                     backend_->estimate(peer.small_lane->qp.qpn).smoothed_rtt <= 2 * peer.small_rtt;
   if (!stay) {
     peer.small_lane = pick_lane(peer, true);
@@ -486,7 +484,7 @@ void Device::consult_policy(Peer& peer, unsigned index, unsigned unheard) {
     if (timeouts > 0) leave_dead_path(peer, index);
     return;
   }
-  if (lane.renewal) return;  // a move is in progress; completions may belong to the old path
+  if (lane.renewal || lane.changing_to) return;  // a move is in progress; completions may belong to the old path
   LaneTimes times(statistics);
   for (const Lane& other : peer.lanes) times.compare(backend_->statistics(other.qp.qpn));
   const LaneView view{.peer = peer.name(),
@@ -568,7 +566,7 @@ void Device::on_completion(const Completion& completion) {
   const auto owner = qp_owners_.find(completion.qpn);
   if (owner != qp_owners_.end()) {
     Peer& peer = *owner->second.peer;
-    peer.heard = true;
+    peer.heard = peer.heard || completion.kind != Completion::Kind::kPortChanged;
     switch (completion.kind) {
       case Completion::Kind::kSent:
         on_sent(peer, owner->second.lane, completion);
@@ -593,6 +591,9 @@ void Device::on_completion(const Completion& completion) {
         break;
       case Completion::Kind::kStopped:
         on_stopped(peer, owner->second.lane, completion);
+        break;
+      case Completion::Kind::kPortChanged:
+        on_port_changed(peer, owner->second.lane, completion);
         break;
       case Completion::Kind::kFenced:
         break;

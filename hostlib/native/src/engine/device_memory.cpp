@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <stdexcept>
 
 #include "base/errors.hpp"
@@ -106,14 +107,17 @@ std::vector<std::uint32_t> Device::deregister_memory(std::uint32_t rkey) {
     }
   }
   for (const MemoryUser& user : users) wait_for_release(user, Closing::kMemory);
+  bool kept = false;
   {
     const ProgressLockGuard guard(*this);
     if (!backend_) return peers;
     begin_call();
-    if (awaited(rkey)) {
-      retire(rkey);
-      return peers;
-    }
+    kept = awaited(rkey);
+    if (kept && !retired(rkey)) retired_.push_back(rkey);
+  }
+  if (kept) {
+    retire({rkey});
+    return peers;
   }
   register_with([=](Backend& backend) { backend.deregister_memory(rkey); });
   return peers;
@@ -138,7 +142,8 @@ bool Device::wait_for_release(const MemoryUser& user, Closing until) {
   const Nanos start = now();
   Nanos alive_at = start;
   std::uint64_t signs = 0;
-  while (!wait(released, kLook)) {
+  std::optional<std::vector<std::uint32_t>> gone;
+  while (!gone && !wait(released, kLook)) {
     const ProgressLockGuard guard(*this);
     if (!backend_) return true;  // a closed device uses no memory
     const Nanos t = now();
@@ -159,21 +164,26 @@ bool Device::wait_for_release(const MemoryUser& user, Closing until) {
     const bool silent = t - alive_at >= limit;
     const bool too_long = !posted && t - start >= options_.retry_time + kCloseTime;
     if (!silent && !too_long) continue;
-    if (connection != nullptr) start_giving_up(*user.connection);
-    return false;
+    gone = connection != nullptr ? start_giving_up(*user.connection) : std::vector<std::uint32_t>{};
   }
-  return true;
+  if (gone) retire(*gone);
+  return !gone;
 }
 
 void Device::give_up(const std::shared_ptr<Connection>& connection) {
   if (closed()) return;
-  const ProgressLockGuard guard(*this);
-  begin_call();
-  start_giving_up(*connection);
+  std::vector<std::uint32_t> gone;
+  {
+    const ProgressLockGuard guard(*this);
+    begin_call();
+    gone = start_giving_up(*connection);
+  }
+  retire(gone);
 }
 
-void Device::start_giving_up(Connection& connection) {
-  if (connection.peer == nullptr) return;
+/// Returns the registrations to retire before their memory is the caller's again.
+std::vector<std::uint32_t> Device::start_giving_up(Connection& connection) {
+  if (connection.peer == nullptr) return {};
   const std::string error = format_ipv4(connection.peer_address) + " does not answer";
   if (connection.failure == Failure::kNone) {
     connection.error = error;
@@ -187,11 +197,15 @@ void Device::start_giving_up(Connection& connection) {
   }
   if (posted) {
     fail_peer(*connection.peer, Failure::kTransport, error);
-    return;
+    return {};
   }
+  std::vector<std::uint32_t> out;
   for (Request* receive = connection.receives.front(); receive != nullptr; receive = receive->next) {
-    retire(receive->registration());
+    if (retired(receive->registration())) continue;
+    retired_.push_back(receive->registration());
+    out.push_back(receive->registration());
   }
+  return out;
 }
 
 /// A number that grows whenever the peer sends or acknowledges something.
@@ -237,13 +251,86 @@ bool Device::awaited(std::uint32_t rkey) const {
   });
 }
 
-/// Returns memory to its owner while messages may still arrive for it: the backend drops their data.
-void Device::retire(std::uint32_t rkey) {
-  if (retired(rkey)) return;
-  backend_->retire_memory(rkey);
-  retired_.push_back(rkey);
+/// Returns memory in `retired_` to its owner while messages may still arrive for it: the backend drops their data.
+void Device::retire(const std::vector<std::uint32_t>& rkeys) {
+  try {
+    for (const std::uint32_t rkey : rkeys) register_with([=](Backend& backend) { backend.retire_memory(rkey); });
+  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): a closed device uses no memory
+  }
 }
 
 bool Device::retired(std::uint32_t rkey) const { return std::ranges::find(retired_, rkey) != retired_.end(); }
+
+// -- the engine's own registrations --------------------------------------------------------------------------------
+
+void Device::on_memory_thread(std::function<void()> job) {
+  if (!memory_thread_) memory_thread_ = std::make_unique<Worker>();
+  memory_thread_->add(std::move(job));
+}
+
+/// Deregisters the registration that a request has for itself, which no QP uses any more. Where that takes long the
+/// memory thread does it, and ends the request afterwards: the NIC must not reach memory that the caller has back.
+/// False: the caller ends the request.
+bool Device::end_after_release(Request& request, Request::State state) {
+  const std::uint32_t rkey = std::exchange(request.temporary_rkey, 0);
+  if (rkey == 0 || !backend_) return false;
+  if (registrar_ == nullptr || stop_) {
+    backend_->deregister_memory(rkey);
+    return false;
+  }
+  on_memory_thread([registrar = registrar_, rkey, state, own = request.shared_from_this()] {
+    registrar->deregister_memory(rkey);
+    own->state.store(state, std::memory_order_release);
+    completion_signal().notify();
+  });
+  return true;
+}
+
+/// Registers the memory of a batch, which may be used meanwhile. Where that is refused, it is never registered.
+void Device::register_batch(Peer& peer, const std::shared_ptr<AdvertisementBatch>& batch) {
+  const auto source = [batch](Backend& backend) -> std::uint32_t {
+    try {
+      return backend.register_source(batch->bytes.data(), batch->bytes.size());
+    } catch (const DeviceError&) {
+      return 0;
+    }
+  };
+  if (registrar_ == nullptr) {
+    batch->memory = source(*backend_);
+    return;
+  }
+  batch->registers = true;
+  if (stop_) return;
+  ++peer.setups;
+  on_memory_thread([this, &peer, batch, source] {
+    const std::uint32_t memory = source(*registrar_);
+    {
+      const ProgressLockGuard guard(*this);
+      --peer.setups;
+      if (!peer.dead()) {
+        batch->memory = memory;
+        batch->registers = memory == 0;
+        return;
+      }
+    }
+    registrar_->deregister_memory(memory);
+  });
+}
+
+/// Deregisters the batches of a peer that has failed.
+void Device::release_batches(Peer& peer) {
+  peer.spare_batches.clear();
+  peer.gathering = nullptr;
+  const auto release = [batches = std::exchange(peer.batches, {})](Backend& backend) {
+    for (const auto& batch : batches) {
+      if (batch->memory != 0) backend.deregister_memory(batch->memory);
+    }
+  };
+  if (registrar_ == nullptr || stop_) {
+    release(*backend_);
+  } else {
+    on_memory_thread([release, registrar = registrar_] { release(*registrar); });
+  }
+}
 
 }  // namespace paralet

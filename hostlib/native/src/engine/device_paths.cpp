@@ -26,12 +26,18 @@ bool Device::may_move(const Lane& lane) const {
 
 void Device::move_lane(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
-  if (lane.renewal) return;  // advance_renewal calls again when it is finished
+  if (lane.renewal || lane.changing_to) return;  // advance_renewal or on_port_changed calls again
   const std::uint16_t port = *std::exchange(lane.moving_to, std::nullopt);
-  if (backend_->set_port(lane.qp.qpn, port)) {
-    lane.port = port;
-    ++lane.moves;
-    return;
+  switch (backend_->set_port(lane.qp.qpn, port)) {
+    case PortChange::kDone:
+      lane.port = port;
+      ++lane.moves;
+      return;
+    case PortChange::kStarted:
+      lane.changing_to = port;
+      return;
+    case PortChange::kRefused:
+      break;
   }
   const bool renewable = peer.ready() && backend_->port_method() == PortMethod::kFlowLabel;
   if (renewable && port >= wire::kFirstEntropyPort) {
@@ -39,6 +45,20 @@ void Device::move_lane(Peer& peer, unsigned index) {
   } else if (path_client_ != nullptr) {
     path_client_->could_not_bind();
   }
+}
+
+/// The back end has changed the port of the lane's QP, or could not.
+void Device::on_port_changed(Peer& peer, unsigned index, const Completion& completion) {
+  Lane& lane = peer.lanes[index];
+  if (completion.qpn != lane.qp.qpn) return;  // replaced meanwhile
+  lane.changing_to.reset();
+  if (completion.status == Status::kSuccess) {
+    lane.port = static_cast<std::uint16_t>(completion.imm);
+    ++lane.moves;
+  } else if (path_client_ != nullptr) {
+    path_client_->could_not_bind();
+  }
+  if (lane.moving_to && may_move(lane)) move_lane(peer, index);
 }
 
 /// Moves a lane off a dead path, to its new port if it has one. Packets in flight were lost with the path, so order
@@ -92,7 +112,7 @@ void Device::on_broken(Peer& peer, unsigned index, const Completion& completion)
 
 void Device::replace_broken_qp(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
-  renew_lane(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.port));
+  renew_lane(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.heading()));
 }
 
 bool Renewal::on(Event event) {
@@ -144,7 +164,7 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
     answer_new_qp(peer, frame, true);
     return;
   }
-  create_fresh_qp(peer, frame.lane, lane->port, [this, &peer, frame](bool created) PARALET_REQUIRES(progress_lock_) {
+  create_fresh_qp(peer, frame.lane, lane->heading(), [this, &peer, frame](bool created) PARALET_REQUIRES(progress_lock_) {
     if (created) {
       answer_new_qp(peer, frame, false);
     } else {
@@ -189,6 +209,7 @@ void Device::on(Peer& peer, const handshake::QpReady& frame) {
   std::swap(lane.qp, renewal->qp);
   renewal->unfinished = lane.unfinished;
   lane.timeouts_seen = 0;
+  lane.changing_to.reset();
   lane.rested = backend_->estimate(lane.qp.qpn);
   if (renewal->port != std::exchange(lane.port, renewal->port)) ++lane.moves;
   if (std::exchange(lane.broken, false)) stop_old_qp(lane);

@@ -30,7 +30,7 @@ enum class Failure : std::uint8_t { kNone, kTransport, kDevice, kClosed };
 /// One send or receive. The caller fills in the first group and passes the request to Device::submit. It then waits
 /// until `state` is no longer kPending and reads the second group. The rest belongs to the engine. A finished request
 /// may be filled in and submitted again.
-struct Request {
+struct Request : std::enable_shared_from_this<Request> {
   /// kFence is for memory registered as another device's: done when all received data is visible there.
   enum class Kind : std::uint8_t { kSend, kReceive, kFence };
   enum class State : std::uint8_t { kPending, kDone, kFailed };

@@ -111,11 +111,11 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
   return true;
 }
 
-bool SoftBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
+PortChange SoftBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
   try {
-    return bind_port(qps_.at(qpn), source_port);
+    return bind_port(qps_.at(qpn), source_port) ? PortChange::kDone : PortChange::kRefused;
   } catch (const DeviceError&) {
-    return false;
+    return PortChange::kRefused;
   }
 }
 

@@ -54,7 +54,7 @@ class SoftBackend : public Backend {
   QpIdentity create_qp() override;
   [[nodiscard]] Ece ece(std::uint32_t qpn) const override;
   bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) override;
-  bool set_port(std::uint32_t qpn, std::uint16_t source_port) override;
+  PortChange set_port(std::uint32_t qpn, std::uint16_t source_port) override;
   [[nodiscard]] PortMethod port_method() const override { return PortMethod::kSocket; }
   void path_changed(std::uint32_t qpn, Nanos now) override;
   void fail_qp(std::uint32_t qpn) override;

@@ -111,9 +111,12 @@ void Connector::connect_to_itself(ibv_qp* qp, const QpIdentity& identity) const 
   start_sending(qp, identity);
 }
 
-bool Connector::move(ibv_qp* qp, std::uint16_t source_port) const {
+bool Connector::moves(std::uint16_t source_port) const {
   // The flow label of a queue pair that sends is fixed. Only the vendor's call changes the port.
-  if (method_ != PortMethod::kModifyQp || source_port < kFirstRocePort) return false;
+  return method_ == PortMethod::kModifyQp && source_port >= kFirstRocePort;
+}
+
+bool Connector::move(ibv_qp* qp, std::uint16_t source_port) const {
   return library_.mlx5_modify_qp_udp_sport(qp, source_port) == 0;
 }
 

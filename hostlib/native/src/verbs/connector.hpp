@@ -33,7 +33,9 @@ class Connector {
                                        std::uint16_t source_port);
   /// Connects a queue pair to itself, for READs of this port's own memory. Throws DeviceError.
   void connect_to_itself(ibv_qp* qp, const QpIdentity& identity) const;
-  /// Changes the source port of a connected queue pair. False where that needs another queue pair.
+  /// Whether `move` may give a connected queue pair this source port. Elsewhere that needs another queue pair.
+  [[nodiscard]] bool moves(std::uint16_t source_port) const;
+  /// Changes the source port of a connected queue pair. False when the NIC refuses it.
   [[nodiscard]] bool move(ibv_qp* qp, std::uint16_t source_port) const;
   /// How source ports are set; exact once the first queue pair is connected.
   [[nodiscard]] PortMethod method() const { return method_; }

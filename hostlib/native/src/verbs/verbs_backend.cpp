@@ -3,9 +3,12 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +18,7 @@
 #include "base/file_descriptor.hpp"
 #include "base/interfaces.hpp"
 #include "base/mutex.hpp"
+#include "base/worker.hpp"
 #include "verbs/completion_queue.hpp"
 #include "verbs/connector.hpp"
 #include "verbs/memory.hpp"
@@ -64,7 +68,7 @@ class VerbsBackend final : public Backend {
   [[nodiscard]] std::uint16_t max_ip_id() const override { return UINT16_MAX; }
   bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) override;
   void adopt_qp(std::uint32_t qpn) override;
-  bool set_port(std::uint32_t qpn, std::uint16_t source_port) override;
+  PortChange set_port(std::uint32_t qpn, std::uint16_t source_port) override;
   [[nodiscard]] PortMethod port_method() const override { return connector_.method(); }
   void fail_qp(std::uint32_t qpn) override { qps_.at(qpn)->sends.fail(); }
   void stop_qp(std::uint32_t qpn) override;
@@ -104,9 +108,25 @@ class VerbsBackend final : public Backend {
     QpHandle handle;  ///< last, so that it is destroyed first: the NIC releases memory before its registrations end
   };
 
+  /// The queue pair of fences, or why there is none.
+  struct FenceQp {
+    std::uint32_t qpn = 0;
+    std::string error;  ///< empty: it is connected
+  };
+  /// Results of slow calls.
+  struct Results {
+    bool destroyed = false;
+    std::size_t held = 0;  ///< requests of destroyed queue pairs, SendContext::held
+    std::vector<Completion> port_changes;
+    std::optional<FenceQp> fence_qp;
+  };
+
   Qp& create_qp(int access);
   [[nodiscard]] Qp* fresh(std::uint32_t qpn) const;
-  [[nodiscard]] std::uint32_t create_fence_qp();
+  void call_slowly(std::function<void(Results&)> call);
+  void take_results(Nanos now);
+  [[nodiscard]] FenceQp create_fence_qp();
+  void start_fences(const FenceQp& qp);
   bool poll(Nanos now);
   void take_events(Nanos now);
   void on_port(bool up, Nanos now);
@@ -131,7 +151,9 @@ class VerbsBackend final : public Backend {
   FileDescriptor epoll_;
   std::byte fenced_{};  ///< where the READs of fences go
   std::uint32_t fence_memory_ = 0;
-  std::uint32_t fence_qpn_ = 0;  ///< of the QP that reads this device's own memory, 0: not needed so far
+  std::uint32_t fence_qpn_ = 0;  ///< of the QP that reads this device's own memory, 0: none
+  bool creating_fence_qp_ = false;
+  std::vector<WorkRequest> fences_;  ///< wait for that QP
   std::vector<Completion> completions_;
   SendContext sends_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps_;
@@ -147,6 +169,12 @@ class VerbsBackend final : public Backend {
   std::optional<Nanos> port_up_at_;  ///< when it came back last
   Nanos port_deadline_ = kNever;     ///< when the queue pairs of a port that is down fail
   Nanos next_look_ = 0;              ///< for events of the device
+  FileDescriptor results_event_;     ///< readable while there are results
+  std::atomic<bool> has_results_{false};
+  Mutex results_mutex_;
+  Results results_ PARALET_GUARDED_BY(results_mutex_);
+  /// Makes slow calls one after another; nullptr until the first. Last, so that it ends before what it uses.
+  std::unique_ptr<Worker> slow_thread_;
 };
 
 // -- opening -----------------------------------------------------------------------------------------------------
@@ -199,14 +227,61 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
              .completions = completions_,
              .limit = completion_queue_.capacity() - receives_.depth(),
              .min_timeout = options.min_timeout.value_or(kMinAckTimeout),
-             .retry_time = options.retry_time} {
+             .retry_time = options.retry_time},
+      results_event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   const int events = port_.context->async_fd;
   ::fcntl(events, F_SETFL, ::fcntl(events, F_GETFL) | O_NONBLOCK);
-  if (!epoll_.valid()) fail("cannot watch the device", errno);
-  for (const int fd : {events, completion_queue_.fd()}) {
+  if (!epoll_.valid() || !results_event_.valid()) fail("cannot watch the device", errno);
+  for (const int fd : {events, completion_queue_.fd(), results_event_.get()}) {
     epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) fail("cannot watch the device", errno);
   }
+}
+
+// -- slow calls --------------------------------------------------------------------------------------------------
+//
+// Calls that wait for the NIC's firmware or the kernel's memory management run without the progress lock, in the order
+// in which they were asked for: a queue pair's port changes before the queue pair is destroyed.
+
+void VerbsBackend::call_slowly(std::function<void(Results&)> call) {
+  if (!slow_thread_) slow_thread_ = std::make_unique<Worker>();
+  slow_thread_->add([this, call = std::move(call)] {
+    Results own;
+    call(own);
+    {
+      const MutexLock lock(results_mutex_);
+      results_.destroyed = results_.destroyed || own.destroyed;
+      results_.held += own.held;
+      results_.port_changes.insert(results_.port_changes.end(), own.port_changes.begin(), own.port_changes.end());
+      if (own.fence_qp) results_.fence_qp = std::move(own.fence_qp);
+      has_results_ = true;
+    }
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(results_event_.get(), &one, sizeof one);
+  });
+}
+
+void VerbsBackend::take_results(Nanos now) {
+  if (!has_results_) return;
+  std::uint64_t ignored = 0;
+  [[maybe_unused]] const ssize_t got = ::read(results_event_.get(), &ignored, sizeof ignored);
+  Results results;
+  {
+    const MutexLock lock(results_mutex_);
+    std::swap(results, results_);
+    has_results_ = false;
+  }
+  // Some drivers leave the completions of a destroyed QP in the queue. They occupy entries, and the QP number may be
+  // used again.
+  if (results.destroyed) poll(now);
+  sends_.held -= results.held;
+  for (const Completion& change : results.port_changes) {
+    const auto found = qps_.find(change.qpn);
+    if (found == qps_.end()) continue;
+    if (change.status == Status::kSuccess) found->second->port = static_cast<std::uint16_t>(change.imm);
+    completions_.push_back(change);
+  }
+  if (results.fence_qp) start_fences(*results.fence_qp);
 }
 
 // -- fences ------------------------------------------------------------------------------------------------------
@@ -214,30 +289,54 @@ VerbsBackend::VerbsBackend(const VerbsOptions& options)
 /// The fence is a READ of the region through the NIC. On its way to memory it does not overtake the writes that the NIC
 /// made before it (PCI Express base specification, 2.4.1).
 void VerbsBackend::post_fence(std::uint32_t rkey, std::uint64_t offset, std::uint64_t cookie) {
+  const WorkRequest fence{.kind = WorkKind::kRead,
+                          .cookie = cookie,
+                          .data = &fenced_,
+                          .length = sizeof fenced_,
+                          .remote_address = memory_.remote_address(rkey) + offset,
+                          .rkey = memory_.remote_key(rkey)};
+  fences_.push_back(fence);
+  if (creating_fence_qp_) return;
   if (fence_qpn_ != 0 && qps_.at(fence_qpn_)->sends.failed()) destroy_qp(std::exchange(fence_qpn_, 0));
-  if (fence_qpn_ == 0) fence_qpn_ = create_fence_qp();
-  post(fence_qpn_, {.kind = WorkKind::kRead,
-                    .cookie = cookie,
-                    .data = &fenced_,
-                    .length = sizeof fenced_,
-                    .remote_address = memory_.remote_address(rkey) + offset,
-                    .rkey = memory_.remote_key(rkey),
-                    .memory = fence_memory_});
+  if (fence_qpn_ != 0) {
+    start_fences({.qpn = fence_qpn_, .error = {}});
+    return;
+  }
+  creating_fence_qp_ = true;
+  call_slowly([this](Results& results) { results.fence_qp = create_fence_qp(); });
 }
 
-std::uint32_t VerbsBackend::create_fence_qp() {
-  if (fence_memory_ == 0) fence_memory_ = memory_.register_sink(&fenced_, sizeof fenced_);
-  Qp& qp = create_qp(IBV_ACCESS_REMOTE_READ);
+VerbsBackend::FenceQp VerbsBackend::create_fence_qp() {
+  FenceQp out;
   try {
+    if (fence_memory_ == 0) fence_memory_ = memory_.register_sink(&fenced_, sizeof fenced_);
+    Qp& qp = create_qp(IBV_ACCESS_REMOTE_READ);
+    out.qpn = qp.identity.qpn;
     connector_.connect_to_itself(qp.handle.get(), qp.identity);
-  } catch (const DeviceError&) {
-    destroy_qp(qp.identity.qpn);
-    throw;
+    qp.connected = true;
+    qp.sends.set_path_mtu(path_mtu_);
+  } catch (const DeviceError& error) {
+    out.error = error.what();
   }
-  qp.connected = true;
-  qp.sends.set_path_mtu(path_mtu_);
-  adopt_qp(qp.identity.qpn);
-  return qp.identity.qpn;
+  return out;
+}
+
+/// Posts the fences that wait for the queue pair. Without it they fail.
+void VerbsBackend::start_fences(const FenceQp& qp) {
+  if (std::exchange(creating_fence_qp_, false) && qp.qpn != 0) adopt_qp(qp.qpn);
+  if (!qp.error.empty()) {
+    options_.log("received data cannot be flushed to device memory: " + qp.error);
+    if (qp.qpn != 0) destroy_qp(qp.qpn);
+  }
+  fence_qpn_ = qp.error.empty() ? qp.qpn : 0;
+  for (WorkRequest& fence : std::exchange(fences_, {})) {
+    fence.memory = fence_memory_;
+    if (fence_qpn_ != 0) {
+      post(fence_qpn_, fence);
+    } else {
+      completions_.push_back({.kind = Completion::Kind::kFenced, .status = Status::kLocal, .cookie = fence.cookie});
+    }
+  }
 }
 
 // -- queue pairs -------------------------------------------------------------------------------------------------
@@ -262,6 +361,7 @@ Ece VerbsBackend::ece(std::uint32_t qpn) const {
 }
 
 void VerbsBackend::adopt_qp(std::uint32_t qpn) {
+  take_results(now());  // of an earlier queue pair with this number
   const MutexLock lock(fresh_mutex_);
   const auto found = fresh_.find(qpn);
   if (found == fresh_.end()) return;
@@ -279,12 +379,18 @@ bool VerbsBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::ui
   return true;
 }
 
-bool VerbsBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
+PortChange VerbsBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
   Qp& qp = *qps_.at(qpn);
-  if (qp.port == source_port) return true;
-  if (qp.sends.failed() || !connector_.move(qp.handle.get(), source_port)) return false;
-  qp.port = source_port;
-  return true;
+  if (qp.port == source_port) return PortChange::kDone;
+  if (qp.sends.failed() || !connector_.moves(source_port)) return PortChange::kRefused;
+  call_slowly([this, handle = qp.handle.get(), qpn, source_port](Results& results) {
+    results.port_changes.push_back(
+        {.kind = Completion::Kind::kPortChanged,
+         .status = connector_.move(handle, source_port) ? Status::kSuccess : Status::kLocal,
+         .qpn = qpn,
+         .imm = source_port});
+  });
+  return PortChange::kStarted;
 }
 
 /// To the error state, last receive taken, poll, destroy: drivers may throw the completions of a queue pair away with
@@ -317,12 +423,12 @@ bool VerbsBackend::ends_now(Qp& qp) {
 
 void VerbsBackend::end(Qp& qp) {
   poll(now());  // receives that ended before the event
-  const std::size_t held = qp.sends.held();
-  qps_.erase(qp.identity.qpn);
-  // Some drivers leave the completions of a destroyed QP in the queue. They occupy entries, and the QP number may be
-  // used again.
-  poll(now());
-  sends_.held -= held;
+  std::shared_ptr<Qp> ended = std::move(qps_.extract(qp.identity.qpn).mapped());
+  call_slowly([ended = std::move(ended)](Results& results) mutable {
+    results.held = ended->sends.held();
+    results.destroyed = true;
+    ended.reset();
+  });
 }
 
 /// Destroys the queue pairs that have returned everything after destroy_qp.
@@ -410,8 +516,9 @@ bool VerbsBackend::poll(Nanos now) {
       if (found != qps_.end()) found->second->sends.finish(wc, seen);
       return;
     }
-    const std::optional<Completion> completion = receives_.finish(wc);
+    std::optional<Completion> completion = receives_.finish(wc);
     if (!completion) return;
+    if (found == qps_.end()) completion->qpn = 0;  // destroyed: a fresh queue pair may have its number
     completions_.push_back(*completion);
     if (found == qps_.end()) return;
     found->second->received_bytes += wc.byte_len;
@@ -496,6 +603,7 @@ bool VerbsBackend::progress(Nanos now, std::vector<Completion>& completions) {
     next_look_ = now + kLookForEvents;
   }
   bool any = poll(now);
+  take_results(now);
   if (!stopping_.empty()) finish_stopping(now);
   if (!ending_.empty()) finish_ending(now);
   if (now >= port_deadline_) {

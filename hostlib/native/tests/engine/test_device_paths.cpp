@@ -89,8 +89,8 @@ class FixedPortBackend final : public SoftBackend {
     connecting_ = false;
     return connected;
   }
-  bool set_port(std::uint32_t qpn, std::uint16_t port) override {
-    return connecting_ && SoftBackend::set_port(qpn, port);
+  PortChange set_port(std::uint32_t qpn, std::uint16_t port) override {
+    return connecting_ ? SoftBackend::set_port(qpn, port) : PortChange::kRefused;
   }
   [[nodiscard]] PortMethod port_method() const override { return PortMethod::kFlowLabel; }
 

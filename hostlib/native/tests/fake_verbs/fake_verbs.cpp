@@ -60,6 +60,7 @@ struct Qp : ibv_qp {
   bool flushes = false;         ///< is to return what it holds
   std::uint16_t port = 0;       ///< UDP source port
   std::int64_t busy_until = 0;  ///< when its last long request is through
+  unsigned unacknowledged = 0;  ///< events that the user has taken and not acknowledged
   ibv_ece ece{};
 };
 
@@ -84,12 +85,14 @@ struct World {
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
   std::uint32_t next_key = 1001;
   std::condition_variable registrations;
-  std::size_t held_bytes = 0;  ///< hold_registrations
-  std::condition_variable setups;
-  fake_verbs::Setup held_setup{};  ///< hold_setup
-  unsigned setups_before = 0;
-  bool holds_setup = false;     ///< the call is still to come
-  bool setup_released = false;  ///< the held call may return
+  std::size_t held_bytes = 0;               ///< hold_registrations
+  std::size_t held_deregistered_bytes = 0;  ///< hold_deregistrations
+  std::condition_variable calls;
+  fake_verbs::Call held_call{};  ///< hold_call
+  unsigned calls_before = 0;
+  bool holds_call = false;     ///< the call is still to come
+  bool call_released = false;  ///< the held call may return
+  std::condition_variable acknowledged;
   bool holds_flushes = false;
   bool used = false;       ///< a call other than ibv_fork_init was made
   bool fork_safe = false;  ///< ibv_fork_init was called before
@@ -340,13 +343,26 @@ ibv_mr* keep_region(ibv_pd* pd, std::byte* place, std::size_t length, std::uint6
   return world().regions.emplace(mr->rkey, std::move(mr)).first->second.get();
 }
 
-/// Waits if hold_setup names this call.
-void wait_for_setup(fake_verbs::Setup call, std::unique_lock<std::mutex>& lock) {
-  if (!world().holds_setup || world().held_setup != call || world().setups_before-- > 0) return;
-  world().holds_setup = false;
-  ++world().record.setting_up;
-  world().setups.wait(lock, [] { return world().setup_released; });
-  --world().record.setting_up;
+/// The queue pair that an event is of, nullptr for other events.
+Qp* queue_pair_of(const ibv_async_event& event) {
+  switch (event.event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return static_cast<Qp*>(event.element.qp);
+    default:
+      return nullptr;
+  }
+}
+
+/// Waits if hold_call names this call.
+void wait_while_held(fake_verbs::Call call, std::unique_lock<std::mutex>& lock) {
+  if (!world().holds_call || world().held_call != call || world().calls_before-- > 0) return;
+  world().holds_call = false;
+  ++world().record.held;
+  world().calls.wait(lock, [] { return world().call_released; });
+  --world().record.held;
 }
 
 }  // namespace
@@ -406,21 +422,27 @@ void hold_registrations(std::size_t bytes) {
   world().held_bytes = bytes;
   world().registrations.notify_all();
 }
-void hold_setup(Setup call, unsigned before) {
+void hold_deregistrations(std::size_t bytes) {
   const std::lock_guard lock(world().mutex);
-  world().held_setup = call;
-  world().setups_before = before;
-  world().holds_setup = true;
-  world().setup_released = false;
+  world().held_deregistered_bytes = bytes;
+  world().registrations.notify_all();
 }
-void release_setup() {
+void hold_call(Call call, unsigned before) {
   const std::lock_guard lock(world().mutex);
-  world().holds_setup = false;
-  world().setup_released = true;
-  world().setups.notify_all();
+  world().held_call = call;
+  world().calls_before = before;
+  world().holds_call = true;
+  world().call_released = false;
+}
+void release_call() {
+  const std::lock_guard lock(world().mutex);
+  world().holds_call = false;
+  world().call_released = true;
+  world().calls.notify_all();
 }
 int modify_udp_sport(std::uint32_t qpn, std::uint16_t port) {
-  const std::lock_guard lock(world().mutex);
+  std::unique_lock lock(world().mutex);
+  wait_while_held(Call::kSetPort, lock);
   note("sport %u %u", qpn, port);
   if (world().nic.sport_error != 0) return world().nic.sport_error;
   Qp& qp = *world().qps.at(qpn);
@@ -542,7 +564,10 @@ FAKE_VERBS_API ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* place, std::size_t leng
   return keep_region(pd, static_cast<std::byte*>(place), length, iova, access);
 }
 FAKE_VERBS_API int ibv_dereg_mr(ibv_mr* mr) {
-  const std::lock_guard lock(world().mutex);
+  std::unique_lock lock(world().mutex);
+  ++world().record.deregistering;
+  world().registrations.wait(lock, [length = mr->length] { return world().held_deregistered_bytes != length; });
+  --world().record.deregistering;
   world().regions.erase(mr->rkey);
   return 0;
 }
@@ -594,7 +619,7 @@ FAKE_VERBS_API int ibv_destroy_srq(ibv_srq* srq) {
 }
 FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   std::unique_lock lock(world().mutex);
-  wait_for_setup(fake_verbs::Setup::kCreate, lock);
+  wait_while_held(fake_verbs::Call::kCreate, lock);
   auto qp = std::make_unique<Qp>();
   static_cast<ibv_qp&>(*qp) = {};
   qp->context = pd->context;
@@ -607,7 +632,7 @@ FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 }
 FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   std::unique_lock lock(world().mutex);
-  if (attributes->qp_state == IBV_QPS_RTR) wait_for_setup(fake_verbs::Setup::kConnect, lock);
+  if (attributes->qp_state == IBV_QPS_RTR) wait_while_held(fake_verbs::Call::kConnect, lock);
   Qp& changed = *world().qps.at(qp->qp_num);
   const bool fails = attributes->qp_state == IBV_QPS_ERR && changed.state != IBV_QPS_INIT;
   changed.state = attributes->qp_state;
@@ -626,7 +651,10 @@ FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) 
   return 0;
 }
 FAKE_VERBS_API int ibv_destroy_qp(ibv_qp* qp) {
-  const std::lock_guard lock(world().mutex);
+  std::unique_lock lock(world().mutex);
+  wait_while_held(fake_verbs::Call::kDestroy, lock);
+  // As ibv_destroy_qp(3) says.
+  world().acknowledged.wait(lock, [qp] { return static_cast<Qp*>(qp)->unacknowledged == 0; });
   if (world().nic.discards) {
     std::erase_if(static_cast<Cq*>(qp->send_cq)->entries, [&](const Entry& entry) {
       if (entry.wc.qp_num != qp->qp_num) return false;
@@ -649,9 +677,14 @@ FAKE_VERBS_API int ibv_get_async_event(ibv_context* context, ibv_async_event* ev
   if (events.empty()) return -1;  // it went with its queue pair
   *event = events.front();
   events.pop_front();
+  if (Qp* qp = queue_pair_of(*event)) ++qp->unacknowledged;
   return 0;
 }
-FAKE_VERBS_API void ibv_ack_async_event(ibv_async_event* /*event*/) {}
+FAKE_VERBS_API void ibv_ack_async_event(ibv_async_event* event) {
+  const std::lock_guard lock(world().mutex);
+  if (Qp* qp = queue_pair_of(*event)) --qp->unacknowledged;
+  world().acknowledged.notify_all();
+}
 
 #ifndef FAKE_VERBS_OLD
 FAKE_VERBS_API int ibv_query_ece(ibv_qp* qp, ibv_ece* out) {

@@ -48,7 +48,8 @@ struct Record {
   std::size_t inlined_from_device = 0;  ///< requests that would have a processor read device memory
   std::size_t regions = 0;              ///< registered now
   std::size_t registering = 0;          ///< registrations that are held now
-  std::size_t setting_up = 0;           ///< calls of hold_setup that are held now
+  std::size_t deregistering = 0;        ///< deregistrations that are held now
+  std::size_t held = 0;                 ///< calls of hold_call that are held now
   std::size_t relaxed = 0;              ///< registrations with relaxed ordering
   std::size_t queue_pairs = 0;          ///< that exist now
   std::size_t lost = 0;                 ///< requests on bad paths now
@@ -82,14 +83,18 @@ FAKE_VERBS_API void reset();
 FAKE_VERBS_API void happen(int event, std::uint32_t number);
 /// Registrations of so many bytes do not return until the next call. 0: none is held.
 FAKE_VERBS_API void hold_registrations(std::size_t bytes);
-/// A call that sets a queue pair up.
-enum class Setup : std::uint8_t {
+/// The same of deregistrations.
+FAKE_VERBS_API void hold_deregistrations(std::size_t bytes);
+/// A call that takes long.
+enum class Call : std::uint8_t {
   kCreate,   ///< ibv_create_qp
   kConnect,  ///< ibv_modify_qp to RTR
+  kSetPort,  ///< mlx5dv_modify_qp_udp_sport
+  kDestroy,  ///< ibv_destroy_qp
 };
-/// After `before` more calls of this kind the next one does not return until release_setup. Later ones do.
-FAKE_VERBS_API void hold_setup(Setup call, unsigned before);
-FAKE_VERBS_API void release_setup();
+/// After `before` more calls of this kind the next one does not return until release_call. Later ones do.
+FAKE_VERBS_API void hold_call(Call call, unsigned before);
+FAKE_VERBS_API void release_call();
 /// mlx5dv_modify_qp_udp_sport, which a separate fake libmlx5 exports.
 FAKE_VERBS_API int modify_udp_sport(std::uint32_t qpn, std::uint16_t port);
 /// Memory that stands for another device's. `fd` names it as a dma-buf. Payload must not be inlined from it.

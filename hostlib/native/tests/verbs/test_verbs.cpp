@@ -295,7 +295,7 @@ TEST_CASE("other queue pairs go on while the NIC has not returned what a destroy
   CHECK(record().queue_pairs == 4);
   fake_verbs::hold_flushes(false);
   backend->progress(t, completions);
-  CHECK(record().queue_pairs == 3);
+  CHECK(test::eventually([] { return record().queue_pairs == 3; }));
   for (const Completion& each : completions) {
     if (each.kind == Completion::Kind::kReceivedSend) backend->post_receive({&room[each.cookie * 64], 64, each.cookie});
   }
@@ -311,20 +311,20 @@ TEST_CASE("a queue pair that the NIC never returns is destroyed after a deadline
   CHECK(record().queue_pairs == 2);
   std::vector<Completion> completions;
   backend->progress(now() + kSecond, completions);
-  CHECK(record().queue_pairs == 1);
+  CHECK(test::eventually([] { return record().queue_pairs == 1; }));
 }
 
-// -- set-up of queue pairs ---------------------------------------------------------------------------------------
+// -- calls about queue pairs that take long ----------------------------------------------------------------------
 
-/// Holds a call that sets a queue pair up, from construction until `release`, or destruction.
-struct HeldSetup {
-  HeldSetup(fake_verbs::Setup call, unsigned before) { fake_verbs::hold_setup(call, before); }
-  HeldSetup(const HeldSetup&) = delete;
-  HeldSetup& operator=(const HeldSetup&) = delete;
-  ~HeldSetup() { fake_verbs::release_setup(); }
-  static void release() { fake_verbs::release_setup(); }
+/// Holds a call about a queue pair, from construction until `release`, or destruction.
+struct HeldCall {
+  HeldCall(fake_verbs::Call call, unsigned before) { fake_verbs::hold_call(call, before); }
+  HeldCall(const HeldCall&) = delete;
+  HeldCall& operator=(const HeldCall&) = delete;
+  ~HeldCall() { fake_verbs::release_call(); }
+  static void release() { fake_verbs::release_call(); }
   static bool holds() {
-    return test::eventually([] { return record().setting_up == 1; });
+    return test::eventually([] { return record().held == 1; });
   }
 };
 
@@ -332,19 +332,19 @@ bool open(const Connection& connection) { return connection.state == Connection:
 
 /// Messages between the two devices while the call is held, and that it is held all the time.
 void check_messages(VerbsPair& pair) {
-  REQUIRE(HeldSetup::holds());
+  REQUIRE(HeldCall::holds());
   for (int i = 0; i < 20; ++i) pair.check(1000);
-  CHECK(record().setting_up == 1);
+  CHECK(record().held == 1);
 }
 
 TEST_CASE("messages pass while the queue pairs of another peer are created and connected") {
   struct Case {
-    fake_verbs::Setup call;
+    fake_verbs::Call call;
     unsigned before;  // calls of the other side
     bool connects;    // this side connects to the third device, or accepts its connection
   };
-  constexpr std::array kCases{Case{fake_verbs::Setup::kCreate, 0, true}, Case{fake_verbs::Setup::kCreate, 1, false},
-                              Case{fake_verbs::Setup::kConnect, 0, false}, Case{fake_verbs::Setup::kConnect, 1, true}};
+  constexpr std::array kCases{Case{fake_verbs::Call::kCreate, 0, true}, Case{fake_verbs::Call::kCreate, 1, false},
+                              Case{fake_verbs::Call::kConnect, 0, false}, Case{fake_verbs::Call::kConnect, 1, true}};
   for (const Case& each : kCases) {
     CAPTURE(static_cast<int>(each.call));
     CAPTURE(each.connects);
@@ -352,51 +352,160 @@ TEST_CASE("messages pass while the queue pairs of another peer are created and c
     VerbsPair pair(1);
     Device third(test::verbs_options(1));
     const auto listener = each.connects ? third.listen() : pair.two.listen();
-    const HeldSetup held(each.call, each.before);
+    const HeldCall held(each.call, each.before);
     const auto connection = (each.connects ? pair.one : third).connect(listener->handle);
     check_messages(pair);
     CHECK(!open(*connection));
-    HeldSetup::release();
+    HeldCall::release();
     CHECK(test::eventually([&] { return open(*connection); }));
   }
 }
 
 TEST_CASE("messages pass while a lane gets a fresh queue pair") {
   struct Case {
-    fake_verbs::Setup call;
+    fake_verbs::Call call;
     unsigned before;
   };
   // The side that asks creates first, the other side connects first.
-  constexpr std::array kCases{Case{fake_verbs::Setup::kCreate, 0}, Case{fake_verbs::Setup::kCreate, 1},
-                              Case{fake_verbs::Setup::kConnect, 0}, Case{fake_verbs::Setup::kConnect, 1}};
+  constexpr std::array kCases{Case{fake_verbs::Call::kCreate, 0}, Case{fake_verbs::Call::kCreate, 1},
+                              Case{fake_verbs::Call::kConnect, 0}, Case{fake_verbs::Call::kConnect, 1}};
   for (const Case& each : kCases) {
     CAPTURE(static_cast<int>(each.call));
     CAPTURE(each.before);
     fake_verbs::reset();
     VerbsPair pair(1);
     pair.check(100);
-    const HeldSetup held(each.call, each.before);
+    const HeldCall held(each.call, each.before);
     REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE333));
     check_messages(pair);
     CHECK(pair.one.counters().lanes.at(0).qp.port != 0xE333);
-    HeldSetup::release();
+    HeldCall::release();
     CHECK(test::eventually([&] { return pair.one.counters().lanes.at(0).qp.port == 0xE333; }));
     pair.check(100'000);
     CHECK(test::eventually([] { return record().queue_pairs == 2; }));
   }
 }
 
+TEST_CASE("messages pass while a queue pair is destroyed") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  const HeldCall held(fake_verbs::Call::kDestroy, 0);
+  REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE333));  // both sides replace their queue pairs
+  check_messages(pair);
+  pair.check(100'000);
+  HeldCall::release();
+  CHECK(test::eventually([] { return record().queue_pairs == 2; }));
+}
+
+TEST_CASE("messages pass while the port of a queue pair changes, and large ones wait for the new port") {
+  fake_verbs::reset();
+  nic().sport_error = 0;
+  VerbsPair pair(1);
+  pair.check(100);
+  const std::uint16_t before = pair.one.counters().lanes.at(0).qp.port;
+  const HeldCall held(fake_verbs::Call::kSetPort, 0);
+  REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE333));
+  REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE444));  // follows the change in progress
+  check_messages(pair);
+  Bytes out = test::random_fill(1, 100'000);
+  Bytes in(out.size());
+  const auto received = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
+  const auto sent = VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out});
+  for (int i = 0; i < 20; ++i) pair.check({.bytes = std::span(out).first(100)}, {.bytes = std::span(in).first(100)});
+  CHECK(sent->state == State::kPending);
+  CHECK(pair.one.counters().lanes.at(0).qp.port == before);
+  CHECK(pair.one.counters().lanes.at(0).moves == 0);
+  HeldCall::release();
+  CHECK(VerbsPair::end(sent) == State::kDone);
+  CHECK(VerbsPair::end(received) == State::kDone);
+  CHECK(in == out);
+  CHECK(pair.one.counters().lanes.at(0).qp.port == 0xE444);
+  CHECK(pair.one.counters().lanes.at(0).moves == 2);
+}
+
+TEST_CASE("a queue pair may be replaced while its port changes") {
+  fake_verbs::reset();
+  nic().sport_error = 0;
+  VerbsPair pair(1);
+  pair.check(100);
+  const LaneCounters before = pair.one.counters().lanes.at(0);
+  const HeldCall held(fake_verbs::Call::kSetPort, 0);
+  REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE333));
+  REQUIRE(HeldCall::holds());
+  fake_verbs::set_path(before.qp.port, fake_verbs::Path::kDead);
+  Bytes out = test::random_fill(1, 500);
+  Bytes in(out.size());
+  const auto received = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
+  const auto sent = VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out});
+  REQUIRE(test::eventually([] { return record().lost > 0; }));
+  fake_verbs::break_queue_pairs(before.qp.port);
+  CHECK(VerbsPair::end(sent) == State::kDone);
+  CHECK(VerbsPair::end(received) == State::kDone);
+  CHECK(in == out);
+  HeldCall::release();
+  pair.check(100'000);
+  const LaneCounters after = pair.one.counters().lanes.at(0);
+  CHECK(after.qpn != before.qpn);
+  CHECK(after.qp.port == 0xE333);
+  CHECK(after.moves == 1);
+  CHECK(test::eventually([] { return record().queue_pairs == 2; }));
+}
+
+TEST_CASE("messages pass while the queue pair of fences is created, and the fences follow") {
+  fake_verbs::reset();
+  Bytes memory(4096);
+  fake_verbs::share_device_memory(901, memory.data(), memory.size());
+  VerbsPair pair(1);
+  pair.check(100);
+  const std::uint32_t rkey = pair.two.register_device_memory(memory.data(), memory.size(), DmaBuf{901, 0});
+  for (const auto call : {fake_verbs::Call::kCreate, fake_verbs::Call::kConnect}) {
+    CAPTURE(static_cast<int>(call));
+    const HeldCall held(call, 0);
+    std::vector<std::shared_ptr<Request>> fences;
+    for (int i = 0; i < 3; ++i) {
+      fences.push_back(VerbsPair::submit(pair.two, nullptr, Request::Kind::kFence, {.bytes = {}, .rkey = rkey}));
+    }
+    check_messages(pair);
+    for (const auto& fence : fences) CHECK(fence->state == State::kPending);
+    HeldCall::release();
+    for (const auto& fence : fences) CHECK(VerbsPair::end(fence) == State::kDone);
+    // A fence that fails ends the queue pair, so that the next one needs another.
+    const auto wrong =
+        VerbsPair::submit(pair.two, nullptr, Request::Kind::kFence, {.bytes = {}, .rkey = rkey + 1000});
+    CHECK(VerbsPair::end(wrong) == State::kFailed);
+  }
+  CHECK(record().reads == 6);
+  pair.two.deregister_memory(rkey);
+}
+
+TEST_CASE("a device may be closed while its fences wait for their queue pair") {
+  fake_verbs::reset();
+  Bytes memory(4096);
+  fake_verbs::share_device_memory(901, memory.data(), memory.size());
+  Device device(test::verbs_options(1));
+  const std::uint32_t rkey = device.register_device_memory(memory.data(), memory.size(), DmaBuf{901, 0});
+  const HeldCall held(fake_verbs::Call::kCreate, 0);
+  const auto fence = VerbsPair::submit(device, nullptr, Request::Kind::kFence, {.bytes = {}, .rkey = rkey});
+  REQUIRE(HeldCall::holds());
+  std::thread closing([&] { device.close(0); });
+  CHECK(VerbsPair::end(fence) == State::kFailed);
+  HeldCall::release();
+  closing.join();
+  CHECK(record().queue_pairs == 0);
+}
+
 TEST_CASE("both sides may ask for a fresh queue pair while one is created") {
   fake_verbs::reset();
   VerbsPair pair(1);
   pair.check(100);
-  const HeldSetup held(fake_verbs::Setup::kCreate, 0);
+  const HeldCall held(fake_verbs::Call::kCreate, 0);
   REQUIRE(pair.one.set_port(fake_verbs::kAddress, 0, 0xE333));
-  REQUIRE(HeldSetup::holds());
+  REQUIRE(HeldCall::holds());
   REQUIRE(pair.two.set_port(fake_verbs::kAddress, 0, 0xE444));  // its request waits for the queue pair of the first
   CHECK(test::eventually([] { return record().queue_pairs == 3; }));
   for (int i = 0; i < 20; ++i) pair.check(1000);
-  HeldSetup::release();
+  HeldCall::release();
   CHECK(test::eventually([&] {
     return pair.one.counters().lanes.at(0).qp.port == 0xE333 && pair.two.counters().lanes.at(0).qp.port == 0xE444;
   }));
@@ -410,19 +519,19 @@ TEST_CASE("a connection of the peer waits for the end of this side's set-up") {
   Device two(test::verbs_options(1));
   const auto at_one = one.listen();
   const auto at_two = two.listen();
-  const HeldSetup held(fake_verbs::Setup::kConnect, 1);  // of `one`; `two` is ready and uses the same queue pairs
+  const HeldCall held(fake_verbs::Call::kConnect, 1);  // of `one`; `two` is ready and uses the same queue pairs
   const auto there = one.connect(at_two->handle);
-  REQUIRE(HeldSetup::holds());
+  REQUIRE(HeldCall::holds());
   const auto back = two.connect(at_one->handle);
   CHECK(two.counters().peers == 1);
   CHECK(!open(*back));
-  HeldSetup::release();
+  HeldCall::release();
   CHECK(test::eventually([&] { return open(*there) && open(*back); }));
   CHECK(record().queue_pairs == 2);
 }
 
 TEST_CASE("a peer that goes away during the set-up leaves no queue pair") {
-  for (const auto call : {fake_verbs::Setup::kCreate, fake_verbs::Setup::kConnect}) {
+  for (const auto call : {fake_verbs::Call::kCreate, fake_verbs::Call::kConnect}) {
     CAPTURE(static_cast<int>(call));
     fake_verbs::reset();
     Device one(test::verbs_options(2));
@@ -430,10 +539,10 @@ TEST_CASE("a peer that goes away during the set-up leaves no queue pair") {
     {
       Device two(test::verbs_options(2));
       const auto listener = two.listen();
-      const bool creates = call == fake_verbs::Setup::kCreate;
-      const HeldSetup held(call, creates ? 1 : 3);  // of the second lane of `one`
+      const bool creates = call == fake_verbs::Call::kCreate;
+      const HeldCall held(call, creates ? 1 : 3);  // of the second lane of `one`
       connection = one.connect(listener->handle);
-      REQUIRE(HeldSetup::holds());
+      REQUIRE(HeldCall::holds());
       two.close(0);
       if (!creates) {  // `one` knows that the other side has gone
         CHECK(test::eventually([&] { return connection->state == Connection::State::kClosed; }));
@@ -447,31 +556,34 @@ TEST_CASE("a peer that goes away during the set-up leaves no queue pair") {
 }
 
 TEST_CASE("a device may be closed during the set-up of a peer") {
-  for (const auto call : {fake_verbs::Setup::kCreate, fake_verbs::Setup::kConnect}) {
+  for (const auto call : {fake_verbs::Call::kCreate, fake_verbs::Call::kConnect}) {
     CAPTURE(static_cast<int>(call));
     fake_verbs::reset();
     Device two(test::verbs_options(2));
     const auto listener = two.listen();
     Device one(test::verbs_options(2));
-    const HeldSetup held(call, call == fake_verbs::Setup::kCreate ? 0 : 2);  // of the first lane of `one`
+    const HeldCall held(call, call == fake_verbs::Call::kCreate ? 0 : 2);  // of the first lane of `one`
     const auto connection = one.connect(listener->handle);
-    REQUIRE(HeldSetup::holds());
+    REQUIRE(HeldCall::holds());
     const auto second = one.connect(listener->handle, 1);  // waits for the same peer
     std::thread closing([&] { one.close(0); });
     CHECK(test::eventually([&] { return connection->state == Connection::State::kClosed; }));
-    HeldSetup::release();
+    HeldCall::release();
     closing.join();
     CHECK(second->state == Connection::State::kClosed);
     CHECK(test::eventually([] { return record().queue_pairs == 0; }));
   }
 }
 
-/// Ends hold_registrations, so that a test that fails can close its devices.
+/// Ends hold_registrations and hold_deregistrations, so that a test that fails can close its devices.
 struct Release {
   Release() = default;
   Release(const Release&) = delete;
   Release& operator=(const Release&) = delete;
-  ~Release() { fake_verbs::hold_registrations(0); }
+  ~Release() {
+    fake_verbs::hold_registrations(0);
+    fake_verbs::hold_deregistrations(0);
+  }
 };
 
 // -- registered memory -------------------------------------------------------------------------------------------
@@ -558,6 +670,158 @@ TEST_CASE("messages pass while the memory of another message is registered for i
     CHECK(in == out);
     other.deregister_memory(rkey);
   }
+}
+
+/// Memory of two devices that no message has to register.
+struct RegisteredPair {
+  explicit RegisteredPair(VerbsPair& pair)
+      : pair_(pair),
+        from_(pair.one.register_memory(out_.data(), out_.size())),
+        to_(pair.two.register_memory(in_.data(), in_.size())) {}
+  RegisteredPair(const RegisteredPair&) = delete;
+  RegisteredPair& operator=(const RegisteredPair&) = delete;
+  ~RegisteredPair() {
+    pair_.one.deregister_memory(from_);
+    pair_.two.deregister_memory(to_);
+  }
+  /// Whether messages of this tag pass from one device to the other.
+  [[nodiscard]] bool pass(std::uint32_t tag) {
+    bool passing = true;
+    for (int i = 0; passing && i < 20; ++i) {
+      std::ranges::fill(in_, std::byte{0});
+      const auto get = VerbsPair::submit(pair_.two, pair_.from, Request::Kind::kReceive, {in_, to_}, tag);
+      const auto put = VerbsPair::submit(pair_.one, pair_.to, Request::Kind::kSend, {out_, from_}, tag);
+      passing = VerbsPair::end(put) == State::kDone && VerbsPair::end(get) == State::kDone && in_ == out_;
+    }
+    return passing;
+  }
+
+ private:
+  VerbsPair& pair_;
+  Bytes out_ = test::random_fill(5, 1000);
+  Bytes in_ = Bytes(1000);
+  std::uint32_t from_;
+  std::uint32_t to_;
+};
+
+TEST_CASE("messages pass while a message's own registration ends, and the message ends after it") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  RegisteredPair others(pair);
+  Bytes out = test::random_fill(1, 123'456);
+  Bytes in(out.size());
+  const std::size_t before = record().regions;
+  const Release release;
+  fake_verbs::hold_deregistrations(in.size());
+  const auto received = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
+  const auto sent = VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out});
+  REQUIRE(test::eventually([] { return record().deregistering == 2; }));
+  CHECK(others.pass(7));
+  CHECK(sent->state == State::kPending);
+  CHECK(received->state == State::kPending);
+  CHECK(record().deregistering == 2);
+  fake_verbs::hold_deregistrations(0);
+  CHECK(VerbsPair::end(sent) == State::kDone);
+  CHECK(VerbsPair::end(received) == State::kDone);
+  CHECK(in == out);
+  CHECK(record().regions == before);
+}
+
+TEST_CASE("messages pass while memory is deregistered") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  RegisteredPair others(pair);
+  Bytes memory(123'456);
+  const std::uint32_t rkey = pair.two.register_memory(memory.data(), memory.size());
+  const Release release;
+  fake_verbs::hold_deregistrations(memory.size());
+  std::thread slow([&] { pair.two.deregister_memory(rkey); });
+  const bool held = test::eventually([] { return record().deregistering == 1; });
+  if (held) CHECK(others.pass(7));
+  CHECK(record().deregistering == 1);
+  fake_verbs::hold_deregistrations(0);
+  slow.join();
+  REQUIRE(held);
+}
+
+TEST_CASE("messages pass while the memory of a connection that is given up is deregistered") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  pair.check(100);
+  RegisteredPair others(pair);
+  const auto second = pair.one.connect(pair.listener->handle);
+  std::shared_ptr<Connection> accepted;
+  REQUIRE(test::eventually([&] {
+    accepted = pair.listener->accept();
+    return accepted != nullptr;
+  }));
+  Bytes memory(123'456);
+  const std::uint32_t rkey = pair.two.register_memory(memory.data(), memory.size());
+  const auto open = VerbsPair::submit(pair.two, accepted, Request::Kind::kReceive, {.bytes = memory, .rkey = rkey});
+  const Release release;
+  fake_verbs::hold_deregistrations(memory.size());
+  std::atomic<bool> given_up{false};
+  std::thread slow([&] {
+    pair.two.give_up(accepted);
+    given_up = true;
+  });
+  const bool held = test::eventually([] { return record().deregistering == 1; });
+  if (held) CHECK(others.pass(7));
+  CHECK(!given_up);  // the NIC may still write to the memory
+  fake_verbs::hold_deregistrations(0);
+  slow.join();
+  REQUIRE(held);
+  pair.two.close_connection(accepted);
+  CHECK(VerbsPair::end(open) == State::kFailed);
+}
+
+TEST_CASE("receives are advertised while the memory of their advertisements is registered") {
+  fake_verbs::reset();
+  VerbsPair pair(1);
+  RegisteredPair others(pair);
+  const Release release;
+  fake_verbs::hold_registrations(sizeof(AdvertisementBatch::bytes));
+  std::vector<Bytes> out;
+  std::vector<Bytes> in(30, Bytes(300));
+  std::vector<std::shared_ptr<Request>> requests;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    out.push_back(test::random_fill(i, in[i].size()));
+    requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in[i]}));
+  }
+  REQUIRE(test::eventually([] { return record().registering == 1; }));
+  CHECK(others.pass(7));
+  CHECK(record().registering == 1);
+  for (const Bytes& bytes : out) {
+    requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = bytes}));
+  }
+  for (std::size_t i = in.size(); i < requests.size(); ++i) CHECK(VerbsPair::end(requests[i]) == State::kDone);
+  fake_verbs::hold_registrations(0);
+  for (const auto& request : requests) CHECK(VerbsPair::end(request) == State::kDone);
+  CHECK(in == out);
+  CHECK(others.pass(8));
+}
+
+TEST_CASE("a peer that fails while its advertisements are registered leaves no memory registered") {
+  fake_verbs::reset();
+  const auto of_a_device = [] {
+    const Device alone(test::verbs_options(1));
+    return record().regions;
+  };
+  const std::size_t left = of_a_device();
+  VerbsPair pair(1);
+  const Release release;
+  fake_verbs::hold_registrations(sizeof(AdvertisementBatch::bytes));
+  Bytes in(50'000);
+  const auto received = VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = in});
+  REQUIRE(test::eventually([] { return record().registering == 1; }));
+  pair.one.close(0);
+  CHECK(test::eventually([&] { return pair.from->state == Connection::State::kClosed; }));
+  fake_verbs::hold_registrations(0);
+  CHECK(VerbsPair::end(received) == State::kFailed);
+  CHECK(test::eventually([&] { return pair.two.counters().peers == 0; }));
+  CHECK(test::eventually([&] { return record().regions == left; }));
 }
 
 TEST_CASE("a message that is refused leaves no memory registered") {
