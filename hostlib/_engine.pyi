@@ -49,7 +49,7 @@ class Connection:
         """Whether this side has closed it."""
     @property
     def peer(self) -> str:
-        """The peer's IPv4 address."""
+        """The peer's IP address."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *args: object) -> None: ...
 

@@ -54,7 +54,7 @@ class Faults:
 
 
 def local_interfaces() -> list[tuple[str, str, int]]:
-    """Name, IPv4 address and MTU in bytes of every interface that a device can be opened on."""
+    """Name, IP address and MTU in bytes of every interface that a device can be opened on."""
     return _engine.interfaces()
 
 
@@ -67,12 +67,12 @@ def default_busy_poll_s() -> float:
 
 
 class Device:
-    """A NIC, named by its IPv4 address, with m lanes and one progress thread. A context manager.
+    """A NIC, named by its IP address, with m lanes and one progress thread. A context manager.
 
     Sizes are in bytes, times in seconds, rates in bits per second. None leaves the choice to the device.
 
     ``address``
-        IPv4 address of a local interface.
+        IPv4 or IPv6 address of a local interface. Link-local IPv6 addresses are not supported.
     ``lanes``
         m, the number of lanes, 1 to 1024. Each lane has its UDP source port and, towards each peer, its QP.
     ``policy``
@@ -141,7 +141,7 @@ class Device:
     ``gid_index``
         For ``verbs``: another RoCEv2 GID of the same port, 0 to 255. None: the GID of the address.
     ``traffic_class``
-        The IPv4 TOS byte of all packets (DSCP and ECN), 0 to 255.
+        The IPv4 TOS or IPv6 traffic class byte of all packets (DSCP and ECN), 0 to 255.
     ``service_level``
         For ``verbs``: the priority of all packets, 0 to 7.
     ``pkey_index``

@@ -13,7 +13,7 @@ import socket
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class Parameters:
 
     options: dict[str, Any] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()
-    """Local IPv4 addresses to use, of PARALET_ADDRESSES."""
+    """Local addresses to use, of PARALET_ADDRESSES."""
     interfaces: str = ""
     """Value of PARALET_IFNAME: prefixes of names, after ``=`` exact names, after ``^`` prefixes to leave out."""
 
@@ -54,18 +54,18 @@ class Parameters:
         if self.addresses:
             owned = {address for _, address, _ in local}
             for address in self.addresses:
-                if address not in owned and not IPv4Address(address).is_loopback:
+                if address not in owned and not ip_address(address).is_loopback:
                     raise ValueError(f"no network interface has the address {address} of PARALET_ADDRESSES")
             return list(self.addresses)
         if self.interfaces:
             found = _admitted(local, self.interfaces)
             if not found:
-                raise ValueError(f"no network interface with an IPv4 address fits PARALET_IFNAME={self.interfaces}")
+                raise ValueError(f"no network interface with an IP address fits PARALET_IFNAME={self.interfaces}")
             return found
         for names_ in ("^docker,lo,virbr", "docker", "lo", "virbr"):
             if found := _admitted(local, names_):
                 return found
-        raise ValueError("this machine has no network interface with an IPv4 address")
+        raise ValueError("this machine has no network interface with an IP address")
 
     def address(self, peer: str | None = None, index: int = 0) -> str:
         """The address for a process.
@@ -126,12 +126,10 @@ def read_parameters(environment: Mapping[str, str]) -> Parameters:
         except (ValueError, TypeError) as error:
             raise _refused(where, "PARALET_FAULTS", text, "entries such as drop=0.01,seed=7") from error
     text, where = given.get("PARALET_ADDRESSES", ("", ""))
-    addresses = tuple(word.strip() for word in text.split(",") if word.strip())
     try:
-        for address in addresses:
-            IPv4Address(address)
+        addresses = tuple(str(ip_address(word.strip())) for word in text.split(",") if word.strip())
     except ValueError as error:
-        raise _refused(where, "PARALET_ADDRESSES", text, "IPv4 addresses separated by commas") from error
+        raise _refused(where, "PARALET_ADDRESSES", text, "IP addresses separated by commas") from error
     return Parameters(options, addresses, given.get("PARALET_IFNAME", ("", ""))[0])
 
 
@@ -205,7 +203,7 @@ def _ports(text: str) -> dict[str, list[int]]:
     table: dict[str, list[int]] = {}
     for entry in filter(None, map(str.strip, entries)):
         peer, _, ports = entry.partition("=")
-        address = str(IPv4Address(peer.strip()))
+        address = str(ip_address(peer.strip()))
         if address in table:
             raise ValueError(f"{address} has two lists of ports")
         table[address] = [int(port) for port in re.split(r"[,\s]+", ports.strip())]
@@ -224,7 +222,10 @@ def _faults(text: str) -> Faults:
 
 
 def _admitted(local: Sequence[tuple[str, str, int]], names_: str) -> list[str]:
-    """The first address of every interface that a filter admits. ``eth0:1`` is another address of eth0."""
+    """The first address of every interface that a filter admits. ``eth0:1`` is another address of eth0.
+
+    IPv6 addresses count only where no such interface has an IPv4 address.
+    """
     exclude, names_ = names_.startswith("^"), names_.removeprefix("^")
     exact, names_ = names_.startswith("="), names_.removeprefix("=")
     listed = [word.partition(":")[0] for word in names_.split(",") if word.partition(":")[0]]
@@ -234,4 +235,5 @@ def _admitted(local: Sequence[tuple[str, str, int]], names_: str) -> list[str]:
         matches = name in listed if exact else any(name.startswith(word) for word in listed)
         if matches != exclude:
             out.setdefault(name, address)
-    return list(out.values())
+    ipv4 = [address for address in out.values() if ip_address(address).version == 4]
+    return ipv4 or list(out.values())

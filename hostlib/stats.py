@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 VERSION = 1
@@ -32,6 +32,7 @@ _CONNECTION = struct.Struct("=16sIIIIIIII11Q")
 _STATES = ("connecting", "open", "closing")
 _LANE = struct.Struct("=IIII16s16Q")
 _WAITING = struct.Struct("=QQQ")  # after the lane; snapshots of an older paralet have none
+_IPV6 = 16  # after the former, a connection, and the connections: zeros where the address is an IPv4 one
 _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
 _TRIES = 20
@@ -232,7 +233,8 @@ class DeviceSnapshot:
     @property
     def name(self) -> str:
         """Address and port, unique in a network namespace."""
-        return f"{self.address}:{self.udp_port}"
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{address}:{self.udp_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,14 +304,14 @@ def parse(data: bytes) -> DeviceSnapshot:
     if device_bytes >= _DEVICE.size + _PATH_CLIENT.size + _CNPS.size:
         cnps = _CNPS.unpack_from(data, header_bytes + _DEVICE.size + _PATH_CLIENT.size)
     after_cnps = header_bytes + _DEVICE.size + _PATH_CLIENT.size + _CNPS.size
-    under_way, omitted = _connections(data, after_cnps, first_lane)
+    under_way, omitted, after_connections = _connections(data, after_cnps, first_lane)
     return DeviceSnapshot(
         generation=generation,
         time_s=time_ns / 1e9,
         owner_pid=pid,
         guid=guid.hex(),
         interface=_text(interface),
-        address=str(IPv4Address(address)),
+        address=_address(address, data[after_connections:first_lane]),
         udp_port=_port(udp_port),
         policy=policy,
         m=m,
@@ -326,18 +328,30 @@ def parse(data: bytes) -> DeviceSnapshot:
     )
 
 
-def _connections(data: bytes, start: int, end: int) -> tuple[tuple[ConnectionSnapshot, ...] | None, int]:
-    """The connections under way and the number of omitted ones, in this part of a device's record."""
+def address_order(address: str) -> tuple[int, int]:
+    """A key that sorts addresses by number, IPv4 before IPv6."""
+    parsed = ip_address(address)
+    return parsed.version, int(parsed)
+
+
+def _address(ipv4: int, ipv6: bytes) -> str:
+    """The IPv6 address that these bytes begin with, or else the IPv4 address."""
+    return str(IPv6Address(ipv6[:_IPV6])) if len(ipv6) >= _IPV6 and any(ipv6[:_IPV6]) else str(IPv4Address(ipv4))
+
+
+def _connections(data: bytes, start: int, end: int) -> tuple[tuple[ConnectionSnapshot, ...] | None, int, int]:
+    """The connections under way, the number of omitted ones, and the end of both, in this part of a device's record."""
     if end - start < _UNDER_WAY.size:
-        return None, 0
+        return None, 0, end
     size, count, omitted = _UNDER_WAY.unpack_from(data, start)
     first = start + _UNDER_WAY.size
     if count and (size < _CONNECTION.size or first + count * size > end):
         raise SnapshotError(f"{count} connections of {size} bytes do not fit the snapshot's device record")
-    return tuple(_connection(data, first + index * size) for index in range(count)), omitted
+    connections = tuple(_connection(data, first + index * size, size) for index in range(count))
+    return connections, omitted, first + count * size
 
 
-def _connection(data: bytes, offset: int) -> ConnectionSnapshot:
+def _connection(data: bytes, offset: int, length: int) -> ConnectionSnapshot:
     guid, peer, port, own, remote, state, send_tag, advertised_tag, receive_tag, *counts = _CONNECTION.unpack_from(
         data, offset
     )
@@ -345,7 +359,7 @@ def _connection(data: bytes, offset: int) -> ConnectionSnapshot:
         raise SnapshotError(f"the snapshot has a connection in the state {state}, which is unknown")
     *counts, progressed_ns, heard_ns = counts
     return ConnectionSnapshot(
-        str(IPv4Address(peer)),
+        _address(peer, data[offset + _CONNECTION.size : offset + length]),
         _port(port),
         guid.hex(),
         own,
@@ -369,7 +383,7 @@ def _lane(data: bytes, offset: int, size: int) -> LaneSnapshot:
         _WAITING.unpack_from(data, offset + _LANE.size) if size >= _LANE.size + _WAITING.size else (0, 0, 0)
     )
     return LaneSnapshot(
-        str(IPv4Address(peer)),
+        _address(peer, data[offset + _LANE.size + _WAITING.size : offset + size]),
         lane,
         qpn,
         _port(port),
@@ -424,7 +438,7 @@ def survey(pids: Iterable[int] | None = None) -> Survey:
         except (FileNotFoundError, ProcessLookupError):
             missing.append(pid)
         if devices:
-            devices.sort(key=lambda device: (IPv4Address(device.address), device.udp_port))
+            devices.sort(key=lambda device: (*address_order(device.address), device.udp_port))
             processes.append(Process(pid, _command(pid), tuple(devices), state))
     return Survey(tuple(processes), tuple(forbidden), () if pids is None else tuple(missing), tuple(unreadable))
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include <arpa/inet.h>
+
 #include <CLI/CLI.hpp>
+#include <array>
 #include <map>
 
 #include "expected_data.hpp"
@@ -28,6 +31,14 @@ object per line:
   <- {"op": "close"}
   -> {"event": "closed"}
 or, at any time, {"event": "failed", "error": TEXT}.)";
+
+/// What is wrong with an address, empty for an IP address.
+std::string not_an_address(const std::string& text) {
+  std::array<unsigned char, sizeof(in6_addr)> bytes{};
+  const bool valid =
+      ::inet_pton(AF_INET, text.c_str(), bytes.data()) == 1 || ::inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1;
+  return valid ? "" : text + " is not an IP address such as 10.0.0.1 or fd00::1";
+}
 
 /// Checks options against each other. One sentence, empty when there is no error.
 std::string find_error(const Options& options) {
@@ -69,7 +80,7 @@ std::optional<Options> parse(int argc, char** argv, int& status) {
   app.add_option("--device", options.device, "Number of the plugin's device, from 0")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--address", options.address, "This rank's IPv4 address")->check(CLI::ValidIPV4);
+  app.add_option("--address", options.address, "This rank's IP address (tcp: IPv4)")->check(not_an_address);
   app.add_option("--bytes", options.bytes, "Size of each rank's input (pingpong: of a message), as in 64MiB")
       ->capture_default_str()
       ->transform(size)

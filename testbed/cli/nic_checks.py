@@ -7,7 +7,7 @@ import errno
 import resource
 import socket
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 from emul import Finding
@@ -18,7 +18,7 @@ PROC = Path("/proc")
 
 
 def nic_findings(addresses: Iterable[str], *, sysfs: Path = SYSFS, proc: Path = PROC) -> list[Finding]:
-    """Findings on UDP port 4791 for these local IPv4 addresses, locked memory, GPU memory and congestion control.
+    """Findings on UDP port 4791 for these local addresses, locked memory, GPU memory and congestion control.
 
     All are advice: none of them keeps experiments from running. The last three come only with an RDMA NIC.
     """
@@ -44,23 +44,23 @@ def _port(addresses: list[str], nics: list[Path]) -> Finding:
 
 
 def _roce_addresses(nic: Path) -> Iterator[str]:
-    """The IPv4 addresses of a NIC's RoCEv2 GIDs."""
+    """The addresses of a NIC's RoCEv2 GIDs."""
     for port in _entries(nic / "ports"):
         for gid in _entries(port / "gids"):
             if _text(port / "gid_attrs/types" / gid.name) != "RoCE v2":
                 continue
             try:
-                address = IPv6Address(_text(gid)).ipv4_mapped
+                address = IPv6Address(_text(gid))
             except ValueError:
                 continue
-            if address is not None:
-                yield str(address)
+            yield str(address.ipv4_mapped or address)
 
 
 def _in_use(address: str) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    family = socket.AF_INET if ip_address(address).version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.bind((str(IPv4Address(address)), ROCE_PORT))
+            probe.bind((address, ROCE_PORT))
         except OSError as error:
             return error.errno == errno.EADDRINUSE
     return False

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nlargest
-from ipaddress import IPv4Address
 from pathlib import PurePath
 from typing import Generic, TypeVar
 
@@ -17,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hostlib.stats import DeviceSnapshot, LaneSnapshot, PathClient, Process, Survey
+from hostlib.stats import DeviceSnapshot, LaneSnapshot, PathClient, Process, Survey, address_order
 from testbed.cli.tables import table
 from testbed.live.lane_rates import device_rates
 
@@ -191,7 +190,7 @@ class Picture:
         pairs = [(process, device) for process in self._now.processes for device in process.devices]
         for number, (process, device) in enumerate(pairs, start=1):
             rows = self._lanes_of(number, process, before.get((process.pid, device.guid)), device)
-            lanes += sorted(rows, key=lambda row: (IPv4Address(row.lane.peer), row.lane.lane, row.lane.qpn))
+            lanes += sorted(rows, key=lambda row: (*address_order(row.lane.peer), row.lane.lane, row.lane.qpn))
             devices.append(_DeviceRow(number, process, device, _total([row.rates for row in rows])))
         return devices, lanes
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nccl_net_plugin
+from hostlib import local_interfaces
 from nccl_net_plugin.programs import driver_program
 from testbed.workloads.nccl import STEPS, NcclRingAllreduce, NcclTreeAllreduce
 
@@ -96,6 +97,17 @@ def test_ping_pong_is_correct(transport: str, abi: int, size: int) -> None:
     report = summary(*transport_options(transport, abi), *options)
     assert report["verified"]
     assert report["seconds"] > 0
+
+
+@pytest.mark.skipif(
+    all(address != "::1" for _, address, _ in local_interfaces()), reason="the loopback interface has no address ::1"
+)
+@pytest.mark.parametrize("abi", [8, 12])
+def test_all_reduce_over_ipv6_is_correct(abi: int) -> None:
+    options = ["--address", "::1", "--spawn", 3, "--bytes", 300_004, "--slice-bytes", 65_536]
+    report = summary(*transport_options("plugin", abi), *options)
+    assert report["verified"]
+    assert report["wrong_bytes"] == 0
 
 
 def test_all_reduce_works_with_one_message_in_flight() -> None:

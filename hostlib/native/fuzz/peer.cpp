@@ -219,10 +219,10 @@ class Stage {
     wire::put_u64(guid_.data(), ++names_);
     if (calls_) {
       FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const sockaddr_in from = socket_address(kHostileAddress, 0);
-      const sockaddr_in to = socket_address(kVictimAddress, handle_.tcp_port);
-      require(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0);
-      require(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+      const SocketAddress from(kHostileAddress, 0);
+      const SocketAddress to(kVictimAddress, handle_.tcp_port);
+      require(::bind(fd.get(), from.get(), from.length()) == 0);
+      require(::connect(fd.get(), to.get(), to.length()) == 0);
       tcp_.emplace(std::move(fd));
       if (polite_) {
         tcp_->send(handshake::Hello{.listener = handle_.listener, .token = handle_.token, .endpoint = endpoint()});

@@ -24,13 +24,12 @@ class UdpEndpoint {
  public:
   explicit UdpEndpoint(std::uint32_t address)
       : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), address_(address) {
-    sockaddr_in local = socket_address(address, 0);
-    socklen_t length = sizeof local;
-    if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0 ||
-        ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+    SocketAddress local(address, 0);
+    if (::bind(socket_.get(), local.get(), local.length()) != 0 ||
+        ::getsockname(socket_.get(), local.get(), local.length_place()) != 0) {
       throw std::system_error(errno, std::generic_category(), "a loopback address cannot be bound");
     }
-    port_ = ntohs(local.sin_port);
+    port_ = local.port();
   }
 
   [[nodiscard]] std::uint32_t address() const { return address_; }

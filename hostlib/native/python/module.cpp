@@ -204,7 +204,7 @@ class PyConnection {
     prune(held_);
   }
   [[nodiscard]] bool closed() const { return closed_; }
-  [[nodiscard]] std::string peer() const { return format_ipv4(connection_->peer_address); }
+  [[nodiscard]] std::string peer() const { return format_address(connection_->peer_address); }
 
  private:
   struct Held {
@@ -258,9 +258,9 @@ class PyListener {
   std::shared_ptr<Listener> listener_;
 };
 
-std::uint32_t address_of(const std::string& text) {
-  const auto address = parse_ipv4(text);
-  if (!address) throw py::value_error("'" + text + "' is not an IPv4 address such as 10.0.0.1");
+IpAddress address_of(const std::string& text) {
+  const auto address = parse_address(text);
+  if (!address) throw py::value_error("'" + text + "' is not an IP address such as 10.0.0.1 or fd00::1");
   return *address;
 }
 
@@ -428,7 +428,7 @@ py::dict counters(Device& device) {
   for (const LaneCounters& lane : c.lanes) {
     const QpCounters& q = lane.qp.counters;
     py::dict row;
-    row["peer"] = format_ipv4(lane.peer);
+    row["peer"] = format_address(lane.peer);
     row["lane"] = lane.lane;
     row["port"] = lane.qp.port;
     row["port_method"] = to_string(lane.method);
@@ -535,7 +535,7 @@ PYBIND11_MODULE(_engine, m) {
       .def("close", &PyConnection::close,
            "Close the connection: pending sends and receives fail on both sides. Closing twice is allowed.")
       .def_property_readonly("closed", &PyConnection::closed)
-      .def_property_readonly("peer", &PyConnection::peer, "The peer's IPv4 address.")
+      .def_property_readonly("peer", &PyConnection::peer, "The peer's IP address.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](PyConnection& c, const py::args&) { c.close(); });
 
@@ -600,7 +600,7 @@ PYBIND11_MODULE(_engine, m) {
       .def(
           "set_port",
           [](Device& d, const std::string& peer, unsigned lane, std::uint16_t port) {
-            const std::uint32_t address = address_of(peer);
+            const IpAddress address = address_of(peer);
             const py::gil_scoped_release unlocked;
             return d.set_port(address, lane, port);
           },
@@ -652,7 +652,7 @@ PYBIND11_MODULE(_engine, m) {
   m.def("flowlet_bytes", &flowlet_bytes, py::arg("bdp_bytes"), py::arg("m"), py::arg("path_mtu"));
   m.def("interfaces", [] {
     py::list out;
-    for (const Interface& i : interfaces()) out.append(py::make_tuple(i.name, format_ipv4(i.address), i.mtu_bytes));
+    for (const Interface& i : interfaces()) out.append(py::make_tuple(i.name, format_address(i.address), i.mtu_bytes));
     return out;
   });
   m.def(

@@ -27,9 +27,9 @@ namespace {
 constexpr Nanos kLongestSleep = 20 * kMillisecond;
 constexpr std::uint32_t kPsns = 1U << 24;
 
-std::uint32_t address_of(const std::string& text) {
-  const auto address = parse_ipv4(text);
-  if (!address) throw py::value_error("'" + text + "' is not an IPv4 address such as 10.0.0.1");
+IpAddress address_of(const std::string& text) {
+  const auto address = parse_address(text);
+  if (!address) throw py::value_error("'" + text + "' is not an IP address such as 10.0.0.1 or fd00::1");
   return *address;
 }
 
@@ -170,9 +170,7 @@ class Nic {
     return out;
   }
 
-  bool set_port(std::uint32_t qpn, std::uint16_t port) {
-    return backend_->set_port(qpn, port) != PortChange::kRefused;
-  }
+  bool set_port(std::uint32_t qpn, std::uint16_t port) { return backend_->set_port(qpn, port) != PortChange::kRefused; }
   void fail_qp(std::uint32_t qpn) { backend_->fail_qp(qpn); }
   void destroy_qp(std::uint32_t qpn) { backend_->destroy_qp(qpn); }
 
@@ -284,7 +282,7 @@ PYBIND11_MODULE(raw_qp, m) {
     py::list out;
     for (const VerbsPort& port : verbs_ports()) {
       out.append(py::make_tuple(port.device, port.port, port.active, port.path_mtu, port.gid_index,
-                                format_ipv4(port.address)));
+                                format_address(port.address)));
     }
     return out;
   });

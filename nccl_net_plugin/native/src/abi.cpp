@@ -284,8 +284,8 @@ ncclResult_t dereg_mr(void* /*comm*/, void* memory) noexcept {
     const auto registered = Core::instance().memories().remove(memory);
     if (!registered) return ncclSuccess;  // another thread was faster
     const auto deregister = [](Device& device, std::uint32_t rkey) {
-      for (const std::uint32_t peer : device.deregister_memory(rkey)) {
-        log_warning("deregMr: a connection to " + format_ipv4(peer) +
+      for (const IpAddress& peer : device.deregister_memory(rkey)) {
+        log_warning("deregMr: a connection to " + format_address(peer) +
                     " had unfinished messages in this memory and was closed");
       }
     };

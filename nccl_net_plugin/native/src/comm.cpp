@@ -66,7 +66,7 @@ DataComm::~DataComm() {
   // may end next, and then nothing acknowledges them.
   const auto until = direction_ == Direction::kReceive ? Device::Closing::kBothSides : Device::Closing::kMemory;
   if (!device_->close_and_wait(connection_, pending, until) && !pending.empty()) {
-    log_warning("closing a connection: " + format_ipv4(connection_->peer_address) +
+    log_warning("closing a connection: " + format_address(connection_->peer_address) +
                 " does not answer, unfinished messages are dropped");
   }
 }
@@ -82,7 +82,7 @@ void DataComm::check(const Transfer& transfer) const {
     why = " bytes at the address NULL";
   }
   if (why == nullptr) return;
-  throw PluginError(ncclInvalidArgument, std::string(verb()) + " " + format_ipv4(connection_->peer_address) + ": " +
+  throw PluginError(ncclInvalidArgument, std::string(verb()) + " " + format_address(connection_->peer_address) + ": " +
                                              std::to_string(transfer.bytes) + why);
 }
 
@@ -106,7 +106,7 @@ ncclResult_t DataComm::post(std::span<const Transfer> transfers, Operation** ope
     request->rkey = registered ? rkeys[i] : 0;
     request->region_offset =
         registered && transfer.bytes > 0 ? static_cast<std::uint64_t>(request->data - transfer.memory->base) : 0;
-    (*operation)->profiled[i].start(*request, transfer.profiled, connection_->peer_address);
+    (*operation)->profiled[i].start(*request, transfer.profiled, connection_->peer_address.ipv4());
     device_->submit(request);
   }
   return ncclSuccess;
@@ -171,7 +171,7 @@ ncclResult_t DataComm::test(Operation& operation, bool* done, std::span<int> byt
 }
 
 ncclResult_t DataComm::report_failure(Failure failure, const std::string& error) {
-  log_warning(std::string(verb()) + " " + format_ipv4(connection_->peer_address) + " failed: " + error);
+  log_warning(std::string(verb()) + " " + format_address(connection_->peer_address) + " failed: " + error);
   return failure == Failure::kDevice ? ncclSystemError : ncclRemoteError;
 }
 

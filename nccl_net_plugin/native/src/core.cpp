@@ -62,13 +62,13 @@ std::string no_device(const std::vector<Interface>& all, const Settings& setting
   const bool verbs = settings.device.backend == BackendKind::kVerbs;
   const std::string machine = std::string(verbs ? "; interfaces with an RDMA device: " : "; this machine has: ") +
                               (all.empty() ? "none" : describe(all));
-  for (const std::uint32_t address : settings.selection.addresses) {
+  for (const IpAddress& address : settings.selection.addresses) {
     if (!select(all, {.names = {}, .addresses = {address}}).empty()) continue;
-    return "no usable device: no interface that is up has the address " + format_ipv4(address) + " (" +
+    return "no usable device: no interface that is up has the address " + format_address(address) + " (" +
            settings.selected_by + ")" + machine;
   }
-  return "no usable device: no interface that is up and has an IPv4 address was selected (" + settings.selected_by +
-         ")" + machine;
+  return "no usable device: no interface that is up and has an IP address was selected (" + settings.selected_by + ")" +
+         machine;
 }
 
 /// Throws PluginError when no interface can be a device.
@@ -190,8 +190,9 @@ void Core::log_banner() const {
                      (nics_.size() == 1 ? " device" : " devices") + " by " + settings_.selected_by + ":";
   for (std::size_t i = 0; i < nics_.size(); ++i) {
     const Interface& interface = nics_[i].interface;
-    const std::uint32_t mtu = settings_.device.path_mtu.value_or(wire::largest_path_mtu(interface.mtu_bytes));
-    text += " [" + std::to_string(i) + "] " + interface.name + " " + format_ipv4(interface.address) + " " +
+    const std::uint32_t mtu =
+        settings_.device.path_mtu.value_or(wire::largest_path_mtu(interface.mtu_bytes, !interface.address.is_ipv4()));
+    text += " [" + std::to_string(i) + "] " + interface.name + " " + format_address(interface.address) + " " +
             speed_text(nics_[i].properties.speed_mbps) + " path MTU " + std::to_string(mtu);
     if (const RailPlane& place = nics_[i].properties.place; place.rail >= 0) {
       text += " rail " + std::to_string(place.rail);
@@ -251,7 +252,7 @@ std::shared_ptr<Device> Core::open(int device, int traffic_class) {
   chosen.devices.emplace(options.traffic_class, opened);
   const std::uint16_t port = opened->udp_port();
   const std::string text =
-      chosen.interface.name + " " + format_ipv4(chosen.interface.address) + " receives on UDP port " +
+      chosen.interface.name + " " + format_address(chosen.interface.address) + " receives on UDP port " +
       std::to_string(port) +
       (options.traffic_class != 0 ? " with traffic class " + std::to_string(options.traffic_class) : "");
   if (port == wire::kRocePort) {
@@ -327,7 +328,7 @@ std::unique_ptr<DataComm> Core::connect(void* context, int device, HandleBytes h
     const bool local = pending.connection->failure == Failure::kDevice;
     throw PluginError(
         local ? ncclSystemError : ncclRemoteError,
-        "connecting to " + format_ipv4(pending.connection->peer_address) + " failed: " + pending.connection->error);
+        "connecting to " + format_address(pending.connection->peer_address) + " failed: " + pending.connection->error);
   }
   return std::make_unique<DataComm>(pending.device, pending.connection, DataComm::Direction::kSend);
 }

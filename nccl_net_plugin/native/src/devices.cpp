@@ -103,6 +103,9 @@ std::vector<Interface> admitted(const std::vector<Interface>& all, const NameFil
   std::vector<Interface> out;
   std::ranges::copy_if(all, std::back_inserter(out),
                        [&](const auto& i) { return filter.admits(without_label(i.name)); });
+  // Devices of different families do not connect to each other.
+  const auto ipv6 = [](const Interface& i) { return !i.address.is_ipv4(); };
+  if (!std::ranges::all_of(out, ipv6)) std::erase_if(out, ipv6);
   return one_per_interface(out);
 }
 
@@ -138,8 +141,8 @@ std::vector<Interface> select(const std::vector<Interface>& all, const Selection
   std::ranges::copy_if(all, std::back_inserter(up), &Interface::up);
   if (!selection.addresses.empty()) {
     std::vector<Interface> out;
-    for (const std::uint32_t address : selection.addresses) {
-      const auto found = std::ranges::find_if(up, [address](const Interface& i) { return owns(i, address); });
+    for (const IpAddress& address : selection.addresses) {
+      const auto found = std::ranges::find_if(up, [&address](const Interface& i) { return owns(i, address); });
       if (found == up.end()) return {};
       out.push_back(*found);
       out.back().address = address;
@@ -172,7 +175,7 @@ NicFacts nic_facts(const Interface& interface, const fs::path& sys) {
   if (mac.find_first_not_of("0:") == std::string::npos) {  // loopback has no MAC: the host name distinguishes hosts
     hash.add(host_name());
   }
-  hash.add(format_ipv4(interface.address));
+  hash.add(format_address(interface.address));
   facts.guid = hash.value();
   return facts;
 }
@@ -210,7 +213,7 @@ bool peer_memory(const fs::path& sys) {
 std::string describe(const std::vector<Interface>& interfaces) {
   std::string out;
   for (const Interface& i : interfaces) {
-    out += (out.empty() ? "" : ", ") + i.name + " " + format_ipv4(i.address) + (i.up ? "" : " (down)");
+    out += (out.empty() ? "" : ", ") + i.name + " " + format_address(i.address) + (i.up ? "" : " (down)");
   }
   return out;
 }

@@ -31,10 +31,11 @@ class NameFilter {
 /// The user's choice of interfaces. Without names and addresses the choice is that of NCCL's socket transport.
 struct Selection {
   std::optional<NameFilter> names;
-  std::vector<std::uint32_t> addresses;  ///< devices, in this order
+  std::vector<IpAddress> addresses;  ///< devices, in this order
 };
 
-/// One interface per device, each with its first address unless addresses are given. Empty when none fits.
+/// One interface per device, each with its first address unless addresses are given. IPv6 addresses are
+/// chosen only where no interface by these names has an IPv4 address. Empty when none fits.
 std::vector<Interface> select(const std::vector<Interface>& all, const Selection& selection);
 
 /// Properties of an interface from /sys.

@@ -26,10 +26,10 @@ void set_ifname(Settings& settings, const std::string& value) {
 }
 
 void set_addresses(Settings& settings, const std::string& value) {
-  std::vector<std::uint32_t>& addresses = settings.selection.addresses;
+  std::vector<IpAddress>& addresses = settings.selection.addresses;
   for (const std::string& text : split(value, ",")) {
-    const auto address = parse_ipv4(text);
-    if (!address) refuse("'" + text + "' is not an IPv4 address such as 10.0.0.1");
+    const auto address = parse_address(text);
+    if (!address) refuse("'" + text + "' is not an IP address such as 10.0.0.1 or fd00::1");
     addresses.push_back(*address);
   }
   if (addresses.empty()) not_allowed();
@@ -75,7 +75,7 @@ SourcePorts parse_ports(const std::string& value) {
     const std::size_t equals = entry.text.find('=');
     if (equals == std::string::npos) refuse(entry.where + "'" + entry.text + "' is not ADDRESS=PORT,PORT,..");
     const std::string peer(trim(std::string_view(entry.text).substr(0, equals)));
-    if (const auto address = parse_ipv4(peer); address && table.contains(*address)) {
+    if (const auto address = parse_address(peer); address && table.contains(*address)) {
       refuse(entry.where + peer + " has two lists of ports");
     }
     try {
@@ -206,8 +206,10 @@ std::vector<Parameter> make_parameters() {
        set_config},
       {"PARALET_IFNAME", "names separated by commas, after = exact names, after ^ names to leave out",
        "NCCL_SOCKET_IFNAME, else all but docker, lo, virbr, else these",
-       "Interfaces to use, by prefix. Each that is up and has an IPv4 address is a device.", set_ifname},
-      {"PARALET_ADDRESSES", "IPv4 addresses separated by commas", "none",
+       "Interfaces to use, by prefix. Each that is up and has an IPv4 address is a device; where none has, each with "
+       "an IPv6 address.",
+       set_ifname},
+      {"PARALET_ADDRESSES", "IP addresses separated by commas", "none",
        "Local addresses to use, in this order, instead of interfaces by name.", set_addresses},
       {"PARALET_RAILS", "order, none, or NAME=RAIL or NAME=RAIL:PLANE separated by commas, with numbers 0 to 32767",
        "order",

@@ -116,7 +116,7 @@ TEST_CASE("every parameter reaches the engine") {
                                            {"PARALET_BUSY_POLL", "50us"},
                                            {"PARALET_FAULTS", "drop=0.1, corrupt=0.01,reorder_packets=3,seed=7"}});
   const DeviceOptions& device = settings.device;
-  CHECK(settings.selection.addresses == std::vector<std::uint32_t>{0x7F000001, 0x7F000002});
+  CHECK(settings.selection.addresses == std::vector<IpAddress>{0x7F000001, 0x7F000002});
   CHECK(device.policy.lanes == 16);
   CHECK(device.policy.kind == PolicyKind::kAdaptive);
   CHECK(device.policy.seed == 42);
@@ -223,7 +223,7 @@ TEST_CASE("ports: errors name the entry and the line") {
   CHECK(inlined("10.0.0.2=80").find("source port 80 for peer 10.0.0.2 is outside 49152..65535") != std::string::npos);
   CHECK(inlined("10.0.0.2=").find("the list of source ports for peer 10.0.0.2 is empty") != std::string::npos);
   CHECK(inlined("10.0.0.2=50000;10.0.0.2=50001").find("10.0.0.2 has two lists") != std::string::npos);
-  CHECK(inlined("h2=50000").find("'h2' is not an IPv4 address") != std::string::npos);
+  CHECK(inlined("h2=50000").find("'h2' is not an IP address") != std::string::npos);
   CHECK(inlined("50000").find("'50000' is not ADDRESS=PORT") != std::string::npos);
   CHECK(inlined("/nonexistent").find("the file /nonexistent cannot be read") != std::string::npos);
   const File file("10.0.0.2=50000\n10.0.0.3=1\n");

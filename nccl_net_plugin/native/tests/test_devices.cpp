@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 Interface nic(const std::string& name, const std::string& address, bool up = true) {
-  return {.name = name, .address = *parse_ipv4(address), .mtu_bytes = 1500, .up = up};
+  return {.name = name, .address = *parse_address(address), .mtu_bytes = 1500, .up = up};
 }
 
 const std::vector<Interface> kMachine = {
@@ -27,7 +27,7 @@ const std::vector<Interface> kMachine = {
 std::string chosen(const Selection& selection, const std::vector<Interface>& machine = kMachine) {
   std::string out;
   for (const Interface& i : select(machine, selection)) {
-    out += (out.empty() ? "" : " ") + i.name + "=" + format_ipv4(i.address);
+    out += (out.empty() ? "" : " ") + i.name + "=" + format_address(i.address);
   }
   return out;
 }
@@ -58,6 +58,17 @@ TEST_CASE("names are prefixes, exact after =, excluded after ^, as in NCCL_SOCKE
   CHECK(chosen(by("ib")).empty());
 }
 
+TEST_CASE("IPv6 addresses are chosen where no chosen interface has an IPv4 address") {
+  const std::vector<Interface> machine = {nic("eth0", "192.0.2.1"), nic("eth0", "2001:db8::1"),
+                                          nic("eth1", "2001:db8::2"), nic("eth1", "2001:db8::3")};
+  CHECK(chosen({}, machine) == "eth0=192.0.2.1");
+  CHECK(chosen(by("eth"), machine) == "eth0=192.0.2.1");
+  CHECK(chosen(by("eth1"), machine) == "eth1=2001:db8::2");
+  CHECK(chosen({.names = {}, .addresses = {*parse_address("2001:db8::3"), *parse_address("2001:db8::1")}}, machine) ==
+        "eth1=2001:db8::3 eth0=2001:db8::1");
+  CHECK(chosen({}, {nic("lo", "::1"), nic("eth0", "2001:db8::1")}) == "eth0=2001:db8::1");
+}
+
 TEST_CASE("a list without names is not a filter") {
   for (const char* text : {"", ",", "^", "=", "^=", "^=,:1"}) {
     CAPTURE(text);
@@ -68,7 +79,7 @@ TEST_CASE("a list without names is not a filter") {
 TEST_CASE("addresses are selected in the given order, including secondary ones and all of 127.0.0.0/8") {
   const auto addresses = [](std::initializer_list<const char*> texts) {
     Selection out;
-    for (const char* text : texts) out.addresses.push_back(*parse_ipv4(text));
+    for (const char* text : texts) out.addresses.push_back(*parse_address(text));
     return out;
   };
   CHECK(chosen(addresses({"192.0.2.3", "192.0.2.1"})) == "eth1:1=192.0.2.3 eth0=192.0.2.1");
@@ -192,7 +203,7 @@ TEST_CASE("named rails and planes hold for their interfaces only, and for all ad
 
 TEST_CASE("this machine has a loopback interface that is up") {
   bool found = false;
-  for (const Interface& i : interfaces()) found = found || (i.address >> 24 == 127 && i.up);
+  for (const Interface& i : interfaces()) found = found || (i.address.ipv4() >> 24 == 127 && i.up);
   CHECK(found);
 }
 

@@ -14,6 +14,8 @@ from . import sink
 NEAR = "near"
 FAR = "far"
 FAR_ADDRESS = "10.99.0.100"
+NEAR_IPV6 = "fd99::1"
+FAR_IPV6 = "fd99::100"
 MTU = 4500  # path MTU 4096
 QUEUE_BYTES = 64 << 20  # more than ever waits: what is measured is the sender's control, not loss
 
@@ -29,11 +31,13 @@ def run(*argv: str) -> str:
 class Link:
     """The near end with `senders` addresses, here, and the far end with a sink. Leaving takes both away."""
 
-    def __init__(self, *, senders: int, lanes: int, connections: int, message_bytes: int) -> None:
+    def __init__(
+        self, *, senders: int, lanes: int, connections: int, message_bytes: int, far_address: str = FAR_ADDRESS
+    ) -> None:
         self._sink = subprocess.Popen(
             [
                 *("unshare", "--net", sys.executable, sink.__file__),
-                *(FAR_ADDRESS, str(lanes), str(connections), str(message_bytes)),
+                *(far_address, str(lanes), str(connections), str(message_bytes)),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -48,8 +52,11 @@ class Link:
         run("ip", "link", "set", FAR, "netns", str(self._sink.pid))
         for index in range(senders):
             run("ip", "address", "add", f"{near_address(index)}/24", "dev", NEAR)
+        # Without duplicate address detection, which would keep the addresses from use for a second.
+        run("ip", "address", "add", f"{NEAR_IPV6}/64", "dev", NEAR, "nodad")
         run("ip", "link", "set", NEAR, "up")
         self.far("ip", "address", "add", f"{FAR_ADDRESS}/24", "dev", FAR)
+        self.far("ip", "address", "add", f"{FAR_IPV6}/64", "dev", FAR, "nodad")
         self.far("ip", "link", "set", FAR, "up")
 
     @property

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets on the wire are RoCEv2 according to independent tools: headers by Scapy, checksums by zlib."""
+"""Packets on the wire are RoCEv2 according to independent tools: headers by Scapy, checksums by zlib.
+
+test_ipv6_packets.py does the same for IPv6.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,18 @@ from .link import FAR_ADDRESS, NEAR, Link, near_address, run
 pytestmark = pytest.mark.sandboxed
 
 ETH_P_IP = 0x0800
+ETH_P_IPV6 = 0x86DD
 SO_RCVBUFFORCE = 33
 TIMEOUT_S = 30.0
 MESSAGES = (0, 1, 7, 4096, 5000, 300_000)
 
 
 class Capture(threading.Thread):
-    """IPv4 packets of the near end, both ways, from the IP header on."""
+    """UDP packets of one family at the near end, both ways, from the IP header on."""
 
-    def __init__(self) -> None:
+    def __init__(self, family: int = ETH_P_IP) -> None:
         super().__init__()
+        self._family = family
         self.packets: list[bytes] = []
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))  # ETH_P_ALL
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
@@ -46,14 +51,15 @@ class Capture(threading.Thread):
                 if self._ended.is_set():
                     return
                 continue
-            if origin[1] == ETH_P_IP:
+            if origin[1] == self._family:
                 self.packets.append(packet)
 
     def stop(self) -> list[bytes]:
         self._ended.set()
         self.join()
         self._socket.close()
-        return [packet for packet in self.packets if packet[9] == 17]
+        protocol = 9 if self._family == ETH_P_IP else 6
+        return [packet for packet in self.packets if packet[protocol] == socket.IPPROTO_UDP]
 
 
 def expected_icrc(packet: bytes) -> int:

@@ -13,6 +13,7 @@
 #include "backend/work.hpp"
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/ip_address.hpp"
 
 namespace paralet {
 
@@ -42,7 +43,7 @@ struct Ece {
 inline constexpr std::uint16_t kDefaultMaxIpId = 63;
 
 struct RemoteQp {
-  std::uint32_t address = 0;   ///< IPv4, host byte order
+  IpAddress address;
   std::uint16_t udp_port = 0;  ///< destination port; 4791 unless two processes share the peer's address
   std::uint32_t qpn = 0;
   std::uint32_t first_psn = 0;

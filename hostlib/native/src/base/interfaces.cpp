@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/interfaces.hpp"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <system_error>
 
 #include "base/file_descriptor.hpp"
+#include "base/socket_address.hpp"
 
 namespace paralet {
 
@@ -25,43 +25,35 @@ std::vector<Interface> interfaces() {
   constexpr unsigned kWorking = IFF_UP | IFF_RUNNING;
   std::vector<Interface> found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    sockaddr_in address{};
-    std::memcpy(&address, entry->ifa_addr, sizeof address);
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const SocketAddress address(entry->ifa_addr);
+    if (address.address().is_link_local()) continue;
     ifreq request{};
     std::strncpy(request.ifr_name, entry->ifa_name, IFNAMSIZ - 1);
     if (ioctl(query.get(), SIOCGIFMTU, &request) != 0) continue;
     found.push_back({.name = entry->ifa_name,
-                     .address = ntohl(address.sin_addr.s_addr),
+                     .address = address.address(),
                      .mtu_bytes = static_cast<std::uint32_t>(request.ifr_mtu),
                      .up = (entry->ifa_flags & kWorking) == kWorking});
   }
+  const auto ipv4 = [](const Interface& each) { return each.address.is_ipv4(); };
+  // Clang 14 does not compile libstdc++'s std::ranges::stable_partition.
+  std::stable_partition(found.begin(), found.end(), ipv4);
   return found;
 }
 
-bool owns(const Interface& interface, std::uint32_t address) {
-  const bool loopback = (interface.address >> 24) == 127 && (address >> 24) == 127;
+bool owns(const Interface& interface, const IpAddress& address) {
+  const bool loopback = (interface.address.ipv4() >> 24) == 127 && (address.ipv4() >> 24) == 127;
   return interface.address == address || loopback;
 }
 
-std::optional<Interface> interface_of(std::uint32_t address) {
+std::optional<Interface> interface_of(const IpAddress& address) {
   for (const Interface& candidate : interfaces()) {
     if (owns(candidate, address)) return candidate;
   }
   return std::nullopt;
-}
-
-std::optional<std::uint32_t> parse_ipv4(const std::string& text) {
-  in_addr address{};
-  if (inet_pton(AF_INET, text.c_str(), &address) != 1) return std::nullopt;
-  return ntohl(address.s_addr);
-}
-
-std::string format_ipv4(std::uint32_t address) {
-  const in_addr network{.s_addr = htonl(address)};
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &network, text.data(), text.size());
-  return text.data();
 }
 
 }  // namespace paralet

@@ -6,25 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "base/ip_address.hpp"
+
 namespace paralet {
 
 struct Interface {
   std::string name;
-  std::uint32_t address = 0;  ///< IPv4, host byte order
+  IpAddress address;
   std::uint32_t mtu_bytes = 0;
   bool up = false;  ///< up, with a carrier
 };
 
 /// Whether the interface receives packets for `address`. The loopback interface owns all of 127.0.0.0/8.
-bool owns(const Interface& interface, std::uint32_t address);
+bool owns(const Interface& interface, const IpAddress& address);
 
-/// The IPv4 addresses of this network namespace. Throws std::system_error when the kernel refuses.
+/// The addresses of this network namespace: all of IPv4, then those of IPv6 but the link-local ones. Throws
+/// std::system_error when the kernel refuses.
 std::vector<Interface> interfaces();
 /// The interface that owns `address`.
-std::optional<Interface> interface_of(std::uint32_t address);
-
-/// "10.0.0.1" to host byte order; nullopt when the text is not an IPv4 address.
-std::optional<std::uint32_t> parse_ipv4(const std::string& text);
-std::string format_ipv4(std::uint32_t address);
+std::optional<Interface> interface_of(const IpAddress& address);
 
 }  // namespace paralet

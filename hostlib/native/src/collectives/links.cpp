@@ -109,7 +109,7 @@ void Links::set_handles(std::vector<std::array<std::byte, handshake::kHandleByte
 std::string Links::describe(int rank, const std::string& text) const {
   std::string address;
   if (const auto handle = handshake::decode_handle(handles_[static_cast<std::size_t>(rank)])) {
-    address = " (" + format_ipv4(handle->address) + ")";
+    address = " (" + format_address(handle->address) + ")";
   }
   return "rank " + std::to_string(rank) + address + ": " + text;
 }

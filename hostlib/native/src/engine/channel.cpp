@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/channel.hpp"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -19,8 +18,8 @@
 namespace paralet {
 namespace {
 
-FileDescriptor tcp_socket() {
-  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+FileDescriptor tcp_socket(int family) {
+  FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) throw DeviceError(std::string("cannot open a TCP socket: ") + std::strerror(errno));
   return fd;
 }
@@ -29,17 +28,21 @@ FileDescriptor tcp_socket() {
 
 Channel::Channel(FileDescriptor connected, Nanos dead_after) : socket_(std::move(connected)) { configure(dead_after); }
 
-Channel::Channel(std::uint32_t local, std::uint32_t address, std::uint16_t port, Nanos dead_after)
-    : socket_(tcp_socket()), connecting_(true) {
+Channel::Channel(const IpAddress& local, const IpAddress& address, std::uint16_t port, Nanos dead_after)
+    : socket_(tcp_socket(family_of(local))), connecting_(true) {
+  if (family_of(local) != family_of(address)) {
+    throw TransportError("cannot connect from " + format_address(local) + " to " + format_address(address) +
+                         ": one is an IPv4 address, the other an IPv6 address");
+  }
   configure(dead_after);
   // Bind to the device's address, so that the connection uses the device's interface.
-  const sockaddr_in from = socket_address(local, 0);
-  const sockaddr_in to = socket_address(address, port);
+  const SocketAddress from(local, 0);
+  const SocketAddress to(address, port);
   const int on = 1;
   setsockopt(fd(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
-  if (::bind(fd(), reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0 ||
-      (::connect(fd(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS)) {
-    throw TransportError("cannot connect to " + format_ipv4(address) + ": " + std::strerror(errno));
+  if (::bind(fd(), from.get(), from.length()) != 0 ||
+      (::connect(fd(), to.get(), to.length()) != 0 && errno != EINPROGRESS)) {
+    throw TransportError("cannot connect to " + format_address(address) + ": " + std::strerror(errno));
   }
 }
 
@@ -134,15 +137,14 @@ std::vector<handshake::Frame> Channel::on_readable() {
   return frames;
 }
 
-FileDescriptor listen_tcp(std::uint32_t address, std::uint16_t& port) {
-  FileDescriptor fd = tcp_socket();
-  sockaddr_in local = socket_address(address, 0);
-  socklen_t length = sizeof local;
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0 ||
-      ::listen(fd.get(), SOMAXCONN) != 0 || getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
-    throw DeviceError("cannot listen on " + format_ipv4(address) + ": " + std::strerror(errno));
+FileDescriptor listen_tcp(const IpAddress& address, std::uint16_t& port) {
+  FileDescriptor fd = tcp_socket(family_of(address));
+  SocketAddress local(address, 0);
+  if (::bind(fd.get(), local.get(), local.length()) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
+      getsockname(fd.get(), local.get(), local.length_place()) != 0) {
+    throw DeviceError("cannot listen on " + format_address(address) + ": " + std::strerror(errno));
   }
-  port = ntohs(local.sin_port);
+  port = local.port();
   return fd;
 }
 

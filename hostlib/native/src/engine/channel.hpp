@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
+#include "base/ip_address.hpp"
 #include "engine/handshake.hpp"
 
 namespace paralet {
@@ -18,7 +19,7 @@ class Channel {
   /// Over a connected socket. The kernel closes the connection if the peer does not answer for `dead_after`.
   explicit Channel(FileDescriptor connected, Nanos dead_after);
   /// Starts connecting from `local`. Throws TransportError when that fails at once.
-  Channel(std::uint32_t local, std::uint32_t address, std::uint16_t port, Nanos dead_after);
+  Channel(const IpAddress& local, const IpAddress& address, std::uint16_t port, Nanos dead_after);
 
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] bool closed() const { return closed_; }
@@ -46,6 +47,6 @@ class Channel {
 };
 
 /// A TCP socket that listens on `address`; the kernel chooses `port`. Throws DeviceError.
-FileDescriptor listen_tcp(std::uint32_t address, std::uint16_t& port);
+FileDescriptor listen_tcp(const IpAddress& address, std::uint16_t& port);
 
 }  // namespace paralet

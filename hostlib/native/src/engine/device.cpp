@@ -64,7 +64,7 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
   path_mtu_ = options.path_mtu.value_or(largest);
   if (path_mtu_ > largest) {
     throw DeviceError("path MTU " + std::to_string(path_mtu_) + " does not fit the link of " +
-                      format_ipv4(options.address) + ": the largest is " + std::to_string(largest));
+                      format_address(options.address) + ": the largest is " + std::to_string(largest));
   }
   random_bytes(guid_);
   live_counters_ = LiveCounters({.guid = guid_,
@@ -81,6 +81,10 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
   watch(backend_->event_fd(), false);
   policy_ = make_policy(options.policy);
   if (options.policy.kind == PolicyKind::kController) {
+    if (!options.address.is_ipv4()) {
+      throw DeviceError("policy 'controller' needs a device with an IPv4 address, not " +
+                        format_address(options.address) + ": the path service plans paths of IPv4 packets");
+    }
     path_client::Options client = options.policy.path_client;
     if (!client.thresholds.rtt_floor) client.thresholds.rtt_floor = 4 * target_queue(options);
     auto policy = std::make_unique<ControllerPolicy>(client, PeerName(options.address, udp_port_), options.policy.lanes,
@@ -433,7 +437,7 @@ void Device::release_spare() {
 
 // -- calls from any thread ---------------------------------------------------------------------------------------
 
-bool Device::set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t port) {
+bool Device::set_port(const IpAddress& peer_address, unsigned lane, std::uint16_t port) {
   const ProgressLockGuard guard(*this);
   begin_call();
   bool found = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine: a Device with its peers, lanes and connections.
 //
-//   Device      one NIC address (local IPv4). It owns a Backend, which sends and receives packets.
+//   Device      one NIC address. It owns a Backend, which sends and receives packets.
 //   Peer        another device that this one shares QPs with, plus a TCP channel for the handshake (handshake.hpp).
 //               All connections to that device share its QPs.
 //   Lane        one of the m paths to a peer: a QP and its UDP source port, which ECMP hashes to a path.
@@ -58,7 +58,7 @@ namespace paralet {
 
 /// Counters of one lane towards one peer.
 struct LaneCounters {
-  std::uint32_t peer = 0;  ///< IPv4, host byte order
+  IpAddress peer;
   unsigned lane = 0;
   std::uint32_t qpn = 0;
   PortMethod method = PortMethod::kSocket;
@@ -73,7 +73,7 @@ struct LaneCounters {
 /// A connection with something under way. The oldest messages are the first 8 of their list.
 struct ConnectionCounters {
   handshake::Guid peer_guid{};
-  std::uint32_t peer = 0;       ///< IPv4, host byte order
+  IpAddress peer;
   std::uint16_t peer_port = 0;  ///< UDP port on which the peer receives; 0: not known yet
   std::uint32_t id = 0;         ///< this side's name for the connection
   std::uint32_t remote_id = 0;  ///< the peer's name for it; 0: not known yet
@@ -156,8 +156,8 @@ struct Renewal {
 struct alignas(64) Lane {
   std::optional<std::uint16_t> moving_to;    ///< the next source port: no new flowlets until the lane has it
   std::optional<std::uint16_t> changing_to;  ///< the source port that the back end is giving the QP; no new flowlets
-  unsigned outstanding = 0;                ///< flowlets posted and not finished
-  unsigned unfinished = 0;                 ///< work posted and not finished: flowlets and receive advertisements
+  unsigned outstanding = 0;                  ///< flowlets posted and not finished
+  unsigned unfinished = 0;                   ///< work posted and not finished: flowlets and receive advertisements
   std::uint64_t outstanding_bytes = 0;
   std::unique_ptr<Renewal> renewal;  ///< behind a pointer, as few lanes have one and idle lanes should be small
   PathEstimate rested;               ///< the estimate when the last work finished, valid until more is posted
@@ -203,7 +203,7 @@ struct Peer {
 
   State state = State::kConnecting;
   handshake::Guid device{};
-  std::uint32_t address = 0;
+  IpAddress address;
   std::uint16_t udp_port = 0;          ///< where it receives packets; known in kReady
   bool initiator = false;              ///< we connected to it
   bool heard = false;                  ///< something came from it since the last housekeeping
@@ -297,7 +297,7 @@ class Device {
   std::uint32_t register_device_memory(std::byte* base, std::uint64_t length, std::optional<DmaBuf> dmabuf);
   /// Returns the memory to the caller. Connections with unfinished messages from or into it, whoever registered it, are
   /// closed as by close_and_wait: these messages fail. Returns the addresses of their peers.
-  std::vector<std::uint32_t> deregister_memory(std::uint32_t rkey);
+  std::vector<IpAddress> deregister_memory(std::uint32_t rkey);
 
   /// Moves packets on the calling thread if no other thread is doing so. Progress never depends on it: a thread that
   /// busy-waits calls it to save the hand-over to the progress thread.
@@ -328,7 +328,7 @@ class Device {
   void submit(const std::shared_ptr<Request>& request);
 
   /// Moves a lane of every peer at this address to another source port, between flowlets. False: no such peer.
-  bool set_port(std::uint32_t peer_address, unsigned lane, std::uint16_t port);
+  bool set_port(const IpAddress& peer_address, unsigned lane, std::uint16_t port);
 
   DeviceCounters counters();
   [[nodiscard]] std::uint32_t path_mtu() const { return path_mtu_; }
@@ -339,7 +339,7 @@ class Device {
   /// A TCP connection whose hello has not come yet.
   struct Incoming {
     std::unique_ptr<Channel> channel;
-    std::uint32_t address;
+    IpAddress address;
     Nanos until;  ///< deadline of the hello
   };
   struct QpOwner {
@@ -492,7 +492,7 @@ class Device {
   void on_channel_closed(Peer& peer) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool token_matches(std::uint32_t listener, const handshake::Token& token) const
       PARALET_REQUIRES(progress_lock_);
-  Peer& add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes,
+  Peer& add_peer(const IpAddress& address, const handshake::Guid& device, std::size_t lanes,
                  std::unique_ptr<Channel> channel) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] handshake::Endpoint endpoint(const Peer& peer) const PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] Peer* find_peer(const handshake::Handle& target, unsigned lanes) const PARALET_REQUIRES(progress_lock_);

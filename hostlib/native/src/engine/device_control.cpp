@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers and connections: TCP channels, the exchange of QPs, opening and closing. docs/protocol.md describes the same as
 // a protocol.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -14,6 +12,7 @@
 #include "base/interfaces.hpp"
 #include "base/random.hpp"
 #include "base/signal.hpp"
+#include "base/socket_address.hpp"
 #include "engine/device.hpp"
 
 namespace paralet {
@@ -49,10 +48,8 @@ void Device::send_frame(Peer& peer, const handshake::Frame& frame) {
 
 void Device::on_listen_readable() {
   for (;;) {
-    sockaddr_in from{};
-    socklen_t length = sizeof from;
-    FileDescriptor fd(
-        ::accept4(listen_socket_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    SocketAddress from;
+    FileDescriptor fd(::accept4(listen_socket_.get(), from.get(), from.length_place(), SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
       // The socket stays readable and would keep the progress thread awake. Housekeeping watches it again.
       if (errno == EMFILE || errno == ENFILE) listening_paused_ = ignore(listen_socket_.get());
@@ -62,7 +59,7 @@ void Device::on_listen_readable() {
     if (incoming_.size() >= kMaxIncoming) incoming_.erase(incoming_.begin());
     auto channel = std::make_unique<Channel>(std::move(fd), options_.retry_time);
     watch(channel->fd(), false);
-    incoming_.push_back({std::move(channel), ntohl(from.sin_addr.s_addr), now() + kHelloTime});
+    incoming_.push_back({std::move(channel), from.address(), now() + kHelloTime});
   }
 }
 
@@ -108,8 +105,8 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
 
 /// The TCP channel runs over the same port. Where the port explains its end, the port's trouble is the failure.
 void Device::on_channel_closed(Peer& peer) {
-  const std::string end = (peer.ready() ? format_ipv4(peer.address) + " went away: "
-                                        : "cannot connect to " + format_ipv4(peer.address) + ": ") +
+  const std::string end = (peer.ready() ? format_address(peer.address) + " went away: "
+                                        : "cannot connect to " + format_address(peer.address) + ": ") +
                           peer.channel->reason();
   if (const std::string trouble = backend_->port_trouble(now()); !trouble.empty()) {
     fail_peer(peer, Failure::kDevice, trouble + ", and " + end);
@@ -167,7 +164,7 @@ bool Device::token_matches(std::uint32_t listener, const handshake::Token& token
 
 // -- peers -------------------------------------------------------------------------------------------------------
 
-Peer& Device::add_peer(std::uint32_t address, const handshake::Guid& device, std::size_t lanes,
+Peer& Device::add_peer(const IpAddress& address, const handshake::Guid& device, std::size_t lanes,
                        std::unique_ptr<Channel> channel) {
   Peer& peer = *peers_.emplace_back(std::make_unique<Peer>());
   peer.address = address;
@@ -371,7 +368,7 @@ void Device::on(Peer& peer, const handshake::Welcome& frame) {
 void Device::on(Peer& peer, const handshake::Refuse& frame) {
   peer.channel.reset();  // so that fail_peer does not answer
   fail_peer(peer, peer.ready() ? Failure::kClosed : Failure::kTransport,
-            format_ipv4(peer.address) + (peer.ready() ? " gave up: " : " refused: ") + frame.reason);
+            format_address(peer.address) + (peer.ready() ? " gave up: " : " refused: ") + frame.reason);
 }
 
 void Device::on(Peer& peer, const handshake::Connect& frame) {
@@ -413,7 +410,7 @@ void Device::on(Peer& peer, const handshake::Accept& frame) {
 void Device::on(Peer& peer, const handshake::Reject& frame) {
   const auto connection = find_connection(peer, frame.connection);
   if (connection && connection->state == Connection::State::kConnecting) {
-    abandon(*connection, Failure::kTransport, format_ipv4(peer.address) + " refused: " + frame.reason);
+    abandon(*connection, Failure::kTransport, format_address(peer.address) + " refused: " + frame.reason);
   }
 }
 
@@ -481,7 +478,7 @@ void Device::on_close(Connection& connection) {
   connection.peer_quiet = true;
   connection.reply_closed = true;
   if (connection.failure == Failure::kNone) {
-    connection.error = format_ipv4(connection.peer_address) + " closed the connection";
+    connection.error = format_address(connection.peer_address) + " closed the connection";
     if (!connection.overrun.empty()) connection.error += " after " + connection.overrun;
     connection.failure = Failure::kClosed;
   }

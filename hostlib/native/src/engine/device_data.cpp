@@ -607,7 +607,8 @@ void Device::on_completion(const Completion& completion) {
 void Device::fail_lane(Peer& peer, unsigned index, const Completion& why) {
   const Status status = why.status;
   const bool own = status == Status::kPortDown || status == Status::kDeviceLost || status == Status::kSendRefused;
-  std::string error = "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) + ": " + to_string(status);
+  std::string error =
+      "lane " + std::to_string(index) + " to " + format_address(peer.address) + ": " + to_string(status);
   if (status == Status::kSendRefused) {
     const int number = static_cast<int>(why.imm);
     error += std::string(": ") + std::strerror(number) + " (errno " + std::to_string(number) + ")";

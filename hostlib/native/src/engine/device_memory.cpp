@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 #include <stdexcept>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
@@ -87,9 +87,9 @@ std::uint32_t Device::register_device_memory(std::byte* base, std::uint64_t leng
   return register_with([=](Backend& backend) { return backend.register_device_memory(base, length, dmabuf); });
 }
 
-std::vector<std::uint32_t> Device::deregister_memory(std::uint32_t rkey) {
+std::vector<IpAddress> Device::deregister_memory(std::uint32_t rkey) {
   if (inherited()) return {};
-  std::vector<std::uint32_t> peers;
+  std::vector<IpAddress> peers;
   std::vector<MemoryUser> users;
   {
     const ProgressLockGuard guard(*this);
@@ -184,7 +184,7 @@ void Device::give_up(const std::shared_ptr<Connection>& connection) {
 /// Returns the registrations to retire before their memory is the caller's again.
 std::vector<std::uint32_t> Device::start_giving_up(Connection& connection) {
   if (connection.peer == nullptr) return {};
-  const std::string error = format_ipv4(connection.peer_address) + " does not answer";
+  const std::string error = format_address(connection.peer_address) + " does not answer";
   if (connection.failure == Failure::kNone) {
     connection.error = error;
     connection.failure = Failure::kTransport;

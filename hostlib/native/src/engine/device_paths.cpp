@@ -81,7 +81,7 @@ void Device::renew_lane(Peer& peer, unsigned index, std::uint16_t port) {
                  handshake::NewQp{.lane = static_cast<std::uint16_t>(index), .qp = qp, .ece = backend_->ece(qp.qpn)});
     } else if (lane.broken) {
       fail_peer(peer, Failure::kDevice,
-                "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) +
+                "lane " + std::to_string(index) + " to " + format_address(peer.address) +
                     ": the RDMA device ended its queue pair and has no other");
     } else if (path_client_ != nullptr) {
       path_client_->could_not_bind();
@@ -96,7 +96,7 @@ void Device::on_broken(Peer& peer, unsigned index, const Completion& completion)
   Lane& lane = peer.lanes[index];
   if (++lane.breaks > kMaxBreaks) {
     fail_peer(peer, Failure::kDevice,
-              "lane " + std::to_string(index) + " to " + format_ipv4(peer.address) +
+              "lane " + std::to_string(index) + " to " + format_address(peer.address) +
                   ": the RDMA device ended its queue pair " + std::to_string(lane.breaks) +
                   " times in a row and gave no reason");
     return;
@@ -151,7 +151,7 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
   if (refused) {
     if (lane->broken) {
       fail_peer(peer, Failure::kDevice,
-                "lane " + std::to_string(frame.lane) + " to " + format_ipv4(peer.address) +
+                "lane " + std::to_string(frame.lane) + " to " + format_address(peer.address) +
                     ": the RDMA device ended its queue pair, and the peer has no other");
       return;
     }
@@ -164,13 +164,14 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
     answer_new_qp(peer, frame, true);
     return;
   }
-  create_fresh_qp(peer, frame.lane, lane->heading(), [this, &peer, frame](bool created) PARALET_REQUIRES(progress_lock_) {
-    if (created) {
-      answer_new_qp(peer, frame, false);
-    } else {
-      send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = {}, .ece = {}});
-    }
-  });
+  create_fresh_qp(peer, frame.lane, lane->heading(),
+                  [this, &peer, frame](bool created) PARALET_REQUIRES(progress_lock_) {
+                    if (created) {
+                      answer_new_qp(peer, frame, false);
+                    } else {
+                      send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = {}, .ece = {}});
+                    }
+                  });
 }
 
 /// Connects the fresh QP of our side, and tells the peer about it unless we have when we `asked`.

@@ -145,7 +145,7 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
         connecting->lanes[i].port = peer.lanes[i].port = *other;
         return false;
       }
-      error = "UDP source port " + std::to_string(peer.lanes[i].port) + " of " + format_ipv4(options_.address) +
+      error = "UDP source port " + std::to_string(peer.lanes[i].port) + " of " + format_address(options_.address) +
               " is taken by another program";
     }
     if (!end_setup(peer)) return true;

@@ -137,22 +137,37 @@ QpIdentity read_qp(Reader& r) {
   return qp;
 }
 
+void write_ipv6(Writer& w, const IpAddress& address) {
+  for (const std::uint8_t byte : address.bytes()) w.u8(byte);
+}
+
+/// Spoils the reader when the address is an IPv4 one: that has a field of its own.
+IpAddress read_ipv6(Reader& r) {
+  IpAddress::Bytes bytes{};
+  for (std::uint8_t& byte : bytes) byte = r.u8();
+  const IpAddress out(bytes);
+  if (out.is_ipv4()) r.spoil();
+  return out;
+}
+
 void write(Writer& w, const Endpoint& e) {
   w.bytes(e.device);
-  w.u32(e.address);
+  w.u32(e.address.ipv4());
   w.u16(e.udp_port);
   w.u32(e.path_mtu);
   w.u16(static_cast<std::uint16_t>(e.qps.size()));
   for (const QpIdentity& qp : e.qps) write(w, qp);
-  if (e.max_ip_id == kDefaultMaxIpId && e.ece == Ece{}) return;
+  if (e.max_ip_id == kDefaultMaxIpId && e.ece == Ece{} && e.address.is_ipv4()) return;
   w.u16(e.max_ip_id);
   write(w, e.ece);
+  if (!e.address.is_ipv4()) write_ipv6(w, e.address);
 }
 
 Endpoint read_endpoint(Reader& r) {
   Endpoint e;
   r.bytes(e.device);
-  e.address = r.u32();
+  const std::uint32_t ipv4 = r.u32();
+  e.address = ipv4;
   e.udp_port = r.u16();
   e.path_mtu = r.u32();
   const std::size_t count = r.u16();
@@ -163,9 +178,10 @@ Endpoint read_endpoint(Reader& r) {
     return e;
   }
   for (std::size_t i = 0; i < count && r.ok(); ++i) e.qps.push_back(read_qp(r));
-  if (r.complete()) return e;  // the rest is optional: absent when it has the default values
+  if (r.complete() && ipv4 != 0) return e;  // the rest is optional: absent when it has the default values
   e.max_ip_id = r.u16();
   e.ece = read_ece(r);
+  if (ipv4 == 0) e.address = read_ipv6(r);
   return e;
 }
 
@@ -246,12 +262,14 @@ std::array<std::byte, kHandleBytes> encode(const Handle& handle) {
   out.reserve(kHandleBytes);
   Writer w(out);
   w.u32(kHandleMagic);
-  w.u16(kVersion);
+  const bool ipv4 = handle.address.is_ipv4();
+  w.u16(ipv4 ? kVersion : kIpv6HandleVersion);
   w.u16(handle.tcp_port);
-  w.u32(handle.address);
+  w.u32(handle.address.ipv4());
   w.bytes(handle.device);
   w.u32(handle.listener);
   w.bytes(handle.token);
+  if (!ipv4) write_ipv6(w, handle.address);
   std::array<std::byte, kHandleBytes> padded{};
   std::copy(out.begin(), out.end(), padded.begin());
   return padded;
@@ -261,13 +279,16 @@ std::optional<Handle> decode_handle(std::span<const std::byte> bytes) {
   if (bytes.size() != kHandleBytes) return std::nullopt;
   Reader r(bytes);
   Handle handle;
-  if (r.u32() != kHandleMagic || r.u16() != kVersion) return std::nullopt;
+  if (r.u32() != kHandleMagic) return std::nullopt;
+  const std::uint16_t version = r.u16();
+  if (version != kVersion && version != kIpv6HandleVersion) return std::nullopt;
   handle.tcp_port = r.u16();
   handle.address = r.u32();
   r.bytes(handle.device);
   handle.listener = r.u32();
   r.bytes(handle.token);
-  return handle;
+  if (version == kIpv6HandleVersion) handle.address = read_ipv6(r);
+  return r.ok() ? std::optional(handle) : std::nullopt;
 }
 
 std::vector<std::byte> encode(const Frame& frame) {

@@ -18,6 +18,7 @@
 namespace paralet::handshake {
 
 inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kIpv6HandleVersion = 2;  ///< of handles with an IPv6 address
 inline constexpr std::size_t kHandleBytes = 128;
 inline constexpr std::size_t kMaxFrameBytes = 16384;
 inline constexpr std::size_t kMaxQps = 1024;
@@ -27,7 +28,7 @@ using Token = std::array<std::byte, 16>;
 
 /// Names a listener. The application passes it to the connecting side by its own means.
 struct Handle {
-  std::uint32_t address = 0;
+  IpAddress address;
   std::uint16_t tcp_port = 0;
   Guid device{};
   std::uint32_t listener = 0;
@@ -39,7 +40,7 @@ std::optional<Handle> decode_handle(std::span<const std::byte> bytes);
 /// One side's address and its QPs towards the other, by lane.
 struct Endpoint {
   Guid device{};
-  std::uint32_t address = 0;
+  IpAddress address;
   std::uint16_t udp_port = 0;
   std::uint32_t path_mtu = 0;
   std::vector<QpIdentity> qps;

@@ -22,6 +22,7 @@ namespace paralet {
 namespace {
 
 using Text = std::array<char, 16>;  // padded with zeros; the last byte is zero
+using Ipv6 = IpAddress::Bytes;      // zeros: the address is an IPv4 one, which has a field of its own
 
 struct Header {
   std::array<char, 8> magic;
@@ -104,6 +105,7 @@ struct ConnectionRecord {
   std::uint64_t arrived_bytes;
   std::uint64_t progressed_ns;
   std::uint64_t heard_ns;
+  Ipv6 peer_ipv6;
 };
 
 struct LaneRecord {
@@ -131,13 +133,14 @@ struct LaneRecord {
   std::uint64_t unfinished;
   std::uint64_t outstanding_bytes;
   std::uint64_t waiting_since_ns;
+  Ipv6 peer_ipv6;
 };
 
 // The sizes in docs/live-counters.md, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
 static_assert(sizeof(DeviceRecord) == 320 && std::has_unique_object_representations_v<DeviceRecord>);
-static_assert(sizeof(ConnectionRecord) == 136 && std::has_unique_object_representations_v<ConnectionRecord>);
-static_assert(sizeof(LaneRecord) == 184 && std::has_unique_object_representations_v<LaneRecord>);
+static_assert(sizeof(ConnectionRecord) == 152 && std::has_unique_object_representations_v<ConnectionRecord>);
+static_assert(sizeof(LaneRecord) == 200 && std::has_unique_object_representations_v<LaneRecord>);
 
 constexpr std::array<char, 8> kMagic{'p', 'a', 'r', 'a', 'l', 'e', 't', '\0'};
 constexpr std::size_t kBody = sizeof(Header);
@@ -153,9 +156,11 @@ std::uint64_t nanoseconds(Nanos t) { return t > 0 ? static_cast<std::uint64_t>(t
 
 std::uint64_t rounded(double value) { return value > 0 ? static_cast<std::uint64_t>(std::llround(value)) : 0; }
 
+Ipv6 ipv6_of(const IpAddress& address) { return address.is_ipv4() ? Ipv6{} : address.bytes(); }
+
 LaneRecord record(const LaneCounters& lane) {
   const QpCounters& qp = lane.qp.counters;
-  return {.peer = lane.peer,
+  return {.peer = lane.peer.ipv4(),
           .lane = lane.lane,
           .qpn = lane.qpn,
           .port = lane.qp.port,
@@ -178,12 +183,13 @@ LaneRecord record(const LaneCounters& lane) {
           .stale_acks = qp.stale_acks,
           .unfinished = lane.unfinished,
           .outstanding_bytes = lane.outstanding_bytes,
-          .waiting_since_ns = nanoseconds(lane.waiting_since)};
+          .waiting_since_ns = nanoseconds(lane.waiting_since),
+          .peer_ipv6 = ipv6_of(lane.peer)};
 }
 
 ConnectionRecord record(const ConnectionCounters& connection) {
   return {.peer_guid = connection.peer_guid,
-          .peer = connection.peer,
+          .peer = connection.peer.ipv4(),
           .peer_port = connection.peer_port,
           .id = connection.id,
           .remote_id = connection.remote_id,
@@ -201,7 +207,8 @@ ConnectionRecord record(const ConnectionCounters& connection) {
           .receives = connection.receives,
           .arrived_bytes = connection.arrived_bytes,
           .progressed_ns = nanoseconds(connection.progressed_at),
-          .heard_ns = nanoseconds(connection.heard_at)};
+          .heard_ns = nanoseconds(connection.heard_at),
+          .peer_ipv6 = ipv6_of(connection.peer)};
 }
 
 DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters) {
@@ -209,7 +216,7 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
   return {.guid = device.guid,
           .interface = text(device.interface),
           .policy = text(device.policy),
-          .address = device.address,
+          .address = device.address.ipv4(),
           .udp_port = device.udp_port,
           .path_mtu = device.path_mtu,
           .lanes = device.lanes,
@@ -248,9 +255,9 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
           .connections_omitted = counters.under_way_omitted};
 }
 
-/// Bytes of the device's record with those of its connections.
+/// Bytes of the device's record with those of its connections and its IPv6 address.
 std::size_t device_bytes(const DeviceCounters& counters) {
-  return sizeof(DeviceRecord) + counters.under_way.size() * sizeof(ConnectionRecord);
+  return sizeof(DeviceRecord) + counters.under_way.size() * sizeof(ConnectionRecord) + sizeof(Ipv6);
 }
 
 /// Appends a record.
@@ -291,6 +298,7 @@ std::vector<std::byte> LiveCounters::encode(const DeviceCounters& counters) cons
   std::byte* out = fresh.data() + kBody;
   put(out, record(identity_, counters));
   for (const ConnectionCounters& connection : counters.under_way) put(out, record(connection));
+  put(out, ipv6_of(identity_.address));
   for (const LaneCounters& lane : counters.lanes) put(out, record(lane));
   return fresh;
 }

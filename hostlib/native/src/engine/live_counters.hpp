@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/file_descriptor.hpp"
+#include "base/ip_address.hpp"
 
 namespace paralet {
 
@@ -22,7 +23,7 @@ struct DeviceIdentity {
   std::array<std::byte, 16> guid{};
   std::string interface;
   std::string policy;
-  std::uint32_t address = 0;  ///< IPv4, host byte order
+  IpAddress address;
   std::uint16_t udp_port = 0;
   std::uint32_t path_mtu = 0;
   unsigned lanes = 0;

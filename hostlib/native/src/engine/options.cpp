@@ -135,11 +135,12 @@ std::vector<Option> make_options() {
        "What moves packets. soft: RoCEv2 in user space over UDP sockets. verbs: an RDMA NIC, or the kernel's SoftRoCE, "
        "through libibverbs.",
        PARALET_FIELD(backend)},
-      {"gid_index", "PARALET_GID_INDEX", kInteger, kByte, "the RoCEv2 GID of the device's IPv4 address",
+      {"gid_index", "PARALET_GID_INDEX", kInteger, kByte, "the RoCEv2 GID of the device's address",
        "For backend verbs: another GID of the same port (`paralet doctor` lists them).",
        PARALET_FIELD(rdma.gid_index)},
       {"traffic_class", "PARALET_TRAFFIC_CLASS", kInteger, kByte, nullptr,
-       "The IPv4 TOS byte (DSCP and ECN) of all packets, where a communicator does not ask for another.",
+       "The IPv4 TOS or IPv6 traffic class byte (DSCP and ECN) of all packets, where a communicator does not ask for "
+       "another.",
        PARALET_FIELD(traffic_class)},
       {"service_level", "PARALET_SERVICE_LEVEL", kInteger, IntegerBounds{0, 7}, nullptr,
        "For backend verbs: the priority of all packets.",
@@ -359,8 +360,8 @@ std::string format_number(double number) {
 }
 
 void add_source_ports(SourcePorts& table, const std::string& peer, const std::vector<std::string>& ports) {
-  const auto address = parse_ipv4(peer);
-  if (!address) throw std::invalid_argument("'" + peer + "' is not an IPv4 address such as 10.0.0.1");
+  const auto address = parse_address(peer);
+  if (!address) throw std::invalid_argument("'" + peer + "' is not an IP address such as 10.0.0.1 or fd00::1");
   if (ports.empty()) throw std::invalid_argument("the list of source ports for peer " + peer + " is empty");
   std::vector<std::uint16_t>& out = table[*address];
   for (const std::string& port : ports) out.push_back(parse_source_port(port, peer));

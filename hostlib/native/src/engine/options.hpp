@@ -17,6 +17,7 @@
 
 #include "backend/faults.hpp"
 #include "base/clock.hpp"
+#include "base/ip_address.hpp"
 #include "base/log.hpp"
 #include "engine/path_policy.hpp"
 
@@ -34,7 +35,7 @@ struct RdmaOptions {
 };
 
 struct DeviceOptions {
-  std::uint32_t address = 0;  ///< IPv4, host byte order
+  IpAddress address;
   BackendKind backend = BackendKind::kSoft;
   RdmaOptions rdma;
   std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte of all packets: DSCP and ECN bits
@@ -53,8 +54,8 @@ struct DeviceOptions {
   Log log = log_to_standard_error;  ///< takes messages for the user
 };
 
-/// UDP source ports of lane 0, 1, .. by peer address (host byte order).
-using SourcePorts = std::map<std::uint32_t, std::vector<std::uint16_t>>;
+/// UDP source ports of lane 0, 1, .. by peer address.
+using SourcePorts = std::map<IpAddress, std::vector<std::uint16_t>>;
 
 /// Type and unit of an option's value. In OptionValue, kInteger and kBytes are uint64_t; kNumber, kBitsPerSecond and
 /// kSeconds are double; kSecondsRange is a pair of doubles; kChoice and kText are strings; kPorts is SourcePorts.
@@ -119,8 +120,8 @@ std::string allowed_values(const Option& option);
 /// A number as people write it: "1000000", "1e15", "0.25".
 std::string format_number(double number);
 
-/// Adds the list of source ports for one peer. Throws std::invalid_argument with a sentence when the address is not an
-/// IPv4 address, the list is empty, or a port is outside RoCEv2's range.
+/// Adds the list of source ports for one peer. Throws std::invalid_argument with a sentence when the address is no
+/// IP address, the list is empty, or a port is outside RoCEv2's range.
 void add_source_ports(SourcePorts& table, const std::string& peer, const std::vector<std::string>& ports);
 
 /// How a front end calls an option: its keyword, or its variable. "" when the front end does not have the option.

@@ -51,7 +51,7 @@ class Pinned final : public Ecmp {
   }
 
  private:
-  std::map<std::uint32_t, std::vector<std::uint16_t>> ports_;
+  std::map<IpAddress, std::vector<std::uint16_t>> ports_;
 };
 
 /// Random ports that leave bad paths and return to good ones. A lane that times out, or whose round trip stays above
@@ -118,10 +118,10 @@ const char* to_string(PolicyKind kind) {
 std::unique_ptr<PathPolicy> make_policy(const PolicyOptions& options) {
   if (options.lanes == 0 || options.lanes > 1024) throw DeviceError("lanes must be 1 to 1024");
   for (const auto& [peer, ports] : options.ports) {
-    if (ports.empty()) throw DeviceError("the list of source ports for peer " + format_ipv4(peer) + " is empty");
+    if (ports.empty()) throw DeviceError("the list of source ports for peer " + format_address(peer) + " is empty");
     for (const std::uint16_t port : ports) {
       if (port < wire::kFirstEntropyPort) {
-        throw DeviceError("source port " + std::to_string(port) + " for peer " + format_ipv4(peer) +
+        throw DeviceError("source port " + std::to_string(port) + " for peer " + format_address(peer) +
                           " is outside 49152..65535, the range RoCEv2 sources use");
       }
     }

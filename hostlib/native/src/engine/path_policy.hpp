@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ip_address.hpp"
 #include "path_client/options.hpp"
 #include "paths/path_policy.hpp"
 
@@ -21,8 +22,8 @@ struct PolicyOptions {
   PolicyKind kind = PolicyKind::kEcmp;
   unsigned lanes = 8;
   std::optional<std::uint64_t> seed;  ///< entropy of random ports; nothing: unpredictable
-  /// For kPinned: the ports of lane 0, 1, .. by peer address (host byte order), repeated when there are more lanes.
-  std::map<std::uint32_t, std::vector<std::uint16_t>> ports;
+  /// For kPinned: the ports of lane 0, 1, .. by peer address, repeated when there are more lanes.
+  std::map<IpAddress, std::vector<std::uint16_t>> ports;
   path_client::Options path_client;  ///< for kController
 };
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/ip_address.hpp"
 #include "base/ring.hpp"
 #include "engine/flowlet.hpp"
 #include "engine/flowlet_trace.hpp"
@@ -121,7 +122,7 @@ struct Connection {
   std::atomic<State> state{State::kConnecting};
   std::atomic<Failure> failure{Failure::kNone};  ///< set after `error`
   std::string error;
-  std::uint32_t peer_address = 0;  ///< IPv4, host byte order
+  IpAddress peer_address;
   /// Device::give_up was called: `failure` and `error` say why. Requests may stay kPending although they have failed.
   std::atomic<bool> given_up{false};
 

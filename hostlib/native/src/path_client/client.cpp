@@ -82,9 +82,8 @@ void Client::start_connecting(Nanos now) {
   socket_ = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const sockaddr_in to = socket_address(service_.address, service_.port);
-  if (!socket_.valid() ||
-      (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 && errno != EINPROGRESS)) {
+  const SocketAddress to(service_.address, service_.port);
+  if (!socket_.valid() || (::connect(socket_.get(), to.get(), to.length()) != 0 && errno != EINPROGRESS)) {
     drop(std::strerror(errno), now);
   }
 }

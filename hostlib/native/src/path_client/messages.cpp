@@ -41,8 +41,9 @@ std::string quoted(const json& value, std::size_t most) {
 Answer decode_assign(const json& message) {
   Assign out;
   const json& peer = member(message, "peer");
-  const auto address = peer.is_string() ? parse_ipv4(peer.get_ref<const std::string&>()) : std::nullopt;
-  if (!address) return InvalidMessage{.what = "an assignment whose peer is no IPv4 address", .peer = std::nullopt};
+  const auto address = peer.is_string() ? parse_address(peer.get_ref<const std::string&>()) : std::nullopt;
+  if (!address || !address->is_ipv4())
+    return InvalidMessage{.what = "an assignment whose peer is no IPv4 address", .peer = std::nullopt};
   const json& peer_port = member(message, "peer_port");
   const bool has_port = peer_port.is_number_unsigned() && peer_port.get<std::uint64_t>() <= UINT16_MAX;
   if (!peer_port.is_null() && !has_port) {
@@ -85,7 +86,7 @@ std::string encode(const Hello& hello) {
   json out{{"type", "hello"},
            {"version", kVersion},
            {"token", hello.token},
-           {"device", format_ipv4(hello.device.address)},
+           {"device", format_address(hello.device.address)},
            {"instance", hex(hello.instance)},
            {"lanes", hello.lanes}};
   if (hello.device.port != wire::kRocePort) out["udp_port"] = hello.device.port;
@@ -95,7 +96,7 @@ std::string encode(const Hello& hello) {
 std::string encode(const Announce& announce, const std::string& job) {
   json out{{"type", "announce"},
            {"id", announce.id},
-           {"peer", format_ipv4(announce.peer.address)},
+           {"peer", format_address(announce.peer.address)},
            {"bytes", announce.bytes}};
   if (announce.peer.port != wire::kRocePort) out["peer_port"] = announce.peer.port;
   if (!job.empty()) out["job"] = job;

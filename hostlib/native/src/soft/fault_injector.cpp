@@ -43,7 +43,7 @@ bool FaultInjector::on_dead_path(const PacketOrigin& origin) {
   // A port is dead or not for good, whenever its packets come, so its number decides and not the sequence of draws.
   SplitMix64 draw(faults_.seed ^ (std::uint64_t{origin.port} << 32));
   if (draw.uniform() >= faults_.dead) return false;
-  return ++received_[std::uint64_t{origin.address} << 16 | origin.port] > faults_.dead_after;
+  return ++received_[PeerName(origin.address, origin.port)] > faults_.dead_after;
 }
 
 void FaultInjector::release(Nanos now, const Deliver& deliver) {

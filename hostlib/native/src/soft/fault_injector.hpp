@@ -10,13 +10,15 @@
 
 #include "backend/faults.hpp"
 #include "base/clock.hpp"
+#include "base/ip_address.hpp"
 #include "base/random.hpp"
+#include "wire/peer_name.hpp"
 
 namespace paralet {
 
 /// Where a packet came from.
 struct PacketOrigin {
-  std::uint32_t address = 0;    ///< IPv4 source, host byte order
+  IpAddress address;            ///< source
   std::uint16_t port = 0;       ///< UDP source port
   std::uint16_t likely_id = 0;  ///< IPv4 identification to expect
 };
@@ -47,7 +49,7 @@ class FaultInjector {
 
   Faults faults_;
   SplitMix64 random_;
-  std::unordered_map<std::uint64_t, std::uint64_t> received_;  ///< packets by address and port, where `dead` is set
+  std::unordered_map<PeerName, std::uint64_t> received_;  ///< packets by address and port, where `dead` is set
   std::vector<Held> held_;
   std::uint64_t injected_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "soft/roce_port.hpp"
 
-#include <cstdio>
+#include <cstddef>
 #include <fstream>
 #include <system_error>
 
@@ -18,10 +18,15 @@ std::string line_of(const fs::path& file) {
   return line;
 }
 
-/// The IPv4-mapped GID of an address as sysfs writes it.
-std::string gid_text(std::uint32_t address) {
-  char text[sizeof "0000:0000:0000:0000:0000:ffff:0000:0000"];
-  std::snprintf(text, sizeof text, "0000:0000:0000:0000:0000:ffff:%04x:%04x", address >> 16, address & 0xFFFF);
+/// The GID of an address as sysfs writes it: eight groups of four digits.
+std::string gid_text(const IpAddress& address) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < address.bytes().size(); ++i) {
+    if (i > 0 && i % 2 == 0) text += ':';
+    text += kDigits[address.bytes()[i] >> 4];
+    text += kDigits[address.bytes()[i] & 0xF];
+  }
   return text;
 }
 
@@ -36,7 +41,7 @@ bool port_has(const fs::path& port, const std::string& gid) {
 
 }  // namespace
 
-std::optional<std::string> roce_device(std::uint32_t address, const fs::path& devices) {
+std::optional<std::string> roce_device(const IpAddress& address, const fs::path& devices) {
   const std::string gid = gid_text(address);
   std::error_code error;
   for (const auto& device : fs::directory_iterator(devices, error)) {

@@ -41,11 +41,11 @@ constexpr Nanos kReleaseSpareQps = 1 * kSecond;
 /// Size of the pacer's bucket: a thread that wakes up late can still send at the full rate.
 double burst_bytes(double line_rate_bps) { return std::max(4.0 * 4200, line_rate_bps / 8 * 4e-3); }
 
-Interface require_interface(std::uint32_t address) {
+Interface require_interface(const IpAddress& address) {
   auto found = interface_of(address);
   if (!found) {
-    throw DeviceError("no interface of this machine has the address " + format_ipv4(address) +
-                      " (list them with: ip -4 address)");
+    throw DeviceError("no interface of this machine has the address " + format_address(address) +
+                      " (list them with: ip address)");
   }
   return *found;
 }
@@ -55,7 +55,7 @@ bool taken_by_nic(const SoftOptions& options) {
   const auto device = roce_device(options.address, options.rdma_devices);
   if (!device) return false;
   options.log("the RDMA device " + *device + " receives what comes to UDP port 4791 of " +
-              format_ipv4(options.address) +
+              format_address(options.address) +
               ", so the back end soft receives on another port, which it tells its peers (back end verbs uses " +
               *device + ")");
   return true;
@@ -73,7 +73,9 @@ SoftBackend::SoftBackend(const SoftOptions& options)
 
 SoftBackend::~SoftBackend() = default;
 
-std::uint32_t SoftBackend::max_path_mtu() const { return wire::largest_path_mtu(interface_.mtu_bytes); }
+std::uint32_t SoftBackend::max_path_mtu() const {
+  return wire::largest_path_mtu(interface_.mtu_bytes, !options_.address.is_ipv4());
+}
 
 QpIdentity SoftBackend::create_qp() {
   for (;;) {
@@ -494,8 +496,9 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
         refuse(qp, errno);
         return 0;
       }
-      options_.log("the kernel refused a batch of packets (UDP_SEGMENT) to " + format_ipv4(qp.remote.address) + ": " +
-                   std::strerror(errno) + "; packets to it leave one by one from now on, which costs throughput");
+      options_.log("the kernel refused a batch of packets (UDP_SEGMENT) to " + format_address(qp.remote.address) +
+                   ": " + std::strerror(errno) +
+                   "; packets to it leave one by one from now on, which costs throughput");
       qp.path->batches = false;
       qp.machine->rewind(before);
       return transmit_one(qp, now);
@@ -504,7 +507,8 @@ std::size_t SoftBackend::transmit_one(Qp& qp, Nanos now) {
       ++discards_.send_errors;  // the same as loss in the network: the timer repairs it or fails the QP
       break;
   }
-  pacer_.spend(total + count * (wire::kIpUdpBytes + kEthernetHeaderBytes));
+  const std::size_t ipv6_bytes = options_.address.is_ipv4() ? 0 : wire::kIpv6ExtraBytes;
+  pacer_.spend(total + count * (wire::kIpUdpBytes + ipv6_bytes + kEthernetHeaderBytes));
   return total;
 }
 

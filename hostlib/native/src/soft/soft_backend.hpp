@@ -28,7 +28,7 @@ namespace paralet {
 inline constexpr Ece kSelectiveRepeat{.vendor_id = 0x504C4554, .options = 1, .comp_mask = 0};
 
 struct SoftOptions {
-  std::uint32_t address = 0;       ///< IPv4, host byte order
+  IpAddress address;
   std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte of all packets
   double line_rate_bps = 0;        ///< paces all lanes together, in bits per second; 0: no pacing
   Nanos min_timeout = 5 * kMillisecond;
@@ -76,7 +76,7 @@ class SoftBackend : public Backend {
 
  protected:
   /// send_batch (udp_sockets.hpp); tests refuse packets here.
-  virtual SendResult hand_to_kernel(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+  virtual SendResult hand_to_kernel(int fd, const IpAddress& address, std::uint16_t port, std::span<iovec> pieces,
                                     std::uint16_t segment_bytes) {
     return send_batch(fd, address, port, pieces, segment_bytes);
   }
@@ -158,8 +158,8 @@ class SoftBackend : public Backend {
   unsigned streaming_ = 0;  ///< arrivals that are received one run at a time, because runs arrived recently
   Pacer pacer_;
   Discards discards_;
-  std::unordered_map<std::uint32_t, PeerPath> paths_;  ///< by peer address; node-based, so pointers stay
-  std::unordered_map<std::uint32_t, Qp> qps_;          ///< by QPN; pointers stay
+  std::unordered_map<IpAddress, PeerPath> paths_;  ///< by peer address; node-based, so pointers stay
+  std::unordered_map<std::uint32_t, Qp> qps_;      ///< by QPN; pointers stay
   std::vector<Completion> completions_;
   Batch batch_;
   std::vector<Qp*> active_;

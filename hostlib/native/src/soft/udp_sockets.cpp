@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "soft/udp_sockets.hpp"
 
-#include <arpa/inet.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -17,7 +16,6 @@
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
-#include "base/socket_address.hpp"
 #include "wire/wire.hpp"
 
 #ifndef UDP_SEGMENT
@@ -26,12 +24,18 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+#ifndef IPV6_AUTOFLOWLABEL
+#define IPV6_AUTOFLOWLABEL 70
+#endif
 
 namespace paralet {
 namespace {
 
-FileDescriptor udp_socket() {
-  FileDescriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+FileDescriptor udp_socket(int family) {
+  FileDescriptor fd(::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) throw DeviceError(std::string("cannot open a UDP socket: ") + std::strerror(errno));
   return fd;
 }
@@ -61,15 +65,17 @@ SendResult sent(long result) {
   return errno == EMSGSIZE || errno == EINVAL || errno == EIO ? SendResult::kRefused : SendResult::kFailed;
 }
 
-bool bind_to(int fd, std::uint32_t address, std::uint16_t port) {
-  const sockaddr_in local = socket_address(address, port);
-  return ::bind(fd, reinterpret_cast<const sockaddr*>(&local), sizeof local) == 0;
+bool bind_to(int fd, const IpAddress& address, std::uint16_t port) {
+  const SocketAddress local(address, port);
+  return ::bind(fd, local.get(), local.length()) == 0;
 }
+
+void set_option(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
 
 }  // namespace
 
 std::size_t granted_receive_buffer() {
-  const FileDescriptor fd = udp_socket();
+  const FileDescriptor fd = udp_socket(AF_INET);
   set_buffer(fd.get(), SO_RCVBUFFORCE, SO_RCVBUF);
   int granted = 0;
   socklen_t length = sizeof granted;
@@ -77,25 +83,25 @@ std::size_t granted_receive_buffer() {
   return static_cast<std::size_t>(granted) / 2;  // Linux doubles the size for its bookkeeping (socket(7))
 }
 
-ReceiveSocket::ReceiveSocket(std::uint32_t address, bool roce_port)
-    : socket_(udp_socket()), buffers_(kBatch * wire::kMaxDatagramBytes) {
+ReceiveSocket::ReceiveSocket(const IpAddress& address, bool roce_port)
+    : socket_(udp_socket(family_of(address))), buffers_(kBatch * wire::kMaxDatagramBytes) {
   set_buffer(fd(), SO_RCVBUFFORCE, SO_RCVBUF);
-  const int on = 1;
-  setsockopt(fd(), IPPROTO_UDP, UDP_GRO, &on, sizeof on);  // an older kernel delivers packets one by one
+  set_option(fd(), IPPROTO_UDP, UDP_GRO, 1);  // an older kernel delivers packets one by one
+  // RoCEv2 packets need no UDP checksum (IBTA annex A17.3.2): the ICRC protects them.
+  if (!address.is_ipv4()) set_option(fd(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
   const bool bound = roce_port
                          ? bind_to(fd(), address, wire::kRocePort) || (errno == EADDRINUSE && bind_to(fd(), address, 0))
                          : bind_to(fd(), address, 0);
   if (!bound) {
-    throw DeviceError("cannot receive on " + format_ipv4(address) + ": " + std::strerror(errno));
+    throw DeviceError("cannot receive on " + format_address(address) + ": " + std::strerror(errno));
   }
-  sockaddr_in local{};
-  socklen_t length = sizeof local;
-  getsockname(fd(), reinterpret_cast<sockaddr*>(&local), &length);
-  port_ = ntohs(local.sin_port);
+  SocketAddress local;
+  getsockname(fd(), local.get(), local.length_place());
+  port_ = local.port();
   for (std::size_t i = 0; i < kBatch; ++i) {
     pieces_[i] = {.iov_base = buffers_.data() + i * wire::kMaxDatagramBytes, .iov_len = wire::kMaxDatagramBytes};
     msghdr& header = messages_[i].msg_hdr;
-    header.msg_name = &sources_[i];
+    header.msg_name = sources_[i].get();
     header.msg_iov = &pieces_[i];
     header.msg_iovlen = 1;
     header.msg_control = controls_[i].bytes.data();
@@ -104,7 +110,7 @@ ReceiveSocket::ReceiveSocket(std::uint32_t address, bool roce_port)
 
 std::span<const Arrival> ReceiveSocket::receive(std::size_t limit) {
   for (std::size_t i = 0; i < used_; ++i) {
-    messages_[i].msg_hdr.msg_namelen = sizeof sources_[i];
+    messages_[i].msg_hdr.msg_namelen = SocketAddress::kRoom;
     messages_[i].msg_hdr.msg_controllen = controls_[i].bytes.size();
   }
   // A polling thread would lose a tenth of its time to the C library's cancellation points, and to recvmmsg where
@@ -124,17 +130,17 @@ std::span<const Arrival> ReceiveSocket::receive(std::size_t limit) {
     Arrival& arrival = arrivals_[i];
     arrival.bytes = {buffers_.data() + i * wire::kMaxDatagramBytes, messages_[i].msg_len};
     arrival.segment_bytes = messages_[i].msg_len;
-    arrival.origin = {.address = ntohl(sources_[i].sin_addr.s_addr), .port = ntohs(sources_[i].sin_port)};
+    arrival.origin = {.address = sources_[i].address(), .port = sources_[i].port()};
     if (const std::size_t size = gro_segment(header); size > 0) arrival.segment_bytes = size;
   }
   return {arrivals_.data(), used_};
 }
 
 std::optional<Scattered> ReceiveSocket::receive_into(std::span<iovec> pieces) {
-  sockaddr_in source;
+  SocketAddress source;
   Control control;
-  msghdr header{.msg_name = &source,
-                .msg_namelen = sizeof source,
+  msghdr header{.msg_name = source.get(),
+                .msg_namelen = SocketAddress::kRoom,
                 .msg_iov = pieces.data(),
                 .msg_iovlen = pieces.size(),
                 .msg_control = control.bytes.data(),
@@ -146,7 +152,7 @@ std::optional<Scattered> ReceiveSocket::receive_into(std::span<iovec> pieces) {
   const std::size_t segment = gro_segment(header);
   return Scattered{.bytes = bytes,
                    .segment_bytes = segment > 0 ? segment : bytes,
-                   .origin = {.address = ntohl(source.sin_addr.s_addr), .port = ntohs(source.sin_port)}};
+                   .origin = {.address = source.address(), .port = source.port()}};
 }
 
 int SendSockets::acquire(std::uint16_t port) {
@@ -154,19 +160,25 @@ int SendSockets::acquire(std::uint16_t port) {
     ++found->second.users;
     return found->second.socket.get();
   }
-  FileDescriptor fd = udp_socket();
+  FileDescriptor fd = udp_socket(family_of(address_));
   set_buffer(fd.get(), SO_SNDBUFFORCE, SO_SNDBUF);
-  // DF makes the IPv4 identification, which the ICRC covers, predictable (ip_select_ident_segs in the kernel's
-  // net/ip.h).
-  const int discover = IP_PMTUDISC_DO;
-  setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
+  const bool ipv4 = address_.is_ipv4();
+  if (ipv4) {
+    // DF makes the IPv4 identification, which the ICRC covers, predictable (ip_select_ident_segs in the kernel's
+    // net/ip.h).
+    set_option(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  } else {
+    set_option(fd.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+    // A flow label of its own for each source port, which switches may hash too (RFC 6438).
+    set_option(fd.get(), IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 1);
+  }
   const int tos = traffic_class_;
-  if (tos != 0 && setsockopt(fd.get(), IPPROTO_IP, IP_TOS, &tos, sizeof tos) != 0) {
+  if (tos != 0 &&
+      setsockopt(fd.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, &tos, sizeof tos) != 0) {
     throw DeviceError("cannot send with traffic class " + std::to_string(tos) + ": " + std::strerror(errno));
   }
   // Lanes of several processes may share a source port of one address, because these sockets receive nothing.
-  const int on = 1;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   sock_filter drop_all[] = {{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0}};
   const sock_fprog program{.len = 1, .filter = drop_all};
   setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
@@ -181,16 +193,16 @@ void SendSockets::release(std::uint16_t port) {
   if (found != entries_.end() && --found->second.users == 0) entries_.erase(found);
 }
 
-SendResult send_batch(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+SendResult send_batch(int fd, const IpAddress& address, std::uint16_t port, std::span<iovec> pieces,
                       std::uint16_t segment_bytes) {
-  sockaddr_in target = socket_address(address, port);
+  SocketAddress target(address, port);
   if (pieces.size() == 1 && segment_bytes == 0) {  // sendto costs the kernel less than sendmsg
-    const auto* name = reinterpret_cast<const sockaddr*>(&target);
-    return sent(::syscall(SYS_sendto, fd, pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL, name, sizeof target));
+    return sent(
+        ::syscall(SYS_sendto, fd, pieces[0].iov_base, pieces[0].iov_len, MSG_NOSIGNAL, target.get(), target.length()));
   }
   msghdr message{};
-  message.msg_name = &target;
-  message.msg_namelen = sizeof target;
+  message.msg_name = target.get();
+  message.msg_namelen = target.length();
   message.msg_iov = pieces.data();
   message.msg_iovlen = pieces.size();
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(std::uint16_t))> control{};

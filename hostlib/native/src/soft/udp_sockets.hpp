@@ -3,7 +3,6 @@
 // No privilege is needed.
 #pragma once
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/file_descriptor.hpp"
+#include "base/socket_address.hpp"
 #include "soft/fault_injector.hpp"
 
 namespace paralet {
@@ -44,7 +44,7 @@ class ReceiveSocket {
  public:
   /// Binds `address`:4791, or a port of the kernel's choice when another process has it or `roce_port` is false. Throws
   /// DeviceError.
-  explicit ReceiveSocket(std::uint32_t address, bool roce_port = true);
+  explicit ReceiveSocket(const IpAddress& address, bool roce_port = true);
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] int fd() const { return socket_.get(); }
   static constexpr std::size_t kBatch = 8;
@@ -63,7 +63,7 @@ class ReceiveSocket {
   std::vector<std::byte> buffers_;
   std::array<mmsghdr, kBatch> messages_{};
   std::array<iovec, kBatch> pieces_{};
-  std::array<sockaddr_in, kBatch> sources_{};
+  std::array<SocketAddress, kBatch> sources_{};
   std::array<Control, kBatch> controls_{};
   std::array<Arrival, kBatch> arrivals_{};
   std::size_t used_ = kBatch;  ///< messages whose headers the kernel has written to
@@ -73,7 +73,8 @@ class ReceiveSocket {
 /// Sending sockets by UDP source port, shared and reference-counted.
 class SendSockets {
  public:
-  SendSockets(std::uint32_t address, std::uint8_t traffic_class) : address_(address), traffic_class_(traffic_class) {}
+  SendSockets(const IpAddress& address, std::uint8_t traffic_class)
+      : address_(address), traffic_class_(traffic_class) {}
   /// The socket of `port`, opened on first use. -1 when another program holds the port. Each success needs a release.
   /// Throws DeviceError when the process cannot open another socket.
   int acquire(std::uint16_t port);
@@ -84,7 +85,7 @@ class SendSockets {
     FileDescriptor socket;
     unsigned users = 0;
   };
-  std::uint32_t address_;
+  IpAddress address_;
   std::uint8_t traffic_class_;
   std::map<std::uint16_t, Entry> entries_;
 };
@@ -94,7 +95,7 @@ class SendSockets {
 enum class SendResult : std::uint8_t { kSent, kBusy, kRefused, kFailed };
 
 /// Sends one batch: `segment_bytes` is the size of each packet but the last, 0 for a single packet.
-SendResult send_batch(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+SendResult send_batch(int fd, const IpAddress& address, std::uint16_t port, std::span<iovec> pieces,
                       std::uint16_t segment_bytes);
 
 }  // namespace paralet

@@ -77,7 +77,7 @@ std::optional<std::uint16_t> Connector::connect(ibv_qp* qp, const QpIdentity& id
                                                 std::uint16_t source_port) {
   if (source_port < kFirstRocePort) return std::nullopt;
   if (remote.udp_port != wire::kRocePort) {
-    throw DeviceError(format_ipv4(remote.address) + " receives on UDP port " + std::to_string(remote.udp_port) +
+    throw DeviceError(format_address(remote.address) + " receives on UDP port " + std::to_string(remote.udp_port) +
                       ", an RDMA device sends to 4791 only: give each process over there an address of its own");
   }
   if (remote.ece.vendor_id != 0 && library_.set_ece != nullptr) {
@@ -89,7 +89,7 @@ std::optional<std::uint16_t> Connector::connect(ibv_qp* qp, const QpIdentity& id
   ready.dest_qp_num = remote.qpn;
   ready.rq_psn = remote.first_psn;
   if (const int error = library_.modify_qp(qp, &ready, kReadyToReceive); error != 0) {
-    fail("no path to " + format_ipv4(remote.address), error);
+    fail("no path to " + format_address(remote.address), error);
   }
   start_sending(qp, identity);
   if (library_.mlx5_modify_qp_udp_sport != nullptr && library_.mlx5_modify_qp_udp_sport(qp, source_port) == 0) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verbs/port.hpp"
 
-#include <arpa/inet.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -22,13 +21,11 @@ namespace paralet {
 namespace verbs {
 namespace {
 
-/// The IPv4 address in a GID, host byte order; nothing when the GID is no IPv4-mapped address.
-std::optional<std::uint32_t> ipv4_of(const ibv_gid& gid) {
-  static constexpr std::array<std::uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-  if (!std::equal(kMapped.begin(), kMapped.end(), std::begin(gid.raw))) return std::nullopt;
-  std::uint32_t address = 0;
-  std::memcpy(&address, &gid.raw[12], sizeof address);
-  return ntohl(address);
+/// The address of a GID.
+IpAddress address_of(const ibv_gid& gid) {
+  IpAddress::Bytes bytes{};
+  std::memcpy(bytes.data(), gid.raw, bytes.size());
+  return IpAddress(bytes);
 }
 
 /// The RoCEv2 GIDs of all ports of a device.
@@ -102,11 +99,9 @@ double link_rate_bps(std::uint8_t width, std::uint8_t speed) {
   return lanes == kLanes.end() || gigabits == kGigabits.end() ? 0 : lanes->second * gigabits->second * 1e9;
 }
 
-ibv_gid gid_of(std::uint32_t address) {
+ibv_gid gid_of(const IpAddress& address) {
   ibv_gid gid{};
-  gid.raw[10] = gid.raw[11] = 0xFF;
-  const std::uint32_t wire = htonl(address);
-  std::memcpy(&gid.raw[12], &wire, sizeof wire);
+  std::memcpy(gid.raw, address.bytes().data(), sizeof gid.raw);
   return gid;
 }
 
@@ -130,26 +125,26 @@ OpenPort open_port(const VerbsOptions& options) {
     if (!options.device.empty() && options.device != name) return false;
     const std::vector<ibv_gid_entry> gids = gid_table(context.get());
     const auto ours = std::ranges::find_if(
-        gids, [&](const ibv_gid_entry& entry) { return ipv4_of(entry.gid) == std::optional(options.address); });
+        gids, [&](const ibv_gid_entry& entry) { return address_of(entry.gid) == options.address; });
     if (ours == gids.end()) return false;
     const std::uint32_t index = options.gid_index.value_or(ours->gid_index);
     const auto chosen = std::ranges::find_if(
         gids, [&](const ibv_gid_entry& entry) { return entry.port_num == ours->port_num && entry.gid_index == index; });
     if (chosen == gids.end() || index > UINT8_MAX) {
       throw DeviceError("GID index " + std::to_string(index) + " of " + name + ", which has " +
-                        format_ipv4(options.address) + ", is no RoCEv2 GID: `paralet doctor` lists them");
+                        format_address(options.address) + ", is no RoCEv2 GID: `paralet doctor` lists them");
     }
     out = {name, std::move(context), static_cast<std::uint8_t>(ours->port_num), index, chosen->gid};
     return true;
   });
   if (!out.context) {
     if (const std::string name = infiniband_port(options.device); !name.empty()) {
-      throw DeviceError("no RDMA device has a RoCEv2 GID for " + format_ipv4(options.address) + "; " + name +
+      throw DeviceError("no RDMA device has a RoCEv2 GID for " + format_address(options.address) + "; " + name +
                         " has InfiniBand as its link layer, and this transport needs Ethernet (RoCEv2)");
     }
     throw DeviceError(
         "no RDMA device " + (options.device.empty() ? "" : options.device + " ") + "has a RoCEv2 GID for " +
-        format_ipv4(options.address) +
+        format_address(options.address) +
         " (list them with: paralet doctor; add SoftRoCE with: rdma link add NAME type rxe netdev NETDEV)");
   }
   return out;
@@ -162,9 +157,9 @@ std::vector<VerbsPort> verbs_ports() {
   verbs::for_devices([&](const std::string& name, const ContextHandle& context) {
     const bool dmabuf = verbs::takes_dmabuf(context.get());
     for (const ibv_gid_entry& entry : verbs::gid_table(context.get())) {
-      const auto address = verbs::ipv4_of(entry.gid);
+      const IpAddress address = verbs::address_of(entry.gid);
       ibv_port_attr port{};
-      if (!address ||
+      if (address.is_link_local() ||
           VerbsLibrary::load().query_port(context.get(), static_cast<std::uint8_t>(entry.port_num), &port) != 0) {
         continue;
       }
@@ -173,7 +168,7 @@ std::vector<VerbsPort> verbs_ports() {
                      .active = port.state == IBV_PORT_ACTIVE,
                      .path_mtu = verbs::bytes_of(port.active_mtu),
                      .gid_index = entry.gid_index,
-                     .address = *address,
+                     .address = address,
                      .dmabuf = dmabuf});
     }
     return false;

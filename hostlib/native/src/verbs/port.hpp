@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/ip_address.hpp"
 #include "verbs/verbs_backend.hpp"
 #include "verbs/verbs_library.hpp"
 
@@ -26,8 +27,8 @@ OpenPort open_port(const VerbsOptions& options);
 /// Whether the driver chooses source ports by itself, whatever the flow label: bnxt_re, and rxe before Linux 5.18.
 bool ignores_flow_label(const std::string& device);
 
-/// The RoCEv2 GID of an IPv4 address in host byte order: the IPv4-mapped IPv6 address (IBTA annex A17.4.4).
-ibv_gid gid_of(std::uint32_t address);
+/// The RoCEv2 GID of an address (IBTA annex A17.4.4).
+ibv_gid gid_of(const IpAddress& address);
 
 /// Payload bytes of a path MTU code, and back.
 std::uint32_t bytes_of(ibv_mtu mtu);

@@ -185,7 +185,7 @@ ibv_port_attr query_active_port(const OpenPort& port, const VerbsOptions& option
   const int error = VerbsLibrary::load().query_port(port.context.get(), port.number, &attributes);
   if (error != 0) fail("cannot query the port", error);
   if (attributes.state != IBV_PORT_ACTIVE) {
-    throw DeviceError("the RDMA port of " + format_ipv4(options.address) + " is down");
+    throw DeviceError("the RDMA port of " + format_address(options.address) + " is down");
   }
   return attributes;
 }
@@ -384,11 +384,10 @@ PortChange VerbsBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) 
   if (qp.port == source_port) return PortChange::kDone;
   if (qp.sends.failed() || !connector_.moves(source_port)) return PortChange::kRefused;
   call_slowly([this, handle = qp.handle.get(), qpn, source_port](Results& results) {
-    results.port_changes.push_back(
-        {.kind = Completion::Kind::kPortChanged,
-         .status = connector_.move(handle, source_port) ? Status::kSuccess : Status::kLocal,
-         .qpn = qpn,
-         .imm = source_port});
+    results.port_changes.push_back({.kind = Completion::Kind::kPortChanged,
+                                    .status = connector_.move(handle, source_port) ? Status::kSuccess : Status::kLocal,
+                                    .qpn = qpn,
+                                    .imm = source_port});
   });
   return PortChange::kStarted;
 }
@@ -534,7 +533,7 @@ void VerbsBackend::on_port(bool up, Nanos now) {
   if (up == !sends_.port_down) return;
   sends_.port_down = !up;
   const std::string name =
-      "port " + std::to_string(port_.number) + " of " + port_.device + " (" + format_ipv4(options_.address) + ")";
+      "port " + std::to_string(port_.number) + " of " + port_.device + " (" + format_address(options_.address) + ")";
   const auto seconds = [](Nanos time) {
     const Nanos milliseconds = time / kMillisecond;
     return std::to_string(static_cast<double>(milliseconds) / 1e3).substr(0, 5);

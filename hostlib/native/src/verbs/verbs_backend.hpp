@@ -18,7 +18,7 @@
 namespace paralet {
 
 struct VerbsOptions {
-  std::uint32_t address = 0;               ///< IPv4 address of the RoCEv2 GID to use, host byte order
+  IpAddress address;                       ///< of the RoCEv2 GID to use
   std::string device;                      ///< empty: any device that has such a GID
   std::optional<std::uint32_t> gid_index;  ///< another GID of the same port
   std::uint8_t traffic_class = 0;          ///< DSCP and ECN bits
@@ -39,11 +39,11 @@ struct VerbsPort {
   bool active = false;
   std::uint32_t path_mtu = 0;  ///< payload bytes
   std::uint32_t gid_index = 0;
-  std::uint32_t address = 0;  ///< IPv4, host byte order
-  bool dmabuf = false;        ///< its driver and the library can register dma-bufs
+  IpAddress address;
+  bool dmabuf = false;  ///< its driver and the library can register dma-bufs
 };
 
-/// The RoCEv2 ports that have an IPv4 GID. Throws DeviceError where libibverbs is absent.
+/// The RoCEv2 GIDs of addresses that are not link-local. Throws DeviceError where libibverbs is absent.
 std::vector<VerbsPort> verbs_ports();
 
 /// Throws DeviceError with one sentence: no libibverbs, no device with that address, or no permission.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/ip_address.hpp"
 #include "wire/wire.hpp"
 
 namespace paralet {
@@ -12,11 +13,13 @@ namespace paralet {
 /// A device as the network sees it: the destination address and UDP port of packets to it. Only the first of several
 /// processes at one address has port 4791, and switches hash the port too.
 struct PeerName {
-  std::uint32_t address = 0;  ///< IPv4, host byte order
+  IpAddress address;
   std::uint16_t port = wire::kRocePort;
 
   constexpr PeerName() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): an address alone names its first device
+  constexpr PeerName(const IpAddress& ip, std::uint16_t udp_port = wire::kRocePort) : address(ip), port(udp_port) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): the same for IPv4, in host byte order
   constexpr PeerName(std::uint32_t ipv4, std::uint16_t udp_port = wire::kRocePort) : address(ipv4), port(udp_port) {}
   auto operator<=>(const PeerName&) const = default;  // NOLINT(modernize-use-nullptr): of what the compiler writes
 };
@@ -26,6 +29,6 @@ struct PeerName {
 template <>
 struct std::hash<paralet::PeerName> {
   std::size_t operator()(const paralet::PeerName& peer) const noexcept {
-    return std::hash<std::uint64_t>{}((static_cast<std::uint64_t>(peer.port) << 32) | peer.address);
+    return std::hash<paralet::IpAddress>{}(peer.address) * 0x9E3779B97F4A7C15 + peer.port;
   }
 };

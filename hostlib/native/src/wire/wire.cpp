@@ -19,10 +19,10 @@ bool refused(std::uint8_t opcode) {
 
 }  // namespace
 
-std::uint32_t largest_path_mtu(std::uint32_t mtu_bytes) {
-  constexpr auto kOverhead = static_cast<std::uint32_t>(kMaxOverheadBytes);
-  if (mtu_bytes < 256 + kOverhead) return 256;
-  return std::min(4096U, std::bit_floor(mtu_bytes - kOverhead));
+std::uint32_t largest_path_mtu(std::uint32_t mtu_bytes, bool ipv6) {
+  const auto overhead = static_cast<std::uint32_t>(kMaxOverheadBytes + (ipv6 ? kIpv6ExtraBytes : 0));
+  if (mtu_bytes < 256 + overhead) return 256;
+  return std::min(4096U, std::bit_floor(mtu_bytes - overhead));
 }
 
 std::optional<OpcodeTraits> traits(std::uint8_t opcode) {

@@ -21,7 +21,8 @@ inline constexpr std::size_t kImmBytes = 4;
 inline constexpr std::size_t kMaxHeaderBytes = kBthBytes + kRethBytes + kImmBytes;
 inline constexpr std::size_t kAethBytes = 4;
 inline constexpr std::size_t kIcrcBytes = 4;
-inline constexpr std::size_t kIpUdpBytes = 28;
+inline constexpr std::size_t kIpUdpBytes = 28;      ///< IPv4
+inline constexpr std::size_t kIpv6ExtraBytes = 20;  ///< of an IPv6 header beside an IPv4 one
 /// A congestion notification packet (annex A17.9.3): BTH, 16 reserved bytes, ICRC.
 inline constexpr std::uint8_t kCnpOpcode = 0x81;
 inline constexpr std::size_t kCnpBytes = kBthBytes + 16 + kIcrcBytes;
@@ -29,9 +30,9 @@ inline constexpr std::size_t kMaxDatagramBytes = 65536;  ///< room for any UDP d
 /// The most bytes that a data packet adds to its payload on an IP link: IPv4, UDP, BTH, RETH, ImmDt, ICRC.
 inline constexpr std::size_t kMaxOverheadBytes = kIpUdpBytes + kBthBytes + kRethBytes + kImmBytes + kIcrcBytes;
 
-/// Payload bytes of the largest packet that a link with this MTU carries: a power of two, at least 256 and at most
-/// 4096.
-std::uint32_t largest_path_mtu(std::uint32_t mtu_bytes);
+/// Payload bytes of the largest packet that a link with this MTU carries over IPv4 or IPv6: a power of two, at least
+/// 256 and at most 4096.
+std::uint32_t largest_path_mtu(std::uint32_t mtu_bytes, bool ipv6 = false);
 
 /// RC opcodes that this transport supports (table 38). The responder rejects READ and atomics.
 enum class Opcode : std::uint8_t {

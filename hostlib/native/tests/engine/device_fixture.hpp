@@ -36,7 +36,7 @@ bool eventually(Condition condition) {
   return true;
 }
 
-inline DeviceOptions options(std::uint32_t address, unsigned lanes = 4) {
+inline DeviceOptions options(const IpAddress& address, unsigned lanes = 4) {
   DeviceOptions out;
   out.address = address;
   out.policy.lanes = lanes;

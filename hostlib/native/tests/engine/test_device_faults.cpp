@@ -69,7 +69,7 @@ class LossyPorts final : public SoftBackend {
   std::atomic<int> dead{0};  ///< a port, 0: none
 
  protected:
-  SendResult hand_to_kernel(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+  SendResult hand_to_kernel(int fd, const IpAddress& address, std::uint16_t port, std::span<iovec> pieces,
                             std::uint16_t segment_bytes) override {
     sockaddr_in own{};
     socklen_t length = sizeof own;
@@ -123,7 +123,7 @@ class PickyKernel final : public SoftBackend {
   PickyKernel(const SoftOptions& options, const Refusal& refusal) : SoftBackend(options), refusal_(refusal) {}
 
  protected:
-  SendResult hand_to_kernel(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+  SendResult hand_to_kernel(int fd, const IpAddress& address, std::uint16_t port, std::span<iovec> pieces,
                             std::uint16_t segment_bytes) override {
     std::size_t bytes = 0;
     for (const iovec& piece : pieces) bytes += piece.iov_len;

@@ -28,7 +28,7 @@ int connect_tcp(const std::shared_ptr<Listener>& listener) {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in to{};
   to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(handle.address);
+  to.sin_addr.s_addr = htonl(handle.address.ipv4());
   to.sin_port = htons(handle.tcp_port);
   REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
   return fd;

@@ -92,7 +92,7 @@ TEST_CASE("deregistering memory ends the receives of every connection into it") 
   auto in = std::make_unique<Pages>(1 << 20);
   const std::uint32_t rkey = pair.b.register_memory(in->bytes().data(), in->bytes().size());
   const auto received = submit_registered(pair.b, used.from, Request::Kind::kReceive, in->bytes(), rkey);
-  CHECK(pair.b.deregister_memory(rkey) == std::vector<std::uint32_t>{kA});
+  CHECK(pair.b.deregister_memory(rkey) == std::vector<IpAddress>{kA});
   in.reset();
   CHECK(received->state == State::kFailed);
   CHECK(received->error == kDeregistered);

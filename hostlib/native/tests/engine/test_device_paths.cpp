@@ -95,7 +95,7 @@ class FixedPortBackend final : public SoftBackend {
   [[nodiscard]] PortMethod port_method() const override { return PortMethod::kFlowLabel; }
 
  protected:
-  SendResult hand_to_kernel(int fd, std::uint32_t address, std::uint16_t port, std::span<iovec> pieces,
+  SendResult hand_to_kernel(int fd, const IpAddress& address, std::uint16_t port, std::span<iovec> pieces,
                             std::uint16_t segment_bytes) override {
     sockaddr_in own{};
     socklen_t length = sizeof own;

@@ -65,7 +65,7 @@ TEST_CASE("an invalid handle throws std::invalid_argument") {
 
 TEST_CASE("a device that cannot be opened reports the reason") {
   CHECK_THROWS_WITH_AS(Device(options(0xC0000201)),
-                       "no interface of this machine has the address 192.0.2.1 (list them with: ip -4 address)",
+                       "no interface of this machine has the address 192.0.2.1 (list them with: ip address)",
                        DeviceError);
   CHECK_THROWS_WITH_AS(Device(options(kA, 0)), "lanes must be 1 to 1024", DeviceError);
 }

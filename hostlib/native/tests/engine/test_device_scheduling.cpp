@@ -60,7 +60,7 @@ class OneFlowletBackend final : public SoftBackend {
  public:
   struct Log {
     std::size_t awaited = 0;              ///< peers that must have advertised a receive
-    std::vector<std::uint32_t> flowlets;  ///< the destination address of each
+    std::vector<IpAddress> flowlets;  ///< the destination address of each
   };
   OneFlowletBackend(const SoftOptions& options, Log& log) : SoftBackend(options), log_(log) {}
   bool connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t port) override {
@@ -91,8 +91,8 @@ class OneFlowletBackend final : public SoftBackend {
 
  private:
   Log& log_;
-  std::map<std::uint32_t, std::uint32_t> address_;
-  std::set<std::uint32_t> advertised_;
+  std::map<std::uint32_t, IpAddress> address_;
+  std::set<IpAddress> advertised_;
   bool full_ = false;
 };
 
@@ -125,7 +125,7 @@ TEST_CASE("long messages to several peers are served round robin") {
   REQUIRE(log.flowlets.size() == kPeers * kFlowlets);
   for (std::size_t round = 0; round < kFlowlets; ++round) {
     const auto first = log.flowlets.begin() + static_cast<std::ptrdiff_t>(round * kPeers);
-    CHECK(std::set<std::uint32_t>(first, first + kPeers).size() == kPeers);
+    CHECK(std::set<IpAddress>(first, first + kPeers).size() == kPeers);
   }
 }
 

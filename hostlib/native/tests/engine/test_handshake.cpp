@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "bytes.hpp"
@@ -27,8 +28,15 @@ Endpoint endpoint(std::size_t qps) {
   return out;
 }
 
+Endpoint ipv6_endpoint(std::size_t qps) {
+  Endpoint out = endpoint(qps);
+  out.address = *parse_address("2001:db8::1");
+  return out;
+}
+
 std::vector<Frame> frames() {
-  return {Hello{.listener = 7, .token = counting<16>(0x80), .endpoint = endpoint(3)},
+  return {Hello{.listener = 7, .token = counting<16>(0x80), .endpoint = ipv6_endpoint(3)},
+          Hello{.listener = 7, .token = counting<16>(0x80), .endpoint = endpoint(3)},
           Welcome{endpoint(3)},
           Refuse{"no such listener"},
           Connect{.connection = 1, .listener = 2, .token = counting<16>(0x40)},
@@ -101,6 +109,76 @@ TEST_CASE("frames have the bytes that docs/protocol.md describes") {
         "0001"
         "00000100"
         "00ffffff");
+}
+
+TEST_CASE("an IPv6 address ends the endpoint, behind the optional fields") {
+  CHECK(to_hex(encode(Welcome{ipv6_endpoint(1)})) ==
+        "00000045"
+        "02"
+        "0001"
+        "101112131415161718191a1b1c1d1e1f"
+        "00000000"
+        "12b7"
+        "00001000"
+        "0001"
+        "00000100"
+        "00ffffff"
+        "003f"
+        "000000000000000000000000"
+        "20010db8000000000000000000000001");
+  const auto decoded = decode(body_of(Welcome{ipv6_endpoint(1)}));
+  REQUIRE(decoded);
+  CHECK(std::get<Welcome>(*decoded).endpoint.address == ipv6_endpoint(1).address);
+  Bytes mapped = body_of(Welcome{ipv6_endpoint(1)});
+  const auto ipv4 = IpAddress(0x0A000102).bytes();
+  std::memcpy(mapped.data() + mapped.size() - ipv4.size(), ipv4.data(), ipv4.size());
+  CHECK_FALSE(decode(mapped));  // an IPv4 address has its own field
+  Bytes both = body_of(Welcome{ipv6_endpoint(1)});
+  wire::put_u32(both.data() + 1 + 2 + 16, 0x0A000102);
+  CHECK_FALSE(decode(both));
+}
+
+TEST_CASE("a handle has an IPv4 address in version 1, an IPv6 address in version 2") {
+  Handle handle{.address = 0x0A000102,
+                .tcp_port = 0x1234,
+                .device = counting<16>(0x10),
+                .listener = 7,
+                .token = counting<16>(0x80)};
+  CHECK(to_hex(encode(handle))
+            .starts_with("504c4554"
+                         "0001"
+                         "1234"
+                         "0a000102"
+                         "101112131415161718191a1b1c1d1e1f"
+                         "00000007"
+                         "808182838485868788898a8b8c8d8e8f"
+                         "0000"));
+  CHECK(decode_handle(encode(handle))->address == handle.address);
+  handle.address = *parse_address("2001:db8::1");
+  const auto bytes = encode(handle);
+  CHECK(
+      to_hex(bytes).starts_with("504c4554"
+                                "0002"
+                                "1234"
+                                "00000000"
+                                "101112131415161718191a1b1c1d1e1f"
+                                "00000007"
+                                "808182838485868788898a8b8c8d8e8f"
+                                "20010db8000000000000000000000001"
+                                "0000"));
+  const auto decoded = decode_handle(bytes);
+  REQUIRE(decoded);
+  CHECK(decoded->address == handle.address);
+  CHECK(decoded->tcp_port == 0x1234);
+  CHECK(decoded->listener == 7);
+  CHECK(decoded->token == handle.token);
+  auto other = bytes;
+  other[5] = std::byte{3};  // version
+  CHECK_FALSE(decode_handle(other));
+  other = bytes;
+  const auto ipv4 = IpAddress(0x0A000102).bytes();
+  std::memcpy(other.data() + 48, ipv4.data(), ipv4.size());
+  CHECK_FALSE(decode_handle(other));
 }
 
 TEST_CASE("encoded frames decode to the same frame") {

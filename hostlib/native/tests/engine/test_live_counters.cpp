@@ -24,8 +24,9 @@ using test::Bytes;
 
 constexpr std::size_t kHeader = 64;
 constexpr std::size_t kDevice = 320;
-constexpr std::size_t kConnection = 136;
-constexpr std::size_t kLane = 184;
+constexpr std::size_t kConnection = 152;
+constexpr std::size_t kLane = 200;
+constexpr std::size_t kIpv6 = 16;
 
 template <typename Number>
 Number at(const Bytes& bytes, std::size_t offset) {
@@ -164,12 +165,12 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
   const Bytes& bytes = *snapshot;
   CHECK(std::memcmp(bytes.data(), "paralet\0", 8) == 0);
   CHECK(at<std::uint32_t>(bytes, 8) == 1);
-  CHECK(bytes.size() == kHeader + kDevice + 3 * kLane);
+  CHECK(bytes.size() == kHeader + kDevice + kIpv6 + 3 * kLane);
   CHECK(at<std::uint64_t>(bytes, 24) == 1);
   CHECK(at<std::int64_t>(bytes, 32) == kSecond);
   CHECK(at<std::uint32_t>(bytes, 40) == static_cast<std::uint32_t>(::getpid()));
   CHECK(at<std::uint32_t>(bytes, 44) == kHeader);
-  CHECK(at<std::uint32_t>(bytes, 48) == kDevice);
+  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + kIpv6);
   CHECK(at<std::uint32_t>(bytes, 52) == kLane);
   CHECK(at<std::uint32_t>(bytes, 56) == 3);
 
@@ -185,7 +186,7 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
   CHECK(at<std::uint64_t>(bytes, kHeader + 296) == 14);
 
   for (unsigned i = 0; i < 3; ++i) {
-    const std::size_t row = kHeader + kDevice + i * kLane;
+    const std::size_t row = kHeader + kDevice + kIpv6 + i * kLane;
     CHECK(at<std::uint32_t>(bytes, row) == 0x7F000002);
     CHECK(at<std::uint32_t>(bytes, row + 4) == i);
     CHECK(at<std::uint32_t>(bytes, row + 8) == 0x123456 + i);
@@ -224,7 +225,7 @@ TEST_CASE("the counters of policy controller follow the device's; they are zero 
   for (unsigned n = 0; n < 15; ++n) CHECK(at<std::uint64_t>(*all, kPathClient + std::size_t{8} * n) == n + 1);
 }
 
-TEST_CASE("connections under way end the device's record") {
+TEST_CASE("connections under way follow the device's fields") {
   LiveCounters live(identity());
   DeviceCounters with = counters(2);
   with.under_way = {connection(1), connection(2)};
@@ -233,8 +234,8 @@ TEST_CASE("connections under way end the device's record") {
   const auto snapshot = whole(open_by_name(live));
   REQUIRE(snapshot);
   const Bytes& bytes = *snapshot;
-  REQUIRE(bytes.size() == kHeader + kDevice + 2 * kConnection + 2 * kLane);
-  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + 2 * kConnection);
+  REQUIRE(bytes.size() == kHeader + kDevice + 2 * kConnection + kIpv6 + 2 * kLane);
+  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + 2 * kConnection + kIpv6);
   CHECK(at<std::uint32_t>(bytes, kHeader + 304) == kConnection);
   CHECK(at<std::uint32_t>(bytes, kHeader + 308) == 2);
   CHECK(at<std::uint64_t>(bytes, kHeader + 312) == 5);
@@ -246,7 +247,39 @@ TEST_CASE("connections under way end the device's record") {
     for (unsigned n = 8; n < 19; ++n)
       CHECK(at<std::uint64_t>(bytes, row + 48 + std::size_t{8} * (n - 8)) == 100 * i + n);
   }
-  CHECK(at<std::uint32_t>(bytes, kHeader + kDevice + 2 * kConnection) == 0x7F000002);  // the first lane
+  CHECK(at<std::uint32_t>(bytes, kHeader + kDevice + 2 * kConnection + kIpv6) == 0x7F000002);  // the first lane
+}
+
+TEST_CASE("IPv6 addresses end the records, and are zero where the address is an IPv4 one") {
+  const auto ipv6_at = [](const Bytes& bytes, std::size_t offset) {
+    IpAddress::Bytes out{};
+    REQUIRE(offset + out.size() <= bytes.size());
+    std::memcpy(out.data(), bytes.data() + offset, out.size());
+    return IpAddress(out);
+  };
+  for (const bool ipv6 : {false, true}) {
+    CAPTURE(ipv6);
+    DeviceIdentity device = identity();
+    DeviceCounters with = counters(1);
+    with.under_way = {connection(1)};
+    if (ipv6) {
+      device.address = *parse_address("fd00::1");
+      with.lanes[0].peer = *parse_address("fd00::2");
+      with.under_way[0].peer = *parse_address("fd00::3");
+    }
+    LiveCounters live(device);
+    live.publish(kSecond, with);
+    const auto snapshot = whole(open_by_name(live));
+    REQUIRE(snapshot);
+    const std::size_t after_connection = kHeader + kDevice + kConnection;
+    const auto expected = [ipv6](const char* text) { return ipv6 ? *parse_address(text) : IpAddress(); };
+    CHECK(ipv6_at(*snapshot, after_connection) == expected("fd00::1"));
+    CHECK(ipv6_at(*snapshot, after_connection + kIpv6 + kLane - kIpv6) == expected("fd00::2"));
+    CHECK(ipv6_at(*snapshot, after_connection - kIpv6) == expected("fd00::3"));
+    CHECK((at<std::uint32_t>(*snapshot, kHeader + 48) == 0) == ipv6);
+    CHECK((at<std::uint32_t>(*snapshot, after_connection + kIpv6) == 0) == ipv6);
+    CHECK((at<std::uint32_t>(*snapshot, kHeader + kDevice + 16) == 0) == ipv6);
+  }
 }
 
 TEST_CASE("an unchanged snapshot is not written") {
@@ -273,7 +306,7 @@ TEST_CASE("the snapshot grows and shrinks with the number of lanes") {
     live.publish(kSecond, counters(lanes));
     const auto snapshot = whole(file);
     REQUIRE(snapshot);
-    CHECK(snapshot->size() == kHeader + kDevice + lanes * kLane);
+    CHECK(snapshot->size() == kHeader + kDevice + kIpv6 + lanes * kLane);
     CHECK(at<std::uint64_t>(*snapshot, 24) == ++generation);
   }
 }

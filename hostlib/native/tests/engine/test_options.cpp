@@ -117,7 +117,7 @@ TEST_CASE("source ports: what is wrong") {
     }
   };
   CHECK(wrong("10.0.0.1", {"49152", "65535"}).empty());
-  CHECK(wrong("h1", {"50000"}) == "'h1' is not an IPv4 address such as 10.0.0.1");
+  CHECK(wrong("h1", {"50000"}) == "'h1' is not an IP address such as 10.0.0.1 or fd00::1");
   CHECK(wrong("10.0.0.1", {}) == "the list of source ports for peer 10.0.0.1 is empty");
   for (const char* port : {"49151", "65536", "-1", "x", "50000.0", ""}) {
     CHECK(wrong("10.0.0.1", {port}) ==

@@ -110,12 +110,19 @@ void note(const char* format, Values... values) {
   world().record.calls.emplace_back(text.data());
 }
 
-ibv_gid own_gid() {
-  ibv_gid gid{};
-  gid.raw[10] = gid.raw[11] = 0xFF;
+/// The GIDs of the port, by index: link-local, IPv4 and IPv6.
+std::array<std::pair<unsigned, ibv_gid>, 3> own_gids() {
+  std::array<std::pair<unsigned, ibv_gid>, 3> out{{{1, {}}, {3, {}}, {5, {}}}};
+  ibv_gid& link_local = out[0].second;
+  link_local.raw[0] = 0xFE;
+  link_local.raw[1] = 0x80;
+  link_local.raw[15] = 1;
+  ibv_gid& ipv4 = out[1].second;
+  ipv4.raw[10] = ipv4.raw[11] = 0xFF;
   const std::uint32_t address = htonl(fake_verbs::kAddress);
-  std::memcpy(&gid.raw[12], &address, sizeof address);
-  return gid;
+  std::memcpy(&ipv4.raw[12], &address, sizeof address);
+  out[2].second.raw[15] = 1;
+  return out;
 }
 
 void ring(const ibv_cq& cq) {
@@ -525,13 +532,17 @@ FAKE_VERBS_API int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*
 }
 FAKE_VERBS_API ssize_t _ibv_query_gid_table(ibv_context* /*context*/, ibv_gid_entry* entries, std::size_t most,
                                             std::uint32_t /*flags*/, std::size_t /*entry_size*/) {
-  if (most == 0) return 0;
-  entries[0] = {};
-  entries[0].gid = own_gid();
-  entries[0].gid_index = 3;
-  entries[0].port_num = 1;
-  entries[0].gid_type = world().nic.infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
-  return 1;
+  std::size_t count = 0;
+  for (const auto& [index, gid] : own_gids()) {
+    if (count == most) break;
+    ibv_gid_entry& entry = entries[count++];
+    entry = {};
+    entry.gid = gid;
+    entry.gid_index = index;
+    entry.port_num = 1;
+    entry.gid_type = world().nic.infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
+  }
+  return static_cast<ssize_t>(count);
 }
 FAKE_VERBS_API ibv_pd* ibv_alloc_pd(ibv_context* context) {
   auto* pd = new ibv_pd{};  // NOLINT(cppcoreguidelines-owning-memory): ibv_dealloc_pd
@@ -644,6 +655,9 @@ FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) 
     const std::uint32_t label = attributes->ah_attr.grh.flow_label;
     changed.port = static_cast<std::uint16_t>(((label & 0x3FFF) ^ ((label & 0xFC000) >> 14)) | 0xC000);
     world().record.labels.push_back(attributes->ah_attr.grh.flow_label);
+    const ibv_gid& gid = attributes->ah_attr.grh.dgid;
+    world().record.gids.emplace_back(attributes->ah_attr.grh.sgid_index,
+                                     std::string(std::begin(gid.raw), std::end(gid.raw)));
     note("rtr %u", qp->qp_num);
   } else if (attributes->qp_state == IBV_QPS_RTS) {
     note("rts %u", qp->qp_num);

@@ -6,13 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #define FAKE_VERBS_API __attribute__((visibility("default")))
 
 namespace fake_verbs {
 
-inline constexpr std::uint32_t kAddress = 0x7F000001;  ///< 127.0.0.1, of the NIC
+inline constexpr std::uint32_t kAddress = 0x7F000001;  ///< 127.0.0.1, of the NIC: GID 3. GID 5 is that of ::1
 inline constexpr std::uint32_t kFirstQpn = 17;         ///< after each reset; no queue pair may be left then
 inline constexpr std::uint32_t kEceVendor = 0x02C9;
 inline constexpr std::uint32_t kEceOptions = 0x35;  ///< offered
@@ -41,9 +42,10 @@ struct Nic {
 struct Record {
   std::vector<std::string>
       calls;  ///< of queue pairs: "query_ece 17", "set_ece 17 0x35", "rtr 17", "rts 17", "sport 17 50000"
-  std::vector<unsigned> labels;  ///< flow labels at RTR
-  std::vector<unsigned> pkeys;   ///< indices of partition keys at INIT
-  std::size_t most_work = 0;     ///< the most requests and receives that were outstanding at once
+  std::vector<unsigned> labels;                        ///< flow labels at RTR
+  std::vector<std::pair<unsigned, std::string>> gids;  ///< index of the own GID, and the peer's 16 bytes, at RTR
+  std::vector<unsigned> pkeys;                         ///< indices of partition keys at INIT
+  std::size_t most_work = 0;                           ///< the most requests and receives that were outstanding at once
   std::size_t reads = 0;
   std::size_t inlined_from_device = 0;  ///< requests that would have a processor read device memory
   std::size_t regions = 0;              ///< registered now

@@ -56,7 +56,7 @@ class FakePathService {
   void send(const nlohmann::json& message) const { send_raw(message.dump() + '\n'); }
   void assign(PeerName peer, const std::vector<std::uint16_t>& ports, const nlohmann::json& more = {}) {
     nlohmann::json message{
-        {"type", "assign"}, {"peer", format_ipv4(peer.address)}, {"ports", ports}, {"generation", ++generation_}};
+        {"type", "assign"}, {"peer", format_address(peer.address)}, {"ports", ports}, {"generation", ++generation_}};
     if (!more.is_null()) message.update(more);
     send(message);
   }

@@ -53,7 +53,7 @@ TEST_CASE("messages without a pause become an elephant at the threshold, announc
   CHECK(announces[0].id == announces[1].id);
   CHECK(announces[0].peer == kPeer);
   CHECK(tracked.elephants.open(kPeer) == announces[0].id);
-  CHECK(tracked.elephants.open(PeerName(kPeer.address + 1)) == 0);
+  CHECK(tracked.elephants.open(PeerName(kPeer.address.ipv4() + 1)) == 0);
   CHECK(tracked.elephants.open() == 1);
 }
 

@@ -312,7 +312,7 @@ TEST_CASE("controller: events and assignments pass concurrently") {
     for (int i = 0; i < 500; ++i) service.assign(kRemote, i % 2 == 0 ? kReassigned : kAssigned);
   });
   for (std::uint32_t i = 0; i < 2000; ++i) {
-    host.policy->started(PeerName(kOther.address + i), 1000, now());
+    host.policy->started(PeerName(kOther.address.ipv4() + i), 1000, now());
     if (host.policy->news()) host.policy->take();
     static_cast<void>(host.policy->port(kRemote, i % kLanes));
     static_cast<void>(host.policy->counters());

@@ -65,7 +65,7 @@ struct Talk {
   }
   json assignment(PeerName peer, const Ports& ports, std::optional<std::uint64_t> id = {}) {
     json message{
-        {"type", "assign"}, {"peer", format_ipv4(peer.address)}, {"ports", ports}, {"generation", ++generation}};
+        {"type", "assign"}, {"peer", format_address(peer.address)}, {"ports", ports}, {"generation", ++generation}};
     if (id) message["id"] = *id;
     return message;
   }
@@ -86,7 +86,7 @@ TEST_CASE("only hello is sent before the welcome, then every open elephant") {
   talk.session.on_connected(talk.out);
   CHECK(talk.types() == std::vector<std::string>{"hello"});
   talk.event(Announce{.id = 2, .peer = kOther, .bytes = 20});
-  talk.event(Announce{.id = 3, .peer = PeerName(kOther.address + 1), .bytes = 20});
+  talk.event(Announce{.id = 3, .peer = PeerName(kOther.address.ipv4() + 1), .bytes = 20});
   talk.event(Release{.id = 3});
   talk.event(Report{.id = 1});
   CHECK(talk.said().empty());
@@ -289,7 +289,7 @@ TEST_CASE("measurements are sent at most once a second, many of them in several 
   talk.welcome();
   for (std::uint64_t id = 1; id <= 300; ++id) {
     talk.event(
-        Announce{.id = id, .peer = PeerName(kSessionPeer.address + static_cast<std::uint32_t>(id)), .bytes = 10});
+        Announce{.id = id, .peer = PeerName(kSessionPeer.address.ipv4() + static_cast<std::uint32_t>(id)), .bytes = 10});
     talk.event(Measured{.id = id, .bytes = id, .duration = kSecond});
   }
   talk.event(Measured{.id = 7, .bytes = 1, .duration = kSecond});

@@ -58,6 +58,9 @@ TEST_CASE("a NIC with a RoCEv2 GID for the address takes port 4791, a software d
   CHECK(roce_device(kB, devices.root()) == "mlx5_0");
   devices.add_gid("mlx5_1", "3", kGidOfA, "RoCE v2");
   CHECK(roce_device(kA, devices.root()) == "mlx5_1");
+  CHECK_FALSE(roce_device(*parse_address("2001:db8::a1"), devices.root()));
+  devices.add_gid("mlx5_2", "5", "2001:0db8:0000:0000:0000:0000:0000:00a1", "RoCE v2");
+  CHECK(roce_device(*parse_address("2001:db8::a1"), devices.root()) == "mlx5_2");
 }
 
 TEST_CASE("where a NIC takes port 4791 the device receives on another one, says so, and its messages arrive") {

@@ -109,13 +109,11 @@ TEST_CASE("packets have the traffic class of the options as their TOS byte") {
     const FileDescriptor peer(::socket(AF_INET, SOCK_DGRAM, 0));
     const int on = 1;
     REQUIRE(setsockopt(peer.get(), IPPROTO_IP, IP_RECVTOS, &on, sizeof on) == 0);
-    sockaddr_in address = socket_address(kB, 0);
-    REQUIRE(::bind(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-    socklen_t length = sizeof address;
-    REQUIRE(::getsockname(peer.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    SocketAddress address(kB, 0);
+    REQUIRE(::bind(peer.get(), address.get(), address.length()) == 0);
+    REQUIRE(::getsockname(peer.get(), address.get(), address.length_place()) == 0);
     const QpIdentity qp = a.create_qp();
-    const RemoteQp remote{
-        .address = kB, .udp_port = ntohs(address.sin_port), .qpn = 5, .path_mtu = kPathMtu, .ece = {}};
+    const RemoteQp remote{.address = kB, .udp_port = address.port(), .qpn = 5, .path_mtu = kPathMtu, .ece = {}};
     REQUIRE(a.connect_qp(qp.qpn, remote, 0xD001));
     const Bytes data(100);
     a.post(qp.qpn, {.kind = WorkKind::kSend, .data = data.data(), .length = 100});

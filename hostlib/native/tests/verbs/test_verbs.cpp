@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/interfaces.hpp"
 #include "verbs/verbs_backend.hpp"
 #include "verbs_scene.hpp"
 #include "wire/flow_label.hpp"
@@ -463,6 +464,7 @@ TEST_CASE("messages pass while the queue pair of fences is created, and the fenc
     CAPTURE(static_cast<int>(call));
     const HeldCall held(call, 0);
     std::vector<std::shared_ptr<Request>> fences;
+    fences.reserve(3);
     for (int i = 0; i < 3; ++i) {
       fences.push_back(VerbsPair::submit(pair.two, nullptr, Request::Kind::kFence, {.bytes = {}, .rkey = rkey}));
     }
@@ -471,8 +473,7 @@ TEST_CASE("messages pass while the queue pair of fences is created, and the fenc
     HeldCall::release();
     for (const auto& fence : fences) CHECK(VerbsPair::end(fence) == State::kDone);
     // A fence that fails ends the queue pair, so that the next one needs another.
-    const auto wrong =
-        VerbsPair::submit(pair.two, nullptr, Request::Kind::kFence, {.bytes = {}, .rkey = rkey + 1000});
+    const auto wrong = VerbsPair::submit(pair.two, nullptr, Request::Kind::kFence, {.bytes = {}, .rkey = rkey + 1000});
     CHECK(VerbsPair::end(wrong) == State::kFailed);
   }
   CHECK(record().reads == 6);
@@ -793,7 +794,7 @@ TEST_CASE("receives are advertised while the memory of their advertisements is r
   REQUIRE(test::eventually([] { return record().registering == 1; }));
   CHECK(others.pass(7));
   CHECK(record().registering == 1);
-  for (const Bytes& bytes : out) {
+  for (Bytes& bytes : out) {
     requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = bytes}));
   }
   for (std::size_t i = in.size(); i < requests.size(); ++i) CHECK(VerbsPair::end(requests[i]) == State::kDone);
@@ -976,6 +977,32 @@ TEST_CASE("queue pairs have the partition key that the options name") {
     pair.check(100);
     CHECK(record().pkeys == std::vector<unsigned>(4, index));
   }
+}
+
+TEST_CASE("a device has the GID of its IPv6 address, and reaches the GIDs of its peers' addresses") {
+  fake_verbs::reset();
+  const IpAddress local = *parse_address("::1");
+  if (!interface_of(local)) {
+    MESSAGE("skipped: the loopback interface has no address ::1");
+    return;
+  }
+  DeviceOptions options = test::verbs_options(2);
+  options.address = local;
+  VerbsPair pair(options);
+  for (const std::size_t length : {0U, 100U, 100'000U}) pair.check(length);
+  const std::string gid(local.bytes().begin(), local.bytes().end());
+  CHECK(record().gids == std::vector<std::pair<unsigned, std::string>>(4, {5U, gid}));
+  CHECK(pair.to->peer_address == local);
+}
+
+TEST_CASE("ports are listed by the addresses of their GIDs, but the link-local ones") {
+  fake_verbs::reset();
+  const auto ports = verbs_ports();
+  REQUIRE(ports.size() == 2);
+  CHECK(ports[0].address == IpAddress(fake_verbs::kAddress));
+  CHECK(ports[0].gid_index == 3);
+  CHECK(ports[1].address == *parse_address("::1"));
+  CHECK(ports[1].gid_index == 5);
 }
 
 TEST_CASE("an InfiniBand port is refused in a sentence") {

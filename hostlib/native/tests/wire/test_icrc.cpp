@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors are whole IPv4 packets whose ICRC was computed elsewhere: by zlib's crc32 over eight bytes of ones and
-// the packet with the variant fields masked, and confirmed by Scapy's RoCE layer.
+// The vectors are whole IPv4 and IPv6 packets whose ICRC was computed elsewhere: by zlib's crc32 over eight bytes of
+// ones and the packet with the variant fields masked, and confirmed by Scapy's RoCE layer.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -23,7 +23,7 @@ struct Vector {
   const char* name;
   const char* packet;
 };
-constexpr std::array<Vector, 5> kVectors{{
+constexpr std::array<Vector, 8> kVectors{{
     {"ACKNOWLEDGE",
      "45020030000040003f1127b90a0000020a000001"
      "c12312b7001cd49f"
@@ -50,17 +50,45 @@ constexpr std::array<Vector, 5> kVectors{{
      "4502003c000040003f1123a80a0102030a030201"
      "c0de12b7002876c5"
      "0a00ffff0003133780000001000000000000000000000000000000002b59e4bb"},
+    {"IPv6: ACKNOWLEDGE",
+     "60000000001c113ffd000000000000000000000000000002fd000000000000000000000000000001"
+     "c12312b7001ca380"
+     "1140ffff0000123400fffffe1f00000762dfe7fd"},
+    {"IPv6: SEND ONLY, with traffic class and flow label",
+     "668abcde0040114020010db800010000000000000000000920010db8000200030004000500060007"
+     "c00012b700403c1e"
+     "0440ffff00000002800000000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425"
+     "262728053479e5"},
+    {"IPv6: WRITE ONLY with immediate to another port, 5 bytes and 3 of padding, hop limit 1",
+     "6020000100381101fd00000100020003000000000000000afd00000100020004000000000000000b"
+     "ffffc3500038c35a"
+     "0b70ffff00abcdef80000001000102031122334455667788deadbeef000000050007000168656c6c6f00000070e7bee5"},
 }};
+
+IpAddress ipv6_at(const std::byte* place) {
+  IpAddress::Bytes bytes{};
+  std::memcpy(bytes.data(), place, bytes.size());
+  return IpAddress(bytes);
+}
+
+/// The address with one bit changed.
+IpAddress flipped(const IpAddress& address, unsigned bit) {
+  IpAddress::Bytes bytes = address.bytes();
+  bytes[bit / 8] = static_cast<std::uint8_t>(bytes[bit / 8] ^ (1U << bit % 8));
+  return IpAddress(bytes);
+}
 
 struct Captured {
   explicit Captured(const Vector& vector) {
     const Bytes packet = from_hex(vector.packet);
-    flow = {.src_address = wire::get_u32(packet.data() + 12),
-            .dst_address = wire::get_u32(packet.data() + 16),
-            .src_port = wire::get_u16(packet.data() + 20),
-            .dst_port = wire::get_u16(packet.data() + 22)};
-    ip_id = wire::get_u16(packet.data() + 4);
-    datagram.assign(packet.begin() + 28, packet.end());
+    const bool ipv4 = (packet[0] >> 4) == std::byte{4};
+    const std::byte* udp = packet.data() + (ipv4 ? 20 : 40);
+    flow = {.src_address = ipv4 ? IpAddress(wire::get_u32(packet.data() + 12)) : ipv6_at(packet.data() + 8),
+            .dst_address = ipv4 ? IpAddress(wire::get_u32(packet.data() + 16)) : ipv6_at(packet.data() + 24),
+            .src_port = wire::get_u16(udp),
+            .dst_port = wire::get_u16(udp + 2)};
+    if (ipv4) ip_id = wire::get_u16(packet.data() + 4);
+    datagram.assign(packet.begin() + (ipv4 ? 28 : 48), packet.end());
   }
   [[nodiscard]] std::uint32_t stored() const {  // little-endian, as the specification stores it
     std::uint32_t value = 0;
@@ -111,6 +139,7 @@ TEST_CASE("identifications up to the limit are recovered, larger ones rejected")
   for (const Vector& vector : kVectors) {
     CAPTURE(vector.name);
     Captured packet(vector);
+    if (!packet.flow.dst_address.is_ipv4()) continue;
     for (unsigned id = 0; id <= kMaxId; ++id) {
       packet.seal(static_cast<std::uint16_t>(id));
       CHECK(verifier.verify(packet.flow, packet.datagram, 0, kMaxId));
@@ -143,22 +172,25 @@ TEST_CASE("every flipped bit is detected, except in the byte that the ICRC masks
 
 TEST_CASE("addresses and ports are covered") {
   IcrcVerifier verifier;
-  const Captured packet(kVectors[2]);
-  for (unsigned bit = 0; bit < 32; ++bit) {
-    UdpFlow flow = packet.flow;
-    flow.src_address ^= 1U << bit;
-    CHECK_FALSE(verifier.verify(flow, packet.datagram, packet.ip_id, kMaxId));
-    flow = packet.flow;
-    flow.dst_address ^= 1U << bit;
-    CHECK_FALSE(verifier.verify(flow, packet.datagram, packet.ip_id, kMaxId));
-  }
-  for (unsigned bit = 0; bit < 16; ++bit) {
-    UdpFlow flow = packet.flow;
-    flow.src_port = static_cast<std::uint16_t>(flow.src_port ^ (1U << bit));
-    CHECK_FALSE(verifier.verify(flow, packet.datagram, packet.ip_id, kMaxId));
-    flow = packet.flow;
-    flow.dst_port = static_cast<std::uint16_t>(flow.dst_port ^ (1U << bit));
-    CHECK_FALSE(verifier.verify(flow, packet.datagram, packet.ip_id, kMaxId));
+  for (const Vector& vector : {kVectors[2], kVectors[6]}) {
+    CAPTURE(vector.name);
+    const Captured packet(vector);
+    for (unsigned bit = packet.flow.dst_address.is_ipv4() ? 96 : 0; bit < 128; ++bit) {
+      UdpFlow flow = packet.flow;
+      flow.src_address = flipped(flow.src_address, bit);
+      CHECK_FALSE(verifier.verify(flow, packet.datagram, packet.ip_id, kMaxId));
+      flow = packet.flow;
+      flow.dst_address = flipped(flow.dst_address, bit);
+      CHECK_FALSE(verifier.verify(flow, packet.datagram, packet.ip_id, kMaxId));
+    }
+    for (unsigned bit = 0; bit < 16; ++bit) {
+      UdpFlow flow = packet.flow;
+      flow.src_port = static_cast<std::uint16_t>(flow.src_port ^ (1U << bit));
+      CHECK_FALSE(verifier.verify(flow, packet.datagram, packet.ip_id, kMaxId));
+      flow = packet.flow;
+      flow.dst_port = static_cast<std::uint16_t>(flow.dst_port ^ (1U << bit));
+      CHECK_FALSE(verifier.verify(flow, packet.datagram, packet.ip_id, kMaxId));
+    }
   }
 }
 

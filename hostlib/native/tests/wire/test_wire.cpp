@@ -235,6 +235,7 @@ TEST_CASE("the largest path MTU for an MTU") {
   for (const auto& link : cases) {
     CAPTURE(link.first);
     CHECK(wire::largest_path_mtu(link.first) == link.second);
+    CHECK(wire::largest_path_mtu(link.first + 20, true) == link.second);
   }
 }
 
