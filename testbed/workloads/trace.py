@@ -45,8 +45,8 @@ class Trace(Workload):
 
     @model_validator(mode="after")
     def _options_of_its_format(self) -> "Trace":
-        for key in ("iterations", "first"):
-            if self.format != "floodns" and key in self.model_fields_set:
+        for key, default in (("iterations", 1), ("first", None)):
+            if self.format != "floodns" and getattr(self, key) != default:
                 raise Misfit("is for format floodns only; leave it out", key)
         if self.packed is None and "bytes" in self.model_fields_set:
             raise Misfit("the trace has the sizes; leave it out", "bytes")

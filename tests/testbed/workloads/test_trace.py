@@ -131,6 +131,15 @@ def test_a_dumped_spec_needs_no_other_file(tmp_path: Path) -> None:
     assert yaml.safe_load(shown)["workload"] == SIMAI
 
 
+def test_agents_get_the_trace_as_it_is() -> None:
+    graph = TaskGraph(2)
+    graph.send(0, 1, 801)
+    trace = trace_of(graph)
+    again = Trace.model_validate_json(trace.model_dump_json())
+    assert again.schedule(2, 0) == trace.schedule(2, 0)
+    assert again.bytes == trace.bytes == 808
+
+
 def test_jobs_of_a_trace_run_side_by_side(tmp_path: Path) -> None:
     """Two jobs of two ranks each: the file does not say how many GPUs it has."""
     path = written(tmp_path, jobs=2)
