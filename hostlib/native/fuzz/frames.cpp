@@ -29,8 +29,8 @@ void try_handle(std::span<const std::byte> bytes) {
   const auto handle = handshake::decode_handle(exact(bytes));
   if (!handle) return;
   const auto again = handshake::encode(*handle);
-  constexpr std::size_t kMeant = 48;  // then padding
-  require(std::equal(again.begin(), again.begin() + kMeant, bytes.begin()));
+  const std::ptrdiff_t meant = handle->address.is_ipv4() ? 48 : 64;  // then padding
+  require(std::equal(again.begin(), again.begin() + meant, bytes.begin()));
 }
 
 void try_frame(std::span<const std::byte> body) {

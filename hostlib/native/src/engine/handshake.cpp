@@ -287,7 +287,10 @@ std::optional<Handle> decode_handle(std::span<const std::byte> bytes) {
   r.bytes(handle.device);
   handle.listener = r.u32();
   r.bytes(handle.token);
-  if (version == kIpv6HandleVersion) handle.address = read_ipv6(r);
+  if (version == kIpv6HandleVersion) {
+    if (handle.address != IpAddress(0U)) return std::nullopt;
+    handle.address = read_ipv6(r);
+  }
   return r.ok() ? std::optional(handle) : std::nullopt;
 }
 

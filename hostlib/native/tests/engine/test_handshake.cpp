@@ -173,6 +173,9 @@ TEST_CASE("a handle has an IPv4 address in version 1, an IPv6 address in version
   CHECK(decoded->listener == 7);
   CHECK(decoded->token == handle.token);
   auto other = bytes;
+  other[11] = std::byte{1};  // in the IPv4 address
+  CHECK_FALSE(decode_handle(other));
+  other = bytes;
   other[5] = std::byte{3};  // version
   CHECK_FALSE(decode_handle(other));
   other = bytes;
