@@ -113,17 +113,23 @@ class Simulation(MessageSimulation[_packet.Simulation]):
         marks = (self._options.ecn_bytes or 0) if mark_bytes is None else max(1, mark_bytes)
         self._core.set_conditions(link, self._options.link_delay_s + delay_s, marks, loss)
 
-    def add_channels(self, rows: npt.ArrayLike, flowlet_bytes: npt.ArrayLike) -> None:
+    def add_channels(
+        self, rows: npt.ArrayLike, flowlet_bytes: npt.ArrayLike, back: npt.ArrayLike | None = None
+    ) -> None:
         """`rows[c, r]` are the links of route r of channel c, -1 after the end.
 
         Each route belongs to a lane of its own; where queue pairs choose, one lane has all routes of the channel. Where
         switches choose, data packets go to the end of the route by any links and acknowledgements follow the route.
+        A route may lead over hosts, which relay; with `pfc`, with `conweave` and where switches choose it must not.
+        `back[c]` are the links of the channel's acknowledgements, -1 after the end; by default they take the route
+        backwards, which circuits that lead one way do not allow.
         `flowlet_bytes` is the flowlet size S of each channel, or one for all. Channels and routes are numbered from 0
         in the order in which they are added.
         """
         paths = np.asarray(rows, dtype=np.int32)
         channels = paths.shape[0] if paths.ndim else 0
-        self._core.add_channels(paths, np.broadcast_to(np.asarray(flowlet_bytes, dtype=np.int64), channels))
+        sizes = np.broadcast_to(np.asarray(flowlet_bytes, dtype=np.int64), channels)
+        self._core.add_channels(paths, sizes, np.asarray([] if back is None else back, dtype=np.int32))
 
     def add_messages(
         self,

@@ -11,8 +11,10 @@ import json
 import os
 import subprocess
 import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +56,15 @@ def plugin_environment(device: messages.DeviceConfig) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def driver_arguments(command: messages.Prepare, workload: NcclAllreduce, plugin: Path) -> list[str]:
-    """The driver's options for that rank."""
+def driver_arguments(
+    command: messages.Prepare, workload: NcclAllreduce, plugin: Path, place: int | None = None
+) -> list[str]:
+    """The driver's options for that rank; `place` is its place in a ring other than that of all ranks in order."""
     options: dict[str, object] = {
         "--collective": workload.collective,
         "--transport": plugin,
         "--ranks": command.ranks,
-        "--rank": command.rank,
+        "--rank": command.rank if place is None else place,
         "--bytes": workload.bytes,
         "--slice-bytes": workload.slice_elements(command.ranks) * workload.item_bytes,
         "--steps": STEPS,
@@ -72,27 +76,20 @@ def driver_arguments(command: messages.Prepare, workload: NcclAllreduce, plugin:
 
 
 class NativeRun:
-    """One policy and seed of one rank."""
+    """One policy and seed of one rank: a driver for each ring of the workload."""
 
     def __init__(self, command: messages.Prepare, workload: NcclAllreduce) -> None:
-        import nccl_net_plugin
-        from nccl_net_plugin.programs import driver_program
-
-        argv = [str(driver_program()), *driver_arguments(command, workload, nccl_net_plugin.path())]
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PARALET_")}
-        self._process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**inherited, **plugin_environment(command.device)},
-        )
-        self._before: dict[tuple[str, int], LaneCounters] = {}
+        devices = {target: other.device for other in command.others for target in other.targets}
         with ExitStack() as undo:
-            undo.callback(self._end)
-            handles = self._receive("prepared")["handles"]
+            self._drivers: list[_Driver] = []
+            for stride, part in workload.processes:
+                device = devices.get((command.rank + stride) % command.ranks, command.device)
+                self._drivers.append(_Driver(command, part, stride, device))
+                undo.callback(self._drivers[-1].end)
+            self._handles: dict[int, str] = {}
+            for driver in self._drivers:
+                self._handles |= driver.handles()
             undo.pop_all()
-        self._handles: dict[int, str] = {int(peer): handle for peer, handle in handles.items()}
 
     def prepared(self) -> messages.Prepared:
         """The listener handles for the ranks that connect to this one."""
@@ -100,22 +97,89 @@ class NativeRun:
 
     def connect(self, command: messages.Connect) -> messages.Connected:
         """Connect and warm up."""
-        self._send(command)
-        snapshot = self._snapshot(self._receive("connected")["messages_sent"])
-        self._before = {(lane.peer, lane.lane): lane for lane in lane_counters(snapshot)}
+        for driver in self._drivers:
+            driver.connect(command)
+        for driver in self._drivers:
+            driver.connected()
         return messages.Connected()
 
     def start(self, command: messages.Start) -> messages.Finished:
         """Run the collective."""
-        self._send(command)
+        for driver in self._drivers:
+            driver.send(command)
+        reports = [driver.finished() for driver in self._drivers]
+        discards, path_client = Counter[str](), Counter[str]()
+        last_arrival_s: dict[int, float] = {}
+        for report in reports:
+            discards.update(report.discards)
+            path_client.update(report.path_client)
+            last_arrival_s |= report.last_arrival_s
+        steps = zip_longest(*(report.step_finished_s for report in reports), fillvalue=0.0)
+        return messages.Finished(
+            finished_s=max(report.finished_s for report in reports),
+            step_finished_s=[max(step) for step in steps],
+            last_arrival_s=last_arrival_s,
+            wrong_bytes=sum(report.wrong_bytes for report in reports),
+            lanes=[lane for report in reports for lane in report.lanes],
+            discards=dict(discards),
+            path_client=dict(path_client),
+        )
+
+    def close(self) -> None:
+        """Ask the drivers to end, and kill those that do not within 5 s."""
+        with ExitStack() as all_of_them:
+            for driver in self._drivers:
+                all_of_them.callback(driver.close)
+
+
+class _Driver:
+    """A process, whose ranks are places in the ring "+stride": the rank at place p is p * stride."""
+
+    def __init__(
+        self, command: messages.Prepare, part: NcclAllreduce, stride: int, device: messages.DeviceConfig
+    ) -> None:
+        import nccl_net_plugin
+        from nccl_net_plugin.programs import driver_program
+
+        self._rank_at = [place * stride % command.ranks for place in range(command.ranks)]
+        place = self._rank_at.index(command.rank)
+        argv = [str(driver_program()), *driver_arguments(command, part, nccl_net_plugin.path(), place)]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PARALET_")}
+        self._address = device.address
+        self._before: dict[tuple[str, int], LaneCounters] = {}
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**inherited, **plugin_environment(device)},
+        )
+
+    def handles(self) -> dict[int, str]:
+        """The listener handle for each rank that connects to this one."""
+        return {self._rank_at[int(place)]: handle for place, handle in self._receive("prepared")["handles"].items()}
+
+    def connect(self, command: messages.Connect) -> None:
+        """Begin to connect to those of the ranks that the ring has."""
+        place_of = {rank: place for place, rank in enumerate(self._rank_at)}
+        self.send(command.model_copy(update={"handles": {place_of[rank]: h for rank, h in command.handles.items()}}))
+
+    def connected(self) -> None:
+        """Wait until all connections are there and warm."""
+        snapshot = self._snapshot(self._receive("connected")["messages_sent"])
+        self._before = {(lane.peer, lane.lane): lane for lane in lane_counters(snapshot)}
+
+    def finished(self) -> messages.Finished:
+        """The report of the driver's part, with the ranks of the run."""
         report = self._receive("finished")
         snapshot = self._snapshot(report["messages_sent"])
+        lanes = [lane.since(self._before.get((lane.peer, lane.lane))) for lane in lane_counters(snapshot)]
         return messages.Finished(
             finished_s=report["finished_s"],
             step_finished_s=report["step_finished_s"],
-            last_arrival_s=report["last_arrival_s"],
+            last_arrival_s={self._rank_at[int(place)]: at_s for place, at_s in report["last_arrival_s"].items()},
             wrong_bytes=report["wrong_bytes"],
-            lanes=[lane.since(self._before.get((lane.peer, lane.lane))) for lane in lane_counters(snapshot)],
+            lanes=[lane.model_copy(update={"local": self._address}) for lane in lanes],
             discards=asdict(snapshot.discards),
             path_client=path_client_counters(snapshot),
         )
@@ -124,19 +188,21 @@ class NativeRun:
         """Ask the driver to end, and kill it if it does not within 5 s."""
         try:
             if self._process.poll() is None:
-                self._send(messages.Close())
+                self.send(messages.Close())
                 self._receive("closed")
                 self._process.wait(_END_TIMEOUT_S)
         finally:
-            self._end()
+            self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Kill the driver."""
         self._process.kill()
         self._process.communicate()
 
-    def _send(self, command: messages.Command) -> None:
+    def send(self, command: messages.Command) -> None:
+        """Send a command; a driver that has ended says why where its report is received."""
         assert self._process.stdin is not None  # it is a pipe
-        with suppress(BrokenPipeError):  # _receive() raises with its last report
+        with suppress(BrokenPipeError):
             print(command.model_dump_json(), file=self._process.stdin, flush=True)
 
     def _receive(self, event: str) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class Lanes:
 
     ports: npt.NDArray[np.uint16]
     rows: npt.NDArray[np.int32]
+    back: npt.NDArray[np.int32] | None = None
+    """By pair: the links of acknowledgements; None: the path backwards."""
 
 
 def lanes_of(experiment: Experiment, policy: Policy, seed: int, transfers: Sequence[Transfer], links: Links) -> Lanes:
@@ -46,8 +48,11 @@ def lanes_of(experiment: Experiment, policy: Policy, seed: int, transfers: Seque
     setting = experiment.setting
     if setting is not None:  # direct connections and relays, as planned
         named = [setting.plan.connections[experiment.hosts[src], experiment.hosts[dst]] for src, dst in pairs]
-        ways = [setting.path(experiment.topology, one.local, one.remote) for one in named]
-        return Lanes(ports, _rows(ways, policy.m, links))
+        there, back = (
+            [setting.path(experiment.topology, *ends) for ends in both]
+            for both in (((one.local, one.remote) for one in named), ((one.remote, one.local) for one in named))
+        )
+        return Lanes(ports, _rows(there, policy.m, links), _rows(back, 1, links)[:, 0])
     if policy.policy in STEERED:  # switches forward by ingress port and destination
         routes = experiment.routes(policy.name)
         return Lanes(ports, _rows([_walked(experiment, pair, routes) for pair in pairs], policy.m, links))

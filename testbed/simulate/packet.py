@@ -97,7 +97,9 @@ def _simulate(
         simulation = Simulation(links, options, seed)
         _set_links(simulation, links, experiment.spec.links)
         simulation.add_channels(
-            traffic.lanes.rows, policy.flowlet_bytes or _flowlet_bytes(traffic.lanes, links, options)
+            traffic.lanes.rows,
+            policy.flowlet_bytes or _flowlet_bytes(traffic.lanes, links, options),
+            traffic.lanes.back,
         )
         simulation.add_messages(traffic.channel, traffic.payload_bytes)
         simulation.add_messages(np.full(pauses_s.size, NO_CHANNEL), 0, pause_s=pauses_s)

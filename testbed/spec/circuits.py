@@ -15,6 +15,7 @@ from testbed.spec.findings import Findings
 from testbed.spec.placing import Job
 from testbed.spec.written import Spec
 from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining
+from testbed.workloads.nccl import NcclRingAllreduce
 from testbed.workloads.ring_allreduce import RingAllreduce
 
 
@@ -23,6 +24,9 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
     if not found.fit("optical"):
         return
     roles = {switch.role for switch in topology.switches}
+    if isinstance(spec.workload, NcclRingAllreduce) and spec.workload.strides != [1] and roles != {"ocs"}:
+        said = "other rings have NICs of their own on direct-connect fabrics only; leave it out"
+        found.add(Misfit(said, "workload", "strides"))
     asked = spec.optical is not None and (spec.optical.find or spec.optical.strides is not None)
     if "ocs" not in roles:
         if spec.optical is not None:
@@ -47,12 +51,15 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
 
 def _check_direct(spec: Spec, found: Findings) -> None:
     """Checks for features that do not work over circuits between hosts."""
-    if spec.fabric not in ("mininet", "fluid"):
-        found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet or fluid", "fabric"))
+    if spec.fabric not in ("mininet", "fluid", "packet"):
+        found.add(Misfit(f"fabric {spec.fabric} has no optical switches; use mininet, fluid or packet", "fabric"))
+    if spec.fabric == "packet" and spec.packet.pfc:
+        found.add(Misfit("relays and optical switches do not pause; leave it out", "packet", "pfc"))
     if spec.fabric == "fluid" and spec.events:
         found.add(Misfit("over circuits fabric fluid has no other ways to take; use mininet", "events"))
-    if isinstance(spec.workload, NcclAllreduce | NcclCollective | TorchTraining):
-        said = f"workload {spec.workload.kind} does not run over relays; take ring_allreduce"
+    if isinstance(spec.workload, NcclCollective | TorchTraining):
+        # They connect ranks by TCP between any of their interfaces; relays are planned for one NIC of each pair.
+        said = f"workload {spec.workload.kind} does not run over relays; take nccl_ring_allreduce"
         found.add(Misfit(said, "workload", "kind"))
     for index, policy in enumerate(spec.policies):
         if policy.policy != "ecmp":
@@ -79,17 +86,46 @@ def laid_out(experiment: Experiment) -> Experiment:
     workload = experiment.spec.workload
     for job, layout in zip(experiment.jobs, layouts, strict=True):
         strides = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
-        if optical.find and isinstance(workload, RingAllreduce) and sorted(workload.strides) != strides:
+        if not isinstance(workload, RingAllreduce | NcclRingAllreduce):
+            continue
+        if optical.find and sorted(workload.strides) != strides:
             raise Misfit(
                 f"TopologyFinder joins {job.name} by rings, so share it out: take {strides}", "workload", "strides"
             )
+    _check_devices(made)
     return made
+
+
+def _check_devices(experiment: Experiment) -> None:
+    """Checks that every process of NCCL's driver needs one NIC only, which no other process of its rank has.
+
+    Raises Misfit.
+    """
+    workload = experiment.spec.workload
+    if not isinstance(workload, NcclAllreduce):
+        return
+    for job in experiment.jobs:
+        taken: set[int] = set()
+        for stride, part in workload.processes:
+            ends = {
+                (job.first + one.src * stride % job.size, job.first + one.dst * stride % job.size)
+                for one in part.schedule(job.size, experiment.seeds[0])
+            }
+            nics = {nic for pair in ends for nic in experiment.nics_between(*pair)}
+            if len(nics) > 1 or nics & taken:
+                raise Misfit(
+                    f"workload {workload.kind} needs one NIC for each ring, and {job.name} has no circuits for that: "
+                    "take the strides of the circuits, or circuits of one NIC",
+                    "workload",
+                    "kind",
+                )
+            taken |= nics
 
 
 def _demand(experiment: Experiment, job: Job) -> Demand:
     """The traffic of a job. TopologyFinder distributes a ring all-reduce itself; other transfers have fixed ends."""
     workload = experiment.spec.workload
-    if isinstance(workload, RingAllreduce):
+    if isinstance(workload, RingAllreduce | NcclRingAllreduce):
         return data_parallel(job.size, workload.bytes)
     sent = np.zeros((job.size, job.size))
     schedule = workload.schedule(job.size, experiment.seeds[0])

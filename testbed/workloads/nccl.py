@@ -6,7 +6,7 @@ are exact, message by message; NCCL cuts messages as it likes, in the same ring.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from pydantic import Field
 
 from testbed.misfit import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.ring_allreduce import check_strides
 
 STEPS = 8
 """Messages in flight on each connection: NCCL_STEPS."""
@@ -33,6 +34,11 @@ class NcclAllreduce(Workload):
     def slice_elements(self, ranks: int) -> int:
         """Largest number of elements in a message."""
 
+    @property
+    def processes(self) -> "Sequence[tuple[int, NcclAllreduce]]":
+        """What the processes of a rank do, each with a device of its own: the stride of their ring, and their part."""
+        return ((1, self),)
+
     def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
         """One array: the reduction is done in place."""
         data = self.data(rank, seed)
@@ -48,9 +54,29 @@ class NcclRingAllreduce(NcclAllreduce):
 
     A chunk of more messages than a connection has in flight could not be passed on while it is still arriving, so the
     data then go around in several rounds.
+
+    With several `strides` the input is shared out among as many rings, as in `ring_allreduce`. Each ring has a process
+    and a NIC of its own, which direct-connect fabrics have.
     """
 
     kind: Literal["nccl_ring_allreduce"] = "nccl_ring_allreduce"
+    strides: list[int] = Field(default=[1], min_length=1)
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raises Misfit also for impossible strides, and for less than one element for each rank and ring."""
+        super().check_ranks(ranks)
+        check_strides(self.strides, ranks)
+        if self.elements < ranks * len(self.strides):
+            raise Misfit(f"{self.bytes} bytes are less than one element for each rank in each ring", "bytes")
+
+    @property
+    def processes(self) -> "Sequence[tuple[int, NcclRingAllreduce]]":
+        """The strides, and an all-reduce of a part of the input with the stride 1 for each."""
+        bounds = _pieces(0, self.elements, len(self.strides))
+        return [
+            (stride, self.model_copy(update={"bytes": (end - start) * self.item_bytes, "strides": [1]}))
+            for stride, (start, end) in zip(self.strides, bounds, strict=True)
+        ]
 
     @property
     def collective(self) -> str:
@@ -62,20 +88,35 @@ class NcclRingAllreduce(NcclAllreduce):
         return _ratio_up(_ratio_up(self.elements, ranks), self.slices)
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """2 (n - 1) steps a round; at step s rank r sends chunk (r - s) mod n of the round. `seed` is not used."""
+        """2 (n - 1) steps a round; at step s a ring's r-th rank sends chunk (r - s) mod n of the round. `seed` is not
+        used."""
+        found: list[Transfer] = []
+        first = 0
+        for stride, part in self.processes:
+            found += part._in_order(ranks, stride, first)
+            first += part.elements
+        return tuple(sorted(found, key=lambda transfer: transfer.step))
+
+    def _in_order(self, ranks: int, stride: int, first: int) -> Iterator[Transfer]:
+        """One ring over all elements, which are those from `first` on of the whole input."""
         size = self.slice_elements(ranks)
-        rounds = _pieces(0, self.elements, _ratio_up(self.elements, ranks * size * STEPS))
+        rounds = _pieces(first, first + self.elements, _ratio_up(self.elements, ranks * size * STEPS))
         steps = 2 * (ranks - 1)
-        return tuple(
-            Transfer(
-                number * steps + step, part, rank, (rank + 1) % ranks, start, start, count, combine=step < ranks - 1
-            )
-            for number, (first, last) in enumerate(rounds)
-            for step in range(steps)
-            for chunks in [_pieces(first, last, ranks)]
-            for rank in range(ranks)
-            for part, start, count in _messages(*chunks[(rank - step) % ranks], size)
-        )
+        for number, (begin, end) in enumerate(rounds):
+            chunks = _pieces(begin, end, ranks)
+            for step in range(steps):
+                for place in range(ranks):
+                    for part, start, count in _messages(*chunks[(place - step) % ranks], size):
+                        yield Transfer(
+                            step=number * steps + step,
+                            part=part,
+                            src=place * stride % ranks,
+                            dst=(place + 1) * stride % ranks,
+                            source=start,
+                            target=start,
+                            count=count,
+                            combine=step < ranks - 1,
+                        )
 
 
 class NcclTreeAllreduce(NcclAllreduce):

@@ -9,6 +9,7 @@ arrived, so that links stay busy across steps.
 The input may be shared out among several rings, in which rank r passes on to rank r + stride (TopoOpt's permutations).
 """
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Literal
 
@@ -16,6 +17,15 @@ from pydantic import Field
 
 from testbed.misfit import Misfit
 from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+
+
+def check_strides(strides: Sequence[int], ranks: int) -> None:
+    """Raises Misfit when a stride does not visit all ranks, or comes twice."""
+    for index, stride in enumerate(strides):
+        if not 1 <= stride < max(ranks, 2) or gcd(stride, ranks) != 1:
+            raise Misfit(f"+{stride} is no ring of {ranks} ranks: take one below and coprime", "strides", index)
+        if stride in strides[:index]:
+            raise Misfit(f"+{stride} is there twice", "strides", index)
 
 
 class RingAllreduce(Workload):
@@ -27,11 +37,7 @@ class RingAllreduce(Workload):
     def check_ranks(self, ranks: int) -> None:
         """Raises Misfit also when a stride does not visit all ranks, or comes twice."""
         super().check_ranks(ranks)
-        for index, stride in enumerate(self.strides):
-            if not 1 <= stride < max(ranks, 2) or gcd(stride, ranks) != 1:
-                raise Misfit(f"+{stride} is no ring of {ranks} ranks: take one below and coprime", "strides", index)
-            if stride in self.strides[:index]:
-                raise Misfit(f"+{stride} is there twice", "strides", index)
+        check_strides(self.strides, ranks)
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """2 (n - 1) steps; at step s a ring's r-th rank sends chunk (r - s) mod n to the next. `seed` is not used."""

@@ -13,12 +13,13 @@ import pytest
 import yaml
 
 from emul import probe
+from testbed.analysis.observations import Observations
 
 ROOT = Path(__file__).parents[3]
 
 
-def run(tmp_path: Path, spec: Path) -> tuple[dict[str, Any], str]:
-    """Summary and report of a run that went well."""
+def ran(tmp_path: Path, spec: Path) -> Path:
+    """The results of a run that went well."""
     for finding in probe():
         if not finding.ok:
             pytest.skip(f"{finding.name}: {finding.detail}")
@@ -28,6 +29,12 @@ def run(tmp_path: Path, spec: Path) -> tuple[dict[str, Any], str]:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = [path for path in (tmp_path / "results").iterdir() if not path.is_symlink()]
+    return folder
+
+
+def run(tmp_path: Path, spec: Path) -> tuple[dict[str, Any], str]:
+    """Summary and report of a run that went well."""
+    folder = ran(tmp_path, spec)
     return json.loads((folder / "summary.json").read_text()), (folder / "report.html").read_text()
 
 
@@ -65,3 +72,18 @@ def test_an_all_to_all_is_relayed_as_predicted_for_two_jobs(tmp_path: Path) -> N
     assert predicted < counted < 1.3 * predicted
     assert "h1 (nic0) → h3 (nic0) → h5" in page
     assert "h2 (nic0) → h4" in page
+
+
+def test_nccls_rings_run_over_the_plugin_on_nics_of_their_own(tmp_path: Path) -> None:
+    folder = ran(tmp_path, ROOT / "experiments" / "topoopt" / "nccl.yaml")
+    (policy,) = json.loads((folder / "summary.json").read_text())["policies"]
+    assert policy["verified"]
+    assert policy["bandwidth_tax"]["predicted"] == [1.0]
+    (run,) = Observations.load(folder / "observations.json").runs
+    sent: dict[tuple[int, str | None], int] = {}
+    for entry in run.lanes:  # lanes back to the sender carry receive advertisements only
+        device = entry.rank, entry.lane.local
+        sent[device] = max(sent.get(device, 0), entry.lane.tx_bytes)
+    assert len(sent) == 8 * 2
+    # 14 chunks of a sixteenth of the data each.
+    assert set(sent.values()) == {14 * 1048576 // 16}

@@ -125,7 +125,7 @@ def test_impossible_arguments_are_rejected() -> None:
     ways: list[tuple[Any, str]] = [
         ([[[0]]], "end at a host"),
         ([[[10_000]]], "does not exist"),
-        ([[row("h1", "h4")[::-1]]], "from a host"),
+        ([[row("h1", "h4")[::-1]]], "begin at a host"),
         ([[row("h1", "h4"), row("h2", "h4")]], "one NIC"),
     ]
     for rows, message in ways:
@@ -265,3 +265,31 @@ def test_pfc_never_drops(case: tuple[Links, list[list[list[int]]], list[int], Op
     simulation.advance()
     assert simulation.undelivered == 0
     assert simulation.totals()["dropped"] == 0
+
+
+RELAYED = [row("h1", "h2")[0], *row("h1", "h2")[1:], *row("h2", "h4")]
+
+
+def test_a_host_relays_and_acknowledgements_take_the_links_that_are_given() -> None:
+    simulation = Simulation(LINKS, OPTIONS)
+    simulation.add_channels([[RELAYED]], 8 * OPTIONS.payload_bytes, [row("h4", "h1")])
+    simulation.add_messages(0, 100 * OPTIONS.payload_bytes)
+    simulation.advance()
+    hops = len(RELAYED)
+    assert simulation.delivered_s()[0] == pytest.approx((99 + hops) * PACKET_S + hops * 1e-6, rel=1e-12)
+    packets = simulation.link_counters()["packets"]
+    assert packets[RELAYED].tolist() == [100] * hops
+    back = packets[row("h4", "h1")]
+    assert back.tolist() == [99] * 4  # the simulation ends with the last delivery
+    assert packets.sum() == 100 * hops + back.sum()
+
+
+@pytest.mark.parametrize("options", [replace(OPTIONS, pfc=True), replace(OPTIONS, scheme="spraying")])
+def test_hosts_do_not_relay_where_switches_pause_or_choose(options: Options) -> None:
+    with pytest.raises(ValueError, match="hosts relay only where switches neither choose, hold nor pause"):
+        Simulation(LINKS, options).add_channels([[RELAYED]], 4096, [row("h4", "h1")])
+
+
+def test_acknowledgements_lead_from_the_receiver_to_the_sender() -> None:
+    with pytest.raises(ValueError, match="acknowledgements do not lead from the receiver to the sender"):
+        Simulation(LINKS, OPTIONS).add_channels([[row("h1", "h4")]], 4096, [row("h4", "h2")])

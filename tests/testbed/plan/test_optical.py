@@ -11,7 +11,7 @@ import pytest
 from netmodel import PortRef, SpecError
 from testbed.analysis.jobs import ideal_at
 from testbed.spec import Experiment
-from testbed.workloads import KINDS
+from testbed.workloads import KINDS, NcclAllreduce
 from tests.testbed.experiments import experiment
 from tests.testbed.workloads.test_schedules import simulate
 
@@ -73,13 +73,38 @@ def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"workload": {"kind": "nccl_ring_allreduce", "strides": [1, 3], "bytes": 800}},
+        {"workload": {"kind": "nccl_ring_allreduce", "bytes": 800}},
+        {"optical": {"strides": [1]}, "workload": {"kind": "nccl_tree_allreduce", "bytes": 800}},
+        {"optical": {"find": True}, "workload": {"kind": "nccl_ring_allreduce", "strides": [1, 3], "bytes": 800}},
+    ],
+    ids=["two rings", "one ring", "tree", "found"],
+)
+def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: dict[str, Any]) -> None:
+    made = direct(tmp_path, **changes)
+    workload = made.spec.workload
+    assert isinstance(workload, NcclAllreduce)
+    for nic, (stride, _) in enumerate(workload.processes):
+        assert {made.nics_between(rank, (rank + stride) % 8) for rank in range(8)} == {(nic, nic)}
+
+
+@pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"optical": None}, "topology: topology direct-connect-8x2 has optical switches only: say under optical"),
         ({"optical": {"strides": [1, 3, 5]}}, "optical.strides: a degree of 3 is impossible: host 'h1' has 2 NICs"),
         ({"optical": {"strides": [2]}}, "optical.strides: +2 is no ring of 8 servers"),
         ({"policies": [{"name": "p", "policy": "pinned"}]}, "policies[0].policy: over circuits a connection has"),
-        ({"fabric": "packet"}, "fabric: fabric packet has no optical switches; use mininet or fluid"),
+        (
+            {"workload": {"kind": "nccl_ring_allreduce", "strides": [1, 5], "bytes": 800}},
+            "workload.kind: workload nccl_ring_allreduce needs one NIC for each ring, and job1 has no circuits for",
+        ),
+        ({"workload": {"kind": "nccl_tree_allreduce", "bytes": 800}}, "workload.kind: workload nccl_tree_allreduce"),
+        ({"workload": {"kind": "nccl", "bytes": 800}}, "workload.kind: workload nccl does not run over relays"),
+        ({"fabric": "softroce"}, "fabric: fabric softroce has no optical switches; use mininet, fluid or packet"),
+        ({"fabric": "packet", "packet": {"pfc": True}}, "packet.pfc: relays and optical switches do not pause"),
         (
             {"fabric": "fluid", "events": [{"at_s": 1, "cut": "ocs1:1"}]},
             "events: over circuits fabric fluid has no other ways to take",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specs on direct-connect fabrics on the fluid model: circuits carry what is predicted, also through relays."""
+"""Specs on direct-connect fabrics on both models: circuits carry what is predicted, also through relays."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def direct(folder: Path, **changes: Any) -> Experiment:
     return experiment(folder, **{**common, **changes})
 
 
-@pytest.mark.parametrize(
+EACH = pytest.mark.parametrize(
     "changes",
     [
         {},
@@ -44,6 +45,9 @@ def direct(folder: Path, **changes: Any) -> Experiment:
     ],
     ids=["all-reduce", "all-to-all", "one ring", "found", "two jobs"],
 )
+
+
+@EACH
 def test_circuits_carry_what_is_predicted(tmp_path: Path, changes: dict[str, Any]) -> None:
     made = direct(tmp_path, **changes)
     run = observe(made).runs[0]
@@ -73,3 +77,32 @@ def test_relaying_takes_the_circuits_of_others(tmp_path: Path) -> None:
     run = observe(made).runs[0]
     assert bandwidth_taxes(made, run)[0] == pytest.approx(4.0)
     assert {lane.lane.local for lane in run.lanes} == {made.address(rank, 0) for rank in range(8)}
+
+
+@EACH
+def test_packets_take_the_circuits_that_are_predicted_and_as_long_as_on_the_fluid_model(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    made = direct(tmp_path, **changes, fabric="packet")
+    run, flowing = observe(made).runs[0], observe(made, "fluid").runs[0]
+    setting, payload = made.at(1).setting, packet_bytes(made)
+    assert setting is not None
+    data: Counter[str] = Counter()
+    acknowledgements: Counter[str] = Counter()
+    for flow in run.flows:
+        connection = setting.plan.connections[made.hosts[flow.src], made.hosts[flow.dst]]
+        packets = flow.bytes // payload
+        for port in setting.path(made.topology, connection.local, connection.remote):
+            data[str(port)] += packets * (payload + HEADER_BYTES)
+        for port in setting.path(made.topology, connection.remote, connection.local):
+            acknowledgements[str(port)] += packets * ACK_BYTES
+    for load in run.links:
+        left = data[load.port] + acknowledgements[load.port] - load.tx_bytes
+        # The simulation ends with the last delivery, when the last acknowledgements are on their way.
+        assert 0 <= left <= 0.1 * acknowledgements[load.port]
+    assert sum(entry.lane.retransmits for entry in run.lanes) == 0
+    # Steps of an all-reduce wait for each other, and acknowledgements go back over three circuits; the fluid model has
+    # them on those of the data.
+    longest = 1.4 if made.spec.workload.kind == "ring_allreduce" else 1.05
+    assert 0.95 <= run.completion_s / flowing.completion_s <= longest
+    assert run.completion_s >= ideal_at(made, 1)

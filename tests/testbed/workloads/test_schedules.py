@@ -68,6 +68,24 @@ def test_a_training_script_moves_its_gradients_around_a_ring_in_every_step(
     assert pairs == {(rank, (rank + 1) % 5): 7 * times * 4 * workload.bytes // 5 for rank in range(5)}
 
 
+@pytest.mark.parametrize("kind", ["ring_allreduce", "nccl_ring_allreduce"])
+@pytest.mark.parametrize("strides", [[3], [1, 5], [1, 3, 5, 7]])
+@given(extra=st.integers(0, 40), slices=st.integers(1, 5))
+def test_several_rings_share_an_all_reduce(kind: str, strides: list[int], extra: int, slices: int) -> None:
+    workload = KINDS[kind].model_validate({"bytes": 8 * (32 + extra), "slices": slices, "strides": strides})
+    for rank, output in enumerate(simulate(workload, 8, 0)):
+        assert output.tobytes() == workload.expected(rank, 8, 0).tobytes()
+    transfers = workload.schedule(8, 0)
+    assert {(one.dst - one.src) % 8 for one in transfers} == set(strides)
+
+
+def test_strides_of_rings_are_coprime_and_different() -> None:
+    for strides, said in (([1, 2], "is no ring of 8 ranks"), ([3, 3], "is there twice")):
+        workload = KINDS["nccl_ring_allreduce"].model_validate({"bytes": 800, "strides": strides})
+        with pytest.raises(Misfit, match=said):
+            workload.check_ranks(8)
+
+
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
 @given(ranks=st.integers(2, 9), share=st.integers(1, 9), slices=st.integers(1, 5))
 def test_rings_of_nccl_give_the_result_of_their_collective(

@@ -83,50 +83,63 @@ std::unique_ptr<Simulation> make(const Array<std::int64_t>& rate_bps, const Arra
   return std::make_unique<Simulation>(view(rate_bps), heads, view(is_switch), network, transport, seed);
 }
 
-/// A route per row, -1 after its end, as numbers. Raises ValueError unless it leads from a host over switches to one.
-std::vector<std::uint32_t> add_routes(Simulation& simulation, const Array<std::int32_t>& rows) {
-  const auto& network = simulation.network();
-  const auto hops = static_cast<std::size_t>(rows.shape(rows.ndim() - 1));
-  const auto all = view(rows);
-  std::vector<std::vector<LinkId>> found;
-  for (std::size_t begin = 0; begin < all.size(); begin += hops) {
-    std::vector<LinkId> links;
-    links.reserve(hops);
-    for (const auto link : all.subspan(begin, hops)) {
-      if (link < 0) break;
-      check(static_cast<std::size_t>(link) < network.links(), "a route crosses a link that does not exist");
-      links.push_back(static_cast<LinkId>(link));
-      const bool joined = links.size() == 1 ? !network.from_switch(links[0])
-                                            : network.head(links.end()[-2]) == network.head(links.back() ^ 1U) &&
-                                                  network.from_switch(links.back());
-      check(joined, "a route does not lead from a host from switch to switch");
+/// The links of a row up to its first -1. Raises ValueError unless they lead from a host over switches, and over hosts
+/// where hosts can relay, to a host.
+std::vector<LinkId> route_of(const Network& network, std::span<const std::int32_t> row) {
+  std::vector<LinkId> links;
+  links.reserve(row.size());
+  for (const auto link : row) {
+    if (link < 0) break;
+    check(static_cast<std::size_t>(link) < network.links(), "a route crosses a link that does not exist");
+    const auto number = static_cast<LinkId>(link);
+    const bool from_switch = network.from_switch(number);
+    if (links.empty()) {
+      check(!from_switch, "a route does not begin at a host");
+    } else {
+      check(network.head(links.back()) == network.head(number ^ 1U), "a link of a route does not begin where one ends");
+      check(from_switch || network.can_relay(), "hosts relay only where switches neither choose, hold nor pause");
     }
-    check(!links.empty() && links.size() < 256 && !network.to_switch(links.back()), "a route does not end at a host");
-    found.push_back(std::move(links));
+    links.push_back(number);
   }
-  std::vector<std::uint32_t> numbers;
-  numbers.reserve(found.size());
-  for (const auto& links : found) numbers.push_back(simulation.routes().add(links.data(), links.size()));
-  return numbers;
+  check(!links.empty() && links.size() < 256 && !network.to_switch(links.back()), "a route does not end at a host");
+  return links;
 }
 
-void add_channels(Simulation& simulation, const Array<std::int32_t>& rows, const Array<std::int64_t>& flowlet_bytes) {
+/// `back` has a row per channel, or is empty: acknowledgements then take the routes of their data backwards.
+void add_channels(Simulation& simulation, const Array<std::int32_t>& rows, const Array<std::int64_t>& flowlet_bytes,
+                  const Array<std::int32_t>& back) {
   check(rows.ndim() == 3 && rows.shape(0) == flowlet_bytes.size() && rows.shape(1) > 0 && rows.shape(2) > 0,
         "rows have dimensions for channels, lanes and links, and flowlet_bytes is one per channel");
+  check(back.size() == 0 || (back.ndim() == 2 && back.shape(0) == rows.shape(0)),
+        "back has dimensions for channels and links");
   check(std::ranges::all_of(view(flowlet_bytes), [](auto bytes) { return bytes > 0 && bytes < kMost; }),
         "flowlet_bytes is out of range");
   check(static_cast<std::int64_t>(simulation.routes().size()) + rows.shape(0) * rows.shape(1) < kMost,
         "there are too many lanes");
-  const auto routes = add_routes(simulation, rows);
+  const auto& network = simulation.network();
   const auto lanes = static_cast<std::size_t>(rows.shape(1));
-  for (std::size_t first = 0; first < routes.size(); first += lanes) {
-    for (std::size_t lane = 1; lane < lanes; ++lane) {
-      check(simulation.routes().link(routes[first], 0) == simulation.routes().link(routes[first + lane], 0),
-            "the lanes of a channel must leave by one NIC");
+  const auto hops = static_cast<std::size_t>(rows.shape(2));
+  const auto back_hops = back.size() == 0 ? 0 : static_cast<std::size_t>(back.shape(1));
+  std::vector<std::vector<LinkId>> routes;
+  std::vector<std::vector<LinkId>> backs;
+  for (std::size_t channel = 0; channel < static_cast<std::size_t>(rows.shape(0)); ++channel) {
+    backs.emplace_back();
+    if (back_hops > 0) backs.back() = route_of(network, view(back).subspan(channel * back_hops, back_hops));
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      routes.push_back(route_of(network, view(rows).subspan((channel * lanes + lane) * hops, hops)));
+      const auto& own = routes.back();
+      check(own.front() == routes[channel * lanes].front(), "the lanes of a channel must leave by one NIC");
+      check(back_hops == 0 || (network.head(own.back()) == network.head(backs.back().front() ^ 1U) &&
+                               network.head(backs.back().back()) == network.head(own.front() ^ 1U)),
+            "acknowledgements do not lead from the receiver to the sender");
     }
   }
-  for (std::size_t channel = 0; channel * lanes < routes.size(); ++channel) {
-    simulation.transport().add_channel(std::span(routes).subspan(channel * lanes, lanes), view(flowlet_bytes)[channel]);
+  for (std::size_t channel = 0; channel < backs.size(); ++channel) {
+    std::vector<std::uint32_t> numbers;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      numbers.push_back(simulation.routes().add(routes[channel * lanes + lane], backs[channel]));
+    }
+    simulation.transport().add_channel(numbers, view(flowlet_bytes)[channel]);
   }
 }
 
@@ -260,7 +273,7 @@ PYBIND11_MODULE(_packet, module) {
       .def("set_groups", &set_groups, py::arg("of"), py::arg("begins"), py::arg("links"))
       .def("set_conditions", &set_conditions, py::arg("link"), py::arg("propagation_s"), py::arg("mark_bytes"),
            py::arg("loss"))
-      .def("add_channels", &add_channels, py::arg("rows"), py::arg("flowlet_bytes"))
+      .def("add_channels", &add_channels, py::arg("rows"), py::arg("flowlet_bytes"), py::arg("back"))
       .def("add_messages", &add_messages, py::arg("channel"), py::arg("bytes"), py::arg("release_s"),
            py::arg("pause_s"))
       .def(

@@ -84,15 +84,20 @@ void Network::start(LinkId number) {
     link.sending = link.acks.pop(context_.packets);
   } else if (link.paused) {
     return;
-  } else if (!link.queue.empty()) {
-    link.sending = link.queue.pop(context_.packets);
   } else {
-    link.sending = from_switch(number) ? kNone : transport_->next(number);
-    if (link.sending == kNone) return;
+    link.sending = link.own_turn || link.queue.empty() ? own_data(number) : kNone;
+    link.own_turn = false;
+    if (link.sending == kNone) {
+      if (link.queue.empty()) return;
+      link.sending = link.queue.pop(context_.packets);
+      link.own_turn = true;
+    }
   }
   link.busy = true;
   context_.after(serialisation(number, context_.packets[link.sending].bytes), EventKind::kSent, number);
 }
+
+PacketId Network::own_data(LinkId number) { return from_switch(number) ? kNone : transport_->next(number); }
 
 void Network::sent(LinkId number) {
   Link& link = links_[number];
@@ -101,10 +106,9 @@ void Network::sent(LinkId number) {
   link.busy = false;
   ++link.counters.packets;
   link.counters.bytes += packet.bytes;
-  const NodeId tail = links_[number ^ 1U].head;
-  if (nodes_[tail].is_switch && packet.kind == PacketKind::kData) {
+  if (packet.hop > 0 && packet.kind == PacketKind::kData) {  // it was in the queue
     link.queued -= packet.bytes;
-    free_buffer(tail, packet);
+    free_buffer(links_[number ^ 1U].head, packet);
     if (link.conditions.loss > 0 && context_.random.real() < link.conditions.loss) {
       ++link.counters.lost;
       transport_->dropped(packet);
@@ -131,11 +135,12 @@ void Network::free_buffer(NodeId at, const Packet& packet) {
 
 void Network::arrived(LinkId number) {
   const PacketId id = links_[number].propagating.pop(context_.packets);
-  if (!to_switch(number)) {
+  Packet& packet = context_.packets[id];
+  // Where switches choose, a route says only where data end.
+  if (!to_switch(number) && (switches_choose(options_.scheme) || !routes_.relayed(packet))) {
     transport_->receive(id);
     return;
   }
-  Packet& packet = context_.packets[id];
   packet.in = number;
   ++packet.hop;
   if (packet.kind != PacketKind::kData) {

@@ -36,7 +36,9 @@ struct NetworkOptions {
 /// `pause` (priority flow control), it counts the buffered bytes of each input link and pauses that link's sender
 /// before they exceed their part of the buffer. Acknowledgements have a class of their own: they are sent first, are
 /// never paused, and are not counted in buffers. Where switches choose links, they choose among the links of the
-/// destination's group. Hosts accept every packet. A NIC asks the transport for data whenever it is idle.
+/// destination's group. Hosts accept every packet. A NIC asks the transport for data whenever it is idle. A host in the
+/// middle of a route relays: it has queues and a buffer as a switch, and its NIC sends packets of its own and relayed
+/// ones in turn.
 class Network {
  public:
   struct Groups {
@@ -64,6 +66,10 @@ class Network {
   /// Applies to packets from now on. Packets never overtake those that the link carries already. Throws
   /// std::invalid_argument for a propagation for which buffers with priority flow control were not laid out.
   void set_conditions(LinkId link, const LinkConditions& conditions);
+  /// Whether hosts can relay: switches choose no routes, hold no packets and pause nobody.
+  [[nodiscard]] bool can_relay() const {
+    return !switches_choose(options_.scheme) && options_.scheme != Scheme::kConWeave && !options_.pause;
+  }
   /// Whether switches can forward data: `set_groups` has been called if the scheme needs groups.
   [[nodiscard]] bool can_forward() const { return !switches_choose(options_.scheme) || !groups_.links.empty(); }
 
@@ -103,13 +109,14 @@ class Network {
     LinkConditions conditions;
     Time last_arrival = 0;  // of a packet in `propagating`
     PacketQueue acks;
-    PacketQueue queue;          // of data; hosts ask the transport instead
+    PacketQueue queue;          // of data to be passed on; hosts ask the transport for their own
     PacketQueue propagating;    // sent completely; they arrive in this order
     std::int64_t queued = 0;    // bytes in `queue`
     std::int64_t buffered = 0;  // bytes that came by this link and are in the buffer of the switch it leads to
     PacketId sending = kNone;
     bool busy = false;
     bool paused = false;
+    bool own_turn = false;    // the last packet of data was relayed
     bool pause_sent = false;  // its sender has been told to pause
     Counters counters;
   };
@@ -136,6 +143,8 @@ class Network {
   void enqueue(LinkId link, PacketId id);
   void enqueue_ack(LinkId link, PacketId id);
   void start(LinkId link);
+  /// The next packet of the host that sends on `link`; kNone: it has none, or a switch sends there.
+  PacketId own_data(LinkId link);
   void free_buffer(NodeId at, const Packet& packet);
 
   Context& context_;

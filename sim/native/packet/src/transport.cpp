@@ -42,8 +42,11 @@ std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std:
     Time rtt = 0;
     for (std::size_t hop = 0; hop < routes_.length(route); ++hop) {
       const LinkId link = routes_.link(route, hop);
-      rtt += network_.serialisation(link, full) + network_.propagation(link) +
-             network_.serialisation(link ^ 1U, options_.ack_bytes) + network_.propagation(link ^ 1U);
+      rtt += network_.serialisation(link, full) + network_.propagation(link);
+    }
+    for (std::size_t hop = 0; hop < routes_.back_length(route); ++hop) {
+      const LinkId link = routes_.back_link(route, hop);
+      rtt += network_.serialisation(link, options_.ack_bytes) + network_.propagation(link);
     }
     const double product = static_cast<double>(rtt) / static_cast<double>(network_.serialisation(qp.nic, full));
     qp.max_window = std::max(2.0, std::ceil(options_.window_bdp * product / static_cast<double>(lanes)));

@@ -25,6 +25,8 @@ constexpr std::array<NodeId, 16> kHeads{4, 0, 4, 1, 5, 2, 5, 3, 6, 4, 7, 4, 5, 6
 constexpr std::array<bool, 8> kSwitches{false, false, false, false, true, true, true, true};
 constexpr std::array<LinkId, 2> kUp{8, 10};     // from the first leaf to either spine
 constexpr std::array<LinkId, 2> kDown{12, 14};  // from there to the second leaf
+constexpr std::array<LinkId, 6> kRelayed{0, 3, 2, 8, 12, 5};
+constexpr std::array<LinkId, 4> kStraightBack{4, 13, 9, 1};
 
 constexpr NetworkOptions kNetwork{.propagation = kPropagation,
                                   .switch_bytes = 9'000'000,
@@ -68,7 +70,14 @@ class Fabric {
   /// A message of `kPackets` packets from host 0 or 1 to host 2 or 3, over one spine, on its own channel.
   MessageId send(NodeId src, NodeId dst, std::size_t spine) {
     const std::array<LinkId, 4> links{src * 2, kUp[spine], kDown[spine], dst * 2 + 1};
-    const std::array<std::uint32_t, 1> routes{simulation_.routes().add(links.data(), links.size())};
+    const std::array<std::uint32_t, 1> routes{simulation_.routes().add(links)};
+    routes_.push_back(routes[0]);
+    return transport().add_message(transport().add_channel(routes, 8 * kPayload), kPackets * kPayload, 0, 0);
+  }
+
+  /// A message from host 0 to host 2, which host 1 relays; acknowledgements go straight back.
+  MessageId send_relayed() {
+    const std::array<std::uint32_t, 1> routes{simulation_.routes().add(kRelayed, kStraightBack)};
     routes_.push_back(routes[0]);
     return transport().add_message(transport().add_channel(routes, 8 * kPayload), kPackets * kPayload, 0, 0);
   }
@@ -138,6 +147,28 @@ TEST_CASE("colliding flows share the link packet by packet and end when twice as
   CHECK(first >= last - 2 * kPacket);
   CHECK(fabric.network().counters(kUp[0]).packets == 2 * kPackets);
   CHECK(fabric.network().counters(kUp[1]).packets == 0);
+}
+
+TEST_CASE("a host relays without loss, and acknowledgements take their own route") {
+  Fabric fabric;
+  const MessageId message = fabric.send_relayed();
+  fabric.run();
+  CHECK(fabric.transport().delivered(message) == (kPackets + 5) * kPacket + 6 * kPropagation);
+  for (const LinkId link : kRelayed) CHECK(fabric.network().counters(link).packets == kPackets);
+  // The simulation ends with the last delivery, before the last acknowledgement is sent.
+  for (const LinkId link : kStraightBack) CHECK(fabric.network().counters(link).packets == kPackets - 1);
+}
+
+TEST_CASE("a relay sends packets of its own and of others in turn") {
+  Fabric fabric;
+  const std::array messages{fabric.send_relayed(), fabric.send(1, 3, 1)};
+  fabric.run();
+  CHECK(fabric.network().counters(kRelayed[2]).packets == 2 * kPackets);
+  CHECK(fabric.sum(&Network::Counters::dropped) == 0);
+  for (const auto message : messages) {
+    CHECK(fabric.transport().delivered(message) >= (2 * kPackets - 4) * kPacket);
+    CHECK(fabric.transport().delivered(message) <= (2 * kPackets + 6) * kPacket + 6 * kPropagation);
+  }
 }
 
 TEST_CASE("a pause begins after the last wait, with or without data to send") {
