@@ -32,48 +32,96 @@ def run_fluid(graph: TaskGraph, links_bps: npt.ArrayLike, route: Route) -> npt.N
     Transfers of one pair at the same time share its path. Raises ValueError for tasks that wait for each other, and for
     transfers during which the receiver does not compute, which the model lacks.
     """
-    graph.order()
-    rates = np.asarray(links_bps, dtype=np.float64)
-    hops = [tuple(rates.size + engine for engine in range(graph.devices))]
-    paths: list[Sequence[int]] = [(link,) for link in hops[0]]
-    channels: list[int] = []
-    bits: list[float] = []
-    delays: list[float] = []
-    waits: list[tuple[int, int]] = []
-    begins: list[int] = []
-    ends: list[int] = []
+    loaded = LoadedGraph(graph, links_bps, lambda src, dst, number: route(src, dst))
+    loaded.simulation.advance()
+    return loaded.ends_s()
 
-    def add(channel: int, size: float, delay_s: float, after: Sequence[int]) -> int:
-        number = len(channels)
-        channels.append(channel)
-        bits.append(size)
-        delays.append(delay_s)
-        waits.extend((earlier, number) for earlier in after)
-        return number
 
-    for task in graph.tasks:
-        if task.blocking:
-            raise ValueError("the fluid model has no transfers during which the receiver does not compute")
-        if task.kind is None and task.devices:
-            begins.append(add(task.devices[0], task.delay_s * _ENGINE_BPS, 0.0, ()))
-            ends.append(begins[-1])
-            continue
-        begins.append(add(NO_CHANNEL, 0.0, task.delay_s, ()))
-        sent = []
-        for place, src in enumerate(task.senders):
-            dst = task.receivers[(place + 1) % len(task.receivers)] if task.kind != "send" else task.receivers[0]
-            paths.append(route(src, dst))
-            sent.append(add(len(paths) - 1, 8 * task.bytes, 0.0, begins[-1:]))
-        ends.append(add(NO_CHANNEL, 0.0, 0.0, sent) if sent else begins[-1])
-    for number, earlier in enumerate(graph.after):
-        waits.extend((ends[one], begins[number]) for one in earlier)
-    simulation = Simulation(np.concatenate([rates, np.full(graph.devices, _ENGINE_BPS)]))
+class LoadedGraph:
+    """A task graph on a fluid simulation whose links the caller may change while it runs.
+
+    Links of the fabric have the numbers of `links_bps`. Every transfer has a flow of its own, so that transfers may be
+    moved to other paths one by one. Raises ValueError as `run_fluid`.
+    """
+
+    simulation: Simulation
+    transfers: npt.NDArray[np.int64]
+    """By transfer: source, destination, flow, its message, and the message after whose delivery it may begin."""
+    bits: npt.NDArray[np.float64]
+    """By transfer."""
+
+    def __init__(
+        self, graph: TaskGraph, links_bps: npt.ArrayLike, route: Callable[[int, int, int], Sequence[int]]
+    ) -> None:
+        """`route` takes source, destination and number of a transfer, and returns its links."""
+        graph.order()
+        rates = np.asarray(links_bps, dtype=np.float64)
+        paths: list[Sequence[int]] = [(rates.size + engine,) for engine in range(graph.devices)]
+        channels: list[int] = []
+        bits: list[float] = []
+        delays: list[float] = []
+        waits: list[tuple[int, int]] = []
+        begins: list[int] = []
+        ends: list[int] = []
+        transfers: list[tuple[int, int, int, int, int]] = []
+
+        def add(channel: int, size: float, delay_s: float, after: Sequence[int]) -> int:
+            number = len(channels)
+            channels.append(channel)
+            bits.append(size)
+            delays.append(delay_s)
+            waits.extend((earlier, number) for earlier in after)
+            return number
+
+        for task in graph.tasks:
+            if task.blocking:
+                raise ValueError("the fluid model has no transfers during which the receiver does not compute")
+            if task.kind is None and task.devices:
+                begins.append(add(task.devices[0], task.delay_s * _ENGINE_BPS, 0.0, ()))
+                ends.append(begins[-1])
+                continue
+            begins.append(add(NO_CHANNEL, 0.0, task.delay_s, ()))
+            sent = []
+            for place, src in enumerate(task.senders):
+                dst = task.receivers[(place + 1) % len(task.receivers)] if task.kind != "send" else task.receivers[0]
+                paths.append(route(src, dst, len(transfers)))
+                sent.append(add(len(paths) - 1, 8 * task.bytes, 0.0, begins[-1:]))
+                transfers.append((src, dst, len(paths) - 1, sent[-1], begins[-1]))
+            ends.append(add(NO_CHANNEL, 0.0, 0.0, sent) if sent else begins[-1])
+        for number, earlier in enumerate(graph.after):
+            waits.extend((ends[one], begins[number]) for one in earlier)
+        self.simulation = Simulation(np.concatenate([rates, np.full(graph.devices, _ENGINE_BPS)]))
+        self.simulation.add_channels(Paths.of(_rows(paths)))
+        self.simulation.add_messages(Messages(channels, bits, delays))
+        if waits:
+            self.simulation.add_waits(*np.array(waits, dtype=np.int64).T)
+        self.transfers = np.array(transfers, dtype=np.int64).reshape(-1, 5)
+        self.bits = np.array(bits)[self.transfers[:, 3]]
+        self._left = np.zeros(len(self.transfers))  # bits sent on paths that were left
+        self._ends = ends
+
+    def ends_s(self) -> npt.NDArray[np.float64]:
+        """The end of each task; NaN while it has not ended."""
+        return self.simulation.delivered_s()[self._ends]
+
+    def unsent_bits(self) -> npt.NDArray[np.float64]:
+        """By transfer: what is left to send of those that have begun or wait for bandwidth only; 0 for others."""
+        delivered = ~np.isnan(self.simulation.delivered_s())
+        waiting = delivered[self.transfers[:, 4]] & ~delivered[self.transfers[:, 3]]
+        sent = self._left + self.simulation.flow_bits()[self.transfers[:, 2]]
+        return np.asarray(np.where(waiting, np.maximum(self.bits - sent, 0.0), 0.0))
+
+    def move(self, rows: npt.NDArray[np.int32]) -> None:
+        """Move all transfers that are not delivered to the paths `rows`, by transfer, -1 after the last link."""
+        left = np.isnan(self.simulation.delivered_s()[self.transfers[:, 3]])
+        flows = self.transfers[left, 2]
+        if flows.size:
+            self._left[left] += self.simulation.flow_bits()[flows]
+            self.simulation.set_paths(flows, Paths.of(rows[left][:, None, :]))
+
+
+def _rows(paths: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
     rows = np.full((len(paths), 1, max(map(len, paths))), -1, dtype=np.int32)
     for channel, links in enumerate(paths):
         rows[channel, 0, : len(links)] = links
-    simulation.add_channels(Paths.of(rows))
-    simulation.add_messages(Messages(channels, bits, delays))
-    if waits:
-        simulation.add_waits(*np.array(waits, dtype=np.int64).T)
-    simulation.advance()
-    return simulation.delivered_s()[ends]
+    return rows

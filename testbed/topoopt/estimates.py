@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fast estimate of an iteration: computing, and the busiest link of a fabric. It ranks strategies.
+"""A fast estimate of an iteration: a list schedule of servers and links. It ranks strategies.
 
 A strategy has a placement for each layer of a network, as `testbed.training.per_operator` defines it.
 """
@@ -30,12 +30,9 @@ _NONE = np.zeros(0, dtype=np.int64)
 class Estimate:
     """Times in seconds of the two passes, and a bound."""
 
-    forward_s: float
-    """The longer of two times: the longest chain of layers and transfers, each transfer alone; and the computing of the
-    busiest server before all transfers of the busiest link."""
-    backward_s: float
-    """The longest of four: both times of the backward pass, the longest chain with a layer's all-reduce at its end, and
-    all that the busiest link carries."""
+    schedule_s: float
+    """The end of the last layer or transfer, where servers compute one layer after another, and each link carries one
+    transfer after another, however busy the other links of the transfer are."""
     bound_s: float
     """No iteration is shorter: all that a server computes, and all that a link carries."""
     fits: bool = True
@@ -44,7 +41,7 @@ class Estimate:
     @property
     def seconds(self) -> float:
         """The whole iteration; infinite where memory does not suffice."""
-        return self.forward_s + self.backward_s if self.fits else inf
+        return self.schedule_s if self.fits else inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,13 +90,51 @@ class Job:
         return np.asarray(total, dtype=np.float64)
 
 
-class _Transfer(NamedTuple):
-    """All samples of one byte handed on from one placement to another: seconds of each link, and of the busiest."""
+class _Load(NamedTuple):
+    """What one byte needs: the links that carry any of it, and seconds of each."""
 
-    there: Floats
-    back: Floats
-    there_s: float
-    back_s: float
+    links: npt.NDArray[np.int64]
+    seconds: Floats
+
+
+class _Servers(NamedTuple):
+    """Servers and links while an iteration goes on: when each is free, and for how long each was busy."""
+
+    free_s: Floats
+    computed_s: Floats
+    links_free_s: Floats
+    links_busy_s: Floats
+    reduced_s: Floats
+    """When each link has carried its all-reduces."""
+    reduces: Floats
+    """All-reduces of each link since it last had none: a transfer of samples gets an equal share beside them."""
+
+    def compute(self, devices: npt.NDArray[np.int64], ready_s: Floats | float, seconds: float) -> Floats:
+        """The ends, by device."""
+        ends: Floats = np.maximum(self.free_s[devices], ready_s) + seconds
+        self.free_s[devices] = ends
+        self.computed_s[devices] += seconds
+        return ends
+
+    def send(self, size: float, load: _Load, ready_s: float) -> float:
+        """The end of a transfer of `size` bytes of samples."""
+        if not load.links.size:
+            return ready_s
+        needed = size * load.seconds
+        starts = np.maximum(self.links_free_s[load.links], ready_s)
+        behind = np.maximum(self.reduced_s[load.links] - starts, 0.0)
+        ends = starts + needed + np.minimum(self.reduces[load.links] * needed, behind)
+        self.links_free_s[load.links] = ends
+        self.reduced_s[load.links] += np.where(behind > 0, needed, 0.0)
+        self.links_busy_s[load.links] += needed
+        return float(ends.max())
+
+    def reduce(self, size: float, load: _Load, ready_s: float) -> None:
+        """An all-reduce of `size` bytes."""
+        needed = size * load.seconds
+        self.reduces[load.links] = np.where(self.reduced_s[load.links] > ready_s, self.reduces[load.links], 0.0) + 1.0
+        self.reduced_s[load.links] = np.maximum(self.reduced_s[load.links], ready_s) + needed
+        self.links_busy_s[load.links] += needed
 
 
 class Estimator:
@@ -107,10 +142,10 @@ class Estimator:
 
     def __init__(self, job: Job, fabric: Fabric) -> None:
         self.job, self.fabric = job, fabric
-        self._transfers: dict[tuple[int, int], _Transfer] = {}
+        self._transfers: dict[tuple[int, int], tuple[_Load, _Load]] = {}
         self._kept: list[Placement] = []
-        self._reduced: dict[tuple[int, ...], Floats] = {}
-        self._layers: dict[tuple[int, int], Floats] = {}
+        self._reduced: dict[tuple[int, ...], _Load] = {}
+        self._layers: dict[tuple[int, int], tuple[float, float]] = {}
         self._found: dict[Strategy, Estimate] = {}
 
     def __call__(self, strategy: Strategy) -> Estimate:
@@ -131,81 +166,85 @@ class Estimator:
 
     def _estimate(self, strategy: Strategy) -> Estimate:
         job, layers = self.job, self.job.network.layers
-        used = np.zeros((2, job.servers))  # seconds and bytes of each server
-        ends, starts = [0.0] * len(strategy), [0.0] * len(strategy)  # of the layers' longest chains, forward, backward
-        carried: list[tuple[float, _Transfer]] = []
+        links = self.fabric.links_bps.size
+        at = _Servers(*(np.zeros(size) for size in (job.servers, job.servers, links, links, links, links)))
+        held_bytes = np.zeros(job.servers)
+        devices = [_devices(where) for where in strategy]
+        seconds: list[float] = []
+        forward: list[Floats] = []  # ends by device
         for number, (layer, where) in enumerate(zip(layers, strategy, strict=True)):
-            each = self._layer(number, where.degree)
-            used[:, list(where.devices) if where.degree < job.servers else slice(None)] += each
+            layer_s, layer_bytes = self._layer(number, where.degree)
+            held_bytes[devices[number]] += layer_bytes
+            ready_s: Floats | float = 0.0
             for before in layer.after:
-                arrival = ends[before]
+                arrived: Floats | float = forward[before]
                 if strategy[before] is not where:
-                    one = self._transfer(strategy[before], where)
+                    there, _ = self._transfer(strategy[before], where)
                     size = SINGLE * layers[before].outputs * job.batch
-                    carried.append((size, one))
-                    arrival += size * one.there_s
-                ends[number] = max(ends[number], arrival)
-            ends[number] += float(each[0, 0])
-        reduced, last = np.zeros(self.fabric.links_bps.size), 0.0
+                    arrived = at.send(size, there, float(forward[before].max()))
+                ready_s = np.maximum(ready_s, arrived)
+            seconds.append(layer_s)
+            forward.append(at.compute(devices[number], ready_s, layer_s))
+        last_s = 0.0
         for number in reversed(range(len(strategy))):
             layer, where = layers[number], strategy[number]
-            starts[number] += 2 * float(self._layer(number, where.degree)[0, 0])
+            ends = at.compute(devices[number], forward[number], 2 * seconds[number])
+            last_s = max(last_s, float(ends.max()))
             for before in layer.after:
-                size = 0.0
+                arrived = ends
                 if strategy[before] is not where:
-                    size = SINGLE * layers[before].outputs * job.batch * self._transfer(strategy[before], where).back_s
-                starts[before] = max(starts[before], starts[number] + size)
-            gradients_s = 0.0
+                    _, back = self._transfer(strategy[before], where)
+                    size = SINGLE * layers[before].outputs * job.batch
+                    arrived = at.send(size, back, float(ends.max()))
+                forward[before] = np.maximum(forward[before], arrived)
             if layer.parameters and where.degree > 1:
-                one_byte = self._reduce(where.devices)
-                reduced += SINGLE * layer.parameters * one_byte
-                gradients_s = SINGLE * layer.parameters * float(one_byte.max())
-            last = max(last, starts[number] + gradients_s)
-        forward, backward = np.zeros(reduced.size), np.zeros(reduced.size)
-        for size, one in carried:
-            forward += size * one.there
-            backward += size * one.back
-        busy_s, held_bytes = used.max(axis=1).tolist()
+                size = SINGLE * layer.parameters
+                at.reduce(size, self._reduce(where.devices), float(ends.max()))
         return Estimate(
-            forward_s=max(*ends, busy_s + float(forward.max())),
-            backward_s=max(last, 2 * busy_s + float(backward.max()), float((backward + reduced).max())),
-            bound_s=max(3 * busy_s, float((forward + backward + reduced).max())),
-            fits=held_bytes <= job.gpu_bytes,
+            max(last_s, float(at.links_free_s.max()), float(at.reduced_s.max())),
+            bound_s=max(float(at.computed_s.max()), float(at.links_busy_s.max())),
+            fits=float(held_bytes.max()) <= job.gpu_bytes,
         )
 
-    def _transfer(self, source: Placement, target: Placement) -> _Transfer:
+    def _transfer(self, source: Placement, target: Placement) -> tuple[_Load, _Load]:
+        """Loads of one byte of all samples, there and back."""
         key = id(source), id(target)
         if key not in self._transfers:
             pairs, shares = _exchanged(source, target, self.job.servers)
             sizes = np.zeros((self.job.servers, self.job.servers))
             sizes.ravel()[pairs] = shares
-            there, back = self._seconds(sizes), self._seconds(sizes.T)
             self._kept += [source, target]  # an id is that of one object only while it lives
-            self._transfers[key] = _Transfer(there, back, float(there.max()), float(back.max()))
+            self._transfers[key] = self._load(sizes), self._load(sizes.T)
         return self._transfers[key]
 
-    def _seconds(self, sizes: Floats) -> Floats:
-        return 8 * self.fabric.load(sizes.ravel()) / self.fabric.links_bps
+    def _load(self, sizes: Floats, part: float = 1.0) -> _Load:
+        seconds = 8 * part * self.fabric.load(sizes.ravel()) / self.fabric.links_bps
+        links = np.flatnonzero(seconds)
+        return _Load(links, seconds[links])
 
-    def _layer(self, number: int, degree: int) -> Floats:
-        """Seconds forward and bytes of a layer on one of `degree` servers, shape (2, 1)."""
+    def _layer(self, number: int, degree: int) -> tuple[float, float]:
+        """Seconds forward and bytes of a layer on one of `degree` servers."""
         key = number, degree
         if key not in self._layers:
             seconds = self.job.profile(self.job.network.layers[number], self.job.batch / degree)
-            self._layers[key] = np.array([[seconds], [self.job.held_bytes(number, degree)]])
+            self._layers[key] = seconds, self.job.held_bytes(number, degree)
         return self._layers[key]
 
-    def _reduce(self, members: tuple[int, ...]) -> Floats:
-        """Seconds of each link for an all-reduce of one byte."""
+    def _reduce(self, members: tuple[int, ...]) -> _Load:
+        """The load of an all-reduce of one byte."""
         if members not in self._reduced:
             sizes = np.zeros(self.job.servers**2)
             orders = self.fabric.orders(members)
             for order in orders:
                 ends = np.array(order)
                 sizes[self.job.servers * ends + np.roll(ends, -1)] += 1.0
-            each = 2 * (len(members) - 1) / len(members) / len(orders)
-            self._reduced[members] = each * self._seconds(sizes)
+            self._reduced[members] = self._load(sizes, 2 * (len(members) - 1) / len(members) / len(orders))
         return self._reduced[members]
+
+
+@cache
+def _devices(where: Placement) -> npt.NDArray[np.int64]:
+    return np.array(where.devices, dtype=np.int64)
 
 
 @lru_cache(maxsize=100_000)

@@ -120,19 +120,21 @@ def bert(blocks: int = 12, hidden: int = 1024, tokens: int = 64) -> LayeredModel
     return net.network("BERT", 16)
 
 
-def dlrm(tables: int = 64, rows: float = 1e7, width: int = 128, inputs: int = 2048) -> LayeredModel:
-    """Dense layers beside embedding tables, then feature layers over all of them."""
+def dlrm(
+    tables: int = 64, rows: float = 1e7, width: int = 128, dense: int = 2048, features: int = 4096
+) -> LayeredModel:
+    """8 dense layers beside embedding tables, then 16 feature layers over all of them. There are `dense` inputs."""
     net = _Builder()
     found = [net.table(rows, width) for _ in range(tables)]
-    bottom = net.chain(inputs, [2048] * 8)
-    net.chain(2048 + tables * width, [4096] * 16, bottom, *found)
+    bottom = net.chain(dense, [dense] * 8)
+    net.chain(dense + tables * width, [features] * 16, bottom, *found)
     return net.network("DLRM", 128)
 
 
-def candle(inputs: int = 16384) -> LayeredModel:
-    """Feature layers, then dense layers, all of 16384."""
+def candle(width: int = 16384) -> LayeredModel:
+    """Feature layers, then dense layers, all of `width`, as many as inputs."""
     net = _Builder()
-    net.chain(inputs, [16384] * (16 + 8))
+    net.chain(width, [width] * (16 + 8))
     return net.network("CANDLE", 256)
 
 

@@ -3,7 +3,7 @@
 
 from matplotlib.figure import Figure
 
-from testbed.papers.topoopt import cost, iterations
+from testbed.papers.topoopt import cost, iterations, reconfiguration, sharing
 from testbed.papers.topoopt.forwarding import RATIOS, best_one_way, both_ways, one_way
 from testbed.report.plots import PALETTE
 
@@ -88,4 +88,40 @@ def taxes() -> Figure:
     axes.set_xlabel("batch per GPU")
     axes.set_ylabel("bandwidth tax")
     axes.legend()
+    return figure
+
+
+def shared() -> Figure:
+    """Like Figure 16: iteration times of jobs that share a cluster, by load."""
+    figure = Figure(figsize=(8.0, 3.2))
+    loads = list(sharing.COUNTS)
+    for panel, what in zip(figure.subplots(1, 2), ("mean", "tail"), strict=True):
+        for name, colour in zip(sharing.FABRICS, PALETTE, strict=False):
+            times = [getattr(sharing.times(name, load), what) for load in loads]
+            panel.plot(loads, times, "o-", ms=3.5, color=colour, label=name)
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("load (%)")
+        panel.set_title({"mean": "mean", "tail": "99th percentile"}[what])
+    figure.axes[0].set_ylabel("iteration (s)")
+    figure.axes[0].legend(fontsize=7)
+    return figure
+
+
+def reconfiguration_times() -> Figure:
+    """Like Figure 17: iteration time by reconfiguration latency, d = 8, 100 Gbit/s."""
+    figure = Figure(figsize=(8.0, 3.2))
+    latencies_us = [1e6 * latency_s for latency_s in reconfiguration.LATENCIES_S]
+    for panel, model in zip(figure.subplots(1, 2), ("DLRM", "BERT"), strict=True):
+        panel.axhline(reconfiguration.seconds(model, None), color=PALETTE[0], label="TopoOpt")
+        for forwarding, colour in zip((True, False), PALETTE[1:], strict=False):
+            hows = [reconfiguration.ocs(latency_s, forwarding=forwarding) for latency_s in reconfiguration.LATENCIES_S]
+            name = f"OCS-reconfig, {'with' if forwarding else 'without'} forwarding"
+            times = [reconfiguration.seconds(model, how) for how in hows]
+            panel.plot(latencies_us, times, "o-", ms=3.5, color=colour, label=name)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_xlabel("reconfiguration latency (us)")
+        panel.set_title(model)
+    figure.axes[0].set_ylabel("iteration (s)")
+    figure.axes[0].legend(fontsize=7)
     return figure

@@ -12,10 +12,11 @@ import pytest
 from testbed.analysis.jobs import bandwidth_taxes, ideal_at
 from testbed.analysis.metrics import loads, predicted_loads, uplinks
 from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES, packet_bytes
-from testbed.spec import Experiment
+from testbed.spec import Experiment, load
 from tests.testbed.experiments import experiment
 from tests.testbed.simulate.small import observe
 
+SPECS = Path(__file__).parents[3] / "experiments" / "topoopt"
 PACKETS = 64
 """Full packets of each transfer, so that headers add the same part everywhere."""
 
@@ -96,13 +97,34 @@ def test_packets_take_the_circuits_that_are_predicted_and_as_long_as_on_the_flui
             data[str(port)] += packets * (payload + HEADER_BYTES)
         for port in setting.path(made.topology, connection.remote, connection.local):
             acknowledgements[str(port)] += packets * ACK_BYTES
-    for load in run.links:
-        left = data[load.port] + acknowledgements[load.port] - load.tx_bytes
+    for one in run.links:
+        left = data[one.port] + acknowledgements[one.port] - one.tx_bytes
         # The simulation ends with the last delivery, when the last acknowledgements are on their way.
-        assert 0 <= left <= 0.1 * acknowledgements[load.port]
+        assert 0 <= left <= 0.1 * acknowledgements[one.port]
     assert sum(entry.lane.retransmits for entry in run.lanes) == 0
     # Steps of an all-reduce wait for each other, and acknowledgements go back over three circuits; the fluid model has
     # them on those of the data.
     longest = 1.4 if made.spec.workload.kind == "ring_allreduce" else 1.05
     assert 0.95 <= run.completion_s / flowing.completion_s <= longest
     assert run.completion_s >= ideal_at(made, 1)
+
+
+def over_switch(name: str) -> tuple[float, float]:
+    """The paper's testbed: time over that of a switch of four times the rate, and the bandwidth tax."""
+    on_circuits, on_switch = (load(SPECS / f"testbed{which}{name}.yaml", fabric="fluid") for which in ("", "_switch"))
+    circuits, switch = (observe(made).runs[0] for made in (on_circuits, on_switch))
+    return circuits.completion_s / switch.completion_s, bandwidth_taxes(on_circuits, circuits)[0]
+
+
+def test_an_all_reduce_on_the_papers_testbed_takes_as_long_as_on_a_switch_of_four_times_the_rate() -> None:
+    ratio, tax = over_switch("")
+    assert tax == 1.0
+    assert ratio == pytest.approx(1.0, abs=0.02)
+
+
+def test_an_all_to_all_on_the_papers_testbed_is_relayed() -> None:
+    """On the rings 1, 5, 7 and 11, the eleven other hosts are 20 circuits away together. All hosts send over
+    one distance at every step, so other circuits are idle."""
+    ratio, tax = over_switch("_alltoall")
+    assert tax == pytest.approx(20 / 11)
+    assert tax < ratio < 4 * tax

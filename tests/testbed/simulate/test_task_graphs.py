@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from testbed.simulate.task_graphs import run_fluid, run_ideal
+from testbed.simulate.task_graphs import LoadedGraph, run_fluid, run_ideal
 from testbed.training import ideal
 from testbed.training.hardware import Collective
 from testbed.training.schedule import Exchange, Work, iteration
@@ -61,3 +61,19 @@ def test_blocking_transfers_are_refused() -> None:
     graph.send(0, 1, 8, blocking=True)
     with pytest.raises(ValueError, match="does not compute"):
         run_ideal(graph, RATE_BPS)
+
+
+def test_transfers_continue_on_links_to_which_they_are_moved() -> None:
+    graph = TaskGraph(2)
+    first = graph.send(0, 1, 1e9)
+    graph.send(0, 1, 1e9, [first])
+    loaded = LoadedGraph(graph, [RATE_BPS, RATE_BPS / 2], lambda src, dst, number: (0,))
+    loaded.simulation.advance(0.5)
+    assert loaded.unsent_bits() == pytest.approx([4e9, 0.0])
+    loaded.move(np.array([[1], [1]], dtype=np.int32))
+    assert loaded.unsent_bits() == pytest.approx([4e9, 0.0])
+    loaded.simulation.advance(1.0)
+    assert loaded.unsent_bits() == pytest.approx([2e9, 0.0])
+    loaded.simulation.advance()
+    assert loaded.ends_s() == pytest.approx([1.5, 3.5])
+    assert loaded.unsent_bits() == pytest.approx([0.0, 0.0])

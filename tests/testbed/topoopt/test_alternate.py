@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 from math import inf
+from random import Random
 
 import numpy as np
 import pytest
@@ -53,7 +54,18 @@ def test_estimates_of_the_papers_strategies_are_those_of_the_fluid_model(
     strategy = choose(job)
     for fabric in (fabrics.direct(job.demand(strategy), 3, RATE_BPS), fabrics.switch(job.servers, RATE_BPS)):
         estimate = Estimator(job, fabric)(strategy)
-        assert simulate_s(job, strategy, fabric) == pytest.approx(estimate.forward_s + estimate.backward_s, rel=0.03)
+        assert simulate_s(job, strategy, fabric) == pytest.approx(estimate.schedule_s, rel=0.03)
+
+
+@pytest.mark.parametrize("network", [bert(), candle(), vgg16()], ids=lambda network: network.name)
+def test_estimates_of_layers_on_different_servers_are_near_the_fluid_model(network: LayeredModel) -> None:
+    """Servers compute one layer after another, and transfers of samples share links with all-reduces."""
+    job, random = job_of(network), Random(3)
+    for _ in range(8):
+        strategy = tuple(block(8, random.choice([1, 2, 4, 8]), random.randrange(8)) for _ in network.layers)
+        for fabric in (fabrics.direct(job.demand(strategy), 3, RATE_BPS), fabrics.switch(8, 3 * RATE_BPS)):
+            seconds = simulate_s(job, strategy, fabric)
+            assert 0.8 * seconds < Estimator(job, fabric)(strategy).schedule_s < 1.25 * seconds
 
 
 @settings(max_examples=25, deadline=None)
