@@ -42,6 +42,7 @@ class ParaletWork(dist.Work):
         self._settle = settle
         self._on_end = on_end
         self._lock = threading.Lock()
+        self._ended: torch.futures.Future[None] | None = None  # the future is its continuation
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
         self._over = False
         self._error: Exception | None = None
@@ -96,14 +97,19 @@ class ParaletWork(dist.Work):
         return self._outputs
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A future of the output tensors."""
+        """A future of the output tensors. Its wait() raises RuntimeError when the work failed.
+
+        It is the result of a callback, because an exception of a callback is an error for C++ too. An exception that
+        set_exception() sets is a value there, in which DistributedDataParallel would look for tensors and crash.
+        """
         with self._lock:
             if self._future is not None:
                 return self._future
-            future = self._future = torch.futures.Future()
+            ended = self._ended = torch.futures.Future()
+            future = self._future = ended.then(lambda _: self._outcome())
             over = self._over
         if over:
-            self._complete(future)
+            ended.set_result(None)
         return future
 
     def source_rank(self) -> int:
@@ -128,11 +134,11 @@ class ParaletWork(dist.Work):
                     return True
                 self._conclude()
                 self._over = True
-                future = self._future
+                ended = self._ended
             if self._on_end is not None:
                 self._on_end(self)
-            if future is not None:
-                self._complete(future)  # runs callbacks, so without the lock
+            if ended is not None:
+                ended.set_result(None)  # runs callbacks, so without the lock
         return True
 
     def _conclude(self) -> None:
@@ -148,8 +154,7 @@ class ParaletWork(dist.Work):
                 self._error = error
         self._memory = self._settle = ()
 
-    def _complete(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
-        if self._error is None:
-            future.set_result(self._outputs)
-        else:
-            future.set_exception(self._error)
+    def _outcome(self) -> list[torch.Tensor]:
+        if self._error is not None:
+            raise self._error
+        return self._outputs

@@ -634,6 +634,24 @@ def reduce_until_it_fails() -> list[str]:
     return said
 
 
+_models: list[torch.nn.Module] = []
+
+
+def train_once() -> None:
+    """Make a model for `train_until_it_fails`."""
+    _models.append(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300)))
+    _models[-1](torch.ones(4, 300)).sum().backward()
+
+
+def train_until_it_fails() -> str:
+    """Gradients are summed by DistributedDataParallel's C++, which takes futures from the group."""
+    try:
+        while True:
+            _models[-1](torch.ones(4, 300)).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+
+
 def futures_until_they_fail() -> str:
     """The same with futures."""
     group: Any = dist.group.WORLD
