@@ -61,8 +61,14 @@ def test_estimates_of_the_papers_strategies_are_those_of_the_fluid_model(
 def test_estimates_of_layers_on_different_servers_are_near_the_fluid_model(network: LayeredModel) -> None:
     """Servers compute one layer after another, and transfers of samples share links with all-reduces."""
     job, random = job_of(network), Random(3)
-    for _ in range(8):
-        strategy = tuple(block(8, random.choice([1, 2, 4, 8]), random.randrange(8)) for _ in network.layers)
+    count = len(network.layers)
+    strategies = [
+        tuple(block(8, random.choice([1, 2, 4, 8]), random.randrange(8)) for _ in range(count)) for _ in range(4)
+    ]
+    strategies += [
+        tuple(block(8, d, 8 * n // count // d * d) for n in range(count)) for d in (1, 2, 4)
+    ]  # in a pipeline
+    for strategy in strategies:
         for fabric in (fabrics.direct(job.demand(strategy), 3, RATE_BPS), fabrics.switch(8, 3 * RATE_BPS)):
             seconds = simulate_s(job, strategy, fabric)
             assert 0.8 * seconds < Estimator(job, fabric)(strategy).schedule_s < 1.25 * seconds
