@@ -12,16 +12,17 @@ import stat
 import struct
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
+from typing import TypeVar
 
 VERSION = 1
 EVERY_S = 0.1
 """Interval at which a busy process publishes. One with thousands of lanes publishes less often, an idle one never."""
 
-_LINK = "/memfd:paralet-stats (deleted)"
+_MEMFD = "paralet-stats"
 _MAGIC = b"paralet\0"
 _HEADER = struct.Struct("=8sIIQQqIIIIII")
 _DEVICE = struct.Struct("=16s16s16sIIII14Q")
@@ -37,6 +38,8 @@ _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
 _TRIES = 20
 _PAUSE_S = 0.001
+
+_T = TypeVar("_T")
 
 
 class SnapshotError(ValueError):
@@ -422,16 +425,14 @@ def survey(pids: Iterable[int] | None = None) -> Survey:
         devices = []
         state = ""
         try:
-            for path in _snapshot_files(pid):
-                if not state:
-                    state, inner_pid = _state_and_inner_pid(pid)
-                try:
-                    device = _read(path)
-                except SnapshotError as error:
-                    unreadable.append(f"process {pid}: {error}")
+            for device in published(pid, _MEMFD, parse):
+                if isinstance(device, SnapshotError):
+                    unreadable.append(f"process {pid}: {device}")
                     continue
+                if not state:
+                    state, own_pid = _state_and_inner_pid(pid)
                 # A fork inherits its parent's devices, but they are not its own.
-                if device is not None and device.owner_pid == inner_pid:
+                if device.owner_pid == own_pid:
                     devices.append(device)
         except PermissionError:
             forbidden.append(pid)
@@ -443,21 +444,38 @@ def survey(pids: Iterable[int] | None = None) -> Survey:
     return Survey(tuple(processes), tuple(forbidden), () if pids is None else tuple(missing), tuple(unreadable))
 
 
-def _snapshot_files(pid: int) -> Iterator[str]:
-    """Paths under /proc of a process's snapshots, each file once. Raises OSError when the process cannot be read."""
+def published(pid: int, memfd: str, parsed: Callable[[bytes], _T]) -> Iterator[_T | SnapshotError]:
+    """What a process publishes in its memory files of this name, each file once, or why it cannot be read.
+
+    `parsed` decodes the bytes of a file and raises SnapshotError; it is called again if they changed while they were
+    read. Empty files are left out. Raises OSError if the process cannot be read.
+    """
     seen = set()
     folder = f"/proc/{pid}/fd"
+    link = f"/memfd:{memfd} (deleted)"
     for name in os.listdir(folder):
         path = f"{folder}/{name}"
         try:
-            if os.readlink(path) == _LINK and (inode := os.stat(path).st_ino) not in seen:
-                seen.add(inode)
-                yield path
+            if os.readlink(path) != link or (inode := os.stat(path).st_ino) in seen:
+                continue
         except FileNotFoundError:
             continue  # closed in the meantime
+        seen.add(inode)
+        try:
+            snapshot = _read(path, parsed)
+        except SnapshotError as error:
+            yield error
+        else:
+            if snapshot is not None:
+                yield snapshot
 
 
-def _read(path: str) -> DeviceSnapshot | None:
+def inner_pid(pid: int) -> int | None:
+    """A process's own id in its innermost PID namespace, by which it names itself in what it publishes."""
+    return _state_and_inner_pid(pid)[1]
+
+
+def _read(path: str, parsed: Callable[[bytes], _T]) -> _T | None:
     """Read the snapshot in a file. None when it is still empty or has disappeared. Raises SnapshotError."""
     try:
         # Any process can name any file like this, so check its type before opening it for reading.
@@ -471,18 +489,18 @@ def _read(path: str) -> DeviceSnapshot | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     try:
-        return _read_consistent(file)
+        return _read_consistent(file, parsed)
     finally:
         os.close(file)
 
 
-def _read_consistent(file: int) -> DeviceSnapshot | None:
+def _read_consistent(file: int, parsed: Callable[[bytes], _T]) -> _T | None:
     for attempt in range(_TRIES):
         size = os.fstat(file).st_size
         if size > _MAX_BYTES:
             raise SnapshotError(f"a snapshot of {size} bytes exceeds the limit of {_MAX_BYTES} bytes")
         try:
-            return parse(os.pread(file, size, 0)) if size else None
+            return parsed(os.pread(file, size, 0)) if size else None
         except SnapshotError:
             if attempt + 1 == _TRIES:
                 raise

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["NAME", "Parameter", "environment", "exports", "parameters", "path"]
+__all__ = ["NAME", "Parameter", "environment", "exports", "parameters", "path", "profiler_path"]
 
 NAME = "paralet"
 """The plugin's name: the value of ``NCCL_NET``, logged by NCCL as ``NET/paralet``."""
@@ -33,6 +33,12 @@ def path() -> Path:
 def environment() -> dict[str, str]:
     """Variables that make NCCL 2.21 or later load the plugin, and fail if it cannot. Raises FileNotFoundError."""
     return {"NCCL_NET_PLUGIN": str(path()), "NCCL_NET": NAME}
+
+
+def profiler_path() -> Path:
+    """Path of ``libnccl-profiler-paralet.so``, which tells what NCCL's operations wait for. NCCL 2.28 or later loads it
+    when ``NCCL_PROFILER_PLUGIN`` names it. Raises FileNotFoundError when it has not been built."""
+    return _built("libnccl-profiler-paralet.so")
 
 
 def exports() -> list[str]:

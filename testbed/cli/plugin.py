@@ -29,14 +29,18 @@ def plugin(show_parameters: bool, as_json: bool) -> None:
 
 def _plugin(as_json: bool) -> None:
     path, exports, environment = nccl_net_plugin.path(), nccl_net_plugin.exports(), nccl_net_plugin.environment()
+    profiler = nccl_net_plugin.profiler_path()
     if as_json:
-        click.echo(json.dumps({"path": str(path), "exports": exports, "environment": environment}, indent=2))
+        told = {"path": str(path), "exports": exports, "environment": environment, "profiler": str(profiler)}
+        click.echo(json.dumps(told, indent=2))
         return
     click.echo(f"path     {path}")
     click.echo(f"exports  {', '.join(exports)}")
     click.echo("NCCL 2.21 or later loads it with")
     for name, value in environment.items():
         click.echo(f"export {name}={value}")
+    click.echo("NCCL 2.28 or later shows its operations in `paralet top` and `paralet stat` also with")
+    click.echo(f"NCCL_PROFILER_PLUGIN={profiler}")
 
 
 def _parameters(as_json: bool) -> None:

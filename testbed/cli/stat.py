@@ -16,12 +16,15 @@ import click
 
 from hostlib import stats
 from testbed.cli.endpoints import ipv4_and_port
+from testbed.cli.operations_input import operations_now, operations_of
 from testbed.errors import InputError, TestbedError, sentence_of
 from testbed.live.dumps import as_json as json_of
 from testbed.live.dumps import dump_of, from_json
+from testbed.live.nccl_operations import sentences
 from testbed.live.waits import AFTER_S, Diagnosis, diagnose
 
 _INTERVAL_S = 1.0
+_MOST_OPERATIONS = 4
 _STUCK = 3
 """Exit status of --why when something is stuck."""
 
@@ -121,10 +124,10 @@ def stat(
 
             click.echo(exposition(first.processes), nl=False)
         elif as_json and interval_s is None and count is None:
-            click.echo(json_of(first, indent=2))
+            click.echo(json_of(first, operations_of(_pids(first)), indent=2))
         elif as_json:
             for now in _looks(pids, first, pause_s, count):
-                click.echo(json_of(now))
+                click.echo(json_of(now, operations_of(_pids(now))))
                 sys.stdout.flush()
         else:
             _show(pids, first, pause_s, count)
@@ -144,14 +147,19 @@ def _diagnose(pids: tuple[int, ...], files: list[Path], after_s: float) -> Diagn
     if pids or not files:
         look = _look(pids)
         _require(look, pids)
-        dumps.append(dump_of(look, time.monotonic()))
+        dumps.append(dump_of(look, time.monotonic(), operations_of(_pids(look))))
     return diagnose(dumps, after_s)
+
+
+def _pids(look: stats.Survey) -> list[int]:
+    return [process.pid for process in look.processes]
 
 
 def words(diagnosis: Diagnosis) -> str:
     """Waits and their causes, a sentence a line."""
     lines = [wait.sentence for wait in diagnosis.waits]
     lines += [f"Cause: {cause.sentence}." for cause in diagnosis.causes]
+    lines += list(diagnosis.operations)
     if not diagnosis.stuck:
         lines.append(f"Nothing is stuck: {diagnosis.moving} connections have messages under way, and they move.")
     return "\n".join([*lines, *(f"Note: {note}." for note in diagnosis.notes)])
@@ -209,6 +217,10 @@ def _looks(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: in
             return
 
 
+def _operations(look: stats.Survey) -> list[str]:
+    return sentences(operations_now(look), _MOST_OPERATIONS)
+
+
 def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int | None) -> None:
     from rich.live import Live
 
@@ -220,7 +232,7 @@ def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int
     if not out.is_terminal:
         frames = 1 if count is None else count
         for look in _looks(pids, first, pause_s, frames + 1):  # rates need two surveys
-            picture.take(look, time.monotonic())
+            picture.take(look, time.monotonic(), _operations(look))
             if look is not first:
                 out.print(picture.draw())
         if picture.looks == 1:  # the processes ended before a second survey
@@ -229,7 +241,7 @@ def _show(pids: tuple[int, ...], first: stats.Survey, pause_s: float, count: int
     try:
         with Live(console=out, screen=True, auto_refresh=False) as screen:
             for look in _looks(pids, first, pause_s, count and count + 1):
-                picture.take(look, time.monotonic())
+                picture.take(look, time.monotonic(), _operations(look))
                 screen.update(picture.draw(), refresh=True)
     finally:
         out.print(picture.draw())  # remains visible after the alternate screen closes

@@ -144,10 +144,15 @@ class Picture:
         self._now = Survey((), (), (), ())
         self._taken_s = 0.0
         self._interval_s = 0.0
+        self._operations: Sequence[str] = ()
         self.looks = 0
 
-    def take(self, look: Survey, now_s: float) -> None:
-        """Make `look` the latest survey. `now_s` is its time on the machine's monotonic clock, in seconds."""
+    def take(self, look: Survey, now_s: float, operations: Sequence[str] = ()) -> None:
+        """Make `look` the latest survey. `now_s` is its time on the machine's monotonic clock, in seconds.
+
+        `operations` are sentences about NCCL's operations in its processes.
+        """
+        self._operations = operations
         self._before = self._now if self.looks else None
         self._now, self._interval_s, self._taken_s = look, now_s - self._taken_s, now_s
         self.looks += 1
@@ -157,7 +162,7 @@ class Picture:
         devices, lanes = self._rows()
         clients = any(row.device.path_client for row in devices)
         room = self._console.size.height - _OTHER_LINES if self._console.is_terminal else _EVERYTHING
-        room -= _PATH_CLIENT_LINES if clients else 0
+        room -= (_PATH_CLIENT_LINES if clients else 0) + 2 * len(self._operations)
         shown_devices = devices[: max(1, room // (3 if clients else 2))]
         shown_clients = [
             _PathClientRow(row.number, row.device.path_client, max(0.0, self._taken_s - row.device.path_client.since_s))
@@ -170,6 +175,7 @@ class Picture:
                 f"{_some(len(devices), 'device')}, {_some(len(lanes), 'lane')}, {datetime.now():%H:%M:%S}", style="bold"
             ),
             self._table(_DEVICES if len(devices) > 1 else _DEVICES[1:], shown_devices),
+            *map(Text, self._operations),
         ]
         if clients:
             parts.append(self._table(_PATH_CLIENTS if len(devices) > 1 else _PATH_CLIENTS[1:], shown_clients))

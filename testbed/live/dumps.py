@@ -4,6 +4,7 @@
 import json
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -11,20 +12,22 @@ import msgspec
 
 from hostlib.stats import Survey
 from testbed.errors import InputError
+from testbed.live.nccl_operations import RankOperations
 from testbed.live.waits import Dump
 
 
-def dump_of(survey: Survey, now_s: float) -> Dump:
-    """The dump of a survey of this host at `now_s`, in seconds of the monotonic clock."""
-    return Dump(socket.gethostname(), now_s, survey.processes)
+def dump_of(survey: Survey, now_s: float, operations: Sequence[RankOperations] = ()) -> Dump:
+    """The dump of a survey of this host at `now_s`, in seconds of the monotonic clock, with NCCL's operations."""
+    return Dump(socket.gethostname(), now_s, survey.processes, tuple(operations))
 
 
-def as_json(survey: Survey, indent: int | None = None) -> str:
+def as_json(survey: Survey, operations: Sequence[RankOperations] = (), indent: int | None = None) -> str:
     """The dump of a survey that was just taken, with the time of day."""
-    dump = dump_of(survey, time.monotonic())
+    dump = dump_of(survey, time.monotonic(), operations)
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
     processes = [asdict(process) for process in dump.processes]
-    return json.dumps({"time": when, "host": dump.host, "clock_s": dump.clock_s, "processes": processes}, indent=indent)
+    told = {"time": when, "host": dump.host, "clock_s": dump.clock_s, "processes": processes}
+    return json.dumps({**told, "operations": [asdict(one) for one in dump.operations]}, indent=indent)
 
 
 def from_json(text: bytes, name: str) -> Dump:

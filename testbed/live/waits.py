@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from hostlib.stats import ConnectionSnapshot, DeviceSnapshot, LaneSnapshot, Process
+from testbed.live.nccl_operations import RankOperations, states
 
 AFTER_S = 5.0
 """A message that has not moved for this time is stuck."""
@@ -27,6 +28,8 @@ class Dump:
     host: str
     clock_s: float
     processes: tuple[Process, ...]
+    operations: tuple[RankOperations, ...] = ()
+    """NCCL's, of processes that publish them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Diagnosis:
     """Connections with something under way that moved within the time."""
     notes: tuple[str, ...]
     """What limits the diagnosis, a sentence each."""
+    operations: tuple[str, ...] = ()
+    """Operations of NCCL that are late, a sentence each: they tell why connections are stuck, not that they are."""
 
     @property
     def stuck(self) -> bool:
@@ -166,7 +171,7 @@ def diagnose(dumps: Sequence[Dump], after_s: float = AFTER_S) -> Diagnosis:
 
 class _Diagnosing:
     def __init__(self, dumps: Sequence[Dump], after_s: float) -> None:
-        self._after_s = after_s
+        self._after_s, self._dumps = after_s, dumps
         self._places = _latest(
             [
                 _Place(dump, process, device)
@@ -199,7 +204,13 @@ class _Diagnosing:
                 moving += not found
                 reasons += found
         graph.add_edges_from((reason.place.key, reason.on) for reason in reasons)
-        return Diagnosis(self._waits(reasons), self._causes(graph, reasons), moving, tuple(self._notes()))
+        return Diagnosis(
+            self._waits(reasons), self._causes(graph, reasons), moving, tuple(self._notes()), self._operations()
+        )
+
+    def _operations(self) -> tuple[str, ...]:
+        ranks = [rank for dump in self._dumps for rank in dump.operations]
+        return tuple(state.sentence for state in states(ranks, self._after_s) if state.late)
 
     # -- one connection --------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ def test_json_has_the_same_content() -> None:
         "path": str(nccl_net_plugin.path()),
         "exports": nccl_net_plugin.exports(),
         "environment": nccl_net_plugin.environment(),
+        "profiler": str(nccl_net_plugin.profiler_path()),
     }
 
 

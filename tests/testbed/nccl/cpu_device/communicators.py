@@ -13,10 +13,14 @@ import signal
 import sys
 import time
 from array import array
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hostlib import stats
+from testbed.cli.operations_input import operations_of
+from testbed.live.nccl_operations import OperationState, states
 from testbed.nccl.cpu_device import attach
 
 FLOAT32, SUM = 7, 0
@@ -283,6 +287,44 @@ class Rank:
         for each in (after, communicator):
             self.check(self.nccl.ncclCommDestroy(each))
         return {"right": right}
+
+    def late(self, elements: int = 200_000) -> dict[str, Any]:
+        """The last rank joins an all-reduce once it sees that the others wait for it, and looks again at the end."""
+        (self.folder / f"pid-{self.rank}").write_text(f"{os.getpid()}\n")
+        communicator, stream = self.join(), self.stream()
+        right = [self.sums(communicator, self.ranks)]
+        files = [self.folder / f"pid-{rank}" for rank in range(self.ranks)]
+        self.await_(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
+        pids = [int(file.read_text()) for file in files]
+
+        def seen() -> OperationState | None:
+            return next(iter(states(operations_of(pids), late_after_s=0.2)), None)
+
+        def seen_when(holds: Callable[[OperationState], bool]) -> dict[str, Any]:
+            found: list[OperationState] = []
+
+            def look() -> bool:
+                state = seen()
+                if state is not None and holds(state):
+                    found.append(state)
+                return bool(found)
+
+            self.await_(look)
+            return asdict(found[0])
+
+        buffer = self.buffer(pattern(elements))
+        answer: dict[str, Any] = {}
+        if self.rank == self.ranks - 1:
+            answer["late"] = seen_when(lambda state: f"rank {self.rank}, which has not begun it" in state.late)
+        self.start(communicator, buffer, elements, stream)
+        expected = array("f", (self.ranks * value for value in pattern(elements)))
+        right.append(self.result(buffer, elements, stream) == expected)
+        answer["done"] = seen_when(
+            lambda state: not state.running and " 1 of " in state.title and state.seen == self.ranks
+        )
+        self.meet()
+        self.check(self.nccl.ncclCommDestroy(communicator))
+        return {**answer, "right": all(right), "left": len(operations_of([os.getpid()]))}
 
     def finalize(self) -> dict[str, Any]:
         """Finalize before destroying, three times in a process."""

@@ -20,6 +20,7 @@ from testbed.nccl.cpu_device import native, wheels
 SCRIPT = Path(__file__).with_name("communicators.py")
 ROOT = Path(native.__file__).parents[3]
 PLUGIN = ROOT / "nccl_net_plugin" / "lib" / "libnccl-net-paralet.so"
+PROFILER = PLUGIN.with_name("libnccl-profiler-paralet.so")
 
 WAIT_S = 240.0
 MANY_S = 1500.0
@@ -100,7 +101,7 @@ def test_a_dead_rank_is_noticed_and_the_others_go_on_without_it(tmp_path: Path, 
     assert dead == {}
 
 
-@pytest.mark.parametrize("version", [each for each in VERSIONS if order(each) >= (2, 27, 0)])
+@pytest.mark.parametrize("version", [each for each in VERSIONS if order(each) >= (2, 28, 0)])
 def test_a_communicator_shrinks_with_a_collective_in_flight(tmp_path: Path, version: str) -> None:
     assert run("shrink", 3, version, "paralet", tmp_path) == [{"right": True}] * 3
 
@@ -118,6 +119,25 @@ def test_a_communicator_is_split_and_all_parts_work_at_once(tmp_path: Path, vers
 @pytest.mark.parametrize("version", VERSIONS)
 def test_communicators_are_busy_at_the_same_time(tmp_path: Path, version: str) -> None:
     assert run("streams", 2, version, "paralet", tmp_path) == [{"right": True}] * 2
+
+
+@pytest.mark.parametrize("version", [each for each in VERSIONS if order(each) >= (2, 28, 0)])
+def test_the_profiler_names_the_late_rank_and_the_slowest_lane(tmp_path: Path, version: str) -> None:
+    answers = run("late", 3, version, "paralet", tmp_path, NCCL_PROFILER_PLUGIN=str(PROFILER))
+    assert [answer["right"] for answer in answers] == [True] * 3
+    late = answers[2]["late"]
+    assert late["title"].startswith("AllReduce 1 of 0x")
+    assert late["title"].endswith(" (3 ranks)")
+    assert (late["running"], late["seen"]) == (True, 2)
+    assert "rank 2, which has not begun it" in late["late"]
+    for answer in answers:
+        done = answer["done"]
+        assert (done["running"], done["seen"], done["late"]) == (False, 3, "")
+        # Two thirds of the data leave each rank twice (ring), or all of them at most twice (tree).
+        assert 4 * 800_000 <= done["sent_bytes"] <= 6 * 800_000
+        assert done["slowest"]["peer"] == "127.0.0.1"
+        assert 0 < done["flowlet_mean_s"] <= done["slowest"]["duration_s"]
+        assert answer["left"] == 0  # a process without communicators publishes nothing
 
 
 @pytest.mark.parametrize("version", VERSIONS)
