@@ -63,6 +63,10 @@ bench: setup ## Measure the transport beside TCP (BENCH=NAME for another)
 nccl: setup ## Install NVIDIA's wheel of NCCL for the CPU device (ARGS=all: one for each plugin interface; docs/nccl.md)
 	@scripts/setup-nccl.sh $(ARGS)
 
+.PHONY: prometheus
+prometheus: ## Fetch Debian's Prometheus into build/prometheus, for the tests of dashboards/
+	@scripts/setup-prometheus.sh
+
 .PHONY: torch
 torch: setup ## Install PyTorch for CPUs into .venv, for backend paralet of torch.distributed (docs/torch.md)
 	@scripts/setup-torch.sh

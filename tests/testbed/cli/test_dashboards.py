@@ -4,22 +4,34 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from hostlib import Device
 from hostlib.stats import Process
 from testbed.cli.stat_prometheus import exposition
 from tests.testbed.cli.test_stat import PATH_CLIENT
 from tests.testbed.live.snapshots import device, lane
 
 FOLDER = Path(__file__).parents[3] / "dashboards"
-PROMTOOL = shutil.which("promtool")
+FETCHED = Path(__file__).parents[3] / "build" / "prometheus"
+PROMTOOL = shutil.which("promtool", path=f"{FETCHED}:{os.environ['PATH']}")
+PROMETHEUS = shutil.which("prometheus", path=f"{FETCHED}:{os.environ['PATH']}")
 
 
 def exported() -> dict[str, set[str]]:
@@ -67,6 +79,90 @@ def test_panels_have_numbers_and_places_of_their_own() -> None:
     assert max(x for x, _ in covered) == 23  # Grafana's grid has 24 columns
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="no promtool is installed (Debian's package prometheus has it)")
+@pytest.mark.skipif(PROMTOOL is None, reason="no promtool is here: `make prometheus` fetches it")
 def test_rules_fire_when_they_should() -> None:
     subprocess.run([str(PROMTOOL), "test", "rules", "paralet.rules.test.yml"], cwd=FOLDER, check=True, timeout=100)
+
+
+def get(url: str) -> Any:
+    """The JSON at an address of this machine, also that of a refusal."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return json.load(error)
+
+
+def ready(address: str) -> bool:
+    """Whether a Prometheus at this address answers queries."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=60) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # nobody listens, or it is still starting
+        return False
+
+
+def for_prometheus(expression: str) -> str:
+    """An expression of the dashboard or of the rules, with what Grafana puts in place of its variables."""
+    variables = {"$__rate_interval": "1m", "$__range": "1h", "$__interval": "30s"}
+    for name, value in variables.items():
+        expression = expression.replace(name, value)
+    query = re.fullmatch(r"label_values\((.*), ?\w+\)", expression)  # Grafana's own function
+    return re.sub(r"\$\w+", ".*", query[1] if query else expression)
+
+
+@pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus is here: `make prometheus` fetches it")
+def test_a_real_prometheus_scrapes_the_exporter_and_takes_every_expression(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "testbed", "stat", "--listen", "127.0.0.1:0", str(os.getpid())]
+    with (
+        Device("127.0.0.1") as sender,
+        Device("127.0.0.2") as receiver,
+        subprocess.Popen(command, cwd=FOLDER.parent, stdout=subprocess.PIPE, text=True) as exporter,
+    ):
+        try:
+            assert exporter.stdout is not None
+            scraped = re.search(r"127\.0\.0\.1:\d+", exporter.stdout.readline())
+            assert scraped is not None
+            listener = receiver.listen()
+            with (
+                sender.connect(listener.handle, 60),
+                listener.accept(60),
+                prometheus(tmp_path, scraped[0]) as api,
+            ):
+                query = f"{api}/query?query=paralet_lane_tx_packets_total"
+                while not (told := get(query))["data"]["result"]:
+                    time.sleep(0.2)  # the test's time limit ends it
+                (series,) = {one["metric"]["instance"] for one in told["data"]["result"]}
+                assert series == scraped[0]
+                rules = get(f"{api}/rules")["data"]["groups"][0]["rules"]
+                assert {rule["name"] for rule in rules} >= {"ParaletHotPath", "ParaletPathServiceAway"}
+                for expression in expressions():
+                    asked = urllib.parse.urlencode({"query": for_prometheus(expression)})
+                    answer = get(f"{api}/query?{asked}")
+                    assert answer["status"] == "success", (expression, answer)
+        finally:
+            exporter.kill()
+
+
+@contextmanager
+def prometheus(folder: Path, scraped: str) -> Iterator[str]:
+    """The address of the interface of a Prometheus that scrapes an exporter and has our rules."""
+    configuration = {
+        "global": {"scrape_interval": "5s", "evaluation_interval": "1s"},  # also the time that a scrape may take
+        "rule_files": [str(FOLDER / "paralet.rules.yml")],
+        "scrape_configs": [{"job_name": "paralet", "static_configs": [{"targets": [scraped]}]}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    command = [str(PROMETHEUS), *options, f"--web.listen-address={address}"]
+    with (folder / "log").open("w") as log, subprocess.Popen(command, cwd=folder, stderr=log) as server:
+        try:
+            while not ready(address):
+                assert server.poll() is None, (folder / "log").read_text()
+                time.sleep(0.1)
+            yield f"http://{address}/api/v1"
+        finally:
+            server.kill()
