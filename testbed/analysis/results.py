@@ -20,6 +20,7 @@ OBSERVATIONS = "observations.json"
 SUMMARY = "summary.json"
 SPEC = "spec.yaml"
 LOGS = "logs"
+JOURNAL = f"{LOGS}/journal.jsonl"
 
 
 def ideal_of(experiment: Experiment) -> float:

@@ -120,19 +120,18 @@ def _model(experiment: Experiment, folder: Path) -> None:
 def _runner_argv(folder: Path) -> list[str]:
     argv = [sys.executable, "-m", "testbed.run.runner"]
     argv += ["--spec", str(folder / results.SPEC), "--out", str(folder / results.OBSERVATIONS)]
-    return [*argv, "--log-dir", str(folder / results.LOGS)]
+    return [*argv, "--log-dir", str(folder / results.LOGS), "--journal", str(folder / results.JOURNAL)]
 
 
 def _run_watched(folder: Path) -> None:
     """The same as `_run_in_sandbox`, with the view on the terminal and the progress in a file."""
     from testbed.cli.watching import watching
 
-    log, finished = folder / results.LOGS / "progress.log", folder / results.LOGS / "finished.jsonl"
-    finished.write_text("")
+    log = folder / results.LOGS / "progress.log"
     with log.open("w+") as progress_log:
         try:
-            with watching(folder / results.SPEC, finished, log):
-                _run_in_sandbox([*_runner_argv(folder), "--finished", str(finished)], folder, progress_log)
+            with watching(folder / results.SPEC, folder / results.JOURNAL, log):
+                _run_in_sandbox(_runner_argv(folder), folder, progress_log)
         except click.exceptions.Exit:
             progress_log.seek(0)
             sys.stderr.writelines(line for line in progress_log if line.startswith("paralet: "))

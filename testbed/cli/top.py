@@ -1,24 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paralet top`: lanes and links of running processes, on a screen that moves."""
+"""`paralet top`: lanes and links of running processes, on a screen or a page that moves."""
 
 import json
+import os
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
 from itertools import count as count_up
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
 from hostlib import stats
+from testbed import spec
+from testbed.analysis import results
 from testbed.cli.counters_input import CountersInput, keys_from_terminal
+from testbed.cli.endpoints import ipv4_and_port
 from testbed.cli.fabric import HASHES, fabric_of
+from testbed.cli.operations_input import operations_now
 from testbed.errors import InputError, TestbedError
 from testbed.live.fabric_view import FabricView
-from testbed.live.moments import Moments, as_json
+from testbed.live.link_counters import PortRates
+from testbed.live.moments import Moment, Moments, as_json
+
+_LOG = 200
+"""Events that a page shows."""
+
+_PICTURE_SIZE = (100, 32)
+"""Columns and rows."""
 
 
-@click.command(epilog="Examples: paralet top; sudo paralet top --topology experiments/demo.yaml")
+@click.command(epilog="Examples: paralet top; sudo paralet top --run results/demo; paralet top --serve 127.0.0.1:9465")
 @click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(min=1))
 @click.option(
     "--topology",
@@ -28,6 +43,13 @@ from testbed.live.moments import Moments, as_json
     help="A topology, or an experiment spec that has one: the load of its links is shown too.",
 )
 @click.option("--hash", "hash_name", type=click.Choice(list(HASHES)), help="Hash of its switches, as for predict.")
+@click.option(
+    "--run",
+    "run_dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Result folder of a running experiment: its fabric, how far it has come, and its events are shown too.",
+)
 @click.option(
     "--counters",
     "counters_file",
@@ -45,17 +67,29 @@ from testbed.live.moments import Moments, as_json
     help="Seconds between updates.",
 )
 @click.option("--json", "json_lines", is_flag=True, help="Print a JSON object per update instead of drawing.")
-@click.option("--count", metavar="N", type=click.IntRange(min=1), help="With --json: end after N updates.")
+@click.option(
+    "--serve", metavar="ADDRESS:PORT", help="Show it in browsers at http://ADDRESS:PORT/, to all who reach it."
+)
+@click.option(
+    "--picture",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the screen after --count updates (3) to FILE as SVG, and end.",
+)
+@click.option("--count", metavar="N", type=click.IntRange(min=1), help="With --json or --picture: end after N updates.")
 def top(
     pids: tuple[int, ...],
     topology_file: Path | None,
     hash_name: str | None,
+    run_dir: Path | None,
     counters_file: BinaryIO | None,
     interval_s: float,
     json_lines: bool,
+    serve: str | None,
+    picture: Path | None,
     count: int | None,
 ) -> None:
-    """Watch the lanes of running processes and, with --topology, the links they load.
+    """Watch the lanes of running processes and, with --topology or --run, the links they load.
 
     Shows the processes PID, or all processes of this user (as root, of all users, also those of a running experiment).
     The load of links is that of the lanes seen here: their rates along the paths which the switches' hash gives their
@@ -64,47 +98,128 @@ def top(
     """
     if hash_name is not None and topology_file is None:
         raise click.UsageError("--hash needs --topology")
-    if count is not None and not json_lines:
-        raise click.UsageError("--count needs --json")
-    view = None
-    if topology_file is not None:
-        topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
-        view = FabricView(topology, ecmp_hash)
-        if not view.pairs:
-            raise InputError(f"topology {topology.name} has no links between leaves and spines to watch")
-    if json_lines:
-        _stream(pids, view, interval_s, count, None if counters_file is None else CountersInput(counters_file))
+    if run_dir is not None and topology_file is not None:
+        raise click.UsageError("--run has a topology: leave out --topology")
+    if sum((json_lines, serve is not None, picture is not None)) > 1:
+        raise click.UsageError("give one of --json, --serve and --picture")
+    if count is not None and not json_lines and picture is None:
+        raise click.UsageError("--count needs --json or --picture")
+    view, status = _watched(topology_file, hash_name, run_dir)
+    os.nice(19)  # the view takes what the watched processes leave of the processors
+    if json_lines or serve is not None:
+        watch = _Watch(pids, view, None if counters_file is None else CountersInput(counters_file), status)
+        if serve is not None:
+            _serve(serve, watch, interval_s)
+        else:
+            _stream(watch, interval_s, count)
         return
-    if not sys.stdout.isatty():
-        raise TestbedError("standard output is no terminal: use --json, or `paralet stat`")
+    if picture is None and not sys.stdout.isatty():
+        raise TestbedError("standard output is no terminal: use --json, --serve or `paralet stat`")
     from testbed.cli.top_screen import TopScreen
 
     counters = None
     if counters_file is not None:
-        if counters_file.fileno() == 0:
+        if counters_file.fileno() == 0 and picture is None:
             counters_file = keys_from_terminal()
         counters = CountersInput(counters_file)
-    TopScreen(lambda: stats.survey(pids or None), view, interval_s, None if counters is None else counters.take).run()
+    screen = TopScreen(
+        lambda: stats.survey(pids or None),
+        view,
+        interval_s,
+        None if counters is None else counters.take,
+        status,
+        operations_now,
+        exists,
+    )
+    if picture is None:
+        screen.run()
+        return
+    screen.run(headless=True, size=_PICTURE_SIZE, auto_pilot=screen.picture_after(count or 3, picture))
 
 
-def _stream(
-    pids: tuple[int, ...],
-    view: FabricView | None,
-    interval_s: float,
-    count: int | None,
-    counters: CountersInput | None,
-) -> None:
+def exists(pid: int) -> bool:
+    """Whether this process runs."""
+    return Path("/proc", str(pid)).exists()
+
+
+def _watched(
+    topology_file: Path | None, hash_name: str | None, run_dir: Path | None
+) -> tuple[FabricView | None, Callable[[], tuple[str, list[str]]] | None]:
+    """The fabric to show, and what tells how far a run has come. Raises InputError."""
+    if run_dir is not None:
+        from testbed.cli.run_progress import RunProgress, view_of
+
+        experiment = spec.load(run_dir / results.SPEC)
+        return view_of(experiment), RunProgress(experiment, run_dir / results.JOURNAL).take
+    if topology_file is None:
+        return None, None
+    topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
+    view = FabricView(topology, ecmp_hash)
+    if not view.pairs:
+        raise InputError(f"topology {topology.name} has no links between leaves and spines to watch")
+    return view, None
+
+
+class _Watch:
+    """Moments of processes one after another, for programs and pages."""
+
+    def __init__(
+        self,
+        pids: tuple[int, ...],
+        view: FabricView | None,
+        counters: CountersInput | None,
+        status: Callable[[], tuple[str, list[str]]] | None,
+    ) -> None:
+        self.view, self.counters = view, counters
+        self._pids, self._status = pids, status
+        self._moments = Moments(view, exists)
+
+    def take(self) -> tuple[Moment, str, list[str], list[str]]:
+        """The next moment, how far a run has come, its new events, and what was wrong with counters."""
+        said, happened = ("", []) if self._status is None else self._status()
+        ports: list[PortRates] = []
+        wrong: list[str] = []
+        if self.counters is not None:
+            ports, wrong = self.counters.take()
+        survey = stats.survey(self._pids or None)
+        moment = self._moments.take(survey, time.monotonic(), ports, operations_now(survey))
+        return moment, said, happened, wrong
+
+
+def _stream(watch: _Watch, interval_s: float, count: int | None) -> None:
     """Print an object per update, until `count` were printed or the counters have ended."""
-    moments = Moments(view)
     for done in count_up(1):
-        ended = counters is not None and counters.ended.wait(interval_s)
-        ports, wrong = ([], []) if counters is None else counters.take()
+        ended = watch.counters is not None and watch.counters.ended.wait(interval_s)
+        moment, said, happened, wrong = watch.take()
         for sentence in wrong:
             click.echo(f"paralet: {sentence}", err=True)
-        moment = moments.take(stats.survey(pids or None), time.monotonic(), ports)
-        click.echo(json.dumps(as_json(moment, view)))
+        told = as_json(moment, watch.view)
+        click.echo(json.dumps({**told, "status": said, "events": [*happened, *told["events"]]}))
         sys.stdout.flush()
         if done == count or ended:
             return
-        if counters is None:
+        if watch.counters is None:
             time.sleep(interval_s)
+
+
+def _serve(serve: str, watch: _Watch, interval_s: float) -> None:
+    """Serve the page until Ctrl-C. Raises InputError, and TestbedError."""
+    from testbed.cli.top_web import Feed, server
+    from testbed.live.web_update import web_update
+
+    log: deque[str] = deque(maxlen=_LOG)
+
+    def look() -> dict[str, Any]:
+        moment, said, happened, wrong = watch.take()
+        log.extend(f"{datetime.now():%H:%M:%S} {event}" for event in (*wrong, *happened, *moment.events))
+        return web_update(moment, watch.view, said, log)
+
+    address, port = ipv4_and_port("--serve", serve, "127.0.0.1:9465")
+    try:
+        listening = server(address, port, Feed(look, interval_s))
+    except OSError as error:
+        raise TestbedError(f"--serve {serve}: {error.strerror}") from error
+    with listening:
+        click.echo(f"Serving http://{address}:{listening.server_port}/ until Ctrl-C.")
+        sys.stdout.flush()
+        listening.serve_forever()

@@ -1,32 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The screen of `paralet top`: a heat map of the fabric, the busiest link, the lanes and what happened."""
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from heapq import nlargest
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.pilot import Pilot
 from textual.widgets import DataTable, Footer, RichLog, Static
 
 from hostlib.stats import Survey
 from testbed.live.fabric_view import FabricView
-from testbed.live.lane_rates import LaneRates
+from testbed.live.lane_rates import ORDERS, LaneRates
 from testbed.live.link_counters import PortRates
 from testbed.live.moments import Moment, Moments
+from testbed.live.nccl_operations import OperationState, sentences
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _MOST_LANES = 200
 _MOST_LEAVES = 11
-_ORDERS: tuple[tuple[str, Callable[[LaneRates], float]], ...] = (
-    ("rate", lambda one: (one.tx_bps or 0.0) + (one.rx_bps or 0.0)),
-    ("round trip", lambda one: one.lane.rtt_s),
-    ("resent", lambda one: one.lane.retransmits),
-    ("moves", lambda one: one.lane.moves),
-)
+_MOST_OPERATIONS = 3
 _PORT_COLUMNS = ("switch", "port", "sent Mbit/s", "received", "of its speed", "drops")
 _COLUMNS = ("device", "peer", "lane", "port", "sent", "Mbit/s", "RTT us", "resent", "moves")
 
@@ -36,7 +35,8 @@ class TopScreen(App[None]):
 
     CSS = """
     #head { height: 1; text-style: bold; }
-    #status { height: auto; max-height: 2; }
+    #status { height: auto; max-height: 7; }
+    #operations { height: auto; max-height: 6; }
     #heat { height: auto; max-height: 12; overflow: auto; }
     #advice { height: auto; max-height: 3; }
     #ports { height: 1fr; }
@@ -56,19 +56,23 @@ class TopScreen(App[None]):
         view: FabricView | None,
         interval_s: float,
         measured: Callable[[], tuple[list[PortRates], list[str]]] | None = None,
-        status: Callable[[], str] | None = None,
+        status: Callable[[], tuple[str, list[str]]] | None = None,
+        operations: Callable[[Survey], Sequence[OperationState]] = lambda _: (),
+        exists: Callable[[int], bool] = lambda _: True,
     ) -> None:
         """`measured` gives the rates of switch ports and what was wrong with their counters since the last call.
 
-        `status` is a sentence that is shown too.
+        `status` gives lines that are shown too, and events since the last call; `operations` those of NCCL in a
+        survey's processes; `exists` tells whether a process runs.
         """
         super().__init__()
-        self._status = status
+        self._status, self._operations_of = status, operations
         self._look, self._view, self._interval_s, self._measured = look, view, interval_s, measured
-        self._moments = Moments(view)
+        self._moments = Moments(view, exists)
         self._latest: Moment | None = None
         self._order = 0
         self._paused = False
+        self._updates = 0
 
     def compose(self) -> ComposeResult:
         """The parts from top to bottom."""
@@ -82,13 +86,15 @@ class TopScreen(App[None]):
         self._ports: DataTable[Text] = DataTable(id="ports", cursor_type="none", zebra_stripes=True)
         for name in _PORT_COLUMNS:
             self._ports.add_column(name, key=name)
+        self._operations = Static(id="operations")
         self._events = RichLog(id="events", max_lines=200)
         yield self._head
-        if self._status is not None:
-            yield self._said
+        self._said.display = self._status is not None
+        yield self._said
         if self._view is not None:
             yield self._heat
             yield self._advice
+        yield self._operations
         if self._measured is not None:
             yield self._ports
         yield self._lanes
@@ -107,25 +113,39 @@ class TopScreen(App[None]):
 
     def action_order(self) -> None:
         """Sort lanes by the next criterion."""
-        self._order = (self._order + 1) % len(_ORDERS)
+        self._order = (self._order + 1) % len(ORDERS)
         self._draw()
+
+    def picture_after(self, updates: int, file: Path) -> Callable[[Pilot[Any]], Coroutine[Any, Any, None]]:
+        """What drives the screen without a terminal: it writes the screen to `file` after this many updates, as SVG."""
+
+        async def drive(pilot: Pilot[Any]) -> None:
+            while self._updates < updates:
+                await pilot.pause(0.05)
+            await pilot.pause()
+            file.write_text(_without_fonts(self.export_screenshot(title="paralet top")))
+            self.exit()
+
+        return drive
 
     def _update(self) -> None:
         if self._paused or not self._head.is_attached:  # the screen may be closing
             return
-        if self._status is not None:
-            self._said.update(Text(self._status()))
+        said, happened = ("", []) if self._status is None else self._status()
+        self._said.update(Text(said))
         ports, wrong = ([], []) if self._measured is None else self._measured()
-        self._latest = self._moments.take(self._look(), time.monotonic(), ports)
-        for event in (*wrong, *self._latest.events):
+        survey = self._look()
+        self._latest = self._moments.take(survey, time.monotonic(), ports, self._operations_of(survey))
+        for event in (*wrong, *happened, *self._latest.events):
             self._events.write(f"{datetime.now():%H:%M:%S} {event}")
         self._draw()
+        self._updates += 1
 
     def _draw(self) -> None:
         moment = self._latest
         if moment is None:
             return
-        name, of = _ORDERS[self._order]
+        name, of = ORDERS[self._order]
         state = "paused" if self._paused else f"every {self._interval_s:g} s"
         self._head.update(
             Text(
@@ -137,6 +157,8 @@ class TopScreen(App[None]):
             wide = 2 * len(self._view.spines) + 12 <= self.size.width
             self._heat.update(Text("\n".join(heat_lines(self._view, moment, wide))))
             self._advice.update(Text(moment.advice))
+        self._operations.display = bool(moment.operations)
+        self._operations.update(Text("\n".join(sentences(moment.operations, _MOST_OPERATIONS))))
         if self._measured is not None:
             self._ports.clear()
             for port in moment.ports[:_MOST_LANES]:
@@ -146,6 +168,11 @@ class TopScreen(App[None]):
         top = max((rate for rates in moment.history for rate in rates), default=0.0)
         for index in order:
             self._lanes.add_row(*map(Text, _cells(moment.lanes[index], moment.history[index], top)))
+
+
+def _without_fonts(svg: str) -> str:
+    """The picture without the addresses of fonts, so that nobody who looks at it reaches out to the network."""
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
 def heat_lines(view: FabricView, moment: Moment, wide: bool) -> list[str]:

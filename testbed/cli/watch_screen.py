@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m testbed.cli.watch_screen`: the view of `paralet run --watch`, a process of its own beside the run.
 
-It shows the lanes of the processes below its parent, the links of the spec's fabric, and the finished runs. It ends
-when its parent closes the socket, with `q`, and with status INTERRUPTED by Ctrl-C, which is meant for the run. It sends
-a byte to the socket once it is on the terminal.
+It shows the lanes of the processes below its parent, the links of the spec's fabric, and how far the runs have come. It
+ends when its parent closes the socket, with `q`, and with status INTERRUPTED by Ctrl-C, which is meant for the run. It
+sends a byte to the socket once it is on the terminal.
 
-usage: python -m testbed.cli.watch_screen SPEC FINISHED SOCKET
+usage: python -m testbed.cli.watch_screen SPEC JOURNAL SOCKET
 """
 
 import os
@@ -17,21 +17,19 @@ _EVERY_S = 2.0
 """Seconds between updates. An update takes about 0.1 s of a processor, which the run may need."""
 
 
-def main(spec_file: Path, finished: Path, parent: int) -> int:
+def main(spec_file: Path, journal: Path, parent: int) -> int:
     """Draw until the end. `parent` is the socket's descriptor. Returns the exit status."""
     import asyncio
-    from functools import partial
     from typing import ClassVar
 
     from textual.binding import Binding, BindingType
 
     from hostlib import stats
     from testbed import spec
-    from testbed.analysis.jobs import ideal_at
-    from testbed.cli.fabric import HASHES
+    from testbed.cli.operations_input import operations_now
+    from testbed.cli.run_progress import RunProgress, view_of
+    from testbed.cli.top import exists
     from testbed.cli.top_screen import TopScreen
-    from testbed.live.fabric_view import FabricView
-    from testbed.live.runs_so_far import compared, finished_runs
 
     class WatchScreen(TopScreen):
         BINDINGS: ClassVar[list[BindingType]] = [
@@ -47,20 +45,17 @@ def main(spec_file: Path, finished: Path, parent: int) -> int:
         def action_interrupt(self) -> None:
             self.exit(return_code=INTERRUPTED)
 
-    os.nice(19)  # an emulated fabric needs the processors: the view takes what is left
+    os.nice(19)  # the view takes what the run leaves of the processors
     experiment = spec.load(spec_file)
-    view = FabricView(
-        experiment.topology, HASHES["rules" if experiment.spec.pinning == "rules" else "ovs"](experiment.topology)
-    )
-    policies = [policy.name for policy in experiment.spec.policies]
-    total = len(experiment.seeds) * len(policies)
     run = os.getppid()
-
-    def so_far() -> str:
-        with finished.open() as lines:
-            return compared(finished_runs(lines), policies, partial(ideal_at, experiment), total)
-
-    screen = WatchScreen(lambda: stats.survey(_below(run)), view if view.pairs else None, _EVERY_S, status=so_far)
+    screen = WatchScreen(
+        lambda: stats.survey(_below(run)),
+        view_of(experiment),
+        _EVERY_S,
+        status=RunProgress(experiment, journal).take,
+        operations=operations_now,
+        exists=exists,
+    )
     screen.run()
     return screen.return_code or 0
 

@@ -15,15 +15,15 @@ from testbed.cli import watch_screen
 
 
 @contextmanager
-def watching(spec_file: Path, finished: Path, log: Path) -> Iterator[None]:
+def watching(spec_file: Path, journal: Path, log: Path) -> Iterator[None]:
     """While open, the view is on the terminal, from its first picture on. Ctrl-C in it is a SIGINT for this process.
 
-    `finished` is the file with the runs that have finished. `log` has the run's progress, and is named when the user
-    leaves the view.
+    `journal` is the file in which the runner tells how far it has come. `log` has the run's progress, and is named when
+    the user leaves the view.
     """
     ours, theirs = socket.socketpair()
     over = threading.Event()
-    command = [sys.executable, "-m", watch_screen.__name__, str(spec_file), str(finished), str(theirs.fileno())]
+    command = [sys.executable, "-m", watch_screen.__name__, str(spec_file), str(journal), str(theirs.fileno())]
     with ours, theirs, subprocess.Popen(command, pass_fds=(theirs.fileno(),)) as view:
         theirs.close()
         ours.recv(1)  # empty if the view has ended

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has happened between two surveys of the live counters, as sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hostlib.stats import DeviceSnapshot, Survey
 
 
-def events(before: Survey, now: Survey) -> Iterator[str]:
-    """A sentence for every process that started or ended, and for the moves, timeouts and path services of devices."""
+def events(before: Survey, now: Survey, exists: Callable[[int], bool] = lambda pid: True) -> Iterator[str]:
+    """A sentence for every process that started or ended, and for the moves, timeouts and path services of devices.
+
+    `exists` tells whether a process that has no devices any more still runs.
+    """
     was = {process.pid: process for process in before.processes}
     still = {process.pid for process in now.processes}
     for process in now.processes:
@@ -19,8 +22,13 @@ def events(before: Survey, now: Survey) -> Iterator[str]:
         for device in process.devices:
             if device.guid in devices:
                 yield from _of_device(devices[device.guid], device)
-    for pid in was.keys() - still:
-        yield f"process {pid} has closed its devices"
+    for pid in sorted(was.keys() - still):
+        if exists(pid):
+            yield f"process {pid} has closed its devices"
+            continue
+        open_ = sum(device.connections for device in was[pid].devices)
+        # A process that ends in order closes its connections first, unless it did so since the last look.
+        yield f"process {pid} has ended" + (f", with {open_} connections open at the last look" if open_ else "")
 
 
 def _of_device(before: DeviceSnapshot, now: DeviceSnapshot) -> Iterator[str]:
@@ -38,3 +46,10 @@ def _of_device(before: DeviceSnapshot, now: DeviceSnapshot) -> Iterator[str]:
         yield f"{now.address}: {now.messages.failed - before.messages.failed} messages failed"
     if before.path_client and now.path_client and before.path_client.connected != now.path_client.connected:
         yield f"{now.address} {'reached' if now.path_client.connected else 'lost'} the path service"
+    if before.path_client and now.path_client:
+        planned = now.path_client.assigns - before.path_client.assigns
+        if planned > 0:
+            yield f"{now.address} took {planned} {'plan' if planned == 1 else 'plans'} of the path service"
+        left = now.path_client.reverted - before.path_client.reverted
+        if left > 0:
+            yield f"{now.address}: lanes left their planned ports {left} {'time' if left == 1 else 'times'}"

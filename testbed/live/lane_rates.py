@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rates of lanes between two surveys of the live counters."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hostlib.stats import EVERY_S, DeviceSnapshot, LaneSnapshot, Process, Survey
@@ -16,6 +16,15 @@ class LaneRates:
     lane: LaneSnapshot
     tx_bps: float | None
     rx_bps: float | None
+
+
+ORDERS: tuple[tuple[str, Callable[[LaneRates], float]], ...] = (
+    ("rate", lambda one: (one.tx_bps or 0.0) + (one.rx_bps or 0.0)),
+    ("round trip", lambda one: one.lane.rtt_s),
+    ("resent", lambda one: one.lane.retransmits),
+    ("moves", lambda one: one.lane.moves),
+)
+"""Names of the orders in which lanes are listed, and what they sort by, the largest first."""
 
 
 def lane_rates(before: Survey | None, now: Survey, interval_s: float) -> Iterator[LaneRates]:

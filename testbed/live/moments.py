@@ -2,7 +2,7 @@
 """Successive moments of running devices: rates, links, and what happened in between."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from testbed.live.events import events
 from testbed.live.fabric_view import FabricLoad, FabricView
 from testbed.live.lane_rates import LaneRates, lane_rates
 from testbed.live.link_counters import PortRates
+from testbed.live.nccl_operations import OperationState
 
 HISTORY = 16
 """Rates kept of each lane."""
@@ -27,6 +28,8 @@ class Moment:
     advice: str
     ports: Sequence[PortRates] = ()
     """Ports of switches whose counters others measure, the busiest first."""
+    operations: Sequence[OperationState] = ()
+    """Operations of NCCL, those under way first."""
 
     @property
     def devices(self) -> int:
@@ -40,21 +43,27 @@ class Moment:
 
 
 class Moments:
-    """Makes a moment of each survey. `view` is the fabric whose links are shown, if any."""
+    """Makes a moment of each survey. `view` is the fabric whose links are shown, if any; `exists`: see `events`."""
 
-    def __init__(self, view: FabricView | None) -> None:
-        self._view = view
+    def __init__(self, view: FabricView | None, exists: Callable[[int], bool] = lambda pid: True) -> None:
+        self._view, self._exists = view, exists
         self._before: Survey | None = None
         self._at_s = 0.0
         self._history: dict[tuple[int, str, str, int], deque[float]] = {}
 
-    def take(self, survey: Survey, now_s: float, ports: Sequence[PortRates] = ()) -> Moment:
-        """The moment of a survey at `now_s`, in seconds of the monotonic clock, and of measured ports.
+    def take(
+        self,
+        survey: Survey,
+        now_s: float,
+        ports: Sequence[PortRates] = (),
+        operations: Sequence[OperationState] = (),
+    ) -> Moment:
+        """The moment of a survey at `now_s`, in seconds of the monotonic clock, with measured ports and NCCL's work.
 
         Links whose ports were measured have the load that was measured, others that of the lanes.
         """
         lanes = list(lane_rates(self._before, survey, now_s - self._at_s))
-        happened = [] if self._before is None else list(events(self._before, survey))
+        happened = [] if self._before is None else list(events(self._before, survey, self._exists))
         self._before, self._at_s = survey, now_s
         keys = [(one.process.pid, one.device.guid, one.lane.peer, one.lane.lane) for one in lanes]
         kept = {key: self._history.get(key, deque(maxlen=HISTORY)) for key in keys}
@@ -64,7 +73,7 @@ class Moments:
         self._history = kept
         load = None if self._view is None else self._view.measured(self._view.load(lanes), ports)
         advice = "" if self._view is None or load is None else self._view.advice(load)
-        return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice, ports)
+        return Moment(lanes, [list(kept[key]) for key in keys], happened, load, advice, ports, operations)
 
 
 def as_json(moment: Moment, view: FabricView | None) -> dict[str, Any]:
@@ -95,6 +104,7 @@ def as_json(moment: Moment, view: FabricView | None) -> dict[str, Any]:
         ],
         "links": links,
         "ports": [{**asdict(port), "utilisation": port.utilisation} for port in moment.ports],
+        "operations": [{**asdict(one), "sentence": one.sentence} for one in moment.operations],
         "advice": moment.advice,
         "events": list(moment.events),
     }

@@ -15,6 +15,7 @@ from netmodel import Flow, Link, PortRef, forwarding, lit_links
 from sdn.openflow.steering import Steering
 from testbed.analysis.observations import HappenedEvent, RunRecord, SeenFlow
 from testbed.errors import TestbedError
+from testbed.live.runs_so_far import Began, Entry, Finished, Happened
 from testbed.plan.optical import Setting
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
@@ -87,7 +88,8 @@ def faults_of(links: Mapping[str, LinkSettings]) -> dict[PortRef, LinkFault]:
 class Runner:
     """The runs of one experiment on a fabric that is up.
 
-    `services` makes the path service for a policy that needs one, with a name for its logs.
+    `services` makes the path service for a policy that needs one, with a name for its logs. `tell` is called with
+    entries of a journal, those about events from another thread.
     """
 
     def __init__(
@@ -97,12 +99,14 @@ class Runner:
         log_dir: Path,
         argv: Sequence[str] = AGENT_ARGV,
         services: Services = no_services,
+        tell: Callable[[Entry], None] = lambda _: None,
     ) -> None:
         self._experiment = experiment
         self._fabric = fabric
         self._log_dir = log_dir
         self._argv = argv
         self._services = services
+        self._tell = tell
         self._seen: set[tuple[str, Flow]] = set()
         self._steering: Steering | None = None
         self._setting: Setting | None = None
@@ -146,6 +150,8 @@ class Runner:
             for ranks in [job.ranks for job in experiment.jobs] if policy.alone else [range(experiment.ranks)]:
                 at_s = time.monotonic() + _START_DELAY_S
                 agents.send(dict.fromkeys(ranks, messages.Start(at_s=at_s, timeout_s=limits.run_s)))
+                if not started:
+                    self._tell(Began(policy.name, seed, at_s))
                 started |= dict.fromkeys(ranks, at_s)
                 with Timeline(
                     experiment.spec.events, at_s, lambda event: self._act(event, service), self._concerned
@@ -179,6 +185,7 @@ class Runner:
             experiment, policy, seed, started, finished, before, after, readings, happened, self._newly_seen()
         )
         strays = {str(port): count for port, count in self._fabric.strays().items() if count} if self._steering else {}
+        self._tell(Finished(policy.name, seed, record.completion_s))
         return record.model_copy(update={"service": status, "strays": strays})
 
     def _light(self) -> None:
@@ -258,6 +265,7 @@ class Runner:
                 service.kill()
             if event.path_service in ("start", "restart"):
                 service.start()
+        self._tell(Happened(event.what))
         return None if service is None or event.path_service is not None else service.told_s
 
     def _concerned(self, event: Event) -> list[str]:

@@ -22,9 +22,9 @@ from emul.relays import RelayError
 from emul.rxe import RxeError
 from emul.sandbox import SandboxError
 from netmodel import SpecError
-from testbed.analysis.observations import Observations, RunRecord
+from testbed.analysis.observations import Observations
 from testbed.errors import InputError, TestbedError, lines_of, sentence_of
-from testbed.live.runs_so_far import FinishedRun
+from testbed.live.runs_so_far import Entry, line
 from testbed.nccl import devices
 from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner, faults_of
@@ -35,9 +35,9 @@ from testbed.workloads import NcclCollective, TorchTraining
 
 
 def run_in_sandbox(
-    experiment: Experiment, log_dir: Path, steps: Steps, on_run: Callable[[RunRecord], None] = lambda _: None
+    experiment: Experiment, log_dir: Path, steps: Steps, tell: Callable[[Entry], None] = lambda _: None
 ) -> Observations:
-    """Bring the fabric up, carry out all runs, take the fabric down. `on_run` is called after each run.
+    """Bring the fabric up, carry out all runs, take the fabric down. `tell` is called with entries of a journal.
 
     Raises InputError when the topology cannot be laid out, and TestbedError for every other failure.
     """
@@ -60,10 +60,7 @@ def run_in_sandbox(
             management=any(policy.policy == "controller" for policy in experiment.spec.policies),
             on_dead=services.dead_links,
         ) as fabric:
-            records = []
-            for record in Runner(experiment, fabric, log_dir, services=services.serving).runs(steps):
-                records.append(record)
-                on_run(record)
+            records = list(Runner(experiment, fabric, log_dir, services=services.serving, tell=tell).runs(steps))
             steps.now("taking the fabric down")
     except LayoutError as error:
         raise InputError(str(error)) from error
@@ -80,18 +77,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, required=True, help="file to write the observations to")
     parser.add_argument("--log-dir", type=Path, required=True, help="folder for logs and pcaps")
-    parser.add_argument("--finished", type=Path, help="file that gets a line per finished run")
+    parser.add_argument("--journal", type=Path, help="file that gets a line when a run begins, changes links, or ends")
     arguments = parser.parse_args(argv)
 
-    def finished(record: RunRecord) -> None:
-        if arguments.finished is not None:
-            with arguments.finished.open("a") as lines:
-                lines.write(FinishedRun(record.policy, record.seed, record.completion_s).line())
+    def tell(entry: Entry) -> None:
+        if arguments.journal is not None:
+            with arguments.journal.open("a") as journal:
+                journal.write(line(entry))
 
     try:
         experiment = load(arguments.spec)
         with Steps(len(experiment.seeds) * len(experiment.spec.policies)) as steps:
-            run_in_sandbox(experiment, arguments.log_dir, steps, finished).save(arguments.out)
+            run_in_sandbox(experiment, arguments.log_dir, steps, tell).save(arguments.out)
     except (InputError, SpecError) as error:
         print(lines_of(error), file=sys.stderr)
         return 2

@@ -26,6 +26,7 @@ import pytest
 import yaml
 
 from emul import sandbox
+from testbed.live.runs_so_far import Began, Finished, entries
 
 ROOT = Path(__file__).parents[3]
 MARK = "PARALET_RUN_TEST"
@@ -213,7 +214,9 @@ def test_a_watched_run_ends_with_its_results(paralet: Paralet) -> None:
     after = text[text.rindex(b"\x1b[?1049l") :]  # the end of the alternate screen
     assert b"paralet-4" in after
     assert b"Report: " in after
-    assert len((paralet.folder / "results/small/logs/finished.jsonl").read_text().splitlines()) == 3
+    with (paralet.folder / "results" / "small" / "logs" / "journal.jsonl").open() as lines:
+        journal = entries(lines)
+    assert [type(entry) for entry in journal] == [Began, Finished] * 3
 
 
 def test_ctrl_c_in_the_view_ends_the_run(paralet: Paralet) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -32,10 +33,18 @@ from testbed.cli.top_screen import TopScreen
 from testbed.live.fabric_view import FabricView
 from testbed.live.link_counters import LinkCounters, PortRates
 from testbed.live.moments import Moments
+from testbed.live.nccl_operations import states
+from tests.testbed.live.nccl_ranks import hanging_ranks
 from tests.testbed.live.snapshots import device, lane, survey
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command lowers its own priority, which must not last for the tests after it."""
+    monkeypatch.setattr("testbed.cli.top.os.nice", lambda _: 0)
 
 
 def paralet(*arguments: object) -> Result:
@@ -172,7 +181,7 @@ def test_json_has_a_line_per_update() -> None:
         done = paralet("--json", "--count", 2, "--interval", 0.1, os.getpid())
     assert done.exit_code == 0, done.output
     assert [sorted(json.loads(line)) for line in done.stdout.splitlines()] == [
-        ["advice", "events", "lanes", "links", "ports"]
+        ["advice", "events", "lanes", "links", "operations", "ports", "status"]
     ] * 2
 
 
@@ -237,10 +246,14 @@ def test_the_screen_shows_ports_and_says_which_lines_are_bad() -> None:
     ("arguments", "status", "sentence"),
     [
         (["--hash", "ovs"], 2, "--hash needs --topology"),
-        (["--count", 3], 2, "--count needs --json"),
+        (["--count", 3], 2, "--count needs --json or --picture"),
+        (["--json", "--serve", "127.0.0.1:0"], 2, "give one of --json, --serve and --picture"),
+        (["--serve", "9465"], 2, "--serve 9465: write an IPv4 address and a port, as 127.0.0.1:9465"),
+        (["--run", "no-such-folder"], 2, "no-such-folder/spec.yaml"),
+        (["--run", "x", "--topology", "y"], 2, "--run has a topology: leave out --topology"),
         (["--interval", 0], 2, "Invalid value for '--interval'"),
         (["--topology", "no-such.yaml"], 2, "no-such.yaml"),
-        ([], 1, "standard output is no terminal: use --json, or `paralet stat`"),
+        ([], 1, "standard output is no terminal: use --json, --serve or `paralet stat`"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(arguments: list[object], status: int, sentence: str) -> None:
@@ -290,8 +303,56 @@ def on_terminal(arguments: list[str], awaited: bytes, key: bytes, stdin: int | N
             os.close(master)
 
 
+def test_the_standing_of_a_run_its_events_and_late_operations_are_on_the_screen() -> None:
+    told = [("1 of 4 runs\necmp  2.90 x ideal", ["event: cut leaf1:5"])]
+
+    def status() -> tuple[str, list[str]]:
+        return told[0][0], told.pop(0)[1] if len(told) > 1 else []
+
+    told.append(("2 of 4 runs", []))
+    one = survey(device(lane(0)))
+    gone = [one, Survey((), (), (), ())]
+    screen = TopScreen(
+        lambda: gone.pop(0) if len(gone) > 1 else gone[0],
+        None,
+        0.01,
+        None,
+        status,
+        lambda _: states(hanging_ranks()),
+        lambda pid: pid != 42,
+    )
+
+    async def look(pilot: Pilot[Any]) -> None:
+        log = screen.query_one("#events", RichLog)
+        await until(pilot, lambda: len(log.lines) == 2)
+        assert "event: cut leaf1:5" in log.lines[0].text
+        assert "process 42 has ended, with 3 connections open at the last look" in log.lines[1].text
+        assert text_of(screen, "#status") == "2 of 4 runs"
+        operations = text_of(screen, "#operations")
+        assert operations.startswith("AllReduce 7 of training (4 ranks): running 4.0 s")
+        assert "rank 2, which has not begun it" in operations
+
+    on(screen, look)
+
+
+def test_a_picture_is_the_screen_and_names_no_address(tmp_path: Path) -> None:
+    file = tmp_path / "top.svg"
+    with Device("127.0.0.1"):
+        topology = ROOT / "experiments/demo.yaml"
+        done = paralet("--picture", file, "--count", 2, "--interval", 0.1, "--topology", topology, os.getpid())
+    assert done.exit_code == 0, done.output
+    picture = file.read_text()
+    assert "<svg" in picture
+    assert "leaf4" in picture
+    assert "No&#160;lane&#160;sends" in picture
+    assert set(re.findall(r"https?://[^\"'\s)]+", picture)) <= {
+        "http://www.w3.org/2000/svg",
+        "https://www.textualize.io",
+    }
+
+
 def test_it_runs_on_a_terminal_until_q() -> None:
-    arguments = ["--topology", "experiments/demo.yaml"]
+    arguments = ["--topology", "experiments/demo.yaml", str(os.getpid())]
     assert on_terminal(arguments, b"No lane sends between leaves.", b"q") == 0
 
 

@@ -48,10 +48,25 @@ def test_events_are_moves_timeouts_failures_and_path_services() -> None:
     assert list(events(survey(now), survey(now))) == []
 
 
+def test_plans_of_the_path_service_are_events() -> None:
+    before = device(path_client=CLIENT)
+    now = device(path_client=replace(CLIENT, assigns=CLIENT.assigns + 2, reverted=CLIENT.reverted + 1))
+    assert list(events(survey(before), survey(now))) == [
+        "10.0.0.1 took 2 plans of the path service",
+        "10.0.0.1: lanes left their planned ports 1 time",
+    ]
+
+
 def test_processes_come_and_go() -> None:
     assert list(events(survey(device(), pid=1), survey(device(), pid=2))) == [
         "process 2 opened its first device",
         "process 1 has closed its devices",
+    ]
+    assert list(events(survey(device()), Survey((), (), (), ()), lambda pid: False)) == [
+        "process 42 has ended, with 3 connections open at the last look"
+    ]
+    assert list(events(survey(device(connections=0)), Survey((), (), (), ()), lambda pid: False)) == [
+        "process 42 has ended"
     ]
 
 
@@ -74,4 +89,5 @@ def test_json_has_lanes_and_loaded_links() -> None:
         "advice": "",
         "events": [],
         "ports": [],
+        "operations": [],
     }

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the experiment in a result folder has come."""
+
+import time
+from functools import partial
+from pathlib import Path
+
+from testbed.analysis.jobs import ideal_at
+from testbed.cli.fabric import HASHES
+from testbed.live.fabric_view import FabricView
+from testbed.live.runs_so_far import entries, happenings, standing
+from testbed.spec import Experiment
+
+
+class RunProgress:
+    """The journal of an experiment, which its runner writes, followed from now on."""
+
+    def __init__(self, experiment: Experiment, journal: Path) -> None:
+        self._experiment, self._journal = experiment, journal
+        self._policies = [policy.name for policy in experiment.spec.policies]
+        self._seen: int | None = None
+
+    def take(self) -> tuple[str, list[str]]:
+        """The standing, and a sentence for each event since the last call."""
+        try:
+            with self._journal.open() as lines:
+                journal = entries(lines)
+        except FileNotFoundError:  # the run has not begun
+            journal = []
+        total = len(self._experiment.seeds) * len(self._policies)
+        said = standing(journal, self._policies, partial(ideal_at, self._experiment), total, time.monotonic())
+        new = [] if self._seen is None else happenings(self._seen, journal)
+        self._seen = len(journal)
+        return said, new
+
+
+def view_of(experiment: Experiment) -> FabricView | None:
+    """The links of its fabric, by the paths that its switches choose; None without links between leaves and spines."""
+    ecmp_hash = HASHES["rules" if experiment.spec.pinning == "rules" else "ovs"](experiment.topology)
+    view = FabricView(experiment.topology, ecmp_hash)
+    return view if view.pairs else None
