@@ -67,6 +67,10 @@ nccl: setup ## Install NVIDIA's wheel of NCCL for the CPU device (ARGS=all: one 
 prometheus: ## Fetch Debian's Prometheus into build/prometheus, for the tests of dashboards/
 	@scripts/setup-prometheus.sh
 
+.PHONY: docs-pictures
+docs-pictures: setup ## Draw the pictures of paralet top and of the replay in docs/images (root; chromium)
+	@$(PY) -m tests.docs.pictures $(ARGS)
+
 .PHONY: torch
 torch: setup ## Install PyTorch for CPUs into .venv, for backend paralet of torch.distributed (docs/torch.md)
 	@scripts/setup-torch.sh

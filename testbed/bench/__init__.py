@@ -6,7 +6,7 @@ To add a benchmark, add its function to `BENCHES`.
 
 from collections.abc import Callable
 
-from testbed.bench import fluid, packet, path_service, planner, plugin, scale, stress, systems, torch, transport
+from testbed.bench import fluid, packet, path_service, planner, plugin, scale, stress, systems, torch, transport, watch
 from testbed.bench.frame import Result, Row
 
 BENCHES: dict[str, Callable[[], Result]] = {
@@ -20,6 +20,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "stress": stress.measure,
     "systems": systems.measure,
     "torch": torch.measure,
+    "watch": watch.measure,
 }
 
 __all__ = ["BENCHES", "Result", "Row"]
