@@ -3,7 +3,8 @@
 
 usage: BACKEND=paralet python tests/paralet_torch/pytorch_suite.py [unittest options] [TestBackend.test_NAME ...]
 
-Every test starts three ranks on loopback. `make test-torch` runs all of them.
+Every test starts three ranks on loopback. `make test-torch` runs all of them. With BACKEND=gloo and OVER=paralet those
+tests run over paralet that are limited to the name gloo.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if "TEMP_DIR" not in os.environ:
         os.mkdir(os.path.join(os.environ["TEMP_DIR"], folder))
 
 import torch  # noqa: E402  # reads what is set above
+import torch.distributed as dist  # noqa: E402
 from torch.testing._internal.common_distributed import DistTestCases  # noqa: E402
 
 import paralet_torch  # noqa: E402
@@ -46,6 +48,16 @@ class TestBackend(Base, Tests):
         # Importing torch anew in every rank of every test would take most of the time.
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
+
+def run_over(backend: str) -> None:
+    """Let all groups that the tests make use `backend`, whatever the tests ask for."""
+    make_default, make = dist.init_process_group, dist.new_group
+    dist.init_process_group = lambda *words, **options: make_default(*words, **options | {"backend": backend})
+    dist.new_group = lambda *words, **options: make(*words, **options | {"backend": backend})
+
+
+if "OVER" in os.environ:
+    run_over(os.environ["OVER"])
 
 del Base, Tests
 

@@ -28,12 +28,27 @@ SELECTION = [
 ]
 
 
+FOR_GLOO = [
+    "test_all_reduce_coalesced_max",
+    "test_all_reduce_coalesced_full_group_sum",
+    "test_batch_isend_irecv_gloo_tags",
+    "test_get_future",
+    "test_grads_same_across_ranks_with_no_sync",
+    "test_scatter_object_list",
+    "test_sparse_all_reduce_sum",
+]
+"""Tests that PyTorch limits to Gloo by its name."""
+
+
 @pytest.mark.skipif(find_spec("expecttest") is None, reason="expecttest is not installed: run 'make torch'")
-def test_selection_passes() -> None:
-    argv = [sys.executable, str(HERE / "pytorch_suite.py"), *(f"TestBackend.{name}" for name in SELECTION)]
-    done = subprocess.run(
-        argv, env=environment(BACKEND="paralet"), capture_output=True, text=True, timeout=280, check=False
-    )
+@pytest.mark.parametrize(
+    ("names", "variables"),
+    [(SELECTION, {"BACKEND": "paralet"}), (FOR_GLOO, {"BACKEND": "gloo", "OVER": "paralet"})],
+    ids=["for all backends", "for Gloo"],
+)
+def test_selection_passes(names: list[str], variables: dict[str, str]) -> None:
+    argv = [sys.executable, str(HERE / "pytorch_suite.py"), *(f"TestBackend.{name}" for name in names)]
+    done = subprocess.run(argv, env=environment(**variables), capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.search(rf"^Ran {len(SELECTION)} tests", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(rf"^Ran {len(names)} tests", done.stderr, re.MULTILINE), done.stderr
     assert done.stderr.rstrip().splitlines()[-1].startswith("OK"), done.stderr
