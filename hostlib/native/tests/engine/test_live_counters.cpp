@@ -377,10 +377,10 @@ TEST_CASE("a concurrent reader gets a consistent snapshot") {
     const auto snapshot = whole(file);
     if (!snapshot) continue;
     ++seen;
-    const std::size_t lanes = (snapshot->size() - kHeader - kDevice) / kLane;
+    const std::size_t lanes = (snapshot->size() - kHeader - kDevice - kIpv6) / kLane;
     for (std::size_t i = 1; i < lanes; ++i) {
       const auto flowlets = [&](std::size_t n) {
-        return at<std::uint64_t>(*snapshot, kHeader + kDevice + n * kLane + 56);
+        return at<std::uint64_t>(*snapshot, kHeader + kDevice + kIpv6 + n * kLane + 56);
       };
       consistent = consistent && flowlets(i) == flowlets(0);
     }
