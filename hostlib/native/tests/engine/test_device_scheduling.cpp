@@ -59,7 +59,7 @@ TEST_CASE("without pacing, a flowlet whose last packet would be longer with imme
 class OneFlowletBackend final : public SoftBackend {
  public:
   struct Log {
-    std::size_t awaited = 0;              ///< peers that must have advertised a receive
+    std::size_t awaited = 0;          ///< peers that must have advertised a receive
     std::vector<IpAddress> flowlets;  ///< the destination address of each
   };
   OneFlowletBackend(const SoftOptions& options, Log& log) : SoftBackend(options), log_(log) {}

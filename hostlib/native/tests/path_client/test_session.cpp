@@ -288,8 +288,8 @@ TEST_CASE("measurements are sent at most once a second, many of them in several 
   Talk talk;
   talk.welcome();
   for (std::uint64_t id = 1; id <= 300; ++id) {
-    talk.event(
-        Announce{.id = id, .peer = PeerName(kSessionPeer.address.ipv4() + static_cast<std::uint32_t>(id)), .bytes = 10});
+    talk.event(Announce{
+        .id = id, .peer = PeerName(kSessionPeer.address.ipv4() + static_cast<std::uint32_t>(id)), .bytes = 10});
     talk.event(Measured{.id = id, .bytes = id, .duration = kSecond});
   }
   talk.event(Measured{.id = 7, .bytes = 1, .duration = kSecond});
