@@ -75,18 +75,11 @@ def test_ten_thousand_qps_of_one_process_open_carry_a_message_each_and_close() -
     print(f"{2 * LANES * PEERS} QPs: {opened:.2f} s to open, {used:.2f} s to use, {closed:.2f} s to close")
 
 
-@pytest.mark.parametrize(
-    ("case", "limit_bytes"),
-    [
-        ("1 lane, 64 peers", 2160),  # the connection and the control channel, which lanes share, are all its own
-        ("8 lanes, 64 peers", 1280),
-        ("128 lanes, 64 peers", 1152),
-    ],
-)
-def test_an_idle_lane_to_a_peer_uses_little_memory(case: str, limit_bytes: int) -> None:
+@pytest.mark.parametrize("case", ["1 lane, 64 peers", "8 lanes, 64 peers", "128 lanes, 64 peers"])
+def test_an_idle_lane_to_a_peer_uses_less_than_two_kibibytes(case: str) -> None:
     argv = [hostlib.bench_program(), "memory", "--repetitions", "1", "--case", case]
     output = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     use = {row["metric"]: row["ours"] for row in map(json.loads, output.splitlines())}
     print(use)
     # A QP's state alone has more than 256 bytes: a smaller value would be a wrong measurement.
-    assert 256 < use["memory, allocated"] < limit_bytes
+    assert 256 < use["memory, allocated"] < 2048

@@ -201,23 +201,30 @@ struct Peer {
     kDead,        ///< given up or closed: nothing may use it; the next housekeeping removes it
   };
 
+  /// What waits until QPs are set up.
+  struct Opening {
+    std::vector<handshake::Frame> held;                ///< frames that came while `setting_up`
+    std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for kReady
+  };
+
   State state = State::kConnecting;
   handshake::Guid device{};
   IpAddress address;
-  std::uint16_t udp_port = 0;          ///< where it receives packets; known in kReady
-  bool initiator = false;              ///< we connected to it
-  bool heard = false;                  ///< something came from it since the last housekeeping
-  bool advertisements_urgent = false;  ///< the sender may be waiting for `gathering`
-  std::unique_ptr<Channel> channel;
-  bool setting_up = false;             ///< the set-up thread creates or connects the QPs of all lanes
-  unsigned setups = 0;                 ///< jobs of the set-up and the memory thread that use this object
-  std::vector<handshake::Frame> held;  ///< frames that came while `setting_up`
-  std::uint32_t path_mtu = 0;
+  std::uint16_t udp_port = 0;                 ///< where it receives packets; known in kReady
   std::uint16_t max_ip_id = kDefaultMaxIpId;  ///< highest IPv4 identification of its packets
+  bool initiator = false;                     ///< we connected to it
+  bool heard = false;                         ///< something came from it since the last housekeeping
+  bool advertisements_urgent = false;         ///< the sender may be waiting for `gathering`
+  bool setting_up = false;                    ///< the set-up thread creates or connects the QPs of all lanes
+  unsigned setups = 0;                        ///< jobs of the set-up and the memory thread that use this object
+  std::unique_ptr<Channel> channel;
+  std::unique_ptr<Opening> opening;  ///< behind a pointer, as only a peer that is being set up has one
+  std::uint32_t path_mtu = 0;
+  std::uint32_t next_lane = 0;   ///< pick_lane starts here
+  std::uint32_t small_left = 0;  ///< messages until another lane is chosen for small ones
+  std::uint32_t connections = 0;
   std::vector<Lane> lanes;
-  std::size_t next_lane = 0;                ///< pick_lane starts here
   Lane* small_lane = nullptr;               ///< small messages share it, so that one ACK covers several
-  unsigned small_left = 0;                  ///< messages until another lane is chosen
   Nanos small_rtt = 0;                      ///< round trip of small_lane when it was chosen
   AdvertisementBatch* gathering = nullptr;  ///< advertisements that wait to be sent together
   Nanos advertisements_since = 0;           ///< age of `gathering`
@@ -226,12 +233,15 @@ struct Peer {
   Ring<Request*> sending;       ///< messages with flowlets to post, oldest first
   std::vector<Request*> slots;  ///< receives by slot
   std::vector<std::uint16_t> free_slots;
-  std::vector<std::shared_ptr<Connection>> waiting;  ///< connecting sides that wait for kReady
-  std::size_t connections = 0;
   Nanos idle_since = 0;   ///< when the last connection closed
   Nanos quiet_since = 0;  ///< when it was last heard, or pinged
   Nanos heard_at = 0;     ///< when housekeeping last saw `heard`
 
+  /// What waits for this peer; made where there is none.
+  Opening& until_set_up() {
+    if (!opening) opening = std::make_unique<Opening>();
+    return *opening;
+  }
   [[nodiscard]] bool ready() const { return state == State::kReady; }
   [[nodiscard]] bool dead() const { return state == State::kDead; }
   [[nodiscard]] PeerName name() const { return {address, udp_port}; }
@@ -476,6 +486,7 @@ class Device {
   void begin_setup(Peer& peer) PARALET_REQUIRES(progress_lock_);
   bool end_setup(Peer& peer) PARALET_REQUIRES(progress_lock_);
   void replay(Peer& peer, const std::vector<handshake::Frame>& frames) PARALET_REQUIRES(progress_lock_);
+  void replay_held(Peer& peer) PARALET_REQUIRES(progress_lock_);
   void create_qps(Peer& peer, std::function<void()> next) PARALET_REQUIRES(progress_lock_);
   void connect_qps(Peer& peer, const handshake::Endpoint& remote, std::function<void()> next)
       PARALET_REQUIRES(progress_lock_);

@@ -309,7 +309,7 @@ void Device::start_connect(const std::shared_ptr<Connection>& connection) {
     send_connect(*peer, *connection);
     return;
   }
-  peer->waiting.push_back(connection);
+  peer->until_set_up().waiting.push_back(connection);
   if (!fresh) return;
   create_qps(*peer, [this, peer, target]() PARALET_REQUIRES(progress_lock_) {
     send_frame(*peer,
@@ -327,7 +327,7 @@ void Device::send_connect(Peer& peer, const Connection& connection) {
 
 void Device::on_frame(Peer& peer, const handshake::Frame& frame) {
   if (peer.setting_up) {
-    peer.held.push_back(frame);
+    peer.until_set_up().held.push_back(frame);
     return;
   }
   std::visit(
@@ -359,7 +359,7 @@ void Device::on(Peer& peer, const handshake::Welcome& frame) {
   handshake::Endpoint remote = frame.endpoint;
   remote.address = peer.address;  // as the handle said: the frame's own claim is not trusted
   connect_qps(peer, remote, [this, &peer]() PARALET_REQUIRES(progress_lock_) {
-    for (const auto& connection : std::exchange(peer.waiting, {})) {
+    for (const auto& connection : std::exchange(peer.until_set_up().waiting, {})) {
       if (connection->state == Connection::State::kConnecting) send_connect(peer, *connection);
     }
   });

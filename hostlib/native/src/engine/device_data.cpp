@@ -428,7 +428,7 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
     least = cost;
     if (least == std::pair<Nanos, std::uint64_t>()) break;  // idle and without a sample: no lane costs less
   }
-  if (best != nullptr) peer.next_lane = static_cast<std::size_t>(best - peer.lanes.data()) + 1;
+  if (best != nullptr) peer.next_lane = static_cast<std::uint32_t>(best - peer.lanes.data()) + 1;
   return best;
 }
 

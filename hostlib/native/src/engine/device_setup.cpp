@@ -60,6 +60,12 @@ void Device::replay(Peer& peer, const std::vector<handshake::Frame>& frames) {
   if (!peer.dead() && !peer.setting_up && peer.channel) watch(peer.channel->fd(), peer.channel->wants_write());
 }
 
+/// Handles the frames that came while QPs were set up. They may begin the next set-up.
+void Device::replay_held(Peer& peer) {
+  replay(peer, peer.opening ? std::exchange(peer.opening->held, {}) : std::vector<handshake::Frame>());
+  if (peer.ready()) peer.opening.reset();
+}
+
 /// Creates the QPs of a new peer's lanes, and calls `next`. The peer fails when the NIC has no more QPs.
 void Device::create_qps(Peer& peer, std::function<void()> next) {
   struct Created {
@@ -86,7 +92,7 @@ void Device::create_qps(Peer& peer, std::function<void()> next) {
     } else {
       next();
     }
-    replay(peer, std::exchange(peer.held, {}));
+    replay_held(peer);
     return true;
   };
   set_up(work, done);
@@ -157,7 +163,7 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
     peer.state = Peer::State::kReady;
     peer.idle_since = now();
     next();
-    replay(peer, std::exchange(peer.held, {}));
+    replay_held(peer);
     return true;
   };
   set_up(work, done);
