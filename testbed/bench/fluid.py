@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash, leaf_spine
-from netmodel.flow import IPPROTO_UDP
+from netmodel import leaf_spine
 from sdn.planners import PLANNERS, Clos
 from sim.fluid import Messages, Simulation
 from sim.links import Links
-from sim.paths import Paths, hashed_paths
+from sim.paths import Paths
 from testbed.bench.frame import Measurement, Result, result
+from testbed.bench.rings import ring_paths
 from testbed.progress import Steps
 from testbed.simulate.training import Planner, placed, train
 from testbed.workloads.training_models import BLOOM, GPT3, LLAMA2
@@ -59,20 +59,10 @@ def run(repetitions: int, *, largest: bool) -> Iterator[Measurement]:
 def step(leaves: int, spines: int, hosts_per_leaf: int, lanes: int, seed: int) -> Simulation:
     """Simulate one step of a ring all-reduce of randomly placed ranks."""
     links = Links(leaf_spine(leaves, spines, hosts_per_leaf, RATE_BPS))
-    addresses = np.array([int(host.nics[0].address) for host in links.topology.hosts], dtype=np.uint32)
-    rng = np.random.default_rng(seed)
-    ring = rng.permutation(addresses)
-    fields = FlowFields(
-        src=np.repeat(ring, lanes),
-        dst=np.repeat(np.roll(ring, -1), lanes),
-        sport=rng.integers(ENTROPY_PORTS.start, ENTROPY_PORTS.stop, ring.size * lanes).astype(np.uint16),
-        dport=np.array([ROCE_PORT], dtype=np.uint16),
-        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
-    )
-    rows = hashed_paths(links, fields, OvsHash())
+    paths = ring_paths(links, lanes, seed)
     simulation = Simulation(links.rate_bps)
-    simulation.add_channels(Paths.of(rows.reshape(ring.size, lanes, -1)))
-    simulation.add_messages(Messages(np.arange(ring.size), 8.0 * SHARE_BYTES))
+    simulation.add_channels(Paths.of(paths))
+    simulation.add_messages(Messages(np.arange(len(paths)), 8.0 * SHARE_BYTES))
     simulation.advance()
     return simulation
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash, leaf_spine
-from netmodel.flow import IPPROTO_UDP
+from netmodel import leaf_spine
 from sim.links import Links
 from sim.packet import Options, Simulation
-from sim.paths import hashed_paths
 from testbed.bench.frame import Measurement, Result, result
+from testbed.bench.rings import ring_paths
 from testbed.progress import Steps
 
 REPETITIONS = 3
@@ -50,18 +49,8 @@ def run(repetitions: int, share_bytes: int) -> Iterator[Measurement]:
 def ring(leaves: int, spines: int, hosts_per_leaf: int, lanes: int, share_bytes: int, seed: int) -> Simulation:
     """A simulation of one step of a ring all-reduce of randomly placed ranks, not yet started."""
     links = Links(leaf_spine(leaves, spines, hosts_per_leaf, RATE_BPS))
-    addresses = np.array([int(host.nics[0].address) for host in links.topology.hosts], dtype=np.uint32)
-    rng = np.random.default_rng(seed)
-    ranks = rng.permutation(addresses)
-    fields = FlowFields(
-        src=np.repeat(ranks, lanes),
-        dst=np.repeat(np.roll(ranks, -1), lanes),
-        sport=rng.integers(ENTROPY_PORTS.start, ENTROPY_PORTS.stop, ranks.size * lanes).astype(np.uint16),
-        dport=np.array([ROCE_PORT], dtype=np.uint16),
-        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
-    )
-    rows = hashed_paths(links, fields, OvsHash())
+    paths = ring_paths(links, lanes, seed)
     simulation = Simulation(links, Options(), seed)
-    simulation.add_channels(rows.reshape(ranks.size, lanes, -1), max(1, 32 // lanes) * 4096)
-    simulation.add_messages(np.arange(ranks.size), share_bytes)
+    simulation.add_channels(paths, max(1, 32 // lanes) * 4096)
+    simulation.add_messages(np.arange(len(paths)), share_bytes)
     return simulation

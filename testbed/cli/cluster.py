@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from testbed.cli.options import results_folder
 from testbed.spec import SEEDS_MAX
 
 if TYPE_CHECKING:
@@ -26,15 +27,7 @@ _COLUMNS = (
 @click.command(epilog="Example: paralet cluster experiments/clusters/small.yaml")
 @click.argument("spec_file", metavar="SPEC", type=click.Path(path_type=Path))
 @click.option("--seeds", metavar="N", type=click.IntRange(1, SEEDS_MAX), help="Run N seeds instead of the spec's.")
-@click.option(
-    "--results",
-    "results_dir",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("results"),
-    show_default=True,
-    help="Folder that gets a folder NAME-cluster with the results.",
-)
+@results_folder("a folder NAME-cluster with the results")
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Number of processes (default: all cores).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def cluster(spec_file: Path, seeds: int | None, results_dir: Path, jobs: int | None, as_json: bool) -> None:

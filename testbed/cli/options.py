@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options shared by commands that run a selection of a spec's seeds and policies."""
+"""Options that several commands share."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -20,3 +21,16 @@ def seeds_and_policies(command: _Command) -> _Command:
         "--policy", "policies", metavar="NAME", multiple=True, help="Run only this policy; may be repeated."
     )
     return seeds(policies(command))
+
+
+def results_folder(gets: str) -> Callable[[_Command], _Command]:
+    """Adds --results, passed as `results_dir`. `gets` tells in its help what the command writes to that folder."""
+    return click.option(
+        "--results",
+        "results_dir",
+        metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("results"),
+        show_default=True,
+        help=f"Folder that gets {gets}.",
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from testbed.cli.options import results_folder
 from testbed.errors import InputError
 
 
@@ -14,15 +15,7 @@ from testbed.errors import InputError
 @click.option(
     "--prices", "prices_file", metavar="FILE", type=click.Path(path_type=Path), help="Prices instead of ours."
 )
-@click.option(
-    "--results",
-    "results_dir",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("results"),
-    show_default=True,
-    help="Folder that gets a folder NAME-plan with the results.",
-)
+@results_folder("a folder NAME-plan with the results")
 @click.option("--jobs", type=click.IntRange(1), help="Processes over which scales are spread. Default: this one only.")
 @click.option("--scheduler", metavar="ADDRESS", help="Spread scales over the workers of this Dask scheduler.")
 @click.option("--json", "as_json", is_flag=True, help="Print all points as one JSON object instead of a table.")

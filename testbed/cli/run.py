@@ -11,7 +11,7 @@ import emul
 from emul import guest, rxe, sandbox
 from testbed import progress, spec
 from testbed.analysis import results
-from testbed.cli.options import seeds_and_policies
+from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.cli.outcome import evaluate
 from testbed.errors import InputError, TestbedError
 from testbed.spec import Experiment, FabricName
@@ -22,15 +22,7 @@ _OWN_STATUS = (1, 2)
 
 @click.command(epilog="Example: paralet run experiments/demo.yaml --policy ecmp --policy pinned --seeds 2")
 @click.argument("spec_file", metavar="SPEC", type=click.Path(path_type=Path))
-@click.option(
-    "--results",
-    "results_dir",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("results"),
-    show_default=True,
-    help="Folder that gets a folder NAME with the results, and the link `latest` to it.",
-)
+@results_folder("a folder NAME with the results, and the link `latest` to it")
 @seeds_and_policies
 @click.option(
     "--fabric",

@@ -11,7 +11,7 @@ import click
 import yaml
 
 from testbed import spec
-from testbed.cli.options import seeds_and_policies
+from testbed.cli.options import results_folder, seeds_and_policies
 from testbed.errors import InputError
 from testbed.spec import FabricName
 
@@ -30,15 +30,7 @@ from testbed.spec import FabricName
 )
 @seeds_and_policies
 @click.option("--fabric", type=click.Choice(spec.MODELS), help="Run on this fabric instead of the spec's.")
-@click.option(
-    "--results",
-    "results_dir",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("results"),
-    show_default=True,
-    help="Folder that gets a folder NAME-sweep with the results.",
-)
+@results_folder("a folder NAME-sweep with the results")
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Number of processes (default: all cores).")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the workers of this Dask scheduler instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")

@@ -10,7 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from testbed.training.clusters import Cluster, Group
 from testbed.training.hardware import Accelerator, Collective, Kind, Work
@@ -75,28 +78,34 @@ class Stage:
     """Of `gather_s`, the parameters that are gathered over the fabric."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Seconds of an iteration, by what the slowest GPU does; they add up to `iteration_s`."""
+_Value = TypeVar("_Value", float, NDArray[np.float64])
 
-    compute_s: float
-    recompute_s: float
-    tensor_s: float
+
+@dataclass(frozen=True, slots=True)
+class IterationParts(Generic[_Value]):
+    """Seconds of an iteration, by what the slowest GPU does; they add up to `iteration_s`.
+
+    Each is a number for one strategy, or an array with an element for each of several.
+    """
+
+    compute_s: _Value
+    recompute_s: _Value
+    tensor_s: _Value
     """Exposed collectives of the tensor group."""
-    expert_s: float
+    expert_s: _Value
     """Exposed all-to-alls of the expert group."""
-    bubble_s: float
+    bubble_s: _Value
     """Waiting while the pipeline fills and drains."""
-    transfer_s: float
+    transfer_s: _Value
     """Exposed transfers between stages."""
-    data_s: float
+    data_s: _Value
     """Exposed collectives among copies."""
-    optimizer_s: float
-    memory_bytes: float
+    optimizer_s: _Value
+    memory_bytes: _Value
     """Of the GPU with the most: parameters, gradients, optimizer state, activations."""
 
     @property
-    def iteration_s(self) -> float:
+    def iteration_s(self) -> _Value:
         """The time of an iteration."""
         return (
             self.compute_s
@@ -108,6 +117,10 @@ class Estimate:
             + self.data_s
             + self.optimizer_s
         )
+
+
+Estimate = IterationParts[float]
+"""The closed form of one strategy."""
 
 
 def check(model: Transformer, strategy: Strategy) -> None:
@@ -256,7 +269,7 @@ def estimate(model: Transformer, strategy: Strategy, cluster: Cluster) -> Estima
     stage = stage_of(model, strategy, cluster)
     slowest, filling = _pipeline(strategy, stage)
     run = slowest * strategy.microbatches
-    return Estimate(
+    return IterationParts(
         compute_s=run.forward_s + run.backward_s,
         recompute_s=run.recompute_s,
         tensor_s=run.tensor_s,

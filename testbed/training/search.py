@@ -7,7 +7,7 @@ split, the rest with numpy. Tests compare it with `closed_form.estimate`, strate
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import product
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from testbed.training.closed_form import (
     Estimate,
+    IterationParts,
     exchanges_of,
     optimizer_seconds,
     parameter_bytes,
@@ -82,37 +83,13 @@ class Found(NamedTuple):
     """Those that memory allows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """The fields of `Estimate` for all candidates, in their order: arrays of seconds, and of bytes."""
+Estimates = IterationParts[Floats]
+"""The closed form of all candidates, in their order."""
 
-    compute_s: Floats
-    recompute_s: Floats
-    tensor_s: Floats
-    expert_s: Floats
-    bubble_s: Floats
-    transfer_s: Floats
-    data_s: Floats
-    optimizer_s: Floats
-    memory_bytes: Floats
 
-    @property
-    def iteration_s(self) -> Floats:
-        """Times of an iteration."""
-        return (
-            self.compute_s
-            + self.recompute_s
-            + self.tensor_s
-            + self.expert_s
-            + self.bubble_s
-            + self.transfer_s
-            + self.data_s
-            + self.optimizer_s
-        )
-
-    def __getitem__(self, place: int) -> Estimate:
-        """The estimate of one candidate."""
-        return Estimate(*(float(getattr(self, name)[place]) for name in Estimate.__slots__))
+def _estimate(estimates: Estimates, place: int) -> Estimate:
+    """The estimate of one candidate."""
+    return IterationParts(*(float(getattr(estimates, field.name)[place]) for field in fields(estimates)))
 
 
 class _Key:
@@ -236,7 +213,7 @@ class Candidates:
     def estimates(self, cluster: Cluster) -> Estimates:
         """The closed form of all of them."""
         if not len(self):
-            return Estimates(*(np.zeros(0) for _ in Estimate.__slots__))
+            return IterationParts(*(np.zeros(0) for _ in fields(IterationParts)))
         plain, first, last = self._parts(cluster)
         transfer_s, gradient_s, gather_s, optimizer_s = self._exchanged(cluster)
         piped = self.pipeline > 1
@@ -247,7 +224,7 @@ class Candidates:
         chunk = plain.times((self.pipeline - 1) * (self.layers // self.interleave))
         run = slowest.times(self.microbatches)
         once = whole.plus(first).plus(last.times(np.where(piped, 0, 1)))
-        return Estimates(
+        return IterationParts(
             compute_s=run.forward_s + run.backward_s,
             recompute_s=run.recompute_s,
             tensor_s=run.tensor_s,
@@ -270,7 +247,7 @@ class Candidates:
             return None
         found = self.estimates(cluster)
         place = int(fitting[np.lexsort((self.memory_bytes[fitting], found.iteration_s[fitting]))[0]])
-        return Found(self.strategy(place), found[place], len(self), len(fitting))
+        return Found(self.strategy(place), _estimate(found, place), len(self), len(fitting))
 
     def _parts(self, cluster: Cluster) -> tuple[_Times, _Times, _Times]:
         """One microbatch through a layer, the embedding and the output."""

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from testbed.training.closed_form import Estimate, check, estimate, memory_bytes
+from testbed.training.closed_form import check, estimate, memory_bytes
 from testbed.training.clusters import DGX_A100, DGX_H100, Cluster
 from testbed.training.hardware import Collective, Network
 from testbed.training.ideal import run
@@ -37,8 +37,8 @@ def test_every_candidate_has_the_estimate_of_the_closed_form(
     for place in range(0, len(found), 7):
         strategy = found.strategy(place)
         wanted = estimate(model, strategy, cluster)
-        for field in fields(Estimate):
-            assert getattr(estimates[place], field.name) == pytest.approx(
+        for field in fields(estimates):
+            assert getattr(estimates, field.name)[place] == pytest.approx(
                 getattr(wanted, field.name), rel=1e-9, abs=1e-15
             ), (field.name, strategy)
         assert found.memory_bytes[place] == pytest.approx(memory_bytes(model, strategy), rel=1e-12)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths of a ring of randomly placed ranks, for the benchmarks of both simulations."""
+
+import numpy as np
+import numpy.typing as npt
+
+from netmodel import ENTROPY_PORTS, ROCE_PORT, FlowFields, OvsHash
+from netmodel.flow import IPPROTO_UDP
+from sim.links import Links
+from sim.paths import hashed_paths
+
+
+def ring_paths(links: Links, lanes: int, seed: int) -> npt.NDArray[np.int32]:
+    """The links of each lane from a rank to the next in the ring, by the switches' hash.
+
+    Every host is one rank. `seed` draws the ring and the source ports. Shape: ranks, lanes, links of a path.
+    """
+    addresses = np.array([int(host.nics[0].address) for host in links.topology.hosts], dtype=np.uint32)
+    rng = np.random.default_rng(seed)
+    ranks = rng.permutation(addresses)
+    fields = FlowFields(
+        src=np.repeat(ranks, lanes),
+        dst=np.repeat(np.roll(ranks, -1), lanes),
+        sport=rng.integers(ENTROPY_PORTS.start, ENTROPY_PORTS.stop, ranks.size * lanes).astype(np.uint16),
+        dport=np.array([ROCE_PORT], dtype=np.uint16),
+        proto=np.array([IPPROTO_UDP], dtype=np.uint8),
+    )
+    return hashed_paths(links, fields, OvsHash()).reshape(ranks.size, lanes, -1)
