@@ -25,7 +25,7 @@ from testbed.run.collective_executor import Connection, Connections, RankRun, Re
 from testbed.run.native_rank import NativeRun
 from testbed.run.nccl_rank import NcclRun
 from testbed.run.torch_rank import TorchRun
-from testbed.workloads import Elements, NcclAllreduce, NcclCollective, TorchTraining
+from testbed.workloads import Elements, NcclAllreduce, NcclCollective, TorchTraining, VerifiedWorkload
 
 _WARM_UP_TAG = 0xFFFF_FFFF
 """The tag of the warm-up message; the transfers of a pair count up from 0."""
@@ -98,10 +98,10 @@ class Hostlib:
 class _Run:
     """One rank in one run (one policy, one seed), from opening its devices to checking its output."""
 
-    def __init__(self, command: messages.Prepare, transport: Transport) -> None:
+    def __init__(self, command: messages.Prepare, workload: VerifiedWorkload, transport: Transport) -> None:
         self._configuration = command
         self._transport = transport
-        workload, rank, ranks = command.workload.of_job(command.job), command.rank, command.ranks
+        rank, ranks = command.rank, command.ranks
         transfers = workload.schedule(ranks, command.seed)
         self._sources = sorted({transfer.src for transfer in transfers if transfer.dst == rank})
         self._targets = sorted({transfer.dst for transfer in transfers if transfer.src == rank})
@@ -237,13 +237,15 @@ def serve(commands: IO[str], reports: IO[str], transport: Transport) -> int:
 
 
 def _open(command: messages.Prepare, transport: Transport) -> _Run | NativeRun | NcclRun | TorchRun:
-    if isinstance(command.workload, NcclAllreduce):
-        return NativeRun(command, command.workload)
-    if isinstance(command.workload, NcclCollective):
-        return NcclRun(command, command.workload)
-    if isinstance(command.workload, TorchTraining):
-        return TorchRun(command, command.workload)
-    return _Run(command, transport)
+    match command.workload:
+        case NcclAllreduce() as workload:
+            return NativeRun(command, workload)
+        case NcclCollective() as workload:
+            return NcclRun(command, workload)
+        case TorchTraining() as workload:
+            return TorchRun(command, workload)
+        case workload:
+            return _Run(command, workload.of_job(command.job), transport)
 
 
 def _left_s(deadline: float) -> float:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads that a spec can name. To add one: a module like its neighbours, and its class in `KINDS`."""
+"""The workloads that a spec can name. To add one: a module like its neighbours, and its class in `AnyWorkload`."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from testbed.workloads.base import Buffers, Elements, Order, Transfer, Workload
+from testbed.workloads.base import Buffers, Elements, Order, Transfer, VerifiedWorkload, Workload
 from testbed.workloads.grid import Grid, GridWorkload
 from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
 from testbed.workloads.hierarchical import HierarchicalAllgather, HierarchicalAllreduce, HierarchicalReduceScatter
@@ -41,28 +41,8 @@ AnyWorkload = Annotated[
     | Trace,
     Field(discriminator="kind"),
 ]
-KINDS: dict[str, type[Workload]] = {
-    "ring_allreduce": RingAllreduce,
-    "halving_doubling_allreduce": HalvingDoublingAllreduce,
-    "permutation": Permutation,
-    "pairwise_alltoall": PairwiseAlltoall,
-    "pipeline": Pipeline,
-    "parameter_server": ParameterServer,
-    "hierarchical_allgather": HierarchicalAllgather,
-    "hierarchical_reduce_scatter": HierarchicalReduceScatter,
-    "hierarchical_allreduce": HierarchicalAllreduce,
-    "rail_alltoall": RailAlltoall,
-    "training": Training,
-    "nccl_ring_allreduce": NcclRingAllreduce,
-    "nccl_tree_allreduce": NcclTreeAllreduce,
-    "nccl": NcclCollective,
-    "torch": TorchTraining,
-    "snapshot": Snapshot,
-    "trace": Trace,
-}
 
 __all__ = [
-    "KINDS",
     "AnyWorkload",
     "Buffers",
     "Elements",
@@ -75,5 +55,6 @@ __all__ = [
     "Trace",
     "Training",
     "Transfer",
+    "VerifiedWorkload",
     "Workload",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of workloads: which rank sends which elements to which rank at which step, and the expected data.
+"""Base classes of workloads: which rank sends which elements to which rank at which step, and the expected data.
 
 A workload does not depend on sockets or time. `testbed.run.collective_executor` runs its transfers over connections,
 tests run them in plain memory, and `testbed.plan.demands` derives from them the shortest time that a fabric could need.
@@ -104,18 +104,6 @@ class Workload(BaseModel, ABC):
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """Every transfer of the run, steps ascending."""
 
-    @abstractmethod
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """The rank's memory before the run."""
-
-    @abstractmethod
-    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """The rank's `result` after the run, computed without communication."""
-
-    def result(self, rank: int, ranks: int) -> slice:
-        """The part of the output that `expected` covers: by default all of it."""
-        return slice(None)
-
     def phase_starts(self, ranks: int) -> tuple[int, ...]:
         """Steps that a rank starts only after it has completed its part of all earlier steps.
 
@@ -156,8 +144,36 @@ class Workload(BaseModel, ABC):
         return self
 
     @property
+    @abstractmethod
     def in_place(self) -> bool:
-        """Whether ranks send from the memory they receive into. Determined with the buffers of a small instance."""
+        """Whether ranks send from the memory they receive into: such transfers wait for the data they forward."""
+
+
+class VerifiedWorkload(Workload):
+    """A workload whose data the testbed fills in before a run and compares with the expected data after it.
+
+    A rank of a workload that is only a `Workload` is a program with data of its own.
+    """
+
+    def of_job(self, number: int) -> "VerifiedWorkload":
+        """The workload of job `number` (from 0) among its own ranks."""
+        return self
+
+    @abstractmethod
+    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
+        """The rank's memory before the run."""
+
+    @abstractmethod
+    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
+        """The rank's `result` after the run, computed without communication."""
+
+    def result(self, rank: int, ranks: int) -> slice:
+        """The part of the output that `expected` covers: by default all of it."""
+        return slice(None)
+
+    @property
+    def in_place(self) -> bool:
+        """Determined with the buffers of a small instance."""
         buffers = self.model_copy(update={"bytes": 4 * self.item_bytes}).buffers(0, 2, 0)
         return buffers.input is buffers.output
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Workload
+from testbed.workloads.base import VerifiedWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Grid:
         return divmod(rank, self.x)
 
 
-class GridWorkload(Workload):
+class GridWorkload(VerifiedWorkload):
     """The base of collectives on such a grid. `gpus_per_domain` is x.
 
     With `separate_phases` a rank starts on a network when it has completed its transfers on the previous one, as the

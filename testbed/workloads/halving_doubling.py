@@ -12,10 +12,10 @@ leaf (X. Han et al., "Isolated Scheduling for Distributed Training Tasks in GPU 
 from collections.abc import Iterator
 from typing import Literal
 
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 
 
-class HalvingDoublingAllreduce(Workload):
+class HalvingDoublingAllreduce(VerifiedWorkload):
     """`kind: halving_doubling_allreduce`. In place; `slices` is into how many parts each exchange is cut."""
 
     kind: Literal["halving_doubling_allreduce"] = "halving_doubling_allreduce"

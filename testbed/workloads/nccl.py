@@ -13,14 +13,14 @@ import numpy as np
 from pydantic import Field
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 from testbed.workloads.ring_allreduce import check_strides
 
 STEPS = 8
 """Messages in flight on each connection: NCCL_STEPS."""
 
 
-class NcclAllreduce(Workload):
+class NcclAllreduce(VerifiedWorkload):
     """Base class of both algorithms: in-place sums of floats."""
 
     dtype: Literal["float32"] = "float32"
@@ -144,7 +144,7 @@ class NcclTreeAllreduce(NcclAllreduce):
         return tuple(sorted(transfers, key=lambda transfer: transfer.step))
 
 
-class NcclCollective(Workload):
+class NcclCollective(VerifiedWorkload):
     """`kind: nccl`: every rank is a process with the real NCCL, in a ring (NCCL_ALGO=Ring).
 
     `bytes` is the size of each rank's input; `iterations` operations follow one another. `version` names an installed

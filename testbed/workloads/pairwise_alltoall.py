@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 
 
-class PairwiseAlltoall(Workload):
+class PairwiseAlltoall(VerifiedWorkload):
     """`kind: pairwise_alltoall`. `bytes` is a rank's whole input: n blocks of which n - 1 travel."""
 
     kind: Literal["pairwise_alltoall"] = "pairwise_alltoall"

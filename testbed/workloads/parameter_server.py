@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import Field
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 
 
-class ParameterServer(Workload):
+class ParameterServer(VerifiedWorkload):
     """`kind: parameter_server`. `phase`: `incast`, `broadcast`, or `both`, one after the other."""
 
     kind: Literal["parameter_server"] = "parameter_server"

@@ -7,10 +7,10 @@ import numpy as np
 from pydantic import Field
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 
 
-class Permutation(Workload):
+class Permutation(VerifiedWorkload):
     """`kind: permutation`.
 
     With `shift: k` rank r sends to rank (r + k) mod n. Without it the partners are a random permutation in which no

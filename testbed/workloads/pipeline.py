@@ -10,10 +10,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 
 
-class Pipeline(Workload):
+class Pipeline(VerifiedWorkload):
     """`kind: pipeline`. `bytes` is what crosses a stage's border each way, in `microbatches` equal parts."""
 
     kind: Literal["pipeline"] = "pipeline"

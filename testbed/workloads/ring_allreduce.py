@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 
 
 def check_strides(strides: Sequence[int], ranks: int) -> None:
@@ -28,7 +28,7 @@ def check_strides(strides: Sequence[int], ranks: int) -> None:
             raise Misfit(f"+{stride} is there twice", "strides", index)
 
 
-class RingAllreduce(Workload):
+class RingAllreduce(VerifiedWorkload):
     """`kind: ring_allreduce`. `strides`: one ring for each, all at once, with an equal share of the input."""
 
     kind: Literal["ring_allreduce"] = "ring_allreduce"

@@ -6,11 +6,11 @@ from typing import Literal
 
 import numpy as np
 
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 from testbed.workloads.nccl import double_binary_tree
 
 
-class Snapshot(Workload):
+class Snapshot(VerifiedWorkload):
     """`kind: snapshot`: every rank sends its whole input over each of its connections at once, without dependencies.
 
     ParaLet's simulations (section 6) use this traffic. With `collective: ring` a rank has a connection to the next

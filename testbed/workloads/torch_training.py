@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload
+from testbed.workloads.base import Transfer, Workload
 from testbed.workloads.ring_allreduce import RingAllreduce
 
 PASSED = ("--backend", "--parallel", "--steps", "--seed")
@@ -56,10 +56,7 @@ class TorchTraining(Workload):
             for transfer in phase
         )
 
-    def buffers(self, rank: int, ranks: int, seed: int) -> Buffers:
-        """Raises NotImplementedError: the script has its own data."""
-        raise NotImplementedError
-
-    def expected(self, rank: int, ranks: int, seed: int) -> Elements:
-        """Raises NotImplementedError: the script has its own data."""
-        raise NotImplementedError
+    @property
+    def in_place(self) -> bool:
+        """True: rings sum gradients in place, and pass on what they have received."""
+        return True

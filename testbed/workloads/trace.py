@@ -18,7 +18,7 @@ from testbed.misfit import Misfit
 from testbed.traces.formats import Format, pack, unpack
 from testbed.training.ideal import run
 from testbed.training.tasks import Task, TaskGraph
-from testbed.workloads.base import Buffers, Elements, Order, Transfer, Workload
+from testbed.workloads.base import Buffers, Elements, Order, Transfer, VerifiedWorkload
 
 _RATE_BPS = 100e9
 _ITEM_BYTES = 8
@@ -26,7 +26,7 @@ _MOST_REAL_BYTES = 1 << 30
 """Bytes that all ranks together may send where they hold them in memory."""
 
 
-class Trace(Workload):
+class Trace(VerifiedWorkload):
     """`kind: trace`. `file` is in `format`, or a folder of such files; a relative name starts at the spec's folder.
 
     `iterations` and `first` are for `floodns`. `load` puts the contents of the file in `packed`, and the size of the

@@ -27,7 +27,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from testbed.misfit import Misfit
-from testbed.workloads.base import Buffers, Elements, Transfer, Workload, cut
+from testbed.workloads.base import Buffers, Elements, Transfer, VerifiedWorkload, cut
 from testbed.workloads.training_models import DEFAULT, MODELS, SHAPES, Gpu, Model, Parallelism, timed, traffic
 
 
@@ -90,7 +90,7 @@ class _Block(NamedTuple):
     transfers: list[Transfer]
 
 
-class Training(Workload):
+class Training(VerifiedWorkload):
     """`kind: training`. `models` are the jobs, in the order of their ranks. Each runs `iterations` iterations."""
 
     kind: Literal["training"] = "training"
@@ -116,7 +116,7 @@ class Training(Workload):
         """The GPUs of every model."""
         return [model.ranks for model in self.models]
 
-    def of_job(self, number: int) -> Workload:
+    def of_job(self, number: int) -> VerifiedWorkload:
         """The training of one model."""
         model = self.models[number]
         return _One(
@@ -145,7 +145,7 @@ class Training(Workload):
         return self.of_job(0).expected(rank, ranks, seed)
 
 
-class _One(Workload):
+class _One(VerifiedWorkload):
     """The training of one model. A rank's memory: the gradients of its part, then the activations of an iteration."""
 
     trained: TrainedModel

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from netmodel import PortRef, Topology, leaf_spine, rail_only
 from testbed.plan.demands import bytes_by_pair, disjoint_paths, ideal_s
 from testbed.plan.placement import PlacementError, leaf_of, place
-from testbed.workloads import KINDS, Transfer, Workload
+from testbed.workloads import Transfer, Workload
+from tests.testbed.kinds import KINDS
 
 MBIT = 1_000_000
 

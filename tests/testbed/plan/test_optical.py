@@ -11,8 +11,9 @@ import pytest
 from netmodel import PortRef, SpecError
 from testbed.analysis.jobs import ideal_at
 from testbed.spec import Experiment
-from testbed.workloads import KINDS, NcclAllreduce
+from testbed.workloads import NcclAllreduce
 from tests.testbed.experiments import experiment
+from tests.testbed.kinds import KINDS
 from tests.testbed.workloads.test_schedules import simulate
 
 RATE = 10_000_000

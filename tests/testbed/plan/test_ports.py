@@ -23,7 +23,8 @@ from testbed.run.agent_messages import DeviceConfig
 from testbed.run.rank_configuration import prepare_commands
 from testbed.simulate.lane_paths import lanes_of
 from testbed.spec import Experiment, Spec, check
-from testbed.workloads import KINDS, Transfer
+from testbed.workloads import Transfer
+from tests.testbed.kinds import KINDS
 
 MBIT = 1_000_000
 SPEC: dict[str, Any] = {

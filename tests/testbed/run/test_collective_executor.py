@@ -14,7 +14,8 @@ from testbed.errors import TestbedError
 from testbed.run.collective_executor import Connections, RankRun, Timings, TransferTimeout
 from testbed.run.transfer_tasks import tasks_of
 from testbed.traces.htsim import read_connections
-from testbed.workloads import KINDS, Buffers, Trace, Transfer, Workload
+from testbed.workloads import Buffers, Trace, Transfer, VerifiedWorkload
+from tests.testbed.kinds import KINDS
 from tests.testbed.run.tcp_transport import TcpConnection, TcpTransport
 from tests.testbed.workloads.test_schedules import DTYPES, FLAT
 
@@ -36,7 +37,7 @@ class Mesh:
         return Connections(outgoing, {src: end for (src, dst), end in self.into.items() if dst == rank})
 
 
-def run_all(workload: Workload, ranks: int, seed: int, **options: int) -> tuple[list[Buffers], list[Timings]]:
+def run_all(workload: VerifiedWorkload, ranks: int, seed: int, **options: int) -> tuple[list[Buffers], list[Timings]]:
     buffers = [workload.buffers(rank, ranks, seed) for rank in range(ranks)]
     mesh = Mesh(ranks)
     transfers = workload.schedule(ranks, seed)

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.simulate.dependencies import dependencies_of, waits
 from testbed.spec import Spec, check
-from testbed.workloads import Workload
+from testbed.workloads import VerifiedWorkload
 from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
 from testbed.workloads.nccl import NcclRingAllreduce, NcclTreeAllreduce
 from testbed.workloads.pairwise_alltoall import PairwiseAlltoall
@@ -34,7 +34,9 @@ from testbed.workloads.ring_allreduce import RingAllreduce
     ],
     ids=lambda workload: workload.kind,
 )
-def test_any_order_that_respects_waits_gives_the_right_result(workload: Workload, ranks: int, seed: int) -> None:
+def test_any_order_that_respects_waits_gives_the_right_result(
+    workload: VerifiedWorkload, ranks: int, seed: int
+) -> None:
     """Transfers run one by one, drawn at random from those whose waits are over."""
     transfers = workload.schedule(ranks, seed)
     memory = [workload.buffers(rank, ranks, seed) for rank in range(ranks)]

@@ -14,13 +14,23 @@ from hypothesis import strategies as st
 
 from testbed.misfit import Misfit
 from testbed.plan.demands import bytes_by_pair
-from testbed.workloads import KINDS, Buffers, Elements, GridWorkload, TorchTraining, Trace, Training, Transfer, Workload
+from testbed.workloads import (
+    Buffers,
+    Elements,
+    GridWorkload,
+    TorchTraining,
+    Trace,
+    Training,
+    Transfer,
+    VerifiedWorkload,
+)
 from testbed.workloads.base import cut
 from testbed.workloads.nccl import STEPS, double_binary_tree
 from tests.sdn import patterns
+from tests.testbed.kinds import KINDS
 
 
-def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
+def simulate(workload: VerifiedWorkload, ranks: int, seed: int) -> list[Elements]:
     """The reference semantics: in every step all sources are read before any target is written."""
     buffers: list[Buffers] = [workload.buffers(rank, ranks, seed) for rank in range(ranks)]
     for _, step in groupby(workload.schedule(ranks, seed), key=lambda transfer: transfer.step):
@@ -33,7 +43,7 @@ def simulate(workload: Workload, ranks: int, seed: int) -> list[Elements]:
     return [own.output[workload.result(rank, ranks)] for rank, own in enumerate(buffers)]
 
 
-FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Trace | Training | TorchTraining))
+FLAT = sorted(kind for kind in KINDS if not issubclass(KINDS[kind], GridWorkload | Trace | Training))
 """Workloads for any number of ranks with data of their own. Other files test the others."""
 DTYPES = {kind: get_args(KINDS[kind].model_fields["dtype"].annotation) for kind in KINDS}
 
