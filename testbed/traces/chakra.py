@@ -5,6 +5,13 @@ The schema is `schema/protobuf/et_def.proto` of github.com/mlcommons/chakra: mes
 GlobalMetadata, then nodes. The attributes of nodes, and that `comm_size` is the size of a member's input, follow the
 feeder of that repository and ASTRA-sim, which reads these files.
 
+The converter of PyTorch's traces (`src/converter/pytorch_converter.py` there, 2024) has two peculiarities:
+
+- `ctrl_deps` is the calling operator, which may be the node itself. What the node waits for is in `data_deps`. In a
+  file with such a node, `data_deps` alone are followed.
+- The operator by which the processor launches a communication (`c10d::allreduce_`) has the type of a communication,
+  `is_cpu_op`, and neither type nor size. It takes its duration on the processor. The kernel that it launches has both.
+
 Ranks issue the collectives of a process group in the same order, so the k-th of each rank is the same collective. The
 k-th send with a tag from one rank to another belongs to the k-th receive there.
 """
@@ -30,6 +37,10 @@ _OPERATIONS: dict[int, Operation] = {
     9: "barrier",
 }
 _READ = ", ".join(_OPERATIONS.values())
+_SIZED = ("comm_type", "comm_size", "comm_src", "comm_dst")
+"""Attributes of which a node that moves data has at least one."""
+_FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
+"""Fields of an AttributeProto that are numbers of fixed size, with their `struct` codes."""
 _MICROSECOND = 1e-6
 
 Value = int | float | str
@@ -45,6 +56,8 @@ class _Node:
     type: int = 0
     duration_us: int = 0
     waits: list[int] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    """`ctrl_deps`."""
     attributes: dict[str, Value] = field(default_factory=dict)
 
     def fail(self, what: str) -> ValueError:
@@ -55,6 +68,13 @@ class _Node:
         if not isinstance(value, int) or not 0 <= value < 2**63:
             raise self.fail(f"needs an attribute {name} that is a whole number of 0 or more")
         return value
+
+    @property
+    def communicates(self) -> bool:
+        """Whether the node moves data; a processor's launch of a communication does not."""
+        if self.type not in (_SEND, _RECEIVE, _COLLECTIVE):
+            return False
+        return not (self.attributes.get("is_cpu_op") and self.attributes.keys().isdisjoint(_SIZED))
 
     @property
     def group(self) -> str:
@@ -111,6 +131,9 @@ def _nodes(path: Path) -> list[_Node]:
             found.append(node)
     except ValueError as error:
         raise error if str(error).startswith(str(path)) else ValueError(f"{path}: {error}") from None
+    if not any(node.id in node.calls for node in found):
+        for node in found:
+            node.waits += node.calls
     return found
 
 
@@ -124,7 +147,9 @@ def _node(path: Path, message: Message) -> _Node:
                 node.name = one.text()
             case 3:
                 node.type = one.unsigned()
-            case 4 | 5:
+            case 4:
+                node.calls += one.many_unsigned()
+            case 5:
                 node.waits += one.many_unsigned()
             case 7:
                 node.duration_us = one.unsigned()
@@ -155,18 +180,8 @@ def _value(one: Field) -> Value | None:
             return one.unsigned()
         case 15 | 17:
             return one.zigzag()
-        case 3:
-            return one.fixed("<d")
-        case 5:
-            return one.fixed("<f")
-        case 19:
-            return one.fixed("<I")
-        case 21:
-            return one.fixed("<Q")
-        case 23:
-            return one.fixed("<i")
-        case 25:
-            return one.fixed("<q")
+        case 3 | 5 | 19 | 21 | 23 | 25:
+            return one.fixed(_FIXED[one.number])
         case 29:
             return one.text()
     return None
@@ -183,12 +198,12 @@ class _Builder:
     def build(self) -> TaskGraph:
         for rank, nodes in enumerate(self.nodes):
             for node in nodes:
+                if node.communicates:
+                    continue
                 if node.type == _COMPUTE and not node.attributes.get("is_cpu_op"):
                     number = self.graph.compute(rank, node.seconds, name=node.name)
-                elif node.type in (_COMPUTE, _METADATA):  # processors have no engine here: their nodes may overlap
-                    number = self.graph.join((), node.name, delay_s=node.seconds)
-                elif node.type in (_SEND, _RECEIVE, _COLLECTIVE):
-                    continue
+                elif node.type in (_METADATA, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE):
+                    number = self.graph.join((), node.name, delay_s=node.seconds)  # processors' nodes may overlap
                 else:
                     raise node.fail(f"is of type {node.type}, which has no counterpart; remove it")
                 self.tasks[rank, node.id] = number, number
@@ -213,7 +228,7 @@ class _Builder:
         of_group: defaultdict[str, dict[int, list[_Node]]] = defaultdict(dict)
         for rank, nodes in enumerate(self.nodes):
             for node in nodes:
-                if node.type == _COLLECTIVE:
+                if node.type == _COLLECTIVE and node.communicates:
                     of_group[node.group].setdefault(rank, []).append(node)
         for group, by_rank in of_group.items():
             members = list(by_rank) if group else list(range(len(self.nodes)))
@@ -227,6 +242,11 @@ class _Builder:
 
     def collective(self, members: list[int], same: list[_Node]) -> tuple[int, int]:
         first = same[0]
+        for node in same:
+            if "comm_type" not in node.attributes:
+                raise node.fail(
+                    f"({node.name!r}) is a collective without comm_type; add it, or set is_cpu_op of a launch"
+                )
         kind, size = first.number("comm_type"), first.number("comm_size", 0)
         for node in same[1:]:
             if (node.number("comm_type"), node.number("comm_size", 0)) != (kind, size):
@@ -243,7 +263,7 @@ class _Builder:
         waiting: defaultdict[tuple[int, int, int], list[tuple[int, _Node]]] = defaultdict(list)
         for rank, nodes in enumerate(self.nodes):
             for node in nodes:
-                if node.type == _SEND:
+                if node.type == _SEND and node.communicates:
                     ends = node.number("comm_src", rank), node.number("comm_dst")
                     if ends[0] != rank:
                         raise node.fail(f"sends for rank {ends[0]}, and the file is rank {rank}'s")
@@ -251,7 +271,7 @@ class _Builder:
         taken: Counter[tuple[int, int, int]] = Counter()
         for rank, nodes in enumerate(self.nodes):
             for node in nodes:
-                if node.type == _RECEIVE:
+                if node.type == _RECEIVE and node.communicates:
                     key = node.number("comm_src"), rank, node.number("comm_tag", 0)
                     if len(waiting[key]) <= taken[key]:
                         raise node.fail(f"receives from rank {key[0]} with tag {key[2]}, which has no send for it")

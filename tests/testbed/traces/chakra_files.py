@@ -48,6 +48,8 @@ class Node:
     duration_us: int = 0
     attributes: dict[str, bool | int | str | float] = field(default_factory=dict)
     packed: bool = True
+    calls: list[int] = field(default_factory=list)
+    """ctrl_deps."""
 
     def coded(self) -> bytes:
         waits = (
@@ -55,7 +57,8 @@ class Node:
             if self.packed
             else b"".join(number(5, one) for one in self.after)
         )
-        parts = [number(1, self.id), data(2, f"node {self.id}".encode()), number(3, self.type), waits]
+        parts = [number(1, self.id), data(2, f"node {self.id}".encode()), number(3, self.type)]
+        parts += [*(number(4, one) for one in self.calls), waits]
         parts += [number(7, self.duration_us)] if self.duration_us else []
         return b"".join([*parts, *(data(10, attribute(*one)) for one in self.attributes.items())])
 

@@ -60,6 +60,47 @@ def test_processors_compute_beside_the_accelerator(tmp_path: Path) -> None:
     assert run(read_chakra(files.write(tmp_path / "t", [nodes])), RATE_BPS).seconds == pytest.approx(20e-6)
 
 
+def converted(kernel: Node) -> list[Node]:
+    """As PyTorch's converter of 2024 writes: a processor's operators call one another and launch `kernel`."""
+    launch = Node(3, kernel.type, [2], 4, {"is_cpu_op": True, "rf_id": 9}, calls=[3])
+    return [
+        Node(1, COMPUTE, [], 2, {"is_cpu_op": True}),
+        Node(2, COMPUTE, [1], 3, {"is_cpu_op": True}, calls=[3]),
+        launch,
+        kernel,
+    ]
+
+
+def test_a_launch_of_a_communication_takes_its_time_on_the_processor(tmp_path: Path) -> None:
+    kernel = Node(4, COLLECTIVE, [3], 0, {"is_cpu_op": False, "comm_type": files.ALL_REDUCE, "comm_size": 1000})
+    graph = read_chakra(files.write(tmp_path / "t", [converted(kernel)] * 2))
+    assert list(graph.sent_bytes()) == [1000, 1000]
+    assert run(graph, RATE_BPS).seconds == pytest.approx((2 + 3 + 4 + 1) * 1e-6)
+
+
+def test_bytes_of_a_launch_without_type_and_size_are_read(tmp_path: Path) -> None:
+    """Written by hand: node 1 launches (type 7, is_cpu_op), 5 us; node 2 all-reduces 8 bytes after it."""
+    launch = b"\x08\x01\x18\x07\x22\x01\x01\x38\x05\x52\x0e\x0a\x09is_cpu_op\xd8\x01\x01"
+    kernel = b"\x08\x02\x18\x07\x2a\x01\x01\x52\x0d\x0a\x09comm_type\x48\x00\x52\x0d\x0a\x09comm_size\x48\x08"
+    messages = (b"\x0a\x050.0.4", launch, kernel)
+    for rank in range(2):
+        (tmp_path / f"t.{rank}.et").write_bytes(b"".join(bytes([len(one)]) + one for one in messages))
+    graph = read_chakra(tmp_path / "t")
+    assert list(graph.sent_bytes()) == [8, 8]
+    assert run(graph, RATE_BPS).seconds == pytest.approx(5.008e-6)
+
+
+def test_controls_are_waited_for_where_no_node_is_its_own(tmp_path: Path) -> None:
+    nodes = [Node(1, COMPUTE, [], 8), Node(2, COMPUTE, [], 8, {"is_cpu_op": True}, calls=[1])]
+    assert run(read_chakra(files.write(tmp_path / "t", [nodes])), RATE_BPS).seconds == pytest.approx(16e-6)
+
+
+def test_an_accelerators_collective_without_a_type_is_refused_with_its_name(tmp_path: Path) -> None:
+    nodes = [Node(1, COLLECTIVE, attributes={"is_cpu_op": False, "comm_size": 9})]
+    with pytest.raises(ValueError, match=r"byte 9: node 1 \('node 1'\) is a collective without comm_type; add it"):
+        read_chakra(files.write(tmp_path / "t", [nodes]))
+
+
 @pytest.mark.parametrize(
     ("ranks", "told"),
     [
@@ -69,7 +110,7 @@ def test_processors_compute_beside_the_accelerator(tmp_path: Path) -> None:
         ([[Node(1, COMPUTE, [2]), Node(2, COMPUTE, [1])]], "t.0.et: with the files of the other ranks, task 0"),
         ([[Node(1, COMPUTE, attributes={"num_ops": 9})]], "t.0.et: byte 9: node 1 has num_ops instead of a duration"),
         ([[Node(1, COMPUTE, [], 1 << 60)]], "t.0.et: byte 9: node 1 takes 1152921504606846976 us"),
-        ([[Node(1, COLLECTIVE)]], "t.0.et: byte 9: node 1 needs an attribute comm_type"),
+        ([[Node(1, COLLECTIVE)]], "t.0.et: byte 9: node 1 ('node 1') is a collective without comm_type"),
         (
             [[Node(1, COLLECTIVE, attributes={"comm_type": files.GATHER, "comm_size": 9})]],
             "t.0.et: byte 9: node 1 is a",
