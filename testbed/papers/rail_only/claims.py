@@ -16,7 +16,8 @@ the best strategy. [Rail-only](../rail-only.md) shows the mechanisms with real p
 - "Less than 0.04 % of GPU pairs carry tensor-parallel traffic" holds for the two larger models only.
 - Figures 8 and 10 have the shapes of the paper's. The space of strategies decides: with ZeRO's stages 2 and 3, which
   the paper does not mention, the ideal of GPT-1T on 65,536 GPUs is 11 % faster, and K = 256 9.7 % slower.
-- III-B's "~300 GB" in an HB domain and the 0.8 % of traffic over NICs for GPT-1T on GH200 are not reproduced.
+- III-B's "~300 GB" in an HB domain is not reproduced: of eight ways to count, none gives it (note 4). Nor are the
+  0.8 % of traffic over NICs for GPT-1T on GH200.
 """
 
 GPUS_PER_DOMAIN = 256
@@ -96,6 +97,7 @@ def _of_traffic() -> Iterator[Claim]:
             "pairs with tensor-parallel traffic",
         )
     largest = traffic.volume(traffic.MEGATRON[-1])
+    readings = traffic.tensor_readings(traffic.MEGATRON[-1])
     yield Claim(
         "III-B", "GPT-1T: data parallelism, per GPU", "GB", largest.data_nic / 1e9, 6, 0, note='The paper says "about".'
     )
@@ -106,8 +108,9 @@ def _of_traffic() -> Iterator[Claim]:
         largest.tensor / 1e9,
         300,
         0,
-        note="The rule that gives the 6 GB: 512 microbatches, 2 layers, 8 collectives of a layer, 7/8 of 105 MB each. "
-        "Forward passes alone send half. The paper's number is the largest label of a logarithmic scale.",
+        note="By the rule that gives the 6 GB: 512 microbatches, 2 layers, 8 collectives of a layer, 7/8 of 105 MB "
+        f"each. Other readings, in GB: {'; '.join(f'{what}: {sent / 1e9:.0f}' for what, sent in readings.items())}. "
+        "None gives 300, which is also the largest label of a logarithmic scale; 322 GB are 300 GiB.",
     )
     on_gh200 = traffic.volume(traffic.GH200)
     yield Claim(

@@ -8,7 +8,7 @@ The paper uses the models and the parallelism of MegatronLM (Narayanan et al., S
 from dataclasses import dataclass
 
 from testbed.training.transformer import Transformer
-from testbed.workloads.training_models import Model, Parallelism, traffic
+from testbed.workloads.training_models import ACTIVATION_BYTES, Model, Parallelism, traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,27 @@ def volume(training: Training) -> Volume:
     sent = traffic(training.model, Parallelism(training.data, microbatches=training.batch // training.data))
     within = traffic(training.model, Parallelism(training.data_hb)).data
     return Volume(tensor=sent.tensor, data_hb=within, data_nic=sent.data - within, pipeline=sent.pipeline)
+
+
+def tensor_readings(training: Training) -> dict[str, float]:
+    """Section III-B's "~300 GB across GPU pairs": bytes of tensor parallelism under other readings than `volume`'s.
+
+    A GPU with l layers and m microbatches moves multiples of u = m * l * sequence * hidden * 2 bytes, an activation of
+    each layer and microbatch: 100 GiB for GPT-1T. `volume` has 8 ring collectives of a layer, each (n - 1) / n u.
+    """
+    model = training.model
+    rounds = training.batch // training.data * model.layers / model.pipeline
+    unit = rounds * model.sequence * model.hidden * ACTIVATION_BYTES
+    ring = (model.tensor - 1) / model.tensor * unit
+    return {
+        "one direction of two rings, or forward alone, or an all-gather and a reduce-scatter per pass": 4 * ring,
+        "four all-reduces as their vectors": 4 * unit,
+        "full recomputation": 12 * ring,
+        "sequence parallelism, whose backward passes gather inputs again": 10 * ring,
+        "four-byte activations": 16 * ring,
+        "spread over all peers": 8 * ring / (model.tensor - 1),
+        "three vectors, which no scheme sends": 3 * unit,
+    }
 
 
 MOE = Transformer("MoE-1.3B", 24, 2048, 16, experts=128)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.cli import main
+from testbed.papers.claim import CLOSE
 from testbed.papers.rail_only import claims, cost, find, iterations, times, traffic
 from testbed.training.transformer import GPT_1T, Transformer
 from testbed.workloads.training_models import Model
@@ -76,6 +77,15 @@ def test_the_pipeline_sends_in_both_directions() -> None:
     assert (sent.tensor, sent.data_hb, sent.data_nic) == (0, 0, 0)
     assert sent.pipeline == sent.total == 2 * 2048 * 8 * 2
     assert traffic.pair_share(flat) == (0.0, 0.0)
+
+
+def test_no_reading_of_tensor_parallel_traffic_gives_the_papers_300_gb() -> None:
+    """GPT-1T by hand: an activation is 2048 * 25600 * 2 = 100 MiB; two layers and 512 microbatches make 100 GiB."""
+    training = traffic.MEGATRON[-1]
+    found = [sent / 2**30 for sent in traffic.tensor_readings(training).values()]
+    assert found == pytest.approx([350, 400, 1050, 875, 1400, 100, 300])
+    assert traffic.volume(training).tensor / 2**30 == pytest.approx(700)
+    assert min(abs(gib * 2**30 / 300e9 - 1) for gib in [*found, 700]) > CLOSE
 
 
 def test_table_2_is_reproduced_to_the_digits_printed() -> None:
