@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
+from testbed.design.all_to_all_circuits import Permutations
 from testbed.design.clos import Parts, clos
 from testbed.design.job import Fabric, Job, fabrics_of
 from testbed.design.prices import Prices
@@ -109,7 +110,7 @@ def cluster_of(job: Job, fabric: Fabric) -> Cluster:
         domain_gpus=fabric.domain_gpus - fabric.spare_gpus,
         leaf_gpus=max(1, down) if fabric.oversubscription > 1 else 1,
         oversubscription=float(fabric.oversubscription),
-        forwarding=fabric.kind == "rail_only",
+        forwarding=fabric.kind in ("rail_only", "topoopt"),
     )
 
 
@@ -152,15 +153,13 @@ def _of_job(job: Job, prices: Prices, gpus: int) -> Iterator[Point | Refused]:
         base = cluster_of(job, fabric)
         try:
             bought, parts = _bought(fabric, gpus)
-            if fabric.kind == "topoopt" and job.transformer.experts:
-                raise ValueError("the model has no all-to-alls of experts over relays, which topoopt needs")
         except ValueError as error:
             yield Refused(fabric, gpus, str(error))
             continue
         some: list[tuple[Found, Cluster]] = []
-        for cluster in _shared(fabric, base):
+        for cluster in _shared(fabric, base, bool(job.transformer.experts)):
             if cluster not in known:
-                whole = fabric.kind == "topoopt" and cluster.ring_share == 1
+                whole = cluster.chain_share == _NO_CHAIN
                 known[cluster] = (flat if whole else found).best(cluster)
             if (best := known[cluster]) is not None:
                 some.append((best, cluster))
@@ -172,20 +171,33 @@ def _of_job(job: Job, prices: Prices, gpus: int) -> Iterator[Point | Refused]:
         yield _priced(job, prices, fabric, cluster, best, bought, parts)
 
 
-def _shared(fabric: Fabric, cluster: Cluster) -> list[Cluster]:
+def _shared(fabric: Fabric, cluster: Cluster, experts: bool) -> list[Cluster]:
     """The cluster; with direct connections, one for each way to share an HB domain's NICs.
 
     The first gives all to the rings of collectives, for strategies without a pipeline. The others give as many NICs to
-    the next stage as to the one before, and at least one to rings. A GPU uses all NICs of its domain.
+    the next stage as to the one before, and at least one to rings. A GPU uses all NICs of its domain. With experts
+    there is one for each eighth of the NICs that all-to-alls may have, and half of the rings sum gradients of experts.
     """
     if fabric.kind != "topoopt":
         return [cluster]
+    if experts:
+        nics = cluster.domain_gpus
+        return [
+            split
+            for spent in sorted({nics * part // 8 for part in range(8)})
+            for split in _chained(replace(cluster, all_to_all_load=Permutations(spent)), nics - spent, 2)
+        ]
+    return _chained(cluster, cluster.domain_gpus, 1)
+
+
+def _chained(cluster: Cluster, left: int, groups: int) -> list[Cluster]:
+    """The clusters of `_shared` for `left` NICs of a domain, the rings of which are shared by `groups` groups."""
     nics = cluster.domain_gpus
-    splits = [(nics - 2 * each, each) for each in range(1, (nics + 1) // 2)]
+    splits = [(left - 2 * each, each) for each in range(1, (left + 1) // 2)]
     # The tiny difference keeps the split without chains apart from a switch's cluster, which has both in full.
     return [
-        replace(cluster, chain_share=_NO_CHAIN),
-        *(replace(cluster, ring_share=rings / nics, chain_share=chains / nics) for rings, chains in splits),
+        replace(cluster, ring_share=left / groups / nics, chain_share=_NO_CHAIN),
+        *(replace(cluster, ring_share=rings / groups / nics, chain_share=chains / nics) for rings, chains in splits),
     ]
 
 

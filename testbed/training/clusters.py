@@ -7,6 +7,7 @@ al., "Rail-only", arXiv 2307.12169v5, section III-B, Equation 1; all-to-all: sec
 policies and collisions are not modelled, only rates: an oversubscribed fabric carries at most its share out of a leaf.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
@@ -28,10 +29,13 @@ class Group:
     oversubscription: float = 1.0
     """Rate of a leaf's hosts divided by that of its uplinks."""
     forwarding: bool = False
-    """Whether all-to-alls change rails in the HB domain: rail-only (Equation 3)."""
+    """Whether all-to-alls change rails in the HB domain (Equation 3)."""
     ring_share: float = 1.0
     """The part of the fabric's rate that collectives have, and `chain_share` that of transfers between stages."""
     chain_share: float = 1.0
+    relayed: float | None = None
+    """Over direct connections: bytes that an all-to-all puts on its busiest circuit, of those that one member sends to
+    the members in one other domain. None over switches."""
 
     def fabric_bytes(self, collective: Collective) -> float:
         """Bytes that a member sends over the fabric. A `send` goes to the next member, at worst in another domain."""
@@ -63,7 +67,10 @@ class Group:
     def _all_to_all_s(self, fabric: Network, size: float) -> float:
         pair, members = size / self.members, self.members
         rate_bps = fabric.rate_bps * fabric.efficiency
-        between = 8 * pair * (members - self.inside) / rate_bps
+        if self.relayed is None:
+            between = 8 * pair * (members - self.inside) / rate_bps
+        else:
+            between = 8 * pair * self.inside * self.relayed / rate_bps
         leaving = 8 * pair * (members - min(members, self.leaf_members)) * self.oversubscription / rate_bps
         between = fabric.latency_s + max(between, leaving)
         if self.forwarding:
@@ -83,11 +90,14 @@ class Cluster:
     """GPUs below a leaf switch. Only matters with oversubscription."""
     oversubscription: float = 1.0
     forwarding: bool = False
-    """Whether rails are not joined, so that all-to-alls are forwarded through HB domains: rail-only."""
+    """Whether rails are not joined, so that all-to-alls are forwarded through HB domains."""
     ring_share: float = 1.0
     """On a direct-connect fabric: the part of a GPU's rate whose circuits collectives have."""
     chain_share: float = 1.0
-    """The same for transfers to one neighbouring stage. All-to-alls have no circuits of their own."""
+    """The same for transfers to one neighbouring stage."""
+    all_to_all_load: Callable[[int], float] | None = None
+    """On a direct-connect fabric, by the number of HB domains in a group: bytes that an all-to-all puts on the busiest
+    circuit, as a multiple of what one domain sends to each other one. Hashable, as a cluster is."""
 
     def __post_init__(self) -> None:
         if min(self.domain_gpus, self.leaf_gpus) < 1 or self.oversubscription < 1:
@@ -119,6 +129,7 @@ class Cluster:
             self.forwarding,
             self.ring_share,
             self.chain_share,
+            None if self.all_to_all_load is None else self.domain_gpus * self.all_to_all_load(domains),
         )
 
 

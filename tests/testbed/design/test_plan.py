@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from netmodel import SpecError, load_yaml
 from testbed import spec
 from testbed.cli import main
+from testbed.design.all_to_all_circuits import Permutations
 from testbed.design.clos import clos
 from testbed.design.experiment import write_spec
 from testbed.design.job import Job
@@ -362,10 +363,27 @@ def test_pipelines_share_the_nics_of_direct_connections() -> None:
     assert direct.iteration_s == pytest.approx(min(times))
 
 
+def test_experts_share_the_nics_of_direct_connections() -> None:
+    fabrics = [{"kind": "rail_only"}, {"kind": "topoopt"}]
+    space, model = {"deepest_pipeline": 1, "widest_tensor": 1}, {**MOE, "layers": 24, "hidden": 4096}
+    switched, direct = found(gpus=[64], model=model, fabrics=fabrics, strategies=space)
+    assert (switched.strategy.expert, direct.strategy.expert) == (32, 32)
+    assert direct.iteration_s > switched.iteration_s
+    job = Job.model_validate({**SMALL, "model": model})
+    times_s = [
+        estimate(
+            job.transformer,
+            direct.strategy,
+            replace(cluster_of(job, direct.fabric), ring_share=(8 - spent) / 16, all_to_all_load=Permutations(spent)),
+        ).iteration_s
+        for spent in range(1, 8)
+    ]
+    assert direct.iteration_s == pytest.approx(min(times_s))
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model": MOE}, "the model has no all-to-alls of experts over relays, which topoopt needs"),
         ({"gpus": [8 * 1009]}, "1009 HB domains are more than a patch panel has ports, 1008"),
     ],
 )
