@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QPNs, PSNs, rkeys and tokens are unpredictable. docs/security.md computes how long guessing takes."""
+"""QPNs, PSNs, rkeys and tokens are unpredictable. docs/notes/guesses.md computes how long guessing takes."""
 
 from __future__ import annotations
 
