@@ -6,9 +6,9 @@
 """
 
 from sim.cluster.fidelities import FIDELITIES, FidelityName
-from sim.cluster.jobs import PATTERNS, Job, Pattern
-from sim.cluster.networks import NETWORKS, NetworkName, Shape
-from sim.cluster.placements import CAUSES, PLACEMENTS, Cause, PlacementName
+from sim.cluster.jobs import PATTERNS, Job, Pattern, steps_of
+from sim.cluster.networks import NETWORKS, FlowPaths, NetworkName, Shape
+from sim.cluster.placements import CAUSES, PLACEMENTS, AnyAllocation, Cause, PlacementName
 from sim.cluster.queues import QUEUES, QueueName
 from sim.cluster.simulation import Outcome, Result, Scenario, State, simulate
 from sim.cluster.trace import TraceShape, generate
@@ -22,8 +22,10 @@ __all__ = [
     "PLACEMENTS",
     "QUEUES",
     "TRACE_FORMATS",
+    "AnyAllocation",
     "Cause",
     "FidelityName",
+    "FlowPaths",
     "Job",
     "NetworkName",
     "Outcome",
@@ -40,4 +42,5 @@ __all__ = [
     "generate",
     "read_trace",
     "simulate",
+    "steps_of",
 ]

@@ -56,7 +56,7 @@ class Flows:
 
 @dataclass(frozen=True, slots=True)
 class FlowPaths:
-    """The links of single flows, for fidelity `fair`."""
+    """The links of single flows, by step and source rank, for fidelity `fair` and for those who are told of starts."""
 
     step: NDArray[np.intp]
     """By flow: its step, of those with flows between leaves, from 0. Shape (flows,)."""

@@ -12,7 +12,7 @@ import numpy as np
 from sdn.isolation.integer_program import Undecided
 from sim.cluster.fidelities import FidelityName, contention
 from sim.cluster.jobs import Job, steps_of
-from sim.cluster.networks import NetworkName, Shape, traffic_of
+from sim.cluster.networks import FlowPaths, NetworkName, Shape, traffic_of
 from sim.cluster.placements import AnyAllocation, Cause, PlacementName, cause, empty_cluster, rule
 from sim.cluster.queues import Queue, QueueName
 
@@ -83,6 +83,11 @@ class Outcome:
         return None if self.end_s is None else self.end_s - self.job.arrival_s
 
 
+Started = Callable[[int, AnyAllocation, FlowPaths | None], None]
+"""Told of a job that starts: its place in the trace, what it gets, and the paths of its flows between leaves. There are
+none where no flow is between leaves or none can meet another (see `traffic_of`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """The outcomes of a trace's jobs, in the order of the trace."""
@@ -109,9 +114,13 @@ def simulate(
     *,
     until_s: float = float("inf"),
     tell: Callable[[], None] = lambda: None,
+    started: Started | None = None,
 ) -> Result:
-    """Run a trace until all jobs have ended, or until `until_s`. `tell` is called whenever a job ends or is refused."""
-    simulation = _Simulation(jobs, scenario, tell)
+    """Run a trace until all jobs have ended, or until `until_s`.
+
+    `tell` is called whenever a job ends or is refused, `started` whenever one starts.
+    """
+    simulation = _Simulation(jobs, scenario, tell, started)
     simulation.run(until_s)
     return simulation.result()
 
@@ -119,8 +128,10 @@ def simulate(
 class _Simulation:
     """All state. Running jobs have slots, the indices of the arrays of their remaining work and their speeds."""
 
-    def __init__(self, jobs: Sequence[Job], scenario: Scenario, tell: Callable[[], None]) -> None:
-        self._jobs, self._scenario, self._tell = jobs, scenario, tell
+    def __init__(
+        self, jobs: Sequence[Job], scenario: Scenario, tell: Callable[[], None], started: Started | None
+    ) -> None:
+        self._jobs, self._scenario, self._tell, self._started = jobs, scenario, tell, started
         placing, self._rng = (np.random.default_rng(seed) for seed in np.random.SeedSequence(scenario.seed).spawn(2))
         self._place = rule(scenario.placement, placing)
         self._cluster = empty_cluster(scenario.shape, scenario.placement, scenario.optical_switches)
@@ -287,8 +298,10 @@ class _Simulation:
                 self._contention.load,
                 self._rng,
                 scenario.lanes,
-                with_paths=scenario.fidelity == "fair",
+                with_paths=scenario.fidelity == "fair" or self._started is not None,
             )
+        if self._started is not None:
+            self._started(number, allocation, None if traffic is None else traffic.paths)
         if traffic is None:
             self._alone.add(slot)
         self._remaining[slot] = job.run_s if traffic is None else self._contention.start(slot, job, traffic)

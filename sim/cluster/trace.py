@@ -56,9 +56,7 @@ def generate(shape: TraceShape, seed: int) -> list[Job]:
     at = np.searchsorted(np.cumsum(counts) / counts.sum(), quantiles).clip(max=len(sizes) - 1)
     by_duration = shape.correlation * by_size + np.sqrt(1 - shape.correlation**2) * noise
     durations = np.clip(MEDIAN_S * np.exp(SIGMA * by_duration), shape.shortest_s, shape.longest_s)
-    drawn = collectives(rng, sizes[at].tolist(), shape.pattern)
-    if shape.communication is not None:
-        drawn = [(shape.communication, pattern) for _, pattern in drawn]
+    drawn = collectives(rng, sizes[at].tolist(), shape.pattern, shape.communication)
     return [
         Job(
             f"job{number}",
@@ -72,8 +70,12 @@ def generate(shape: TraceShape, seed: int) -> list[Job]:
     ]
 
 
-def collectives(rng: np.random.Generator, sizes: Sequence[int], pattern: Pattern | None) -> list[tuple[float, Pattern]]:
-    """The share of communication and the collective of jobs with so many GPUs; `pattern` is everyone's if given.
+def collectives(
+    rng: np.random.Generator, sizes: Sequence[int], pattern: Pattern | None, communication: float | None = None
+) -> list[tuple[float, Pattern]]:
+    """The share of communication and the collective of jobs with so many GPUs.
+
+    `pattern` and `communication` are everyone's if given.
 
     Half of the jobs whose size is a power of two use halving-doubling. Of the others, those with a draw below 0.7 use
     the hierarchical ring, and the rest pairwise all-to-all. Shares of communication vary by up to half.
@@ -81,7 +83,7 @@ def collectives(rng: np.random.Generator, sizes: Sequence[int], pattern: Pattern
     shares = rng.choice(SHARES, len(sizes)) * rng.uniform(0.5, 1.5, len(sizes))
     draws = rng.random(len(sizes)).tolist()
     return [
-        (share, pattern or _pattern(size, draw))
+        (share if communication is None else communication, pattern or _pattern(size, draw))
         for share, size, draw in zip(shares.tolist(), sizes, draws, strict=True)
     ]
 

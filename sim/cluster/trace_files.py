@@ -48,19 +48,20 @@ def read_trace(
     *,
     seed: int = 1,
     pattern: Pattern | None = None,
+    communication: float | None = None,
     most: int | None = None,
     deadline_factor: float = 2.0,
 ) -> list[Job]:
     """The first `most` jobs of a file, in the order of arrival; the first arrives at 0.
 
-    `pattern` and `deadline_factor` are those of `trace.TraceShape`. Raises TraceError for a file that is not of the
-    format, or has no job, and OSError for one that cannot be read.
+    `pattern`, `communication` and `deadline_factor` are those of `trace.TraceShape`. Raises TraceError for a file that
+    is not of the format, or has no job, and OSError for one that cannot be read.
     """
     readers = {"helios": _helios, "philly": _philly, "sacct": _sacct}
     rows = sorted((row for row in readers[trace_format](path) if row.gpus > 0 and row.run_s > 0), key=_submitted)
     if not rows:
         raise TraceError(f"{path}: no job in it had GPUs and ran; give a trace of format {trace_format}")
-    drawn = collectives(np.random.default_rng(seed), [row.gpus for row in rows], pattern)
+    drawn = collectives(np.random.default_rng(seed), [row.gpus for row in rows], pattern, communication)
     jobs = []
     for row, (share, own) in list(zip(rows, drawn, strict=True))[:most]:
         arrival_s = (row.submitted - rows[0].submitted).total_seconds()

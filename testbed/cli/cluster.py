@@ -29,12 +29,25 @@ _COLUMNS = (
 @click.option("--seeds", metavar="N", type=click.IntRange(1, SEEDS_MAX), help="Run N seeds instead of the spec's.")
 @results_folder("a folder NAME-cluster with the results")
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Number of processes (default: all cores).")
+@click.option("--replay", is_flag=True, help="Run the jobs of seed 1 with real packets instead, and compare.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def cluster(spec_file: Path, seeds: int | None, results_dir: Path, jobs: int | None, as_json: bool) -> None:
+@click.pass_context
+def cluster(
+    context: click.Context,
+    spec_file: Path,
+    seeds: int | None,
+    results_dir: Path,
+    jobs: int | None,
+    replay: bool,
+    as_json: bool,
+) -> None:
     """Simulate the jobs of a trace on the cluster of SPEC with every strategy and seed.
 
     DIR/NAME-cluster, where NAME is the spec's, gets summary.json, jobs.csv with a line for each job, and plots. A
     command that was interrupted goes on where it stopped: finished simulations are in the folder runs.
+
+    With --replay the simulation says where and when jobs run, and they run so on an emulated fabric, which needs root.
+    SPEC needs the key `replay`. DIR/NAME-cluster gets replay.json. Exit status 1 means that bytes were wrong.
     """
     from testbed.analysis.clusters import metrics
     from testbed.report.clusters import write_plots
@@ -45,6 +58,10 @@ def cluster(spec_file: Path, seeds: int | None, results_dir: Path, jobs: int | N
     if seeds is not None:
         spec = spec.model_copy(update={"seeds": seeds})
     folder = results_dir / f"{spec.name}-cluster"
+    if replay:
+        from testbed.cli.cluster_replay import replay as replayed
+
+        context.exit(0 if replayed(spec, folder, as_json=as_json) else 1)
     results = clusters.run(spec, folder / "runs", jobs)
     gpus = spec.cluster.shape.gpus
     found = {name: metrics(runs, gpus) for name, runs in results.items()}

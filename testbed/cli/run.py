@@ -78,7 +78,7 @@ def run(
     elif watch:
         _run_watched(folder)
     else:
-        _run_in_sandbox(_runner_argv(folder), folder)
+        run_in_sandbox(_runner_argv(folder), folder / results.LOGS)
     outcome = evaluate(experiment, folder)
     results.point_latest(folder)
     outcome.show(as_json)
@@ -116,22 +116,22 @@ def _runner_argv(folder: Path) -> list[str]:
 
 
 def _run_watched(folder: Path) -> None:
-    """The same as `_run_in_sandbox`, with the view on the terminal and the progress in a file."""
+    """The same as `run_in_sandbox`, with the view on the terminal and the progress in a file."""
     from testbed.cli.watching import watching
 
     log = folder / results.LOGS / "progress.log"
     with log.open("w+") as progress_log:
         try:
             with watching(folder / results.SPEC, folder / results.JOURNAL, log):
-                _run_in_sandbox(_runner_argv(folder), folder, progress_log)
+                run_in_sandbox(_runner_argv(folder), folder / results.LOGS, progress_log)
         except click.exceptions.Exit:
             progress_log.seek(0)
             sys.stderr.writelines(line for line in progress_log if line.startswith("paralet: "))
             raise
 
 
-def _run_in_sandbox(argv: list[str], folder: Path, output: IO[str] | None = None) -> None:
-    """Run a runner in a sandbox, with its standard error to `output`.
+def run_in_sandbox(argv: list[str], logs: Path, output: IO[str] | None = None) -> None:
+    """Run a runner in a sandbox, with its standard error to `output`. `logs` is for messages.
 
     Raises the exception that matches its exit status (see `_check`).
     """
@@ -140,7 +140,7 @@ def _run_in_sandbox(argv: list[str], folder: Path, output: IO[str] | None = None
         status = sandbox.run(argv, stderr=None if output is None else output.fileno(), grace_s=0.0)
     except sandbox.SandboxError as error:
         raise InputError(str(error)) from error
-    _check(status, folder)
+    _check(status, logs)
 
 
 def _run_in_guest(folder: Path, time_limit_s: int) -> None:
@@ -153,10 +153,10 @@ def _run_in_guest(folder: Path, time_limit_s: int) -> None:
         status = guest.run(_runner_argv(folder), log=console, options=options, output=sys.stderr.buffer)
     except guest.GuestError as error:
         raise TestbedError(str(error)) from error
-    _check(status, folder)
+    _check(status, folder / results.LOGS)
 
 
-def _check(status: int, folder: Path) -> None:
+def _check(status: int, logs: Path) -> None:
     if status:
         progress.sweep()
     if status in (130, 143):
@@ -164,4 +164,4 @@ def _check(status: int, folder: Path) -> None:
     if status in _OWN_STATUS:
         raise click.exceptions.Exit(status)
     if status:
-        raise TestbedError(f"the run ended with status {status}; its logs are in {folder / results.LOGS}")
+        raise TestbedError(f"the run ended with status {status}; its logs are in {logs}")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from testbed.analysis.observations import LaneCounters
 from testbed.spec.policies import TransportName
 from testbed.workloads import AnyWorkload
+from testbed.workloads.cluster_job import ClusterJob
 
 PortPolicy = Literal["ecmp", "pinned", "adaptive", "controller"]
 """The method by which a device chooses source ports."""
@@ -68,7 +69,7 @@ class Prepare(_Message):
     seed: int
     device: DeviceConfig
     others: list[OtherDevice] = []
-    workload: AnyWorkload
+    workload: Annotated[AnyWorkload | ClusterJob, Field(discriminator="kind")]
     transport: TransportName = "paralet"
     job: int = 0
     """The job's number, the argument of `Workload.of_job`."""

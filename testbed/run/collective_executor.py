@@ -95,6 +95,8 @@ class RankRun:
         self._gates = deque(gate_at(self._tasks, first, pauses.get(first, 0.0)) for first in starts)
         self._opens_s: float | None = None
         """When the computation before the first gate ends, once it has begun."""
+        self._computed_s = -np.inf
+        """When the last computation has ended."""
         for task in self._tasks:
             if task.transfer.combine and not task.outgoing:
                 task.scratch = np.empty(task.transfer.count, dtype=buffers.output.dtype)
@@ -157,7 +159,7 @@ class RankRun:
                 self._opens_s = now_s + self._gates[0].pause_s
             if self._opens_s > now_s:
                 return
-            self._opens_s = None
+            self._computed_s, self._opens_s = self._opens_s, None
             self._release(self._gates.popleft().unlocks)
 
     def _complete(self, request: Request, task: Task) -> None:
@@ -223,4 +225,4 @@ class RankRun:
             if not task.outgoing:
                 arrivals[peer] = max(arrivals.get(peer, begin), task.finished_s)
         running = [max(steps[: index + 1]) for index in range(len(steps))]
-        return Timings(running[-1] if running else begin, tuple(running), arrivals)
+        return Timings(max([begin, self._computed_s, *running[-1:]]), tuple(running), arrivals)

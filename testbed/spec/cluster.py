@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from netmodel import load_yaml, raise_all
+from netmodel import RateBps, load_yaml, raise_all
 from sim.cluster import (
     FidelityName,
     Job,
@@ -75,6 +75,7 @@ class TraceFileSection(Section):
     most: int | None = Field(default=None, ge=1)
     """Read only so many jobs."""
     pattern: Pattern | None = None
+    communication: float | None = Field(default=None, ge=0, le=1)
     deadline_factor: float = Field(default=2.0, ge=1)
 
 
@@ -88,6 +89,15 @@ class Strategy(Section):
     queue: QueueName | None = None
     fidelity: FidelityName | None = None
     """The spec's unless it is given."""
+
+
+class ReplaySection(Section):
+    """How `paralet cluster --replay` runs the jobs of seed 1 with real packets."""
+
+    speedup: float = Field(gt=0)
+    """Simulated seconds that pass in a second."""
+    rate: RateBps = 10_000_000
+    """Of every NIC and link."""
 
 
 class ClusterSpec(Section):
@@ -104,6 +114,7 @@ class ClusterSpec(Section):
     """How often a job computes and communicates, for fidelities `steps` and `fair`."""
     seeds: int = Field(default=1, ge=1, le=SEEDS_MAX)
     """Seeds 1 to this number; each has a generated trace of its own, or collectives of its own."""
+    replay: ReplaySection | None = None
 
     @field_validator("strategies")
     @classmethod
@@ -147,6 +158,7 @@ class ClusterSpec(Section):
             own.format,
             seed=seed,
             pattern=own.pattern,
+            communication=own.communication,
             most=own.most,
             deadline_factor=own.deadline_factor,
         )

@@ -16,7 +16,9 @@ from sim.cluster import (
     PATTERNS,
     PLACEMENTS,
     QUEUES,
+    AnyAllocation,
     FidelityName,
+    FlowPaths,
     Job,
     Outcome,
     QueueName,
@@ -117,6 +119,22 @@ def test_the_same_seed_gives_the_same_result() -> None:
     scenario = Scenario(SMALL, "scattered", "ecmp")
     assert simulate(jobs, scenario) == simulate(jobs, scenario)
     assert simulate(jobs, scenario) != simulate(jobs, replace(scenario, seed=2))
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_starts_are_told_with_their_allocations_and_paths(fidelity: FidelityName) -> None:
+    """A ring over the four servers of two leaves has two flows from each leaf to the other."""
+    told: dict[int, tuple[AnyAllocation, FlowPaths | None]] = {}
+    jobs = [Job("job", 0.0, 8, 10.0, 0.5, "hierarchical_ring"), Job("small", 1.0, 2, 10.0, 0.5)]
+    scenario = Scenario(SMALL, network="paralet", lanes=3, fidelity=fidelity)
+    result = simulate(jobs, scenario, started=lambda number, *what: told.update({number: what}))
+    assert result == simulate(jobs, scenario)  # listening changes nothing
+    allocation, paths = told[0]
+    assert len(allocation.gpus) == 8
+    assert paths is not None
+    assert paths.links.shape == (4, 3, 2)
+    assert told[1][0].leaves == [2]
+    assert told[1][1] is None
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)

@@ -15,6 +15,7 @@ from testbed.run.collective_executor import Connections, RankRun, Timings, Trans
 from testbed.run.transfer_tasks import tasks_of
 from testbed.traces.htsim import read_connections
 from testbed.workloads import Buffers, Trace, Transfer, VerifiedWorkload
+from testbed.workloads.cluster_job import ClusterJob
 from tests.testbed.kinds import KINDS
 from tests.testbed.run.tcp_transport import TcpConnection, TcpTransport
 from tests.testbed.workloads.test_schedules import DTYPES, FLAT
@@ -162,3 +163,12 @@ def test_a_short_message_is_an_error() -> None:
     run = RankRun(0, workload.schedule(2, 0), workload.buffers(0, 2, 0))
     with pytest.raises(TestbedError, match="got 3 bytes"):
         run.run(Connections({1: Liar()}, {1: Liar()}), lambda requests, timeout_s: 0, 1.0)
+
+
+def test_a_rank_that_only_computes_is_done_when_it_has_computed() -> None:
+    job = ClusterJob(bytes=8, rounds=3, compute_s=0.01, shares=[1.0], destinations=[[0]])
+    _, (timings,) = run_all(job, 1, 0, receives_ahead=1)
+    begin = time.monotonic()
+    run = RankRun(0, (), job.buffers(0, 1, 0), pauses=job.pauses(1))
+    assert run.run(Connections({}, {}), TcpTransport().wait_any, 20.0, begin).finished_s >= begin + 0.03
+    assert timings.step_finished_s == ()
