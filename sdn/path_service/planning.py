@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planners kept up while commodities arrive and depart: one interface for all of `sdn.planners.PLANNERS`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 
 from sdn.planners import LOCAL, PLANNERS, Clos, Commodities, Incremental, Plan, Route, ecmp
+
+Ends = tuple[int, int]
+"""Source and destination NIC of a commodity."""
 
 
 class LivePlan(Protocol):
@@ -45,8 +48,7 @@ class _Commodities:
     """The commodities in order of arrival, by number."""
 
     def __init__(self) -> None:
-        self.ends: dict[int, tuple[int, int]] = {}
-        """Source and destination NIC."""
+        self.ends: dict[int, Ends] = {}
         self._next = 0
 
     def enter(self, src: int, dst: int) -> int:
@@ -85,6 +87,13 @@ class FullReplan:
     def depart(self, commodity: int) -> tuple[Route, ...]:
         del self._book.ends[commodity]
         return self._replan()
+
+    def exchange(self, departing: Iterable[int], arriving: Iterable[Ends]) -> tuple[list[int], tuple[Route, ...]]:
+        """As the function `exchange`, with one plan for all changes."""
+        for commodity in departing:
+            del self._book.ends[commodity]
+        numbers = [self._book.enter(src, dst) for src, dst in arriving]
+        return numbers, self._replan()
 
     def refit(self, fabric: Clos) -> tuple[Route, ...]:
         self._fabric = fabric
@@ -149,6 +158,24 @@ class AtRandom:
         src, dst = (int(self._fabric.nic_tor[end]) for end in self._book.ends[number])
         rate = self._fabric.link_rate_bps
         return bool(rate[src, route.spine, route.up] > 0 and rate[dst, route.spine, route.down] > 0)
+
+
+def exchange(plan: LivePlan, departing: Iterable[int], arriving: Iterable[Ends]) -> tuple[list[int], tuple[Route, ...]]:
+    """Commodities that depart and arrive at the same time.
+
+    Returns the numbers of those that arrive, and the last route of each commodity that got a new one.
+    """
+    if isinstance(plan, FullReplan):
+        return plan.exchange(departing, arriving)
+    changed: dict[int, Route] = {}
+    for commodity in departing:
+        changed |= {route.commodity: route for route in plan.depart(commodity)}
+    numbers = []
+    for src, dst in arriving:
+        route, others = plan.arrive(src, dst)
+        numbers.append(route.commodity)
+        changed |= {one.commodity: one for one in (*others, route)}
+    return numbers, tuple(changed.values())
 
 
 LIVE: MappingProxyType[str, Callable[[Clos], LivePlan]] = MappingProxyType(

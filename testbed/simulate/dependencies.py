@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.spec import Experiment, Job
-from testbed.workloads import Order, Transfer, Workload
+from testbed.workloads import Order, Talk, Transfer, Workload
 
 Wait = tuple[int, int]
 """Indices of an earlier transfer and of a later one that waits for it."""
@@ -35,6 +35,8 @@ class Dependencies:
     later: _Numbers
     pause_s: _Floats
     """By gate."""
+    talks: tuple[Talk, ...] = ()
+    """Of all jobs, with these numbers of messages."""
 
 
 def dependencies_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequence[Transfer]) -> Dependencies:
@@ -42,24 +44,31 @@ def dependencies_of(experiment: Experiment, jobs: Sequence[Job], transfers: Sequ
     found = [_pairs(waits(experiment.spec.workload, transfers))]
     pauses = [np.empty(0)]
     first = len(transfers)
+    talks: list[Talk] = []
     for job in jobs:
         workload = experiment.spec.workload.of_job(experiment.jobs.index(job))
         if (order := workload.order(job.size)) is not None:
-            pause_s, own = order.pauses_s, [_ordered(order, job, transfers, first)]
+            number = _message_numbers(order, job, transfers, first)
+            pause_s, own = order.pauses_s, [number[order.waits]]
+            talks += (_numbered(talk, number) for talk in workload.talks(job.size))
         else:
             pause_s, own = _gates(workload, job, transfers, first)
         pauses.append(pause_s)
         found += own
         first += pause_s.size
     earlier, later = np.concatenate(found).T
-    return Dependencies(earlier, later, np.concatenate(pauses))
+    return Dependencies(earlier, later, np.concatenate(pauses), tuple(talks))
 
 
-def _ordered(order: Order, job: Job, transfers: Sequence[Transfer], first: int) -> _Numbers:
-    """The waits of a job's order between messages of the experiment; its pauses are numbered from `first` on."""
+def _message_numbers(order: Order, job: Job, transfers: Sequence[Transfer], first: int) -> _Numbers:
+    """The numbers in the experiment of a job's messages; its pauses are numbered from `first` on."""
     mine = np.array([place for place, transfer in enumerate(transfers) if transfer.src in job.ranks], dtype=np.int64)
-    number = np.concatenate([mine, first + np.arange(order.pauses_s.size)])
-    return number[order.waits]
+    return np.concatenate([mine, first + np.arange(order.pauses_s.size)])
+
+
+def _numbered(talk: Talk, number: _Numbers) -> Talk:
+    begin = None if talk.begin is None else int(number[talk.begin])
+    return Talk(begin, int(number[talk.end]), tuple(number[list(talk.transfers)].tolist()))
 
 
 def _gates(workload: Workload, job: Job, transfers: Sequence[Transfer], first: int) -> tuple[_Floats, list[_Numbers]]:

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
-from netmodel import Forwarding, NoRouteError, PortRef, forwarding
+from netmodel import Forwarding, NoRouteError, Path, PortRef, forwarding
 from sim.fluid import Messages, Simulation
 from sim.links import Links
 from sim.messages import NO_CHANNEL
@@ -17,7 +17,8 @@ from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations,
 from testbed.errors import TestbedError
 from testbed.progress import Steps
 from testbed.simulate.adaptive_lanes import RULES, LaneMover
-from testbed.simulate.lane_paths import Lanes, paths_of_ports
+from testbed.simulate.lane_paths import Lanes, path_rows, paths_of_ports
+from testbed.simulate.live_plan import TalkPlanner
 from testbed.simulate.runs import (
     ACK_BYTES,
     HEADER_BYTES,
@@ -61,7 +62,7 @@ class _Model:
         self._experiment = experiment
         self._policy = policy
         self._links = links
-        self._traffic = Traffic.of(experiment, policy, seed, links, jobs)
+        self._traffic = Traffic.of(experiment, policy, seed, links, jobs, live=True)
         self._pairs = self._traffic.pairs
         self._lanes = self._traffic.lanes
         self._every_s = ideal_at(experiment, seed) / SAMPLES
@@ -75,6 +76,10 @@ class _Model:
             rates_bps.append(np.repeat(links.rate_bps[first] / policy.m, policy.m))
         self._simulation = Simulation(np.concatenate(rates_bps))
         self._simulation.add_channels(self._paths(self._lanes.rows))
+        talks = self._traffic.dependencies.talks
+        self._planner: TalkPlanner | None = None
+        if policy.policy == "controller" and talks:
+            self._planner = TalkPlanner(experiment, policy, self._pairs, self._traffic.transfers, talks)
         self._left_bits = np.zeros(self._flows)  # by flow: bits sent on paths that it has left
         payload = self._traffic.payload_bytes.astype(np.float64)
         packets = np.ceil(payload / packet_bytes(experiment))
@@ -83,6 +88,8 @@ class _Model:
         self._add_messages(bits, delay_s)
         rule = RULES.get(policy.policy)
         self._mover = None if rule is None else LaneMover(rule, self._round_trip_s(), self._lanes.ports, seed)
+        if self._planner is not None:
+            self._take(self._planner.start())
 
     @property
     def _flows(self) -> int:
@@ -121,10 +128,18 @@ class _Model:
         simulation, channel, dependencies = self._simulation, self._traffic.channel, self._traffic.dependencies
         earlier, later = dependencies.earlier, dependencies.later
         parted = self._policy.policy == "qp_scaling"
+        milestone = np.zeros(bits.size + dependencies.pause_s.size, dtype=np.bool_)
+        if self._planner is not None:
+            milestone[self._planner.milestones] = True
+        sends, gates = np.split(milestone, [bits.size])
         simulation.add_messages(
-            Messages(np.full(bits.size, NO_CHANNEL), delay_s=delay_s) if parted else Messages(channel, bits, delay_s)
+            Messages(np.full(bits.size, NO_CHANNEL), delay_s=delay_s)
+            if parted
+            else Messages(channel, bits, delay_s, milestone=sends)
         )
-        simulation.add_messages(Messages(np.full(dependencies.pause_s.size, NO_CHANNEL), delay_s=dependencies.pause_s))
+        simulation.add_messages(
+            Messages(np.full(gates.size, NO_CHANNEL), delay_s=dependencies.pause_s, milestone=gates)
+        )
         if parted:
             lanes = self._policy.m
             first = simulation.add_messages(
@@ -211,7 +226,9 @@ class _Model:
         simulation, mover = self._simulation, self._mover
         while simulation.undelivered and simulation.now_s < until_s:
             look_s = np.inf if mover is None else mover.next_s
-            simulation.advance(min(until_s, self._next_sample_s, look_s))
+            reached = simulation.advance(min(until_s, self._next_sample_s, look_s))
+            if reached and self._planner is not None:
+                self._take(self._planner.reached(reached))
             if simulation.now_s >= self._next_sample_s or not simulation.undelivered:
                 samples.append((simulation.now_s, self._link_bits()))
                 self._next_sample_s = simulation.now_s + self._every_s
@@ -233,8 +250,22 @@ class _Model:
         rows = paths_of_ports(
             self._experiment, [self._pairs[pair] for pair in pairs.tolist()], ports, self._links, self._routes
         )
+        self._take_rows(moved, rows)
+
+    def _take(self, paths: dict[int, Path]) -> None:
+        """Move all lanes of these pairs to the paths that a planner has given them."""
+        if not paths:
+            return
+        lanes = self._lanes.ports.shape[1]
+        rows = path_rows(list(paths.values()), 1, self._links)
+        pairs = np.array(list(paths), dtype=np.int64)
+        flows = (pairs[:, None] * lanes + np.arange(lanes)).ravel()
+        self._take_rows(flows, np.repeat(rows, lanes, axis=0))
+
+    def _take_rows(self, moved: _Numbers, rows: npt.NDArray[np.int32]) -> None:
+        """Move these lanes to `rows` of links, which have one path each."""
         self._move(moved, self._pulling(rows, moved[:, None]))
-        flat = self._lanes.rows.reshape(shape[0] * shape[1], -1)
+        flat = self._lanes.rows.reshape(self._lanes.ports.size, -1)
         flat[moved] = -1
         flat[moved, : rows.shape[2]] = rows[:, 0, :]
 
@@ -271,7 +302,8 @@ class _Model:
     def _reroute(self) -> None:
         """Recompute all paths without dead links; ports do not change."""
         topology = self._experiment.topology
-        self._routes = forwarding(topology, frozenset(topology.link_at(port) for port in self._dead))
+        dead = frozenset(topology.link_at(port) for port in self._dead)
+        self._routes = forwarding(topology, dead)
         try:
             rows = paths_of_ports(self._experiment, self._pairs, self._lanes.ports, self._links, self._routes)
             paths = self._paths(rows)
@@ -279,6 +311,8 @@ class _Model:
             raise TestbedError(f"policy {self._policy.name}: {error}") from error
         self._move(np.arange(self._flows), paths)
         self._lanes = Lanes(self._lanes.ports, rows)
+        if self._planner is not None:
+            self._take(self._planner.refit(dead))
 
     def _concerned(self, link: int) -> list[str]:
         """The switch ports of the hosts that receive data over a link, in either direction."""

@@ -36,10 +36,23 @@ class Lanes:
     """By pair: the links of acknowledgements; None: the path backwards."""
 
 
-def lanes_of(experiment: Experiment, policy: Policy, seed: int, transfers: Sequence[Transfer], links: Links) -> Lanes:
+def elephant_bytes(policy: Policy) -> int:
+    """The size from which the policy plans a pair."""
+    return policy.elephant_bytes or ELEPHANT_BYTES
+
+
+def lanes_of(
+    experiment: Experiment,
+    policy: Policy,
+    seed: int,
+    transfers: Sequence[Transfer],
+    links: Links,
+    *,
+    live: bool = False,
+) -> Lanes:
     """The ports and paths of the lanes of all pairs that transfer, in the order of their first transfers.
 
-    `experiment` must be that of the seed. Raises InputError.
+    `experiment` must be that of the seed. With `live`, elephants are planned later. Raises InputError.
     """
     demands = bytes_by_pair(transfers, experiment.spec.workload.item_bytes)
     pairs = list(demands)
@@ -52,12 +65,12 @@ def lanes_of(experiment: Experiment, policy: Policy, seed: int, transfers: Seque
             [setting.path(experiment.topology, *ends) for ends in both]
             for both in (((one.local, one.remote) for one in named), ((one.remote, one.local) for one in named))
         )
-        return Lanes(ports, _rows(there, policy.m, links), _rows(back, 1, links)[:, 0])
+        return Lanes(ports, path_rows(there, policy.m, links), path_rows(back, 1, links)[:, 0])
     if policy.policy in STEERED:  # switches forward by ingress port and destination
         routes = experiment.routes(policy.name)
-        return Lanes(ports, _rows([_walked(experiment, pair, routes) for pair in pairs], policy.m, links))
+        return Lanes(ports, path_rows([_walked(experiment, pair, routes) for pair in pairs], policy.m, links))
     rows = paths_of_ports(experiment, pairs, ports, links)
-    if policy.policy == "controller":
+    if policy.policy == "controller" and not live:
         rows = _planned(experiment, policy, demands, transfers, rows, links)
     return Lanes(ports, rows)
 
@@ -92,7 +105,7 @@ def _planned(
     links: Links,
 ) -> npt.NDArray[np.int32]:
     """`rows` with the planner's paths for elephants, all planned before the first transfer, with bytes as demands."""
-    threshold = policy.elephant_bytes or ELEPHANT_BYTES
+    threshold = elephant_bytes(policy)
     bursts = largest_bursts(experiment, transfers)
     elephants = [place for place, pair in enumerate(demands) if bursts[pair] >= threshold]
     if not elephants:
@@ -105,7 +118,7 @@ def _planned(
     plan = PLANNERS[policy.planner or "optimal"](cables.fabric, asked)
     paths = [cables.path(plan, commodity) for commodity in range(len(own))]
     # No link is dead, so every pair has a path.
-    planned = _rows([path for path in paths if path is not None], policy.m, links)
+    planned = path_rows([path for path in paths if path is not None], policy.m, links)
     found = np.full((*rows.shape[:2], max(rows.shape[2], planned.shape[2])), -1, dtype=np.int32)
     found[:, :, : rows.shape[2]] = rows
     found[elephants] = -1
@@ -135,7 +148,7 @@ def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:
     return path_of(experiment.topology, Flow(src, dst, ENTROPY_PORTS.start), experiment.ecmp_hash, routes=routes)
 
 
-def _rows(paths: Sequence[Path], lanes: int, links: Links) -> npt.NDArray[np.int32]:
+def path_rows(paths: Sequence[Path], lanes: int, links: Links) -> npt.NDArray[np.int32]:
     """All lanes of a pair on the pair's path."""
     longest = max(len(path) for path in paths)
     rows = [links.row(path) + [-1] * (longest - len(path)) for path in paths]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.traces.files import LONGEST_S, MOST_TASKS, files_in, text_of, whole
-from testbed.training.tasks import TaskGraph
+from testbed.training.tasks import Phase, TaskGraph
 
 _NANOSECOND = 1e-9
 _COLUMNS = ("src", "dst", "src_tor", "dst_tor", "start_time", "flow_size", "compute_time", "stage_index")
@@ -96,7 +96,7 @@ def graph_of(jobs: Sequence[RingJob], iterations: int, first: int | None = None)
         raise ValueError(f"{iterations} iterations of these jobs are more than {MOST_TASKS} tasks")
     device = {node: place if first is None else node - first for place, node in enumerate(nodes)}
     graph = TaskGraph(devices)
-    for job in jobs:
+    for number, job in enumerate(jobs):
         begin = graph.join((), job.name, delay_s=job.start_s)
         for iteration in range(iterations):
             ends = []
@@ -110,7 +110,8 @@ def graph_of(jobs: Sequence[RingJob], iterations: int, first: int | None = None)
                     ]
                     gate = graph.join(sent)
                 ends.append(gate)
-            begin = graph.join(ends, job.name)
+            begun, begin = begin, graph.join(ends, job.name)
+            graph.phases.append(Phase(number, begun, begin))
             if iteration + 1 < iterations:
                 engines = sorted({device[node] for ring in job.rings for node in ring})
                 begin = graph.join([graph.compute(one, job.compute_s, [begin]) for one in engines])

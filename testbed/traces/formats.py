@@ -17,7 +17,7 @@ from testbed.traces.htsim import read_connections
 from testbed.traces.nccl_inspector import read_inspector
 from testbed.traces.simai import read_simai
 from testbed.training.hardware import Kind
-from testbed.training.tasks import Task, TaskGraph
+from testbed.training.tasks import Phase, Task, TaskGraph
 
 Format = Literal["chakra", "flexnet", "floodns", "htsim", "nccl_inspector", "simai"]
 
@@ -76,7 +76,7 @@ def pack(graph: TaskGraph) -> str:
     """A graph as text: base64 of compressed JSON, without names."""
     both = zip(graph.tasks, graph.after, strict=True)
     rows = [[task.kind, task.devices, task.delay_s, task.bytes, after] for task, after in both]
-    text = json.dumps([graph.devices, rows], separators=(",", ":"))
+    text = json.dumps([graph.devices, rows, *graph.phases], separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
@@ -85,12 +85,17 @@ def unpack(packed: str) -> TaskGraph:
     try:
         inflate = zlib.decompressobj()
         text = inflate.decompress(base64.b64decode(packed, validate=True), 4 * LARGEST_FILE)
-        devices, rows = json.loads(text)
+        devices, rows, *phases = json.loads(text)
         graph = TaskGraph(int(devices))
         for kind, members, delay_s, size, after in rows:
             graph.tasks.append(_task(graph.devices, kind, members, delay_s, size))
             graph.after.append([int(earlier) for earlier in after])
         if any(not 0 <= earlier < len(graph.tasks) for after in graph.after for earlier in after):
+            raise ValueError
+        graph.phases += [Phase(*map(int, phase)) for phase in phases]
+        if any(not 0 <= phase.begin < phase.end < len(graph.tasks) for phase in graph.phases):
+            raise ValueError
+        if any(graph.tasks[end].senders for phase in graph.phases for end in (phase.begin, phase.end)):
             raise ValueError
         _check(graph)
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error, zlib.error):

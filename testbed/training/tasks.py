@@ -8,6 +8,7 @@ the backward pass, and ZeRO's gathers are edges; which communication is exposed 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,17 @@ class Task:
         return self.delay_s + 8 * self.bytes / rate_bps
 
 
+class Phase(NamedTuple):
+    """Tasks during which a job communicates: those numbered from `begin` to `end`.
+
+    The phase begins when task `begin` has ended, and ends with task `end`. Neither sends.
+    """
+
+    job: int
+    begin: int
+    end: int
+
+
 @dataclass(slots=True)
 class TaskGraph:
     """Tasks, numbered from 0 in the order in which they are added, and what each one waits for."""
@@ -60,6 +72,8 @@ class TaskGraph:
     tasks: list[Task] = field(default_factory=list)
     after: list[list[int]] = field(default_factory=list)
     """By task: those that it waits for."""
+    phases: list[Phase] = field(default_factory=list)
+    """When jobs begin and end communication, for planners. None: all communicate all the time."""
 
     def compute(self, device: int, seconds: float, after: Iterable[int] = (), name: str = "") -> int:
         """Add computing; returns its number. Raises ValueError as all methods that add, for what does not fit."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from testbed.workloads.base import Buffers, Elements, Order, Transfer, VerifiedWorkload, Workload
+from testbed.workloads.base import Buffers, Elements, Order, Talk, Transfer, VerifiedWorkload, Workload
 from testbed.workloads.grid import Grid, GridWorkload
 from testbed.workloads.halving_doubling import HalvingDoublingAllreduce
 from testbed.workloads.hierarchical import HierarchicalAllgather, HierarchicalAllreduce, HierarchicalReduceScatter
@@ -51,6 +51,7 @@ __all__ = [
     "NcclAllreduce",
     "NcclCollective",
     "Order",
+    "Talk",
     "TorchTraining",
     "Trace",
     "Training",

@@ -53,6 +53,17 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Talk:
+    """A part of a job that begins and ends communication by itself. Messages are numbered as in `Order`."""
+
+    begin: int | None
+    """The message with whose delivery it begins; None: it begins at the start."""
+    end: int
+    """The message with whose delivery it ends."""
+    transfers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Buffers:
     """A rank's memory: it sends from `input` and receives into `output`. In-place workloads use one array for both."""
 
@@ -120,6 +131,10 @@ class Workload(BaseModel, ABC):
 
         The later transfer is one that the rank sends, the earlier one is one that it sends or receives.
         """
+        return ()
+
+    def talks(self, ranks: int) -> tuple[Talk, ...]:
+        """When parts of a job with an `order` communicate, for planners. None, the default: all do, all the time."""
         return ()
 
     def longest_chain_s(self, rate_bps: float) -> float:

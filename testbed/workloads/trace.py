@@ -18,7 +18,7 @@ from testbed.misfit import Misfit
 from testbed.traces.formats import Format, pack, unpack
 from testbed.training.ideal import run
 from testbed.training.tasks import Task, TaskGraph
-from testbed.workloads.base import Buffers, Elements, Order, Transfer, VerifiedWorkload
+from testbed.workloads.base import Buffers, Elements, Order, Talk, Transfer, VerifiedWorkload
 
 _RATE_BPS = 100e9
 _ITEM_BYTES = 8
@@ -114,6 +114,10 @@ class Trace(VerifiedWorkload):
         """As the trace says."""
         return self._lowered.order
 
+    def talks(self, ranks: int) -> tuple[Talk, ...]:
+        """The phases of the trace's jobs."""
+        return self._lowered.talks
+
     def order_at(self, rank: int, ranks: int) -> tuple[tuple[int, int], ...]:
         """The waits of the trace between messages that the rank sends or receives.
 
@@ -157,6 +161,7 @@ class _Lowered:
     order: Order
     tasks: tuple[int, ...]
     """By transfer: its task."""
+    talks: tuple[Talk, ...]
 
 
 def _elements(size: float) -> int:
@@ -232,9 +237,23 @@ def _lower(graph: TaskGraph) -> _Lowered:
         count = _elements(size)
         transfers.append(Transfer(step, 0, src, dst, 0, targets[dst], count))
         targets[dst] += count
-    numbered = [[len(found) + at if pause else int(place[at]) for pause, at in edge] for edge in edges]
+
+    def place_of(message: tuple[bool, int]) -> int:
+        pause, at = message
+        return len(found) + at if pause else int(place[at])
+
+    numbered = [[place_of(one) for one in edge] for edge in edges]
+    of_task: dict[int, list[int]] = {}
+    for at, (_, task_number, *_) in enumerate(found):
+        of_task.setdefault(task_number, []).append(int(place[at]))
+    talks = []
+    for _, first, last in graph.phases:
+        inner = sorted(at for task_number in range(first, last) for at in of_task.get(task_number, ()))
+        if inner:  # a task that does not send ends with one message at most
+            talks.append(Talk(next(map(place_of, ends[first]), None), place_of(ends[last][0]), tuple(inner)))
     return _Lowered(
         transfers=tuple(transfers),
         order=Order(np.array(numbered, dtype=np.int64).reshape(-1, 2), np.array(pauses)),
         tasks=tuple(found[one][1] for one in in_order),
+        talks=tuple(talks),
     )

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths of elephants that are planned again whenever a part of a job begins or ends communication.
+
+The planners are kept up as in the path service (`sdn.path_service.planning`): a change moves few other elephants.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from netmodel import Link, Path
+from sdn.path_service.planning import LIVE, exchange
+from sdn.planners import Route, cabling
+from testbed.plan.demands import Pair
+from testbed.simulate.lane_paths import elephant_bytes
+from testbed.spec import Experiment, Policy
+from testbed.workloads import Talk, Transfer
+
+
+class TalkPlanner:
+    """The elephants that talk now, and their paths. Pairs are numbered by their place in `pairs`."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        policy: Policy,
+        pairs: Sequence[Pair],
+        transfers: Sequence[Transfer],
+        talks: Sequence[Talk],
+    ) -> None:
+        self._cables = cabling(experiment.topology)
+        self._plan = LIVE[policy.planner or "optimal"](self._cables.fabric)
+        self._nics = [self._cables.nic(host, experiment.nic) for host in experiment.hosts]
+        self._pairs = pairs
+        number = {pair: place for place, pair in enumerate(pairs)}
+        self._beginning: dict[int | None, list[Sequence[int]]] = {}
+        self._ending: dict[int | None, list[Sequence[int]]] = {}
+        for talk in talks:
+            sent: Counter[int] = Counter()
+            for place in talk.transfers:
+                one = transfers[place]
+                sent[number[one.src, one.dst]] += one.count * experiment.spec.workload.item_bytes
+            own = [pair for pair, size in sent.items() if size >= elephant_bytes(policy)]
+            self._beginning.setdefault(talk.begin, []).append(own)
+            self._ending.setdefault(talk.end, []).append(own)
+        self._users: Counter[int] = Counter()  # by pair: parts of jobs that talk
+        self._commodity: dict[int, int] = {}  # by pair
+        self._pair: dict[int, int] = {}  # by commodity
+
+    @property
+    def milestones(self) -> list[int]:
+        """The messages with whose delivery something begins or ends."""
+        return sorted({one for one in (*self._beginning, *self._ending) if one is not None})
+
+    def start(self) -> dict[int, Path]:
+        """The paths of the pairs that talk from the start."""
+        return self.reached([None])
+
+    def reached(self, messages: Iterable[int | None]) -> dict[int, Path]:
+        """The new paths, by pair, after these messages were delivered: of pairs that begin, and of those that move."""
+        messages = list(messages)
+        departing: list[int] = []
+        for pair in _listed(self._ending, messages):
+            self._users[pair] -= 1
+            if not self._users[pair]:
+                departing.append(self._commodity.pop(pair))
+                del self._pair[departing[-1]]
+        arriving: list[int] = []
+        for pair in _listed(self._beginning, messages):
+            self._users[pair] += 1
+            if self._users[pair] == 1:
+                arriving.append(pair)
+        ends = [(self._nics[src], self._nics[dst]) for src, dst in (self._pairs[pair] for pair in arriving)]
+        numbers, changed = exchange(self._plan, departing, ends)
+        self._commodity |= zip(arriving, numbers, strict=True)
+        self._pair |= zip(numbers, arriving, strict=True)
+        found = {self._pair[route.commodity]: route for route in changed if route.commodity in self._pair}
+        paths = {pair: self._path(pair, route) for pair, route in found.items()}
+        return {pair: path for pair, path in paths.items() if path is not None}
+
+    def refit(self, dead_links: frozenset[Link]) -> dict[int, Path]:
+        """The paths of all pairs that talk, by pair, while these links are dead."""
+        topology = self._cables.topology
+        between = [link for link in dead_links if not any(topology.has_host(end.node) for end in (link.a, link.b))]
+        self._plan.refit(self._cables.without(between).fabric)
+        plan = self._plan.plan()
+        paths = {self._pair[number]: self._cables.path(plan, at) for at, number in enumerate(self._plan.numbers())}
+        return {pair: path for pair, path in paths.items() if path is not None}
+
+    def _path(self, pair: int, route: Route) -> Path | None:
+        src, dst = self._pairs[pair]
+        return self._cables.path_by(self._nics[src], self._nics[dst], route.spine, route.up, route.down)
+
+
+def _listed(lists: dict[int | None, list[Sequence[int]]], messages: Iterable[int | None]) -> Iterator[int]:
+    return (pair for one in messages for own in lists.get(one, ()) for pair in own)
