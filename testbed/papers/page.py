@@ -13,7 +13,7 @@ from testbed.papers.claim import Claim
 from testbed.papers.findings import Findings, Paper
 
 DPI = 100
-HEAD = "| where | what | paper | ours | ours / paper | verdict |"
+HEAD = "| number | paper | ours | verdict |"
 
 COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "note")
 
@@ -39,17 +39,17 @@ def _draw(findings: Findings, folder: Path) -> None:
 
 
 def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
-    """The page: text, figures, the claims with a printed number (a series as one row), and their notes."""
+    """The page: text, figures, the claims with a printed number (a series as one row), and notes on deviations."""
     printed = [claim for claim in findings.claims if claim.printed is not None]
-    notes = notes_of(printed)
+    notes = notes_of(_deviating(printed))
     parts = [
         f"# {paper.title}",
         paper.text.strip(),
         *(f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings),
         "## Printed numbers",
-        f"[{csv_name}]({csv_name}) has all {len(findings.claims)} numbers, also those that the paper does not print.\n"
-        "A row for several numbers shows ranges.",
-        "\n".join([HEAD, "|---|---|---|---|---|---|", *_rows(printed, notes)]),
+        f"[{csv_name}]({csv_name}) has all {len(findings.claims)} numbers and notes. A row for several numbers shows "
+        "ranges.",
+        "\n".join([HEAD, "|---|---|---|---|", *_rows(printed, notes)]),
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -67,13 +67,12 @@ def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
         count = f" ({len(row)})" if len(row) > 1 else ""
         ours = [claim for claim in row if claim.ours is not None]
         cells = [
-            what + count,
+            f"{where}: {what}{count}",
             _range(row, lambda claim: claim.printed or 0.0, printed_of),
             _range(ours, lambda claim: claim.ours or 0.0, ours_of).removesuffix(ours[0].unit if ours else "").strip(),
-            _ratios(ours),
             _verdicts(row) + _marks(row, notes),
         ]
-        yield f"| {where} | {' | '.join(cells)} |"
+        yield f"| {' | '.join(cells)} |"
 
 
 def _range(claims: Sequence[Claim], number: Callable[[Claim], float], written: Callable[[Claim], str]) -> str:
@@ -83,15 +82,6 @@ def _range(claims: Sequence[Claim], number: Callable[[Claim], float], written: C
     least, most = (written(end(claims, key=number)) for end in (min, max))
     unit = claims[0].unit
     return most if least == most else f"{least.removesuffix(unit).strip()} to {most}"
-
-
-def _ratios(claims: Sequence[Claim]) -> str:
-    """Ours / paper; empty for bounds, and where all numbers agree."""
-    ratios = [claim.ratio for claim in claims if claim.relation == "equals" and claim.ratio is not None]
-    if not ratios or all(claim.verdict == "agrees" for claim in claims):
-        return ""
-    least, most = (f"{ratio:.2f}" for ratio in (min(ratios), max(ratios)))
-    return least if least == most else f"{least} to {most}"
 
 
 def _verdicts(claims: Sequence[Claim]) -> str:
@@ -140,6 +130,11 @@ def ratio_of(claim: Claim) -> str:
     return "" if claim.ratio is None else f"{claim.ratio:.3f}"
 
 
+def _deviating(claims: Sequence[Claim]) -> list[Claim]:
+    """Those whose note the page shows; the others' notes are in the CSV file only."""
+    return [claim for claim in claims if claim.verdict not in ("agrees", "holds")]
+
+
 def _marks(claims: Sequence[Claim], notes: list[str]) -> str:
-    numbers = ", ".join(str(notes.index(note) + 1) for note in notes_of(claims))
+    numbers = ", ".join(str(notes.index(note) + 1) for note in notes_of(_deviating(claims)))
     return f" [{numbers}]" if numbers else ""

@@ -44,29 +44,29 @@ TABLE_3 = ((6, ""), (43, ""), (740, ""), (31574, ""), (3488555, ""), (1.013, "1e
 NODES = 1024
 
 TEXT = """
-Section 6 runs on the [fluid fabric](../fluid.md): 8 x 16 hosts with 16 spines, and 32 x 32 hosts with 32 spines;
+Section 6 runs on the [fluid fabric](../fluid.md) with 8 x 16 hosts and 16 spines, and 32 x 32 hosts and 32 spines:
 100 Gbit/s, links of 1 us, 8 MiB on each connection of a ring or of NCCL's two trees (DBT). The paper states neither
-shapes, nor message sizes, nor placement. Ranks are on random hosts here, because a ring in the order of hosts hardly
-crosses leaves. Numbers are means of three draws; for 1,024 hosts, of one draw.
+shapes, message sizes nor placement. Ranks are on random hosts here, because a ring in the order of hosts hardly
+crosses leaves. Numbers are means of three draws; for 1,024 hosts, of one.
 
 - Reproduced: with 32 lanes throughput is near the optimum, and more than 16 lanes gain little. Gains over ECMP are
   above the printed range for the ring and below it for the tree, whose hosts have up to three peers each way.
-- The printed gains in flow completion time match our gains for the slowest flow rather than for the mean.
-- DRILL, LetFlow and ConWeave need queues, so they run on the [packet fabric](../packet.md): 128 hosts, fixed windows of
-  2 BDP, no PFC, one draw. LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet, as in the paper.
-  DRILL is slower than ParaLet only with go-back-N.
-- The CSV also has lanes that send at 1/m of the line rate, as the paper's do, and schemes published since. With four
-  links at a quarter of their rate, schemes that send a fixed part of a message over each path take about four times as
-  long, lanes that pull flowlets lose little, and lanes that also change paths almost nothing.
+- The printed gains in flow completion time (FCT) match ours for the slowest flow, not for the mean.
+- DRILL, LetFlow and ConWeave run on the [packet fabric](../packet.md): 128 hosts, fixed windows of 2 BDP, no PFC, one
+  draw. As in the paper, LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet. DRILL is slower
+  than ParaLet only with go-back-N.
+- The CSV also has lanes that send at 1/m of the line rate, as the paper's do, and later schemes. With four links at a
+  quarter of their rate, schemes that send a fixed part of a message over each path take about four times as long.
+  Lanes that pull flowlets lose little, and lanes that also change paths almost nothing.
 """
 
 _RANGE = "Ranges over four scenarios."
-_PACKETS = "Packet simulation, 128 hosts, m = 32; ranges over ring and tree."
+_PACKETS = "Packet simulation, 128 hosts, m = 32, ring and tree."
 _BOUNDS = (
-    "Windows here do not shrink after a NAK, so go-back-N is too slow; selective repeat is an upper bound for DRILL. "
-    "The paper's numbers lie between the two."
+    "Between the two: windows here do not shrink after a NAK, so go-back-N is too slow; selective repeat is an upper "
+    "bound."
 )
-_TAIL = "The paper does not say whether FCT is the mean or that of the slowest flow."
+_TAIL = "The paper does not say whether FCT is the mean or the slowest flow's."
 
 
 def find(quick: bool) -> Findings:
@@ -131,9 +131,8 @@ def _of_theory() -> Iterator[Claim]:
             theory.fullest_port(NODES, m),
             round(theory.slowdown(NODES, m), 3),
             3,
-            note="The paper's number is Equation 1, which takes a quantile for the mean of a maximum. It is too low "
-            "for small m.",
-            series=f"m = 1, 4, 32: fullest of {NODES:,} ports, mean of 400 draws",
+            note="Equation 1 takes a quantile for the mean of a maximum, so it is too low for small m.",
+            series=f"m = 1, 4, 32: fullest of {NODES:,} ports, 400 draws",
         )
     gain = theory.slowdown(NODES, 1) / theory.slowdown(NODES, 32)
     yield Claim(
@@ -143,8 +142,7 @@ def _of_theory() -> Iterator[Claim]:
         gain,
         round(sqrt(32), 2),
         2,
-        note='"Expected to speedup by sqrt(m)": only the part of the slowdown above 1 shrinks by sqrt(m). '
-        "Random draws give "
+        note='The paper\'s "speedup by sqrt(m)" holds for the slowdown above 1 only. Random draws give '
         f"{theory.fullest_port(NODES, 1) / theory.fullest_port(NODES, 32):.2f}.",
     )
     yield Claim(
@@ -154,7 +152,7 @@ def _of_theory() -> Iterator[Claim]:
         100 * (theory.slowdown(NODES, 32) - 1),
         round(100 / sqrt(32), 1),
         1,
-        note='"Only 1/sqrt(m) slower than optimal" omits the factor n\' of Equation 1, 3.10 here.',
+        note="The paper's \"1/sqrt(m) slower\" omits the factor n' of Equation 1, 3.10 here.",
     )
     yield Claim(
         "5.2",
@@ -162,8 +160,7 @@ def _of_theory() -> Iterator[Claim]:
         "lanes",
         ceil(theory.lanes_for(1e5, 2)),
         25,
-        note=f"The formula gives {theory.lanes_for(1e5, 2):.1f}; 25 is right for n' = 5, so for "
-        f"{theory.nodes_of(5):,.0f} nodes.",
+        note=f"The formula gives {theory.lanes_for(1e5, 2):.1f}; 25 fits n' = 5, {theory.nodes_of(5):,.0f} nodes.",
     )
     yield Claim("5.2", "m for a slowdown of 2, 1e9 nodes", "lanes", ceil(theory.lanes_for(1e9, 2)), 36)
     yield Claim(
@@ -177,8 +174,8 @@ def _of_theory() -> Iterator[Claim]:
 
 def _cancelled() -> str:
     return (
-        f"1 / (1 - CDF(8)) in double precision is the printed {theory.nodes_of_as_printed(8) / 1e15:.3f}e15, by "
-        f"cancellation; the complementary error function gives {theory.nodes_of(8) / 1e15:.3f}e15."
+        f"1 / (1 - CDF(8)) in double precision is {theory.nodes_of_as_printed(8) / 1e15:.3f}e15, by cancellation; the "
+        f"complementary error function gives {theory.nodes_of(8) / 1e15:.3f}e15."
     )
 
 
@@ -265,29 +262,29 @@ def _drawings(figure_5: Sequence[Point], packets: Sequence[Point], since: Sequen
 
     by_packets = Drawing(
         "paralet-packets",
-        "Figure 4 by packet simulation: ParaLet and DRILL with reordering lead, then ConWeave, then LetFlow and ECMP",
+        "Figure 4 by packets: ParaLet and DRILL with reordering lead, then ConWeave, LetFlow and ECMP",
         lambda: plots.throughput(packets),
     )
     return [
         Drawing(
             "paralet-equation-1",
-            f"Slowdown by lanes: Equation 1 beside the mean of the fullest of {NODES:,} ports",
+            "Slowdown by lanes: Equation 1 and random draws",
             lambda: plots.equation_1(NODES),
         ),
         Drawing(
             "paralet-throughput",
-            "Figure 4: total throughput over time; ParaLet stays near the ideal and ends early",
+            "Figure 4: throughput over time; ParaLet stays near the ideal",
             lambda: plots.throughput(figure_5),
         ),
         Drawing(
             "paralet-fct",
-            "Figure 5: maximum total throughput and flow completion times by lanes, flattening after m = 16",
+            "Figure 5: throughput and flow completion times by lanes, flat after m = 16",
             lambda: plots.figure_5(figure_5),
         ),
         *([by_packets] if packets else []),
         Drawing(
             "paralet-since",
-            f"The slowest flow with later schemes, all links healthy or {DEGRADED} at {LEFT:.0%} of their rate",
+            f"The slowest flow with later schemes, all links healthy or {DEGRADED} at {LEFT:.0%}",
             lambda: plots.since(since),
         ),
     ]

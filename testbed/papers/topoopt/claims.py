@@ -13,33 +13,31 @@ from testbed.papers.topoopt.forwarding import RATIOS, best_one_way, both_ways, o
 from testbed.topoopt.reconfigured import SIP_ML
 
 TEXT = """
-Cost, path lengths, taxes and iteration times of dedicated and shared clusters are checked, also with circuits that
+Checked are cost, path lengths, taxes and iteration times of dedicated and shared clusters, also with circuits that
 change within an iteration. [TopoOpt](../topoopt.md) shows the algorithms, also with real packets.
 
-- Iteration times (Figures 11, 12, 27, 28) are those of the [model of training](../training.md) with the strategies that
-  the paper names: pure data parallelism, or embedding tables on one server each. Times are estimates; the
-  fluid model gives the same within 3 %. The paper simulates packets of TCP.
-- The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth, the ratio of section 5.2. The overhead of 1.4 in 5.5
-  implies 1 / 4.
-- TopoOpt is closer to Ideal Switch than printed for DLRM and NCF, and ahead of Fat-tree at batch 2048. Shorter paths of
+- Iteration times (Figures 11, 12, 27, 28) are estimates by the [model of training](../training.md), with the strategies
+  that the paper names: pure data parallelism, or embedding tables on one server each. The fluid model gives the same
+  within 3 %. The paper simulates packets of TCP.
+- The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (section 5.2); the overhead in 5.5 implies 1 / 4.
+- For DLRM and NCF TopoOpt is closer to Ideal Switch than printed, and ahead of Fat-tree at batch 2048. Shorter paths of
   one-way circuits explain a part; the rest is not explained.
 - Printed path lengths and taxes are those of circuits in both directions, as the released code makes them: a ring takes
-  two ports of a server. With circuits that lead one way, the same ports have twice as many rings: paths are shorter for
-  d = 4, and longer for d = 8.
+  two ports of a server. With one-way circuits the same ports have twice as many rings: paths are shorter for d = 4, and
+  longer for d = 8.
 - The best rings of stride 1 and three other coprime strides have 4.28 hops; those of Algorithm 3 have 4.52.
-- The paper does not print its cost formulas. [cost.py](../../testbed/papers/topoopt/cost.py) has a rule that was chosen
-  to give the ratio of OCSs to patch panels; it then gives 3.42 for Ideal Switch over TopoOpt (printed: 3.2).
-- With routes by Algorithm 4 the loads of circuits differ less than printed for d = 4, and more for d = 8. Ties between
-  equally short paths decide, and the paper does not say how it breaks them. Routes by linear programming lower the
-  greatest load to 1 / 1.28 and 1 / 1.78 of that.
-- OCS-reconfig and SiP-ML (Figures 11 and 17) measure, run Algorithm 5 and stop all transfers while circuits change, on
-  32 servers. The paper prints neither the interval at other latencies than 10 ms nor SiP-ML's. Here all transfers of an
-  all-reduce progress alike, so what is measured is an even ring, and jobs without other transfers take as long as on
-  TopoOpt. The paper's BERT takes 1.4 times as long with forwarding, because its estimates are inaccurate.
-- Shared clusters (Figure 16): on TopoOpt jobs do not affect each other. On fat-trees the paper does not say where jobs
-  are; here they are on random servers. Tails agree; the mean is longer than printed.
-- Look-ahead ports (appendix C) hide the time of patch panels only where a job waits for servers anyway: its panels are
-  set from its arrival on.
+- The paper does not print its cost formulas. Our rule ([cost.py](../../testbed/papers/topoopt/cost.py)) was chosen to
+  give the ratio of OCSs to patch panels.
+- With Algorithm 4 the loads of circuits differ less than printed for d = 4, and more for d = 8. Ties between equally
+  short paths decide, and the paper does not say how it breaks them. [Linear programming](../topoopt.md#algorithms)
+  lowers the greatest load.
+- OCS-reconfig and SiP-ML (Figures 11, 17) measure, run Algorithm 5 and stop all transfers while circuits change. The
+  paper prints neither the interval at other latencies than 10 ms nor SiP-ML's. Here all transfers of an all-reduce
+  progress alike, so an even ring is measured, and jobs without other transfers take as long as on TopoOpt. The paper's
+  BERT takes 1.4 times as long with forwarding, because its estimates are inaccurate.
+- Shared clusters (Figure 16): on TopoOpt jobs do not affect each other. The paper does not say where jobs are on
+  fat-trees; here they are on random servers. Tails agree; the mean is longer than printed.
+- Look-ahead ports (appendix C) hide the time of patch panels only where a job waits for servers anyway.
 """
 
 _SETTINGS = ((4, 100), (8, 200))
@@ -49,8 +47,8 @@ _BOTH_WAYS = "Circuits in both directions, with the strides of the released code
 _ONE_WAY = "Circuits that lead one way, strides by Algorithm 3."
 
 _STRATEGIES = "Section 5.1's strategies."
-_DEDICATED = f"{_STRATEGIES} The mean over 10 to 200 Gbit/s."
-_SUPER_LINEAR = f'{_STRATEGIES} The paper says "super-linear"; here the all-reduce, which is linear, dominates.'
+_DEDICATED = f"{_STRATEGIES} Means over 10 to 200 Gbit/s."
+_SUPER_LINEAR = f'{_STRATEGIES} The paper says "super-linear"; here the linear all-reduce dominates.'
 _ALL_TO_ALL = "d = 4, 100 Gbit/s, 128 embedding tables; one-way circuits."
 _SHARED = "Jobs on random servers, each transfer on a random path; one seed."
 _CHANGING = "32 servers, measured every five latencies, at most every 1 ms; see above."
@@ -71,35 +69,32 @@ def find(quick: bool) -> Findings:
         (
             Drawing(
                 "topoopt-cost",
-                "Figure 10: cost by servers; Ideal Switch costs three to four times as much as TopoOpt",
+                "Figure 10: cost by servers; Ideal Switch costs 3 to 4 times as much as TopoOpt",
                 plots.costs,
             ),
             Drawing(
                 "topoopt-iterations",
-                "Figure 11: iteration time by link rate; TopoOpt is near Ideal Switch, Fat-tree takes about three "
-                "times as long where communication dominates, Expander longest",
+                "Figure 11: iteration time by link rate; TopoOpt is near Ideal Switch, Fat-tree takes 3 times as long",
                 plots.iteration_times,
             ),
             Drawing(
                 "topoopt-all-to-all",
-                "Figure 12: iteration time by batch; that of TopoOpt grows faster than those of Ideal Switch and "
-                "Fat-tree",
+                "Figure 12: iteration time by batch; TopoOpt's grows fastest",
                 plots.all_to_all,
             ),
             Drawing(
                 "topoopt-tax",
-                "Figure 13: the bandwidth tax grows with the batch to 3 at d = 4; one-way circuits pay less",
+                "Figure 13: the bandwidth tax grows with the batch to 3 at d = 4",
                 plots.taxes,
             ),
             Drawing(
                 "topoopt-shared",
-                "Figure 16: mean and 99th percentile of iteration times by load; both are flat for TopoOpt and Ideal "
-                "Switch, and highest for Fat-tree",
+                "Figure 16: iteration times by load; flat for TopoOpt and Ideal Switch, highest for Fat-tree",
                 plots.shared,
             ),
             Drawing(
                 "topoopt-reconfiguration",
-                "Figure 17: iteration time by reconfiguration latency, with and without forwarding by hosts",
+                "Figure 17: iteration time by reconfiguration latency, with and without forwarding",
                 plots.reconfiguration_times,
             ),
         ),
@@ -107,7 +102,7 @@ def find(quick: bool) -> Findings:
 
 
 def _of_cost() -> Iterator[Claim]:
-    rule = "By a rule of ours; see above."
+    rule = "By our rule; see above."
     switched = fmean(cost.circuit_switches(*one) / cost.patch_panels(*one) for one in _SETTINGS)
     yield Claim("5.2", "cost with OCSs over cost with patch panels, mean", "x", switched, 1.33, 2, note=rule)
     ideal = fmean(cost.ideal_switch(*one) / cost.patch_panels(*one) for one in _SETTINGS)
@@ -117,7 +112,7 @@ def _of_cost() -> Iterator[Claim]:
         for one in _SETTINGS
         for name in ("patch_panels", "circuit_switches", "ideal_switch")
     )
-    said = 'The paper says "the least expensive". SiP-ML, its most expensive fabric, has no prices in Table 2.'
+    said = "Without SiP-ML, which has no prices in Table 2."
     yield Claim("5.2", "cheapest other fabric over Expander", "x", cheapest, 1, 0, "more than", said)
     yield Claim("App. G", "switch ports of a fat-tree with k = 8", "ports", cost.FAT_TREE_PORTS * 8**3 / 4, 640)
 
@@ -130,14 +125,16 @@ def _of_iterations(quick: bool) -> Iterator[Claim]:
             f"{model}: iteration time, Fat-tree over TopoOpt",
             iterations.mean_ratio(model, "Fat-tree", "TopoOpt"),
         )
-        yield Claim("Fig. 11", what, "x", ratio, printed.get(model), 1, note=_DEDICATED)
+        series = "5 models: iteration time, Fat-tree over TopoOpt" if model in printed else ""
+        yield Claim("Fig. 11", what, "x", ratio, printed.get(model), 1, note=_DEDICATED, series=series)
     if quick:
         return
     ideal = {"CANDLE": 1.0, "DLRM": 1.3, "NCF": 1.7}
     for model in iterations.MODELS:
         what = f"{model}: iteration time, TopoOpt over Ideal Switch"
         ratio = iterations.mean_ratio(model, "TopoOpt", "Ideal Switch")
-        yield Claim("Fig. 11", what, "x", ratio, ideal.get(model), 1, note=_DEDICATED)
+        series = "CANDLE, DLRM, NCF: iteration time, TopoOpt over Ideal Switch" if model in ideal else ""
+        yield Claim("Fig. 11", what, "x", ratio, ideal.get(model), 1, note=_DEDICATED, series=series)
     worst = min(iterations.mean_ratio("CANDLE", "Expander", other) for other in iterations.FABRICS[:3])
     what = "CANDLE: iteration time, Expander over the next slowest"
     yield Claim("Fig. 11", what, "x", worst, 1, 0, "more than", "A random regular graph; the ring follows the servers.")
@@ -180,28 +177,32 @@ def _of_taxes() -> Iterator[Claim]:
         topology, ours = both_ways(degree), one_way(degree)
         for batch, ratio in zip(_BATCHES, RATIOS, strict=True):
             what = f"bandwidth tax, d = {degree}, batch {batch}"
-            yield Claim("Fig. 13", what, "x", topology.tax(ratio), printed.get((degree, batch)), 2, note=_BOTH_WAYS)
+            tax = printed.get((degree, batch))
+            series = "bandwidth tax, d = 8, 4, batches 64, 2048" if tax is not None else ""
+            yield Claim("Fig. 13", what, "x", topology.tax(ratio), tax, 2, note=_BOTH_WAYS, series=series)
             yield Claim("Fig. 13", f"{what}, one-way", "x", ours.tax(ratio), decimals=2, note=_ONE_WAY)
 
 
 def _of_paths(quick: bool) -> Iterator[Claim]:
     for degree, printed, decimals in ((4, 5.7, 1), (8, 3.0, 0)):
         what = f"mean path length, d = {degree}"
-        yield Claim("Fig. 14", what, "hops", both_ways(degree).mean_hops, printed, decimals, note=_BOTH_WAYS)
+        hops, series = both_ways(degree).mean_hops, "mean path length, d = 8, 4"
+        yield Claim("Fig. 14", what, "hops", hops, printed, decimals, note=_BOTH_WAYS, series=series)
         yield Claim("Fig. 14", f"{what}, one-way", "hops", one_way(degree).mean_hops, decimals=2, note=_ONE_WAY)
     if not quick:
         best = best_one_way(4)
         strides = ", ".join(f"+{stride}" for stride in best.strides)
         said = f"Strides {strides}, by exhaustive search."
         yield Claim("Fig. 14", "mean path length, d = 4, best one-way", "hops", best.mean_hops, decimals=2, note=said)
-    overhead = "The mean path length over d: a fat-tree of equal cost is taken to have 1 / d of the bandwidth."
+    overhead = "Mean path length / d, for a fat-tree with 1 / d of the bandwidth."
     yield Claim("5.5", "least overhead over Fat-tree, d = 4", "x", both_ways(4).mean_hops / 4, 1.4, 1, note=overhead)
 
 
 def _of_loads() -> Iterator[Claim]:
     for degree, printed in ((4, 39), (8, 59)):
         what = f"least loaded link, below the most loaded, d = {degree}"
-        yield Claim("Fig. 15", what, "%", 100 * (1 - both_ways(degree).least_load), printed, note=_BOTH_WAYS)
+        below, series = 100 * (1 - both_ways(degree).least_load), "least loaded link, below the most loaded, d = 4, 8"
+        yield Claim("Fig. 15", what, "%", below, printed, note=_BOTH_WAYS, series=series)
         yield Claim("Fig. 15", f"{what}, one-way", "%", 100 * (1 - one_way(degree).least_load), note=_ONE_WAY)
         for topology, note in ((both_ways(degree), _BOTH_WAYS), (one_way(degree), _ONE_WAY)):
             ways = "" if note is _BOTH_WAYS else ", one-way"
@@ -214,10 +215,14 @@ def _of_sharing() -> Iterator[Claim]:
     for fabric, (mean, tail) in printed.items():
         ours = sharing.ratios(fabric)
         decimals = 2 if fabric == "Oversub. Fat-tree" else 1
-        yield Claim(
-            "Fig. 16", f"mean iteration time, {fabric} over TopoOpt", "x", ours[0], mean, decimals, note=_SHARED
-        )
-        yield Claim("Fig. 16", f"99th percentile, {fabric} over TopoOpt", "x", ours[1], tail, 1, note=_SHARED)
+        for what, one, said, digits in (
+            ("mean iteration time", ours[0], mean, decimals),
+            ("99th percentile", ours[1], tail, 1),
+        ):
+            series = f"{what}, Oversub. Fat-tree, Fat-tree over TopoOpt"
+            yield Claim(
+                "Fig. 16", f"{what}, {fabric} over TopoOpt", "x", one, said, digits, note=_SHARED, series=series
+            )
     full = sharing.times("Fat-tree", 100).tail / sharing.times("TopoOpt", 100).tail
     yield Claim("Fig. 16", "99th percentile at full load, Fat-tree over TopoOpt", "x", full, 3.4, 1, note=_SHARED)
     for seconds, look_ahead in ((300.0, False), (300.0, True), (0.01, False)):

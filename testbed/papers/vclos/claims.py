@@ -14,31 +14,28 @@ lasts as long as on its worst link (fidelity `steps`). [vClos](../vclos.md) show
 **One parameter is fitted, to the column Best of table 5: the number of the trace.** The paper prints neither its trace
 nor the distribution of its jobs. Traces are drawn from the published distributions, with sizes and durations
 independent; trace 51 of 60 has the smallest largest error, 14.9 %. A mean over traces, fitted by the correlation of
-size and duration, is off by 19 %: whether two large and long jobs overlap decides how long all others wait. Which of
-two equally full servers a job gets changes the column by up to 8 %.
+size and duration, is off by 19 %. Which of two equally full servers a job gets changes the column by up to 8 %.
 
 - Tables 2 and 5 are for lambda from 100 s. In table 2 vClos is within a quarter of the paper at 120 and 130 s, and
   fails up to twice as often under more load. OCS-vClos lacks links ten times less often here, perhaps because ours may
   put several virtual spines on a spine, as the text allows and the printed constraint (9) forbids.
-- SR and Balanced are within 20 %, with GPUs anywhere as in the released simulator, and not in whole servers as in the
-  text.
+- SR and Balanced are within 20 %, with GPUs anywhere as in the released simulator; the text says whole servers.
 - ECMP's times are not reproduced: contention lengthens the mean job by 4 % here, since collectives take 2 to 25 % of
-  the time. In table 7 it is 29 % (4,968.9 s after 3,856.1 s).
-- vClos and OCS-vClos wait longer than in the paper: a large job that lacks links holds up all others. With the queue
-  FF, where it holds up nobody, both are within 3 %.
-- "Reduced by x % compared with SR" in sections 9.4 and 9.5 agrees with table 5 only relative to OCS's own value: as
-  (SR - OCS) / SR, OCS's JRT would be 4,790 s, more than Best's whole JCT at lambda = 140 s; relative to OCS's, it is
-  3,898 s. The same holds for 3.38 %.
+  the time. In table 7 it is 29 %.
+- vClos and OCS-vClos wait longer than in the paper, since a large job that lacks links holds up all others. With the
+  queue FF, where it holds up nobody, both are within 3 %.
+- "Reduced by x % compared with SR" (9.4, 9.5) agrees with table 5 only relative to OCS's own value: as (SR - OCS) / SR,
+  OCS's JRT would exceed Best's whole JCT at lambda = 140 s.
 """
 
 _FIT = "Fitted: trace 51 of 60, chosen by this column."
-_PREDICTED = "Predicted, with the trace that was fitted to the column Best."
-_ANYWHERE = "Predicted; GPUs anywhere, as the released simulator has it."
-_RELAXED = "Predicted; the paper does not define the network of OCS-Relax, here ECMP."
+_PREDICTED = "Predicted, with the fitted trace."
+_ANYWHERE = "Predicted; GPUs anywhere."
+_RELAXED = "Predicted; the paper does not define its network, here ECMP."
 _LOST = "Our copy of the paper lacks this cell."
-_OWN_BASE = "Relative to the value of OCS-vClos; see above."
+_OWN_BASE = "Relative to OCS-vClos; see above."
 _NO_TRACE = "The paper prints neither the jobs, nor the cluster, nor lambda."
-_MACHINE = "Median on this page's machine, 2,048 GPUs, nine tenths in use; the paper gives a mean."
+_MACHINE = "Median, 2,048 GPUs, nine tenths in use; the paper gives a mean."
 _SCALES = "Durations and arrivals are not printed: both are set so that vClos has its row."
 
 
@@ -60,27 +57,25 @@ def find(quick: bool) -> Findings:
     ]
     from testbed.papers.vclos import plots
 
-    alt = (
-        "Table 5: mean JCT by lambda, the paper's and ours; Best agrees within 15 %, the paper's ECMP is far above ours"
-    )
+    alt = "Table 5: mean JCT by lambda; Best agrees within 15 %, the paper's ECMP is far above ours"
     return Findings(claims, (Drawing("vclos-table-5", alt, plots.table_5),))
 
 
 def _of_counts() -> Iterator[Claim]:
-    collisions = "The number of ports between the two switches is not printed."
+    collisions = "The number of ports is not printed."
     meet = "rings collide: some, all"
     yield Claim("3.1", "some of 4 rings collide", "%", None, 31.5, 1, note=collisions, series=meet)
     yield Claim("3.1", "all flows on one port", "%", None, 3, note=collisions, series=meet)
-    said = "The fullest of 64 uplinks with 64 flows; the paper does not say what it counts."
+    said = "Ours: the fullest of 64 uplinks with 64 flows."
     yield Claim("Fig. 2", "6 flows on a link", "%", 100 * theory.exactly(64, 64, 6), 3.3, 1, note=said)
-    said = "Two flows of equal rates at most halve the throughput of a job."
+    said = "Two flows of equal rates halve it at most."
     yield Claim("Fig. 6", "throughput lost to two flows on a link, most", "%", 50.0, 60, note=said)
     shares = "The model's layers and parallelism are not printed."
     time = "time in all-to-all and all-reduce, 600 billion parameters"
     yield Claim("4.2", "time in all-to-all, 600 billion parameters", "%", None, 25.8, 1, note=shares, series=time)
     yield Claim("4.2", "time in all-reduce, 600 billion parameters", "%", None, 4.2, 1, note=shares, series=time)
     gpus, switches = theory.rearrangeable(64)
-    sizes = "rearrangeably and strictly non-blocking, 64 ports"
+    sizes = "strictly and rearrangeably non-blocking, 64 ports"
     yield Claim("5.1", "GPUs, rearrangeably non-blocking, 64 ports", "GPUs", gpus, 2048, series=sizes)
     yield Claim("5.1", "switches, rearrangeably non-blocking", "switches", switches, 96, series=sizes)
     gpus, switches = theory.strictly_non_blocking(64)
@@ -88,15 +83,15 @@ def _of_counts() -> Iterator[Claim]:
     yield Claim("5.1", "switches, strictly non-blocking", "switches", switches, 105, series=sizes)
     leaves, per_leaf = 64, 32
     worst = theory.all_to_one_leaf(leaves, per_leaf)
-    said = "All GPUs send to one leaf: L - 1 others of L = 64; the paper's bound is L."
+    said = "All GPUs send to one leaf: L - 1 of L = 64."
     flows = theory.most_flows(worst, per_leaf)
     yield Claim("5.3", "source routing: flows on a link, most", "", flows, leaves, 0, "less than", said)
-    said = "The same with every hash on one spine: (L - 1) S of L S."
+    said = "The same, all hashes on one spine: (L - 1) S of L S."
     yield Claim("5.3", "ECMP: flows on a link, most", "", len(worst), leaves * per_leaf, 0, "less than", said)
     tree = theory.double_binary_tree(2048)
     back = [(parent, rank) for rank, parent in tree]
     phases = max(theory.most_flows(one, per_leaf) for one in (tree, back))
-    said = "Up or down, one after the other."
+    said = "Up, then down."
     yield Claim("5.3", "double binary trees: flows on a link, a phase", "", phases, 3, 0, "less than", said)
     both = theory.most_flows(tree + back, per_leaf)
     yield Claim("5.3", "double binary trees: flows on a link, pipelined", "", both, note="Up and down at once.")
@@ -131,7 +126,7 @@ def _of_table_4() -> Iterator[Claim]:
         yield Claim("Table 4", f"{name}, mean JWT", "s", mean, jwt, 2, note=_SCALES, series="mean JWT")
     for gpus, more in ((8, 8.1), (16, 17.9)):
         ecmp, own = (simulated.mean_of(ours[name], lambda one: one.running_s, gpus) for name in ("ECMP", "vClos"))
-        said = "As for table 4. The paper names no baseline; here vClos."
+        said = "The paper names no baseline; here vClos, as for table 4."
         what, series = f"JRT with ECMP, jobs of {gpus} GPUs", "JRT with ECMP, 8, 16 GPUs"
         yield Claim("8.2", what, "%", 100 * (ecmp / own - 1), more, 1, note=said, series=series)
 
@@ -150,7 +145,7 @@ def _of_section_9_4() -> Iterator[Claim]:
     what = "JCT of OCS-vClos, above Best"
     yield Claim("9.4", what, "%", 100 * (1 - best / ocs.completion_s), 3.38, 2, note=_OWN_BASE)
     implied = implied_run_s(5229.9, 6228.6)
-    derived = "Paper: from 3.18 %, 65.65 % and table 5, relative to OCS's value."
+    derived = "From 3.18 %, 65.65 % and table 5, relative to OCS-vClos."
     yield Claim("9.4", "JRT of OCS-vClos, derived", "s", ocs.running_s, implied, note=derived)
 
 
@@ -174,7 +169,7 @@ def _of_section_9_5() -> Iterator[Claim]:
         yield Claim("9.5", f"2,048 GPUs: {what}", "%", more, said, 2, note=_NO_WAITING, series=series)
 
 
-_NO_WAITING = "Predicted, lambda = 15 s. Few GPUs are in use, so waiting is rare; no ratio where no job waits."
+_NO_WAITING = "Predicted, lambda = 15 s. Few GPUs are in use, so waiting is rare."
 
 
 def _of_table_5() -> Iterator[Claim]:
@@ -190,7 +185,7 @@ def _of_table_5() -> Iterator[Claim]:
 
 
 def _of_table_6() -> Iterator[Claim]:
-    edf = "Predicted; deadlines are not printed, here arrival plus twice the duration."
+    edf = "Predicted; deadlines are not printed, here two durations after arrival."
     for queue, row in printed.TABLE_6.items():
         for name, value in row.items():
             ours = simulated.table_5(name, 120, "edf" if queue == "EDF" else "fewest_first").completion_s
@@ -201,7 +196,7 @@ def _of_table_6() -> Iterator[Claim]:
 def _of_table_7() -> Iterator[Claim]:
     for name, (waiting_s, completion_s) in printed.TABLE_7.items():
         running_s = 3856.1 if name == "OCS-vClos" else completion_s - waiting_s
-        lost = "" if name == "OCS-vClos" else " Lost in our copy: JCT - JWT."
+        lost = "" if name == "OCS-vClos" else " JRT is JCT - JWT."
         for what, value, note in (
             ("JRT", running_s, _NO_TRACE + lost),
             ("JWT", waiting_s, _NO_TRACE),

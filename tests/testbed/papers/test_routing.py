@@ -106,9 +106,9 @@ def test_a_series_shares_a_row() -> None:
     ]
     rows = [line for line in markdown(PAPERS["000"], Findings(claims), "routing.csv").splitlines() if "| Fig" in line]
     assert rows == [
-        "| Fig. 5 | MTT (2) | 1.4 to 1.6 x | 1.19 to 1.64 | 0.85 to 1.02 | 1 agrees, 1 differs [1, 2] |",
-        "| Fig. 5 | other | 1.0 x | 1.00 |  | agrees |",
-        "| Fig. 6 | lost (2) | 2 to 3 s |  |  | not computed [3] |",
+        "| Fig. 5: MTT (2) | 1.4 to 1.6 x | 1.19 to 1.64 | 1 agrees, 1 differs [1] |",
+        "| Fig. 5: other | 1.0 x | 1.00 | agrees |",
+        "| Fig. 6: lost (2) | 2 to 3 s |  | not computed [2] |",
     ]
 
 
