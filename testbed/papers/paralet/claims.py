@@ -241,7 +241,7 @@ def of_packets(points: Sequence[Point]) -> Iterator[Claim]:
             ("mean FCT", time, [at[case, name].fct_mean_s / at[case, PARALET].fct_mean_s for case in cases]),
         ):
             for which, ours, theirs in (("least", min(ratios), printed[0]), ("most", max(ratios), printed[1])):
-                series = f"packets, against {name}: {what}"
+                series = f"packets, against {name}: {'MTT' if what == 'MTT' else 'slowest flow, mean FCT'}"
                 full = f"packets, m = 32 against {name}: {what}, {which}"
                 yield Claim("Fig. 5", full, "x", ours, theirs, 1, note=note, series=series)
 

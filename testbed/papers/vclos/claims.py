@@ -202,4 +202,6 @@ def _of_table_7() -> Iterator[Claim]:
             ("JWT", waiting_s, _NO_TRACE),
             ("JCT", completion_s, _NO_TRACE),
         ):
-            yield Claim("Table 7", f"{name}, {what}", "s", None, value, 1, note=note, series=f"6 policies, {what}")
+            yield Claim(
+                "Table 7", f"{name}, {what}", "s", None, value, 1, note=note, series="6 policies, JRT, JWT, JCT"
+            )
