@@ -50,6 +50,13 @@ class LaneCounters(_Record):
             return self
         return self.model_copy(update={name: getattr(self, name) - getattr(before, name) for name in _GROWING})
 
+    def plus(self, other: "LaneCounters | None") -> "LaneCounters":
+        """The sum with another set of queue pairs to the same peer: two devices that connect to each other at the same
+        time have two."""
+        if other is None:
+            return self
+        return self.model_copy(update={name: getattr(self, name) + getattr(other, name) for name in _GROWING})
+
 
 class RankLane(_Record):
     """The counters of one lane of one rank."""

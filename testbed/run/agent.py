@@ -187,11 +187,13 @@ class _Run:
             self._configuration.device.address,
             *(other.device.address for other in self._configuration.others),
         ]
-        return {
-            (local, row["peer"], row["lane"]): LaneCounters(local=local, **{name: row[name] for name in fields})
-            for local, device in zip(addresses, self._devices, strict=True)
-            for row in device.counters()["lanes"]
-        }
+        found: dict[tuple[str, str, int], LaneCounters] = {}
+        for local, device in zip(addresses, self._devices, strict=True):
+            for row in device.counters()["lanes"]:
+                lane = LaneCounters(local=local, **{name: row[name] for name in fields})
+                key = local, lane.peer, lane.lane
+                found[key] = lane.plus(found.get(key))
+        return found
 
     def close(self) -> None:
         for device in self._devices:
