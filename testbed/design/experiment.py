@@ -4,7 +4,7 @@
 A spec's ranks are GPUs with one NIC each. Tensor groups, and what copies exchange within an HB domain, stay off the
 fabric; the spec counts their time as computing. Rails do not mix, so a slice of the fabric shows the same as the
 whole: of every HB domain the spec has as many GPUs as a tensor group has there, and as many copies as `most_ranks`
-allows.
+allows. Direct connections join GPU g of every domain by a ring of its own, so that the spec has one GPU of each domain.
 """
 
 from math import ceil, gcd
@@ -25,17 +25,22 @@ MOST_RANKS = 256
 def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
     """The text of a spec. Raises ValueError for a point whose iteration sends nothing over the fabric."""
     strategy, model, cluster = point.strategy, job.transformer, cluster_of(job, point.fabric)
-    if point.fabric.kind == "topoopt":
-        raise ValueError("a spec of a direct-connect fabric has no HB domains of GPUs; see docs/topoopt.md for its own")
+    direct = point.fabric.kind == "topoopt"
+    if direct and strategy.pipeline > 1:
+        raise ValueError(
+            "pipeline stages and rings have circuits of different rates, which no spec has; "
+            "set strategies.deepest_pipeline to 1"
+        )
     if strategy.expert > 1:
         raise ValueError("workload `training` has no all-to-alls of experts")
     among = cluster.group(strategy.data, strategy.tensor)
     copies = among.domains
     if copies * strategy.pipeline == 1 or cluster.group(strategy.gpus).domains == 1:
         raise ValueError("the chosen point sends nothing over the fabric: its GPUs are in one HB domain")
-    kept = min(copies, max(1, most_ranks // (strategy.tensor * strategy.pipeline)))
+    tensor = 1 if direct else strategy.tensor  # all GPUs of a domain have circuits to the same domains
+    kept = min(copies, max(1, most_ranks // (tensor * strategy.pipeline)))
     kept = 2 if strategy.pipeline == 1 and kept == 1 else kept
-    ranks = strategy.tensor * strategy.pipeline * kept
+    ranks = tensor * strategy.pipeline * kept
     stage, size = stage_of(model, strategy, cluster), (strategy.microbatch, strategy.tensor, strategy.sequence)
     held = stage.layers * sum(one.parameters for one in layer(model, *size, strategy.expert) if not one.exchanged)
     held += sum(one.parameters for one in embedding(model, *size))
@@ -44,7 +49,7 @@ def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
         inside_s = cluster.domain.seconds(Collective("all_reduce", SINGLE * held), among.inside)
     trained = {
         "model": "gpt3",
-        "tensor": strategy.tensor,
+        "tensor": tensor,
         "pipeline": strategy.pipeline,
         "data": kept,
         "zero": strategy.zero,
@@ -58,7 +63,9 @@ def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
     document = {
         "name": f"{job.name}_chosen",
         "fabric": "fluid",
-        "topology": _topology(point, gcd(strategy.tensor, cluster.domain_gpus), ranks, int(cluster.domain.rate_bps)),
+        "topology": {}
+        if direct
+        else _topology(point, gcd(tensor, cluster.domain_gpus), ranks, int(cluster.domain.rate_bps)),
         "workload": {"kind": "training", "iterations": 1, "models": [trained]},
         "placement": {"rule": "in_order", "ranks": ranks},
         "policies": [
@@ -67,6 +74,13 @@ def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
         ],
         "seeds": 1,
     }
+    if direct:
+        rate = format_rate(point.fabric.nic_bps)
+        document |= {
+            "topology": {"direct_connect": {"hosts": ranks, "degree": 1, "rate": rate}},
+            "optical": {"strides": [1]},
+            "policies": [{"name": "direct", "policy": "ecmp"}],
+        }
     return f"{_header(job, point, kept, copies)}{yaml.safe_dump(document, sort_keys=False, width=120)}"
 
 

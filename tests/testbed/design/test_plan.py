@@ -235,6 +235,33 @@ def test_the_chosen_point_is_a_spec_that_takes_as_long_on_the_fluid_model(tmp_pa
     assert point.iteration_s * 0.98 <= simulated <= (point.iteration_s + point.hidden_s) * 1.05
 
 
+def _direct_on_16(**strategies: Any) -> tuple[Job, Point]:
+    changes: dict[str, Any] = {
+        "gpus": [16],
+        "fabrics": [{"kind": "topoopt", "domain_gpus": [4]}],
+        "strategies": {"widest_tensor": 4, "zeros": [0], "microbatches": [2], **strategies},
+    }
+    (point,) = found(**changes)
+    return Job.model_validate({**SMALL, **changes}), point
+
+
+def test_a_chosen_point_of_direct_connections_is_a_spec_with_a_ring_of_hb_domains(tmp_path: Path) -> None:
+    job, point = _direct_on_16(deepest_pipeline=1)
+    file = tmp_path / "chosen.yaml"
+    file.write_text(write_spec(job, point))
+    made = spec.load(file)
+    assert made.ranks == 4
+    (run,) = observe(made).runs
+    assert point.iteration_s * 0.98 <= run.completion_s <= (point.iteration_s + point.hidden_s) * 1.05
+
+
+def test_direct_connections_with_a_pipeline_have_no_spec_and_say_what_to_set() -> None:
+    job, point = _direct_on_16(deepest_pipeline=1)
+    staged = replace(point, strategy=replace(point.strategy, pipeline=2, data=point.strategy.data // 2))
+    with pytest.raises(ValueError, match=r"set strategies\.deepest_pipeline to 1"):
+        write_spec(job, staged)
+
+
 def test_paralet_run_takes_the_spec_of_the_chosen_point(tmp_path: Path) -> None:
     file = tmp_path / "chosen.yaml"
     file.write_text(write_spec(*_on_16("rail_only")))
@@ -327,6 +354,22 @@ def test_the_report_of_a_mix_names_its_jobs(tmp_path: Path) -> None:
 def test_points_are_the_same_from_processes_as_from_this_one() -> None:
     job = Job.model_validate({**SMALL, **MIX, "gpus": [16, 32, 64]})
     assert list(points(job, load_prices(), jobs=2)) == list(points(job, load_prices()))
+
+
+def test_points_are_the_same_from_a_dask_scheduler(tmp_path: Path) -> None:
+    distributed = pytest.importorskip(
+        "distributed", reason="the optional package distributed is not installed; pip install -e '.[dask]' brings it"
+    )
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**SMALL, "gpus": [16, 32, 64]}))
+
+    def planned(*options: str) -> Any:
+        done = CliRunner().invoke(main, ["plan", str(file), "--results", str(tmp_path), "--json", *options])
+        assert done.exit_code == 0, done.stderr
+        return json.loads(done.stdout)
+
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as local:
+        assert planned("--scheduler", local.scheduler_address) == planned()
 
 
 def test_processes_and_a_scheduler_exclude_each_other(tmp_path: Path) -> None:
