@@ -19,24 +19,22 @@ change within an iteration. [TopoOpt](../topoopt.md) shows the algorithms, also 
 - Iteration times (Figures 11, 12, 27, 28) are estimates by the [model of training](../training.md), with the strategies
   that the paper names: pure data parallelism, or embedding tables on one server each. The fluid model gives the same
   within 3 %. The paper simulates packets of TCP.
-- The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (section 5.2); the overhead in 5.5 implies 1 / 4.
+- The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (5.2); the overhead in 5.5 implies 1 / 4.
 - For DLRM and NCF TopoOpt is closer to Ideal Switch than printed, and ahead of Fat-tree at batch 2048. Shorter paths of
   one-way circuits explain a part; the rest is not explained.
-- Printed path lengths and taxes are those of circuits in both directions, as the released code makes them: a ring takes
-  two ports of a server. With one-way circuits the same ports have twice as many rings: paths are shorter for d = 4, and
-  longer for d = 8.
-- The best rings of stride 1 and three other coprime strides have 4.28 hops; those of Algorithm 3 have 4.52.
+- Printed path lengths and taxes are those of circuits in both directions, as the released code makes them. With one-way
+  circuits the same ports have twice as many rings: paths are shorter for d = 4, and longer for d = 8. For d = 4 the
+  best one-way rings have 4.28 hops, those of Algorithm 3 have 4.52.
 - The paper does not print its cost formulas. Our rule ([cost.py](../../testbed/papers/topoopt/cost.py)) was chosen to
   give the ratio of OCSs to patch panels.
 - With Algorithm 4 the loads of circuits differ less than printed for d = 4, and more for d = 8. Ties between equally
-  short paths decide, and the paper does not say how it breaks them. [Linear programming](../topoopt.md#algorithms)
-  lowers the greatest load.
+  short paths decide, and the paper does not say how it breaks them.
 - OCS-reconfig and SiP-ML (Figures 11, 17) measure, run Algorithm 5 and stop all transfers while circuits change. The
-  paper prints neither the interval at other latencies than 10 ms nor SiP-ML's. Here all transfers of an all-reduce
-  progress alike, so an even ring is measured, and jobs without other transfers take as long as on TopoOpt. The paper's
-  BERT takes 1.4 times as long with forwarding, because its estimates are inaccurate.
-- Shared clusters (Figure 16): on TopoOpt jobs do not affect each other. The paper does not say where jobs are on
-  fat-trees; here they are on random servers. Tails agree; the mean is longer than printed.
+  paper prints the interval of measuring at 10 ms only. Here all transfers of an all-reduce progress alike, so an even
+  ring is measured, and jobs without other transfers take as long as on TopoOpt. The paper's BERT takes 1.4 times as
+  long with forwarding, because its estimates are inaccurate.
+- Shared clusters (Figure 16): on TopoOpt jobs do not affect each other. On fat-trees jobs are on random servers; the
+  paper does not say where. Tails agree; the mean is longer than printed.
 - Look-ahead ports (appendix C) hide the time of patch panels only where a job waits for servers anyway.
 """
 
