@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-import networkx as nx
 import numpy as np
 
 from sdn.topoopt.demand import AllReduceGroup, Demand, Matrix
@@ -141,6 +140,8 @@ def _matching_layers(mp: Matrix, degree: int) -> list[Layer]:
     A matched pair is joined both ways, so its weight is its traffic both ways. Servers that a matching of greatest
     weight leaves have nothing to send to each other; they are joined in pairs that change from layer to layer.
     """
+    import networkx as nx  # here, because every load of a spec would wait for it
+
     graph: nx.Graph[int] = nx.Graph()
     both = mp + mp.T
     for a, b in zip(*both.nonzero(), strict=True):

@@ -8,7 +8,6 @@ one-way, as in Algorithm 5: a server has `degree` transmitters and as many recei
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import networkx as nx
 import numpy as np
 
 from sdn._planners import colour
@@ -64,6 +63,8 @@ def two_edge_replacement(servers: int, circuits: Sequence[Circuit], demand: Matr
     becomes a -> v and v -> b). Every server must have as many used transmitters as receivers, as after `reconfigure`;
     then joined components are joined both ways. The paper adopts this step from OWAN.
     """
+    import networkx as nx  # here, because every load of a spec would wait for it
+
     kept = Counter(circuits)
 
     def worth(pair: Circuit, links: int) -> float:

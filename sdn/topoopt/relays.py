@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import pairwise, permutations
 
-import networkx as nx
-
 from netmodel import Circuits, Nic, PortRef, Topology, far_end
 from sdn.topoopt.routing import Unreachable
 
@@ -119,6 +117,8 @@ class _Net:
     """The graph of hosts and circuits."""
 
     def __init__(self, topology: Topology, circuits: Circuits, hosts: frozenset[str], down: frozenset[str]) -> None:
+        import networkx as nx  # here and below, because every load of a spec would wait for it
+
         self.down = down
         self._far: dict[PortRef, PortRef] = {}
         self._near: dict[PortRef, PortRef] = {}
@@ -141,6 +141,8 @@ class _Net:
         known: Mapping[tuple[PortRef, PortRef], Way],
         preferred: Sequence[Sequence[str]],
     ) -> Connection:
+        import networkx as nx
+
         tried = 0
         candidates: list[Sequence[str]] = [route for route in preferred if not self.down & set(route)]
         shortest = nx.shortest_simple_paths(self._graph, a, b)
@@ -187,6 +189,8 @@ class _Net:
         return None
 
     def _why(self, a: str, b: str) -> Unreachable:
+        import networkx as nx
+
         if self.down and nx.has_path(self._whole, a, b):
             route = nx.shortest_path(self._whole, a, b)
             missing = [host for host in route if host in self.down] or sorted(self.down)

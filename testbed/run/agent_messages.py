@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.analysis.observations import LaneCounters
-from testbed.spec.policies import TransportName
 from testbed.workloads import AnyWorkload
 from testbed.workloads.cluster_job import ClusterJob
 
@@ -70,7 +69,7 @@ class Prepare(_Message):
     device: DeviceConfig
     others: list[OtherDevice] = []
     workload: Annotated[AnyWorkload | ClusterJob, Field(discriminator="kind")]
-    transport: TransportName = "paralet"
+    transport: Literal["paralet", "socket"] = "paralet"  # as in a spec, whose modules an agent need not import
     job: int = 0
     """The job's number, the argument of `Workload.of_job`."""
 
