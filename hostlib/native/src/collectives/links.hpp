@@ -77,6 +77,7 @@ class Link {
   Nanos wanted_since_ = 0;  ///< when this side began to connect, or to wait for the other side
   /// Tells the side that waits whether the other one lives.
   std::shared_ptr<Connection> watch_;
+  Nanos watched_since_ = 0;
   std::array<std::shared_ptr<Request>, kChannels> hellos_;
   std::array<std::array<std::byte, Hello::kBytes>, kChannels> hello_bytes_{};
   std::unique_ptr<std::byte[]> memory_;  // NOLINT(modernize-avoid-c-arrays): not initialised

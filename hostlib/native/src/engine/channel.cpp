@@ -50,12 +50,17 @@ void Channel::configure(Nanos dead_after) {
   const int on = 1;
   setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  const auto dead_ms = static_cast<unsigned>(std::clamp<Nanos>(dead_after / kMillisecond, 1000, INT32_MAX));
+  // The kernel ends an idle connection by time alone, however few probes it has sent (tcp_keepalive_timer in
+  // net/ipv4/tcp_timer.c). One lost packet must not end it, so several probes fit into the second half of the time.
+  constexpr Nanos kLeast = 5 * kSecond;        // the kernel counts probes in whole seconds
+  constexpr Nanos kLongest = 32767 * kSecond;  // MAX_TCP_KEEPIDLE and MAX_TCP_KEEPINTVL
+  const Nanos dead = std::clamp<Nanos>(dead_after, kLeast, INT32_MAX * kMillisecond);
+  const auto dead_ms = static_cast<unsigned>(dead / kMillisecond);
+  const int idle_s = static_cast<int>(std::min(dead / 2, kLongest) / kSecond);
+  const int interval_s = static_cast<int>(std::clamp(dead / 8, kSecond, kLongest) / kSecond);
   setsockopt(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof dead_ms);
-  constexpr Nanos kLongestIdle = 32767;  // seconds, the kernel's limit (MAX_TCP_KEEPIDLE)
-  const int idle_s = static_cast<int>(std::clamp<Nanos>(dead_after / kSecond / 2, 1, kLongestIdle));
   setsockopt(fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+  setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
 }
 
 void Channel::close(const std::string& reason) {

@@ -22,6 +22,7 @@ class Channel {
   Channel(const IpAddress& local, const IpAddress& address, std::uint16_t port, Nanos dead_after);
 
   [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] bool connecting() const { return connecting_; }
   [[nodiscard]] bool closed() const { return closed_; }
   [[nodiscard]] const std::string& reason() const { return reason_; }
   [[nodiscard]] bool wants_write() const { return connecting_ || !out_.empty(); }

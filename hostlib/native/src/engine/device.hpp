@@ -283,6 +283,9 @@ class Device {
   /// Does not wait for the peer: watch the connection's state. Throws std::invalid_argument for an invalid handle.
   /// `lanes`: QPs for a peer that has none yet, at most the device's m; a peer with fewer is not used.
   std::shared_ptr<Connection> connect(std::span<const std::byte> handle, std::optional<unsigned> lanes = std::nullopt);
+  /// When something last came from the connection's peer, 0: never. Reads first what has arrived: this process may not
+  /// have run for a while. Throws DeviceError when the device is closed.
+  Nanos heard_at(const Connection& connection);
   /// Starts closing. The state becomes kClosed when both sides are done.
   void close_connection(const std::shared_ptr<Connection>& connection);
   /// For a peer that does not answer a close: returns the memory of all the connection's requests to the caller.

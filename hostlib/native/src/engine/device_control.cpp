@@ -18,8 +18,8 @@
 namespace paralet {
 namespace {
 
-constexpr std::size_t kMaxIncoming = 256;  // TCP connections without a hello
-constexpr Nanos kHelloTime = 5 * kSecond;  // deadline of the hello
+constexpr std::size_t kMaxIncoming = 256;       // TCP connections without a hello
+constexpr Nanos kLeastHelloTime = 5 * kSecond;  // deadline of the hello where the retry time is shorter
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void Device::on_listen_readable() {
     if (incoming_.size() >= kMaxIncoming) incoming_.erase(incoming_.begin());
     auto channel = std::make_unique<Channel>(std::move(fd), options_.retry_time);
     watch(channel->fd(), false);
-    incoming_.push_back({std::move(channel), from.address(), now() + kHelloTime});
+    incoming_.push_back({std::move(channel), from.address(), now() + std::max(kLeastHelloTime, options_.retry_time)});
   }
 }
 
@@ -86,7 +86,9 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = *peers_[i];
     if (peer.dead() || peer.channel->fd() != fd) continue;
+    const bool was_connecting = peer.channel->connecting();
     const auto frames = serve(*peer.channel);
+    peer.heard = peer.heard || (was_connecting && !peer.channel->connecting());
     if (!frames.empty() || peer.channel->closed()) {
       // A NIC acknowledges on its own. Completions of data that the peer knows to have arrived may still be queued;
       // handle them before the frames that follow that data.
@@ -287,6 +289,15 @@ std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle, s
   connections_.emplace(connection->id, connection);
   start_connect(connection);
   return connection;
+}
+
+Nanos Device::heard_at(const Connection& connection) {
+  const ProgressLockGuard guard(*this);
+  begin_call();
+  look();
+  const Peer* const peer = connection.peer;
+  if (peer == nullptr) return 0;
+  return peer->heard ? now() : peer->heard_at;
 }
 
 void Device::start_connect(const std::shared_ptr<Connection>& connection) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -18,6 +20,28 @@ TEST_CASE("a channel whose peer does not read is closed at a limit") {
     channel.send(handshake::Reject{.reason = std::string(100, 'x')});
   CHECK(channel.closed());
   CHECK(channel.reason() == "the peer does not read what is sent to it");
+}
+
+int option(const Channel& channel, int name) {
+  int value = 0;
+  socklen_t length = sizeof value;
+  REQUIRE(::getsockopt(channel.fd(), IPPROTO_TCP, name, &value, &length) == 0);
+  return value;
+}
+
+TEST_CASE("an idle channel ends only after several unanswered probes") {
+  const IpAddress local(INADDR_LOOPBACK);
+  std::uint16_t port = 0;
+  const FileDescriptor listener = listen_tcp(local, port);
+  for (const Nanos dead_after : {kMillisecond, kSecond, 2 * kSecond, 10 * kSecond, 60 * kSecond, 100'000 * kSecond}) {
+    CAPTURE(dead_after);
+    const Channel channel(local, local, port, dead_after);
+    const int dead_ms = option(channel, TCP_USER_TIMEOUT);
+    CHECK(dead_ms * kMillisecond >= dead_after);
+    // Probes leave at idle, idle + interval, ..; the connection ends at the first that finds it silent for dead_ms.
+    const int probed_ms = dead_ms - 1000 * option(channel, TCP_KEEPIDLE);
+    CHECK(probed_ms > 2 * 1000 * option(channel, TCP_KEEPINTVL));
+  }
 }
 
 }  // namespace
