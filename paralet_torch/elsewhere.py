@@ -19,7 +19,7 @@ _groups: dict[Any, dist.ProcessGroup] = {}
 def other_backends(group: Any, device: torch.device) -> dist.ProcessGroup:
     """A group of the same ranks with the backend that `group` was given for `device`.
 
-    Raises ValueError when there is none.
+    Raises ValueError when there is none, or when this PyTorch was built without it.
     """
     config = c10d.BackendConfig(c10d._world.pg_backend_config[group]).get_device_backend_map()
     backend = config.get(device.type)
@@ -48,6 +48,8 @@ def forget(group: Any) -> None:
 def _create(backend: str, device: str, group: Any) -> Any:
     store = dist.PrefixStore(f"{device}/", group._store)
     if backend == "nccl":
+        if not dist.is_nccl_available():
+            raise ValueError(f"this PyTorch has no NCCL for tensors on {device}: install a build of PyTorch for CUDA")
         options = c10d.ProcessGroupNCCL.Options()
         options._timeout = group._timeout
         return c10d.ProcessGroupNCCL(store, group.rank(), group.size(), options)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank in the tests of backend paralet: runs the scenarios that standard input names, one JSON list a line."""
+"""A rank in the tests of backend paralet: runs the scenarios that standard input names, one JSON list a line.
+
+Arguments: rank, size, file of the store, backend.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from datetime import timedelta
 import scenarios  # beside this program
 import torch.distributed as dist
 
-import paralet_torch
+import paralet_torch  # noqa: F401  # registers the backend
 
 
 def main() -> None:
-    rank, size, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    rank, size, store, backend = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     dist.init_process_group(
-        paralet_torch.NAME, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
+        backend, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
     )
     for line in sys.stdin:
         name, *arguments = json.loads(line)

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -470,6 +471,17 @@ def group_of_another_backend() -> None:
     _same(tensor, torch.full((4,), float(sum(range(size)))))
     with pytest.raises(ValueError, match="no backend for tensors on meta"):
         dist.all_reduce(torch.ones(1, device="meta"), group=group)
+
+
+def tensors_on_cuda_without_nccl() -> None:
+    """The default group names NCCL for them, and this PyTorch may lack it. A fake tensor needs no GPU."""
+    assert isinstance(dist.group.WORLD, paralet_torch.ParaletProcessGroup)
+    if dist.is_nccl_available():
+        return
+    with FakeTensorMode():
+        tensor = torch.ones(3, device="cuda")
+    with pytest.raises(ValueError, match=r"^this PyTorch has no NCCL for tensors on cuda: install a build"):
+        dist.all_reduce(tensor)
 
 
 def refusals() -> list[str]:

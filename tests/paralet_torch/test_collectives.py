@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.paralet_torch.world import Ranks
@@ -37,6 +39,13 @@ SCENARIOS = [
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(three_ranks: Ranks, scenario: str) -> None:
     three_ranks.run(scenario)
+
+
+def test_a_default_group_of_two_devices(tmp_path: Path) -> None:
+    with Ranks(2, tmp_path, backend="cpu:paralet,cuda:nccl") as ranks:
+        ranks.run("all_reduce", "SUM")
+        ranks.run("tensors_on_cuda_without_nccl")
+        ranks.run("all_reduce", "SUM")
 
 
 @pytest.mark.parametrize("operation", ["SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"])

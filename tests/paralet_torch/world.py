@@ -33,10 +33,12 @@ def environment(**variables: str) -> dict[str, str]:
 class Ranks:
     """Processes of `rank.py`, which run functions of `scenarios.py` in one process group. A context manager."""
 
-    def __init__(self, size: int, folder: Path, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, size: int, folder: Path, variables: Mapping[str, str] | None = None, *, backend: str = "paralet"
+    ) -> None:
         self.processes = [
             subprocess.Popen(
-                [sys.executable, str(HERE / "rank.py"), str(rank), str(size), str(folder / "store")],
+                [sys.executable, str(HERE / "rank.py"), str(rank), str(size), str(folder / "store"), backend],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
