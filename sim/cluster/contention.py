@@ -76,12 +76,25 @@ class Contention(ABC):
         """A job's phase has ended. Returns the work of its next phase; None when the job has ended."""
         self.changed = True
         if (work := self._next(slot)) is None:
-            gone = self._sharing.pop(slot)
-            was_worst = self.load[gone.links].max() >= self.worst
-            self.load[gone.links] -= gone.job.communication * gone.mean
-            if was_worst:
-                self.worst = float(self.load.max())
+            self._forget(slot)
         return work
+
+    def leave(self, slot: int, left_s: float) -> float:
+        """A job is stopped before its end, with `left_s` of its phase's work to do.
+
+        Returns all the work that it has left, in seconds without contention.
+        """
+        self.changed = True
+        left_s = self._leave(slot, left_s)
+        self._forget(slot)
+        return left_s
+
+    def _forget(self, slot: int) -> None:
+        gone = self._sharing.pop(slot)
+        was_worst = self.load[gone.links].max() >= self.worst
+        self.load[gone.links] -= gone.job.communication * gone.mean
+        if was_worst:
+            self.worst = float(self.load.max())
 
     def advance(self, passed_s: float) -> None:  # noqa: B027  # most need not know the time
         """Time passes at the speeds given last."""
@@ -96,6 +109,9 @@ class Contention(ABC):
 
     @abstractmethod
     def _next(self, slot: int) -> float | None: ...
+
+    @abstractmethod
+    def _leave(self, slot: int, left_s: float) -> float: ...
 
     @abstractmethod
     def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]: ...
@@ -123,6 +139,10 @@ class Average(Contention):
     def _next(self, slot: int) -> float | None:
         del self._stretch[slot]
         return None
+
+    def _leave(self, slot: int, left_s: float) -> float:
+        del self._stretch[slot]
+        return left_s
 
     def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
         if not sharing:
@@ -191,8 +211,16 @@ class PerStep(Contention):
         self._step[slot] = step
         return self._work(slot)
 
+    def _leave(self, slot: int, left_s: float) -> float:
+        del self._step[slot]
+        return left_s + sum(self._alone_s(slot, step) for step in self._left.pop(slot))
+
     def _work(self, slot: int) -> float:
-        one, step = self._sharing[slot], self._step[slot]
+        return self._alone_s(slot, self._step[slot])
+
+    def _alone_s(self, slot: int, step: int) -> float:
+        """How long a phase takes without contention."""
+        one = self._sharing[slot]
         collective = one.job.run_s * one.job.communication
         if step < 0:
             return (one.job.run_s - collective + collective * one.traffic.quiet) / self._rounds
@@ -230,8 +258,7 @@ class Replanned(PerStep):
         """By slot: the flows of its step."""
 
     def _next(self, slot: int) -> float | None:
-        for edge in self._edges.pop(slot, ()):
-            self.paths_moved += len(self._colouring.depart(edge))
+        self._depart(slot)
         work = super()._next(slot)
         flows = self._sharing[slot].traffic.flows
         if work is not None and flows is not None and (step := self._step[slot]) >= 0:
@@ -242,6 +269,15 @@ class Replanned(PerStep):
             self.paths_set += len(found)
             self.paths_moved += sum(len(moved) for *_, moved in found)
         return work
+
+    def _leave(self, slot: int, left_s: float) -> float:
+        self._depart(slot)
+        return super()._leave(slot, left_s)
+
+    def _depart(self, slot: int) -> None:
+        """The flows of a job's step end."""
+        for edge in self._edges.pop(slot, ()):
+            self.paths_moved += len(self._colouring.depart(edge))
 
     def _speeds(self, sharing: list[Sharing]) -> NDArray[np.float64]:
         return np.ones(len(sharing))

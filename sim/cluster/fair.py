@@ -67,6 +67,11 @@ class Fair(PerStep):
             del self._sending[slot]
         return super()._next(slot)
 
+    def _leave(self, slot: int, left_s: float) -> float:
+        if one := self._sending.pop(slot, None):
+            left_s = self._lanes(slot) * max(0.0, float(one.left_s.max()))
+        return super()._leave(slot, left_s)
+
     def _work(self, slot: int) -> float:
         work, step = super()._work(slot), self._step[slot]
         if step < 0 or not work:

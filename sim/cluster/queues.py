@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from sim.cluster.jobs import Job
 
-QueueName = Literal["fifo", "fewest_first", "edf", "backfill"]
+QueueName = Literal["fifo", "fewest_first", "edf", "backfill", "las"]
 
 QUEUES: tuple[QueueName, ...] = get_args(QueueName)
 
@@ -18,19 +18,22 @@ class Queue:
     - `fifo` and `backfill`: the job that arrived first.
     - `fewest_first`: the job with the fewest GPUs.
     - `edf`: the job with the earliest deadline; jobs without one come last.
+    - `las`: the job that arrived first, of those whose service is below the threshold (see `preemption`).
     """
 
     def __init__(self, rule: QueueName) -> None:
         self._rule = rule
         self._waiting: list[tuple[float, int]] = []
+        self._keys: dict[int, float] = {}
 
-    def add(self, number: int, job: Job) -> None:
-        """A job waits. Numbers ascend with arrivals."""
-        insort(self._waiting, (self._key(job), number))
+    def add(self, number: int, job: Job, *, served: bool = False) -> None:
+        """A job waits. Numbers ascend with arrivals; `served`: its service has reached the threshold of `las`."""
+        self._keys[number] = self._key(job, served)
+        insort(self._waiting, (self._keys[number], number))
 
-    def remove(self, number: int, job: Job) -> None:
+    def remove(self, number: int) -> None:
         """A job waits no longer."""
-        self._waiting.remove((self._key(job), number))
+        self._waiting.remove((self._keys.pop(number), number))
 
     def __iter__(self) -> Iterator[int]:
         """The jobs in the order in which to place them."""
@@ -43,7 +46,9 @@ class Queue:
         """The job to place next. Raises IndexError when none waits."""
         return self._waiting[0][1]
 
-    def _key(self, job: Job) -> float:
+    def _key(self, job: Job, served: bool) -> float:
+        if self._rule == "las":
+            return float(served)
         if self._rule == "fewest_first":
             return float(job.gpus)
         if self._rule == "edf":

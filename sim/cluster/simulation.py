@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Literal
 
@@ -14,9 +14,14 @@ from sim.cluster.fidelities import FidelityName, contention
 from sim.cluster.jobs import Job, steps_of
 from sim.cluster.networks import FlowPaths, NetworkName, Shape, traffic_of
 from sim.cluster.placements import AnyAllocation, Cause, PlacementName, cause, empty_cluster, rule
+from sim.cluster.preemption import make_room
 from sim.cluster.queues import Queue, QueueName
 
-State = Literal["ended", "running", "waiting", "refused"]
+State = Literal["ended", "running", "preempted", "waiting", "refused"]
+"""`preempted`: it has run before, and waits."""
+
+_LEAST_S = 1e-9
+"""The least work that a job has left which is preempted at its very end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,11 @@ class Scenario:
     """How often a job computes and communicates, for fidelities `steps` and `fair`."""
     optical_switches: int = 8
     """For placement `ocs_vclos`."""
+    service_gpu_s: float = 20_000.0
+    """For queue `las`: jobs that have had this service, in GPU-seconds, give way to others. The default is about the
+    mean of the generator's jobs."""
+    checkpoint_s: float = 60.0
+    """For queue `las`: for so long a job that was preempted has its GPUs before it goes on."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -66,16 +76,23 @@ class Outcome:
     """The number of leaves on which it was placed."""
     reason: str = ""
     """Why it was refused."""
+    pauses: tuple[tuple[float, float], ...] = ()
+    """From when to when it had no GPUs, having been preempted. The last pause of a preempted job has no end: inf."""
+
+    @property
+    def paused_s(self) -> float:
+        """All of its pauses."""
+        return sum(to_s - from_s for from_s, to_s in self.pauses)
 
     @property
     def running_s(self) -> float | None:
-        """JRT."""
-        return None if self.end_s is None or self.start_s is None else self.end_s - self.start_s
+        """JRT: the time for which it had GPUs."""
+        return None if self.end_s is None or self.start_s is None else self.end_s - self.start_s - self.paused_s
 
     @property
     def waiting_s(self) -> float | None:
-        """JWT."""
-        return None if self.start_s is None else self.start_s - self.job.arrival_s
+        """JWT, pauses included."""
+        return None if self.start_s is None else self.start_s - self.job.arrival_s + self.paused_s
 
     @property
     def completion_s(self) -> float | None:
@@ -150,6 +167,14 @@ class _Simulation:
         self._speed = np.ones(16)
         self._alone: set[int] = set()
         """Slots of jobs without flows between leaves."""
+        self._restoring: set[int] = set()
+        """Slots of jobs that go on after `checkpoint_s`."""
+        self._left_s: dict[int, float] = {}
+        """By preempted job: the work that it has left, in seconds without contention."""
+        self._served_s = np.full(16, np.inf)
+        """By slot: when its service reaches the threshold, with queue `las`."""
+        self._served: set[int] = set()
+        """Jobs whose service has reached it."""
         self._failed: set[int] = set()
         """Jobs that were not placed since the last release, and so would not be placed now."""
         self._failures: Counter[Cause] = Counter()
@@ -157,7 +182,7 @@ class _Simulation:
         self._worst_flows: list[tuple[float, float]] = []
 
     def run(self, until_s: float) -> None:
-        """Arrivals and ends of phases, in the order of time. Ends come before arrivals of the same time."""
+        """Arrivals, ends of phases and thresholds of service, in the order of time. Ends come first, arrivals last."""
         while True:
             if self._contention.changed:
                 slots, speeds = self._contention.speeds()
@@ -166,13 +191,16 @@ class _Simulation:
             slot = int(left_s.argmin())
             end_s = self._now_s + float(left_s[slot])
             arrival_s = self._arrival_s()
-            time_s = min(end_s, arrival_s)
+            served_s = float(self._served_s.min())
+            time_s = min(end_s, served_s, arrival_s)
             if time_s > until_s or time_s == float("inf"):
                 self._advance(min(until_s, time_s) if self._held else self._now_s)
                 return
             self._advance(time_s)
-            if end_s <= arrival_s:
+            if end_s == time_s:
                 self._phase_ended(slot)
+            elif served_s == time_s:
+                self._reach_threshold(int(self._served_s.argmin()))
             else:
                 number = self._arrivals[self._next_arrival]
                 self._next_arrival += 1
@@ -205,23 +233,52 @@ class _Simulation:
         self._now_s = time_s
 
     def _phase_ended(self, slot: int) -> None:
+        if slot in self._restoring:
+            self._restoring.discard(slot)
+            self._begin(slot)
+            return
         work = None if slot in self._alone else self._contention.next(slot)
         if work is not None:
             self._remaining[slot] = work
             return
-        number, allocation = self._held.pop(slot)
-        self._alone.discard(slot)
-        self._remaining[slot], self._speed[slot] = np.inf, 1.0
-        heappush(self._free_slots, slot)
-        job = self._jobs[number]
-        self._cluster = self._cluster.release(allocation)  # type: ignore[arg-type]  # a rule and its cluster agree
-        self._busy -= job.gpus
-        self._failed.clear()
-        before = self._outcomes[number]
-        self._outcomes[number] = Outcome(job, "ended", before.start_s, self._now_s, before.leaves)
+        number = self._release(slot)
+        self._outcomes[number] = replace(self._outcomes[number], state="ended", end_s=self._now_s)
         self._tell()
         self._note_worst()
         self._admit()
+
+    def _release(self, slot: int) -> int:
+        """A running job's GPUs and slot become free. Returns the job."""
+        number, allocation = self._held.pop(slot)
+        self._alone.discard(slot)
+        self._remaining[slot], self._speed[slot], self._served_s[slot] = np.inf, 1.0, np.inf
+        heappush(self._free_slots, slot)
+        self._cluster = self._cluster.release(allocation)  # type: ignore[arg-type]  # a rule and its cluster agree
+        self._busy -= self._jobs[number].gpus
+        self._failed.clear()
+        return number
+
+    def _reach_threshold(self, slot: int) -> None:
+        """A running job gives way from now on."""
+        self._served_s[slot] = np.inf
+        self._served.add(self._held[slot][0])
+        self._failed.clear()
+        self._admit()
+
+    def _preempt(self, slot: int) -> None:
+        """A running job loses its GPUs and waits again."""
+        number = self._held[slot][0]
+        if slot in self._restoring:
+            self._restoring.discard(slot)  # it has done nothing
+        else:
+            left_s = max(0.0, float(self._remaining[slot]))
+            left_s = left_s if slot in self._alone else self._contention.leave(slot, left_s)
+            self._left_s[number] = max(_LEAST_S, left_s)
+        self._release(slot)
+        job, before = self._jobs[number], self._outcomes[number]
+        pauses = (*before.pauses, (self._now_s, float("inf")))
+        self._outcomes[number] = replace(before, state="preempted", pauses=pauses)
+        self._queue.add(number, job, served=True)
 
     def _note_worst(self) -> None:
         before = self._worst_flows[-1][1] if self._worst_flows else 0.0
@@ -229,11 +286,43 @@ class _Simulation:
             self._worst_flows.append((self._now_s, worst))
 
     def _admit(self) -> None:
-        """Place waiting jobs until the first of the queue has to wait, and behind it those that backfilling allows."""
+        """Place waiting jobs until the first of the queue has to wait, and behind it those that backfilling allows.
+
+        With `las` every waiting job is tried, and running ones may have to give way.
+        """
+        if self._scenario.queue == "las":
+            while self._admit_by_service():
+                pass
+            return
         while len(self._queue) and self._placed(self._queue.first(), first=True):
             pass
         if self._scenario.queue == "backfill" and len(self._queue) > 1:
             self._backfill()
+
+    def _admit_by_service(self) -> bool:
+        """Try every waiting job once. Returns whether some were preempted, which may now fit elsewhere."""
+        preempted = False
+        for place, number in enumerate(self._queue):
+            known = number in self._failed
+            if not known and not self._placed(number, first=place == 0) and number not in self._served:
+                preempted |= self._placed_instead(number)
+        return preempted
+
+    def _placed_instead(self, number: int) -> bool:
+        """Whether a job was placed after running ones were preempted, the latest arrivals first."""
+        job = self._jobs[number]
+        slots = [slot for slot, (other, _) in self._held.items() if other in self._served]
+        slots.sort(key=lambda slot: -self._held[slot][0])
+        found = make_room(self._cluster, self._place, job, [self._held[slot][1] for slot in slots])
+        if found is None:
+            return False
+        allocation, lost = found
+        for victim in lost:
+            self._preempt(slots[victim])
+        self._queue.remove(number)
+        self._failed.discard(number)
+        self._start(number, allocation)
+        return True
 
     def _backfill(self) -> None:
         """EASY backfilling: a later job starts when it does not delay the first by what is known.
@@ -269,7 +358,7 @@ class _Simulation:
         except Undecided:
             allocation, why = None, "undecided"
         except ValueError as error:
-            self._queue.remove(number, job)
+            self._queue.remove(number)
             self._outcomes[number] = Outcome(job, "refused", reason=str(error))
             self._tell()
             return True
@@ -278,14 +367,36 @@ class _Simulation:
             if first:
                 self._failures[why or cause(self._cluster, job.gpus)] += 1
             return False
-        self._queue.remove(number, job)
+        self._queue.remove(number)
         self._start(number, allocation)
         return True
 
     def _start(self, number: int, allocation: AnyAllocation) -> None:
-        job, scenario = self._jobs[number], self._scenario
+        """A waiting job gets its GPUs and links, for the first time or after a pause."""
+        job, before = self._jobs[number], self._outcomes[number]
         self._cluster = self._cluster.take(allocation)  # type: ignore[arg-type]  # a rule and its cluster agree
         slot = self._slot()
+        self._held[slot] = (number, allocation)
+        self._busy += job.gpus
+        leaves = len(allocation.leaves)
+        if self._scenario.queue == "las" and number not in self._served:  # such jobs are never preempted
+            self._served_s[slot] = self._now_s + self._scenario.service_gpu_s / job.gpus
+        if before.state == "preempted":
+            pauses = (*before.pauses[:-1], (before.pauses[-1][0], self._now_s))
+            leaves = max(leaves, before.leaves)
+            self._outcomes[number] = replace(before, state="running", leaves=leaves, pauses=pauses)
+            self._restoring.add(slot)
+            self._remaining[slot] = self._scenario.checkpoint_s
+            return
+        self._outcomes[number] = Outcome(job, "running", self._now_s, leaves=leaves)
+        self._begin(slot)
+
+    def _begin(self, slot: int) -> None:
+        """A job that has its GPUs begins to work, or goes on with what it had left."""
+        number, allocation = self._held[slot]
+        job, scenario = self._jobs[number], self._scenario
+        if (left_s := self._left_s.get(number)) is not None:
+            job = replace(job, run_s=left_s)
         traffic = None
         untimed = scenario.network == "replanned" and scenario.fidelity == "average"  # the speed is 1 throughout
         if len(allocation.leaves) > 1 and job.communication and not untimed:
@@ -305,9 +416,6 @@ class _Simulation:
         if traffic is None:
             self._alone.add(slot)
         self._remaining[slot] = job.run_s if traffic is None else self._contention.start(slot, job, traffic)
-        self._held[slot] = (number, allocation)
-        self._busy += job.gpus
-        self._outcomes[number] = Outcome(job, "running", self._now_s, leaves=len(allocation.leaves))
         self._note_worst()
 
     def _slot(self) -> int:
@@ -317,4 +425,5 @@ class _Simulation:
         if slot == len(self._remaining):
             self._remaining = np.concatenate([self._remaining, np.full(slot, np.inf)])
             self._speed = np.concatenate([self._speed, np.ones(slot)])
+            self._served_s = np.concatenate([self._served_s, np.full(slot, np.inf)])
         return slot

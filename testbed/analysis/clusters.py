@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cluster import Cause, Result, State
+from sim.cluster import Cause, Outcome, Result, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class ClusterMetrics:
     """How often a controller set the path of a flow, per seed."""
     paths_moved: float
     """How often it moved a running flow, per seed."""
+    preemptions: float
+    """How often a job lost its GPUs to another, per seed."""
 
 
 def metrics(results: Sequence[Result], gpus: int) -> ClusterMetrics:
@@ -75,21 +77,31 @@ def metrics(results: Sequence[Result], gpus: int) -> ClusterMetrics:
         {cause: count / len(results) for cause, count in sorted(failures.items())},
         float(np.mean([result.paths_set for result in results])),
         float(np.mean([result.paths_moved for result in results])),
+        sum(len(outcome.pauses) for outcome in outcomes) / len(results),
     )
 
 
 def busy_gpus(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The times at which jobs started or ended, and the number of GPUs that jobs use from each on."""
+    """The times at which jobs got or lost their GPUs, and the number of GPUs that jobs use from each on."""
     changes = [
         change
         for outcome in result.outcomes
-        if outcome.start_s is not None
-        for change in ((outcome.start_s, outcome.job.gpus), (outcome.end_s, -outcome.job.gpus))
-        if change[0] is not None
+        for from_s, to_s in runs_of(outcome, float("inf"))
+        for change in ((from_s, outcome.job.gpus), (to_s, -outcome.job.gpus))
+        if change[0] != float("inf")
     ]
     changes.sort()
     times = np.array([time_s for time_s, _ in changes], dtype=np.float64)
     return times, np.cumsum(np.array([number for _, number in changes], dtype=np.int64))
+
+
+def runs_of(outcome: Outcome, until_s: float) -> list[tuple[float, float]]:
+    """From when to when a job had GPUs; jobs that have not ended do so at `until_s`."""
+    if outcome.start_s is None:
+        return []
+    starts = [outcome.start_s, *(to_s for _, to_s in outcome.pauses)]
+    ends = [*(from_s for from_s, _ in outcome.pauses), until_s if outcome.end_s is None else outcome.end_s]
+    return [(from_s, to_s) for from_s, to_s in zip(starts, ends, strict=True) if from_s < to_s]
 
 
 def worst_flows(result: Result, ends_s: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,8 +117,8 @@ def worst_flows(result: Result, ends_s: NDArray[np.float64]) -> NDArray[np.float
 def _utilisation(result: Result, gpus: int) -> float:
     last_s = max(outcome.job.arrival_s for outcome in result.outcomes)
     used = sum(
-        outcome.job.gpus * max(0.0, min(last_s, result.end_s if outcome.end_s is None else outcome.end_s) - start_s)
+        outcome.job.gpus * max(0.0, min(last_s, to_s) - from_s)
         for outcome in result.outcomes
-        if (start_s := outcome.start_s) is not None
+        for from_s, to_s in runs_of(outcome, result.end_s)
     )
     return used / (gpus * last_s) if last_s else 0.0

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     *("strategy", "seed", "job", "gpus", "pattern", "communication", "arrival_s", "ideal_s", "state", "start_s"),
-    *("end_s", "leaves", "reason"),
+    *("end_s", "leaves", "reason", "preemptions", "paused_s"),
 )
+
+_CHANGES = ("paths set", "moved", "preempted")
 
 
 @click.command(epilog="Example: paralet cluster experiments/clusters/small.yaml")
@@ -106,8 +108,9 @@ def _write_jobs(path: Path, results: Mapping[str, Sequence["Result"]]) -> None:
                         _exact(one.end_s),
                     ]
                     share = f"{job.communication:.6g}"
+                    pauses = [len(one.pauses), _exact(one.paused_s)]
                     writer.writerow(
-                        [name, seed, job.name, job.gpus, job.pattern, share, *times, one.leaves, one.reason]
+                        [name, seed, job.name, job.gpus, job.pattern, share, *times, one.leaves, one.reason, *pauses]
                     )
 
 
@@ -130,14 +133,24 @@ def _print(spec: "ClusterSpec", found: Mapping[str, "ClusterMetrics"], jobs: int
     use = table(
         "JRT x ideal, and failed placements per seed",
         ["strategy"],
-        ["x ideal", "over leaves", "instability", "GPUs in use", "not ended", *CAUSES, "paths set", "moved"],
+        [
+            "x ideal",
+            "over leaves",
+            "instability",
+            "GPUs in use",
+            "not ended",
+            *CAUSES,
+            "paths set",
+            "moved",
+            "preempted",
+        ],
     )
     for name, one in found.items():
         shown = [*_three(one.completion_s), *_three(one.waiting_s), *_three(one.running_s)]
         times.add_row(name, *shown)
         others = sum(number for state, number in one.jobs.items() if state != "ended")
         causes = [f"{one.failures.get(cause, 0.0):,.0f}" for cause in CAUSES]
-        causes += [f"{count:,.0f}" for count in (one.paths_set, one.paths_moved)]
+        causes += [f"{count:,.0f}" for count in (one.paths_set, one.paths_moved, one.preemptions)]
         use.add_row(
             name,
             f"{one.stretch:.3f}",

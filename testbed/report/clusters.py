@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from sim.cluster import CAUSES, Result
-from testbed.analysis.clusters import ClusterMetrics, busy_gpus, worst_flows
+from testbed.analysis.clusters import ClusterMetrics, busy_gpus, runs_of, worst_flows
 from testbed.report.plots import PALETTE, STYLE
 
 _DPI = 150
@@ -132,11 +132,11 @@ def gantt(results: Mapping[str, Sequence[Result]]) -> Figure:
         waits, running, stretches = [], [], []
         chosen = (run.outcomes[number] for number in shown if run.outcomes[number].state != "refused")
         for row, one in enumerate(sorted(chosen, key=lambda one: one.job.arrival_s)):
-            start_s = run.end_s if one.start_s is None else one.start_s
             end_s = run.end_s if one.end_s is None else one.end_s
-            waits.append([(one.job.arrival_s / 3600, row), (start_s / 3600, row)])
-            running.append([(start_s / 3600, row), (end_s / 3600, row)])
-            stretches.append((one.running_s or one.job.run_s) / one.job.run_s)
+            waits.append([(one.job.arrival_s / 3600, row), (end_s / 3600, row)])  # runs are drawn over it
+            for from_s, to_s in runs_of(one, run.end_s):
+                running.append([(from_s / 3600, row), (to_s / 3600, row)])
+                stretches.append((one.running_s or one.job.run_s) / one.job.run_s)
         axes.add_collection(LineCollection(waits, colors=PALETTE[1], linewidths=width))
         shades = colours((np.array(stretches) - 1) / (_LONGEST_STRETCH - 1))
         axes.add_collection(LineCollection(running, colors=list(map(tuple, shades)), linewidths=width))

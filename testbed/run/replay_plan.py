@@ -16,7 +16,18 @@ from pydantic import BaseModel, ConfigDict
 from netmodel import OvsHash, Path, PortRef, Topology, equal_cost_paths, leaf_spine, ports_for_path
 from sdn.isolation.cluster import Allocation
 from sdn.isolation.source_routing import uplink_ports
-from sim.cluster import AnyAllocation, FlowPaths, Job, NetworkName, Result, Shape, TraceError, simulate, steps_of
+from sim.cluster import (
+    AnyAllocation,
+    FlowPaths,
+    Job,
+    NetworkName,
+    QueueName,
+    Result,
+    Shape,
+    TraceError,
+    simulate,
+    steps_of,
+)
 from testbed.errors import InputError, sentence_of
 from testbed.spec.cluster import ClusterSpec, ReplaySection, Strategy
 from testbed.workloads.cluster_job import ClusterJob
@@ -102,7 +113,7 @@ def plan_replay(spec: ClusterSpec) -> tuple[ReplayPlan, dict[str, Result]]:
     )
     made, results = [], {}
     for strategy in spec.strategies:
-        _check(strategy)
+        _check(strategy, strategy.queue or spec.queue)
         starts: dict[int, tuple[AnyAllocation, FlowPaths | None]] = {}
 
         def started(number: int, allocation: AnyAllocation, paths: FlowPaths | None) -> None:
@@ -113,8 +124,10 @@ def plan_replay(spec: ClusterSpec) -> tuple[ReplayPlan, dict[str, Result]]:
     return empty.model_copy(update={"strategies": made}), results
 
 
-def _check(strategy: Strategy) -> None:
+def _check(strategy: Strategy, queue: QueueName) -> None:
     reason = _NO_PACKETS.get(strategy.network)
+    if queue == "las":
+        raise InputError(f"strategy {strategy.name!r} cannot be replayed: queue las preempts jobs; take another")
     if strategy.placement == "ocs_vclos":
         reason = "needs optical switches between leaves and spines"
     if reason is not None:

@@ -16,7 +16,7 @@ from testbed.errors import InputError, sentence_of
 from testbed.progress import Steps
 from testbed.spec.cluster import ClusterSpec
 
-_FORMAT = 2
+_FORMAT = 3
 """Version of result files, and of what the simulation computes; files of other versions are ignored."""
 
 
@@ -64,7 +64,10 @@ def _read(path: Path, jobs: Sequence[Job]) -> Result | None:
     """The result in a file; None when there is none, or a damaged one."""
     try:
         kept = json.loads(path.read_text())
-        outcomes = [Outcome(job, *one) for job, one in zip(jobs, kept.pop("outcomes"), strict=True)]
+        outcomes = [
+            Outcome(job, state, start_s, end_s, leaves, reason, tuple((from_s, to_s) for from_s, to_s in pauses))
+            for job, (state, start_s, end_s, leaves, reason, pauses) in zip(jobs, kept.pop("outcomes"), strict=True)
+        ]
         worst = [(float(time_s), float(flows)) for time_s, flows in kept.pop("worst_flows")]
         return Result(outcomes, Counter(kept.pop("failures")), worst_flows=worst, **kept)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -73,7 +76,9 @@ def _read(path: Path, jobs: Sequence[Job]) -> Result | None:
 
 def _write(path: Path, result: Result) -> None:
     kept = {
-        "outcomes": [[one.state, one.start_s, one.end_s, one.leaves, one.reason] for one in result.outcomes],
+        "outcomes": [
+            [one.state, one.start_s, one.end_s, one.leaves, one.reason, one.pauses] for one in result.outcomes
+        ],
         "failures": result.failures,
         "gpu_seconds": result.gpu_seconds,
         "end_s": result.end_s,

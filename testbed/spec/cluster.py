@@ -91,6 +91,13 @@ class Strategy(Section):
     """The spec's unless it is given."""
 
 
+class LasSection(Section):
+    """The parameters of queue `las`; `sim.cluster.preemption` has the rule."""
+
+    service_gpu_s: float = Field(default=20_000.0, gt=0)
+    checkpoint_s: float = Field(default=60.0, ge=0)
+
+
 class ReplaySection(Section):
     """How `paralet cluster --replay` runs the jobs of seed 1 with real packets."""
 
@@ -109,6 +116,7 @@ class ClusterSpec(Section):
     trace_file: TraceFileSection | None = None
     strategies: list[Strategy] = Field(min_length=1)
     queue: QueueName = "fifo"
+    las: LasSection = LasSection()
     fidelity: FidelityName = "average"
     rounds: int = Field(default=1, ge=1, le=10_000)
     """How often a job computes and communicates, for fidelities `steps` and `fair`."""
@@ -174,6 +182,8 @@ class ClusterSpec(Section):
             strategy.lanes,
             self.rounds,
             self.cluster.optical_switches,
+            self.las.service_gpu_s,
+            self.las.checkpoint_s,
             seed,
         )
 

@@ -20,7 +20,9 @@ from sim.cluster import (
     FidelityName,
     FlowPaths,
     Job,
+    NetworkName,
     Outcome,
+    PlacementName,
     QueueName,
     Result,
     Scenario,
@@ -65,11 +67,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         SMALL,
         placement,
         draw(st.sampled_from(networks)),
-        draw(st.sampled_from(QUEUES)),
+        draw(st.sampled_from((*QUEUES, "las", "las"))),  # it has the most cases
         draw(st.sampled_from(FIDELITIES)),
         lanes=draw(st.integers(1, 4)),
         rounds=draw(st.integers(1, 2)),
         optical_switches=2,
+        service_gpu_s=draw(st.floats(0.1, 40.0)),
+        checkpoint_s=draw(st.floats(0.0, 3.0)),
         seed=draw(st.integers(0, 9)),
     )
 
@@ -85,19 +89,26 @@ def test_no_job_is_lost_and_work_is_conserved(jobs: list[Job], scenario: Scenari
     for outcome in result.outcomes:
         assert outcome.state in get_args(State)
         assert bool(outcome.reason) == (outcome.state == "refused")
-        assert (outcome.start_s is not None) == (outcome.state in ("ended", "running"))
+        assert (outcome.start_s is not None) == (outcome.state in ("ended", "running", "preempted"))
         assert (outcome.end_s is not None) == (outcome.state == "ended")
+        assert not outcome.pauses or scenario.queue == "las"
+        assert (outcome.state == "preempted") == (outcome.paused_s == float("inf"))
+        moments = [time_s for pause in outcome.pauses for time_s in pause]
+        assert moments == sorted(moments)
         if outcome.start_s is not None:
             assert outcome.job.arrival_s <= outcome.start_s <= result.end_s
-            used += outcome.job.gpus * ((result.end_s if outcome.end_s is None else outcome.end_s) - outcome.start_s)
-            held += outcome.job.gpus if outcome.end_s is None else 0
+            paused_s = sum(min(to_s, result.end_s) - from_s for from_s, to_s in outcome.pauses)
+            end_s = result.end_s if outcome.end_s is None else outcome.end_s
+            used += outcome.job.gpus * (end_s - outcome.start_s - paused_s)
+            held += outcome.job.gpus if outcome.state == "running" else 0
         if outcome.running_s is not None:
             run_s = outcome.job.run_s
             worst = 16.0  # no more flows are on a link than there are GPUs
-            assert run_s * (1 - 1e-9) <= outcome.running_s
-            assert outcome.running_s <= run_s * (1 + outcome.job.communication * (worst - 1)) * (1 + 1e-9)
+            restored_s = len(outcome.pauses) * scenario.checkpoint_s  # at most: it can be preempted again meanwhile
+            assert run_s * (1 - 1e-9) - 1e-6 <= outcome.running_s
+            assert outcome.running_s - restored_s <= run_s * (1 + outcome.job.communication * (worst - 1)) + 1e-6
             if scenario.network in ("ideal", "replanned") or outcome.leaves == 1:
-                assert outcome.running_s == pytest.approx(run_s)
+                assert run_s - 1e-6 <= outcome.running_s <= run_s + restored_s + 1e-6
     planned = scenario.network in ("pinned", "replanned") and scenario.placement != "ocs_vclos"
     assert result.paths_set == 0 or planned
     assert result.paths_moved == 0 or (scenario.network == "replanned" and scenario.fidelity != "average")
@@ -168,11 +179,69 @@ BLOCKED = [
         ("fewest_first", {"half": 0.0, "all": 57.0, "short": 2.0, "long": 7.0}),
         ("edf", {"half": 0.0, "all": 57.0, "short": 2.0, "long": 7.0}),
         ("backfill", {"half": 0.0, "all": 10.0, "short": 2.0, "long": 20.0}),
+        ("las", {"half": 0.0, "all": 57.0, "short": 2.0, "long": 7.0}),
     ],
 )
 def test_queues_keep_their_order(queue: QueueName, expected: dict[str, float]) -> None:
     """`half` ends at 10, so `all` could start then. `short` fits beside `half`, and `long` beside neither pair."""
     assert starts(queue, BLOCKED) == pytest.approx(expected)
+
+
+LAS = Scenario(SMALL, "packed", "ideal", "las", service_gpu_s=64.0, checkpoint_s=3.0)
+
+
+def test_a_job_that_had_much_service_gives_way_and_goes_on_later() -> None:
+    """`old` has had 64 GPU-seconds at 4, so `new` takes its GPUs at 5. It goes on at 11, with 3 and 15 s to do."""
+    old, new = simulate([Job("old", 0.0, 16, 20.0), Job("new", 5.0, 8, 6.0)], LAS).outcomes
+    assert (new.start_s, new.end_s, new.pauses) == (5.0, 11.0, ())
+    assert old.pauses == ((5.0, 11.0),)
+    assert old.end_s == pytest.approx(11.0 + 3.0 + 15.0)
+    assert (old.waiting_s, old.running_s) == pytest.approx((6.0, 23.0))
+
+
+def test_a_job_is_preempted_when_its_service_reaches_the_threshold_and_not_before() -> None:
+    first, second = simulate([Job("first", 0.0, 16, 9.0), Job("second", 1.0, 16, 3.0)], LAS).outcomes
+    assert (second.start_s, second.end_s) == pytest.approx((4.0, 7.0))
+    assert first.pauses == ((pytest.approx(4.0), pytest.approx(7.0)),)
+
+
+def test_only_jobs_in_the_way_are_preempted_the_latest_first() -> None:
+    jobs = [Job(f"old{n}", float(n) / 8, 4, 100.0) for n in range(4)]  # have had 64 GPU-seconds after 16 s
+    outcomes = simulate([*jobs, Job("new", 20.0, 8, 10.0)], LAS).outcomes
+    assert [len(outcome.pauses) for outcome in outcomes] == [0, 0, 1, 1, 0]
+    assert outcomes[4].start_s == 20.0
+    assert [outcome.end_s for outcome in outcomes[2:4]] == pytest.approx([113.25, 113.375])
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+@pytest.mark.parametrize("network", ["ideal", "reserved", "pinned"])
+def test_preemption_loses_no_work(fidelity: FidelityName, network: NetworkName) -> None:
+    """No other job communicates, so `old` runs for 20 s and 3 s of restoration, whenever it was stopped."""
+    placement: PlacementName = "vclos" if network == "reserved" else "packed"
+    for moment in (4.5, 9.0, 13.0, 17.5, 19.9):
+        jobs = [Job("old", 0.0, 16, 20.0, 0.6, "pairwise_alltoall"), Job("new", moment, 1, 7.0)]
+        scenario = replace(LAS, placement=placement, network=network, fidelity=fidelity, rounds=2)
+        old, new = simulate(jobs, scenario).outcomes
+        assert new.start_s == moment
+        assert old.running_s == pytest.approx(23.0, abs=1e-6)
+
+
+def test_a_job_that_cannot_be_placed_preempts_nobody() -> None:
+    """`all` needs every GPU, and `young` may not be preempted yet: `old` keeps its GPUs until then."""
+    jobs = [Job("old", 0.0, 8, 100.0), Job("young", 10.0, 8, 100.0), Job("all", 10.5, 16, 5.0)]
+    old, young, everything = simulate(jobs, LAS).outcomes
+    assert young.start_s == 10.0
+    assert everything.start_s == pytest.approx(18.0)  # when `young` has had 64 GPU-seconds
+    assert [len(one.pauses) for one in (old, young, everything)] == [1, 1, 0]
+
+
+def test_short_jobs_gain_from_preemption_without_known_durations() -> None:
+    """Heavy-tailed durations: least attained service shortens the median JCT of first come, first served."""
+    jobs = generate(TraceShape(400, 60.0, correlation=0.3, largest=16), 1)
+    fifo, las = (simulate(jobs, Scenario(Shape(4, 8, 4, 2), "packed", "ideal", queue)) for queue in ("fifo", "las"))
+    medians = [np.median([one.completion_s or 0.0 for one in result.outcomes]) for result in (fifo, las)]
+    assert medians[1] < 0.5 * medians[0]
+    assert any(one.pauses for one in las.outcomes)
 
 
 def test_deadlines_and_not_arrivals_decide_with_edf() -> None:

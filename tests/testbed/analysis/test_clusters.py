@@ -46,6 +46,23 @@ def test_gpus_in_use_follow_starts_and_ends() -> None:
     assert counts.tolist() == [2, 0, 2, 6, 4]
 
 
+def test_gpus_of_a_preempted_job_are_not_in_use_while_it_waits() -> None:
+    """On 4 GPUs from 0 to 5 s and from 8 to 10 s; another job was preempted at 6 s and has not gone on."""
+    jobs = [Job("a", 0.0, 4, 7.0), Job("b", 2.0, 2, 9.0), Job("c", 10.0, 1, 1.0)]
+    outcomes = [
+        Outcome(jobs[0], "ended", 0.0, 10.0, 1, "", ((5.0, 8.0),)),
+        Outcome(jobs[1], "preempted", 2.0, None, 1, "", ((6.0, float("inf")),)),
+        Outcome(jobs[2], "waiting"),
+    ]
+    run = Result(outcomes, Counter(), 36.0, 10.0, 8)
+    times, counts = busy_gpus(run)
+    assert dict(zip(times.tolist(), counts.tolist(), strict=True)) == {0: 4, 2: 6, 5: 2, 6: 0, 8: 4, 10: 0}
+    found = metrics([run], 8)
+    assert found.utilisation == pytest.approx((4 * 7 + 2 * 4) / (8 * 10))
+    assert found.preemptions == 2
+    assert (found.running_s.mean, found.waiting_s.mean, found.completion_s.mean) == (7.0, 3.0, 10.0)
+
+
 def test_flows_on_the_busiest_link_are_averaged_over_time() -> None:
     """None until 2 s, then 3 flows, one from 8 s on."""
     run = Result([], Counter(), 0.0, 20.0, 0, worst_flows=[(2.0, 3.0), (8.0, 1.0)])

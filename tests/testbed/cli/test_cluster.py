@@ -103,6 +103,18 @@ def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path, monkeyp
     assert calls == [1, 1, 1, 2, 2, 1]  # one strategy has a queue of its own
 
 
+def test_preempted_jobs_are_counted_and_read_again(tmp_path: Path) -> None:
+    las = {"name": "las", "placement": "packed", "network": "ecmp", "queue": "las"}
+    spec = write(tmp_path, strategies=[las], las={"service_gpu_s": 2000.0, "checkpoint_s": 5.0})
+    first = cluster(spec, "--json")
+    assert cluster(spec, "--json").stdout == first.stdout
+    (found,) = json.loads(first.stdout)["strategies"]
+    with (tmp_path / "results" / "small-cluster" / "jobs.csv").open() as file:
+        jobs = list(csv.DictReader(file))
+    assert found["preemptions"] == sum(int(job["preemptions"]) for job in jobs) > 0
+    assert all((float(job["paused_s"]) > 0) == (job["preemptions"] != "0") for job in jobs)
+
+
 TRACE = """JobID|Submit|ElapsedRaw|AllocTRES
 1|2024-01-01T00:00:00|3600|gres/gpu=8
 2|2024-01-01T00:10:00|60|gres/gpu=16
