@@ -102,7 +102,7 @@ def test_the_committed_table_has_a_row_for_every_printed_number() -> None:
     where = Counter(row["where"] for row in rows.values() if row["paper"])
     assert where["Table 2"] == 16
     assert where["Table 4"] == 8
-    assert where["Table 5"] == 35
+    assert where["Table 5"] == 35 + 5  # and the pairs of strategies in its order
     assert where["Table 6"] == 11
     assert where["Table 7"] == 18
     for claim in PAPERS["001"].find(True).claims:
@@ -121,3 +121,17 @@ def test_the_committed_table_is_that_of_the_simulation(name: str) -> None:
 def test_the_fit_is_within_15_per_cent_at_every_lambda() -> None:
     ratios = [float(committed()["Table 5", f"Best, lambda {gap_s}"]["ratio"]) for gap_s in printed.GAPS_S]
     assert all(abs(ratio - 1) < 0.15 for ratio in ratios)
+
+
+def test_pairs_of_strategies_are_counted_in_the_order_of_table_5() -> None:
+    assert claims.same_order((1, 2, 3), (10, 30, 20)) == 2
+    assert claims.same_order((1, 2, 3), (3, 2, 1)) == 0
+    rows = committed()
+    for index, gap_s in enumerate(printed.GAPS_S):
+        ours = [float(rows["Table 5", f"{name}, lambda {gap_s}"]["ours"]) for name in printed.TABLE_5]
+        theirs = [row[index] for row in printed.TABLE_5.values()]
+        count = rows["Table 5", f"lambda {gap_s}: pairs of strategies in the paper's order"]["ours"]
+        assert claims.same_order(theirs, ours) == float(count)
+        best, ocs, vclos, sr, balanced, ecmp, _ = ours
+        assert best < ocs < vclos
+        assert max(sr, balanced) < ecmp
