@@ -12,6 +12,9 @@ namespace {
 constexpr Nanos kLatenessDecay = 512;
 constexpr Nanos kLeastReordering = 4;  // of a round trip (RFC 8985, section 6.2.1)
 constexpr Nanos kMostRoundTrips = 4;   // of reordering; longer delays cost a packet that is sent twice
+// Before it is doubled: an acknowledgement of a whole window doubles it for every late packet, and detect_losses limits
+// it to round trips afterwards.
+constexpr Nanos kMostLateness = kNever / 4;
 
 }  // namespace
 
@@ -78,7 +81,7 @@ Scoreboard::Delivered Scoreboard::acknowledge(Range flight, std::uint64_t to, st
     } else if (!packet.lost && now - when >= min_rtt) {
       again.see(when, position);
     } else {
-      state.lateness = std::max(state.lateness, 2 * std::max(state.lateness, state.newest_rtt / kLeastReordering));
+      state.lateness = 2 * std::clamp(state.lateness, state.newest_rtt / kLeastReordering, kMostLateness);
     }
     if (packet.lost) --state.lost;
   };
