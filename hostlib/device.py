@@ -101,7 +101,12 @@ class Device:
     ``mice_bytes``
         Messages up to this size are one flowlet on one lane; at most 2 GiB. None: one packet.
     ``target_queue_s``
-        Queueing delay that congestion control aims at. None: 2 ms, or 12 packets at the line rate if that is longer.
+        Queueing delay that congestion control aims at, in network and hosts together. None: 2 ms, or 12 packets at the
+        line rate if that is longer.
+    ``queue_bytes``
+        Bytes of a switch's buffer that congestion control between ``soft`` devices aims at, 1 to 2**40. Divided by the
+        line rate, or else the NIC's speed, or else 1 Gbit/s, it is the target of the delay outside hosts: at least
+        100 us, or a quarter of ``target_queue_s`` where a line rate is given without ``base_rtt_s``.
     ``min_timeout_s``
         Lower bound of the retransmission timeout. None: 67 ms, or 4 target queues if that is longer. Without a line
         rate a silent lane probes earlier: it retransmits one packet after 2 ms, or after its measured round trip if
@@ -141,7 +146,9 @@ class Device:
     ``gid_index``
         For ``verbs``: another RoCEv2 GID of the same port, 0 to 255. None: the GID of the address.
     ``traffic_class``
-        The IPv4 TOS or IPv6 traffic class byte of all packets (DSCP and ECN), 0 to 255.
+        The IPv4 TOS or IPv6 traffic class byte of all packets (DSCP and ECN), 0 to 255. Without ECN bits ``soft`` sends
+        ECT(0) to peers that report congestion marks, and its lanes slow down by them; other ECN bits are sent as they
+        are.
     ``service_level``
         For ``verbs``: the priority of all packets, 0 to 7.
     ``pkey_index``
@@ -165,6 +172,7 @@ class Device:
         flowlet_bytes: int | None = None,
         mice_bytes: int | None = None,
         target_queue_s: float | None = None,
+        queue_bytes: int = 250_000,
         min_timeout_s: float | None = None,
         retry_time_s: float = 10.0,
         busy_poll_s: float | None = None,

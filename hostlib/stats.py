@@ -34,6 +34,7 @@ _STATES = ("connecting", "open", "closing")
 _LANE = struct.Struct("=IIII16s16Q")
 _WAITING = struct.Struct("=QQQ")  # after the lane; snapshots of an older paralet have none
 _IPV6 = 16  # after the former, a connection, and the connections: zeros where the address is an IPv4 one
+_MARKED = struct.Struct("=QQ")  # after a lane's IPv6 address
 _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
 _TRIES = 20
@@ -91,6 +92,10 @@ class LaneSnapshot:
     """Bytes of posted flowlets."""
     waiting_since_s: float = 0.0
     """Since when nothing of the posted work was acknowledged, on the monotonic clock; 0 without posted work."""
+    rx_marked: int = 0
+    """Data packets received with a congestion mark (ECN). This and the next field are 0 from an older paralet."""
+    tx_marked: int = 0
+    """Sent packets that the peer counted as marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,7 @@ class Discards:
     send_errors: int
     injected: int
     cnps: int
-    """Congestion notification packets; 0 from an older paralet. Congestion control does not use them."""
+    """Congestion notification packets, which congestion control uses; 0 from an older paralet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +390,8 @@ def _lane(data: bytes, offset: int, size: int) -> LaneSnapshot:
     unfinished, outstanding, since_ns = (
         _WAITING.unpack_from(data, offset + _LANE.size) if size >= _LANE.size + _WAITING.size else (0, 0, 0)
     )
+    marked_at = _LANE.size + _WAITING.size + _IPV6
+    marked = _MARKED.unpack_from(data, offset + marked_at) if size >= marked_at + _MARKED.size else (0, 0)
     return LaneSnapshot(
         _address(peer, data[offset + _LANE.size + _WAITING.size : offset + size]),
         lane,
@@ -394,7 +401,7 @@ def _lane(data: bytes, offset: int, size: int) -> LaneSnapshot:
         window / 1e3,
         rtt / 1e9,
         min_rtt / 1e9,
-        *[*counts, unfinished, outstanding, since_ns / 1e9],
+        *[*counts, unfinished, outstanding, since_ns / 1e9, *marked],
     )
 
 

@@ -50,6 +50,8 @@ _LANE_COUNTERS = {
     "duplicates": "Packets received twice.",
     "out_of_order": "Packets received ahead of a gap.",
     "stale_acks": "Acknowledgements of packets that were acknowledged before.",
+    "rx_marked": "Packets received with a congestion mark (ECN).",
+    "tx_marked": "Sent packets that the peer counted as marked.",
 }
 _LANE_GAUGES = {
     "rtt_s": ("rtt_seconds", "Smoothed round trip."),

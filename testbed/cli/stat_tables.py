@@ -247,7 +247,7 @@ def _place(device: DeviceSnapshot) -> str:
 
 def _discards(device: DeviceSnapshot) -> int:
     d = device.discards
-    return d.malformed + d.icrc + d.unknown_qp + d.wrong_source + d.send_errors + d.injected + d.cnps
+    return d.malformed + d.icrc + d.unknown_qp + d.wrong_source + d.send_errors + d.injected
 
 
 def _brief(command: str) -> str:

@@ -7,7 +7,8 @@
 // - nothing outside registered windows and posted buffers is written (poisoned memory around them, AddressSanitizer)
 // - every datagram is counted: as discarded, or by its QP
 // - a responder answers a duplicate with the PSN that this model expects: no QP is stuck
-// - with selective repeat (lane 1), its answers list exactly the packets that this model keeps
+// - with selective repeat and mark counts (lane 1), its answers list exactly the packets that this model keeps, and
+//   count exactly those that it has sent with a mark and seen arrive
 // - every posted request completes exactly once, and every receive buffer serves one message
 // - packets without a valid QPN, source address or ICRC change nothing, and a message arrives after them
 #include <algorithm>
@@ -60,6 +61,7 @@ struct Lane {
   bool holds = false;   ///< a receive buffer, in the middle of a SEND
   bool selective = false;
   std::map<std::uint32_t, wire::OpcodeTraits> kept = {};  ///< with selective repeat: early packets by PSN
+  std::uint32_t marked = 0;                               ///< packets that have arrived with a congestion mark
 };
 
 /// Whether PSN a comes after b.
@@ -76,6 +78,7 @@ struct Guise {
   bool right_source = true;
   bool ack_request = true;
   bool raw_flags = false;
+  bool marked = false;
   std::size_t junk_before = 0;  ///< segments before it in the same batch
 };
 
@@ -87,7 +90,8 @@ Guise read_guise(Script& script) {
           .right_source = (bits & 8) == 0,
           .ack_request = (bits & 16) != 0,
           .raw_flags = (bits & 32) != 0,
-          .junk_before = std::size_t{bits} >> 6};
+          .marked = (bits & 64) != 0,
+          .junk_before = std::size_t{bits} >> 7};
 }
 
 class Stage {
@@ -232,15 +236,25 @@ class Stage {
 
   void hear(std::span<const std::byte> datagram) {
     wire::Packet packet;
-    require(wire::parse(datagram, packet) == wire::ParseError::kNone);
+    const wire::ParseError error = wire::parse(datagram, packet);
     const auto lane = std::ranges::find(lanes_, packet.dest_qpn, &Lane::remote_qpn);
     require(lane != lanes_.end());
+    if (error == wire::ParseError::kCnp) {
+      require(!lane->selective);
+      return;
+    }
+    require(error == wire::ParseError::kNone);
     if (static_cast<Opcode>(packet.opcode) == Opcode::kAcknowledge) {
       lane->answered = true;
       lane->refused = (packet.syndrome & 0xE0) != 0;
       answer_psn_ = packet.psn;
       syndrome_ = packet.syndrome;
       bitmap_.assign(packet.payload.begin(), packet.payload.end());
+      if (!lane->selective || lane->refused) return;
+      constexpr std::size_t kReportBytes = wire::kMarkCountBytes + wire::kHostDelayBytes;
+      require(bitmap_.size() >= kReportBytes);
+      mark_count_ = wire::get_u32(bitmap_.data());
+      bitmap_.erase(bitmap_.begin(), bitmap_.begin() + kReportBytes);
     } else if (after(packet.psn, lane->last_request)) {
       lane->last_request = packet.psn;
     }
@@ -392,7 +406,7 @@ class Stage {
 
   /// Sends packet_ and checks which counter it increased.
   void launch(const Guise& guise, Script& script) {
-    const UdpEndpoint& from = guise.right_source ? peer_ : stranger_;
+    const UdpEndpoint& from = !guise.right_source ? stranger_ : guise.marked ? marking_ : peer_;
     const std::uint16_t to = victim_.udp_port();
     const std::size_t segments = packet_.size() <= 512 ? guise.junk_before + 1 : 1;
     from.seal(packet_, kVictimAddress, to, static_cast<std::uint16_t>(segments - 1));
@@ -425,7 +439,11 @@ class Stage {
     require(!taken_in || (guise.right_source && lane != nullptr));
     touched_ = touched_ || taken_in;
     if (taken_in && answers_nothing) require(taken.stale_acks == taken_before.stale_acks + 1);
-    if (received == 1) model_request(*lane, parsed, taken_before, taken);
+    require(taken.rx_marked - taken_before.rx_marked == (guise.marked ? received : 0));
+    if (received == 1) {
+      if (guise.marked) ++lane->marked;
+      model_request(*lane, parsed, taken_before, taken);
+    }
   }
 
   /// Updates the model for a packet that the responder accepted.
@@ -480,6 +498,7 @@ class Stage {
       require(lane.kept.contains((lane.expected + 1 + static_cast<std::uint32_t>(i)) & wire::kPsnMask));
     }
     require(listed == lane.kept.size());
+    if (lane.selective) require(mark_count_ == lane.marked);
   }
 
   QpCounters counters(const Lane& lane) const { return victim_.statistics(lane.id.qpn).counters; }
@@ -530,6 +549,7 @@ class Stage {
   static constexpr std::size_t kBufferStride = 1024;
 
   UdpEndpoint peer_{kPeerAddress};
+  UdpEndpoint marking_{kPeerAddress, wire::kEcnCe};
   UdpEndpoint stranger_{kStrangerAddress};
   Guarded memory_{65536};
   Guarded buffers_{(kBuffers + 1) * kBufferStride};
@@ -548,6 +568,7 @@ class Stage {
   std::vector<std::byte> batch_;
   std::uint32_t answer_psn_ = 0;
   std::uint8_t syndrome_ = 0;
+  std::uint32_t mark_count_ = 0;
   std::vector<std::byte> bitmap_;
   bool touched_ = false;  ///< a QP has received a packet
   Nanos now_ = kSecond;

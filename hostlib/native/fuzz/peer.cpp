@@ -203,7 +203,7 @@ class Stage {
     handshake::Endpoint out{
         .device = guid_, .address = kHostileAddress, .udp_port = udp_.port(), .path_mtu = kPathMtu, .qps = {}};
     for (const Lane& lane : lanes_) out.qps.push_back({.qpn = lane.qpn, .first_psn = lane.psn});
-    if (selective_) out.ece = kSelectiveRepeat;
+    out.ece = soft_ece(offers_);
     return out;
   }
 
@@ -212,7 +212,8 @@ class Stage {
     calls_ = (how & 1) == 0;
     polite_ = (how & 2) == 0;
     answers_ = (how & 4) == 0;
-    selective_ = (how & 8) == 0;
+    offers_ = ((how & 8) == 0 ? kSelectiveRepeat : 0) | ((how & 16) == 0 ? kMarkCounts : 0) |
+              ((how & 32) == 0 ? kHostDelays : 0);
     for (std::size_t i = 0; i < kLanes; ++i) {
       lanes_[i] = {.qpn = 0x300 + static_cast<std::uint32_t>(i), .victim = {}, .psn = 0xFFFFFE};
     }
@@ -471,7 +472,7 @@ class Stage {
   std::uint64_t names_ = 0;
   bool calls_ = true;   ///< the attacker connects; otherwise the victim does
   bool polite_ = true;  ///< completes the handshake
-  bool selective_ = false;
+  std::uint32_t offers_ = 0;
   bool answers_ = true;  ///< acknowledges what the victim sends
   std::array<Lane, kLanes> lanes_;
   std::uint16_t victim_port_ = 0;

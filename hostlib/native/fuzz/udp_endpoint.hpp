@@ -22,8 +22,10 @@ namespace paralet::fuzz {
 
 class UdpEndpoint {
  public:
-  explicit UdpEndpoint(std::uint32_t address)
+  /// `traffic_class`: the TOS byte of all packets.
+  explicit UdpEndpoint(std::uint32_t address, int traffic_class = 0)
       : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), address_(address) {
+    ::setsockopt(socket_.get(), IPPROTO_IP, IP_TOS, &traffic_class, sizeof traffic_class);
     SocketAddress local(address, 0);
     if (::bind(socket_.get(), local.get(), local.length()) != 0 ||
         ::getsockname(socket_.get(), local.get(), local.length_place()) != 0) {

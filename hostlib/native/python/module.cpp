@@ -446,6 +446,8 @@ py::dict counters(Device& device) {
     row["duplicates"] = q.duplicates;
     row["out_of_order"] = q.out_of_order;
     row["stale_acks"] = q.stale_acks;
+    row["rx_marked"] = q.rx_marked;
+    row["tx_marked"] = q.tx_marked;
     row["rtt_s"] = to_seconds(lane.qp.smoothed_rtt);
     row["min_rtt_s"] = to_seconds(lane.qp.min_rtt);
     row["window"] = lane.qp.window;

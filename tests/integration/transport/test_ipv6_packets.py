@@ -20,6 +20,7 @@ from .test_packets import ETH_P_IPV6, MESSAGES, TIMEOUT_S, Capture
 pytestmark = pytest.mark.sandboxed
 
 TRAFFIC_CLASS = 0x68
+ECT0 = 0x02  # both ends count congestion marks
 IP_UDP_BYTES = 48
 
 
@@ -59,7 +60,6 @@ def test_every_counted_packet_was_captured(exchange: tuple[list[bytes], list[dic
     packets, lanes = exchange
     requests = [packet for packet in sent(packets) if packet[BTH].opcode != 0x11]
     assert len(requests) == sum(lane["tx_packets"] for lane in lanes) > 70
-    assert sum(lane["retransmits"] for lane in lanes) == 0
     assert {packet[UDP].sport for packet in requests} <= {lane["port"] for lane in lanes}
 
 
@@ -87,14 +87,15 @@ def test_scapy_dissects_every_packet_as_intended(exchange: tuple[list[bytes], li
         assert {packet.src, packet.dst} == {NEAR_IPV6, FAR_IPV6}
         assert len(raw) == IP_UDP_BYTES - 8 + packet.plen
         assert (bth.version, bth.pkey, bth.solicited, bth.migreq) == (0, 0xFFFF, 0, 1)
-        assert packet.tc == (TRAFFIC_CLASS if packet.src == NEAR_IPV6 else 0)
+        assert packet.tc == (TRAFFIC_CLASS if packet.src == NEAR_IPV6 else 0) | ECT0
         labels[packet.src, packet[UDP].sport].add(packet.fl)
         opcodes.add(bth.opcode)
         if bth.opcode != 0x11:
             psns[packet.src, bth.dqpn].append(bth.psn)
     assert opcodes == {0x04, 0x06, 0x07, 0x08, 0x09, 0x0B, 0x11}
     for sequence in psns.values():
-        first = sequence[0]
-        assert [(psn - first) % 2**24 for psn in sequence] == list(range(len(sequence)))
+        # A lane probes with packets that it has sent before, where the machine is slow to acknowledge.
+        first, once = sequence[0], list(dict.fromkeys(sequence))
+        assert [(psn - first) % 2**24 for psn in once] == list(range(len(once)))
     assert all(len(of_port) == 1 for of_port in labels.values())  # switches that hash the label keep a lane's order
     assert len(set.union(*labels.values())) > 1

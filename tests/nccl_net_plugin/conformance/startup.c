@@ -157,7 +157,7 @@ static void optional_calls(struct end* end) {
   close_pair(end, &pair);
 }
 
-/// UDP sockets of this process whose packets have a TOS byte.
+/// UDP sockets of this process whose packets have a TOS byte, apart from its ECN bits, which a transport may set.
 static int sockets_with(int tos) {
   int found = 0;
   for (int fd = 3; fd < 1024; fd++) {
@@ -169,7 +169,7 @@ static int sockets_with(int tos) {
     length = sizeof domain;
     if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_INET) continue;
     length = sizeof value;
-    found += getsockopt(fd, IPPROTO_IP, IP_TOS, &value, &length) == 0 && value == tos;
+    found += getsockopt(fd, IPPROTO_IP, IP_TOS, &value, &length) == 0 && (value & ~3) == tos;
   }
   return found;
 }

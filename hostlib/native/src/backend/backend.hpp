@@ -82,7 +82,7 @@ struct Discards {
   std::uint64_t wrong_source = 0;
   std::uint64_t send_errors = 0;
   std::uint64_t injected = 0;
-  std::uint64_t cnps = 0;  ///< congestion notification packets: congestion control is by delay
+  std::uint64_t cnps = 0;  ///< congestion notification packets (CNP) for a QP: used by congestion control
 };
 
 /// Memory that a driver shares with other drivers (Linux dma-buf).

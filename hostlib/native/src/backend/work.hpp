@@ -77,6 +77,8 @@ struct QpCounters {
   std::uint64_t duplicates = 0;
   std::uint64_t out_of_order = 0;
   std::uint64_t stale_acks = 0;
+  std::uint64_t rx_marked = 0;  ///< data packets that came with a congestion mark (ECN)
+  std::uint64_t tx_marked = 0;  ///< packets sent that the peer counted as marked
 
   QpCounters& operator+=(const QpCounters& other) {
     tx_packets += other.tx_packets;
@@ -90,6 +92,8 @@ struct QpCounters {
     duplicates += other.duplicates;
     out_of_order += other.out_of_order;
     stale_acks += other.stale_acks;
+    rx_marked += other.rx_marked;
+    tx_marked += other.tx_marked;
     return *this;
   }
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <system_error>
 
@@ -54,6 +55,15 @@ std::optional<Interface> interface_of(const IpAddress& address) {
     if (owns(candidate, address)) return candidate;
   }
   return std::nullopt;
+}
+
+std::optional<double> nic_rate_bps(const std::string& interface, const std::filesystem::path& root) {
+  std::error_code error;
+  if (!std::filesystem::exists(root / interface / "device", error)) return std::nullopt;
+  std::ifstream speed(root / interface / "speed");
+  double megabits = 0;
+  if (!(speed >> megabits) || megabits <= 0) return std::nullopt;  // -1 without a carrier
+  return 1e6 * megabits;
 }
 
 }  // namespace paralet

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,5 +26,9 @@ bool owns(const Interface& interface, const IpAddress& address);
 std::vector<Interface> interfaces();
 /// The interface that owns `address`.
 std::optional<Interface> interface_of(const IpAddress& address);
+
+/// Bits per second of a NIC's link. Nothing where the driver does not know it, and for virtual interfaces, whose
+/// drivers report any number.
+std::optional<double> nic_rate_bps(const std::string& interface, const std::filesystem::path& root = "/sys/class/net");
 
 }  // namespace paralet

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/rc_timing.hpp"
+#include "base/interfaces.hpp"
 #include "soft/soft_backend.hpp"
 #include "verbs/verbs_backend.hpp"
 
@@ -27,6 +28,19 @@ double max_window(const DeviceOptions& options, Nanos target) {
   return std::clamp(packets, options.line_rate_bps > 0 ? 16.0 : kWholeMessage, 512.0);
 }
 
+/// The delay of a queue of DeviceOptions::queue_bytes. A shorter one cannot be told from how long the kernels take,
+/// nor, where the base round trip is bounded but not given (soft_options), from the path itself.
+Nanos network_queue(const DeviceOptions& options, Nanos target) {
+  constexpr double kUnknownRate = 1e9;
+  const Nanos least = options.line_rate_bps > 0 && !options.base_rtt ? target / 4 : 100 * kMicrosecond;
+  double rate_bps = options.line_rate_bps;
+  if (rate_bps <= 0) {
+    const auto interface = interface_of(options.address);
+    rate_bps = interface ? nic_rate_bps(interface->name).value_or(kUnknownRate) : kUnknownRate;
+  }
+  return std::max(least, from_seconds(8 * static_cast<double>(options.queue_bytes) / rate_bps));
+}
+
 SoftOptions soft_options(const DeviceOptions& options) {
   const Nanos target = target_queue(options);
   SoftOptions out;
@@ -35,6 +49,7 @@ SoftOptions soft_options(const DeviceOptions& options) {
   out.min_timeout = options.min_timeout.value_or(std::max(kMinAckTimeout, 4 * target));
   out.retry_time = options.retry_time;
   out.control.target_queue = target;
+  out.control.network_queue = network_queue(options, target);
   out.control.max_window = max_window(options, target);
   if (options.base_rtt) {
     out.control.max_base = *options.base_rtt;
@@ -43,7 +58,7 @@ SoftOptions soft_options(const DeviceOptions& options) {
     // against what flow scaling takes from the larger of two windows: with 1/8 two flows shared a link 1 to 2.
     out.control.max_base = target / 32;
   }
-  // Without a line rate, a queue cannot be distinguished from scheduling delay: keep as much in flight as TCP would.
+  // Without a line rate, scheduling delay does not reduce the window further: keep as much in flight as TCP would.
   if (options.line_rate_bps <= 0) out.control.delay_floor = std::max(kWholeMessage, out.control.max_window / 4);
   // The lanes of a device start together. The data that they send at once must not grow with their number.
   out.control.initial_window = std::max(1.0, kInitialPackets / options.policy.lanes);

@@ -134,13 +134,15 @@ struct LaneRecord {
   std::uint64_t outstanding_bytes;
   std::uint64_t waiting_since_ns;
   Ipv6 peer_ipv6;
+  std::uint64_t rx_marked;
+  std::uint64_t tx_marked;
 };
 
 // The sizes in docs/live-counters.md, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
 static_assert(sizeof(DeviceRecord) == 320 && std::has_unique_object_representations_v<DeviceRecord>);
 static_assert(sizeof(ConnectionRecord) == 152 && std::has_unique_object_representations_v<ConnectionRecord>);
-static_assert(sizeof(LaneRecord) == 200 && std::has_unique_object_representations_v<LaneRecord>);
+static_assert(sizeof(LaneRecord) == 216 && std::has_unique_object_representations_v<LaneRecord>);
 
 constexpr std::array<char, 8> kMagic{'p', 'a', 'r', 'a', 'l', 'e', 't', '\0'};
 constexpr std::size_t kBody = sizeof(Header);
@@ -184,7 +186,9 @@ LaneRecord record(const LaneCounters& lane) {
           .unfinished = lane.unfinished,
           .outstanding_bytes = lane.outstanding_bytes,
           .waiting_since_ns = nanoseconds(lane.waiting_since),
-          .peer_ipv6 = ipv6_of(lane.peer)};
+          .peer_ipv6 = ipv6_of(lane.peer),
+          .rx_marked = qp.rx_marked,
+          .tx_marked = qp.tx_marked};
 }
 
 ConnectionRecord record(const ConnectionCounters& connection) {

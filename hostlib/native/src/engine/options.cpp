@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMaxWriteBytes = std::uint64_t{1} << 31;  // of one RDMA WRITE (IBTA: message length)
 constexpr std::uint64_t kMaxElephantBytes = std::uint64_t{1} << 50;
+constexpr std::uint64_t kMaxQueueBytes = std::uint64_t{1} << 40;
 constexpr double kMaxSeconds = 1e6;
 constexpr RealBounds kAnyTime = {0, kMaxSeconds};
 constexpr double kMinReconnectSeconds = 1e-3;
@@ -140,7 +141,7 @@ std::vector<Option> make_options() {
        PARALET_FIELD(rdma.gid_index)},
       {"traffic_class", "PARALET_TRAFFIC_CLASS", kInteger, kByte, nullptr,
        "The IPv4 TOS or IPv6 traffic class byte (DSCP and ECN) of all packets, where a communicator does not ask for "
-       "another.",
+       "another. Without ECN bits soft sends ECT(0) to peers that report congestion marks.",
        PARALET_FIELD(traffic_class)},
       {"service_level", "PARALET_SERVICE_LEVEL", kInteger, IntegerBounds{0, 7}, nullptr,
        "For backend verbs: the priority of all packets.",
@@ -211,8 +212,13 @@ std::vector<Option> make_options() {
        "Messages up to this size are one flowlet on one lane.",
        PARALET_FIELD(mice_bytes)},
       {"target_queue_s", "PARALET_TARGET_QUEUE", kSeconds, kAnyTime, "2ms, or 12 packets at the line rate if longer",
-       "Queueing delay that congestion control aims at.",
+       "Queueing delay that congestion control aims at, in network and hosts together.",
        PARALET_FIELD(target_queue)},
+      {"queue_bytes", "PARALET_QUEUE_BYTES", kBytes, IntegerBounds{1, kMaxQueueBytes}, nullptr,
+       "Bytes of a switch's buffer that congestion control between soft devices aims at. Divided by the line rate, or the "
+       "NIC's speed (1 Gbit/s where unknown), it is the target of the delay outside hosts: at least 100us, or a quarter of "
+       "the target queue where a line rate is given without a base round trip.",
+       PARALET_FIELD(queue_bytes)},
       {"min_timeout_s", "PARALET_MIN_TIMEOUT", kSeconds, kAnyTime, "67ms, or 4 target queues if longer",
        "Lower bound of the retransmission timeout.",
        PARALET_FIELD(min_timeout)},

@@ -12,6 +12,10 @@ constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
 // Smaller windows grow by 1/8 of a packet per acknowledgement, little more than windows below one packet do. Otherwise
 // a flow with one packet more than the others would push them down further and further.
 constexpr double kFullIncreaseFrom = 8.0;
+// Where marks rule, by 1/4 per acknowledgement, also below one packet. Packets of small windows meet a queue that
+// larger windows keep at its threshold, and are marked more often: with 1/8 two flows shared a link 1 to 3, and with
+// growth in proportion below one packet a few of 128 took all.
+constexpr double kMarkedIncreaseFrom = 4.0;
 constexpr double kTripsToFloor = 16.0;
 constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
 constexpr double kBeta = 0.8;           // multiplicative decrease per unit of relative excess delay
@@ -21,14 +25,40 @@ constexpr double kScalingRange = 4.5;  // flow scaling: at most this many extra 
 
 }  // namespace
 
-void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited) {
-  auto& [window, starting, threshold] = size_;
+/// Delays as doubles, in nanoseconds.
+struct DelayControl::Queue {
+  double base;    ///< of the path without a queue
+  double target;  ///< base and the queue that is aimed at
+  double delay;
+  /// 1 without a queue, 0 at the target, less above it.
+  [[nodiscard]] double room() const { return (target - delay) / (target - base); }
+  [[nodiscard]] bool full() const { return delay >= target; }
+  /// What remains of the window when it is full.
+  [[nodiscard]] double remainder() const {
+    return std::max(1.0 - kBeta * (delay - target) / delay, 1.0 - kMaxDecrease);
+  }
+};
+
+/// Of a sample, with the one before it. A queue persists while a scheduling delay passes, so a window of one packet or
+/// more uses the smaller of the two.
+DelayControl::Queue DelayControl::queue(Nanos base, Nanos target, Nanos rtt, Nanos previous) const {
+  // Flow scaling (Swift, section 3.3): many flows on one link have small windows, and their queue varies with the
+  // square root of their number. A larger target for smaller windows also makes the shares more equal.
+  const double scaling = std::clamp(1.0 / std::sqrt(size_.window), 0.0, kScalingRange);
+  return {.base = static_cast<double>(base),
+          .target = static_cast<double>(base) + std::max(1.0, static_cast<double>(target)) * (1.0 + scaling),
+          .delay = static_cast<double>(size_.window >= 1.0 ? std::min(rtt, previous) : rtt)};
+}
+
+void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited,
+                          std::optional<Nanos> host_delay) {
+  auto& [window, threshold, cause, starting] = size_;
   delivered_ += packets;
   const double doubling = std::min<double>(packets, window);
   // Below the floor, delay does not count. The window doubles even when a message does not fill it, because the next
   // message may need all of it.
-  const bool doubles = window < options_.delay_floor && window < threshold;
-  if (doubles) window = std::min(window + doubling, options_.max_window);
+  const bool doubles = window >= 1.0 && window < options_->delay_floor && window < threshold;
+  if (doubles) window = std::min(window + doubling, options_->max_window);
   if (rtt <= 0) return;
   sampled_at_ = now;
   if (srtt_ == 0) {
@@ -40,40 +70,68 @@ void DelayControl::on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt
   }
   min_rtt_ = std::min(min_rtt_, rtt);
 
-  const Nanos base = std::min({base_rtt, min_rtt_, options_.max_base});
-  // Flow scaling (Swift, section 3.3): many flows on one link have small windows, and their queue varies with the
-  // square root of their number. A larger target for smaller windows also makes the shares more equal.
-  const double scaling = std::clamp(1.0 / std::sqrt(window), 0.0, kScalingRange);
-  const double target = static_cast<double>(base) + static_cast<double>(options_.target_queue) * (1.0 + scaling);
-  // A queue persists while a scheduling delay passes, so a window of one packet or more uses the smaller of two
-  // samples.
-  const double delay = static_cast<double>(window >= 1.0 ? std::min(rtt, previous_rtt_) : rtt);
+  const Nanos base = std::min({base_rtt, min_rtt_, options_->max_base});
+  const Queue whole = queue(base, options_->target_queue, rtt, previous_rtt_);
   previous_rtt_ = rtt;
+  std::optional<Queue> network;
+  if (host_delay) {
+    // The base is that of the whole round trip. The smallest difference of two measurements would be their largest
+    // error.
+    const Nanos network_rtt = std::max<Nanos>(1, rtt - *host_delay);
+    network = queue(base, options_->network_queue, network_rtt, previous_network_rtt_);
+    previous_network_rtt_ = network_rtt;
+  }
   // At half the target queue the path is full: exponential growth ends here, before it overshoots.
-  starting = starting && delay < static_cast<double>(base) + 0.5 * static_cast<double>(options_.target_queue);
+  starting = starting && whole.delay < whole.base + 0.5 * static_cast<double>(options_->target_queue);
+  if (window >= 1.0 && network && network->full()) {
+    if (decrease(now, network->remainder(), kMinWindow)) {
+      threshold = window;
+      cause = Cause::kNetworkDelay;
+    }
+    return;
+  }
   if (doubles) return;
-  if (window < options_.delay_floor) {
+  const double full_from = cause == Cause::kMark ? kMarkedIncreaseFrom : kFullIncreaseFrom;
+  const double step = packets * kAdditiveIncrease / std::max(window, full_from);
+  if (window < 1.0 && !starting) {
+    // Where the rate is unknown, a host's delay says nothing of the path.
+    const double room = (options_->delay_floor > 0 && network ? *network : whole).room();
+    // Marks shrink a window by a factor. Growth by a factor too would never make shares equal.
+    if (cause == Cause::kMark && room > 0) {
+      window += limited ? step * std::min(room, 1.0) : 0;
+    } else if (limited || room < 0) {
+      window *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);
+    }
+  } else if (window < options_->delay_floor) {
     // After losses: back at the floor within 16 round trips. A window that grew by one packet would stay below 2 / p
     // packets while a share p of them is lost.
-    if (limited) window += packets * std::max(kAdditiveIncrease, options_.delay_floor / kTripsToFloor) / window;
-  } else if (window < 1.0 && !starting) {
-    const double room = (target - delay) / (target - static_cast<double>(base));  // 1 when there is no queue
-    if (limited || room < 0) window *= 1.0 + kSubpacketStep * std::clamp(room, -1.0, 1.0);
-  } else if (delay >= target) {
-    decrease(now, std::max(1.0 - kBeta * (delay - target) / delay, 1.0 - kMaxDecrease), options_.delay_floor);
+    const double quick =
+        packets * std::max(kAdditiveIncrease, options_->delay_floor / kTripsToFloor) / std::max(window, 1.0);
+    if (limited) window += cause == Cause::kOther ? quick : step;
+  } else if (whole.full()) {
+    if (window > options_->delay_floor) {
+      decrease(now, whole.remainder(), std::max(options_->delay_floor, kMinWindow));
+    }
   } else if (limited) {
-    window += starting ? doubling : packets * kAdditiveIncrease / std::max(window, kFullIncreaseFrom);
+    window += starting ? doubling : step;
   }
-  window = std::clamp(window, least_window(), options_.max_window);
+  window = std::clamp(window, kMinWindow, options_->max_window);
 }
 
-void DelayControl::on_loss(Nanos now) { shrink_for_loss(now); }
+void DelayControl::on_marks(Nanos now, unsigned packets, unsigned marked) {
+  marked_share_.add(now, srtt_, packets, marked);
+  if (marked == 0 || !decrease(now, 1.0 - marked_share_.value() / 2, kMinWindow)) return;
+  size_.threshold = size_.window;
+  size_.cause = Cause::kMark;
+}
+
+void DelayControl::on_loss(Nanos now) { shrink_for_loss(now, 1.0 - kMaxDecrease); }
 
 void DelayControl::on_losses(Nanos now, std::uint64_t packets) {
-  if (options_.delay_floor <= 0) return on_loss(now);
+  if (options_->delay_floor <= 0) return on_loss(now);
   lost_ += packets;
   const double share = static_cast<double>(lost_) / static_cast<double>(lost_ + delivered_);
-  if (decrease(now, 1.0 - share * kMaxDecrease, least_window())) size_.threshold = size_.window;
+  shrink_for_loss(now, 1.0 - share * kMaxDecrease);
 }
 
 void DelayControl::on_timeout(Nanos now, bool repeated) {
@@ -83,14 +141,21 @@ void DelayControl::on_timeout(Nanos now, bool repeated) {
     last_decrease_ = now;
   } else {
     before_timeout_ = size_;
-    shrink_for_loss(now);
+    shrink_for_loss(now, 1.0 - kMaxDecrease);
   }
 }
 
 void DelayControl::undo_timeout() { size_ = before_timeout_; }
 
-void DelayControl::shrink_for_loss(Nanos now) {
-  if (decrease(now, 1.0 - kMaxDecrease, least_window())) size_.threshold = size_.window;
+/// Without a line rate no loss takes a window below one packet: the back-off of timeouts spaces packets.
+double DelayControl::least_window() const {
+  return options_->delay_floor > 0 ? std::min(1.0, size_.window) : kMinWindow;
+}
+
+void DelayControl::shrink_for_loss(Nanos now, double factor) {
+  if (!decrease(now, factor, least_window())) return;
+  size_.threshold = size_.window;
+  size_.cause = Cause::kOther;
 }
 
 bool DelayControl::decrease(Nanos now, double factor, double floor) {
@@ -98,15 +163,17 @@ bool DelayControl::decrease(Nanos now, double factor, double floor) {
   if (last_decrease_ != -kNever && now - last_decrease_ < srtt_) return false;
   last_decrease_ = now;
   delivered_ = lost_ = 0;
-  size_.window = std::max({size_.window * factor, floor, least_window()});
+  size_.window = std::max(size_.window * factor, floor);
   return true;
 }
 
 Nanos DelayControl::pacing_interval() const {
   if (size_.window >= 1.0) return 0;
   // Not the current round trip: it includes the queue, so the spacing would lag behind the window.
-  const Nanos settled = (min_rtt_ == kNever ? 0 : min_rtt_) + 2 * options_.target_queue;
-  return static_cast<Nanos>(static_cast<double>(size_.starting ? srtt_ : settled) / size_.window);
+  const Nanos settled = (min_rtt_ == kNever ? 0 : min_rtt_) + 2 * options_->target_queue;
+  // Where switches mark, the queue is shorter than the target, and the round trip barely includes one.
+  const bool measured = size_.starting || (size_.cause == Cause::kMark && srtt_ > 0 && srtt_ < settled);
+  return static_cast<Nanos>(static_cast<double>(measured ? srtt_ : settled) / size_.window);
 }
 
 Nanos DelayControl::draw_pacing_interval() {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Delay-based congestion control of one QP, after Swift (Kumar et al., SIGCOMM 2020, algorithm 1): the window grows
-// additively while the round trip is below a target and shrinks in proportion to the excess above it, at most once per
-// round trip. Differences from the paper:
+// Congestion control of one QP, by delay and by the marks of switches (ECN).
+//
+// Delay, after Swift (Kumar et al., SIGCOMM 2020, algorithm 1): the window grows additively while the round trip is
+// below a target and shrinks in proportion to the excess above it, at most once per round trip. Differences from the
+// paper:
 // - The window grows exponentially at the start.
-// - There is one delay, without a split into fabric and host.
+// - Hosts and network have one target, and the network another.
 // - The base of the target is the smallest round trip seen on any lane to the peer, up to a bound, not a hop count.
 // - A window that the application or the pacer limits does not grow. A small window grows by less than a packet.
 // - Below one packet, where many lanes share a slow link, acknowledgements are too rare for additive steps. The window
@@ -11,18 +13,29 @@
 //   spacing, lanes that started together would meet at the bottleneck again and again.
 // - Where the line rate is unknown, as between processes of one machine, delay may come from the scheduler, and a
 //   smaller window would not shorten it. Delay then reduces the window only down to a floor. Below the floor only loss
-//   counts (Reno). The smallest window is one packet, and the back-off of timeouts spaces retransmissions.
+//   (Reno) and the network's own delay count. Loss takes it to one packet, and the back-off of timeouts spaces
+//   retransmissions.
+// - Where both ends say how long packets waited in them, the rest of the round trip is the network's. It has a target
+//   of its own, shorter than what schedulers add, and reduces windows with and without a line rate, also below one
+//   packet (Swift, section 3.5, splits delay in the same way).
 // - With selective repeat a loss costs only the lost packet. Without a line rate the window then shrinks by half the
 //   share of packets that were lost since the last decrease, as DCTCP (RFC 8257, section 3.3) does for marks, not by
 //   half: a path that loses 1 % at random keeps 200 packets in flight, and 5 % keep 40.
+//
+// Marks, after DCTCP (RFC 8257, section 3.3): a window with a mark shrinks by half the average share of marked packets,
+// at most once per round trip, whatever the delay. A mark comes from a switch's queue and never from a scheduler, so
+// marks also take the window below the floor and below one packet where the line rate is unknown. From there it grows
+// by one packet per round trip, as it does above the floor.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "base/random.hpp"
+#include "soft/marked_share.hpp"
 
 namespace paralet {
 
@@ -34,21 +47,26 @@ struct DelayControlOptions {
   double initial_window = 4;  ///< packets
   double max_window = 512;    ///< packets
   double delay_floor = 0;     ///< packets: delay alone makes the window no smaller; 0 where the line rate is known
+  Nanos network_queue = 2 * kMillisecond;  ///< as target_queue, of the network's delay without that of the hosts
 };
 
 class DelayControl {
  public:
   static constexpr double kMinWindow = 0.05;
 
-  /// `seed`: of the random spacing of packets, so that the QPs of a device space theirs differently.
+  /// `options` are those of all QPs of a device, and outlive it. `seed`: of the random spacing of packets, so that the
+  /// QPs of a device space theirs differently.
   explicit DelayControl(const DelayControlOptions& options, std::uint64_t seed = 0)
-      : options_(options), size_{.window = options.initial_window}, before_timeout_(size_), random_(seed) {
-    options_.target_queue = std::max<Nanos>(1, options.target_queue);  // it divides
-  }
+      : options_(&options), size_{.window = options.initial_window}, before_timeout_(size_), random_(seed) {}
+  explicit DelayControl(DelayControlOptions&&, std::uint64_t = 0) = delete;
 
   /// `packets` were acknowledged. `rtt` is 0 when the acknowledgement carries no valid sample. `base_rtt` is the
   /// smallest known round trip to the peer. `limited` says that only the window held the sender back.
-  void on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited);
+  /// `host_delay`: the part of `rtt` that packet and acknowledgement waited in the two hosts, nothing where unknown.
+  void on_ack(Nanos now, unsigned packets, Nanos rtt, Nanos base_rtt, bool limited,
+              std::optional<Nanos> host_delay = {});
+  /// Of `packets` that have arrived, switches marked `marked`. Call it before on_ack.
+  void on_marks(Nanos now, unsigned packets, unsigned marked);
   /// A gap was reported (NAK sequence error): at most one decrease per round trip.
   void on_loss(Nanos now);
   /// Selective repeat found `packets` lost: at most one decrease per round trip.
@@ -60,6 +78,8 @@ class DelayControl {
 
   /// Packets that may be in flight. Below 1: one packet every rtt / window.
   [[nodiscard]] double window() const { return size_.window; }
+  /// The average share of packets that switches mark, 0 to 1; 1 before the first acknowledgement.
+  [[nodiscard]] double marked_share() const { return marked_share_.value(); }
   /// Mean time between packets while the window is below one packet, else 0.
   [[nodiscard]] Nanos pacing_interval() const;
   /// Draws the time until the next packet: the mean, plus or minus up to half of it.
@@ -74,18 +94,22 @@ class DelayControl {
   [[nodiscard]] Nanos timeout(Nanos floor) const;
 
  private:
+  enum class Cause : std::uint8_t { kOther, kMark, kNetworkDelay };
   struct Size {
     double window;
-    bool starting = true;  ///< exponential growth, as no queue has been seen yet
     double threshold =
-        std::numeric_limits<double>::infinity();  ///< window after the last loss: exponential growth ends
+        std::numeric_limits<double>::infinity();  ///< window after the last loss or mark: exponential growth ends
+    Cause cause = Cause::kOther;                  ///< of the last decrease that sets `threshold`
+    bool starting = true;                         ///< exponential growth, as no queue has been seen yet
   };
+  struct Queue;
+  [[nodiscard]] Queue queue(Nanos base, Nanos target, Nanos rtt, Nanos previous) const;
 
-  [[nodiscard]] double least_window() const { return options_.delay_floor > 0 ? 1.0 : kMinWindow; }
-  void shrink_for_loss(Nanos now);
+  [[nodiscard]] double least_window() const;
+  void shrink_for_loss(Nanos now, double factor);
   bool decrease(Nanos now, double factor, double floor);
 
-  DelayControlOptions options_;
+  const DelayControlOptions* options_;
   Size size_;
   Size before_timeout_;
   SplitMix64 random_;
@@ -93,8 +117,10 @@ class DelayControl {
   Nanos rttvar_ = 0;
   Nanos min_rtt_ = kNever;
   Nanos previous_rtt_ = kNever;
+  Nanos previous_network_rtt_ = kNever;
   Nanos sampled_at_ = 0;
   Nanos last_decrease_ = -kNever;
+  MarkedShare marked_share_;
   // Since the last decrease.
   std::uint64_t delivered_ = 0;
   std::uint64_t lost_ = 0;

@@ -21,6 +21,8 @@ struct PacketOrigin {
   IpAddress address;            ///< source
   std::uint16_t port = 0;       ///< UDP source port
   std::uint16_t likely_id = 0;  ///< IPv4 identification to expect
+  Nanos age = 0;                ///< how long it has waited in the socket
+  bool marked = false;          ///< a switch marked it: congestion experienced (CE, RFC 3168)
 };
 
 /// Drops, duplicates, reorders and corrupts packets between the socket and the transport, and lets paths die.

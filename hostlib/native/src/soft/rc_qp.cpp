@@ -39,13 +39,10 @@ Opcode opcode_for(WorkKind kind, bool first, bool last) {
 
 }  // namespace
 
-RcQp::RcQp(const RcQpOptions& options, const DelayControlOptions& control, const MemoryTable& memory,
-           ReceiveQueue& receive_queue, std::vector<Completion>& completions)
+RcQp::RcQp(const RcQpOptions& options, RcQpContext& context)
     : options_(options),
-      memory_(memory),
-      receive_queue_(receive_queue),
-      completions_(completions),
-      control_(control, options.qpn),
+      context_(context),
+      control_(context.control, options.qpn),
       early_(options.reassembly),
       expected_psn_(options.remote_first_psn) {}
 
@@ -180,12 +177,12 @@ RcQp::Checkpoint RcQp::checkpoint() {
 
 void RcQp::arm_timer(Nanos now) {
   const Nanos first = selective() ? silence_before_probe()
-                                  : control_.timeout(probes_early() ? options_.probe_after : options_.min_timeout);
-  const Nanos most = std::max(first, std::min(kMaxAckTimeout, options_.retry_time / kMinTries));
+                                  : control_.timeout(probes_early() ? options_.probe_after : context_.min_timeout);
+  const Nanos most = std::max(first, std::min(kMaxAckTimeout, context_.retry_time / kMinTries));
   const unsigned doublings = selective() ? probes_ / 2 : consecutive_timeouts_;
   const Nanos timeout = std::min(first << std::min(doublings, kMaxBackoff), most);
   // Back-off and NAK-only peers must not extend the retry time.
-  timer_ = std::min(now + timeout, last_progress_ + options_.retry_time);
+  timer_ = std::min(now + timeout, last_progress_ + context_.retry_time);
 }
 
 /// With selective repeat: how long to wait for news of packets in flight (RFC 8985, section 7.2). Where packets get
@@ -194,27 +191,28 @@ void RcQp::arm_timer(Nanos now) {
 Nanos RcQp::silence_before_probe() const {
   const Nanos silence =
       lossy_ ? std::max(options_.probe_after, 2 * control_.smoothed_rtt()) : control_.timeout(options_.probe_after);
-  return std::min(silence, control_.timeout(options_.min_timeout));
+  return std::min(silence, control_.timeout(context_.min_timeout));
 }
 
 /// Whether the next expiry of the timer is an early probe, long before a timeout. A lost acknowledgement, a lost NAK
 /// and a lost last packet have no successor that reveals them, so only a probe finds them early.
 bool RcQp::probes_early() const {
   return !probed_early_ && consecutive_timeouts_ == 0 &&
-         control_.timeout(options_.probe_after) < control_.timeout(options_.min_timeout);
+         control_.timeout(options_.probe_after) < control_.timeout(context_.min_timeout);
 }
 
 void RcQp::complete(const Work& work, Status status) {
-  completions_.push_back({.kind = Completion::Kind::kSent,
-                          .status = status,
-                          .qpn = options_.qpn,
-                          .cookie = work.request.cookie,
-                          .byte_length = work.request.length,
-                          .imm = work.request.imm});
+  context_.completions.push_back({.kind = Completion::Kind::kSent,
+                                  .status = status,
+                                  .qpn = options_.qpn,
+                                  .cookie = work.request.cookie,
+                                  .byte_length = work.request.length,
+                                  .imm = work.request.imm});
 }
 
-void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
+void RcQp::advance(std::uint64_t acknowledged_end, const News& news) {
   if (acknowledged_end <= unacked_) return;
+  const Nanos now = news.now;
   if (probing_ && ack_requested_before(acknowledged_end)) {
     if (consecutive_timeouts_ > 0) control_.undo_timeout();
     // A late answer to the probe means that earlier acknowledgements were lost: it gives no round-trip sample.
@@ -232,9 +230,24 @@ void RcQp::advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt) {
   const auto packets = static_cast<unsigned>(acknowledged_end - unacked_);
   // The window held the sender back if it had no room for a burst before this acknowledgement.
   const bool limited = static_cast<double>(in_flight()) + min_room() > control_.window();
-  control_.on_ack(now, packets, rtt, base_rtt, limited);
+  control_delivered(packets, rtt, limited, news);
 
   retire_acknowledged(acknowledged_end, now);
+}
+
+/// Tells congestion control of `packets` that have arrived. The count of marks only grows, so that a lost
+/// acknowledgement loses none, and a wrong count is believed for no more packets than have arrived, and once.
+void RcQp::control_delivered(unsigned packets, Nanos rtt, bool limited, const News& news) {
+  unsigned marked = notified_ ? packets : 0;
+  notified_ = false;
+  if (options_.mark_counts) {
+    const auto more = static_cast<std::int32_t>(news.marks - counted_marks_);
+    counted_marks_ = news.marks;
+    marked = std::min(static_cast<unsigned>(std::max(0, more)), packets);
+    counters_.tx_marked += marked;
+  }
+  control_.on_marks(news.now, packets, marked);
+  control_.on_ack(news.now, packets, rtt, news.base_rtt, limited && marked == 0, news.host_delay);
 }
 
 /// Completes the requests before `acknowledged_end` and starts the timer anew.
@@ -257,10 +270,10 @@ void RcQp::retire_acknowledged(std::uint64_t acknowledged_end, Nanos now) {
 }
 
 /// advance, with selective repeat. False when nothing is new.
-bool RcQp::advance_selectively(std::uint64_t acknowledged_end, std::span<const std::byte> bitmap, Nanos now,
-                               Nanos base_rtt) {
+bool RcQp::advance_selectively(std::uint64_t acknowledged_end, const News& news) {
+  const Nanos now = news.now;
   const bool limited = static_cast<double>(in_flight()) + min_room() > control_.window();
-  const auto delivered = board_.acknowledge(flight(), acknowledged_end, bitmap, now, control_.min_rtt());
+  const auto delivered = board_.acknowledge(flight(), acknowledged_end, news.bitmap, now, control_.min_rtt());
   if (delivered.packets == 0) return false;
   // A packet from before the timeout has arrived only now: the peer was slow.
   if (consecutive_timeouts_ > 0 && delivered.first) control_.undo_timeout();
@@ -269,7 +282,7 @@ bool RcQp::advance_selectively(std::uint64_t acknowledged_end, std::span<const s
   const Nanos since_probe = now - probed_at_;
   const bool answers_probe = probes_ > 0 && since_probe >= control_.min_rtt();
   const Nanos rtt = answers_probe ? std::min(delivered.rtt, since_probe) : delivered.rtt;
-  control_.on_ack(now, delivered.packets, rtt, base_rtt, limited);
+  control_delivered(delivered.packets, rtt, limited, news);
   probes_ = 0;
   probe_due_ = false;
   retire_acknowledged(acknowledged_end, now);
@@ -322,7 +335,23 @@ void RcQp::rewind(const Checkpoint& checkpoint) {
   if (unacked_ == highest_sent_) timer_ = kNever;
 }
 
-void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt) {
+/// A NAK, or an acknowledgement too short for what both ends have agreed to, has none of it.
+RcQp::News RcQp::read(const wire::Packet& acknowledgement, Nanos now, Nanos base_rtt, Nanos age) const {
+  News out{.now = now, .base_rtt = base_rtt, .marks = counted_marks_, .host_delay = {}, .bitmap = {}};
+  if ((acknowledgement.syndrome & 0xE0) != static_cast<std::uint8_t>(Syndrome::kAck)) return out;
+  out.bitmap = acknowledgement.payload;
+  if (options_.mark_counts && out.bitmap.size() >= wire::kMarkCountBytes) {
+    out.marks = wire::get_u32(out.bitmap.data());
+    out.bitmap = out.bitmap.subspan(wire::kMarkCountBytes);
+  }
+  if (options_.host_delays && out.bitmap.size() >= wire::kHostDelayBytes) {
+    out.host_delay = age + Nanos{wire::get_u32(out.bitmap.data())};
+    out.bitmap = out.bitmap.subspan(wire::kHostDelayBytes);
+  }
+  return out;
+}
+
+void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt, Nanos age) {
   if (failed_) return;
   const auto kind = static_cast<std::uint8_t>(packet.syndrome & 0xE0);
   const bool ack = kind == static_cast<std::uint8_t>(Syndrome::kAck);
@@ -336,11 +365,11 @@ void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt)
     return;
   }
   if (!ack) ++counters_.naks_received;
+  const News news = read(packet, now, base_rtt, age);
   if (selective()) {
-    const std::span<const std::byte> bitmap = ack ? packet.payload : std::span<const std::byte>{};
-    if (!advance_selectively(unacked_ + taken, bitmap, now, base_rtt) && ack) ++counters_.stale_acks;
+    if (!advance_selectively(unacked_ + taken, news) && ack) ++counters_.stale_acks;
   } else {
-    advance(unacked_ + taken, now, base_rtt);
+    advance(unacked_ + taken, news);
   }
   if (ack) return;
   if (kind == static_cast<std::uint8_t>(Syndrome::kRnrNak)) {
@@ -374,6 +403,12 @@ void RcQp::on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt)
   }
 }
 
+void RcQp::on_congestion_notification() {
+  if (failed_ || options_.mark_counts || all_acknowledged()) return;
+  ++counters_.tx_marked;
+  notified_ = true;
+}
+
 Nanos RcQp::deadline() const {
   if (failed_) return kNever;
   Nanos when = std::min(timer_, board_.deadline());
@@ -387,12 +422,12 @@ void RcQp::on_timer(Nanos now) {
   if (failed_) return;
   if (now >= board_.deadline()) detect_losses(now);
   if (now < timer_) return;
-  if (now - last_progress_ >= options_.retry_time) {
+  if (now - last_progress_ >= context_.retry_time) {
     fail(Status::kRetryExceeded);
     return;
   }
   // With selective repeat, probes repeat until the silence is as long as a timeout.
-  if (selective() ? now - last_progress_ < control_.timeout(options_.min_timeout) : probes_early()) {
+  if (selective() ? now - last_progress_ < control_.timeout(context_.min_timeout) : probes_early()) {
     probed_early_ = true;
   } else {
     lossy_ = true;
@@ -498,20 +533,22 @@ std::span<std::byte> RcQp::placement_target() const {
   // While packets wait for a missing one, it would be placed where theirs belong.
   if (stopped_ || !early_.empty()) return {};
   if (failed_ || !in_message_ || !message_is_write_ || write_remaining_ <= options_.path_mtu) return {};
-  std::byte* const target = memory_.resolve(write_rkey_, write_address_, write_remaining_);
+  std::byte* const target = context_.memory.resolve(write_rkey_, write_address_, write_remaining_);
   if (target == nullptr) return {};
   return {target, (write_remaining_ - 1) / options_.path_mtu * options_.path_mtu};
 }
 
-void RcQp::on_request(const wire::Packet& packet) {
+void RcQp::on_request(const wire::Packet& packet, bool marked, Nanos arrived) {
   if (stopped_) return;
   ++counters_.rx_packets;
+  if (marked) ++counters_.rx_marked;
   const std::int32_t distance = psn_distance(packet.psn, expected_psn_);
   if (distance < 0) {
     ++counters_.duplicates;
     ack_due_ = true;  // its acknowledgement was lost (section 9.7.5.1.3)
     return;
   }
+  newest_arrived_ = arrived;
   const bool early = !early_.empty();
   if (distance > 0) {
     ++counters_.out_of_order;
@@ -567,7 +604,7 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
   if (!packet.kind.first && packet.kind.last && bytes == 0) return kInvalid;
 
   const bool needs_buffer = packet.kind.write ? packet.kind.imm : packet.kind.first;
-  if (needs_buffer && receive_queue_.empty()) return kRnr;
+  if (needs_buffer && context_.receive_queue.empty()) return kRnr;
 
   if (packet.kind.write) {
     const std::uint64_t address = packet.kind.first ? packet.remote_address : write_address_;
@@ -577,14 +614,14 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
     // The first packet is checked against the whole range. Each later packet is checked again, because the region may
     // be deregistered between packets.
     if (remaining > 0) {
-      std::byte* target = memory_.resolve(rkey, address, remaining);
+      std::byte* target = context_.memory.resolve(rkey, address, remaining);
       if (target != nullptr) {
         if (target != packet.payload.data()) {
           // memmove: the payload may be in the target of another WRITE (direct_placement.hpp).
           std::memmove(target, packet.payload.data(), bytes);
           prefetch_to_write(target + bytes, std::min(remaining - bytes, options_.path_mtu));
         }
-      } else if (!memory_.retired(rkey)) {
+      } else if (!context_.memory.retired(rkey)) {
         return kAccess;
       }
     }
@@ -593,32 +630,32 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
     write_rkey_ = rkey;
     write_remaining_ = remaining - bytes;
     if (packet.kind.imm) {
-      completions_.push_back({.kind = Completion::Kind::kReceivedWriteImm,
-                              .status = Status::kSuccess,
-                              .qpn = options_.qpn,
-                              .cookie = receive_queue_.front().cookie,
-                              .byte_length = message_length_,
-                              .imm = packet.imm});
-      receive_queue_.pop_front();
+      context_.completions.push_back({.kind = Completion::Kind::kReceivedWriteImm,
+                                      .status = Status::kSuccess,
+                                      .qpn = options_.qpn,
+                                      .cookie = context_.receive_queue.front().cookie,
+                                      .byte_length = message_length_,
+                                      .imm = packet.imm});
+      context_.receive_queue.pop_front();
       ++arrived_;
     }
   } else {
     if (packet.kind.first) {
-      if (bytes > receive_queue_.front().length) return kInvalid;
-      send_buffer_ = receive_queue_.front();
-      receive_queue_.pop_front();
+      if (bytes > context_.receive_queue.front().length) return kInvalid;
+      send_buffer_ = context_.receive_queue.front();
+      context_.receive_queue.pop_front();
       message_length_ = 0;
     }
     if (bytes > send_buffer_.length - message_length_) return kInvalid;
     if (bytes > 0) std::memcpy(send_buffer_.data + message_length_, packet.payload.data(), bytes);
     message_length_ += bytes;
     if (packet.kind.last) {
-      completions_.push_back({.kind = Completion::Kind::kReceivedSend,
-                              .status = Status::kSuccess,
-                              .qpn = options_.qpn,
-                              .cookie = send_buffer_.cookie,
-                              .byte_length = message_length_,
-                              .imm = packet.imm});
+      context_.completions.push_back({.kind = Completion::Kind::kReceivedSend,
+                                      .status = Status::kSuccess,
+                                      .qpn = options_.qpn,
+                                      .cookie = send_buffer_.cookie,
+                                      .byte_length = message_length_,
+                                      .imm = packet.imm});
       ++arrived_;
     }
   }
@@ -627,7 +664,7 @@ std::optional<std::uint8_t> RcQp::accept(const wire::Packet& packet) {
   return std::nullopt;
 }
 
-std::optional<OutgoingPacket> RcQp::take_acknowledgement() {
+std::optional<OutgoingPacket> RcQp::take_acknowledgement(Nanos now) {
   if (nak_due_ || ack_due_) {
     unacknowledged_ = 0;
     ack_urgent_ = false;
@@ -644,6 +681,11 @@ std::optional<OutgoingPacket> RcQp::take_acknowledgement() {
   ack_due_ = false;
   out.header = wire::ack_header(options_.remote_qpn, (expected_psn_ - 1) & wire::kPsnMask,
                                 static_cast<std::uint8_t>(Syndrome::kAck) | wire::kAckNoCredits, msn_);
+  if (options_.mark_counts) wire::append_word(out.header, static_cast<std::uint32_t>(counters_.rx_marked));
+  if (options_.host_delays) {
+    const Nanos waited = std::clamp<Nanos>(now - newest_arrived_, 0, UINT32_MAX);
+    wire::append_word(out.header, static_cast<std::uint32_t>(waited));
+  }
   out.payload = early_.bitmap(expected_psn_);
   return out;
 }

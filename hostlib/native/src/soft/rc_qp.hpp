@@ -28,17 +28,27 @@ namespace paralet {
 /// with RNR NAKs.
 using ReceiveQueue = Ring<ReceiveBuffer>;
 
+/// What the QPs of a device share. It outlives them.
+struct RcQpContext {
+  const MemoryTable& memory;
+  ReceiveQueue& receive_queue;
+  std::vector<Completion>& completions;
+  DelayControlOptions control = {};
+  Nanos min_timeout = 5 * kMillisecond;  ///< floor of the retransmission timeout
+  Nanos retry_time = 10 * kSecond;       ///< without any progress for this long, a QP fails
+};
+
 struct RcQpOptions {
   std::uint32_t qpn = 0;
   std::uint32_t first_psn = 0;
   std::uint32_t remote_qpn = 0;
   std::uint32_t remote_first_psn = 0;
-  std::uint32_t path_mtu = 1024;         ///< payload bytes: 256, 512, 1024, 2048 or 4096
-  std::uint32_t burst = 1;               ///< packets that cost little more to send together than one alone
-  Nanos min_timeout = 5 * kMillisecond;  ///< floor of the retransmission timeout
-  Nanos retry_time = 10 * kSecond;       ///< without any progress for this long, the QP fails
+  std::uint32_t path_mtu = 1024;  ///< payload bytes: 256, 512, 1024, 2048 or 4096
+  std::uint32_t burst = 1;        ///< packets that cost little more to send together than one alone
   Nanos probe_after = kNever;  ///< floor of the silence after which the oldest packet is sent once before the timeout
   ReassemblyMemory* reassembly = nullptr;  ///< for selective repeat, which both ends use; nullptr: go-back-N
+  bool host_delays = false;                ///< acknowledgements of both ends say how long the newest packet has waited
+  bool mark_counts = false;  ///< acknowledgements of both ends count the packets that came with a congestion mark
 };
 
 /// One packet to put on the wire: header, then payload, then pad zero bytes, then the ICRC.
@@ -50,8 +60,7 @@ struct OutgoingPacket {
 
 class RcQp {
  public:
-  RcQp(const RcQpOptions& options, const DelayControlOptions& control, const MemoryTable& memory,
-       ReceiveQueue& receive_queue, std::vector<Completion>& completions);
+  RcQp(const RcQpOptions& options, RcQpContext& context);
 
   // -- requester ------------------------------------------------------------------------------------------------
   /// Queues a request. On a failed QP it completes at once as flushed.
@@ -73,8 +82,11 @@ class RcQp {
   void expect_loss() { lossy_ = true; }
   /// Packets that next_packet would return in a row.
   [[nodiscard]] std::uint64_t sendable(Nanos now) const;
-  /// An ACKNOWLEDGE packet for this QP.
-  void on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt);
+  /// An ACKNOWLEDGE packet for this QP, which has waited in the socket for `age`.
+  void on_acknowledge(const wire::Packet& packet, Nanos now, Nanos base_rtt, Nanos age = 0);
+  /// A congestion notification packet (CNP) for this QP. It stands for marks since the peer sent the one before, so all
+  /// packets of the next acknowledgement count as marked. Peers that count marks send none.
+  void on_congestion_notification();
   /// When on_timer has work, or when can_send may become true without a packet. kNever if neither.
   [[nodiscard]] Nanos deadline() const;
   void on_timer(Nanos now);
@@ -90,7 +102,7 @@ class RcQp {
   struct Checkpoint {
     std::uint64_t next;
     std::uint64_t highest_sent;
-    std::uint64_t since_ack_request;
+    std::uint32_t since_ack_request;
     bool probe_due;
     QpCounters counters;
   };
@@ -103,8 +115,9 @@ class RcQp {
   /// Where the missing payloads of the WRITE in progress go, without that of its last packet. Empty when no WRITE is in
   /// progress.
   [[nodiscard]] std::span<std::byte> placement_target() const;
-  /// A request packet for this QP whose ICRC was verified. Its payload may already be in its final place.
-  void on_request(const wire::Packet& packet);
+  /// A request packet for this QP whose ICRC was verified. Its payload may already be in its final place. `marked`: a
+  /// switch has set its congestion mark. `arrived`: when it came to the socket.
+  void on_request(const wire::Packet& packet, bool marked = false, Nanos arrived = 0);
   /// Whether the acknowledgement that is due must not be delayed: the sender waits for it, or it is a NAK.
   [[nodiscard]] bool acknowledgement_urgent() const { return nak_due_ || ack_urgent_; }
   /// The receive buffer of an unfinished SEND, nullptr when there is none. Post it again when the QP is destroyed.
@@ -115,7 +128,7 @@ class RcQp {
   [[nodiscard]] bool has_unacknowledged() const { return unacknowledged_ > 0; }
   /// The acknowledgement that is due, if any; acknowledgements coalesce until taken. Its payload is valid until the
   /// next call of on_request.
-  std::optional<OutgoingPacket> take_acknowledgement();
+  std::optional<OutgoingPacket> take_acknowledgement(Nanos now = 0);
 
   [[nodiscard]] bool failed() const { return failed_; }
   /// Whether everything posted has been sent and the window has room for more.
@@ -148,10 +161,19 @@ class RcQp {
   [[nodiscard]] std::uint64_t unsent() const;
   [[nodiscard]] std::pair<std::uint64_t, std::size_t> upcoming() const;
   [[nodiscard]] double min_room() const;
-  void advance(std::uint64_t acknowledged_end, Nanos now, Nanos base_rtt);
+  /// What an acknowledgement says beside its PSN, and when and to which path.
+  struct News {
+    Nanos now;
+    Nanos base_rtt;
+    std::uint32_t marks;              ///< the peer's count of marked packets
+    std::optional<Nanos> host_delay;  ///< of the acknowledgement and of the packet that it answers
+    std::span<const std::byte> bitmap;
+  };
+  [[nodiscard]] News read(const wire::Packet& acknowledgement, Nanos now, Nanos base_rtt, Nanos age) const;
+  void advance(std::uint64_t acknowledged_end, const News& news);
+  void control_delivered(unsigned packets, Nanos rtt, bool limited, const News& news);
   void retire_acknowledged(std::uint64_t acknowledged_end, Nanos now);
-  bool advance_selectively(std::uint64_t acknowledged_end, std::span<const std::byte> bitmap, Nanos now,
-                           Nanos base_rtt);
+  bool advance_selectively(std::uint64_t acknowledged_end, const News& news);
   void detect_losses(Nanos now);
   void go_back(Nanos now);
   void probe(Nanos now);
@@ -167,9 +189,7 @@ class RcQp {
   std::optional<std::uint8_t> accept(const wire::Packet& packet);  ///< the NAK syndrome, or nothing when taken
 
   RcQpOptions options_;
-  const MemoryTable& memory_;
-  ReceiveQueue& receive_queue_;
-  std::vector<Completion>& completions_;
+  RcQpContext& context_;
   DelayControl control_;
   QpCounters counters_;
 
@@ -179,7 +199,6 @@ class RcQp {
   std::uint64_t next_ = 0;          ///< next position to send
   std::uint64_t highest_sent_ = 0;  ///< one past the highest position ever sent
   std::uint64_t posted_ = 0;        ///< one past the last queued position
-  std::uint64_t since_ack_request_ = 0;
   Scoreboard board_;
   std::uint64_t sent_once_from_ = 0;  ///< Karn's algorithm: only packets from here on give round-trip samples
   Nanos pace_until_ = 0;
@@ -188,16 +207,10 @@ class RcQp {
   Nanos last_progress_ = 0;
   std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before the probe
   Nanos probed_at_ = 0;
-  unsigned consecutive_timeouts_ = 0;
-  unsigned probes_ = 0;         ///< selective repeat: since the last progress
-  std::uint32_t consumed_ = 0;  ///< ended requests that took a receive of the peer
-  bool probed_early_ = false;   ///< the oldest packet was sent again before the timeout, since the last progress
-  bool probing_ = false;        ///< the oldest packet was sent again, and no answer shows yet whether any was lost
-  bool probe_due_ = false;      ///< selective repeat: the oldest packet is sent again, whatever the window
-  bool lossy_ = false;
 
-  // Responder. Members are in the order of their sizes, since a device may have thousands of QPs.
+  // Responder.
   Reassembly early_;                   ///< packets behind a missing one
+  Nanos newest_arrived_ = 0;           ///< the newest packet that was no copy
   std::uint64_t seen_behind_gap_ = 0;  ///< bit i: PSN expected_psn_ + 1 + i came since the NAK
   std::uint64_t write_address_ = 0;    ///< next byte of the WRITE in progress
   ReceiveBuffer send_buffer_;          ///< buffer of the SEND in progress
@@ -209,8 +222,22 @@ class RcQp {
   std::uint32_t write_remaining_ = 0;
   std::uint32_t message_length_ = 0;  ///< bytes of the message so far
   unsigned unacknowledged_ = 0;       ///< packets taken since the last acknowledgement
+
+  // The small members of the requester are here, where they need no padding: a device may have thousands of QPs.
+  unsigned consecutive_timeouts_ = 0;
+  unsigned probes_ = 0;              ///< selective repeat: since the last progress
+  std::uint32_t consumed_ = 0;       ///< ended requests that took a receive of the peer
+  std::uint32_t counted_marks_ = 0;  ///< the peer's count of marked packets when congestion control last used it
+  std::uint32_t since_ack_request_ = 0;
+  bool notified_ = false;      ///< by a congestion notification packet, since the last acknowledgement
+  bool probed_early_ = false;  ///< the oldest packet was sent again before the timeout, since the last progress
+  bool probing_ = false;       ///< the oldest packet was sent again, and no answer shows yet whether any was lost
+  bool probe_due_ = false;     ///< selective repeat: the oldest packet is sent again, whatever the window
+  bool lossy_ = false;
   bool failed_ = false;
   bool stopped_ = false;
+
+  // Responder.
   bool gap_reported_ = false;
   bool in_message_ = false;
   bool message_is_write_ = false;

@@ -36,6 +36,9 @@ constexpr Nanos kProbeAfter = 2 * kMillisecond;
 constexpr Nanos kProbeLossy = 500 * kMicrosecond;  // with selective repeat: the answer lists all losses
 constexpr Nanos kProbeUnknown = 5 * kMillisecond;  // before any round trip to the peer is known
 constexpr Nanos kProbeRoundTrips = 2;              // recent round trips to the peer, on any lane, before a probe
+// A NIC slows down for each congestion notification packet, however many packets came marked (DCQCN, SIGCOMM 2015,
+// section 3.1).
+constexpr Nanos kNotifyEvery = 50 * kMicrosecond;
 constexpr Nanos kReleaseSpareQps = 1 * kSecond;
 
 /// Size of the pacer's bucket: a thread that wakes up late can still send at the full rate.
@@ -67,7 +70,7 @@ SoftBackend::SoftBackend(const SoftOptions& options)
     : options_(options),
       interface_(require_interface(options.address)),
       receive_socket_(options.address, !taken_by_nic(options)),
-      send_sockets_(options.address, options.traffic_class),
+      send_sockets_(options.address),
       faults_(options.faults),
       pacer_(options.line_rate_bps / 8, burst_bytes(options.line_rate_bps)) {}
 
@@ -88,16 +91,32 @@ QpIdentity SoftBackend::create_qp() {
 }
 
 Ece SoftBackend::ece(std::uint32_t qpn) const {
-  const auto& machine = qps_.at(qpn).machine;
-  const bool with = machine ? machine->options().reassembly != nullptr : options_.selective_repeat;
-  return with ? kSelectiveRepeat : Ece{};
+  const Qp& qp = qps_.at(qpn);
+  return soft_ece(qp.machine ? agreed_options(qp.remote.ece) : options_.offers);
+}
+
+std::uint32_t SoftBackend::agreed_options(const Ece& remote) const {
+  return remote.vendor_id == kSoftVendor ? remote.options & options_.offers : 0;
+}
+
+/// ECT(0) tells switches to mark packets instead of dropping them, so it is for peers that report marks: in
+/// acknowledgements, or by congestion notification packets, as a NIC does. Its endpoint names the NIC's vendor; that of
+/// the kernel's rxe, which reports nothing, names none.
+std::uint8_t SoftBackend::traffic_class_to(const Ece& remote) const {
+  const std::uint8_t given = options_.traffic_class;
+  const bool nic = remote.vendor_id != 0 && remote.vendor_id != kSoftVendor;
+  const bool reports = nic || (agreed_options(remote) & kMarkCounts) != 0;
+  if (!reports || (given & wire::kEcnMask) != 0) return given;
+  return static_cast<std::uint8_t>(given | wire::kEcnEct0);
 }
 
 bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uint16_t source_port) {
   Qp& qp = qps_.at(qpn);
+  qp.traffic_class = traffic_class_to(remote.ece);
   if (!bind_port(qp, source_port)) return false;
   qp.remote = remote;
   qp.path = &paths_.try_emplace(remote.address, reassembly_).first->second;
+  const std::uint32_t agreed = agreed_options(remote.ece);
   const RcQpOptions options{
       .qpn = qpn,
       .first_psn = qp.identity.first_psn,
@@ -105,11 +124,11 @@ bool SoftBackend::connect_qp(std::uint32_t qpn, const RemoteQp& remote, std::uin
       .remote_first_psn = remote.first_psn,
       .path_mtu = remote.path_mtu,
       .burst = pacer_.unlimited() ? static_cast<std::uint32_t>(kMaxBatchBytes / remote.path_mtu) : 1,
-      .min_timeout = options_.min_timeout,
-      .retry_time = options_.retry_time,
       .probe_after = pacer_.unlimited() ? kProbeAfter : kNever,
-      .reassembly = options_.selective_repeat && remote.ece == kSelectiveRepeat ? &qp.path->reassembly : nullptr};
-  qp.machine.emplace(options, options_.control, memory_, receive_queue_, completions_);
+      .reassembly = (agreed & kSelectiveRepeat) != 0 ? &qp.path->reassembly : nullptr,
+      .host_delays = (agreed & kHostDelays) != 0,
+      .mark_counts = (agreed & kMarkCounts) != 0};
+  qp.machine.emplace(options, context_);
   return true;
 }
 
@@ -123,9 +142,9 @@ PortChange SoftBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) {
 
 bool SoftBackend::bind_port(Qp& qp, std::uint16_t source_port) {
   if (qp.socket >= 0 && qp.port == source_port) return true;
-  const int socket = send_sockets_.acquire(source_port);
+  const int socket = send_sockets_.acquire(source_port, qp.traffic_class);
   if (socket < 0) return false;
-  if (qp.socket >= 0) send_sockets_.release(qp.port);
+  if (qp.socket >= 0) send_sockets_.release(qp.port, qp.traffic_class);
   qp.socket = socket;
   qp.port = source_port;
   return true;
@@ -162,7 +181,7 @@ void SoftBackend::destroy_qp(std::uint32_t qpn) {
   std::erase(acknowledge_, qp);
   std::erase(rested_, qp);
   if (writing_ == qp) writing_ = nullptr;
-  if (qp->socket >= 0) send_sockets_.release(qp->port);
+  if (qp->socket >= 0) send_sockets_.release(qp->port, qp->traffic_class);
   if (const ReceiveBuffer* held = qp->machine ? qp->machine->held_buffer() : nullptr) receive_queue_.push_back(*held);
   qps_.erase(found);
 }
@@ -251,8 +270,9 @@ UdpFlow SoftBackend::flow_from(const PacketOrigin& origin) const {
 
 void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin& origin) {
   wire::Packet packet;
-  if (const auto error = wire::parse(datagram, packet); error != wire::ParseError::kNone) {
-    ++(error == wire::ParseError::kCnp ? discards_.cnps : discards_.malformed);
+  const auto error = wire::parse(datagram, packet);
+  if (error != wire::ParseError::kNone && error != wire::ParseError::kCnp) {
+    ++discards_.malformed;
     return;
   }
   const auto found = qps_.find(packet.dest_qpn);
@@ -269,18 +289,24 @@ void SoftBackend::handle(std::span<const std::byte> datagram, const PacketOrigin
     ++discards_.icrc;
     return;
   }
+  if (error == wire::ParseError::kCnp) {
+    ++discards_.cnps;
+    qp.machine->on_congestion_notification();
+    return;
+  }
   if (static_cast<wire::Opcode>(packet.opcode) == wire::Opcode::kAcknowledge) {
-    qp.machine->on_acknowledge(packet, now_, qp.path->base_rtt);
+    qp.machine->on_acknowledge(packet, now_, qp.path->base_rtt, origin.age);
     const DelayControl& control = qp.machine->control();
     if (control.sampled_at() == now_) qp.path->sample(control.last_rtt());
     return;
   }
-  take_request(qp, packet);
+  take_request(qp, packet, origin);
 }
 
-void SoftBackend::take_request(Qp& qp, const wire::Packet& packet) {
+void SoftBackend::take_request(Qp& qp, const wire::Packet& packet, const PacketOrigin& origin) {
   const std::uint64_t duplicates = qp.machine->counters().duplicates;
-  qp.machine->on_request(packet);
+  qp.machine->on_request(packet, origin.marked, now_ - origin.age);
+  if (origin.marked) notify_congestion(qp);
   writing_ = &qp;
   if (qp.acknowledge) return;
   if (qp.machine->counters().duplicates > duplicates && now_ - qp.acknowledged_at >= options_.min_timeout) {
@@ -325,7 +351,7 @@ bool SoftBackend::take_placed(std::size_t index, const PacketOrigin& origin) {
                         origin.likely_id, qp.remote.max_ip_id)) {
     return false;
   }
-  take_request(qp, packet);
+  take_request(qp, packet, origin);
   return true;
 }
 
@@ -403,15 +429,26 @@ void SoftBackend::send_acknowledgements(bool all) {
 void SoftBackend::acknowledge(Qp& qp) {
   qp.acknowledge = false;
   if (qp.machine->has_unacknowledged()) qp.acknowledged_at = now_;
-  const auto answer = qp.machine->take_acknowledgement();
-  if (!answer) return;
-  std::array<std::byte, wire::kMaxHeaderBytes + Reassembly::kWindow / 8 + wire::kIcrcBytes> packet;
-  std::byte* end = std::copy_n(answer->header.bytes.begin(), answer->header.length, packet.begin());
-  end = std::ranges::copy(answer->payload, end).out;
-  put_icrc(end, icrc(flow_of(qp), 0, {packet.begin(), end}, {}));
+  const auto answer = qp.machine->take_acknowledgement(now_);
+  if (answer) send_control(qp, *answer);
+}
+
+/// Tells a peer that does not count marks in acknowledgements, such as a NIC, of a packet that came marked.
+void SoftBackend::notify_congestion(Qp& qp) {
+  if (qp.machine->options().mark_counts || now_ < qp.notify_from) return;
+  qp.notify_from = now_ + kNotifyEvery;
+  send_control(qp, {.header = wire::cnp_header(qp.remote.qpn), .payload = {}});
+}
+
+/// Sends an acknowledgement or a congestion notification. A full queue may drop it: the requester's timer repairs a
+/// lost acknowledgement, and further marks a lost notification.
+void SoftBackend::send_control(const Qp& qp, const OutgoingPacket& packet) {
+  std::array<std::byte, wire::kMaxHeaderBytes + Reassembly::kWindow / 8 + wire::kIcrcBytes> bytes;
+  std::byte* end = std::copy_n(packet.header.bytes.begin(), packet.header.length, bytes.begin());
+  end = std::ranges::copy(packet.payload, end).out;
+  put_icrc(end, icrc(flow_of(qp), 0, {bytes.begin(), end}, {}));
   end += wire::kIcrcBytes;
-  std::array<iovec, 1> pieces{{{.iov_base = packet.data(), .iov_len = static_cast<std::size_t>(end - packet.data())}}};
-  // The requester's timer repairs a lost acknowledgement, so a full queue may drop it.
+  std::array<iovec, 1> pieces{{{.iov_base = bytes.data(), .iov_len = static_cast<std::size_t>(end - bytes.data())}}};
   if (hand_to_kernel(qp.socket, qp.remote.address, qp.remote.udp_port, pieces, 0) != SendResult::kSent) {
     ++discards_.send_errors;
   }

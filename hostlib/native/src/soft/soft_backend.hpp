@@ -24,17 +24,23 @@
 
 namespace paralet {
 
-/// Announces selective repeat (docs/protocol.md) in place of the options of a NIC. The vendor is "PLET".
-inline constexpr Ece kSelectiveRepeat{.vendor_id = 0x504C4554, .options = 1, .comp_mask = 0};
+/// What `soft` offers a peer in place of the options of a NIC (docs/protocol.md). The vendor is "PLET".
+inline constexpr std::uint32_t kSoftVendor = 0x504C4554;
+inline constexpr std::uint32_t kSelectiveRepeat = 1;
+inline constexpr std::uint32_t kMarkCounts = 2;  ///< acknowledgements count the packets that came marked
+inline constexpr std::uint32_t kHostDelays = 4;  ///< acknowledgements say how long the newest packet has waited
+inline constexpr Ece soft_ece(std::uint32_t options) {
+  return options == 0 ? Ece{} : Ece{.vendor_id = kSoftVendor, .options = options, .comp_mask = 0};
+}
 
 struct SoftOptions {
   IpAddress address;
-  std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte of all packets
+  std::uint8_t traffic_class = 0;  ///< TOS byte of all packets; without ECN bits ECT(0) where peers report marks
   double line_rate_bps = 0;        ///< paces all lanes together, in bits per second; 0: no pacing
   Nanos min_timeout = 5 * kMillisecond;
   Nanos retry_time = 10 * kSecond;
   DelayControlOptions control;
-  bool selective_repeat = true;  ///< with peers that offer it too
+  std::uint32_t offers = kSelectiveRepeat | kMarkCounts | kHostDelays;  ///< used with peers that offer them too
   Faults faults;
   std::string rdma_devices = "/sys/class/infiniband";  ///< where the kernel lists RDMA devices
   Log log = log_to_standard_error;
@@ -102,21 +108,25 @@ class SoftBackend : public Backend {
     QpIdentity identity;
     RemoteQp remote;
     std::uint16_t port = 0;
+    std::uint8_t traffic_class = 0;
     int socket = -1;
     PeerPath* path = nullptr;     ///< shared by the QPs to one address
     std::optional<RcQp> machine;  ///< once connected
+    int send_error = 0;           ///< errno of the last batch, 0: the kernel took it
     bool active = false;          ///< has work; listed in active_
     bool rested = false;          ///< idle, listed in rested_
     bool acknowledge = false;     ///< listed in acknowledge_
     Nanos rested_at = 0;
     Nanos acknowledge_by = 0;
+    Nanos notify_from = 0;      ///< no earlier is the peer told of a mark by a packet of its own
     Nanos acknowledged_at = 0;  ///< when the newest packets were first acknowledged
-    int send_error = 0;         ///< errno of the last batch, 0: the kernel took it
   };
 
   bool bind_port(Qp& qp, std::uint16_t source_port);
+  [[nodiscard]] std::uint32_t agreed_options(const Ece& remote) const;
+  [[nodiscard]] std::uint8_t traffic_class_to(const Ece& remote) const;
   void handle(std::span<const std::byte> datagram, const PacketOrigin& origin);
-  void take_request(Qp& qp, const wire::Packet& packet);
+  void take_request(Qp& qp, const wire::Packet& packet, const PacketOrigin& origin);
   void take(const Arrival& arrival, const FaultInjector::Deliver& deliver);
   bool receive();
   void note_arrival(bool run);
@@ -126,6 +136,8 @@ class SoftBackend : public Backend {
   [[nodiscard]] static Nanos probe_after(const Qp& qp);
   void send_acknowledgements(bool all);
   void acknowledge(Qp& qp);
+  void notify_congestion(Qp& qp);
+  void send_control(const Qp& qp, const OutgoingPacket& packet);
   std::size_t transmit_one(Qp& qp, Nanos now);
   void refuse(Qp& qp, int error);
   void tell_send_error(const Qp& qp, std::size_t from);
@@ -161,6 +173,12 @@ class SoftBackend : public Backend {
   std::unordered_map<IpAddress, PeerPath> paths_;  ///< by peer address; node-based, so pointers stay
   std::unordered_map<std::uint32_t, Qp> qps_;      ///< by QPN; pointers stay
   std::vector<Completion> completions_;
+  RcQpContext context_{.memory = memory_,
+                       .receive_queue = receive_queue_,
+                       .completions = completions_,
+                       .control = options_.control,
+                       .min_timeout = options_.min_timeout,
+                       .retry_time = options_.retry_time};
   Batch batch_;
   std::vector<Qp*> active_;
   std::size_t next_active_ = 0;  ///< round robin over active_

@@ -48,15 +48,49 @@ void set_buffer(int fd, int forced, int ordinary) {
   }
 }
 
-/// Bytes of each packet but the last of a run, 0 for a single packet.
-std::size_t gro_segment(msghdr& header) {
+/// What the kernel says about a run besides its bytes.
+struct Ancillary {
+  std::size_t segment_bytes = 0;  ///< of each packet but the last, 0 for a single packet
+  /// CE (RFC 3168). GRO does not merge packets of different TOS bytes (Linux, inet_gro_flush in include/net/gro.h);
+  /// kernels before 6.9 did, and report that of a run's first packet.
+  bool marked = false;
+  Nanos arrived = 0;  ///< by CLOCK_REALTIME, 0 where the kernel does not say
+};
+
+Nanos nanos(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
+
+/// CLOCK_REALTIME, which the kernel's time stamps are by.
+Nanos real_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_REALTIME, &time);
+  return nanos(time);
+}
+
+/// How long ago the run came to the socket, at most a second, should somebody set the clock.
+Nanos age(const Ancillary& run, Nanos now) {
+  return run.arrived == 0 ? 0 : std::clamp<Nanos>(now - run.arrived, 0, kSecond);
+}
+
+Ancillary ancillary(msghdr& header) {
+  Ancillary out;
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != IPPROTO_UDP || c->cmsg_type != UDP_GRO) continue;
-    int size = 0;
-    std::memcpy(&size, CMSG_DATA(c), sizeof size);
-    return size > 0 ? static_cast<std::size_t>(size) : 0;
+    if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+      int size = 0;
+      std::memcpy(&size, CMSG_DATA(c), sizeof size);
+      out.segment_bytes = size > 0 ? static_cast<std::size_t>(size) : 0;
+    } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+      out.marked = (*CMSG_DATA(c) & wire::kEcnMask) == wire::kEcnCe;
+    } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+      int traffic_class = 0;
+      std::memcpy(&traffic_class, CMSG_DATA(c), sizeof traffic_class);
+      out.marked = (traffic_class & wire::kEcnMask) == wire::kEcnCe;
+    } else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
+      timespec time{};
+      std::memcpy(&time, CMSG_DATA(c), sizeof time);
+      out.arrived = nanos(time);
+    }
   }
-  return 0;
+  return out;
 }
 
 SendResult sent(long result) {
@@ -87,8 +121,14 @@ ReceiveSocket::ReceiveSocket(const IpAddress& address, bool roce_port)
     : socket_(udp_socket(family_of(address))), buffers_(kBatch * wire::kMaxDatagramBytes) {
   set_buffer(fd(), SO_RCVBUFFORCE, SO_RCVBUF);
   set_option(fd(), IPPROTO_UDP, UDP_GRO, 1);  // an older kernel delivers packets one by one
-  // RoCEv2 packets need no UDP checksum (IBTA annex A17.3.2): the ICRC protects them.
-  if (!address.is_ipv4()) set_option(fd(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+  if (address.is_ipv4()) {
+    set_option(fd(), IPPROTO_IP, IP_RECVTOS, 1);
+  } else {
+    set_option(fd(), IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+    // RoCEv2 packets need no UDP checksum (IBTA annex A17.3.2): the ICRC protects them.
+    set_option(fd(), IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+  }
+  set_option(fd(), SOL_SOCKET, SO_TIMESTAMPNS, 1);
   const bool bound = roce_port
                          ? bind_to(fd(), address, wire::kRocePort) || (errno == EADDRINUSE && bind_to(fd(), address, 0))
                          : bind_to(fd(), address, 0);
@@ -125,13 +165,15 @@ std::span<const Arrival> ReceiveSocket::receive(std::size_t limit) {
     used_ = count > 0 ? static_cast<std::size_t>(count) : 0;
   }
   full_ = used_ == wanted;
+  const Nanos now = used_ > 0 ? real_time() : 0;
   for (std::size_t i = 0; i < used_; ++i) {
     msghdr& header = messages_[i].msg_hdr;
     Arrival& arrival = arrivals_[i];
     arrival.bytes = {buffers_.data() + i * wire::kMaxDatagramBytes, messages_[i].msg_len};
-    arrival.segment_bytes = messages_[i].msg_len;
-    arrival.origin = {.address = sources_[i].address(), .port = sources_[i].port()};
-    if (const std::size_t size = gro_segment(header); size > 0) arrival.segment_bytes = size;
+    const Ancillary more = ancillary(header);
+    arrival.segment_bytes = more.segment_bytes > 0 ? more.segment_bytes : messages_[i].msg_len;
+    arrival.origin = {
+        .address = sources_[i].address(), .port = sources_[i].port(), .age = age(more, now), .marked = more.marked};
   }
   return {arrivals_.data(), used_};
 }
@@ -149,14 +191,16 @@ std::optional<Scattered> ReceiveSocket::receive_into(std::span<iovec> pieces) {
   const long length = ::syscall(SYS_recvmsg, fd(), &header, 0);
   if (length < 0) return std::nullopt;
   const auto bytes = static_cast<std::size_t>(length);
-  const std::size_t segment = gro_segment(header);
-  return Scattered{.bytes = bytes,
-                   .segment_bytes = segment > 0 ? segment : bytes,
-                   .origin = {.address = source.address(), .port = source.port()}};
+  const Ancillary more = ancillary(header);
+  return Scattered{
+      .bytes = bytes,
+      .segment_bytes = more.segment_bytes > 0 ? more.segment_bytes : bytes,
+      .origin = {
+          .address = source.address(), .port = source.port(), .age = age(more, real_time()), .marked = more.marked}};
 }
 
-int SendSockets::acquire(std::uint16_t port) {
-  if (const auto found = entries_.find(port); found != entries_.end()) {
+int SendSockets::acquire(std::uint16_t port, std::uint8_t traffic_class) {
+  if (const auto found = entries_.find({port, traffic_class}); found != entries_.end()) {
     ++found->second.users;
     return found->second.socket.get();
   }
@@ -172,7 +216,7 @@ int SendSockets::acquire(std::uint16_t port) {
     // A flow label of its own for each source port, which switches may hash too (RFC 6438).
     set_option(fd.get(), IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 1);
   }
-  const int tos = traffic_class_;
+  const int tos = traffic_class;
   if (tos != 0 &&
       setsockopt(fd.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, &tos, sizeof tos) != 0) {
     throw DeviceError("cannot send with traffic class " + std::to_string(tos) + ": " + std::strerror(errno));
@@ -184,12 +228,12 @@ int SendSockets::acquire(std::uint16_t port) {
   setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
   if (!bind_to(fd.get(), address_, port)) return -1;
   const int raw = fd.get();
-  entries_.emplace(port, Entry{std::move(fd), 1});
+  entries_.emplace(std::pair(port, traffic_class), Entry{std::move(fd), 1});
   return raw;
 }
 
-void SendSockets::release(std::uint16_t port) {
-  const auto found = entries_.find(port);
+void SendSockets::release(std::uint16_t port, std::uint8_t traffic_class) {
+  const auto found = entries_.find({port, traffic_class});
   if (found != entries_.end() && --found->second.users == 0) entries_.erase(found);
 }
 

@@ -9,10 +9,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/file_descriptor.hpp"
@@ -56,7 +58,8 @@ class ReceiveSocket {
 
  private:
   struct alignas(cmsghdr) Control {
-    std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+    /// UDP_GRO, IP_TOS or IPV6_TCLASS, SCM_TIMESTAMPNS.
+    std::array<char, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(timespec))> bytes;
   };
   FileDescriptor socket_;
   std::uint16_t port_ = 0;
@@ -70,15 +73,14 @@ class ReceiveSocket {
   bool full_ = true;           ///< the last call filled its limit, so more may have arrived
 };
 
-/// Sending sockets by UDP source port, shared and reference-counted.
+/// Sending sockets by UDP source port and IPv4 TOS byte, shared and reference-counted.
 class SendSockets {
  public:
-  SendSockets(const IpAddress& address, std::uint8_t traffic_class)
-      : address_(address), traffic_class_(traffic_class) {}
-  /// The socket of `port`, opened on first use. -1 when another program holds the port. Each success needs a release.
-  /// Throws DeviceError when the process cannot open another socket.
-  int acquire(std::uint16_t port);
-  void release(std::uint16_t port);
+  explicit SendSockets(const IpAddress& address) : address_(address) {}
+  /// The socket of `port` whose packets have this TOS byte, opened on first use. -1 when another program holds the
+  /// port. Each success needs a release. Throws DeviceError when the process cannot open another socket.
+  int acquire(std::uint16_t port, std::uint8_t traffic_class);
+  void release(std::uint16_t port, std::uint8_t traffic_class);
 
  private:
   struct Entry {
@@ -86,8 +88,7 @@ class SendSockets {
     unsigned users = 0;
   };
   IpAddress address_;
-  std::uint8_t traffic_class_;
-  std::map<std::uint16_t, Entry> entries_;
+  std::map<std::pair<std::uint16_t, std::uint8_t>, Entry> entries_;  ///< by port and TOS byte
 };
 
 /// kBusy: the kernel's queue is full. kRefused: packets of this form, as too long ones (EMSGSIZE, EINVAL, EIO).

@@ -10,6 +10,7 @@ namespace {
 constexpr std::uint8_t kServiceMask = 0xE0;  // the transport service (section 9.2.1): 0 is RC
 constexpr std::uint8_t kReadRequest = 0x0C;
 constexpr std::byte kMigrated{0x40};         // MigReq of the BTH (section 9.2.3)
+constexpr std::byte kBecn{0x40};             // of the BTH's fifth byte (annex A17.9.3)
 constexpr std::uint8_t kFirstAtomic = 0x13;  // from here on: atomics, SEND with invalidate, reserved
 
 /// Requests of the RC service that this transport does not support. 0x0D to 0x10 and 0x12 are responses.
@@ -71,14 +72,16 @@ ParseError parse(std::span<const std::byte> datagram, Packet& out) {
   const std::byte* p = datagram.data();
   out.opcode = std::to_integer<std::uint8_t>(p[0]);
   const auto kind = traits(out.opcode);
-  if (!kind) return out.opcode == kCnpOpcode && datagram.size() == kCnpBytes ? ParseError::kCnp : ParseError::kOpcode;
-  out.kind = *kind;
+  const bool cnp = out.opcode == kCnpOpcode && datagram.size() == kCnpBytes;
+  if (!kind && !cnp) return ParseError::kOpcode;
   const auto flags = std::to_integer<std::uint8_t>(p[1]);
   if ((flags & 0x0F) != 0) return ParseError::kVersion;
   // Membership bit aside, only the default partition is served (section 10.9).
   if ((get_u16(p + 2) & 0x7FFF) != (kDefaultPkey & 0x7FFF)) return ParseError::kPartition;
   const std::size_t pad = (flags >> 4) & 3;
   out.dest_qpn = get_u32(p + 4) & kPsnMask;
+  if (cnp) return ParseError::kCnp;
+  out.kind = *kind;
   const std::uint32_t last_word = get_u32(p + 8);
   out.ack_request = (last_word & 0x80000000U) != 0;
   out.psn = last_word & kPsnMask;
@@ -151,6 +154,19 @@ Header ack_header(std::uint32_t dest_qpn, std::uint32_t psn, std::uint8_t syndro
   put_u32(header.bytes.data() + kBthBytes, (static_cast<std::uint32_t>(syndrome) << 24) | (msn & kPsnMask));
   header.length = kBthBytes + kAethBytes;
   return header;
+}
+
+Header cnp_header(std::uint32_t dest_qpn) {
+  Header header{};
+  put_bth(header.bytes.data(), kCnpOpcode, 0, dest_qpn, 0, false);
+  header.bytes[4] = kBecn;
+  header.length = kCnpBytes - kIcrcBytes;
+  return header;
+}
+
+void append_word(Header& header, std::uint32_t word) {
+  put_u32(header.bytes.data() + header.length, word);
+  header.length = static_cast<std::uint8_t>(header.length + sizeof word);
 }
 
 }  // namespace paralet::wire

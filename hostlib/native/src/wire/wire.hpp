@@ -20,9 +20,17 @@ inline constexpr std::size_t kRethBytes = 16;
 inline constexpr std::size_t kImmBytes = 4;
 inline constexpr std::size_t kMaxHeaderBytes = kBthBytes + kRethBytes + kImmBytes;
 inline constexpr std::size_t kAethBytes = 4;
+/// Behind the AETH of an acknowledgement, each where both ends have agreed to it: how many packets have come marked,
+/// and how long the newest has waited in the responder.
+inline constexpr std::size_t kMarkCountBytes = 4;
+inline constexpr std::size_t kHostDelayBytes = 4;
 inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kIpUdpBytes = 28;      ///< IPv4
 inline constexpr std::size_t kIpv6ExtraBytes = 20;  ///< of an IPv6 header beside an IPv4 one
+/// The two ECN bits of the IPv4 TOS or IPv6 traffic class byte (RFC 3168, section 5).
+inline constexpr std::uint8_t kEcnMask = 0x03;
+inline constexpr std::uint8_t kEcnEct0 = 0x02;  ///< the sender reacts to marks
+inline constexpr std::uint8_t kEcnCe = 0x03;    ///< a switch marked the packet: congestion experienced
 /// A congestion notification packet (annex A17.9.3): BTH, 16 reserved bytes, ICRC.
 inline constexpr std::uint8_t kCnpOpcode = 0x81;
 inline constexpr std::size_t kCnpBytes = kBthBytes + 16 + kIcrcBytes;
@@ -95,7 +103,7 @@ struct Packet {
   std::span<const std::byte> payload;
 };
 
-/// kCnp: a well-formed congestion notification packet, which carries nothing that this transport uses.
+/// kCnp: a well-formed congestion notification packet; only `opcode` and `dest_qpn` are set.
 enum class ParseError : std::uint8_t { kNone, kTruncated, kOpcode, kVersion, kPartition, kCnp };
 
 /// Parses one UDP payload (BTH to ICRC). `out.payload` points into `datagram`. Checks all lengths, but not the ICRC.
@@ -110,6 +118,10 @@ struct Header {
 Header data_header(Opcode opcode, std::uint32_t dest_qpn, std::uint32_t psn, bool ack_request, std::uint8_t pad,
                    std::uint64_t remote_address, std::uint32_t rkey, std::uint32_t dma_length, std::uint32_t imm);
 Header ack_header(std::uint32_t dest_qpn, std::uint32_t psn, std::uint8_t syndrome, std::uint32_t msn);
+/// BTH and payload of a congestion notification packet: BECN set, 16 bytes of zeros.
+Header cnp_header(std::uint32_t dest_qpn);
+/// Appends the number of marked packets, modulo 2^32, or a host delay in nanoseconds to an acknowledgement.
+void append_word(Header& header, std::uint32_t word);
 
 inline void put_u16(std::byte* p, std::uint16_t v) {
   p[0] = static_cast<std::byte>(v >> 8);

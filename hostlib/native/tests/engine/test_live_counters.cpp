@@ -25,7 +25,7 @@ using test::Bytes;
 constexpr std::size_t kHeader = 64;
 constexpr std::size_t kDevice = 320;
 constexpr std::size_t kConnection = 152;
-constexpr std::size_t kLane = 200;
+constexpr std::size_t kLane = 216;
 constexpr std::size_t kIpv6 = 16;
 
 template <typename Number>
@@ -111,7 +111,9 @@ LaneCounters lane(unsigned i) {
                      .rnr_received = place(12),
                      .duplicates = place(13),
                      .out_of_order = place(14),
-                     .stale_acks = place(15)};
+                     .stale_acks = place(15),
+                     .rx_marked = place(19),
+                     .tx_marked = place(20)};
   out.unfinished = static_cast<unsigned>(place(16));
   out.outstanding_bytes = place(17);
   out.waiting_since = static_cast<Nanos>(place(18));
@@ -193,6 +195,9 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
     CHECK(at<std::uint32_t>(bytes, row + 12) == 50000 + i);
     CHECK(text_at(bytes, row + 16) == "modify_qp");
     for (unsigned n = 0; n < 19; ++n) CHECK(at<std::uint64_t>(bytes, row + 32 + std::size_t{8} * n) == i + 1000 * n);
+    for (unsigned n = 19; n < 21; ++n) {
+      CHECK(at<std::uint64_t>(bytes, row + 32 + kIpv6 + std::size_t{8} * n) == i + 1000 * n);
+    }
   }
 }
 
@@ -274,7 +279,8 @@ TEST_CASE("IPv6 addresses end the records, and are zero where the address is an 
     const std::size_t after_connection = kHeader + kDevice + kConnection;
     const auto expected = [ipv6](const char* text) { return ipv6 ? *parse_address(text) : IpAddress(); };
     CHECK(ipv6_at(*snapshot, after_connection) == expected("fd00::1"));
-    CHECK(ipv6_at(*snapshot, after_connection + kIpv6 + kLane - kIpv6) == expected("fd00::2"));
+    CHECK(ipv6_at(*snapshot, after_connection + kIpv6 + kLane - 2 * sizeof(std::uint64_t) - kIpv6) ==
+          expected("fd00::2"));
     CHECK(ipv6_at(*snapshot, after_connection - kIpv6) == expected("fd00::3"));
     CHECK((at<std::uint32_t>(*snapshot, kHeader + 48) == 0) == ipv6);
     CHECK((at<std::uint32_t>(*snapshot, after_connection + kIpv6) == 0) == ipv6);

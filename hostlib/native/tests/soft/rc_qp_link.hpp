@@ -57,6 +57,8 @@ struct LinkOptions {
   std::uint32_t burst = 1;
   Nanos probe_after = kNever;
   bool selective = false;  ///< selective repeat, else go-back-N
+  bool mark_counts = false;
+  bool host_delays = false;
   std::size_t reassembly_bytes = kPeerReassemblyBytes;
 };
 
@@ -68,10 +70,8 @@ class Link {
 
   explicit Link(const LinkOptions& options = {}) : options_(options), receive_memory_(1 << 20) {
     for (std::size_t i = 0; i < options.receive_buffers; ++i) post_receive();
-    requester_ = make(kRequesterQpn, kResponderQpn, options.first_psn, options.remote_first_psn, requester_memory_,
-                      requester_queue_, requester_done_);
-    responder_ =
-        make(kResponderQpn, kRequesterQpn, options.remote_first_psn, options.first_psn, memory_, queue_, received_);
+    requester_ = make(kRequesterQpn, kResponderQpn, options.first_psn, options.remote_first_psn, requester_context_);
+    responder_ = make(kResponderQpn, kRequesterQpn, options.remote_first_psn, options.first_psn, context_);
   }
 
   RcQp& requester() { return *requester_; }
@@ -85,9 +85,12 @@ class Link {
   /// Number of packets of each burst.
   [[nodiscard]] const std::vector<std::size_t>& bursts() const { return bursts_; }
   [[nodiscard]] Nanos now() const { return now_; }
+  [[nodiscard]] Nanos min_timeout() const { return requester_context_.min_timeout; }
 
   Fate data_fate = [](const wire::Packet&, std::size_t) { return std::vector{kOneWay}; };
   Fate ack_fate = data_fate;
+  /// Whether a data packet arrives with a congestion mark.
+  std::function<bool(std::size_t index)> marked = [](std::size_t) { return false; };
 
   void post_receive() {
     const std::size_t slots = receive_memory_.size() / options_.receive_bytes;
@@ -129,32 +132,41 @@ class Link {
     }
   }
 
-  void inject(const Bytes& request) {
+  void inject(const Bytes& request, bool mark = false) {
     const Parsed parsed(request);
-    responder_->on_request(parsed.packet);
+    responder_->on_request(parsed.packet, mark);
   }
 
  private:
   struct Flying {
     Bytes bytes;
     bool to_responder;
+    bool marked;
   };
 
+  RcQpContext context(MemoryTable& memory, ReceiveQueue& queue, std::vector<Completion>& done) {
+    return {.memory = memory,
+            .receive_queue = queue,
+            .completions = done,
+            .control = {.initial_window = options_.initial_window,
+                        .max_window = options_.max_window,
+                        .delay_floor = options_.delay_floor},
+            .retry_time = options_.retry_time};
+  }
+
   std::unique_ptr<RcQp> make(std::uint32_t qpn, std::uint32_t remote, std::uint32_t psn, std::uint32_t remote_psn,
-                             MemoryTable& memory, ReceiveQueue& queue, std::vector<Completion>& done) {
+                             RcQpContext& context) {
     return std::make_unique<RcQp>(RcQpOptions{.qpn = qpn,
                                               .first_psn = psn,
                                               .remote_qpn = remote,
                                               .remote_first_psn = remote_psn,
                                               .path_mtu = options_.path_mtu,
                                               .burst = options_.burst,
-                                              .retry_time = options_.retry_time,
                                               .probe_after = options_.probe_after,
-                                              .reassembly = options_.selective ? &reassembly_ : nullptr},
-                                  DelayControlOptions{.initial_window = options_.initial_window,
-                                                      .max_window = options_.max_window,
-                                                      .delay_floor = options_.delay_floor},
-                                  memory, queue, done);
+                                              .reassembly = options_.selective ? &reassembly_ : nullptr,
+                                              .host_delays = options_.host_delays,
+                                              .mark_counts = options_.mark_counts},
+                                  context);
   }
 
   std::size_t send_burst() {
@@ -174,8 +186,9 @@ class Link {
     const Parsed parsed(std::move(bytes));
     REQUIRE(parsed.packet.dest_qpn == (to_responder ? kResponderQpn : kRequesterQpn));
     if (to_responder) opcodes_.push_back(parsed.packet.opcode);
+    const bool mark = to_responder && marked(index);
     for (const Nanos delay : fate(parsed.packet, index++)) {
-      wire_.emplace(now_ + delay, Flying{parsed.bytes, to_responder});
+      wire_.emplace(now_ + delay, Flying{parsed.bytes, to_responder, mark});
     }
   }
 
@@ -186,7 +199,7 @@ class Link {
       base_rtt_ = std::min(base_rtt_, requester_->control().min_rtt());
       return;
     }
-    responder_->on_request(parsed.packet);
+    responder_->on_request(parsed.packet, flying.marked);
     if (const auto ack = responder_->take_acknowledgement()) launch(serialize(*ack), ack_fate, ack_index_, false);
     CHECK_FALSE(responder_->take_acknowledgement());
   }
@@ -199,6 +212,8 @@ class Link {
   ReceiveQueue queue_;
   std::vector<Completion> requester_done_;
   std::vector<Completion> received_;
+  RcQpContext requester_context_ = context(requester_memory_, requester_queue_, requester_done_);
+  RcQpContext context_ = context(memory_, queue_, received_);
   Bytes receive_memory_;
   std::size_t posted_receives_ = 0;
   std::unique_ptr<RcQp> requester_;

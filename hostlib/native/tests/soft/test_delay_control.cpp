@@ -4,8 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
+#include <deque>
 #include <functional>
+#include <limits>
 #include <queue>
 #include <vector>
 
@@ -23,6 +26,8 @@ struct Bottleneck {
   unsigned flows;
   Nanos apart = 0;          ///< time from one flow's start to the next one's
   Nanos max_base = kNever;  ///< if set, every flow uses only its own measurement of the base round trip
+  double mark_above = std::numeric_limits<double>::infinity();  ///< packets in the queue from which on it marks
+  bool rate_known = true;                                       ///< by the flows
 };
 
 struct Outcome {
@@ -35,17 +40,17 @@ class Simulation {
  public:
   explicit Simulation(const Bottleneck& link)
       : link_(link), packet_time_(from_seconds(8 * kPacketBytes / link.rate_bps)) {
-    DelayControlOptions options;
-    options.target_queue = link.target_queue;
-    options.max_base = link.max_base;
+    options_.target_queue = link.target_queue;
+    options_.max_base = link.max_base;
+    if (!link.rate_known) options_.delay_floor = 65;
     flows_.reserve(link.flows);
-    for (unsigned seed = 0; seed < link.flows; ++seed) flows_.emplace_back(options, seed);
+    for (unsigned seed = 0; seed < link.flows; ++seed) flows_.emplace_back(options_, seed);
   }
 
   Outcome run(Nanos duration) {
     const Nanos half = duration / 2;
     for (std::size_t i = 0; i < flows_.size(); ++i) {
-      events_.push({static_cast<Nanos>(i) * link_.apart, i, 0, false});
+      events_.push({static_cast<Nanos>(i) * link_.apart, i, 0, false, false});
     }
     while (!events_.empty() && events_.top().when < duration) {
       const Event event = events_.top();
@@ -80,6 +85,7 @@ class Simulation {
     std::size_t flow;
     Nanos sent;
     bool acknowledged;
+    bool marked;
     bool operator>(const Event& other) const { return when > other.when; }
   };
 
@@ -91,7 +97,7 @@ class Simulation {
       if (window >= 1.0 ? flow.in_flight + 1 > window : flow.in_flight > 0) return;
       if (window < 1.0) {
         if (now_ < flow.pace_until) {
-          events_.push({flow.pace_until, index, 0, false});
+          events_.push({flow.pace_until, index, 0, false, false});
           return;
         }
         flow.pace_until = now_ + flow.control.draw_pacing_interval();
@@ -100,7 +106,8 @@ class Simulation {
       const Nanos starts = std::max(now_, busy_until_);
       if (now_ >= measure_from_) worst_queue_ = std::max(worst_queue_, starts - now_);
       busy_until_ = starts + packet_time_;
-      events_.push({busy_until_ + link_.base_rtt, index, now_, true});
+      const bool marked = static_cast<double>(starts - now_) > link_.mark_above * static_cast<double>(packet_time_);
+      events_.push({busy_until_ + link_.base_rtt, index, now_, true, marked});
     }
   }
 
@@ -108,13 +115,15 @@ class Simulation {
     Flow& flow = flows_[event.flow];
     const bool limited = flow.in_flight + 1.0 > flow.control.window();
     const Nanos rtt = now_ - event.sent;
-    flow.control.on_ack(now_, 1, rtt, link_.max_base == kNever ? base_rtt_ : kNever, limited);
+    flow.control.on_marks(now_, 1, event.marked ? 1 : 0);
+    flow.control.on_ack(now_, 1, rtt, link_.max_base == kNever ? base_rtt_ : kNever, limited && !event.marked);
     base_rtt_ = std::min(base_rtt_, rtt);
     --flow.in_flight;
     if (now_ >= measure_from_) ++flow.delivered;
   }
 
   Bottleneck link_;
+  DelayControlOptions options_;
   Nanos packet_time_;
   std::vector<Flow> flows_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -196,13 +205,41 @@ TEST_CASE("later flows get the same share as earlier ones") {
   }
 }
 
+TEST_CASE("marks keep the queue of a link near where it marks, with and without a known rate") {
+  for (const bool rate_known : {false, true}) {
+    for (const unsigned flows : {1U, 2U, 8U, 32U, 128U}) {
+      CAPTURE(rate_known);
+      CAPTURE(flows);
+      constexpr double kRate = 1e9;
+      constexpr double kMarkAbove = 10;
+      const Bottleneck link{.rate_bps = kRate,
+                            .base_rtt = 200 * kMicrosecond,
+                            .target_queue = 20 * kMillisecond,  // delay alone would allow a far longer queue
+                            .flows = flows,
+                            .mark_above = kMarkAbove,
+                            .rate_known = rate_known};
+      const Outcome outcome = simulate(link);
+      CHECK(outcome.utilization >= 0.9);
+      CHECK(outcome.fairness >= 0.8);
+      // Every flow may add a few packets within the round trip that a mark takes.
+      CHECK(outcome.queue_seconds <= (kMarkAbove + 3 * flows) * 8 * kPacketBytes / kRate);
+    }
+  }
+}
+
 // -- rules one by one --------------------------------------------------------------------------------------------
 
 constexpr Nanos kBase = 1 * kMillisecond;
 constexpr Nanos kTarget = 1 * kMillisecond;
 
+/// With options that stay as long as the tests run.
+DelayControl with(const DelayControlOptions& options) {
+  static std::deque<DelayControlOptions> kept;
+  return DelayControl(kept.emplace_back(options));
+}
+
 DelayControl control(double initial_window = 4, double max_window = 512) {
-  return DelayControl({.target_queue = kTarget, .initial_window = initial_window, .max_window = max_window});
+  return with({.target_queue = kTarget, .initial_window = initial_window, .max_window = max_window});
 }
 
 /// A control that has left exponential growth, with its window.
@@ -417,8 +454,120 @@ TEST_CASE("without a line rate, the window grows to the size of a message that g
   CHECK(control.window() == after);
 }
 
+TEST_CASE("a round trip with marks reduces the window once, by half the average share of marked packets") {
+  DelayControl c = settled(64);
+  Nanos now = 3 * kSecond;
+  c.on_marks(now, 10, 0);
+  CHECK(c.window() == doctest::Approx(64));
+  CHECK(c.marked_share() == doctest::Approx(15.0 / 16));
+  c.on_marks(now + 1, 10, 1);
+  CHECK(c.window() == doctest::Approx(64 * (1 - 15.0 / 32)));
+  const double once = c.window();
+  for (Nanos t = 2; t < 20; ++t) c.on_marks(now + t, 10, 10);
+  CHECK(c.window() == doctest::Approx(once));
+  now += 2 * c.smoothed_rtt();
+  c.on_marks(now, 10, 10);
+  const double share = c.marked_share();
+  CHECK(c.window() == doctest::Approx(once * (1 - share / 2)));
+  // One decrease per round trip, whatever the reasons.
+  c.on_loss(now + 1);
+  c.on_ack(now + 2, 1, 10 * kBase, kBase, false);
+  CHECK(c.window() == doctest::Approx(once * (1 - share / 2)));
+}
+
+TEST_CASE("rare marks cost little, and marks on everything take the window to its minimum") {
+  DelayControl rare = settled(100);
+  Nanos now = 3 * kSecond;
+  for (int i = 0; i < 200; ++i) rare.on_marks(now += 2 * kBase, 100, 0);
+  for (int i = 0; i < 100; ++i) rare.on_marks(now += 2 * kBase, 100, 1);
+  const double before = rare.window();
+  rare.on_marks(now += 2 * kBase, 100, 1);
+  CHECK(rare.window() / before == doctest::Approx(0.995).epsilon(0.001));
+  DelayControl all = settled(100);
+  for (int i = 0; i < 200; ++i) all.on_marks(now += 2 * kBase, 100, 100);
+  CHECK(all.window() == doctest::Approx(DelayControl::kMinWindow));
+  // It recovers when they end.
+  for (int i = 0; i < 2000; ++i) all.on_ack(now += kBase, 1, kBase, kBase, true);
+  CHECK(all.window() > 10);
+}
+
+TEST_CASE("without a line rate, marks reduce the window below the floor and below one packet, which is then spaced") {
+  DelayControlOptions options;
+  options.initial_window = 4;
+  options.delay_floor = 65;
+  DelayControl c(options);
+  Nanos now = kSecond;
+  constexpr Nanos kRtt = 100 * kMicrosecond;
+  const auto round = [&](unsigned marked) {
+    const auto packets = static_cast<unsigned>(std::ceil(c.window()));
+    now += 2 * kRtt;
+    c.on_marks(now, packets, std::min(marked, packets));
+    c.on_ack(now, packets, kRtt, kRtt, marked == 0);
+  };
+  for (int i = 0; i < 12; ++i) round(0);
+  CHECK(c.window() == 512);
+  for (int i = 0; i < 10; ++i) round(UINT_MAX);
+  CHECK(c.window() < 65);
+  // From there it grows by one packet per round trip, not back to the floor at once.
+  const double before = c.window();
+  round(0);
+  CHECK(c.window() > before + 0.9);
+  CHECK(c.window() < before + 1.2);
+  for (int i = 0; i < 10; ++i) round(UINT_MAX);
+  CHECK(c.window() < 1);
+  CHECK(c.pacing_interval() == doctest::Approx(kRtt / c.window()));
+  // A timeout does not make it larger.
+  const double small = c.window();
+  c.on_timeout(now += kSecond, false);
+  c.on_timeout(now += kSecond, true);
+  CHECK(c.window() <= small);
+}
+
+TEST_CASE("without a line rate, a queue in the network takes the window below the floor, and a slow host does not") {
+  DelayControlOptions options;
+  options.initial_window = 128;
+  options.max_window = 128;
+  options.delay_floor = 65;
+  options.network_queue = 1 * kMillisecond;
+  DelayControl c(options);
+  Nanos now = kSecond;
+  constexpr Nanos kRtt = 100 * kMicrosecond;
+  const auto round = [&](Nanos in_network, Nanos in_hosts) {
+    now += 2 * (kRtt + in_network + in_hosts);
+    c.on_ack(now, static_cast<unsigned>(std::ceil(c.window())), kRtt + in_network + in_hosts, kRtt, true, in_hosts);
+  };
+  for (int i = 0; i < 10; ++i) round(0, 0);
+  for (int i = 0; i < 20; ++i) round(0, 20 * kMillisecond);
+  CHECK(c.window() == 65);
+  for (int i = 0; i < 40; ++i) round(20 * kMillisecond, 0);
+  CHECK(c.window() < 1);
+  const Nanos spaced = c.pacing_interval();
+  CHECK(spaced > kRtt);
+  // When the queue has gone it grows, although hosts are slow, and by about a packet per round trip.
+  for (int i = 0; i < 40; ++i) round(0, 20 * kMillisecond);
+  const double before = c.window();
+  CHECK(before > 1);
+  round(0, 20 * kMillisecond);
+  CHECK(c.window() > before);
+  CHECK(c.window() <= before + 1.01);
+}
+
+TEST_CASE("with a line rate, the network's target holds beside that of hosts and network together") {
+  const auto after = [](Nanos network_queue, Nanos in_network) {
+    DelayControl c = with({.target_queue = 2 * kMillisecond, .initial_window = 64, .network_queue = network_queue});
+    Nanos now = kSecond;
+    for (int i = 0; i < 40; ++i) {
+      const Nanos queued = i < 5 ? 0 : in_network;
+      c.on_ack(now += 10 * kMillisecond, 1, kBase + queued, kBase, false, Nanos{0});
+    }
+    return c.window();
+  };
+  CHECK(after(2 * kMillisecond, 1 * kMillisecond) == doctest::Approx(64));
+  CHECK(after(200 * kMicrosecond, 1 * kMillisecond) < 64);
+}
+
 TEST_CASE("undoing a spurious timeout restores the window") {
-  DelayControl control({.initial_window = 40});
+  DelayControl control = with({.initial_window = 40});
   control.on_timeout(kSecond, false);
   CHECK(control.window() == 20);
   control.on_timeout(2 * kSecond, true);

@@ -101,10 +101,20 @@ TEST_CASE("destroying a QP in the middle of a SEND returns its receive buffer") 
   CHECK(Bytes(memory.begin(), memory.begin() + 400) == message);
 }
 
-TEST_CASE("packets have the traffic class of the options as their TOS byte") {
-  for (const std::uint8_t traffic_class : {0x00, 0x68}) {
+TEST_CASE("packets have the traffic class of the options as their TOS byte, with ECT(0) to peers that count marks") {
+  struct Case {
+    std::uint8_t traffic_class;
+    std::uint32_t agreed;
+    std::uint8_t sent;
+  };
+  // Given ECN bits are sent as they are.
+  for (const Case& test :
+       {Case{0x00, 0, 0x00}, Case{0x68, 0, 0x68}, Case{0x00, kSelectiveRepeat, 0x00}, Case{0x00, kMarkCounts, 0x02},
+        Case{0x68, kMarkCounts, 0x6A}, Case{0x69, kMarkCounts, 0x69}, Case{0x6A, 0, 0x6A}}) {
+    CAPTURE(test.traffic_class);
+    CAPTURE(test.agreed);
     SoftOptions marked = options(kA);
-    marked.traffic_class = traffic_class;
+    marked.traffic_class = test.traffic_class;
     SoftBackend a(marked);
     const FileDescriptor peer(::socket(AF_INET, SOCK_DGRAM, 0));
     const int on = 1;
@@ -113,7 +123,8 @@ TEST_CASE("packets have the traffic class of the options as their TOS byte") {
     REQUIRE(::bind(peer.get(), address.get(), address.length()) == 0);
     REQUIRE(::getsockname(peer.get(), address.get(), address.length_place()) == 0);
     const QpIdentity qp = a.create_qp();
-    const RemoteQp remote{.address = kB, .udp_port = address.port(), .qpn = 5, .path_mtu = kPathMtu, .ece = {}};
+    const RemoteQp remote{
+        .address = kB, .udp_port = address.port(), .qpn = 5, .path_mtu = kPathMtu, .ece = soft_ece(test.agreed)};
     REQUIRE(a.connect_qp(qp.qpn, remote, 0xD001));
     const Bytes data(100);
     a.post(qp.qpn, {.kind = WorkKind::kSend, .data = data.data(), .length = 100});
@@ -131,7 +142,7 @@ TEST_CASE("packets have the traffic class of the options as their TOS byte") {
     REQUIRE(::recvmsg(peer.get(), &message, 0) > 0);
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
     REQUIRE(header != nullptr);
-    CHECK(static_cast<std::uint8_t>(*CMSG_DATA(header)) == traffic_class);
+    CHECK(static_cast<std::uint8_t>(*CMSG_DATA(header)) == test.sent);
   }
 }
 
@@ -214,7 +225,7 @@ struct Stage {
                           .qpn = 0x100,
                           .first_psn = first_psn,
                           .path_mtu = mtu,
-                          .ece = selective ? kSelectiveRepeat : Ece{}};
+                          .ece = soft_ece(selective ? kSelectiveRepeat : 0)};
     REQUIRE(b.connect_qp(qp.qpn, remote, port++));
     return qp;
   }
@@ -399,24 +410,26 @@ TEST_CASE("WRITEs of several QPs arrive complete however packets are grouped int
   }
 }
 
-TEST_CASE("selective repeat is used when both ends offer it") {
-  SoftOptions without = options(kA);
-  without.selective_repeat = false;
-  SoftBackend old(without);
-  SoftBackend fresh(options(kB));
-  CHECK(old.ece(old.create_qp().qpn) == Ece{});
-  constexpr Ece kNic{.vendor_id = 0x15B3, .options = 1, .comp_mask = 0};
-  for (const Ece& offered : {kSelectiveRepeat, Ece{}, kNic}) {
-    const RemoteQp remote{
-        .address = kA, .udp_port = 4791, .qpn = 5, .first_psn = 0, .path_mtu = kPathMtu, .ece = offered};
-    const QpIdentity qp = fresh.create_qp();
-    CHECK(fresh.ece(qp.qpn) == kSelectiveRepeat);
-    REQUIRE(fresh.connect_qp(qp.qpn, remote, 0xD001));
-    CHECK(fresh.ece(qp.qpn) == (offered == kSelectiveRepeat ? kSelectiveRepeat : Ece{}));
-    const QpIdentity other = old.create_qp();
-    REQUIRE(old.connect_qp(other.qpn, remote, 0xD001));
-    CHECK(old.ece(other.qpn) == Ece{});
+TEST_CASE("two ends use the options that both of them offer") {
+  constexpr std::uint32_t kAll = kSelectiveRepeat | kMarkCounts | kHostDelays;
+  for (const std::uint32_t own : {0U, kSelectiveRepeat, kMarkCounts, kHostDelays, kAll}) {
+    SoftOptions of_backend = options(kB);
+    of_backend.offers = own;
+    SoftBackend backend(of_backend);
+    const auto agreed = [&](const Ece& offered) {
+      const QpIdentity qp = backend.create_qp();
+      CHECK(backend.ece(qp.qpn) == soft_ece(own));
+      REQUIRE(backend.connect_qp(
+          qp.qpn, {.address = kA, .udp_port = 4791, .qpn = 5, .first_psn = 0, .path_mtu = kPathMtu, .ece = offered},
+          0xD001));
+      return backend.ece(qp.qpn);
+    };
+    for (const std::uint32_t offered : {0U, kSelectiveRepeat, kMarkCounts, kAll, 0xFFFFFFFFU}) {
+      CHECK(agreed(soft_ece(offered)) == soft_ece(own & offered));
+    }
+    CHECK(agreed({.vendor_id = 0x15B3, .options = kAll, .comp_mask = 0}) == Ece{});  // a NIC's
   }
+  CHECK(soft_ece(kAll) == Ece{.vendor_id = 0x504C4554, .options = 7, .comp_mask = 0});
 }
 
 TEST_CASE("with selective repeat WRITEs arrive complete from runs in any order, with copies and losses") {

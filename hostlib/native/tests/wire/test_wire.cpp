@@ -83,6 +83,12 @@ TEST_CASE("acknowledgements match the bytes of the specification") {
   CHECK(to_hex({nak.bytes.data(), nak.length}) ==
         "1140ffff0000000100ffffff"
         "62000000");
+  wire::Header counting = wire::ack_header(kQpn, kPsn, 0x1F, 7);
+  wire::append_word(counting, 0x01020304);
+  CHECK(to_hex({counting.bytes.data(), counting.length}) ==
+        "1140ffff00abcdef00010203"
+        "1f000007"
+        "01020304");
 }
 
 TEST_CASE("a serialized packet parses to the same values, for any payload length") {
