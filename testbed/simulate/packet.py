@@ -161,7 +161,7 @@ def _options(experiment: Experiment, policy: Policy) -> Options:
         header_bytes=HEADER_BYTES,
         ack_bytes=ACK_BYTES,
         receiver=policy.receiver or settings.receiver,
-        congestion=settings.congestion,
+        congestion=settings.congestion or ("dctcp" if _links_mark(experiment) else "fixed"),
         window_bdp=settings.window_bdp,
         timeout_rtts=settings.timeout_rtts,
         reorder_rtts=settings.reorder_rtts,
@@ -170,6 +170,13 @@ def _options(experiment: Experiment, policy: Policy) -> Options:
         reroute_rtts=settings.reroute_rtts,
         hold_s=settings.hold_s,
     )
+
+
+def _links_mark(experiment: Experiment) -> bool:
+    """Whether any link is told to mark packets, from the start or by an event."""
+    spec = experiment.spec
+    said = [spec.links, *(event.links or {} for event in spec.events)]
+    return any(settings.mark_above is not None for links in said for settings in links.values())
 
 
 def _flowlet_bytes(lanes: Lanes, links: Links, options: Options) -> _Longs:

@@ -58,7 +58,8 @@ class PacketSettings(Section):
     ecn_bytes: int | None = Field(default=None, ge=1)
     pfc: bool = False
     receiver: Receiver = "go_back_n"
-    congestion: Congestion = "fixed"
+    congestion: Congestion | None = None
+    """By default `dctcp` where `links` mark, as `soft` does there, else `fixed`."""
     window_bdp: float = Field(default=2.0, gt=0, le=1000)
     timeout_rtts: float = Field(default=100.0, ge=1, le=100_000)
     reorder_rtts: float = Field(default=25.0, ge=0, le=100_000)

@@ -78,6 +78,21 @@ def test_links_have_the_settings_of_the_spec_and_of_events() -> None:
     assert {load.port for load in marking.links if load.marked} == {"leaf1:1"}
 
 
+def test_lanes_slow_down_where_links_mark_unless_windows_are_fixed() -> None:
+    policies = [{"name": "it", "policy": "pinned"}]
+    incast = {"kind": "parameter_server", "phase": "incast", "bytes": 4096 * 90}
+    marks = {"leaf1:1": {"mark_above": "20 KB"}}
+
+    def marked(**more: Any) -> int:
+        (run,) = observe(made(policies=policies, workload=incast, **more)).runs
+        return sum(load.marked for load in run.links)
+
+    slowing, fixed = marked(links=marks), marked(links=marks, packet={"congestion": "fixed"})
+    assert 0 < slowing < fixed
+    assert 0 < marked(events=[{"at_s": 0.0, "links": marks}]) < fixed
+    assert marked() == 0
+
+
 def test_jobs_that_run_alone_do_not_collide() -> None:
     both, alone = (
         observe(made(jobs=2, policies=[{"name": "it", "policy": "ecmp", "alone": alone}], seeds=4)).runs
