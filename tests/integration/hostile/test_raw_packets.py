@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scapy.contrib.roce import BTH
+from scapy.contrib.roce import BTH, CNPPadding
 from scapy.layers.inet import IP, UDP, IPOption_LSRR, IPOption_NOP, IPOption_RR, fragment
 from scapy.packet import Raw
 
@@ -57,6 +57,12 @@ def wrong(target: Target) -> hp.Advertisement:
 def answer(scene: Scene) -> tuple[int, int]:
     packet = scene.peer.receive()
     return packet[hp.AETH].syndrome, packet.psn - scene.peer.lanes[0].psn
+
+
+def notified(scene: Scene) -> bool:
+    """Whether the next answer is a congestion notification."""
+    packet = scene.peer.receive()
+    return CNPPadding in packet and packet.becn == 1 and bytes(packet[CNPPadding]) == bytes(16)
 
 
 def test_packets_with_a_forged_source_are_ignored(scene: Scene, raw: socket.socket) -> None:
@@ -113,9 +119,21 @@ def test_packets_with_ip_options(scene: Scene, raw: socket.socket, option: Any) 
 
 def test_fields_that_switches_may_change_are_ignored(scene: Scene, raw: socket.socket) -> None:
     target = scene.target()
-    for fields in ({"tos": 3}, {"tos": 0xFF}, {"ttl": 1}, {"udp": {"chksum": 0}}):
+    for fields in ({"tos": 0x02}, {"tos": 0xFC}, {"ttl": 1}, {"udp": {"chksum": 0}}):
         inject(raw, ip(scene, scene.peer.write(wrong(target), DATA), **fields))
         assert answer(scene) == (hp.NAK_ACCESS, 0)
+    assert target.holds()
+    assert scene.still_works(target)
+
+
+@pytest.mark.parametrize("tos", [0x03, 0xFF])
+def test_a_congestion_mark_changes_nothing_but_that_a_notification_comes(
+    scene: Scene, raw: socket.socket, tos: int
+) -> None:
+    target = scene.target()
+    inject(raw, ip(scene, scene.peer.write(wrong(target), DATA), tos=tos))
+    assert notified(scene)
+    assert answer(scene) == (hp.NAK_ACCESS, 0)
     assert target.holds()
     assert scene.still_works(target)
 
