@@ -15,19 +15,16 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from emul import FabricError, MininetFabric
-from emul.layout import LayoutError
-from emul.openflow_app import OpenFlowAppError
-from emul.ovs import OvsError
-from emul.sandbox import SandboxError
+from emul import MininetFabric
 from netmodel import PortRef, Topology
 from sdn.isolation.virtual_clos import SubClos, VirtualClos
-from testbed.errors import InputError, TestbedError, lines_of, sentence_of
+from testbed.errors import TestbedError
 from testbed.plan.ports import device_seed
 from testbed.progress import Steps
 from testbed.run import agent_messages as messages
 from testbed.run.agents import AGENT_ARGV, Agents, R
 from testbed.run.fabric import Fabric
+from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.replay_plan import PATH_MTU_BYTES, ReplayJob, ReplayPlan, ReplayStrategy
 from testbed.workloads.cluster_job import ClusterJob
 
@@ -277,24 +274,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="file to write the record to")
     parser.add_argument("--log-dir", type=Path, required=True, help="folder for logs")
     arguments = parser.parse_args(argv)
-    try:
+
+    def work() -> None:
         plan = ReplayPlan.model_validate_json(arguments.plan.read_text())
-        with MininetFabric(plan.topology, log_dir=arguments.log_dir) as fabric:
+        with (
+            fabric_errors(arguments.log_dir),
+            MininetFabric(plan.topology, log_dir=arguments.log_dir) as fabric,
+        ):
             record = replay(plan, plan.topology, fabric, arguments.log_dir, AGENT_ARGV)
         arguments.out.write_text(record.model_dump_json())
-    except LayoutError as error:
-        print(lines_of(InputError(str(error))), file=sys.stderr)
-        return 2
-    except (OpenFlowAppError, FabricError, OvsError, SandboxError) as error:
-        print(lines_of(TestbedError(f"{error} (logs: {arguments.log_dir})")), file=sys.stderr)
-        return 1
-    except TestbedError as error:
-        print(lines_of(error), file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(lines_of(sentence_of(error)), file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_status(work)
 
 
 if __name__ == "__main__":

@@ -13,21 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from emul import FabricError, MininetFabric
-from emul.capture import CaptureError
-from emul.layout import LayoutError
-from emul.openflow_app import OpenFlowAppError
-from emul.ovs import OvsError
-from emul.relays import RelayError
-from emul.rxe import RxeError
-from emul.sandbox import SandboxError
-from netmodel import SpecError
+from emul import MininetFabric
 from testbed.analysis.observations import Observations
-from testbed.errors import InputError, TestbedError, lines_of, sentence_of
 from testbed.live.runs_so_far import Entry, line
 from testbed.nccl import devices
 from testbed.progress import Steps
 from testbed.run.experiment_runs import Runner, faults_of
+from testbed.run.failures import exit_status, fabric_errors
 from testbed.run.path_service import PathServices
 from testbed.run.torch_rank import require_torch
 from testbed.spec import Experiment, load
@@ -47,7 +39,7 @@ def run_in_sandbox(
     if isinstance(experiment.spec.workload, TorchTraining):
         require_torch()
     softroce = experiment.spec.fabric == "softroce"
-    try:
+    with fabric_errors(log_dir):
         services = PathServices(experiment, log_dir)
         with MininetFabric(
             experiment.cabled or experiment.topology,
@@ -62,10 +54,6 @@ def run_in_sandbox(
         ) as fabric:
             records = list(Runner(experiment, fabric, log_dir, services=services.serving, tell=tell).runs(steps))
             steps.now("taking the fabric down")
-    except LayoutError as error:
-        raise InputError(str(error)) from error
-    except (CaptureError, OpenFlowAppError, FabricError, OvsError, RelayError, RxeError, SandboxError) as error:
-        raise TestbedError(f"{error} (logs: {log_dir})") from error
     return Observations(runs=records)
 
 
@@ -85,20 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             with arguments.journal.open("a") as journal:
                 journal.write(line(entry))
 
-    try:
+    def work() -> None:
         experiment = load(arguments.spec)
         with Steps(len(experiment.seeds) * len(experiment.spec.policies)) as steps:
             run_in_sandbox(experiment, arguments.log_dir, steps, tell).save(arguments.out)
-    except (InputError, SpecError) as error:
-        print(lines_of(error), file=sys.stderr)
-        return 2
-    except TestbedError as error:
-        print(lines_of(error), file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(lines_of(sentence_of(error)), file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_status(work)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,8 @@ from scapy.contrib.roce import BTH
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 
-from hostlib import Device
-
-from .link import FAR_IPV6, NEAR, NEAR_IPV6, Link, run
-from .test_packets import ETH_P_IPV6, MESSAGES, TIMEOUT_S, Capture
+from .exchange import ETH_P_IPV6, Exchange, exchanged
+from .link import FAR_IPV6, NEAR_IPV6
 
 pytestmark = pytest.mark.sandboxed
 
@@ -35,21 +33,8 @@ def expected_icrc(packet: bytes) -> int:
 
 
 @pytest.fixture(scope="module")
-def exchange() -> tuple[list[bytes], list[dict[str, int]]]:
-    """The packets of a few messages, each as the wire has it, and the sender's lanes."""
-    with Link(senders=1, lanes=4, connections=1, message_bytes=max(MESSAGES), far_address=FAR_IPV6) as link:
-        run("ethtool", "-K", NEAR, "tx-udp-segmentation", "off")
-        link.far("ethtool", "-K", "far", "tx-udp-segmentation", "off")
-        handle = link.open()
-        options = {"lanes": 4, "seed": 1, "min_timeout_s": 20, "flowlet_bytes": 65_536, "traffic_class": TRAFFIC_CLASS}
-        with Device(NEAR_IPV6, **options) as device:
-            capture = Capture(ETH_P_IPV6)
-            connection = device.connect(handle)
-            for size in MESSAGES:
-                assert connection.send(bytes(range(256)) * (size // 256) + bytes(size % 256)).wait(TIMEOUT_S) == size
-            lanes = device.counters()["lanes"]
-            packets = capture.stop()
-    return packets, lanes
+def exchange() -> Exchange:
+    return exchanged(NEAR_IPV6, FAR_IPV6, ETH_P_IPV6, traffic_class=TRAFFIC_CLASS)
 
 
 def sent(packets: list[bytes]) -> list[IPv6]:
