@@ -47,8 +47,7 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
         paper.text.strip(),
         *(f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings),
         "## Printed numbers",
-        f"[{csv_name}]({csv_name}) has all {len(findings.claims)} numbers and notes. A row for several numbers shows "
-        "ranges.",
+        f"[{csv_name}]({csv_name}) has all {len(findings.claims)} numbers and notes.",
         "\n".join([HEAD, "|---|---|---|---|", *_rows(printed, notes)]),
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
     ]

@@ -46,26 +46,22 @@ NODES = 1024
 TEXT = """
 Section 6 runs on the [fluid fabric](../fluid.md) with 8 x 16 hosts and 16 spines, and 32 x 32 hosts and 32 spines:
 100 Gbit/s, links of 1 us, 8 MiB on each connection of a ring or of NCCL's two trees (DBT). The paper states neither
-shapes, message sizes nor placement. Ranks are on random hosts here, because a ring in the order of hosts hardly
-crosses leaves. Numbers are means of three draws; for 1,024 hosts, of one.
+shapes, message sizes nor placement; ranks are on random hosts here. Numbers are means of three draws; for 1,024
+hosts, of one.
 
-- Reproduced: with 32 lanes throughput is near the optimum, and more than 16 lanes gain little. Gains over ECMP are
-  above the printed range for the ring and below it for the tree, whose hosts have up to three peers each way.
+- With 32 lanes throughput is near the optimum, and more than 16 lanes gain little. Gains over ECMP are above the
+  printed range for the ring and below it for the tree.
 - The printed gains in flow completion time (FCT) match ours for the slowest flow, not for the mean.
-- DRILL, LetFlow and ConWeave run on the [packet fabric](../packet.md): 128 hosts, fixed windows of 2 BDP, no PFC, one
-  draw. As in the paper, LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet. DRILL is slower
-  than ParaLet only with go-back-N.
-- The CSV also has lanes that send at 1/m of the line rate, as the paper's do, and later schemes. With four links at a
-  quarter of their rate, schemes that send a fixed part of a message over each path take about four times as long.
-  Lanes that pull flowlets lose little, and lanes that also change paths almost nothing.
+- DRILL, LetFlow and ConWeave run on the [packet fabric](../packet.md): fixed windows of 2 BDP, no PFC, one draw. As
+  in the paper, LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet. DRILL is slower than
+  ParaLet only with go-back-N.
+- Later schemes (in the CSV), four links at a quarter of their rate: those that send a fixed part of a message over
+  each path take about four times as long. Lanes that pull flowlets lose little.
 """
 
 _RANGE = "Ranges over four scenarios."
 _PACKETS = "Packet simulation, 128 hosts, m = 32, ring and tree."
-_BOUNDS = (
-    "Between the two: windows here do not shrink after a NAK, so go-back-N is too slow; selective repeat is an upper "
-    "bound."
-)
+_BOUNDS = "Go-back-N is too slow here, since windows do not shrink after a NAK, and selective repeat too fast."
 _TAIL = "The paper does not say whether FCT is the mean or the slowest flow's."
 
 
@@ -142,7 +138,7 @@ def _of_theory() -> Iterator[Claim]:
         gain,
         round(sqrt(32), 2),
         2,
-        note='The paper\'s "speedup by sqrt(m)" holds for the slowdown above 1 only. Random draws give '
+        note='"Speedup by sqrt(m)" holds for the slowdown above 1 only. Random draws give '
         f"{theory.fullest_port(NODES, 1) / theory.fullest_port(NODES, 32):.2f}.",
     )
     yield Claim(
@@ -152,7 +148,7 @@ def _of_theory() -> Iterator[Claim]:
         100 * (theory.slowdown(NODES, 32) - 1),
         round(100 / sqrt(32), 1),
         1,
-        note="The paper's \"1/sqrt(m) slower\" omits the factor n' of Equation 1, 3.10 here.",
+        note='"1/sqrt(m) slower" omits the factor n\' of Equation 1, 3.10 here.',
     )
     yield Claim(
         "5.2",
@@ -173,10 +169,7 @@ def _of_theory() -> Iterator[Claim]:
 
 
 def _cancelled() -> str:
-    return (
-        f"1 / (1 - CDF(8)) in double precision is {theory.nodes_of_as_printed(8) / 1e15:.3f}e15, by cancellation; the "
-        f"complementary error function gives {theory.nodes_of(8) / 1e15:.3f}e15."
-    )
+    return f"{theory.nodes_of_as_printed(8) / 1e15:.3f}e15 is 1 / (1 - CDF(8)) in double precision, by cancellation."
 
 
 def _of_figure_5(points: Sequence[Point]) -> Iterator[Claim]:

@@ -13,11 +13,9 @@ best strategy. [Rail-only](../rail-only.md) shows the mechanisms with real packe
 
 - All savings of Table II are reproduced, with a rule of ours for the number of switches
   ([cost.py](../../testbed/papers/rail_only/cost.py)).
-- "Less than 0.04 % of GPU pairs carry tensor-parallel traffic" holds for the two larger models only.
 - Figures 8 and 10 have the paper's shapes. The space of strategies decides: with ZeRO's stages 2 and 3, which the
   paper does not mention, the ideal of GPT-1T on 65,536 GPUs is 11 % faster, and K = 256 is 9.7 % slower than it.
-- Not reproduced: III-B's "~300 GB" in an HB domain, by none of eight ways to count, and the 0.8 % of traffic over NICs
-  for GPT-1T on GH200.
+- Not reproduced: 300 GB in an HB domain (III-B), and 0.8 % of traffic over NICs for GPT-1T on GH200.
 """
 
 GPUS_PER_DOMAIN = 256
@@ -107,9 +105,8 @@ def _of_traffic() -> Iterator[Claim]:
         largest.tensor / 1e9,
         300,
         0,
-        note="The rule of the 6 GB: 512 microbatches, 2 layers, 8 collectives of a layer, 7/8 of 105 MB each. Others "
-        f"give {', '.join(f'{sent / 1e9:.0f}' for sent in readings)} (traffic.py). 300 is also the largest label of a "
-        "logarithmic scale; 322 GB are 300 GiB.",
+        note=f"By the rule of the 6 GB; seven other ways to count give {min(readings) / 1e9:.0f} to "
+        f"{max(readings) / 1e9:.0f}, one of them 322 GB, which are 300 GiB (traffic.py).",
     )
     on_gh200 = traffic.volume(traffic.GH200)
     yield Claim(
@@ -163,8 +160,7 @@ def _of_experts() -> Iterator[Claim]:
         100 * exchanged / (exchanged + within + between),
         27,
         0,
-        note="910 million parameters outside of experts (traffic.py); with 105 million more, for an output layer of "
-        "its own, it is 28 %.",
+        note="910 million parameters outside of experts; with an output layer of its own it is 28 %.",
     )
 
 

@@ -19,7 +19,7 @@ def of_utilisation() -> Iterator[Claim]:
             100 * one.ours,
             100 * one.measured,
             1,
-            note="The paper's number is Korthikanti's measurement. Ours leaves out launches of kernels and transposes.",
+            note="The paper's is a measurement; ours leaves out launches of kernels and transposes.",
             series="GPT-22B to 1T: hardware FLOPs utilisation",
         )
         printed = errors.get((one.name, one.gpus))
@@ -36,10 +36,7 @@ def of_utilisation() -> Iterator[Claim]:
             )
 
 
-_SPACE = (
-    "The paper prints neither its space of strategies (iterations.py has ours), efficiencies and overlaps, nor its "
-    "clusters. Ours is the mean of three."
-)
+_SPACE = "The paper prints neither its strategies (ours: iterations.py), efficiencies nor clusters; mean of three."
 
 
 def of_searches() -> Iterator[Claim]:
