@@ -1,8 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live counters of devices in other processes.
 
-Every open device publishes a snapshot of its counters in a memfd. `survey` reads the snapshots that this user may read;
-`parse` decodes one into a `DeviceSnapshot`. docs/live-counters.md describes the layout.
+Every open device publishes a snapshot of its counters. `survey` reads the snapshots that this user may read; `parse`
+decodes one into a `DeviceSnapshot`.
+
+The rest of this text is for readers in other languages. A device writes its counters into an unnamed file in memory,
+which disappears with the process: the link in `/proc/PID/fd` that reads `/memfd:paralet-stats (deleted)`. The same user
+and root may read it. A forked process inherits it: ignore it where the innermost `NSpid` of `/proc/PID/status` is not
+the snapshot's `pid`. A device writes at most every 100 ms, and only if a counter has changed. With more than 2000 lanes
+and connections the interval is 50 us times their number. Nothing is published if the kernel grants no memfd or
+`ulimit -f` is too small.
+
+1. Read the whole file. Other users' files may have that name too: `fstat` them through `O_PATH` first. The file is
+   empty at first and never shrinks.
+2. Check `magic`, `version` (1), and that `total_bytes` are there.
+3. Compare `crc32` with the CRC-32 (as zlib's) of bytes 16 to `total_bytes`. If they differ, read again.
+4. Find records by the sizes in the header. Later versions may append fields to a record; `version` changes if the
+   meaning of existing fields does.
+
+The header (64 bytes) is followed, after `header_bytes`, by the device: 320 bytes, then 152 for each connection under
+way, then 16 for the device's IPv6 address. Lanes follow after `device_bytes` more, with 216 bytes each. The structs in
+`hostlib/native/src/engine/live_counters.cpp` name all fields in order; the classes below say what they count. Numbers
+have native byte order, without padding between fields. Texts have 16 bytes of ASCII, padded with zeros. IPv4 addresses
+are numbers (127.0.0.1 is 0x7F000001), 0 for IPv6. Times are those of CLOCK_MONOTONIC. A snapshot has at most 1024
+connections, those that have waited longest; `(guid, id)` of one end are `(peer_guid, remote_id)` of the other. A lane's
+counters begin at 0 with its first QP and vanish with the peer. For rates divide by the difference of `time_ns`; an idle
+device writes none, so take at most the time between both reads plus 100 ms.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def snapshot(
     path_client: bytes = struct.pack("=15Q", *range(1, 16)),
     under_way: bytes = b"",
 ) -> bytes:
-    """A snapshot as in docs/live-counters.md; `longer` adds bytes to each record of version 1."""
+    """A snapshot as `hostlib.stats` describes it; `longer` adds bytes to each record of version 1."""
     header, lane = 64 + longer, 160 + longer
     device = 176 + len(path_client) + len(cnps) + len(under_way) + longer
     tail = bytes(longer)

@@ -83,7 +83,7 @@ def table() -> str:
     lines = [
         "# Interoperability",
         "",
-        "`make test-softroce` writes this page from the tests that it has run. They passed unless a row says otherwise.",
+        "`make test-softroce` writes this page. The tests passed unless a row says otherwise.",
         "",
         "- `soft` is the engine's own back end, on a plain interface in a network namespace.",
         "- `kernel` is a program (pyverbs) on the kernel's [SoftRoCE](softroce.md) device.",

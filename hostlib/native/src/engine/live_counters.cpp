@@ -138,7 +138,7 @@ struct LaneRecord {
   std::uint64_t tx_marked;
 };
 
-// The sizes in docs/live-counters.md, without padding, whose bytes would be undefined.
+// The sizes that hostlib/stats.py names, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
 static_assert(sizeof(DeviceRecord) == 320 && std::has_unique_object_representations_v<DeviceRecord>);
 static_assert(sizeof(ConnectionRecord) == 152 && std::has_unique_object_representations_v<ConnectionRecord>);
