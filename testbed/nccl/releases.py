@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m testbed.nccl.releases`: every installed release of NCCL over the plugin, as the table of docs/nccl.md.
 
-A cell counts the cases of a collective that were run without a wrong element: element types x reductions x algorithms x
-protocols. Without options it runs all installed releases and writes their rows; `--check` compares instead.
+A row counts the cases that were run without a wrong element (collectives x element types x reductions x algorithms x
+protocols), or names the collectives that went wrong. Without options it runs all installed releases and writes their
+rows; `--check` compares instead.
 """
 
 import argparse
@@ -56,13 +57,14 @@ def row(release: str) -> str:
 
 def _row(release: str, found: Mapping[str, Any], cells: Sequence[str]) -> str:
     interface = found.get("interfaces", {}).get("paralet", "-")
-    return f"| {' | '.join([release, interface, *cells])} |"
+    bad = [f"{name}: {cell}" for name, cell in zip(COLLECTIVES, cells, strict=True) if not cell.isdigit()]
+    cases = "; ".join(bad) or str(sum(map(int, cells)))
+    return f"| {release} | {interface} | {cases} |"
 
 
 def table(rows: Sequence[str]) -> str:
     """The table with these rows."""
-    heads = ["NCCL", "interface", *COLLECTIVES]
-    lines = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---', '---'] + ['---:'] * len(COLLECTIVES))} |", *rows]
+    lines = ["| NCCL | interface | cases |", "| --- | --- | ---: |", *rows]
     return "".join(f"{line}\n" for line in lines)
 
 

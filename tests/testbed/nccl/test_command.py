@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,8 +106,16 @@ def test_every_type_and_reduction_is_verified_as_the_table_of_releases_says(nccl
         assert releases.row_of(nccl, found) in table.splitlines()
 
 
+def test_a_row_of_releases_counts_cases_or_names_what_went_wrong() -> None:
+    found: dict[str, Any] = {"interfaces": {"paralet": "v12"}, "results": []}
+    found["results"] = [{"collective": name, "out_of_place": {"nwrong": 0}} for name in COLLECTIVES for _ in range(3)]
+    assert releases.row_of("2.32.3", found) == f"| 2.32.3 | v12 | {3 * len(COLLECTIVES)} |"
+    found["results"].append({"collective": "reduce", "out_of_place": {"nwrong": 7}})
+    assert releases.row_of("2.32.3", found) == "| 2.32.3 | v12 | reduce: 1 of 4 wrong |"
+
+
 def test_the_table_of_releases_is_found_in_its_page() -> None:
-    rows = ["| 2.32.3 | v12 | 80 | 10 | 40 | 10 | 40 | 10 | 10 |"]
+    rows = ["| 2.32.3 | v12 | 200 |"]
     page = "text\n<!-- releases: begin -->\n" + releases.table(rows) + "<!-- releases: end -->\n"
     assert releases.written(page) == releases.table(rows)
     with pytest.raises(InputError, match="the page has no lines"):
