@@ -14,21 +14,20 @@ from testbed.topoopt.reconfigured import SIP_ML
 
 TEXT = """
 Iteration times are estimates by the [model of training](../training.md), with the strategies that the paper names:
-pure data parallelism, or embedding tables on one server each. The fluid model gives the same within 3 %; the paper
-simulates packets of TCP. [TopoOpt](../topoopt.md) shows the algorithms, also with real packets.
+pure data parallelism, or embedding tables on one server each. The fluid model gives the same within 3 %.
+[TopoOpt](../topoopt.md) shows the algorithms, also with real packets.
 
 - The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (5.2); the overhead in 5.5 implies 1 / 4.
 - For DLRM and NCF TopoOpt is closer to Ideal Switch than printed, and ahead of Fat-tree at batch 2048. Shorter paths
   of one-way circuits explain a part of this.
-- Printed path lengths and taxes are those of circuits in both directions, as the released code makes them. With
-  one-way circuits paths are shorter for d = 4, and longer for d = 8.
+- Printed path lengths and taxes are those of circuits in both directions, as the released code makes them. Loads
+  depend on ties between equally short paths, which the paper does not say how it breaks.
 - The paper does not print its cost formulas. Our rule ([cost.py](../../testbed/papers/topoopt/cost.py)) was chosen to
   give the ratio of OCSs to patch panels.
-- Loads of circuits depend on ties between equally short paths, which the paper does not say how it breaks.
 - OCS-reconfig and SiP-ML (Figures 11, 17) measure, run Algorithm 5 and stop all transfers while circuits change. The
   paper's BERT takes 1.4 times as long with forwarding, because its estimates of demand are inaccurate; here an even
   ring is measured.
-- Shared clusters (Figure 16): jobs on fat-trees are on random servers, since the paper does not say where. Tails
+- Shared clusters (Figure 16): the paper does not say where jobs on fat-trees are; here on random servers. Tails
   agree; the mean is longer than printed.
 """
 
