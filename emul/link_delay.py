@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delay and reordering of what leaves by interfaces, by the native program `paralet-link-delay`, one per fabric.
+"""Delay and reordering of what leaves by interfaces, by the native program `paralet-link-delay`.
 
 Kernels without netem hold no packet back. The rules of a port (`emul.link_faults`) forward its packets to a tap, the
 program keeps them until they are due, and sends them by the port with the packet mark `MARK`, which the rules let pass.
 """
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -24,7 +25,7 @@ _EXIT_TIMEOUT_S = 30.0
 class DelayCounts:
     """Packets of an interface that have left after their delay, those of them that were late, and those dropped.
 
-    Packets are dropped when more than 256 MiB wait in the whole fabric, and when the link is down.
+    Packets are dropped when more than 256 MiB wait in the whole namespace, and when the link is down.
     """
 
     sent: int
@@ -33,12 +34,15 @@ class DelayCounts:
 
 
 class LinkDelay:
-    """The running program. Raises FabricError when it is not built."""
+    """The running program, one per namespace. Raises FabricError when it is not built.
 
-    def __init__(self) -> None:
+    enter: argv prefix that enters the network namespace of the interfaces.
+    """
+
+    def __init__(self, enter: Sequence[str] = ()) -> None:
         try:
             self._process = subprocess.Popen(
-                [_PROGRAM, str(MARK)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+                [*enter, _PROGRAM, str(MARK)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
             )
         except FileNotFoundError as error:
             raise FabricError(f"{_PROGRAM} is missing: build it with make setup") from error

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links that lose, damage, delay, reorder and mark packets, by rules where packets leave switches.
+"""Links that lose, damage, delay, reorder and mark packets, by rules where packets leave switches and hosts.
 
 Kernels without netem have these means. Rules of nftables see a packet before the queue of its port, in a chain of the
 netdev family at the egress hook. A lost packet is forwarded to an interface that nobody reads: a drop would make
 sendmmsg(2) fail, and OVS's userspace datapath would then discard the rest of its batch (see `emul.shaping`). Packets
 that wait are forwarded to the tap of `emul.link_delay`, and come back with a packet mark. Last is the virtual queue
 that marks (`emul.virtual_queue`).
+
+Hosts send batches that the kernel cuts into packets only behind its queues (UDP_SEGMENT, TSO). What leaves a host with
+faults first crosses a veth that takes single packets only, and meets the rules behind it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,10 +70,11 @@ class FaultCounts:
     dropped: int
 
 
-def port_rules(number: int, interface: str, fault: LinkFault) -> list[str]:
+def port_rules(number: int, interface: str, fault: LinkFault, cut: bool = False) -> list[str]:
     """Lines for `nft -f` that give an interface exactly this loss, damage and way to its tap. Its counters go on. Pure.
 
-    number: of the interface among those with faults; chains and counters have it in their names.
+    number: of the interface among those with faults; chains and counters have it in their names. cut: the rules are
+    behind the veth that cuts batches into packets.
     """
     lines = [
         f"add table {_TABLE}",
@@ -81,7 +85,16 @@ def port_rules(number: int, interface: str, fault: LinkFault) -> list[str]:
         f"flush chain {_TABLE} port_{number}",
     ]
     add = f"add rule {_TABLE} port_{number}"
-    lines.append(f"{add} meta mark {MARK:#x} accept")  # has waited already
+    lines.append(f"{add} meta mark {MARK:#x} accept")  # has been here already
+    if cut:
+        if fault != LinkFault():
+            lines.append(f'{add} fwd to "{_cutter(number)}"')
+        lines += [
+            f"add chain {_TABLE} cut_{number} "
+            f'{{ type filter hook ingress device "{_cutter(number)}-end" priority 0; policy accept; }}',
+            f"flush chain {_TABLE} cut_{number}",
+        ]
+        add = f"add rule {_TABLE} cut_{number}"
     if fault.loss:
         lines.append(f'{add} {_chance(fault.loss)} counter name lost_{number} fwd to "{_SINK}"')
     if fault.corruption:
@@ -89,6 +102,8 @@ def port_rules(number: int, interface: str, fault: LinkFault) -> list[str]:
         lines.append(f"{add} ip protocol udp {_chance(fault.corruption)} {damage} counter name corrupted_{number}")
     if fault.waits:
         lines.append(f'{add} fwd to "{_tap(number)}"')
+    elif cut and fault != LinkFault():
+        lines.append(f'{add} meta mark set {MARK:#x} fwd to "{interface}"')
     return lines
 
 
@@ -96,9 +111,8 @@ def _tap(number: int) -> str:
     return f"delay-{number}"
 
 
-def _tap_drops(number: int) -> int:
-    """Packets that found the tap full, because the program did not run."""
-    return int(Path(f"/sys/class/net/{_tap(number)}/statistics/tx_dropped").read_text())
+def _cutter(number: int) -> str:
+    return f"cut-{number}"
 
 
 def _chance(part: float) -> str:
@@ -115,14 +129,18 @@ class _Port:
 
 @dataclass(slots=True)
 class LinkFaults:
-    """The faults of interfaces in this network namespace; none at the start.
+    """The faults of interfaces in one network namespace; none at the start.
 
     queue_bytes: length at which the queues of ports drop packets. bpffs: directory for a bpffs, which is mounted when
-    marks are first asked for. Methods raise FabricError when the kernel, nft or tc refuses something.
+    marks are first asked for. enter: argv prefix that enters the network namespace, not a mount namespace. cut:
+    programs of the namespace send batches of packets. Methods raise FabricError when the kernel, nft or tc refuses
+    something.
     """
 
     queue_bytes: int
     bpffs: Path
+    enter: Sequence[str] = ()
+    cut: bool = False
     _ports: dict[str, _Port] = field(default_factory=dict, init=False)
     _delay: LinkDelay | None = field(default=None, init=False)
 
@@ -131,17 +149,21 @@ class LinkFaults:
         if not self._ports:
             # Its other end stays down, so the kernel drops what is sent to it. (An ifb would send it on.)
             pair = f"link add {_SINK} mtu 65535 group {INTERFACE_GROUP} type veth peer name {_SINK}-end"
-            commands.batch("ip", [pair, f"link set dev {_SINK} up"])
-        port = self._ports.setdefault(interface, _Port(len(self._ports), LinkFault(), rate_bps))
+            commands.batch("ip", [pair, f"link set dev {_SINK} up"], self.enter)
+        if interface not in self._ports:
+            self._ports[interface] = _Port(len(self._ports), LinkFault(), rate_bps)
+            if self.cut:
+                self._add_cutter(_cutter(self._ports[interface].number))
+        port = self._ports[interface]
         if fault.waits:
-            self._delay = self._delay or LinkDelay()
+            self._delay = self._delay or LinkDelay(self.enter)
             self._delay.set(interface, _tap(port.number), fault.delay_s, fault.reorder, fault.late_by_s)
-        commands.run(["nft", "-f", "-"], port_rules(port.number, interface, fault))
+        commands.run([*self.enter, "nft", "-f", "-"], port_rules(port.number, interface, fault, self.cut))
         above, marked = fault.mark_above_bytes, port.fault.mark_above_bytes
         if above is not None and (above, rate_bps) != (marked, port.rate_bps):
             if port.queue is None:
                 mount_bpffs(self.bpffs)
-                port.queue = VirtualQueue(interface, self.bpffs)
+                port.queue = VirtualQueue(interface, self.bpffs, self.enter)
             port.queue.mark(rate_bps, above, self.queue_bytes)
         if above is None and marked is not None and port.queue is not None:
             port.queue.stop()
@@ -156,7 +178,7 @@ class LinkFaults:
         """The counts of every interface that has or had faults."""
         if not self._ports:
             return {}
-        listed = json.loads(commands.run(["nft", "-j", "list", "counters", "table", *_TABLE.split()]))
+        listed = json.loads(self._run("nft", "-j", "list", "counters", "table", *_TABLE.split()))
         packets = {one["counter"]["name"]: one["counter"]["packets"] for one in listed["nftables"] if "counter" in one}
         delays = {} if self._delay is None else self._delay.counts()
         never = DelayCounts(0, 0, 0)
@@ -166,7 +188,8 @@ class LinkFaults:
                 corrupted=packets[f"corrupted_{port.number}"],
                 marked=0 if port.queue is None else port.queue.marked(),
                 late=delays.get(interface, never).late,
-                dropped=delays.get(interface, never).dropped + (_tap_drops(port.number) if interface in delays else 0),
+                dropped=delays.get(interface, never).dropped
+                + (self._tap_drops(port.number) if interface in delays else 0),
             )
             for interface, port in self._ports.items()
         }
@@ -180,8 +203,27 @@ class LinkFaults:
         for port in self._ports.values():
             if port.queue is not None:
                 port.queue.close()
-        commands.run(["nft", "delete", "table", *_TABLE.split()])
-        commands.run(["ip", "link", "delete", _SINK])
+        self._run("nft", "delete", "table", *_TABLE.split())
+        cutters = [_cutter(port.number) for port in self._ports.values() if self.cut]
+        commands.batch("ip", [f"link delete {name}" for name in (_SINK, *cutters)], self.enter)
         if self.bpffs.is_mount():
             commands.run(["umount", str(self.bpffs)])
         self._ports.clear()
+
+    def _add_cutter(self, name: str) -> None:
+        """Add a veth that takes packets only one by one, so that the kernel cuts batches before it."""
+        mtu = f"mtu 65535 group {INTERFACE_GROUP}"
+        lines = [
+            f"link add {name} {mtu} type veth peer name {name}-end {mtu}",
+            f"link set dev {name} gso_max_segs 1 up",
+            f"link set dev {name}-end up",
+        ]
+        commands.batch("ip", lines, self.enter)
+
+    def _tap_drops(self, number: int) -> int:
+        """Packets that found the tap full, because the program did not run."""
+        (link,) = json.loads(self._run("ip", "-j", "-s", "link", "show", "dev", _tap(number)))
+        return int(link["stats64"]["tx"]["dropped"])
+
+    def _run(self, *argv: str) -> str:
+        return commands.run([*self.enter, *argv])

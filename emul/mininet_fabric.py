@@ -59,7 +59,7 @@ class MininetFabric:
     pcap: ports, of switches or hosts, whose packets are captured.
     pinning: how UDP source ports choose paths.
     management: hosts reach the sandbox at `MANAGEMENT_ADDRESS` by separate links (`emul.management`).
-    faults: by switch port, what happens to packets that leave by it, from when the fabric is up.
+    faults: by port of a switch or host, what happens to packets that leave by it, from when the fabric is up.
     on_dead: called with all dead links whenever they change, before switches route around them, in a thread of its own.
 
     Raises ValueError for an unknown datapath, KeyError for a port in `pcap` or `faults` without a link, SandboxError
@@ -106,14 +106,13 @@ class MininetFabric:
         self._observer: SwitchObserver
         self._relays: Relays
         self._counters: PortCounters
-        self._faults: LinkFaults
+        self._faults: dict[str, LinkFaults]  # by network namespace: of a host, or "" for that of the switches
         if datapath not in get_args(Datapath):
             raise ValueError(f"datapath {datapath!r} is none of {', '.join(get_args(Datapath))}")
         for port in self._pcap:
             topology.link_at(port)  # raises KeyError before anything is started
         for port in self._faulty:
-            if port not in self._interfaces:
-                raise KeyError(f"{port} is no switch port with a link")
+            topology.link_at(port)
 
     def __enter__(self) -> Self:
         sandbox.require("a Mininet fabric")
@@ -166,9 +165,10 @@ class MininetFabric:
         return {port: packet_sockets.receive_drops(receiver) for port, receiver in self._receivers.items()}
 
     def fault_counts(self) -> dict[PortRef, FaultCounts]:
-        """By switch port that has or had faults: the packets that they concerned. Raises FabricError."""
-        counts = self._faults.counts()
-        return {port: counts[name] for port, name in self._interfaces.items() if name in counts}
+        """By port that has or had faults: the packets that they concerned. Raises FabricError."""
+        counts = {where: faults.counts() for where, faults in self._faults.items()}
+        of_ports = {port: counts[self._namespace(port)] for port in self._faulty}
+        return {port: found[self._layout.interface(port)] for port, found in of_ports.items()}
 
     def observed_ports(self, switch_name: str) -> dict[Flow, int]:
         """Egress port of every UDP flow for which the switch had a choice, from OVS's datapath flow table.
@@ -242,15 +242,33 @@ class MininetFabric:
             enter = () if switch else self._hosts.enter(end.node)
             lines = shape_lines(self._layout.interface(end), rate_bps, self.topology.mtu_bytes, queue)
             commands.batch("tc", lines, enter)
-            if switch:
-                self._faults.set_rate(self._interfaces[end], rate_bps)
+            if (faults := self._faults.get(self._namespace(end))) is not None:
+                faults.set_rate(self._layout.interface(end), rate_bps)
 
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
-        """Give the packets that leave by a switch port exactly these faults.
+        """Give the packets that leave by a port of a switch or host exactly these faults.
 
-        Raises KeyError for what is no linked switch port, and FabricError.
+        Raises KeyError for what is no linked port, and FabricError.
         """
-        self._faults.set(self._interfaces[port], fault, self._rate_bps(self.topology.link_at(port)))
+        rate_bps = self._rate_bps(self.topology.link_at(port))
+        namespace = self._namespace(port)
+        if namespace not in self._faults:
+            self._faults[namespace] = self._no_faults(namespace)
+            self._stack.callback(self._faults[namespace].remove)
+        self._faults[namespace].set(self._layout.interface(port), fault, rate_bps)
+        self._faulty[port] = fault
+
+    def _namespace(self, port: PortRef) -> str:
+        """The host in whose network namespace a port is; "" for that of the switches."""
+        return "" if self._layout.shared or self._layout.is_switch(port) else port.node
+
+    def _no_faults(self, namespace: str) -> LinkFaults:
+        mtu, bpffs = self.topology.mtu_bytes, sandbox.SCRATCH_DIR / "bpf"
+        if not namespace:
+            return LinkFaults(queue_bytes(mtu), bpffs)
+        # The host's mount namespace is older than the bpffs.
+        enter = ["nsenter", f"--net=/proc/{self._network.pid(namespace)}/ns/net"]
+        return LinkFaults(queue_bytes(mtu, HOST_QUEUE_PACKETS), bpffs, enter, cut=True)
 
     def _rate_bps(self, link: Link) -> int:
         """The current rate of a link."""
@@ -355,9 +373,8 @@ class MininetFabric:
         for port in self._pcap:
             self._capture(port)
         self._counters = PortCounters(self._interfaces)
-        self._faults = LinkFaults(queue_bytes(topology.mtu_bytes), sandbox.SCRATCH_DIR / "bpf")
-        stack.callback(self._faults.remove)
-        for port, fault in self._faulty.items():
+        self._faults = {}
+        for port, fault in list(self._faulty.items()):
             self.set_faults(port, fault)
         _log.info("fabric %s is up: %d hosts, %d switches", topology.name, len(topology.hosts), len(topology.switches))
 

@@ -26,9 +26,9 @@ def burst_bytes(rate_bps: int, mtu_bytes: int) -> int:
     return max(_BURST_PACKETS * (mtu_bytes + _ETHERNET_HEADER_BYTES), int(rate_bps / 8 * _BURST_S))
 
 
-def queue_bytes(mtu_bytes: int) -> int:
-    """Length in bytes of a switch port's queue that is full of full frames."""
-    return QUEUE_PACKETS * (mtu_bytes + _ETHERNET_HEADER_BYTES)
+def queue_bytes(mtu_bytes: int, queue_packets: int = QUEUE_PACKETS) -> int:
+    """Length in bytes of a queue, by default a switch port's, that is full of full frames."""
+    return queue_packets * (mtu_bytes + _ETHERNET_HEADER_BYTES)
 
 
 def shape_lines(interface: str, rate_bps: int, mtu_bytes: int, queue_packets: int) -> list[str]:

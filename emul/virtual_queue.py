@@ -10,6 +10,7 @@ hardly be marked. The kernel's qdiscs that mark (red, codel) are missing where n
 The queue is kept as the moment at which it will be empty, so that one word is its whole state.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from emul import bpf, commands
@@ -70,16 +71,18 @@ def program(map_fd: int, rate_bps: int, mark_above_bytes: int, longest_bytes: in
 
 
 class VirtualQueue:
-    """The virtual queue of an interface in this network namespace. It starts without marks. Raises FabricError.
+    """The virtual queue of an interface. It starts without marks. Raises FabricError.
 
-    directory: a directory of a bpffs (`mount_bpffs`).
+    directory: a directory of a bpffs (`mount_bpffs`). enter: argv prefix that enters the interface's network namespace,
+    not a mount namespace.
     """
 
-    def __init__(self, interface: str, directory: Path) -> None:
+    def __init__(self, interface: str, directory: Path, enter: Sequence[str] = ()) -> None:
         self._interface = interface
         self._path = directory / interface
         self._state = bpf.Array(2)
-        commands.run(["tc", "qdisc", "replace", "dev", interface, "clsact"])
+        self._tc = [*enter, "tc"]
+        commands.run([*self._tc, "qdisc", "replace", "dev", interface, "clsact"])
 
     def mark(self, rate_bps: int, mark_above_bytes: int, longest_bytes: int) -> None:
         """Mark packets above a threshold from now on. Raises FabricError, also as `program` does."""
@@ -87,13 +90,13 @@ class VirtualQueue:
         try:
             place = ["dev", self._interface, "egress", "prio", "1", "handle", "1"]
             direct = ["bpf", "direct-action", "object-pinned", str(self._path)]
-            commands.run(["tc", "filter", "replace", *place, *direct])
+            commands.run([*self._tc, "filter", "replace", *place, *direct])
         finally:
             self._path.unlink()
 
     def stop(self) -> None:
         """Mark no packets from now on. Raises FabricError."""
-        commands.run(["tc", "filter", "delete", "dev", self._interface, "egress"])
+        commands.run([*self._tc, "filter", "delete", "dev", self._interface, "egress"])
 
     def marked(self) -> int:
         """Packets that left above the threshold with a mark, of this queue or an earlier one. Raises FabricError."""
@@ -102,7 +105,7 @@ class VirtualQueue:
     def close(self) -> None:
         """Remove the queue from the interface. Raises FabricError."""
         self._state.close()
-        commands.run(["tc", "qdisc", "delete", "dev", self._interface, "clsact"])
+        commands.run([*self._tc, "qdisc", "delete", "dev", self._interface, "clsact"])
 
 
 def mount_bpffs(directory: Path) -> None:

@@ -71,7 +71,7 @@ class _RankAgents:
 
 
 def faults_of(links: Mapping[str, LinkSettings]) -> dict[PortRef, LinkFault]:
-    """The faults that a spec declares, by switch port."""
+    """The faults that a spec declares, by port."""
     return {
         PortRef.parse(port): LinkFault(
             loss=settings.loss,

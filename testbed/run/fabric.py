@@ -13,7 +13,7 @@ from sdn.topoopt.relays import RelayPlan
 
 
 class Counters(Protocol):
-    """The part of `emul.LinkCounters` that is used: frames sent by a port, and frames that its queue dropped."""
+    """The part of `emul.LinkCounters` that is used: frames that cross a port, and frames that its queue dropped."""
 
     @property
     def tx_bytes(self) -> int:
@@ -22,6 +22,14 @@ class Counters(Protocol):
     @property
     def tx_packets(self) -> int:
         """Frames."""
+
+    @property
+    def rx_bytes(self) -> int:
+        """Bytes that came in by the port."""
+
+    @property
+    def rx_packets(self) -> int:
+        """Frames that came in."""
 
     @property
     def dropped(self) -> int:
@@ -74,10 +82,10 @@ class Fabric(Protocol):
         """Leave a link this part of its rate, unnoticed by switches."""
 
     def fault_counts(self) -> Mapping[PortRef, Faults]:
-        """Packets that faults concerned, by switch port that has or had faults."""
+        """Packets that faults concerned, by port that has or had faults."""
 
     def set_faults(self, port: PortRef, fault: LinkFault) -> None:
-        """Give the packets that leave by a switch port exactly these faults."""
+        """Give the packets that leave by a port of a switch or host exactly these faults."""
 
     def steer(self, steering: Steering | None) -> None:
         """Give `steering` precedence over the switches' routes. Resets `observed_ports`."""

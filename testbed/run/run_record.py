@@ -97,18 +97,17 @@ def record_of(
         discards=discards,
         overruns=after.overruns - before.overruns,
         links=[
-            LinkLoad(
-                port=str(port),
-                tx_bytes=last.tx_bytes - before.counters[port].tx_bytes,
-                tx_packets=last.tx_packets - before.counters[port].tx_packets,
-                dropped=last.dropped - before.counters[port].dropped + _faulty(port, "dropped", before, after),
-                lost=_faulty(port, "lost", before, after),
-                corrupted=_faulty(port, "corrupted", before, after),
-                marked=_faulty(port, "marked", before, after),
-                late=_faulty(port, "late", before, after),
+            _load(
+                port,
+                last.tx_bytes - before.counters[port].tx_bytes,
+                last.tx_packets - before.counters[port].tx_packets,
+                last.dropped - before.counters[port].dropped,
+                before,
+                after,
             )
             for port, last in sorted(after.counters.items())
-        ],
+        ]
+        + _of_faulty_hosts(experiment.topology, before, after),
         samples=[
             Sample(
                 at_s=reading.at_s,
@@ -123,6 +122,32 @@ def record_of(
         jobs=jobs,
         events=list(happened),
         path_clients=dict(counted),
+    )
+
+
+def _of_faulty_hosts(topology: Topology, before: Reading, after: Reading) -> list[LinkLoad]:
+    """What hosts with declared faults sent: as much as came in at their switches."""
+    loads = []
+    for port in sorted(after.faults.keys() - after.counters.keys()):
+        first, last = (reading.counters[topology.peer(port)] for reading in (before, after))
+        sent = last.rx_bytes - first.rx_bytes, last.rx_packets - first.rx_packets
+        loads.append(_load(port, *sent, 0, before, after))
+    return loads
+
+
+def _load(
+    port: PortRef, tx_bytes: int, tx_packets: int, queue_dropped: int, before: Reading, after: Reading
+) -> LinkLoad:
+    """The load of a port, with the packets that its declared faults concerned."""
+    return LinkLoad(
+        port=str(port),
+        tx_bytes=tx_bytes,
+        tx_packets=tx_packets,
+        dropped=queue_dropped + _faulty(port, "dropped", before, after),
+        lost=_faulty(port, "lost", before, after),
+        corrupted=_faulty(port, "corrupted", before, after),
+        marked=_faulty(port, "marked", before, after),
+        late=_faulty(port, "late", before, after),
     )
 
 

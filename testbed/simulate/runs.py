@@ -171,7 +171,7 @@ def run_record(
     simulated: Sequence[SimulatedJobs],
     loads: Sequence[LinkLoad],
 ) -> RunRecord:
-    """The record of a run. `loads` has all links; the record keeps those whose egress port is a switch's."""
+    """The record of a run. `loads` has all links; the record leaves out those of hosts without settings of `links`."""
     arrival: dict[Pair, float] = {}
     finished = [0.0] * experiment.ranks
     by_step: list[dict[int, float]] = [{} for _ in range(experiment.ranks)]
@@ -204,7 +204,7 @@ def run_record(
         links=[
             load
             for port, load in sorted(zip(links.ports, loads, strict=True), key=lambda pair: pair[0])
-            if not experiment.topology.has_host(port.node)
+            if not experiment.topology.has_host(port.node) or str(port) in experiment.spec.set_ports
         ],
         samples=_samples(experiment, links, simulated),
         history=_history(experiment, links, simulated) if seed == experiment.seeds[0] else None,

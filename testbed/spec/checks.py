@@ -13,7 +13,16 @@ from testbed.misfit import Misfit
 from testbed.spec.circuits import check_optical, laid_out
 from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
-from testbed.spec.placing import Job, hosts_of, isolation_of, job_sizes, jobs_of, nic_index, port_named
+from testbed.spec.placing import (
+    Job,
+    hosts_of,
+    isolation_of,
+    job_sizes,
+    jobs_of,
+    nic_index,
+    port_named,
+    sending_port_named,
+)
 from testbed.spec.policies import LACKING, MODELS
 from testbed.spec.written import LARGEST_HEADERS_BYTES, LinkSettings, Spec
 from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining, Trace
@@ -128,7 +137,7 @@ def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[Por
             pcap.append(port_named(text, topology, "pcap", index))
     for text in spec.links:
         with found.collecting():
-            port_named(text, topology, "links", text)
+            sending_port_named(text, topology, "links", text)
     for index, event in enumerate(spec.events):
         for key in ("cut", "degrade", "mend"):
             if (text := getattr(event, key)) is not None:
@@ -136,7 +145,7 @@ def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[Por
                     port_named(text, topology, "events", index, key)
         for text in event.links or {}:
             with found.collecting():
-                port_named(text, topology, "events", index, "links", text)
+                sending_port_named(text, topology, "events", index, "links", text)
     if spec.pinning == "rules":
         try:
             source_rules(topology, forwarding(topology))
@@ -210,12 +219,21 @@ def _check_faults(spec: Spec, found: Findings) -> None:
             found.add(Misfit(f"fabric {spec.fabric} has no links with faults; use mininet or packet", *where))
             continue
         for port, settings in links.items():
+            if settings.mark_above is not None and _is_host(spec, port):
+                said = "hosts of fabric packet have no queue that marks; leave it out, or use mininet"
+                found.add(Misfit(said, *where, port, "mark_above"))
             for name in ("corruption", "reorder"):
                 if getattr(settings, name):
                     found.add(Misfit(f"fabric packet has no {name} by links; use mininet", *where, port, name))
             if settings.delay and spec.packet.pfc:
                 said = "with pfc all links have the delay packet.link_delay_s; leave it out"
                 found.add(Misfit(said, *where, port, "delay"))
+
+
+def _is_host(spec: Spec, port: str) -> bool:
+    """Whether a port of `links` is a host's."""
+    assert isinstance(spec.topology, TopologySpec)  # see `load`
+    return spec.topology.topology.has_host(port.partition(":")[0])
 
 
 def _check_simulated(spec: Spec, found: Findings) -> None:

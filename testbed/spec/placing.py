@@ -126,3 +126,15 @@ def port_named(text: str, topology: Topology, *where: str | int) -> PortRef:
     except (ValueError, KeyError):
         raise Misfit(f"{text!r} is no connected switch port; write it like 'leaf1:5'", *where) from None
     return port
+
+
+def sending_port_named(text: str, topology: Topology, *where: str | int) -> PortRef:
+    """The switch port or host's NIC that `text` names as NAME:NUMBER. Raises Misfit, at `where`, if there is none."""
+    try:
+        port = PortRef.parse(text)
+        topology.link_at(port)
+    except (ValueError, KeyError):
+        raise Misfit(
+            f"{text!r} is no connected port; write a switch's like 'leaf1:5', or a host's first NIC like 'h1:1'", *where
+        ) from None
+    return port

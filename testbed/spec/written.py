@@ -58,7 +58,7 @@ class Placement(Section):
 
 
 class LinkSettings(Section):
-    """What happens to packets that leave by a switch port.
+    """What happens to packets that leave by a port of a switch or host.
 
     `loss` and `corruption` are the parts of them that are lost and damaged. Packets that find more than `mark_above`
     bytes in the queue of the port get an ECN mark. All wait for `delay`; the part `reorder` of them waits up to
@@ -95,7 +95,7 @@ class Event(Section):
     """A change of the fabric or of the path service, `at_s` seconds after the start of every run.
 
     Exactly one of `cut`, `degrade`, `mend`, `links` and `path_service` is given. The first three name a link by a
-    switch port; a degraded link keeps `part` of its rate. `links` has new settings for switch ports, as in `Spec`.
+    switch port; a degraded link keeps `part` of its rate. `links` has new settings for ports, as in `Spec`.
     `path_service` kills the path service, starts it again, or does both, in runs of policies that use it. At the end of
     every run all links are mended and have the settings of the spec.
     """
@@ -193,3 +193,8 @@ class Spec(Section):
         elif not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
             raise Misfit("a list of seeds needs distinct numbers, none below 0")
         return seeds
+
+    @property
+    def set_ports(self) -> frozenset[str]:
+        """The ports that have settings of `links`, from the start or by an event."""
+        return frozenset(self.links).union(*(event.links or {} for event in self.events))

@@ -45,6 +45,35 @@ def test_the_rules_of_a_port_replace_earlier_ones_and_keep_its_counters(fault: L
     ]
 
 
+@pytest.mark.parametrize(
+    ("fault", "first", "then"),
+    [
+        (LinkFault(), [], []),
+        (LinkFault(mark_above_bytes=0), ['fwd to "cut-3"'], ['meta mark set 0x70617261 fwd to "nic0"']),
+        (
+            LinkFault(loss=1.0),
+            ['fwd to "cut-3"'],
+            [
+                'numgen random mod 1000000000 < 1000000000 counter name lost_3 fwd to "fault-sink"',
+                'meta mark set 0x70617261 fwd to "nic0"',
+            ],
+        ),
+        (LinkFault(delay_s=1e-3), ['fwd to "cut-3"'], ['fwd to "delay-3"']),
+    ],
+)
+def test_what_a_host_sends_meets_the_rules_behind_the_veth_that_cuts_it(
+    fault: LinkFault, first: list[str], then: list[str]
+) -> None:
+    assert port_rules(3, "nic0", fault, cut=True) == [
+        *(line.replace("leaf1-eth5", "nic0") for line in START),
+        *(f"add rule netdev paralet_faults port_3 {rule}" for rule in first),
+        "add chain netdev paralet_faults cut_3 "
+        '{ type filter hook ingress device "cut-3-end" priority 0; policy accept; }',
+        "flush chain netdev paralet_faults cut_3",
+        *(f"add rule netdev paralet_faults cut_3 {rule}" for rule in then),
+    ]
+
+
 @pytest.mark.parametrize("part", [-0.1, 1.1, float("nan")])
 def test_a_part_that_is_no_probability_is_refused(part: float) -> None:
     with pytest.raises(ValueError, match="is no probability"):

@@ -21,7 +21,7 @@ import yaml
 from emul import LinkFault, MininetFabric
 from emul.link_faults import LinkFaults
 from netmodel import PortRef, leaf_spine
-from tests.integration.traffic import PORT, RawSender, address, receiver
+from tests.integration.traffic import PORT, RawSender, address, receiver, sender
 
 ROOT = Path(__file__).parents[3]
 RATE_BPS = 10_000_000
@@ -29,6 +29,7 @@ TOPOLOGY = leaf_spine(2, 1, 1, RATE_BPS)
 UPLINK = PortRef("leaf1", 2)
 ROUNDS, BURST = 40, 50
 IP_RECVTOS = 13  # linux/in.h
+UDP_SEGMENT = 103  # linux/udp.h
 BTH = bytes.fromhex("0440ffff") + bytes(range(1, 17))
 
 
@@ -68,6 +69,51 @@ def test_every_lost_and_damaged_packet_is_counted(tmp_path: Path) -> None:
     assert counts.corrupted == pytest.approx(0.3 * 0.8 * sent, abs=6 * (0.24 * 0.76 * sent) ** 0.5)
     assert back.tx_packets == len(found)  # a lost packet was not sent
     assert back.dropped == 0
+
+
+@pytest.mark.sandboxed
+def test_packets_of_a_hosts_batches_are_lost_delayed_and_marked_one_by_one(tmp_path: Path) -> None:
+    """h1 sends ten packets with every call (UDP_SEGMENT)."""
+    uplink, calls, segment = PortRef("h1", 1), 20, 1000
+    payload = b"".join(struct.pack("!I", number) + bytes(segment - 4) for number in range(10))
+    with MininetFabric(TOPOLOGY, log_dir=tmp_path, faults={uplink: LinkFault(loss=0.2)}) as fabric:
+        near, sink = sender(fabric, "h1"), receiver(fabric, "h2", timeout_s=1.0)
+        near.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, segment)
+
+        def arrived(tos: int = 0) -> tuple[list[int], list[int]]:
+            """Numbers and TOS bytes of what arrives of all calls."""
+            near.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+            sink.setsockopt(socket.IPPROTO_IP, IP_RECVTOS, 1)
+            for _ in range(calls):
+                near.sendto(payload, (str(address(fabric, "h2")), PORT))
+                time.sleep(0.02)
+            numbers, classes = [], []
+            try:
+                while True:
+                    message, control, _, _ = sink.recvmsg(9000, 64)
+                    assert len(message) == segment
+                    numbers.append(struct.unpack_from("!I", message)[0])
+                    classes.append(control[0][2][0])
+            except TimeoutError:
+                return numbers, classes
+
+        sent = 10 * calls
+        found, _ = arrived()
+        lost = fabric.fault_counts()[uplink].lost
+        assert lost == sent - len(found)
+        assert lost == pytest.approx(0.2 * sent, abs=6 * (0.2 * 0.8 * sent) ** 0.5)
+        assert max(found.count(number) for number in range(10)) < calls  # no position is spared
+        assert fabric.link_counters()[PortRef("leaf1", 1)].rx_packets == len(found)
+        fabric.set_faults(uplink, LinkFault(delay_s=0.002, mark_above_bytes=4000))
+        found, classes = arrived(tos=0b10)
+        assert found == [*range(10)] * calls
+        counts = fabric.fault_counts()[uplink]
+        assert (counts.lost, counts.marked) == (lost, classes.count(0b11))
+        assert 0 < counts.marked < sent  # the first packets of every call find a short queue
+        fabric.set_faults(uplink, LinkFault())
+        assert arrived(tos=0b10) == ([*range(10)] * calls, [0b10] * sent)
+        near.close()
+        sink.close()
 
 
 @pytest.mark.sandboxed
@@ -224,10 +270,12 @@ def test_a_run_over_faulty_links_delivers_every_byte(tmp_path: Path) -> None:
         "links": {
             "leaf1:3": {"loss": "5 %", "corruption": "2 %", "delay": "2 ms", "mark_above": "20 KB"},
             "leaf1:4": {"loss": "5 %"},
+            "h1:1": {"loss": "5 %"},
         },
         "events": [
             {"at_s": 0.1, "degrade": "leaf2:3", "part": 0.5},
             {"at_s": 0.2, "links": {"leaf2:4": {"loss": "5 %", "reorder": "10 %", "late_by": "5 ms"}, "leaf2:3": {}}},
+            {"at_s": 0.2, "links": {"h2:1": {"loss": "5 %"}}},
         ],
     }
     path = tmp_path / "faulty.yaml"
@@ -243,7 +291,8 @@ def test_a_run_over_faulty_links_delivers_every_byte(tmp_path: Path) -> None:
             row["port"]: [int(row[name]) for name in ("lost", "corrupted", "late")] for row in csv.DictReader(file)
         }
     assert faults.pop("leaf1:3")[1] > 0
-    assert faults.pop("leaf1:4")[0] > 0
+    for lossy in ("leaf1:4", "h1:1", "h2:1"):
+        assert faults.pop(lossy)[0] > 0
     assert faults.pop("leaf2:4")[2] > 0
     assert not any(any(counts) for counts in faults.values())
     (run,) = json.loads((tmp_path / "out" / "faulty" / "observations.json").read_text())["runs"]
@@ -251,4 +300,5 @@ def test_a_run_over_faulty_links_delivers_every_byte(tmp_path: Path) -> None:
     assert [event["what"] for event in run["events"]] == [
         "degrade leaf2:3 to 0.5",
         "set leaf2:3 to no faults; set leaf2:4 to loss 5 %, reorder 10 % by 5000 us",
+        "set h2:1 to loss 5 %",
     ]

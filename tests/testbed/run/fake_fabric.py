@@ -36,6 +36,8 @@ class FakeCounters:
     tx_bytes: int
     tx_packets: int
     dropped: int
+    rx_bytes: int = 0
+    rx_packets: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class FakeFabric:
     def link_counters(self) -> Mapping[PortRef, FakeCounters]:
         self._readings += 1
         switches = {switch.name for switch in self._topology.switches}
-        counters = FakeCounters(1000 * self._readings, self._readings, 0)
+        counters = FakeCounters(1000 * self._readings, self._readings, 0, 500 * self._readings, self._readings)
         return {port: counters for port in self._topology.linked_ports() if port.node in switches}
 
     def observed_ports(self, switch_name: str) -> Mapping[Flow, int]:

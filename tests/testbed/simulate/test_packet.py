@@ -73,6 +73,9 @@ def test_links_have_the_settings_of_the_spec_and_of_events() -> None:
     assert not any(load.lost or load.marked for port, load in loads.items() if port != "leaf1:1")
     assert [(event.what, event.at_s) for event in lossy.events] == [("set leaf1:1 to loss 10 %", half_s)]
     assert lossy.completion_s > plain.completion_s
+    (host,) = observe(made(policies=policies, links={"h1:1": {"loss": "10 %", "delay": "1 ms"}})).runs
+    assert {load.port for load in host.links if load.lost} == {"h1:1"}
+    assert host.completion_s > plain.completion_s + 0.001
     incast = {"kind": "parameter_server", "phase": "incast", "bytes": 4096 * 90}
     (marking,) = observe(made(policies=policies, workload=incast, links={"leaf1:1": {"mark_above": "20 KB"}})).runs
     assert {load.port for load in marking.links if load.marked} == {"leaf1:1"}

@@ -152,7 +152,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         r"workload.arguments\[2\]: the script gets --seed from the spec's other keys; leave it out",
     ),
     ({"workload": {**TORCH, "arguments": ["--width", 8]}}, r"workload.arguments\[1\]: must be a valid string, not 8"),
-    ({"links": {"leaf1:33": {"loss": 0.1}}}, "'leaf1:33' is no connected switch port"),
+    (
+        {"links": {"leaf1:33": {"loss": 0.1}}},
+        "'leaf1:33' is no connected port; write a switch's like 'leaf1:5', or a host's first NIC like 'h1:1'",
+    ),
+    ({"links": {"h1:0": {"loss": 0.1}}}, "'h1:0' is no connected port"),
+    ({"links": {"h1:2": {"loss": 0.1}}}, "'h1:2' is no connected port"),
+    (
+        {"links": {"h1:1": {"mark_above": 1}}, "fabric": "packet"},
+        "hosts of fabric packet have no queue that marks; leave it out, or use mininet",
+    ),
     ({"links": {"leaf1:3": {"loss": "1"}}}, "'1' is no probability: write it like '1 %' or 0.01"),
     ({"links": {"leaf1:3": {"loss": "101 %"}}}, "links.leaf1:3.loss: must be less than or equal to 1"),
     (
@@ -163,7 +172,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"links": {"leaf1:3": {"delay": "101 ms"}}}, "links.leaf1:3.delay: must be less than or equal to 0.1"),
     ({"links": {"leaf1:3": {"reorder": 0.1}}}, "links.leaf1:3: reorder needs late_by, the longest time"),
     ({"links": {"leaf1:3": {"late_by": 0.1}}}, "links.leaf1:3: reorder needs late_by, the longest time"),
-    ({"events": [{"at_s": 1.0, "links": {"leaf1:33": {}}}]}, "'leaf1:33' is no connected switch port"),
+    ({"events": [{"at_s": 1.0, "links": {"leaf1:33": {}}}]}, "'leaf1:33' is no connected port"),
+    ({"events": [{"at_s": 1.0, "cut": "h1:1"}]}, "'h1:1' is no connected switch port"),
     ({"events": [{"at_s": 1.0, "links": {}}]}, r"events\[0\].links: "),
     (
         {"fabric": "fluid", "events": [{"at_s": 1.0, "links": {"leaf1:3": {}}}]},

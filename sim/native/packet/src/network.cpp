@@ -106,15 +106,16 @@ void Network::sent(LinkId number) {
   link.busy = false;
   ++link.counters.packets;
   link.counters.bytes += packet.bytes;
-  if (packet.hop > 0 && packet.kind == PacketKind::kData) {  // it was in the queue
+  const bool data = packet.kind == PacketKind::kData;
+  if (data && packet.hop > 0) {  // it was in the queue
     link.queued -= packet.bytes;
     free_buffer(links_[number ^ 1U].head, packet);
-    if (link.conditions.loss > 0 && context_.random.real() < link.conditions.loss) {
-      ++link.counters.lost;
-      transport_->dropped(packet);
-      context_.packets.drop(id);
-      return start(number);
-    }
+  }
+  if (data && link.conditions.loss > 0 && context_.random.real() < link.conditions.loss) {
+    ++link.counters.lost;
+    transport_->dropped(packet);
+    context_.packets.drop(id);
+    return start(number);
   }
   link.propagating.push(context_.packets, id);
   link.last_arrival = std::max(link.last_arrival, context_.now + link.conditions.propagation);

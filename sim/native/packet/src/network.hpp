@@ -17,7 +17,7 @@ class Transport;
 struct LinkConditions {
   Time propagation;
   std::int64_t mark_bytes;  // ECN: data packets that find a queue of at least this length are marked; 0: never
-  double loss;              // probability with which a data packet that a switch has sent does not arrive
+  double loss;              // probability with which a data packet that was sent does not arrive
 };
 
 struct NetworkOptions {
