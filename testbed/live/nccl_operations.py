@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What NCCL's collectives wait for: the snapshots of `libnccl-profiler-paralet.so`, joined over ranks. Pure.
 
-docs/live-counters.md describes the snapshot. NCCL tells a rank which of its transfers wait, and for whom; the ranks of
-an operation joined say which rank, or which path, the others wait for.
+nccl_net_plugin/native/profiler/snapshot.hpp describes the snapshot. NCCL tells a rank which of its transfers wait, and
+for whom; the ranks of an operation joined say which rank, or which path, the others wait for.
 """
 
 import re

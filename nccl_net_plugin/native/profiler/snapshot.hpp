@@ -10,8 +10,8 @@
 
 namespace paralet::profiler {
 
-/// The operations as a snapshot (docs/live-counters.md, "Operations of NCCL"): a line with magic, version, CRC-32 of
-/// what follows, and its length in bytes; then a JSON object.
+/// The operations as a snapshot: a line `paralet-operations 1 CRC BYTES` (CRC-32 as zlib's and length of what follows),
+/// then a JSON object `{generation, time_s, pid, operations}`.
 std::string snapshot_of(const std::vector<Operation>& operations, std::uint64_t generation, std::int64_t now_ns);
 
 /// An unnamed file in memory. Holds nothing if the kernel refuses it: a profiler must not make a job fail.
