@@ -14,7 +14,7 @@ lasts as long as on its worst link (fidelity `steps`). [vClos](../vclos.md) show
 
 **One parameter is fitted, to the column Best of table 5: the number of the trace.** The paper prints neither its
 trace nor the distribution of its jobs. Traces are drawn from the published distributions, with sizes and durations
-independent; trace 51 of 60 has the smallest largest error, 14.9 %.
+independent; trace 51 of 60 has the least maximum error, 14.9 %. Ties between servers change the column by up to 8 %.
 
 - Tables 2 and 5 are for lambda from 100 s. In table 2 vClos fails up to twice as often under more load. OCS-vClos
   lacks links ten times less often, perhaps because ours may put several virtual spines on a spine, which constraint
