@@ -35,7 +35,7 @@ test-unit: setup ## Python tests that need no privilege (ARGS=... goes to pytest
 
 .PHONY: test-integration
 test-integration: setup ## Tests on emulated fabrics (root; ARGS=... goes to pytest)
-	@$(PYTEST) tests/integration --durations=60 --durations-min=3 $(ARGS)
+	@scripts/test-integration.sh $(ARGS)
 
 .PHONY: test-native
 test-native: setup ## C++ tests, as they ship and with sanitizers (Address, UB, Thread), and the fuzzers briefly

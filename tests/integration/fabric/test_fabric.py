@@ -21,7 +21,7 @@ from emul import MininetFabric
 from netmodel import Flow, OvsHash, PortRef, leaf_spine, path_of
 from tests.integration.traffic import FRAME_OVERHEAD, PORT, RawSender, address, in_host, receiver, sender
 
-pytestmark = pytest.mark.sandboxed
+pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
 
 TOPOLOGY = leaf_spine(2, 2, 2, 100_000_000, mtu_bytes=9000)
 CAPTURED = PortRef("leaf2", 1)

@@ -10,6 +10,8 @@ import pytest
 
 from testbed.simulate.validation import Agreement, compare
 
+pytestmark = pytest.mark.alone
+
 SPECS = Path(__file__).parents[3] / "experiments" / "validation"
 WITHIN = {"pinned": 0.10, "paralet": 0.10, "ecmp": 0.15}
 ATTEMPTS = 3

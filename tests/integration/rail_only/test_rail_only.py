@@ -21,7 +21,7 @@ from emul.shaping import burst_bytes
 from netmodel import PortRef
 from testbed.papers.rail_only import times
 
-pytestmark = pytest.mark.timeout(480)  # up to three runs, which a busy machine takes a minute each for
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(480)]  # up to three runs, each a minute on a busy machine
 
 ROOT = Path(__file__).parents[3]
 BYTES = 800_000

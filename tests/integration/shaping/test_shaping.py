@@ -13,7 +13,7 @@ from emul import MininetFabric
 from netmodel import OvsHash, PortRef, equal_cost_paths, leaf_spine, ports_for_path
 from tests.integration.traffic import FRAME_OVERHEAD, PORT, address, received, receiver, sender
 
-pytestmark = pytest.mark.sandboxed
+pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
 
 FABRIC_BPS = 20_000_000
 PAYLOAD_BYTES = 4108  # a RoCE packet of path MTU 4096 without its checksum, as good as any

@@ -17,7 +17,7 @@ from sdn.topoopt.permutations import ring_circuits
 from sdn.topoopt.relays import Way
 from tests.integration.topoopt.direct import RATE_BPS, arrives, names
 
-pytestmark = pytest.mark.sandboxed
+pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
 
 
 def test_only_ports_of_changing_circuits_are_dark(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hostlib import Connection, Device, TransportError, wait_any
 
 from .link import FAR, Link, near_address
 
-pytestmark = [pytest.mark.sandboxed, pytest.mark.timeout(300)]  # of the whole module
+pytestmark = [pytest.mark.sandboxed, pytest.mark.alone, pytest.mark.timeout(300)]  # of the whole module
 
 TIMEOUT_S = 60.0
 MESSAGE_BYTES = 200_000

@@ -15,6 +15,8 @@ import yaml
 
 from emul import probe
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "experiments" / "clusters" / "replay.yaml"
 FRAME_BYTES = 4096 + 64

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Tests on emulated fabrics: two modules at a time, because they mostly wait, and then those that measure rates or times,
+# one after the other. Every module has network namespaces of its own.
+#
+# usage: scripts/test-integration.sh [ARGUMENT_OF_PYTEST...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+none=5 # pytest's exit status when it selected no test
+results=()
+tests() {
+    local result=0
+    .venv/bin/python -m pytest tests/integration --durations=60 --durations-min=3 "$@" || result=$?
+    results+=("$result")
+}
+
+tests -m 'not alone' -n 2 --dist loadfile "$@"
+tests -m alone "$@"
+[[ ${results[*]} != "$none $none" ]] || exit $none
+for result in "${results[@]}"; do
+    ((result == 0 || result == none)) || exit "$result"
+done
