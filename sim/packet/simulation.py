@@ -137,20 +137,37 @@ class Simulation(MessageSimulation[_packet.Simulation]):
         size_bytes: npt.ArrayLike,
         release_s: npt.ArrayLike = 0.0,
         pause_s: npt.ArrayLike = 0.0,
+        milestone: npt.ArrayLike = False,
     ) -> int:
         """The number of the first message; the others follow it. Single values stand for all.
 
         `pause_s` models computation before sending. A message with channel NO_CHANNEL and size 0 sends nothing: it is
-        delivered when its pause is over.
+        delivered when its pause is over. `advance` returns when a `milestone` is delivered.
         """
-        numbers, sizes, releases, pauses = columns(channel, size_bytes, release_s, pause_s)
+        numbers, sizes, releases, pauses, stops = columns(channel, size_bytes, release_s, pause_s, milestone)
         return self._core.add_messages(
-            numbers.astype(np.int64), sizes.astype(np.int64), releases.astype(np.float64), pauses.astype(np.float64)
+            numbers.astype(np.int64),
+            sizes.astype(np.int64),
+            releases.astype(np.float64),
+            pauses.astype(np.float64),
+            stops.astype(np.bool_),
         )
 
-    def advance(self, until_s: float = np.inf) -> None:
-        """Advance time to `until_s`, or until all messages are delivered."""
-        self._core.advance(until_s)
+    def move_lanes(self, lanes: npt.ArrayLike, rows: npt.ArrayLike) -> None:
+        """From now on lane `lanes[i]` sends over the links `rows[i]`, -1 after the end, between the same NICs.
+
+        Lanes are numbered as routes, in which their counters stay. Packets that are on the way keep their route, so
+        that others may overtake them. Windows and timeouts do not change, acknowledgements take the new route
+        backwards. Raises ValueError for a scheme other than `hashed`, and as `add_channels`, which cannot follow.
+        """
+        self._core.move_lanes(np.asarray(lanes, dtype=np.int64), np.asarray(rows, dtype=np.int32))
+
+    def advance(self, until_s: float = np.inf) -> list[int]:
+        """Advance time to `until_s`, to the next milestone, or until all messages are delivered.
+
+        Returns the milestones just delivered.
+        """
+        return self._core.advance(until_s)
 
     @property
     def events(self) -> int:

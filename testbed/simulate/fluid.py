@@ -62,7 +62,7 @@ class _Model:
         self._experiment = experiment
         self._policy = policy
         self._links = links
-        self._traffic = Traffic.of(experiment, policy, seed, links, jobs, live=True)
+        self._traffic = Traffic.of(experiment, policy, seed, links, jobs)
         self._pairs = self._traffic.pairs
         self._lanes = self._traffic.lanes
         self._every_s = ideal_at(experiment, seed) / SAMPLES
@@ -76,10 +76,7 @@ class _Model:
             rates_bps.append(np.repeat(links.rate_bps[first] / policy.m, policy.m))
         self._simulation = Simulation(np.concatenate(rates_bps))
         self._simulation.add_channels(self._paths(self._lanes.rows))
-        talks = self._traffic.dependencies.talks
-        self._planner: TalkPlanner | None = None
-        if policy.policy == "controller" and talks:
-            self._planner = TalkPlanner(experiment, policy, self._pairs, self._traffic.transfers, talks)
+        self._planner = TalkPlanner.of(experiment, policy, self._traffic)
         self._left_bits = np.zeros(self._flows)  # by flow: bits sent on paths that it has left
         payload = self._traffic.payload_bytes.astype(np.float64)
         packets = np.ceil(payload / packet_bytes(experiment))

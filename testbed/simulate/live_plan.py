@@ -6,12 +6,14 @@ The planners are kept up as in the path service (`sdn.path_service.planning`): a
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 from netmodel import Link, Path
 from sdn.path_service.planning import LIVE, exchange
 from sdn.planners import Route, cabling
 from testbed.plan.demands import Pair
 from testbed.simulate.lane_paths import elephant_bytes
+from testbed.simulate.runs import Traffic
 from testbed.spec import Experiment, Policy
 from testbed.workloads import Talk, Transfer
 
@@ -45,6 +47,14 @@ class TalkPlanner:
         self._users: Counter[int] = Counter()  # by pair: parts of jobs that talk
         self._commodity: dict[int, int] = {}  # by pair
         self._pair: dict[int, int] = {}  # by commodity
+
+    @classmethod
+    def of(cls, experiment: Experiment, policy: Policy, traffic: Traffic) -> Self | None:
+        """The planner of policy `controller`; None under others, and where no job begins and ends by itself."""
+        talks = traffic.dependencies.talks
+        if policy.policy != "controller" or not talks:
+            return None
+        return cls(experiment, policy, traffic.pairs, traffic.transfers, talks)
 
     @property
     def milestones(self) -> list[int]:

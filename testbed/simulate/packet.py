@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from netmodel import PortRef
+from netmodel import Path, PortRef
 from sim.links import Links
 from sim.messages import NO_CHANNEL
 from sim.packet import Options, Scheme, Simulation
@@ -16,7 +16,8 @@ from testbed.analysis.jobs import ideal_at
 from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations, RunRecord
 from testbed.errors import InputError
 from testbed.progress import Steps
-from testbed.simulate.lane_paths import Lanes
+from testbed.simulate.lane_paths import Lanes, path_rows
+from testbed.simulate.live_plan import TalkPlanner
 from testbed.simulate.runs import (
     ACK_BYTES,
     HEADER_BYTES,
@@ -89,6 +90,7 @@ def _simulate(
     traffic = Traffic.of(experiment, policy, seed, links, jobs)
     options = _options(experiment, policy)
     pauses_s, dependencies = traffic.dependencies.pause_s, traffic.dependencies
+    planner = TalkPlanner.of(experiment, policy, traffic)
     every_s = ideal_at(experiment, seed) / SAMPLES
     samples: list[tuple[float, _Floats]] = []
     happened: list[HappenedEvent] = []
@@ -101,18 +103,26 @@ def _simulate(
             policy.flowlet_bytes or _flowlet_bytes(traffic.lanes, links, options),
             traffic.lanes.back,
         )
-        simulation.add_messages(traffic.channel, traffic.payload_bytes)
-        simulation.add_messages(np.full(pauses_s.size, NO_CHANNEL), 0, pause_s=pauses_s)
+        milestone = np.zeros(traffic.channel.size + pauses_s.size, dtype=np.bool_)
+        if planner is not None:
+            milestone[planner.milestones] = True
+            _take(simulation, planner.start(), policy.m, links)
+        sends, gates = np.split(milestone, [traffic.channel.size])
+        simulation.add_messages(traffic.channel, traffic.payload_bytes, milestone=sends)
+        simulation.add_messages(np.full(pauses_s.size, NO_CHANNEL), 0, pause_s=pauses_s, milestone=gates)
         simulation.add_waits(dependencies.earlier, dependencies.later)
-        messages = simulation.undelivered
+        messages, next_s = simulation.undelivered, every_s
         while simulation.undelivered:
-            next_s = simulation.now_s + every_s
-            simulation.advance(min(next_s, events[-1].at_s) if events else next_s)
+            reached = simulation.advance(min(next_s, events[-1].at_s) if events else next_s)
+            if reached and planner is not None:
+                _take(simulation, planner.reached(reached), policy.m, links)
+                continue
             while simulation.undelivered and events and events[-1].at_s <= simulation.now_s:
                 event = events.pop()
                 _set_links(simulation, links, event.links or {})
                 at_s = simulation.now_s
                 happened.append(HappenedEvent(what=event.what, at_s=at_s, done_s=at_s, concerned=[]))
+            next_s = simulation.now_s + every_s
             samples.append((simulation.now_s, _bits(simulation)))
             steps.now(f"{policy.name}, seed {seed}: {simulation.undelivered:,} of {messages:,} messages undelivered")
     except ValueError as error:
@@ -136,6 +146,13 @@ def _simulate(
         lost=by_link["lost"],
         marked=by_link["marked"],
     )
+
+
+def _take(simulation: Simulation, paths: Mapping[int, Path], lanes: int, links: Links) -> None:
+    """Move all lanes of these pairs to the paths that a planner has given them."""
+    if paths:
+        moved = np.array(list(paths))[:, None] * lanes + np.arange(lanes)
+        simulation.move_lanes(moved.ravel(), np.repeat(path_rows(list(paths.values()), 1, links)[:, 0], lanes, axis=0))
 
 
 def _set_links(simulation: Simulation, links: Links, settings: Mapping[str, LinkSettings]) -> None:

@@ -87,12 +87,10 @@ class Traffic:
     dependencies: Dependencies
 
     @classmethod
-    def of(
-        cls, experiment: Experiment, policy: Policy, seed: int, links: Links, jobs: Sequence[Job], *, live: bool = False
-    ) -> "Traffic":
+    def of(cls, experiment: Experiment, policy: Policy, seed: int, links: Links, jobs: Sequence[Job]) -> "Traffic":
         """The traffic of these jobs under one policy.
 
-        With `live`, jobs whose parts begin and end communication are planned later. Raises InputError.
+        Jobs whose parts begin and end communication are planned later. Raises InputError.
         """
         ranks = {rank for job in jobs for rank in job.ranks}
         transfers = [transfer for transfer in experiment.transfers(seed) if transfer.src in ranks]
@@ -100,11 +98,10 @@ class Traffic:
         number = {pair: channel for channel, pair in enumerate(pairs)}
         item_bytes = experiment.spec.workload.item_bytes
         dependencies = dependencies_of(experiment, jobs, transfers)
-        later = live and bool(dependencies.talks)
         return cls(
             transfers=transfers,
             pairs=pairs,
-            lanes=lanes_of(experiment, policy, seed, transfers, links, live=later),
+            lanes=lanes_of(experiment, policy, seed, transfers, links, live=bool(dependencies.talks)),
             channel=np.array([number[transfer.src, transfer.dst] for transfer in transfers], dtype=np.int64),
             payload_bytes=np.array([transfer.count * item_bytes for transfer in transfers], dtype=np.int64),
             dependencies=dependencies,

@@ -53,6 +53,36 @@ def test_a_single_flow_takes_its_serialisation_time_and_the_hops_of_the_last_pac
     assert simulation.totals()["dropped"] == simulation.route_counters()["retransmits"].sum() == 0
 
 
+def test_a_lane_that_leaves_a_shared_spine_has_the_whole_rate_from_then_on() -> None:
+    """The second flow moves when half of both has been sent."""
+    packets = 400
+    simulation = simulation_of([[row("h1", "h4")], [row("h2", "h5")]])
+    simulation.add_messages([0, 1], packets * OPTIONS.payload_bytes)
+    clock = simulation.add_messages(-1, 0, pause_s=packets * PACKET_S, milestone=True)
+    assert simulation.advance() == [clock]
+    assert simulation.now_s == pytest.approx(packets * PACKET_S)
+    simulation.move_lanes([1], [row("h2", "h5", 1)])
+    assert simulation.advance() == []
+    # Packets behind the first one on the new way come early, and are sent again.
+    assert max(simulation.delivered_s()) == pytest.approx(1.5 * packets * PACKET_S, rel=0.05)
+    assert simulation.route_counters()["bytes"].tolist() == [packets * OPTIONS.payload_bytes] * 2
+    assert all_accounted_for(simulation)
+
+
+def test_lanes_move_between_their_own_nics_and_where_they_have_routes_of_their_own() -> None:
+    simulation = simulation_of([[row("h1", "h4")]])
+    with pytest.raises(ValueError, match="leaves by another NIC"):
+        simulation.move_lanes([0], [row("h2", "h4")])
+    with pytest.raises(ValueError, match="a lane does not exist"):
+        simulation.move_lanes([1], [row("h1", "h4")])
+    simulation.move_lanes([0], [row("h1", "h4", 1)])
+    with pytest.raises(ValueError, match="added before lanes move"):
+        simulation.add_channels([[row("h2", "h5")]], 4096)
+    other = simulation_of([[row("h1", "h4")]], replace(OPTIONS, scheme="oblivious"))
+    with pytest.raises(ValueError, match="scheme hashed only"):
+        other.move_lanes([0], [row("h1", "h4", 1)])
+
+
 def test_a_short_last_packet_takes_less_at_every_hop() -> None:
     simulation = simulation_of([[row("h1", "h4")]])
     simulation.add_messages(0, 100)

@@ -57,33 +57,61 @@ def flow_s(experiment: Experiment) -> dict[tuple[int, int], float]:
     return {(flow.src, flow.dst): flow.completion_s for flow in record.flows}
 
 
+@pytest.mark.parametrize("fabric", ["fluid", "packet"])
 @pytest.mark.parametrize("planner", ["optimal", "greedy", "annealing"])
-def test_jobs_are_planned_with_those_that_talk_at_the_same_time(tmp_path: Path, planner: str) -> None:
+def test_jobs_are_planned_with_those_that_talk_at_the_same_time(tmp_path: Path, planner: str, fabric: str) -> None:
     """Jobs 0 and 1 talk at once. Planned before the start, job 2 would take one spine by itself and they the other."""
     jobs = [job(0, 4, 0), job(1, 5, 0), job(2, 6, 20 * MS, 2 * HOP)]
     policy = {"name": "it", "policy": "controller", "planner": planner}
-    found = flow_s(released(tmp_path, jobs, policies=[policy]))
+    found = flow_s(released(tmp_path, jobs, policies=[policy], fabric=fabric))
     assert found[0, 4] == pytest.approx(2 * HOP_S, rel=0.05)
     assert found[1, 5] == pytest.approx(2 * HOP_S, rel=0.05)
     assert found[2, 6] == pytest.approx(0.02 + 4 * HOP_S, rel=0.05)
 
 
-def test_a_job_computes_between_its_iterations_and_talks_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fabric", ["fluid", "packet"])
+def test_a_job_computes_between_its_iterations_and_talks_again(tmp_path: Path, fabric: str) -> None:
     """Jobs 0 and 1 talk in turn, each while the other computes, and job 2 talks all the time."""
     turn = round(2 * HOP_S * 1e9 * 1.1)
     jobs = [job(0, 4, 0, compute_ns=turn), job(1, 5, turn, compute_ns=turn), job(2, 6, 0, 6 * HOP)]
     workload = {"kind": "trace", "format": "floodns", "file": ".", "first": 0, "iterations": 3}
-    found = flow_s(released(tmp_path, jobs, workload=workload))
+    found = flow_s(released(tmp_path, jobs, workload=workload, fabric=fabric))
     assert found[0, 4] == pytest.approx(3 * 2 * HOP_S + 2 * turn * 1e-9, rel=0.05)
     assert found[1, 5] == pytest.approx(3 * 2 * HOP_S + 3 * turn * 1e-9, rel=0.05)
     assert found[2, 6] == pytest.approx(3 * 12 * HOP_S, rel=0.05)
 
 
+def test_both_models_plan_a_trace_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five jobs that begin and end at times of their own, some of which have to share a spine."""
+    jobs = [
+        job(0, 4, 0, 3 * HOP),
+        job(1, 5, MS),
+        job(2, 6, 2 * MS, 4 * HOP),
+        job(3, 7, 4 * MS, HOP),
+        job(0, 5, 30 * MS),
+    ]
+    plans: dict[str, list[dict[int, Path]]] = {}
+    for fabric in ("fluid", "packet"):
+        told = plans[fabric] = []
+        reached = TalkPlanner.reached
+
+        def listed(self: TalkPlanner, messages: Any, to: Any = told, reached: Any = reached) -> Any:
+            to.append(reached(self, messages))
+            return to[-1]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TalkPlanner, "reached", listed)
+            observe(released(tmp_path, jobs, fabric=fabric))
+    assert plans["fluid"] == plans["packet"]
+    assert sum(map(bool, plans["packet"])) >= 5
+
+
 def planner_of(experiment: Experiment) -> tuple[TalkPlanner, Traffic]:
     policy, links = experiment.spec.policies[0], Links(experiment.topology)
-    traffic = Traffic.of(experiment, policy, 1, links, experiment.jobs, live=True)
-    talks = traffic.dependencies.talks
-    return TalkPlanner(experiment, policy, traffic.pairs, traffic.transfers, talks), traffic
+    traffic = Traffic.of(experiment, policy, 1, links, experiment.jobs)
+    planner = TalkPlanner.of(experiment, policy, traffic)
+    assert planner is not None
+    return planner, traffic
 
 
 def test_a_begin_or_end_moves_no_flow_that_has_a_path_of_its_own(tmp_path: Path) -> None:

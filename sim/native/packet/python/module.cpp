@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sim._packet: Python bindings of the packet simulation. All arguments are checked here; the simulation trusts them.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <algorithm>
 #include <array>
@@ -116,6 +117,7 @@ void add_channels(Simulation& simulation, const Array<std::int32_t>& rows, const
         "flowlet_bytes is out of range");
   check(static_cast<std::int64_t>(simulation.routes().size()) + rows.shape(0) * rows.shape(1) < kMost,
         "there are too many lanes");
+  check(simulation.routes().size() == simulation.transport().counted_routes(), "channels are added before lanes move");
   const auto& network = simulation.network();
   const auto lanes = static_cast<std::size_t>(rows.shape(1));
   const auto hops = static_cast<std::size_t>(rows.shape(2));
@@ -143,6 +145,29 @@ void add_channels(Simulation& simulation, const Array<std::int32_t>& rows, const
   }
 }
 
+/// Lane `lanes[i]` takes the route `rows[i]` from now on.
+void move_lanes(Simulation& simulation, const Array<std::int64_t>& lanes, const Array<std::int32_t>& rows) {
+  check(rows.ndim() == 2 && rows.shape(0) == lanes.size(), "rows have dimensions for lanes and links");
+  const auto& network = simulation.network();
+  auto& routes = simulation.routes();
+  check(network.hashed(), "lanes have routes of their own under scheme hashed only");
+  check(static_cast<std::int64_t>(routes.size()) + rows.shape(0) < kMost, "lanes move too often");
+  const auto known = static_cast<std::int64_t>(simulation.transport().counted_routes());
+  const auto hops = static_cast<std::size_t>(rows.shape(1));
+  std::vector<std::vector<LinkId>> found;
+  for (std::size_t i = 0; i < view(lanes).size(); ++i) {
+    check(view(lanes)[i] >= 0 && view(lanes)[i] < known, "a lane does not exist");
+    const auto lane = static_cast<std::uint32_t>(view(lanes)[i]);
+    found.push_back(route_of(network, view(rows).subspan(i * hops, hops)));
+    const LinkId last = routes.link(lane, routes.length(lane) - 1U);
+    check(found.back().front() == routes.link(lane, 0) && found.back().back() == last,
+          "a lane leaves by another NIC or arrives at another one");
+  }
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    simulation.transport().move(static_cast<QpId>(view(lanes)[i]), routes.add(found[i]));
+  }
+}
+
 /// `of` by switch and link, `begins` and `links` the groups one after the other.
 void set_groups(Simulation& simulation, const Array<std::int32_t>& of, const Array<std::int64_t>& begins,
                 const Array<std::int32_t>& links) {
@@ -167,8 +192,9 @@ void set_groups(Simulation& simulation, const Array<std::int32_t>& of, const Arr
 }
 
 std::size_t add_messages(Simulation& simulation, const Array<std::int64_t>& channel, const Array<std::int64_t>& bytes,
-                         const Array<double>& release_s, const Array<double>& pause_s) {
-  check(channel.size() == bytes.size() && bytes.size() == release_s.size() && bytes.size() == pause_s.size(),
+                         const Array<double>& release_s, const Array<double>& pause_s, const Array<bool>& milestone) {
+  check(channel.size() == bytes.size() && bytes.size() == release_s.size() && bytes.size() == pause_s.size() &&
+            bytes.size() == milestone.size(),
         "the columns of messages differ in length");
   auto& transport = simulation.transport();
   const auto first = transport.messages();
@@ -186,16 +212,17 @@ std::size_t add_messages(Simulation& simulation, const Array<std::int64_t>& chan
   }
   for (std::size_t i = 0; i < view(channel).size(); ++i) {
     transport.add_message(static_cast<std::uint32_t>(view(channel)[i]), view(bytes)[i], time_of(view(release_s)[i]),
-                          time_of(view(pause_s)[i]));
+                          time_of(view(pause_s)[i]), view(milestone)[i]);
   }
   return first;
 }
 
-void advance(Simulation& simulation, double until_s) {
+std::vector<MessageId> advance(Simulation& simulation, double until_s) {
   check(simulation.network().can_forward(), "the scheme lets switches choose, but set_groups was not called");
   const Time until = std::isinf(until_s) && until_s > 0 ? Simulation::kForever : time_of(until_s);
   const py::gil_scoped_release unlocked;
   simulation.advance(until);
+  return simulation.transport().reached();
 }
 
 void set_conditions(Simulation& simulation, std::int64_t link, double propagation_s, std::int64_t mark_bytes,
@@ -234,7 +261,7 @@ py::dict link_counters(Simulation& simulation) {
 py::dict route_counters(Simulation& simulation) {
   const auto& transport = simulation.transport();
   const auto of = [&](auto member) {
-    return column<std::int64_t>(simulation.routes().size(), [&](std::uint32_t route) {
+    return column<std::int64_t>(transport.counted_routes(), [&](std::uint32_t route) {
       return static_cast<std::int64_t>(transport.counters(route).*member);
     });
   };
@@ -275,7 +302,8 @@ PYBIND11_MODULE(_packet, module) {
            py::arg("loss"))
       .def("add_channels", &add_channels, py::arg("rows"), py::arg("flowlet_bytes"), py::arg("back"))
       .def("add_messages", &add_messages, py::arg("channel"), py::arg("bytes"), py::arg("release_s"),
-           py::arg("pause_s"))
+           py::arg("pause_s"), py::arg("milestone"))
+      .def("move_lanes", &move_lanes, py::arg("lanes"), py::arg("rows"))
       .def(
           "add_waits",
           [](Simulation& s, const Array<std::int64_t>& earlier, const Array<std::int64_t>& later) {

@@ -70,6 +70,8 @@ class Network {
   [[nodiscard]] bool can_relay() const {
     return !switches_choose(options_.scheme) && options_.scheme != Scheme::kConWeave && !options_.pause;
   }
+  /// Whether each lane has a route of its own.
+  [[nodiscard]] bool hashed() const { return options_.scheme == Scheme::kHashed; }
   /// Whether switches can forward data: `set_groups` has been called if the scheme needs groups.
   [[nodiscard]] bool can_forward() const { return !switches_choose(options_.scheme) || !groups_.links.empty(); }
 

@@ -32,16 +32,20 @@ class Simulation {
   [[nodiscard]] Time now() const { return context_.now; }
   [[nodiscard]] std::uint64_t events() const { return events_; }
 
-  /// Advances time to `until`, or until all messages are delivered. Handles events at `until`, too.
+  /// Advances time to `until`, to the delivery of a milestone, or until all messages are delivered. Handles events at
+  /// `until`, too. Milestones just delivered are in `transport().reached()`.
   void advance(Time until) {
+    const auto& reached = transport_.reached();
+    transport_.reached().clear();
     transport_.activate();
-    while (transport_.undelivered() > 0 && !context_.events.empty() && context_.events.first().at <= until) {
+    while (transport_.undelivered() > 0 && reached.empty() && !context_.events.empty() &&
+           context_.events.first().at <= until) {
       const Event event = context_.events.take();
       context_.now = event.at;
       ++events_;
       handle(event);
     }
-    if (transport_.undelivered() > 0 && until != kForever) context_.now = until;
+    if (transport_.undelivered() > 0 && reached.empty() && until != kForever) context_.now = until;
   }
 
   static constexpr Time kForever = std::numeric_limits<Time>::max();

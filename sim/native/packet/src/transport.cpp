@@ -65,13 +65,14 @@ std::uint32_t Transport::add_channel(std::span<const std::uint32_t> routes, std:
   return number;
 }
 
-MessageId Transport::add_message(std::uint32_t channel, std::int64_t bytes, Time release, Time pause) {
+MessageId Transport::add_message(std::uint32_t channel, std::int64_t bytes, Time release, Time pause, bool milestone) {
   const std::int64_t packets = (bytes + options_.payload_bytes - 1) / options_.payload_bytes;
   messages_.push_back({.bytes = bytes,
                        .release = release,
                        .pause = pause,
                        .channel = channel,
-                       .packets = static_cast<std::uint32_t>(packets)});
+                       .packets = static_cast<std::uint32_t>(packets),
+                       .milestone = milestone});
   return waits_.add_message();
 }
 
@@ -124,7 +125,7 @@ void Transport::make_ready(QpId number) {
 void Transport::take_flowlet(Qp& qp) {
   Channel& channel = channels_[qp.channel];
   Message& message = messages_[channel.head];
-  ++counters_[qp.route].flowlets;
+  ++counters_of(qp).flowlets;
   qp.flowlet_message = channel.head;
   qp.flowlet_packet = message.assigned;
   const std::uint32_t count = std::min(channel.flowlet, message.packets - message.assigned);
@@ -164,7 +165,7 @@ PacketId Transport::next(LinkId link) {
     const std::uint32_t route = next_route(qp);
     const std::uint32_t epoch = qp.epoch;
     const bool tail = options_.scheme == Scheme::kConWeave && reroute_after(qp, psn);
-    Counters& counters = counters_[route];
+    Counters& counters = counters_of(qp);
     counters.bytes += fresh_bytes;
     if (psn == qp.highest) {
       ++qp.highest;
@@ -245,7 +246,7 @@ void Transport::timer(QpId number) {
     context_.events.add(qp.progress + qp.timeout, EventKind::kTimer, number);
     return;
   }
-  ++counters_[qp.route].timeouts;
+  ++counters_of(qp).timeouts;
   if (options_.scheme == Scheme::kPlb) qp.route = any_route(qp);
   if (options_.receiver == Receiver::kGoBackN) {
     qp.next = qp.first;
@@ -404,6 +405,7 @@ void Transport::packet_arrived(MessageId number) {
 void Transport::deliver(MessageId number) {
   Message& message = messages_[number];
   message.delivered = context_.now;
+  if (message.milestone) reached_.push_back(number);
   waits_.deliver(number, [&](MessageId later) { schedule(later); });
 }
 

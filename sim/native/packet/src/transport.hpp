@@ -55,7 +55,11 @@ class Transport {
   /// window is too large.
   std::uint32_t add_channel(std::span<const std::uint32_t> routes, std::int64_t flowlet_bytes);
   /// With `channel` kNone and `bytes` 0 a host only computes: the message is delivered when its pause is over.
-  MessageId add_message(std::uint32_t channel, std::int64_t bytes, Time release, Time pause);
+  /// The delivery of a `milestone` is put into `reached`.
+  MessageId add_message(std::uint32_t channel, std::int64_t bytes, Time release, Time pause, bool milestone = false);
+  /// From now on the queue pair sends by this route, which joins the same NICs; its window and timeout stay. Only for
+  /// queue pairs with one route.
+  void move(QpId number, std::uint32_t route) { qps_[number].route = route; }
   /// Waits may be added to a message until the next call of `activate`.
   [[nodiscard]] sim::MessageWaits& waits() { return waits_; }
   /// Schedules all messages added since the last call that wait for nothing.
@@ -72,7 +76,11 @@ class Transport {
   [[nodiscard]] std::size_t messages() const { return messages_.size(); }
   [[nodiscard]] std::size_t undelivered() const { return waits_.undelivered(); }
   [[nodiscard]] Time delivered(MessageId message) const { return messages_[message].delivered; }  // -1: not yet
+  /// Of a route with which a channel was added. What a queue pair sends after it has moved counts there, too.
   [[nodiscard]] const Counters& counters(std::uint32_t route) const { return counters_[route]; }
+  [[nodiscard]] std::size_t counted_routes() const { return counters_.size(); }
+  /// Milestones delivered since the caller last cleared this.
+  [[nodiscard]] std::vector<MessageId>& reached() { return reached_; }
   [[nodiscard]] const Totals& totals() const { return totals_; }
 
  private:
@@ -146,6 +154,7 @@ class Transport {
     std::uint32_t assigned = 0;  // packets assigned to lanes
     std::uint32_t arrived = 0;
     MessageId next = kNone;
+    bool milestone = false;
   };
   struct ReadyQueue {  // queue pairs of a NIC that can send
     QpId head = kNone;
@@ -156,6 +165,7 @@ class Transport {
   [[nodiscard]] std::uint16_t payload(const Message& message, std::uint32_t packet) const;
   [[nodiscard]] bool can_send(const Qp& qp) const;
   [[nodiscard]] std::uint32_t any_route(const Qp& qp) { return qp.first_route + context_.random.below(qp.routes); }
+  [[nodiscard]] Counters& counters_of(const Qp& qp) { return counters_[qp.routes == 1 ? qp.first_route : qp.route]; }
   std::uint32_t next_route(Qp& qp);
   bool reroute_after(Qp& qp, std::uint32_t psn);
   void make_ready(QpId number);
@@ -181,6 +191,7 @@ class Transport {
   std::vector<ReadyQueue> ready_;  // by the NIC's link
   Totals totals_;
   std::vector<Counters> counters_;  // by route
+  std::vector<MessageId> reached_;
 };
 
 }  // namespace paralet::packet
