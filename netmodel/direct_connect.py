@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Direct-connect fabrics: hosts with d NICs, joined by d optical switches or patch panels (TopoOpt, section 3)."""
 
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from netmodel.located import raise_all
@@ -26,7 +27,7 @@ _DEGREE_MAX = 255
 def direct_connect(
     hosts: int,
     degree: int,
-    rate_bps: int,
+    rate_bps: int | Sequence[int],
     mtu_bytes: int = 9000,
     *,
     look_ahead: bool = False,
@@ -35,8 +36,8 @@ def direct_connect(
     """Hosts h1.. with NICs nic0..; NIC j of host h<i> is connected to port i of optical switch ocs<j+1>.
 
     A switch can thus join any two hosts, by the same NIC of both; a degree above the number of other hosts makes
-    parallel circuits. NIC j of host i has the address 10.<j>.<a>.<b> with
-    a = (i - 1) // 254 and b = (i - 1) % 254 + 1. `rate_bps` is the rate of all links, each way, in bit/s.
+    parallel circuits. NIC j of host i has the address 10.<j>.<a>.<b> with a = (i - 1) // 254 and
+    b = (i - 1) % 254 + 1. `rate_bps` is the rate of all links, each way, in bit/s, or has one for each NIC of a host.
 
     look_ahead: two patch panels per NIC; one is set up for the next job while the other carries the current one
     (TopoOpt, appendix C). ocs1..ocs<d> are the first bank and ocs<d+1>..ocs<2d> the second. Switch flip<j+1> holds the
@@ -51,8 +52,11 @@ def direct_connect(
     for what, count, least, largest in (("hosts", hosts, 2, most), ("degree", degree, 1, _DEGREE_MAX)):
         if not least <= count <= largest:
             found.append(TopologyError(f"{what} is {count}, but must lie in {least}..{largest}", (what,)))
-    if rate_bps <= 0:
-        found.append(TopologyError(f"rate is {rate_bps} bit/s, but must be at least 1", ("rate",)))
+    rates = [rate_bps] * degree if isinstance(rate_bps, int) else [*rate_bps]
+    if len(rates) != degree:
+        found.append(TopologyError(f"there are {len(rates)} rates for {degree} NICs", ("rate",)))
+    if min(rates, default=1) <= 0:
+        found.append(TopologyError(f"rate is {min(rates)} bit/s, but must be at least 1", ("rate",)))
     raise_all(found)
     check_links(hosts * degree * (3 if look_ahead else 1))
     machines = []
@@ -65,12 +69,12 @@ def direct_connect(
     links = []
     for j in range(degree):
         first = f"flip{j + 1}" if look_ahead else f"ocs{j + 1}"
-        links += [Link(PortRef(f"h{i}", j + 1), PortRef(first, i), rate_bps) for i in range(1, hosts + 1)]
+        links += [Link(PortRef(f"h{i}", j + 1), PortRef(first, i), rates[j]) for i in range(1, hosts + 1)]
     for j in range(degree if look_ahead else 0):
         for bank in (0, 1):
             panel = f"ocs{bank * degree + j + 1}"
             links += [
-                Link(PortRef(f"flip{j + 1}", (bank + 1) * hosts + i), PortRef(panel, i), rate_bps)
+                Link(PortRef(f"flip{j + 1}", (bank + 1) * hosts + i), PortRef(panel, i), rates[j])
                 for i in range(1, hosts + 1)
             ]
     return Topology(

@@ -225,7 +225,7 @@ class DirectConnectSpec(_Spec):
 
     hosts: int
     degree: int
-    rate: RateBps
+    rate: RateBps | list[RateBps]
     look_ahead: bool = False
     mtu_bytes: int = DEFAULT_MTU_BYTES
     name: str | None = None

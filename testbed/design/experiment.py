@@ -13,10 +13,12 @@ import yaml
 
 from netmodel import format_rate
 from testbed.design.job import Job
-from testbed.design.points import Point, cluster_of
+from testbed.design.points import Point, cluster_of, shared_cluster
 from testbed.training.closed_form import passes_s, stage_of
+from testbed.training.clusters import Cluster
 from testbed.training.hardware import Collective
 from testbed.training.operators import HALF, SINGLE
+from testbed.training.strategies import Strategy
 from testbed.training.transformer import embedding, layer
 
 MOST_RANKS = 256
@@ -26,17 +28,14 @@ def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
     """The text of a spec. Raises ValueError for a point whose iteration sends nothing over the fabric."""
     strategy, model, cluster = point.strategy, job.transformer, cluster_of(job, point.fabric)
     direct = point.fabric.kind == "topoopt"
-    if direct and strategy.pipeline > 1:
-        raise ValueError(
-            "pipeline stages and rings have circuits of different rates, which no spec has; "
-            "set strategies.deepest_pipeline to 1"
-        )
     if strategy.expert > 1:
         raise ValueError("workload `training` has no all-to-alls of experts")
     among = cluster.group(strategy.data, strategy.tensor)
     copies = among.domains
     if copies * strategy.pipeline == 1 or cluster.group(strategy.gpus).domains == 1:
         raise ValueError("the chosen point sends nothing over the fabric: its GPUs are in one HB domain")
+    if direct and strategy.pipeline > 1 and strategy.tensor * among.inside < cluster.domain_gpus:
+        raise ValueError("several pipeline stages share an HB domain, which no spec of direct connections has")
     tensor = 1 if direct else strategy.tensor  # all GPUs of a domain have circuits to the same domains
     kept = min(copies, max(1, most_ranks // (tensor * strategy.pipeline)))
     kept = 2 if strategy.pipeline == 1 and kept == 1 else kept
@@ -58,7 +57,9 @@ def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
         "gpu": job.gpu,
         "compute_s": round(sum(passes_s(model, strategy, cluster)) + stage.optimizer_s + inside_s, 6),
         "part_bytes": _eights((SINGLE if strategy.zero < 2 else HALF) * held / among.inside),
-        "activation_bytes": _eights(HALF * strategy.microbatch * model.sequence * model.hidden / strategy.tensor),
+        "activation_bytes": _eights(
+            HALF * _hops(strategy) * strategy.microbatch * model.sequence * model.hidden / strategy.tensor
+        ),
     }
     document = {
         "name": f"{job.name}_chosen",
@@ -75,13 +76,35 @@ def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
         "seeds": 1,
     }
     if direct:
-        rate = format_rate(point.fabric.nic_bps)
+        layers = _layers(shared_cluster(job, point), strategy.pipeline, kept)
+        rates = [format_rate(int(rate)) for _, rate in layers]
         document |= {
-            "topology": {"direct_connect": {"hosts": ranks, "degree": 1, "rate": rate}},
-            "optical": {"strides": [1]},
+            "topology": {"direct_connect": {"hosts": ranks, "degree": len(rates), "rate": rates}},
+            "optical": {"strides": [stride for stride, _ in layers]},
             "policies": [{"name": "direct", "policy": "ecmp"}],
         }
     return f"{_header(job, point, kept, copies)}{yaml.safe_dump(document, sort_keys=False, width=120)}"
+
+
+def _hops(strategy: Strategy) -> float:
+    """The bytes of a transfer of the workload, in those of a transfer between stages.
+
+    With v chunks, m microbatches and p stages, m v + p - 2 transfers follow one another; in the workload m + p - 2 do.
+    """
+    fill = strategy.pipeline - 2
+    return (strategy.microbatches * strategy.interleave + fill) / max(1, strategy.microbatches + fill)
+
+
+def _layers(cluster: Cluster, pipeline: int, copies: int) -> list[tuple[int, float]]:
+    """Strides and rates of the circuits: to the next copy, the next stage and the one before, each by its own NIC.
+
+    Rank p + pipeline d is stage p of copy d. A GPU uses all NICs of its domain, so it has their shares of the rate.
+    """
+    rate, ranks = cluster.fabric.rate_bps, pipeline * copies
+    found = [(pipeline % ranks, cluster.ring_share * rate)] if copies > 1 else []
+    if pipeline > 1:
+        found += [(1, cluster.chain_share * rate), (ranks - 1, cluster.chain_share * rate)]
+    return found
 
 
 def _header(job: Job, point: Point, kept: int, copies: int) -> str:

@@ -12,6 +12,7 @@ from testbed.design.clos import Parts, clos
 from testbed.design.job import Fabric, Job, fabrics_of
 from testbed.design.prices import Prices
 from testbed.simulate.spread import spread
+from testbed.training.closed_form import estimate
 from testbed.training.clusters import DGX_A100, DGX_H100, Cluster
 from testbed.training.communication import busy_s, exposed_s
 from testbed.training.search import Found, candidates
@@ -112,6 +113,12 @@ def cluster_of(job: Job, fabric: Fabric) -> Cluster:
         oversubscription=float(fabric.oversubscription),
         forwarding=fabric.kind in ("rail_only", "topoopt"),
     )
+
+
+def shared_cluster(job: Job, point: Point) -> Cluster:
+    """The cluster of a point's only or first job, with the share of NICs that its strategy uses best."""
+    splits = _shared(point.fabric, cluster_of(job, point.fabric), bool(job.transformer.experts))
+    return min(splits, key=lambda one: estimate(job.transformer, point.strategy, one).iteration_s)
 
 
 def points(

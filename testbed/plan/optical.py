@@ -59,9 +59,13 @@ class Layout:
 def rings(ranks: int, strides: Sequence[int]) -> Layout:
     """Rings "+stride", the k-th by NIC k, and CoinChangeMod on them.
 
-    Raises ValueError if a stride gives no ring of all ranks.
+    A stride that has a divisor in common with the number of ranks gives several rings, which other strides must join.
+    Raises ValueError if they do not, and for a stride that leads nowhere.
     """
-    layers = tuple(ring_circuits(range(ranks), stride) for stride in strides)
+    if len(strides) == 1 or not all(stride % ranks for stride in strides):
+        layers = tuple(ring_circuits(range(ranks), stride) for stride in strides)
+    else:
+        layers = tuple(tuple((rank, (rank + stride) % ranks) for rank in range(ranks)) for stride in strides)
     sums = coin_change(ranks, strides)
     return Layout(layers, tuple(coin_route(range(ranks), sums, a, b) for a, b in permutations(range(ranks), 2)))
 

@@ -52,11 +52,14 @@ def test_every_nic_is_on_the_switch_of_its_number(hosts: int, data: st.DataObjec
 def test_yaml_is_loaded_and_its_errors_are_located() -> None:
     text = "direct_connect: {hosts: 8, degree: 2, rate: 10 Mbit/s}"
     assert read(text) == direct_connect(8, 2, RATE)
+    unequal = read(text.replace("10 Mbit/s", "[10 Mbit/s, 20 Mbit/s]"))
+    assert [unequal.link_at(PortRef("h3", port)).rate_bps for port in (1, 2)] == [RATE, 2 * RATE]
     for bad, sentence in (
         (
             text.replace("degree: 2", "degree: 256"),
             "1: direct_connect.degree: degree is 256, but must lie in 1..255",
         ),
+        (text.replace("10 Mbit/s", "[10 Mbit/s]"), "1: direct_connect.rate: there are 1 rates for 2 NICs"),
         (text.replace("hosts: 8", "hosts: 1"), "1: direct_connect.hosts: hosts is 1, but must lie in 2.."),
     ):
         with pytest.raises(SpecError) as refusal:

@@ -22,7 +22,7 @@ from testbed.design.all_to_all_circuits import Permutations
 from testbed.design.clos import clos
 from testbed.design.experiment import write_spec
 from testbed.design.job import Job
-from testbed.design.points import Point, Refused, choice, cluster_of, pareto, points
+from testbed.design.points import Point, Refused, choice, cluster_of, pareto, points, shared_cluster
 from testbed.design.prices import DEFAULT, load_prices
 from testbed.training.closed_form import estimate
 from testbed.training.communication import busy_s, exposed_s
@@ -255,10 +255,30 @@ def test_a_chosen_point_of_direct_connections_is_a_spec_with_a_ring_of_hb_domain
     assert point.iteration_s * 0.98 <= run.completion_s <= (point.iteration_s + point.hidden_s) * 1.05
 
 
-def test_direct_connections_with_a_pipeline_have_no_spec_and_say_what_to_set() -> None:
+@pytest.mark.parametrize(("pipeline", "data"), [(2, 2), (4, 1)])
+def test_direct_connections_with_a_pipeline_have_circuits_to_the_next_copy_and_both_neighbouring_stages(
+    tmp_path: Path, pipeline: int, data: int
+) -> None:
     job, point = _direct_on_16(deepest_pipeline=1)
-    staged = replace(point, strategy=replace(point.strategy, pipeline=2, data=point.strategy.data // 2))
-    with pytest.raises(ValueError, match=r"set strategies\.deepest_pipeline to 1"):
+    strategy = replace(point.strategy, tensor=4, sequence=True, pipeline=pipeline, data=data, microbatches=4)
+    staged = replace(point, strategy=strategy)
+    cluster = shared_cluster(job, staged)
+    file = tmp_path / "chosen.yaml"
+    file.write_text(write_spec(job, staged))
+    made = spec.load(file)
+    assert made.ranks == 4
+    rates = [made.line_rate_bps(0, nic) for nic in range(len(made.topology.hosts[0].nics))]
+    shares = [cluster.ring_share] * (data > 1) + [cluster.chain_share] * 2
+    assert rates == [int(share * cluster.fabric.rate_bps) for share in shares]
+    expected_s = estimate(job.transformer, strategy, cluster).iteration_s
+    hidden_s = busy_s(job.transformer, strategy, cluster)
+    assert expected_s * 0.95 <= observe(made).runs[0].completion_s <= (expected_s + hidden_s) * 1.05
+
+
+def test_pipeline_stages_that_share_a_domain_of_direct_connections_have_no_spec() -> None:
+    job, point = _direct_on_16(deepest_pipeline=1)
+    staged = replace(point, strategy=replace(point.strategy, tensor=1, pipeline=8, data=2))
+    with pytest.raises(ValueError, match="several pipeline stages share an HB domain"):
         write_spec(job, staged)
 
 

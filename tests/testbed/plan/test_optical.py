@@ -97,6 +97,7 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
         ({"optical": None}, "topology: topology direct-connect-8x2 has optical switches only: say under optical"),
         ({"optical": {"strides": [1, 3, 5]}}, "optical.strides: a degree of 3 is impossible: host 'h1' has 2 NICs"),
         ({"optical": {"strides": [2]}}, "optical.strides: +2 is no ring of 8 servers"),
+        ({"optical": {"strides": [2, 4]}}, "optical.strides: a distance of 1 among 8 servers is no sum of the strides"),
         ({"policies": [{"name": "p", "policy": "pinned"}]}, "policies[0].policy: over circuits a connection has"),
         (
             {"workload": {"kind": "nccl_ring_allreduce", "strides": [1, 5], "bytes": 800}},
