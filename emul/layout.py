@@ -18,7 +18,7 @@ INTERFACE_NAME_MAX = 15
 INTERFACE_GROUP = "4791"
 """Group number of all switch interfaces of a fabric. One command deletes a whole group."""
 
-_FIRST_NIC_TABLE = 100
+FIRST_NIC_TABLE = 100
 _FIRST_METRIC = 100
 
 
@@ -118,7 +118,7 @@ class Layout:
                 # Sockets that are bound to no address use the first NIC, whose route has the lowest metric.
                 lines.append(f"route add {subnet} dev {name} src {nic.address} metric {_FIRST_METRIC + number}")
             if len(linked) > 1 and not self.shared:
-                table = _FIRST_NIC_TABLE + number
+                table = FIRST_NIC_TABLE + number
                 lines += [
                     f"route add {subnet} dev {name} src {nic.address} table {table}",
                     f"rule add from {nic.address} lookup {table}",

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, get_args
 from emul import commands, hosts, packet_sockets, rxe, sandbox
 from emul.capture import Capture
 from emul.commands import FabricError
+from emul.detours import DetouringHosts
 from emul.flow_dump import ObservedFlow
 from emul.layout import INTERFACE_GROUP, Layout, switch_end
 from emul.link_counters import LinkCounters, PortCounters
@@ -30,6 +31,7 @@ from emul.ovs import OPENFLOW, Datapath, PrivateOvs, load_kernel_datapath
 from emul.relays import Relays
 from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, queue_bytes, shape_lines
 from netmodel import Circuits, Flow, Link, PortRef, Topology, check_circuits, dump_topology, lit
+from sdn.failover.detours import Detours
 from sdn.openflow.source_rules import Pinning
 from sdn.openflow.steering import Steer, Steering
 from sdn.topoopt.relays import RelayPlan
@@ -105,6 +107,7 @@ class MininetFabric:
         self._optical: OpticalSwitches
         self._observer: SwitchObserver
         self._relays: Relays
+        self._detours: DetouringHosts
         self._counters: PortCounters
         self._faults: dict[str, LinkFaults]  # by network namespace: of a host, or "" for that of the switches
         if datapath not in get_args(Datapath):
@@ -302,6 +305,19 @@ class MininetFabric:
         """Make hosts send to and forward for others as `plan` says for the current circuits. Raises FabricError."""
         self._relays.set(self.circuits, plan)
 
+    def allow_detours(self) -> None:
+        """Prepare hosts and switches for `set_detours`. Raises FabricError and OvsError."""
+        self._detours.allow()
+
+    def set_detours(self, plan: Detours) -> None:
+        """Make hosts whose rail is dead send over others as planned, and no longer as before. Raises FabricError."""
+        self._detours.set(plan)
+
+    def _add_flows(self, switch: str, flows: Sequence[str]) -> None:
+        file = self._log_dir / f"mac-flows-{switch}.txt"
+        file.write_text("\n".join(flows))
+        self._ovs.command("ovs-ofctl", "-O", OPENFLOW, "add-flows", switch, str(file))
+
     def steer(self, steering: Steering | None) -> None:
         """Give `steering` precedence over the routes, or remove it with None. Returns when all switches have confirmed.
 
@@ -368,6 +384,7 @@ class MininetFabric:
         self._observer = SwitchObserver(topology, self._interfaces, self._ovs, self._datapath)
         self._observer.check_hash(self.circuits, self._pinning)
         self._relays = Relays(topology, self._hosts.run)
+        self._detours = DetouringHosts(topology, self._hosts.run, self._add_flows)
         if self._datapath == "user":
             self._enlarge_socket_buffers()
         for port in self._pcap:

@@ -22,7 +22,7 @@ _DROP_PREFERENCE = 2000
 _FIRST_TABLE = 300
 
 # A relay must accept source addresses that it reaches by another interface, and must not send ICMP redirects.
-SYSCTLS = (
+FORWARDING = (
     "net.ipv4.ip_forward=1",
     "net.ipv4.conf.all.rp_filter=0",
     "net.ipv4.conf.default.rp_filter=0",
@@ -78,7 +78,7 @@ class Relays:
         for host in self._topology.hosts:
             lines = [f"rule delete pref {RULE_PREFERENCE}"] * self._rules.get(host.name, 0)
             if host.name not in self._rules:
-                self._run(host.name, ["sysctl", "-q", "-w", *SYSCTLS], None)
+                self._run(host.name, ["sysctl", "-q", "-w", *FORWARDING], None)
                 interfaces = [f"net.ipv4.conf.{nic.name}.{key}=0" for nic in host.nics for key in _PER_INTERFACE]
                 self._run(host.name, ["sysctl", "-q", "-w", *interfaces], None)
                 lines = interface_lines(self._topology, host)

@@ -12,6 +12,7 @@ from typing import Any
 
 from emul import LinkFault
 from netmodel import Flow, Link, PortRef, forwarding, lit_links
+from sdn.failover.detours import Detours
 from sdn.openflow.steering import Steering
 from testbed.analysis.observations import HappenedEvent, RunRecord, SeenFlow
 from testbed.errors import TestbedError
@@ -111,6 +112,7 @@ class Runner:
         self._steering: Steering | None = None
         self._setting: Setting | None = None
         self._lit = False
+        self._killed: list[str] = []
         routes = forwarding(experiment.topology).groups
         self._choosing = [
             switch for switch, groups in routes.items() if any(len(ports) > 1 for ports in groups.values())
@@ -123,6 +125,8 @@ class Runner:
         """
         experiment = self._experiment
         hosts = experiment.all_hosts
+        if any(event.kill for event in experiment.spec.events):
+            self._fabric.allow_detours()
         steps.now(f"starting {len(hosts)} agents")
         with Agents(self._fabric.popen, hosts, self._log_dir, self._argv) as agents:
             for seed in experiment.seeds:
@@ -172,6 +176,9 @@ class Runner:
             status = {} if service is None else service.status()
             for link in self._cut_links():
                 self._fabric.set_link(link, True)
+            if self._killed:
+                self._killed.clear()
+                self._fabric.set_detours(Detours())
             for event in experiment.spec.events:
                 if event.degrade is not None:
                     self._fabric.set_rate(self._link(event.degrade), 1.0)
@@ -256,6 +263,11 @@ class Runner:
                 self._fabric.set_link(self._link(port), up)
         if event.mend is not None:
             self._fabric.set_rate(self._link(event.mend), 1.0)
+        if event.kill is not None:
+            self._killed.append(event.kill)
+            for link in self._experiment.killed_links([event.kill]):
+                self._fabric.set_link(link, False)
+            self._fabric.set_detours(self._experiment.detours(self._killed))
         if event.degrade is not None and event.part is not None:
             self._fabric.set_rate(self._link(event.degrade), event.part)
         for faulty, fault in faults_of(event.links or {}).items():
@@ -284,7 +296,9 @@ class Runner:
 
     def _cut_links(self) -> list[Link]:
         """The links that the spec's events cut."""
-        return list(dict.fromkeys(self._link(event.cut) for event in self._experiment.spec.events if event.cut))
+        events = self._experiment.spec.events
+        killed = self._experiment.killed_links([event.kill for event in events if event.kill])
+        return list(dict.fromkeys([*(self._link(event.cut) for event in events if event.cut), *killed]))
 
     def _read(self, start_s: float) -> Reading:
         counters = self._fabric.link_counters()

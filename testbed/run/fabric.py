@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from emul import LinkFault
 from emul.flow_dump import ObservedFlow
 from netmodel import Circuits, Flow, Link, PortRef
+from sdn.failover.detours import Detours
 from sdn.openflow.steering import Steering
 from sdn.topoopt.relays import RelayPlan
 
@@ -95,6 +96,12 @@ class Fabric(Protocol):
 
     def set_relays(self, plan: RelayPlan) -> None:
         """Configure hosts to send through relays and to forward for others, as planned for the current circuits."""
+
+    def allow_detours(self) -> None:
+        """Prepare hosts and switches for `set_detours`."""
+
+    def set_detours(self, plan: Detours) -> None:
+        """Make hosts whose rail is dead send over others as planned, and no longer as before."""
 
     def check_relays(self, plan: RelayPlan) -> None:
         """Raises RelayError when a relay of the plan does not forward."""

@@ -2,7 +2,6 @@
 """Runs of an experiment on the fluid fabric. docs/fluid.md says what is modelled and what is not."""
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from testbed.analysis.observations import HappenedEvent, LinkLoad, Observations,
 from testbed.errors import TestbedError
 from testbed.progress import Steps
 from testbed.simulate.adaptive_lanes import RULES, LaneMover
-from testbed.simulate.lane_paths import Lanes, path_rows, paths_of_ports
+from testbed.simulate.lane_paths import Lanes, addresses_of, path_rows, paths_of_ports
 from testbed.simulate.live_plan import TalkPlanner
 from testbed.simulate.runs import (
     ACK_BYTES,
@@ -70,6 +69,7 @@ class _Model:
         self._routes: Forwarding | None = None  # None while no link is dead
         self._capacity = links.rate_bps.copy()
         self._dead: set[PortRef] = set()
+        self._killed: list[str] = []
         rates_bps = [links.rate_bps]
         if policy.paced:  # one more link per lane, which limits its rate
             first = self._lanes.rows[:, 0, 0]
@@ -95,10 +95,7 @@ class _Model:
     def _paths(self, rows: npt.NDArray[np.int32]) -> Paths:
         """The flows of all pairs under the policy, where `rows` are the links of each lane."""
         if self._policy.policy == "spraying":
-            ends = np.array(
-                [[int(IPv4Address(self._experiment.address(rank))) for rank in pair] for pair in self._pairs],
-                dtype=np.uint32,
-            ).reshape(-1, 2)
+            ends = addresses_of(self._experiment, self._pairs)
             return spread_paths(self._links, ends[:, 0], ends[:, 1], self._routes)
         if self._policy.policy == "oblivious":
             return Paths.sprayed(rows)
@@ -282,16 +279,25 @@ class _Model:
         self._simulation.set_paths(flows, paths)
 
     def _happen(self, event: Event, samples: list[tuple[float, _Floats]]) -> HappenedEvent:
-        port = PortRef.parse(event.link or "")
-        link = self._links.number(port)
         at_s = self._simulation.now_s
-        concerned = self._concerned(link) if event.cut else []
-        rate_bps = 0.0 if event.cut else float(self._links.rate_bps[link]) * (event.part or 1.0)
-        for way in (link, self._links.back(link)):
-            self._simulation.set_rate(way, rate_bps)
-            self._capacity[way] = rate_bps
+        if event.kill is None:
+            ports = [PortRef.parse(event.link or "")]
+        else:
+            ports = [link.a for link in self._experiment.killed_links([event.kill])]
+            self._killed.append(event.kill)
+        dies = bool(event.cut or event.kill)
+        concerned = sorted(
+            {host for port in ports for host in self._concerned(self._links.number(port))} if dies else ()
+        )
+        for port in ports:
+            link = self._links.number(port)
+            rate_bps = 0.0 if dies else float(self._links.rate_bps[link]) * (event.part or 1.0)
+            for way in (link, self._links.back(link)):
+                self._simulation.set_rate(way, rate_bps)
+                self._capacity[way] = rate_bps
+            if event.degrade is None:
+                (self._dead.add if dies else self._dead.discard)(min(port, self._experiment.topology.peer(port)))
         if event.degrade is None:
-            (self._dead.add if event.cut else self._dead.discard)(min(port, self._experiment.topology.peer(port)))
             self._advance(at_s + self._experiment.spec.fluid.reroute_s, samples)
             self._reroute()
         return HappenedEvent(what=event.what, at_s=at_s, done_s=self._simulation.now_s, concerned=concerned)
@@ -302,7 +308,7 @@ class _Model:
         dead = frozenset(topology.link_at(port) for port in self._dead)
         self._routes = forwarding(topology, dead)
         try:
-            rows = paths_of_ports(self._experiment, self._pairs, self._lanes.ports, self._links, self._routes)
+            rows = self._rows_around()
             paths = self._paths(rows)
         except NoRouteError as error:
             raise TestbedError(f"policy {self._policy.name}: {error}") from error
@@ -310,6 +316,25 @@ class _Model:
         self._lanes = Lanes(self._lanes.ports, rows)
         if self._planner is not None:
             self._take(self._planner.refit(dead))
+
+    def _rows_around(self) -> npt.NDArray[np.int32]:
+        """The links of all lanes without dead links, over other rails where a rail is dead."""
+        experiment, ports = self._experiment, self._lanes.ports
+        plan, hosts = experiment.detours(self._killed), experiment.hosts
+        names = [(hosts[src], hosts[dst]) for src, dst in self._pairs]
+        around = [place for place, ends in enumerate(names) if ends in plan.ways]
+        left = sorted({*range(len(names))} - {*around})
+        found = []
+        if left:
+            pairs = [self._pairs[place] for place in left]
+            found.append((left, paths_of_ports(experiment, pairs, ports[left], self._links, self._routes)))
+        if around:
+            paths = [plan.path(experiment.topology, *names[place]) for place in around]
+            found.append((around, path_rows(paths, ports.shape[1], self._links)))
+        rows = np.full((*ports.shape, max(some.shape[2] for _, some in found)), -1, dtype=np.int32)
+        for places, some in found:
+            rows[places, :, : some.shape[2]] = some
+        return rows
 
     def _concerned(self, link: int) -> list[str]:
         """The switch ports of the hosts that receive data over a link, in either direction."""

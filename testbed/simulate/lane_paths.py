@@ -84,16 +84,25 @@ def paths_of_ports(
 ) -> npt.NDArray[np.int32]:
     """The links that packets with source ports `ports`, by pair and lane, cross. Raises NoRouteError."""
     lanes = ports.shape[1]
-    addresses = np.array([int(IPv4Address(experiment.address(rank))) for rank in range(experiment.ranks)], np.uint32)
-    ends = np.array(pairs).reshape(-1, 2)
+    ends = addresses_of(experiment, pairs)
     fields = FlowFields(
-        src=np.repeat(addresses[ends[:, 0]], lanes),
-        dst=np.repeat(addresses[ends[:, 1]], lanes),
+        src=np.repeat(ends[:, 0], lanes),
+        dst=np.repeat(ends[:, 1], lanes),
         sport=ports.ravel(),
         dport=np.array([ROCE_PORT], dtype=np.uint16),
         proto=np.array([IPPROTO_UDP], dtype=np.uint8),
     )
     return hashed_paths(links, fields, experiment.ecmp_hash, routes).reshape(len(pairs), lanes, -1)
+
+
+def addresses_of(experiment: Experiment, pairs: Sequence[Pair]) -> npt.NDArray[np.uint32]:
+    """The addresses between which each pair transfers: (source, destination)."""
+    found = [
+        [int(IPv4Address(experiment.address(rank, nic))) for rank in pair]
+        for pair in pairs
+        for nic in [experiment.nic_between(*pair)]
+    ]
+    return np.array(found, dtype=np.uint32).reshape(-1, 2)
 
 
 def _planned(

@@ -123,6 +123,7 @@ def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals:
     """The lanes of all pairs with what they have sent."""
     method = "ecmp" if policy.policy in STEERED else policy.policy
     lanes = traffic.lanes.ports.shape[1]
+    several = bool(experiment.layouts) or experiment.local_nic is not None
     return [
         RankLane(
             rank=src,
@@ -141,7 +142,7 @@ def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals:
             ),
         )
         for channel, (src, dst) in enumerate(traffic.pairs)
-        for local, remote in [experiment.nics_between(src, dst) if experiment.layouts else (None, None)]
+        for local, remote in [experiment.nics_between(src, dst) if several else (None, None)]
         for lane in range(lanes)
     ]
 

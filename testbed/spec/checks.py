@@ -110,11 +110,36 @@ def _checked_workload(experiment: Experiment, found: Findings) -> Experiment | N
     if not found.fit("workload", "topology", "optical", "fabric", "placement", "nic", "local_nic"):
         return None
     with found.collecting():
+        _check_killed(experiment)
+    with found.collecting():
         if all(switch.role == "ocs" for switch in experiment.topology.switches):
             return laid_out(experiment)
         _check_reach(experiment)
         return experiment
     return None
+
+
+def _check_killed(experiment: Experiment) -> None:
+    """Raises Misfit when a switch that an event kills has no substitute for some transfer of the first seed."""
+    spec, topology, dead = experiment.spec, experiment.topology, list[str]()
+    for index, event in enumerate(spec.events):
+        if event.kill is None:
+            continue
+        where = ("events", index, "kill")
+        if event.kill not in {switch.name for switch in topology.switches}:
+            raise Misfit(f"topology {topology.name} has no switch {event.kill}", *where)
+        if experiment.local_nic is None or spec.fabric == "softroce":
+            said = "only hosts with a local_nic, on mininet and fluid, have a way around a switch; cut single links"
+            raise Misfit(said, *where)
+        dead.append(event.kill)
+        try:
+            ways = experiment.detours(dead).ways
+        except ValueError as error:
+            raise Misfit(str(error), *where) from None
+        for transfer in experiment.stranded_all(experiment.seeds[0], frozenset(experiment.killed_links(dead))):
+            src, dst = experiment.hosts[transfer.src], experiment.hosts[transfer.dst]
+            if (src, dst) not in ways:
+                raise Misfit(f"{src} has no way to {dst} while {event.kill} is dead; kill switches of rails", *where)
 
 
 def _check_cabled(topology: Topology) -> None:
@@ -242,11 +267,10 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
         if event.path_service is not None:
             said = f"fabric {spec.fabric} has no path service; use mininet"
             found.add(Misfit(said, "events", index, "path_service"))
-        if spec.fabric == "packet" and event.link is not None:
-            found.add(Misfit("fabric packet does not cut, degrade or mend links; use fluid", "events", index))
+        if spec.fabric == "packet" and (event.link or event.kill):
+            said = "fabric packet does not cut, degrade or mend links, nor kill switches; use fluid"
+            found.add(Misfit(said, "events", index))
     _check_faults(spec, found)
-    if spec.local_nic is not None:
-        found.add(Misfit(f"fabric {spec.fabric} models one NIC of each host; use mininet", "local_nic"))
     if spec.pcap:
         found.add(Misfit(f"fabric {spec.fabric} has no real packets to capture; use mininet", "pcap"))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A checked spec and what follows from it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from netmodel import (
@@ -12,6 +12,7 @@ from netmodel import (
     Topology,
     forwarding,
 )
+from sdn.failover.detours import Detours, detours
 from sdn.isolation.optical_clos import OpticalClos
 from sdn.isolation.source_routing import SourceRouting, in_order
 from sdn.isolation.virtual_clos import sub_clos
@@ -102,16 +103,29 @@ class Experiment:
 
         None on a direct-connect fabric, whose ways are planned before a run.
         """
+        return next(self.stranded_all(seed, dead_links), None)
+
+    def stranded_all(self, seed: int, dead_links: frozenset[Link]) -> Iterator[Transfer]:
+        """All of these transfers."""
         if self.setting is not None:
-            return None
+            return
         placed, groups = self.at(seed), forwarding(self.topology, dead_links).groups
         for transfer in placed.transfers(seed):
             nic = placed.nic_between(transfer.src, transfer.dst)
             near = PortRef(placed.hosts[transfer.src], nic + 1)
             address = self.topology.host(placed.hosts[transfer.dst]).nics[nic].address
             if self.topology.link_at(near) in dead_links or address not in groups[self.topology.peer(near).node]:
-                return transfer
-        return None
+                yield transfer
+
+    def killed_links(self, switches: Collection[str]) -> list[Link]:
+        """The links of these switches."""
+        return [link for link in self.topology.links if {link.a.node, link.b.node} & set(switches)]
+
+    def detours(self, dead: Collection[str]) -> Detours:
+        """The ways around these switches of rails. Raises ValueError where there is none."""
+        if not dead or self.local_nic is None:
+            return Detours()
+        return detours(self.topology, dead, self.nic, self.local_nic)
 
     @property
     def setting(self) -> Setting | None:

@@ -94,8 +94,9 @@ class LinkSettings(Section):
 class Event(Section):
     """A change of the fabric or of the path service, `at_s` seconds after the start of every run.
 
-    Exactly one of `cut`, `degrade`, `mend`, `links` and `path_service` is given. The first three name a link by a
-    switch port; a degraded link keeps `part` of its rate. `links` has new settings for ports, as in `Spec`.
+    Exactly one of `cut`, `degrade`, `mend`, `kill`, `links` and `path_service` is given. The first three name a link by
+    a switch port; a degraded link keeps `part` of its rate. `kill` names the switch of a rail, which dies; other rails
+    and the HB domains then carry what it did. `links` has new settings for ports, as in `Spec`.
     `path_service` kills the path service, starts it again, or does both, in runs of policies that use it. At the end of
     every run all links are mended and have the settings of the spec.
     """
@@ -105,14 +106,16 @@ class Event(Section):
     degrade: str | None = None
     part: float | None = Field(default=None, gt=0, lt=1)
     mend: str | None = None
+    kill: str | None = None
     links: dict[str, LinkSettings] | None = Field(default=None, min_length=1)
     path_service: Literal["kill", "start", "restart"] | None = None
 
     @model_validator(mode="after")
-    def _one_of_five(self) -> "Event":
+    def _one_of_six(self) -> "Event":
         found = []
-        if sum(what is not None for what in (self.cut, self.degrade, self.mend, self.links, self.path_service)) != 1:
-            found.append(Misfit("give exactly one of cut, degrade, mend, links and path_service"))
+        given = (self.cut, self.degrade, self.mend, self.kill, self.links, self.path_service)
+        if sum(what is not None for what in given) != 1:
+            found.append(Misfit("give exactly one of cut, degrade, mend, kill, links and path_service"))
         if (self.degrade is None) != (self.part is None):
             found.append(Misfit("degrade needs part, the part of the link's rate that remains, and part needs degrade"))
         raise_all(found)
@@ -120,7 +123,7 @@ class Event(Section):
 
     @property
     def link(self) -> str | None:
-        """The switch port that names the link; None for events of the path service and new settings."""
+        """The switch port that names the link; None for events of a switch or the path service, and new settings."""
         return self.cut or self.degrade or self.mend
 
     @property
@@ -130,6 +133,8 @@ class Event(Section):
             return f"{self.path_service} path service"
         if self.links is not None:
             return "; ".join(f"set {port} to {settings.what}" for port, settings in self.links.items())
+        if self.kill is not None:
+            return f"kill {self.kill}"
         if self.degrade is not None:
             return f"degrade {self.degrade} to {self.part:g}"
         return f"cut {self.cut}" if self.cut is not None else f"mend {self.mend}"

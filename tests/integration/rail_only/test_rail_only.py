@@ -111,6 +111,19 @@ def test_live_rails_carry_the_traffic_of_a_dead_rail_switch(tmp_path: Path) -> N
         assert payload < count < 1.3 * payload
 
 
+def test_a_rail_that_dies_in_a_run_is_carried_by_the_others(tmp_path: Path) -> None:
+    """The rings of rail 2 are under way when its switch dies; every byte arrives, over GPUs of both HB domains."""
+    whole = Done(tmp_path, {**document("dying_rail", seeds=1, events=[]), "name": "whole"})
+    done = Done(tmp_path, document("dying_rail", seeds=1, events=[{"at_s": 0.8, "kill": "rail2"}]))
+    before, after = (
+        {rail: sum(run.sent(rail).values()) for rail in ("rail1", "rail2", "rail3", "rail4")} for run in (whole, done)
+    )
+    assert 0 < after["rail2"] < 0.9 * before["rail2"]
+    missing = before["rail2"] - after["rail2"]
+    assert sum(after.values()) > sum(before.values()) - 0.1 * missing
+    assert done.best_s() > whole.best_s()
+
+
 def test_rail_only_is_slower_by_the_predicted_bandwidth_ratio(tmp_path: Path) -> None:
     """Equation 3 over Equation 2, at two ratios of rail to HB domain, on 2 domains of 4."""
     rail, pair = 2_500_000, BYTES / 8

@@ -14,6 +14,7 @@ import numpy as np
 from emul import LinkFault
 from emul.flow_dump import ObservedFlow
 from netmodel import Flow, Link, PortRef
+from sdn.failover.detours import Detours
 from sdn.openflow.steering import Steering
 from testbed.analysis import metrics
 from testbed.analysis.observations import (
@@ -59,6 +60,7 @@ class FakeFabric:
         self.steered: list[Steering | None] = []
         self.rates: list[tuple[Link, float]] = []
         self.faults: list[tuple[PortRef, LinkFault]] = []
+        self.detours: list[Detours] = []
 
     def popen(self, host_name: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[Any]:
         self._topology.host(host_name)
@@ -78,6 +80,12 @@ class FakeFabric:
 
     def crossing(self, link: Link, within_s: float) -> Sequence[ObservedFlow]:
         return [ObservedFlow(Flow(IPv4Address("127.1.0.1"), IPv4Address("127.1.1.1"), 50_000), "", "", 2, 4000, 0.1)]
+
+    def allow_detours(self) -> None:
+        pass
+
+    def set_detours(self, plan: Detours) -> None:
+        self.detours.append(plan)
 
     def steer(self, steering: Steering | None) -> None:
         self.steered.append(steering)

@@ -114,7 +114,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": "../up"}, "name: "),
     ({"name": "latest"}, "name: 'latest' is the name of the link"),
     ({"fabric": "fluid", "pcap": ["leaf1:1"]}, "pcap: fabric fluid has no real packets to capture"),
-    ({"fabric": "fluid", "local_nic": "nic0"}, "local_nic: fabric fluid models one NIC of each host"),
     (
         {"policies": [{"name": "a", "policy": "recycled"}]},
         r"policies\[0\].policy: fabric mininet has no policy recycled; use fluid or packet",
@@ -231,7 +230,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"jobs": [3, 1]}, "jobs: the sizes of the jobs"),
     ({"placement": {"rule": "packed", "redraw": True}}, "placement.redraw: only rule random"),
     ({"pinning": "luck"}, "pinning: must be 'hash' or 'rules'"),
-    ({"events": [{"at_s": 1}]}, r"events\[0\]: give exactly one of cut, degrade, mend, links and path"),
+    ({"events": [{"at_s": 1}]}, r"events\[0\]: give exactly one of cut, degrade, mend, kill, links and path"),
     ({"events": [{"at_s": 1, "cut": "leaf1:3", "mend": "leaf1:3"}]}, r"events\[0\]: give exactly one of"),
     ({"events": [{"at_s": 1.0, "cut": "leaf1:33"}]}, r"events\[0\].cut: 'leaf1:33' is no connected switch port"),
     (

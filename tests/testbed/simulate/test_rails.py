@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rails and HB domains on the models: hosts with two NICs, and a rail that dies in a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netmodel import PortRef, SpecError
+from testbed.analysis.jobs import ideal_at
+from testbed.papers.rail_only import times
+from testbed.spec import Experiment, Spec, check
+from tests.testbed.simulate.small import observe
+
+X, Y, SIZE = 4, 3, 1_200_000
+RAIL, HB = 2_500_000, 10_000_000
+GRID = times.Grid(X, Y, HB, RAIL)
+
+
+def on_rails(fabric: str, kind: str, /, **changes: Any) -> Experiment:
+    document = {
+        "name": "rails",
+        "fabric": fabric,
+        "topology": {"rail_only": {"domains": Y, "gpus_per_domain": X, "rail_rate": RAIL, "hb_rate": HB}},
+        "workload": {"kind": kind, "gpus_per_domain": X, "bytes": SIZE},
+        "local_nic": "nic1",
+        "policies": [{"name": "ecmp", "policy": "ecmp"}],
+        "path_mtu": 4096,
+        **changes,
+    }
+    return check(Spec.model_validate(document))
+
+
+def completion_s(experiment: Experiment) -> float:
+    return observe(experiment).runs[0].completion_s
+
+
+@pytest.mark.parametrize("fabric", ["fluid", "packet"])
+@pytest.mark.parametrize("kind", ["hierarchical_allreduce", "hierarchical_allgather", "rail_alltoall"])
+def test_hosts_send_by_the_nic_of_the_network_that_they_share(fabric: str, kind: str) -> None:
+    made = on_rails(fabric, kind)
+    (run,) = observe(made).runs
+    assert ideal_at(made, 1) < run.completion_s < 1.07 * ideal_at(made, 1)
+    for lane in run.lanes:
+        (peer,) = (rank for rank in range(X * Y) for nic in (0, 1) if made.address(rank, nic) == lane.lane.peer)
+        nic = made.nic_between(lane.rank, peer)
+        assert (lane.lane.local, lane.lane.peer) == (made.address(lane.rank, nic), made.address(peer, nic))
+
+
+@pytest.mark.parametrize("kind", ["hierarchical_allreduce", "rail_alltoall"])
+def test_a_rail_that_dies_is_carried_by_the_others(kind: str) -> None:
+    """A rail that dies later costs less."""
+    whole_s = completion_s(on_rails("fluid", kind))
+    early, late = (on_rails("fluid", kind, events=[{"at_s": at_s, "kill": "rail2"}]) for at_s in (0.0, 0.45 * whole_s))
+    assert 1.01 * whole_s < completion_s(late) < completion_s(early) < 2.2 * whole_s
+    (run,) = observe(early).runs
+    sent = {load.port: load.tx_bytes for load in run.links}
+    assert all(count == 0 for port, count in sent.items() if PortRef.parse(port).node == "rail2")
+    assert [event.what for event in run.events] == ["kill rail2"]
+
+
+def test_both_directions_of_a_pair_take_one_live_rail() -> None:
+    made = on_rails("fluid", "hierarchical_allreduce")
+    plan = made.detours(["rail2"])
+    assert set(plan.ways) == {(f"d{a}g2", f"d{b}g2") for a in range(1, Y + 1) for b in range(1, Y + 1) if a != b}
+    for (src, dst), (_, x, y, _) in plan.ways.items():
+        assert plan.ways[dst, src] == (dst, y, x, src)
+        assert (x[:2], y[:2]) == (src[:2], dst[:2])
+        assert x[2:] == y[2:] != "g2"
+    src, x, y, dst = plan.ways["d1g2", "d2g2"]
+    rail = f"rail{x[-1]}"
+    assert [port.node for port in plan.path(made.topology, src, dst)] == [src, "hb1", x, rail, y, "hb2"]
+    with pytest.raises(ValueError, match="no live rail joins d1g1 and d2g1"):
+        made.detours([f"rail{rail}" for rail in range(1, X + 1)])
+
+
+@pytest.mark.parametrize(
+    ("fabric", "changes", "told"),
+    [
+        ("fluid", {"events": [{"at_s": 0, "kill": "rail9"}]}, "has no switch rail9"),
+        ("fluid", {"events": [{"at_s": 0, "kill": "hb1"}]}, "while hb1 is dead; kill switches of rails"),
+        ("packet", {"events": [{"at_s": 0, "kill": "rail1"}]}, "nor kill switches; use fluid"),
+        (
+            "fluid",
+            {"events": [{"at_s": n, "kill": f"rail{n}"} for n in range(1, X + 1)]},
+            "no live rail joins d1g1 and d2g1",
+        ),
+    ],
+)
+def test_kills_without_a_substitute_are_refused(fabric: str, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises((SpecError, ValueError), match=told):
+        on_rails(fabric, "hierarchical_allreduce", **changes)
