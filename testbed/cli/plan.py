@@ -30,11 +30,11 @@ def plan(
     """Find the best strategy of a training job on every fabric and at every scale of the file JOB.
 
     DIR/NAME-plan gets report.html, points.csv with all points, trade_off.png, and chosen.yaml, a spec of the chosen
-    point for `paralet run`. NAME is the job's.
+    point for `paralet run`; other jobs of a mix have chosen-JOB.yaml. NAME is the job's.
     """
     from netmodel import load_yaml
     from testbed.design import page
-    from testbed.design.experiment import write_spec
+    from testbed.design.experiment import turns, write_spec
     from testbed.design.job import Job
     from testbed.design.points import Point, Refused, choice, pareto, points
     from testbed.design.prices import load_prices
@@ -55,13 +55,16 @@ def plan(
     chosen = choice(job, found)
     folder = results_dir / f"{job.name}-plan"
     report = page.write(folder, job, prices, found, refused, chosen)
-    spec, reason = folder / "chosen.yaml", "no point is within the limits"
-    spec.unlink(missing_ok=True)
-    if chosen is not None:
+    for old in folder.glob("chosen*.yaml"):
+        old.unlink()
+    told = [] if chosen is not None else ["No spec: no point is within the limits."]
+    for number, (member, point) in enumerate([] if chosen is None else turns(job, chosen)):
+        spec = folder / (f"chosen-{member.name}.yaml" if number else "chosen.yaml")
         try:
-            spec.write_text(write_spec(job, chosen))
+            spec.write_text(write_spec(member, point))
+            told.append(f"Spec: {spec}")
         except ValueError as error:
-            reason = str(error)
+            told.append(f"No spec of {member.name}: {error}.")
     if as_json:
         listed = {
             "name": job.name,
@@ -96,4 +99,5 @@ def plan(
     if chosen is not None:
         out.print(f"Chosen by {job.choose}: {chosen.label}, {chosen.gpus:,} GPUs; {page.strategies(chosen)}")
     out.print(f"Report: {report}", soft_wrap=True)
-    out.print(f"Spec: {spec}" if spec.exists() else f"No spec: {reason}.", soft_wrap=True)
+    for line in told:
+        out.print(line, soft_wrap=True)

@@ -7,6 +7,7 @@ whole: of every HB domain the spec has as many GPUs as a tensor group has there,
 allows. Direct connections join GPU g of every domain by a ring of its own, so that the spec has one GPU of each domain.
 """
 
+from dataclasses import replace
 from math import ceil, gcd
 
 import yaml
@@ -22,6 +23,16 @@ from testbed.training.strategies import Strategy
 from testbed.training.transformer import embedding, layer
 
 MOST_RANKS = 256
+
+
+def turns(job: Job, point: Point) -> list[tuple[Job, Point]]:
+    """The point of each job of a mix while it has the cluster, or of the only job."""
+    if not point.turns:
+        return [(job, point)]
+    parts = zip(job.members, point.turns, strict=True)
+    return [
+        (one, replace(point, strategy=turn.strategy, iteration_s=turn.iteration_s, turns=())) for one, turn in parts
+    ]
 
 
 def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:

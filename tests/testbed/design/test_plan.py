@@ -371,6 +371,22 @@ def test_the_report_of_a_mix_names_its_jobs(tmp_path: Path) -> None:
     assert "second (25 %): " in text
 
 
+def test_every_job_of_a_mix_has_a_spec_that_takes_as_long_as_its_turn(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        yaml.safe_dump({**SMALL, **MIX, "gpus": [16], "fabrics": [{"kind": "rail_only", "domain_gpus": [4]}]})
+    )
+    done = CliRunner().invoke(main, ["plan", str(job), "--results", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["points"]
+    for one, name in zip(row["jobs"], ("chosen", "chosen-second"), strict=True):
+        made = spec.load(tmp_path / "small-plan" / f"{name}.yaml", policies=["paralet"])
+        assert made.spec.name == f"{one['name']}_chosen"
+        simulated_s = observe(made).runs[0].completion_s
+        # The workload hides nothing behind computing.
+        assert 0.98 <= simulated_s / one["iteration_s"] <= 1.6
+
+
 def test_points_are_the_same_from_processes_as_from_this_one() -> None:
     job = Job.model_validate({**SMALL, **MIX, "gpus": [16, 32, 64]})
     assert list(points(job, load_prices(), jobs=2)) == list(points(job, load_prices()))
