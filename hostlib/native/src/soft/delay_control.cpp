@@ -12,10 +12,10 @@ constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
 // Smaller windows grow by 1/8 of a packet per acknowledgement, little more than windows below one packet do. Otherwise
 // a flow with one packet more than the others would push them down further and further.
 constexpr double kFullIncreaseFrom = 8.0;
-// Where marks rule, by 1/4 per acknowledgement, also below one packet. Packets of small windows meet a queue that
-// larger windows keep at its threshold, and are marked more often: with 1/8 two flows shared a link 1 to 3, and with
-// growth in proportion below one packet a few of 128 took all.
-constexpr double kMarkedIncreaseFrom = 4.0;
+// Where marks rule, by a whole packet per round trip down to one packet, as in DCTCP. A step in proportion to the
+// window keeps the ratio of two windows, which marks halve alike: with 1/4 per acknowledgement a late lane of a shared
+// link waited for its share five times as long, and some of 32 lanes took all.
+constexpr double kMarkedIncreaseFrom = 1.0;
 constexpr double kTripsToFloor = 16.0;
 constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
 constexpr double kBeta = 0.8;           // multiplicative decrease per unit of relative excess delay
@@ -143,6 +143,10 @@ void DelayControl::on_timeout(Nanos now, bool repeated) {
     before_timeout_ = size_;
     shrink_for_loss(now, 1.0 - kMaxDecrease);
   }
+}
+
+void DelayControl::resume() {
+  if (size_.window < options_->initial_window) size_ = {.window = options_->initial_window};
 }
 
 void DelayControl::undo_timeout() { size_ = before_timeout_; }

@@ -73,6 +73,9 @@ class DelayControl {
   void on_losses(Nanos now, std::uint64_t packets);
   /// The retransmission timer expired; `repeated` when it also expired before, without progress in between.
   void on_timeout(Nanos now, bool repeated);
+  /// The sender had nothing to send for longer than a timeout: what made the window small may be over, so it starts
+  /// again from the initial window (RFC 5681, section 4.1, restarts then, too).
+  void resume();
   /// The timeouts since the last progress were spurious: nothing was lost.
   void undo_timeout();
 

@@ -58,6 +58,7 @@ void RcQp::post(const WorkRequest& request) {
     complete(work, Status::kFlushed);
     return;
   }
+  resumes_ = resumes_ || work_.empty();
   posted_ += packets;
   work_.push_back(work);
 }
@@ -162,6 +163,10 @@ std::optional<OutgoingPacket> RcQp::next_packet(Nanos now) {
   if (position < highest_sent_) ++counters_.retransmits;
   if (!lost) ++next_;
   highest_sent_ = std::max(highest_sent_, next_);
+  if (timer_ == kNever && resumes_) {
+    resumes_ = false;
+    if (now - last_progress_ > control_.timeout(context_.min_timeout)) control_.resume();
+  }
   if (control_.window() < 1.0) pace_until_ = now + control_.draw_pacing_interval();
   if (timer_ == kNever) {
     last_progress_ = now;

@@ -205,6 +205,7 @@ class RcQp {
   Nanos rnr_until_ = 0;
   Nanos timer_ = kNever;
   Nanos last_progress_ = 0;
+  bool resumes_ = false;                ///< work came when there was none, and no packet of it has been sent
   std::uint64_t sent_once_before_ = 0;  ///< sent_once_from_ before the probe
   Nanos probed_at_ = 0;
 

@@ -28,6 +28,7 @@ struct Bottleneck {
   Nanos max_base = kNever;  ///< if set, every flow uses only its own measurement of the base round trip
   double mark_above = std::numeric_limits<double>::infinity();  ///< packets in the queue from which on it marks
   bool rate_known = true;                                       ///< by the flows
+  Nanos jitter = 0;                                             ///< acknowledgements take up to so much longer
 };
 
 struct Outcome {
@@ -78,6 +79,7 @@ class Simulation {
     DelayControl control;
     unsigned in_flight = 0;
     Nanos pace_until = 0;
+    Nanos answered = 0;  ///< when the last acknowledgement arrives
     double delivered = 0;
   };
   struct Event {
@@ -107,7 +109,9 @@ class Simulation {
       if (now_ >= measure_from_) worst_queue_ = std::max(worst_queue_, starts - now_);
       busy_until_ = starts + packet_time_;
       const bool marked = static_cast<double>(starts - now_) > link_.mark_above * static_cast<double>(packet_time_);
-      events_.push({busy_until_ + link_.base_rtt, index, now_, true, marked});
+      const auto late = static_cast<Nanos>(random_.uniform() * static_cast<double>(link_.jitter));
+      flow.answered = std::max(flow.answered, busy_until_ + link_.base_rtt + late);
+      events_.push({flow.answered, index, now_, true, marked});
     }
   }
 
@@ -126,6 +130,7 @@ class Simulation {
   DelayControlOptions options_;
   Nanos packet_time_;
   std::vector<Flow> flows_;
+  SplitMix64 random_{1};
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   Nanos now_ = 0;
   Nanos busy_until_ = 0;
@@ -223,6 +228,28 @@ TEST_CASE("marks keep the queue of a link near where it marks, with and without 
       CHECK(outcome.fairness >= 0.8);
       // Every flow may add a few packets within the round trip that a mark takes.
       CHECK(outcome.queue_seconds <= (kMarkAbove + 3 * flows) * 8 * kPacketBytes / kRate);
+    }
+  }
+}
+
+TEST_CASE("few and many flows share a link that marks evenly, also those that start late") {
+  for (const bool rate_known : {false, true}) {
+    for (const unsigned flows : {2U, 8U, 32U}) {
+      for (const Nanos apart : {Nanos{0}, 50 * kMillisecond}) {
+        CAPTURE(rate_known);
+        CAPTURE(flows);
+        CAPTURE(apart);
+        const Outcome outcome = simulate({.rate_bps = 100e6,
+                                          .base_rtt = 200 * kMicrosecond,
+                                          .target_queue = 4 * kMillisecond,
+                                          .flows = flows,
+                                          .apart = apart,
+                                          .mark_above = 10,
+                                          .rate_known = rate_known,
+                                          .jitter = 300 * kMicrosecond});
+        CHECK(outcome.utilization >= 0.97);
+        CHECK(outcome.fairness >= (flows < 32 ? 0.95 : 0.85));
+      }
     }
   }
 }

@@ -85,6 +85,23 @@ TEST_CASE("marks make the window small, and with it the number of packets in fli
   }
 }
 
+TEST_CASE("a lane that was idle for longer than a timeout starts anew, however small marks made its window") {
+  for (const bool selective : {false, true}) {
+    CAPTURE(selective);
+    Transfer transfer(counting(selective));
+    transfer.link.marked = [](std::size_t) { return true; };
+    transfer.link.run();
+    RcQp& requester = transfer.link.requester();
+    REQUIRE(requester.control().window() < 1);
+    REQUIRE(requester.idle());
+    const Bytes data = test::random_fill(2, 256);
+    Target target(transfer.link, data.size());
+    requester.post(write(data, target, 7));
+    REQUIRE(requester.next_packet(transfer.link.now() + requester.control().timeout(kSecond) + 1));
+    CHECK(requester.control().window() == 4);  // the initial window
+  }
+}
+
 TEST_CASE("a wrong count is believed for no more packets than were acknowledged, and does not stay") {
   for (const bool selective : {false, true}) {
     CAPTURE(selective);
