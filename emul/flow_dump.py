@@ -4,14 +4,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from math import inf
 
 from netmodel import Flow
 
 _FLOW = re.compile(
     r"in_port\((?P<in_port>[^)]+)\).*"
-    r"\bipv4\(src=(?P<src>[\d.]+),dst=(?P<dst>[\d.]+),proto=17,[^)]*\).*"
+    r"\bipv[46]\(src=(?P<src>[^,/]+),dst=(?P<dst>[^,/]+),(?:label=[^,]+,)?proto=17,[^)]*\).*"
     r"\budp\(src=(?P<sport>\d+),dst=(?P<dport>\d+)\), "
     r"packets:(?P<packets>\d+), bytes:(?P<bytes>\d+), used:(?P<used>[\d.]+s|never),.*"
     r"actions:(?P<actions>\S+)"
@@ -46,7 +46,7 @@ def observed_flows(text: str) -> Iterator[ObservedFlow]:
             out = single_output(match["actions"])
             if out is None:
                 continue
-            flow = Flow(IPv4Address(match["src"]), IPv4Address(match["dst"]), int(match["sport"]), int(match["dport"]))
+            flow = Flow(ip_address(match["src"]), ip_address(match["dst"]), int(match["sport"]), int(match["dport"]))
             idle_s = inf if match["used"] == "never" else float(match["used"][:-1])
             yield ObservedFlow(
                 flow, match["in_port"], out, packets=int(match["packets"]), bytes=int(match["bytes"]), idle_s=idle_s

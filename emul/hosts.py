@@ -12,8 +12,16 @@ from emul.mininet_net import Network
 # Nothing behind a veth into the userspace datapath computes checksums or cuts segments, so the sender has to.
 _OFFLOADS_OFF = ("tx", "off", "rx", "off", "gro", "off", "gso", "off", "tso", "off")
 
-# IPv6 neighbour and router discovery would change the counters. New namespaces do not inherit this setting.
+# IPv6 neighbour and router discovery would change the counters. New namespaces do not inherit these settings.
 _NO_IPV6 = ("sysctl", "-q", "-e", "-w", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+
+
+# The same of hosts with IPv6 addresses: no link-local addresses, router solicitations or advertisements.
+_STATIC_IPV6 = tuple(
+    f"net.ipv6.conf.{interfaces}.{key}={value}"
+    for interfaces in ("all", "default")
+    for key, value in (("addr_gen_mode", 1), ("accept_ra", 0), ("router_solicitations", 0), ("disable_ipv6", 0))
+)
 
 
 def disable_ipv6(enter: Sequence[str] = ()) -> None:
@@ -60,7 +68,10 @@ class Hosts:
         """Set addresses, routes, neighbours, MTU, offloads and shaping of all NICs."""
         for host in self._hosts:
             enter = self.enter(host.name)
-            disable_ipv6(enter)
+            if self._layout.topology.ipv6:
+                commands.run([*enter, "sysctl", "-q", "-w", *_STATIC_IPV6])
+            else:
+                disable_ipv6(enter)
             commands.batch("ip", self._layout.host_lines(host), enter)
             for _, name in self._layout.linked_nics(host):
                 disable_offloads(name, enter)

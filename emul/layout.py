@@ -7,16 +7,22 @@ Port P of a switch is the interface SWITCH-ethP in the sandbox's main network na
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from emul.shaping import HOST_QUEUE_PACKETS, QUEUE_PACKETS, shape_lines
 from netmodel import Host, Link, PortRef, Topology
+from netmodel.flow import Address
 
 INTERFACE_NAME_MAX = 15
 """Largest length of a Linux interface name in bytes, without the terminating zero (IFNAMSIZ - 1)."""
 
 INTERFACE_GROUP = "4791"
 """Group number of all switch interfaces of a fabric. One command deletes a whole group."""
+
+# Prefix of an address whose network needs routes of its own. IPv6 would look for duplicates first, for a second.
+_ALONE = {4: "/32", 6: "/128 nodad"}
+_IPV6_MTU_BYTES_MIN = 1280
+"""RFC 8200, section 5. The kernel turns IPv6 off below it."""
 
 FIRST_NIC_TABLE = 100
 _FIRST_METRIC = 100
@@ -39,6 +45,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         names: dict[str, PortRef] = {}
+        if self.topology.ipv6:
+            self._check_ipv6()
         for switch in self.topology.switches:
             if self.shared and switch.role == "ocs":
                 raise LayoutError(
@@ -58,6 +66,16 @@ class Layout:
                 if name in names:
                     raise LayoutError(f"ports {names[name]} and {port} would both be the interface {name!r}")
                 names[name] = port
+
+    def _check_ipv6(self) -> None:
+        if self.shared:
+            raise LayoutError("hosts that share a namespace have IPv4 addresses only; use fabric mininet")
+        if self.topology.mtu_bytes < _IPV6_MTU_BYTES_MIN:
+            raise LayoutError(f"mtu_bytes is {self.topology.mtu_bytes}, but IPv6 needs at least {_IPV6_MTU_BYTES_MIN}")
+        roles = {switch.name: switch.role for switch in self.topology.switches}
+        for link in self.topology.links:
+            if {roles.get(link.a.node), roles.get(link.b.node)} == {None, "ocs"}:
+                raise LayoutError(f"link {link.a} to {link.b} needs a host that relays, which hosts do for IPv4 only")
 
     def is_switch(self, port: PortRef) -> bool:
         """Whether `port` belongs to a switch."""
@@ -112,7 +130,7 @@ class Layout:
             nic = host.nics[port.port - 1]
             lines += [
                 f"link set dev {name} address {nic.mac} mtu {self.topology.mtu_bytes} up",
-                f"address add {nic.address}/32 dev {name}",
+                f"address add {nic.address}{_ALONE[nic.address.version]} dev {name}",
             ]
             if not self.shared:
                 # Sockets that are bound to no address use the first NIC, whose route has the lowest metric.
@@ -140,11 +158,11 @@ class Layout:
                 yield port, self.interface(port)
 
 
-def common_network(addresses: list[IPv4Address]) -> IPv4Network:
-    """The smallest network that contains all `addresses`, /30 at the smallest."""
+def common_network(addresses: list[Address]) -> IPv4Network | IPv6Network:
+    """The smallest network that contains all `addresses` of one family, with four addresses at the smallest."""
     numbers = [int(address) for address in addresses]
     differing = (min(numbers) ^ max(numbers)).bit_length()
-    return IPv4Network((min(numbers), 32 - max(differing, 2)), strict=False)
+    return ip_network((min(addresses, key=int).packed, addresses[0].max_prefixlen - max(differing, 2)), strict=False)
 
 
 def switch_end(layout: Layout, link: Link) -> PortRef:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Observations of switches: flows of the datapath, traced flows, dropped strays."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from emul.flow_dump import ObservedFlow, counted_by_port, observed_flows, traced_output
@@ -43,9 +44,11 @@ class SwitchObserver:
         """See `MininetFabric.traced_port`."""
         self._topology.switch(switch_name)
         # The trace starts at the bridge's own port, because a switch never sends a packet back by its ingress port.
-        packet = (
-            f"in_port=LOCAL,udp,nw_src={flow.src},nw_dst={flow.dst},udp_src={flow.src_port},udp_dst={flow.dst_port}"
-        )
+        ends = f"nw_src={flow.src},nw_dst={flow.dst}"
+        if flow.src.version == 6:
+            ends = f"ipv6_src={flow.src},ipv6_dst={flow.dst}"
+        kind = "udp6" if flow.src.version == 6 else "udp"
+        packet = f"in_port=LOCAL,{kind},{ends},udp_src={flow.src_port},udp_dst={flow.dst_port}"
         out = traced_output(self._ovs.appctl("ofproto/trace", "--names", switch_name, packet))
         port = self._ports.get(out or "")
         return None if port is None else port.port
@@ -54,13 +57,12 @@ class SwitchObserver:
         """See `MininetFabric.strays`."""
         self._ovs.appctl("revalidator/wait")  # otherwise the counters would lack the last half second
         cookie = f"cookie={STRAY_COOKIE:#x}/-1"
-        return {
-            PortRef(switch.name, port): packets
-            for switch in self._topology.switches
-            for port, packets in counted_by_port(
-                self._ovs.command("ovs-ofctl", "--no-names", "-O", OPENFLOW, "dump-flows", switch.name, cookie)
-            )
-        }
+        counts: Counter[PortRef] = Counter()  # a closed port has a rule for each IP version
+        for switch in self._topology.switches:
+            dump = self._ovs.command("ovs-ofctl", "--no-names", "-O", OPENFLOW, "dump-flows", switch.name, cookie)
+            for port, packets in counted_by_port(dump):
+                counts[PortRef(switch.name, port)] += packets
+        return dict(counts)
 
     def check_hash(self, circuits: Circuits, pinning: Pinning) -> None:
         """Compare OVS's choices of ports with the predicted ones, for `HASH_TRACES` flows.

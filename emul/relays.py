@@ -8,10 +8,10 @@ on source and destination and by permanent neighbour entries. The RDMA engine at
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from ipaddress import IPv4Address
 
 from emul.netlink import InterfaceCounters, interface_counters
 from netmodel import Circuits, Host, PortRef, Topology
+from netmodel.flow import Address
 from sdn.topoopt.relays import RelayPlan, next_mac, relay_mac
 
 RULE_PREFERENCE = 1000
@@ -130,5 +130,5 @@ def _lines(topology: Topology, circuits: Circuits, plan: RelayPlan, host: Host) 
             yield f"rule add pref {RULE_PREFERENCE} from {source} to {destination} lookup {table}"
 
 
-def _address(topology: Topology, port: PortRef) -> IPv4Address:
+def _address(topology: Topology, port: PortRef) -> Address:
     return topology.host(port.node).nics[port.port - 1].address

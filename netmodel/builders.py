@@ -2,7 +2,7 @@
 """Builder of leaf-spine topologies."""
 
 from collections import Counter
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 from netmodel.located import raise_all
 from netmodel.topology import (
@@ -19,6 +19,7 @@ from netmodel.topology import (
 )
 
 _FIRST_ADDRESS = int(IPv4Address("10.0.0.0"))
+_IPV6_PREFIX = int(IPv6Address("fd00::"))  # unique local addresses (RFC 4193)
 _LEAVES_MAX = 65536  # one /24 of 10.0.0.0/8 each
 _HOSTS_PER_LEAF_MAX = 254  # .0 and .255 of each /24 stay free
 
@@ -33,12 +34,14 @@ def leaf_spine(
     mtu_bytes: int = 9000,
     *,
     optical_switches: int = 0,
+    ipv6: bool = False,
     name: str | None = None,
 ) -> Topology:
     """A two-level leaf-spine in which every leaf has `parallel_links` links to every spine.
 
     Names count from 1: hosts h1.. (leaf by leaf), leaf1.., spine1... Host j of leaf i has one NIC with address
-    10.0.<i-1>.<j> (from leaf 257 on, 10.<(i-1) // 256>.<(i-1) % 256>.<j>). A leaf's ports are its hosts (1..H), then
+    10.0.<i-1>.<j> (from leaf 257 on, 10.<(i-1) // 256>.<(i-1) % 256>.<j>); with `ipv6` these four
+    bytes are the last of an address that begins with fd00::. A leaf's ports are its hosts (1..H), then
     its uplinks by spine, parallel links adjacent; a spine's ports are the leaves in order, parallel links adjacent.
     Datapath identifiers count from 1, leaves first; each switch's hash seed is `derived_hash_seed` of it.
 
@@ -84,7 +87,8 @@ def leaf_spine(
     links: list[Link] = []
     for leaf in range(leaves):
         for j in range(1, hosts_per_leaf + 1):
-            address = IPv4Address(_FIRST_ADDRESS + 256 * leaf + j)
+            number = _FIRST_ADDRESS + 256 * leaf + j
+            address = IPv6Address(_IPV6_PREFIX + number) if ipv6 else IPv4Address(number)
             host = Host(f"h{len(hosts) + 1}", (Nic("nic0", address, derived_mac(address)),))
             hosts.append(host)
             links.append(Link(PortRef(host.name, 1), PortRef(f"leaf{leaf + 1}", j), host_rate_bps))

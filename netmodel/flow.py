@@ -3,8 +3,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address
-from typing import Any
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,39 @@ ENTROPY_PORTS = range(0xC000, 0x10000)
 """UDP source ports of RoCEv2 flows: the dynamic range of RFC 6335, which Linux uses as well
 (rdma_flow_label_to_udp_sport in include/rdma/ib_verbs.h)."""
 
+Address: TypeAlias = IPv4Address | IPv6Address
+Addresses: TypeAlias = npt.NDArray[np.uint32]
+"""Addresses of one family: shape (n,) for IPv4; (n, 4) for IPv6, four 32-bit words each, the first word first."""
+
+_IPV6_WORDS = 4
+
+
+def address_array(addresses: Iterable[Address]) -> Addresses:
+    """Addresses as an array. Raises ValueError when IPv4 and IPv6 addresses are mixed."""
+    listed = list(addresses)
+    if len({address.version for address in listed}) > 1:
+        raise ValueError("IPv4 and IPv6 addresses cannot be mixed")
+    words = np.frombuffer(b"".join(address.packed for address in listed), dtype=">u4").astype(np.uint32)
+    return words.reshape(-1, _IPV6_WORDS) if listed and listed[0].version == 6 else words
+
+
+def address_at(addresses: Addresses, index: int) -> Address:
+    """The address at a position of an array."""
+    packed = addresses[index : index + 1].astype(">u4").tobytes()  # a slice, because scalars have no byte order
+    return IPv4Address(packed) if addresses.ndim == 1 else IPv6Address(packed)
+
+
+def address_words(addresses: Addresses) -> tuple[npt.NDArray[np.uint32], ...]:
+    """The 32-bit words of addresses as one-dimensional arrays, the most significant first: one, or four for IPv6."""
+    return (addresses,) if addresses.ndim == 1 else tuple(addresses[:, word] for word in range(_IPV6_WORDS))
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
     """A UDP flow from `src`:`src_port` to `dst`:`dst_port`. Raises ValueError for a port outside 0..65535."""
 
-    src: IPv4Address
-    dst: IPv4Address
+    src: Address
+    dst: Address
     src_port: int
     dst_port: int = ROCE_PORT
 
@@ -36,51 +62,57 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class FlowFields:
-    """The hashed fields of many flows, in host byte order, as one-dimensional arrays.
+    """The hashed fields of many flows, in host byte order, as arrays.
 
     Each array has length n, or length one for n equal values, so that work on fields shared by all flows is done once.
-    dtypes: `src` and `dst` uint32, `sport` and `dport` uint16, `proto` (IP protocol) uint8. Raises ValueError for other
-    shapes.
+    `src` and `dst` are `Addresses` of one family; the others have one dimension. dtypes: `sport` and `dport` uint16,
+    `proto` (IP protocol) uint8. Raises ValueError for other shapes.
     """
 
-    src: npt.NDArray[np.uint32]
-    dst: npt.NDArray[np.uint32]
+    src: Addresses
+    dst: Addresses
     sport: npt.NDArray[np.uint16]
     dport: npt.NDArray[np.uint16]
     proto: npt.NDArray[np.uint8]
 
     def __post_init__(self) -> None:
-        arrays: tuple[npt.NDArray[Any], ...] = (self.src, self.dst, self.sport, self.dport, self.proto)
-        if any(array.ndim != 1 for array in arrays):
-            raise ValueError("flow fields must be one-dimensional arrays")
-        lengths = {array.size for array in arrays} - {1}
+        if self.src.shape[1:] != self.dst.shape[1:] or self.src.shape[1:] not in ((), (_IPV6_WORDS,)):
+            raise ValueError("addresses must be arrays of one family: (n,) for IPv4, (n, 4) for IPv6")
+        if any(array.ndim != 1 for array in (self.sport, self.dport, self.proto)):
+            raise ValueError("ports and protocols must be one-dimensional arrays")
+        lengths = self._lengths()
         if len(lengths) > 1:
             raise ValueError(f"flow fields have lengths {sorted(lengths)}, but must agree or be 1")
 
     @classmethod
     def over_ports(
-        cls, src: IPv4Address, dst: IPv4Address, sports: npt.NDArray[np.uint16], dst_port: int = ROCE_PORT
+        cls, src: Address, dst: Address, sports: npt.NDArray[np.uint16], dst_port: int = ROCE_PORT
     ) -> "FlowFields":
         """The UDP flows of one pair of addresses, one per source port. Raises ValueError for a bad `dst_port`."""
         check_ports((dst_port,))
         return cls(
-            src=np.array([int(src)], dtype=np.uint32),
-            dst=np.array([int(dst)], dtype=np.uint32),
+            src=address_array([src]),
+            dst=address_array([dst]),
             sport=sports,
             dport=np.array([dst_port], dtype=np.uint16),
             proto=np.array([IPPROTO_UDP], dtype=np.uint8),
         )
 
     def __len__(self) -> int:
-        lengths = {array.size for array in (self.src, self.dst, self.sport, self.dport, self.proto)} - {1}
+        lengths = self._lengths()
         return lengths.pop() if lengths else 1
+
+    def _lengths(self) -> set[int]:
+        """The lengths other than one."""
+        arrays: tuple[npt.NDArray[Any], ...] = (self.src, self.dst, self.sport, self.dport, self.proto)
+        return {len(array) for array in arrays} - {1}
 
     def take(self, index: npt.NDArray[np.intp]) -> "FlowFields":
         """The flows at positions `index`. Fields that all flows share keep length one."""
         shared = len(self) > 1
         return FlowFields(
-            src=self.src if shared and self.src.size == 1 else self.src[index],
-            dst=self.dst if shared and self.dst.size == 1 else self.dst[index],
+            src=self.src if shared and len(self.src) == 1 else self.src[index],
+            dst=self.dst if shared and len(self.dst) == 1 else self.dst[index],
             sport=self.sport if shared and self.sport.size == 1 else self.sport[index],
             dport=self.dport if shared and self.dport.size == 1 else self.dport[index],
             proto=self.proto if shared and self.proto.size == 1 else self.proto[index],

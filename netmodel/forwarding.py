@@ -10,15 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import IPv4Address
 
 import numpy as np
 import numpy.typing as npt
 
+from netmodel.flow import Address
 from netmodel.topology import Link, PortRef, Topology
 
 
-class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):
+class SwitchRoutes(Mapping[Address, tuple[int, ...]]):
     """One switch's routes: address -> egress ports, ascending. Unreachable addresses are absent.
 
     All addresses behind one switch share a group, so memory grows with the pairs of switches, not with the pairs of
@@ -30,16 +30,16 @@ class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):
     def __init__(
         self,
         switch: str,
-        local: Mapping[IPv4Address, int],
+        local: Mapping[Address, int],
         towards: Mapping[str, tuple[int, ...]],
-        homes: Mapping[IPv4Address, str],
+        homes: Mapping[Address, str],
     ) -> None:
         self._switch = switch
         self._local = local  # addresses attached to this switch -> its port
         self._towards = towards  # home switch -> egress ports
         self._homes = homes  # every attached address of the fabric -> the switch it is attached to
 
-    def __getitem__(self, address: IPv4Address) -> tuple[int, ...]:
+    def __getitem__(self, address: Address) -> tuple[int, ...]:
         home = self._homes.get(address)
         if home is None:
             raise KeyError(f"no NIC with address {address} is attached to the fabric")
@@ -50,7 +50,7 @@ class SwitchRoutes(Mapping[IPv4Address, tuple[int, ...]]):
             raise KeyError(f"switch {self._switch!r} has no path to {address}, which is behind {home!r}")
         return ports
 
-    def __iter__(self) -> Iterator[IPv4Address]:
+    def __iter__(self) -> Iterator[Address]:
         return (a for a, home in self._homes.items() if home == self._switch or home in self._towards)
 
     def __len__(self) -> int:
@@ -70,9 +70,9 @@ class Forwarding:
     whose address it lacks is dropped.
     """
 
-    groups: Mapping[str, Mapping[IPv4Address, tuple[int, ...]]]
+    groups: Mapping[str, Mapping[Address, tuple[int, ...]]]
     dead_links: frozenset[Link] = frozenset()
-    ingress: Mapping[PortRef, Mapping[IPv4Address, tuple[int, ...]]] = field(default_factory=dict)
+    ingress: Mapping[PortRef, Mapping[Address, tuple[int, ...]]] = field(default_factory=dict)
 
 
 def forwarding(topology: Topology, dead_links: frozenset[Link] = frozenset()) -> Forwarding:
@@ -93,8 +93,8 @@ def _forwarding(topology: Topology, dead_links: frozenset[Link]) -> Forwarding:
 
     names = [switch.name for switch in topology.switches if switch.role != "ocs"]
     number = {name: i for i, name in enumerate(names)}
-    homes: dict[IPv4Address, str] = {}
-    local: defaultdict[str, dict[IPv4Address, int]] = defaultdict(dict)
+    homes: dict[Address, str] = {}
+    local: defaultdict[str, dict[Address, int]] = defaultdict(dict)
     neighbours: list[list[tuple[int, int]]] = [[] for _ in names]  # per switch: (port, neighbour's number)
     for link in topology.links:
         if link in dead_links:
@@ -111,7 +111,7 @@ def _forwarding(topology: Topology, dead_links: frozenset[Link]) -> Forwarding:
 
     home_names = [name for name in names if name in local]
     distance = _hops([number[name] for name in home_names], neighbours)
-    groups: dict[str, Mapping[IPv4Address, tuple[int, ...]]] = {
+    groups: dict[str, Mapping[Address, tuple[int, ...]]] = {
         switch.name: SwitchRoutes(switch.name, {}, {}, {}) for switch in topology.switches if switch.role == "ocs"
     }
     for name in names:

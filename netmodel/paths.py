@@ -9,13 +9,12 @@ with several NICs.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields, check_ports
+from netmodel.flow import ENTROPY_PORTS, ROCE_PORT, Address, Flow, FlowFields, check_ports
 from netmodel.forwarding import Forwarding, forwarding
 from netmodel.hashes.base import EcmpHash
 from netmodel.topology import PortRef, Topology
@@ -156,7 +155,7 @@ class _Stop:
 class _Walk:
     """Follows the routes from one address to another. The caller chooses among equal ports."""
 
-    def __init__(self, topology: Topology, routes: Forwarding | None, src: IPv4Address, dst: IPv4Address) -> None:
+    def __init__(self, topology: Topology, routes: Forwarding | None, src: Address, dst: Address) -> None:
         self._topology = topology
         self._routes = forwarding(topology) if routes is None else routes
         self._dst = dst
@@ -201,9 +200,7 @@ class _Walk:
             yield stop
 
 
-def _addresses(
-    topology: Topology, src_host: str, dst_host: str, src_nic: int, dst_nic: int
-) -> tuple[IPv4Address, IPv4Address]:
+def _addresses(topology: Topology, src_host: str, dst_host: str, src_nic: int, dst_nic: int) -> tuple[Address, Address]:
     addresses = []
     for name, nic in ((src_host, src_nic), (dst_host, dst_nic)):
         host = topology.host(name)

@@ -9,9 +9,9 @@ the topology.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
 from typing import Literal, TypeAlias, get_args
 
+from netmodel.flow import Address
 from netmodel.located import LocatedError, Location, raise_all
 
 Role: TypeAlias = Literal["leaf", "spine", "ocs"]
@@ -70,13 +70,13 @@ class PortRef:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface of a host: its name within the host ("nic0", "nic1", ..), IPv4 address and MAC.
+    """A network interface of a host: its name within the host ("nic0", "nic1", ..), IP address and MAC.
 
     The MAC is six lower-case hexadecimal bytes with colons.
     """
 
     name: str
-    address: IPv4Address
+    address: Address
     mac: str
 
 
@@ -117,7 +117,7 @@ class _Index:
 
     hosts: dict[str, Host]
     switches: dict[str, Switch]
-    nic_ports: dict[IPv4Address, tuple[Host, PortRef]]
+    nic_ports: dict[Address, tuple[Host, PortRef]]
     links: dict[PortRef, Link]
 
 
@@ -156,6 +156,16 @@ class Topology:
         # Topologies are cache keys: hashing must take constant time for large ones. Equality stays exact.
         return hash((self.name, len(self.hosts), len(self.switches), len(self.links), self.mtu_bytes))
 
+    @property
+    def ipv6(self) -> bool:
+        """Whether addresses are IPv6 addresses; all are of one family."""
+        return self.hosts[0].nics[0].address.version == 6 if self.hosts else False
+
+    @property
+    def ip_header_bytes(self) -> int:
+        """The IP header of a packet."""
+        return 40 if self.ipv6 else 20
+
     def host(self, name: str) -> Host:
         """The host called `name`. Raises KeyError with a sentence."""
         try:
@@ -174,11 +184,11 @@ class Topology:
         """Whether a host is called `name` (a node that is not a host is a switch)."""
         return name in self._index.hosts
 
-    def host_of(self, address: IPv4Address) -> Host:
+    def host_of(self, address: Address) -> Host:
         """The host that owns `address`. Raises KeyError with a sentence."""
         return self._nic_port(address)[0]
 
-    def port_of(self, address: IPv4Address) -> PortRef:
+    def port_of(self, address: Address) -> PortRef:
         """The host port whose NIC owns `address`. Raises KeyError with a sentence."""
         return self._nic_port(address)[1]
 
@@ -198,7 +208,7 @@ class Topology:
         """Every port with a link in it, both ends of each link, in the order of `links`."""
         return iter(self._index.links)
 
-    def _nic_port(self, address: IPv4Address) -> tuple[Host, PortRef]:
+    def _nic_port(self, address: Address) -> tuple[Host, PortRef]:
         try:
             return self._index.nic_ports[address]
         except KeyError:
@@ -220,9 +230,9 @@ def derived_hash_seed(dpid: int) -> int:
     return z ^ (z >> 31)
 
 
-def derived_mac(address: IPv4Address) -> str:
-    """The usual MAC of the NIC with `address`: locally administered (02:..), its last four bytes the address."""
-    return "02:00:" + ":".join(f"{byte:02x}" for byte in address.packed)
+def derived_mac(address: Address) -> str:
+    """The usual MAC of the NIC with `address`: locally administered (02:..), then the last 4 bytes of the address."""
+    return "02:00:" + ":".join(f"{byte:02x}" for byte in address.packed[-4:])
 
 
 def check_links(count: int) -> None:
@@ -243,9 +253,9 @@ def _check_name(name: str, kind: str, where: Location, found: list[TopologyError
 
 def _index_hosts(
     hosts: Iterable[Host], found: list[TopologyError]
-) -> tuple[dict[str, Host], dict[IPv4Address, tuple[Host, PortRef]]]:
+) -> tuple[dict[str, Host], dict[Address, tuple[Host, PortRef]]]:
     by_name: dict[str, Host] = {}
-    by_address: dict[IPv4Address, tuple[Host, PortRef]] = {}
+    by_address: dict[Address, tuple[Host, PortRef]] = {}
     macs: set[str] = set()
     for i, host in enumerate(hosts):
         _check_name(host.name, "host", ("hosts", i, "name"), found)
@@ -276,6 +286,13 @@ def _index_hosts(
             elif nic.mac in macs and nic.address not in by_address:  # a repeated address already reports its MAC
                 found.append(TopologyError(f"two NICs have the MAC {nic.mac!r}", (*where, "mac")))
             macs.add(nic.mac)
+            if by_address and nic.address.version != next(iter(by_address)).version:
+                found.append(
+                    TopologyError(
+                        f"host {host.name!r} has address {nic.address}, but all addresses must be IPv4 or all IPv6",
+                        (*where, "address"),
+                    )
+                )
             by_address[nic.address] = (host, PortRef(host.name, k + 1))
     return by_name, by_address
 

@@ -25,14 +25,16 @@ NIC names, MACs, dpids and hash seeds are optional. Their defaults are "nic<inde
 position from 1, and `derived_hash_seed`.
 """
 
+import contextlib
 from collections.abc import Callable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from os import PathLike
 from typing import Annotated, Self, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
 
+from netmodel import flow
 from netmodel.builders import leaf_spine
 from netmodel.direct_connect import direct_connect
 from netmodel.rails import rail_only, rail_optimised
@@ -92,20 +94,18 @@ def parse_port(value: object) -> PortRef:
     raise ValueError(f"{value!r} is not a port: write it like 'leaf1:3'")
 
 
-def parse_address(value: object) -> IPv4Address:
-    """An IPv4 address in dotted form; integers are refused. Raises ValueError with how to write it."""
-    if isinstance(value, IPv4Address):
+def parse_address(value: object) -> flow.Address:
+    """An IP address in text form; integers are refused. Raises ValueError with how to write it."""
+    if isinstance(value, (IPv4Address, IPv6Address)):
         return value
     if isinstance(value, str):
-        try:
-            return IPv4Address(value)
-        except ValueError:
-            pass
-    raise ValueError(f"{value!r} is not an IPv4 address: write it like '10.0.0.1'")
+        with contextlib.suppress(ValueError):
+            return ip_address(value)
+    raise ValueError(f"{value!r} is not an IP address: write it like '10.0.0.1' or 'fd00::1'")
 
 
 Port: TypeAlias = Annotated[PortRef, BeforeValidator(parse_port), PlainSerializer(str)]
-Address: TypeAlias = Annotated[IPv4Address, BeforeValidator(parse_address)]
+Address: TypeAlias = Annotated[flow.Address, BeforeValidator(parse_address)]
 
 
 class _Spec(BaseModel):
@@ -124,6 +124,7 @@ class LeafSpineSpec(_Spec):
     fabric_rate: RateBps | None = None
     parallel_links: int = 1
     optical_switches: int = 0
+    ipv6: bool = False
     mtu_bytes: int = DEFAULT_MTU_BYTES
     name: str | None = None
 
@@ -138,6 +139,7 @@ class LeafSpineSpec(_Spec):
             self.parallel_links,
             self.mtu_bytes,
             optical_switches=self.optical_switches,
+            ipv6=self.ipv6,
             name=self.name,
         )
 

@@ -2,12 +2,12 @@
 """Paths as rows of link numbers: hashed paths of many flows at once, and the links that the flows of channels use."""
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 
 import numpy as np
 import numpy.typing as npt
 
 from netmodel import EcmpHash, FlowFields, Forwarding, NoRouteError, PortRef, forwarding
+from netmodel.flow import Address, Addresses, address_at
 from sim.links import Floats, Ints, Links
 
 _HOST = -1
@@ -80,8 +80,8 @@ def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: F
     names = [switch.name for switch in topology.switches]
     number = {name: n for n, name in enumerate(names)}
     heads = np.array([number.get(topology.peer(port).node, _HOST) for port in links.ports], dtype=np.int64)
-    owner = np.broadcast_to(flows.dst, len(flows))
-    first = _nic_links(links, np.broadcast_to(flows.src, len(flows)), routes)
+    owner, source = (np.broadcast_to(ends, (len(flows), *ends.shape[1:])) for ends in (flows.dst, flows.src))
+    first = _nic_links(links, source, routes)
     nic = _nic_links(links, owner, routes)
     last = Links.back(nic)  # towards the host
     home = heads[nic]
@@ -106,19 +106,18 @@ def hashed_paths(links: Links, flows: FlowFields, ecmp_hash: EcmpHash, routes: F
         columns.append(step)
 
 
-def spread_paths(links: Links, src: npt.ArrayLike, dst: npt.ArrayLike, routes: Forwarding | None = None) -> Paths:
-    """One channel per pair of addresses; switches spread its packets evenly over all equal-cost ports.
+def spread_paths(links: Links, src: Addresses, dst: Addresses, routes: Forwarding | None = None) -> Paths:
+    """One channel from each `src[c]` to `dst[c]`; switches spread its packets evenly over all equal-cost ports.
 
     This is ideal per-packet spraying: every switch forwards the same part of a flow to each equal-cost port, whatever
     the load and the rate of these ports. Raises the same errors as `hashed_paths`.
     """
     topology = links.topology
     routes = forwarding(topology) if routes is None else routes
-    pairs = np.stack(np.broadcast_arrays(np.asarray(src, dtype=np.uint32), np.asarray(dst, dtype=np.uint32)), axis=-1)
-    firsts, lasts = (_nic_links(links, column, routes).tolist() for column in pairs.reshape(-1, 2).T)
+    firsts, lasts = (_nic_links(links, ends, routes).tolist() for ends in (src, dst))
     flows = [
-        _spread(links, first, links.back(last), IPv4Address(dst), routes)
-        for first, last, dst in zip(firsts, lasts, pairs.reshape(-1, 2)[:, 1].tolist(), strict=True)
+        _spread(links, first, links.back(last), address_at(dst, channel), routes)
+        for channel, (first, last) in enumerate(zip(firsts, lasts, strict=True))
     ]
     return Paths(
         flows=np.arange(len(flows) + 1, dtype=np.int64),
@@ -129,7 +128,7 @@ def spread_paths(links: Links, src: npt.ArrayLike, dst: npt.ArrayLike, routes: F
     )
 
 
-def _spread(links: Links, first: int, last: int, dst: IPv4Address, routes: Forwarding) -> dict[int, float]:
+def _spread(links: Links, first: int, last: int, dst: Address, routes: Forwarding) -> dict[int, float]:
     """The part of a flow from the NIC link `first` to the NIC link `last` that crosses each link."""
     topology = links.topology
     home = links.ports[last].node
@@ -154,14 +153,14 @@ def _spread(links: Links, first: int, last: int, dst: IPv4Address, routes: Forwa
     raise NoRouteError(f"the routes of topology {topology.name!r} loop")
 
 
-def _nic_links(links: Links, addresses: npt.NDArray[np.uint32], routes: Forwarding) -> _Index:
+def _nic_links(links: Links, addresses: Addresses, routes: Forwarding) -> _Index:
     """The egress link of the NIC with each address."""
-    distinct, which = np.unique(addresses, return_inverse=True)
+    distinct, which = np.unique(addresses, axis=0 if addresses.ndim > 1 else None, return_inverse=True)
     numbers = []
-    for address in distinct.tolist():
-        port = links.topology.port_of(IPv4Address(address))
+    for address in (address_at(distinct, k) for k in range(len(distinct))):
+        port = links.topology.port_of(address)
         if links.topology.link_at(port) in routes.dead_links:
-            raise NoRouteError(f"no path from or to {IPv4Address(address)}: the link at {port} is dead")
+            raise NoRouteError(f"no path from or to {address}: the link at {port} is dead")
         numbers.append(links.number(port))
     return np.array(numbers, dtype=np.int64)[which.ravel()]
 
@@ -170,7 +169,7 @@ def _groups(
     flows: _Index,
     at: _Index,
     goal: _Index,
-    owner: npt.NDArray[np.uint32],
+    owner: Addresses,
     names: list[str],
     routes: Forwarding,
 ) -> list[tuple[_Index, int, tuple[int, ...]]]:
@@ -186,7 +185,7 @@ def _groups(
     for n, (pair, flow) in enumerate(zip(pairs.tolist(), flows[representative].tolist(), strict=True)):
         switch = pair // len(names)
         try:
-            group = routes.groups[names[switch]][IPv4Address(int(owner[flow]))]
+            group = routes.groups[names[switch]][address_at(owner, flow)]
         except KeyError as error:
             raise NoRouteError(f"no path: {error.args[0]}") from None
         key_of_pair[n] = keys.setdefault((switch, group), len(keys))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CRC hashes of switch ASICs. They are affine over GF(2): equal header changes have the same effect on all flows.
 
-The 13-byte key is src, dst (4 bytes each), proto (1), sport, dport (2 each), every field in network order. The member
-is the CRC modulo the number of members. The seed only XORs a constant into the value. A leaf and a spine with the same
+The key is src, dst (4 bytes each, or 16), proto (1), sport, dport (2 each), every field in network order. The member is
+the CRC modulo the number of members. The seed only XORs a constant into the value. A leaf and a spine with the same
 CRC therefore make the same choices up to a permutation, for any seeds (hash polarisation). Real switches behave so too.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.flow import FlowFields
+from netmodel.flow import FlowFields, address_words
 from netmodel.hashes.base import check_members, fold_seed
 
 CrcKind: TypeAlias = Literal["crc16", "crc32"]
@@ -58,7 +58,10 @@ class CrcHash:
         table = _table(self.kind)
         register = np.array([start], dtype=np.uint32)
         # The source port comes second to last, so only four table look-ups differ between the flows of one host pair.
-        for field, size in ((fields.src, 4), (fields.dst, 4), (fields.proto, 1), (fields.sport, 2), (fields.dport, 2)):
+        key: list[tuple[npt.NDArray[Any], int]]
+        key = [(word, 4) for end in (fields.src, fields.dst) for word in address_words(end)]
+        key += [(fields.proto, 1), (fields.sport, 2), (fields.dport, 2)]
+        for field, size in key:
             for shift in range(8 * (size - 1), -1, -8):
                 byte = _byte(field, shift)
                 if self.kind == "crc16":

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linux IPv4 multipath routing on layer 4, bit-exact for forwarded packets whose hash the kernel computes itself.
+"""Linux multipath routing on layer 4, bit-exact for forwarded packets whose hash the kernel computes itself.
 
-It models `net.ipv4.fib_multipath_hash_policy=1` with a set `net.ipv4.fib_multipath_hash_seed` (Linux 6.11 or later).
-Sources: net/ipv4/route.c (fib_multipath_hash, case 1), net/core/flow_dissector.c (flow_hash_from_keys_seed,
-__flow_hash_consistentify), net/ipv4/fib_semantics.c (fib_rebalance, fib_select_multipath); SipHash-2-4: Aumasson and
-Bernstein, "SipHash: a fast short-input PRF", 2012. Packets that already carry a layer-4 hash (skb->l4_hash, which
-packets of connected sockets keep across a veth pair) are placed by that hash, which cannot be predicted. For packets
-of its own, a kernel from 6.15 on prefers the nexthop whose device owns the source address.
+It models `net.ipv4.fib_multipath_hash_policy=1` (`net.ipv6.` for IPv6) with a set `net.ipv4.fib_multipath_hash_seed`
+(Linux 6.11 or later). Sources: net/ipv4/route.c (fib_multipath_hash, case 1), net/ipv6/route.c (rt6_multipath_hash,
+case 1), net/core/flow_dissector.c (flow_hash_from_keys_seed, __flow_hash_consistentify), net/ipv4/fib_semantics.c
+(fib_rebalance, fib_select_multipath); SipHash-2-4: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012.
+Packets that already carry a layer-4 hash (skb->l4_hash, which packets of connected sockets keep across a veth pair) are
+placed by that hash, which cannot be predicted. For packets of its own, a kernel from 6.15 on prefers the nexthop whose
+device owns the source address.
 """
 
 from dataclasses import dataclass
@@ -15,12 +16,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.flow import FlowFields
+from netmodel.flow import Addresses, FlowFields, address_words
 from netmodel.hashes.base import check_members, check_seed
 
 _U64: TypeAlias = npt.NDArray[np.uint64]
-
-_KEY_BYTES = 48  # the part of struct flow_keys that is hashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +48,16 @@ class LinuxL4Hash:
 def flow_hash(fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:
     """The kernel's flow hash (u32, never 0) of each flow, shape (len(fields),) or (1,)."""
     check_seed(seed)
-    src, dst = fields.src.byteswap(), fields.dst.byteswap()  # the kernel compares little-endian loads of network order
     sport, dport = fields.sport.byteswap(), fields.dport.byteswap()
     port_a, port_b = np.minimum(sport, dport).astype(np.uint64), np.maximum(sport, dport).astype(np.uint64)
-    words = (
+    none = np.zeros(1, dtype=np.uint64)
+    halves = (none, *_ordered(fields.src, fields.dst), none)  # of 64-bit words; addresses begin in the middle of one
+    words = (  # the part of struct flow_keys that is hashed
         fields.proto.astype(np.uint64) << np.uint64(16),  # the caller leaves n_proto at 0
-        np.zeros(1, dtype=np.uint64),
-        np.zeros(1, dtype=np.uint64),
+        none,
+        none,
         (port_a << np.uint64(32)) | (port_b << np.uint64(48)),
-        np.minimum(src, dst).astype(np.uint64) << np.uint64(32),
-        np.maximum(src, dst).astype(np.uint64),
+        *(low | (high << np.uint64(32)) for low, high in zip(halves[::2], halves[1::2], strict=True)),
     )
     seed32 = seed & 0xFFFFFFFF
     key = np.array([seed32 << 32 | seed32], dtype=np.uint64)
@@ -67,13 +66,27 @@ def flow_hash(fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:
     return hashed
 
 
+def _ordered(src: Addresses, dst: Addresses) -> tuple[_U64, ...]:
+    """The little-endian loads of both addresses, the lesser first: by the load in IPv4, by the number in IPv6."""
+    words = [(a.byteswap(), b.byteswap()) for a, b in zip(address_words(src), address_words(dst), strict=True)]
+    swap = np.zeros(1, dtype=bool)
+    if src.ndim == 1:
+        swap = words[0][1] < words[0][0]
+    else:
+        for a, b in reversed(list(zip(address_words(src), address_words(dst), strict=True))):
+            swap = (b < a) | ((b == a) & swap)
+    first = [np.where(swap, b, a).astype(np.uint64) for a, b in words]
+    second = [np.where(swap, a, b).astype(np.uint64) for a, b in words]
+    return (*first, *second)
+
+
 def _siphash(words: tuple[_U64, ...], key0: _U64, key1: _U64) -> _U64:
     """SipHash-2-4 of a message of whole little-endian 64-bit words."""
     v0 = key0 ^ np.uint64(0x736F6D6570736575)
     v1 = key1 ^ np.uint64(0x646F72616E646F6D)
     v2 = key0 ^ np.uint64(0x6C7967656E657261)
     v3 = key1 ^ np.uint64(0x7465646279746573)
-    length = np.array([_KEY_BYTES << 56], dtype=np.uint64)
+    length = np.array([8 * len(words) << 56], dtype=np.uint64)
     for word in (*words, length):
         v3 = v3 ^ word
         v0, v1, v2, v3 = _round(*_round(v0, v1, v2, v3))

@@ -3,9 +3,10 @@
 
 Sources, Open vSwitch 3.1: lib/hash.h (hash_add, hash_finish, hash_bytes, hash_int, hash_uint64),
 ofproto/ofproto-dpif-xlate.c (pick_hash_fields_select_group, group_best_live_bucket). The group hashes the fields
-ip_src, ip_dst, ip_proto, udp_src and udp_dst, each with a full mask; `selection_method_param` is the switch's hash
-seed; `bucket_id` is the member index. OVS built with __SSE4_2__ or ARM's CRC instructions uses another hash function,
-so the emulated fabric compares predictions with `ofproto/trace` at start-up.
+ip_src, ip_dst, ipv6_src, ipv6_dst, ip_proto, udp_src and udp_dst as far as a packet has them, each with a full mask;
+`selection_method_param` is the switch's hash seed; `bucket_id` is the member index. OVS built with __SSE4_2__ or ARM's
+CRC instructions uses another hash function, so the emulated fabric compares predictions with `ofproto/trace` at
+start-up.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.flow import IPPROTO_UDP, FlowFields
+from netmodel.flow import IPPROTO_UDP, Addresses, FlowFields, address_words
 from netmodel.hashes.base import check_members, check_seed
 
 _U32: TypeAlias = npt.NDArray[np.uint32]
@@ -67,8 +68,7 @@ def basis(fields: FlowFields, seed: int) -> npt.NDArray[np.uint32]:
     high = np.array([seed >> 32], dtype=np.uint32)
     start = _finish(_add(_add(np.zeros(1, dtype=np.uint32), low), high), 8)  # hash_uint64
     # OVS hashes in the order of its field numbers (enum mf_field_id), not in the order of the OpenFlow message.
-    hashed = _hash_bytes(fields.src.byteswap(), 4, start)
-    hashed = _hash_bytes(fields.dst.byteswap(), 4, hashed)
+    hashed = _hash_address(fields.dst, _hash_address(fields.src, start))
     hashed = _hash_bytes(fields.proto, 1, hashed)
     udp = fields.proto == IPPROTO_UDP
     if not udp.any():
@@ -96,6 +96,14 @@ def _scores(buckets: npt.NDArray[np.intp], weights: _U32, start: _U32) -> _U32:
 def _hash_bytes(network_order: npt.NDArray[Any], length: int, start: _U32) -> _U32:
     """hash_bytes of `length` <= 4 bytes that read as `network_order` when loaded little-endian, zero-padded."""
     return _finish(_add(start, network_order.astype(np.uint32)), length)
+
+
+def _hash_address(addresses: Addresses, state: _U32) -> _U32:
+    """hash_bytes of the 4 or 16 bytes of each address."""
+    words = address_words(addresses)
+    for word in words:
+        state = _add(state, word.byteswap())
+    return _finish(state, 4 * len(words))
 
 
 def _add(state: _U32, word: _U32) -> _U32:

@@ -2,12 +2,14 @@
 """The XOR hash: the header folded into 16 bits (SAI_HASH_ALGORITHM_XOR). It is the simplest affine hash."""
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import xor
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from netmodel.flow import FlowFields
+from netmodel.flow import FlowFields, address_words
 from netmodel.hashes.base import check_members, fold_seed
 
 _U32: TypeAlias = npt.NDArray[np.uint32]
@@ -31,7 +33,7 @@ class XorHash:
 
     def linear(self, delta: FlowFields) -> npt.NDArray[np.uint32]:
         """See `AffineHash.linear`."""
-        addresses = delta.src ^ delta.dst
+        addresses = reduce(xor, (*address_words(delta.src), *address_words(delta.dst)))
         folded: _U32 = (addresses >> np.uint32(16)) ^ (addresses & np.uint32(0xFFFF)) ^ delta.proto
         folded = folded ^ delta.sport ^ delta.dport
         return np.broadcast_to(folded, len(delta)).astype(np.uint32)

@@ -19,10 +19,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Address
 from typing import Literal
 
 from netmodel import Forwarding, Link, Path, PortRef, Topology, forwarding
+from netmodel.flow import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SourceRouting:
         """
         _check(topology, self.uplinks)
         routes = forwarding(topology, dead_links)
-        ingress: dict[PortRef, Mapping[IPv4Address, tuple[int, ...]]] = {
+        ingress: dict[PortRef, Mapping[Address, tuple[int, ...]]] = {
             PortRef(leaf, port): Preferring(routes.groups[leaf], frozenset({uplink}))
             for leaf, mapping in self.uplinks.items()
             for port, uplink in mapping.items()
@@ -51,19 +51,19 @@ class SourceRouting:
         return Forwarding(routes.groups, routes.dead_links, ingress)
 
 
-class Preferring(Mapping[IPv4Address, tuple[int, ...]]):
+class Preferring(Mapping[Address, tuple[int, ...]]):
     """A switch's table that uses one of `ports` wherever a group has it."""
 
     __slots__ = ("_ports", "_table")
 
-    def __init__(self, table: Mapping[IPv4Address, tuple[int, ...]], ports: frozenset[int]) -> None:
+    def __init__(self, table: Mapping[Address, tuple[int, ...]], ports: frozenset[int]) -> None:
         self._table, self._ports = table, ports
 
-    def __getitem__(self, address: IPv4Address) -> tuple[int, ...]:
+    def __getitem__(self, address: Address) -> tuple[int, ...]:
         ways = self._table[address]
         return tuple(port for port in ways if port in self._ports) or ways
 
-    def __iter__(self) -> Iterator[IPv4Address]:
+    def __iter__(self) -> Iterator[Address]:
         return iter(self._table)
 
     def __len__(self) -> int:

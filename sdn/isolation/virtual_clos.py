@@ -8,19 +8,19 @@ hosts. Other packets are dropped and counted where they enter. Within a job, hos
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from math import gcd
 from typing import Literal
 
 import numpy as np
 
 from netmodel import Forwarding, Link, PortRef, Topology, forwarding
+from netmodel.flow import Address
 from sdn.isolation import vclos
 from sdn.isolation.cluster import Allocation, Cluster
 from sdn.isolation.idle_gpus import Gpu, IdleGpus
 from sdn.isolation.source_routing import host_ports, uplink_ports
 
-_Table = Mapping[IPv4Address, tuple[int, ...]]
+_Table = Mapping[Address, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _realised(allocation: Allocation, hosts: tuple[str, ...], free: dict[tuple[i
 
 def _tables(topology: Topology, job: SubClos, routes: Forwarding) -> dict[PortRef, _Table]:
     """The table of each port of a job."""
-    homes: dict[IPv4Address, PortRef] = {}
+    homes: dict[Address, PortRef] = {}
     for name in job.hosts:
         address, home = topology.host(name).nics[0].address, topology.peer(PortRef(name, 1))
         if address in routes.groups[home.node]:

@@ -8,9 +8,9 @@ was built with them (-msse4.2, ARMv8 CRC). Neither the rules nor the version sho
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 
 from netmodel import ENTROPY_PORTS, EcmpHash, Flow, Forwarding, Topology
+from netmodel.flow import Address
 
 
 class HashMismatchError(Exception):
@@ -34,7 +34,7 @@ def flows_to_trace(
     The same seed gives the same flows. A wrong hash passes with probability (1 / members) ** count.
     """
     generator = random.Random(seed)
-    choices: list[tuple[str, int, list[IPv4Address], Mapping[IPv4Address, tuple[int, ...]]]] = []
+    choices: list[tuple[str, int, list[Address], Mapping[Address, tuple[int, ...]]]] = []
     for switch in topology.switches:
         groups = routes.groups[switch.name]
         several = [address for address, ports in groups.items() if len(ports) > 1]

@@ -10,7 +10,8 @@ from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
 from netmodel import ROCE_PORT
-from netmodel.flow import IPPROTO_UDP
+from netmodel.flow import IPPROTO_UDP, Address
+from sdn.openflow.networks import Network
 from sdn.openflow.program import Change, Group, IngressMatch, Output, Program, Route
 from sdn.openflow.source_rules import SourceMatch
 
@@ -30,13 +31,16 @@ STRAY_COOKIE = 0x57A4
 
 _ETH_TYPE_IPV4 = 0x0800
 _ETH_TYPE_ARP = 0x0806
+_ETH_TYPE_IPV6 = 0x86DD
 _ARP_REQUEST, _ARP_REPLY = 1, 2
 
 # OpenFlow 1.5.1, 7.2.3.8: basic-class OXM headers are class (16 bits), field (7), has-mask (1), payload length (8).
 _OXM_CLASS_BASIC = 0x8000
-_HASH_FIELDS = (  # (OXM field number, bytes): ipv4_src, ipv4_dst, ip_proto, udp_src, udp_dst
+_HASH_FIELDS = (  # (OXM field number, bytes): ipv4_src, ipv4_dst, ipv6_src, ipv6_dst, ip_proto, udp_src, udp_dst
     (11, 4),
     (12, 4),
+    (26, 16),
+    (27, 16),
     (10, 1),
     (15, 2),
     (16, 2),
@@ -49,7 +53,7 @@ _PROPERTY_HEADER = struct.Struct("!HHII4x16sQ")  # type, length, experimenter, i
 
 
 class HashSelection:
-    """The group property "selection_method=hash" over all bits of (ip_src, ip_dst, ip_proto, udp_src, udp_dst).
+    """The group property "selection_method=hash" over all bits of the addresses, ip_proto, udp_src and udp_dst.
 
     A Netronome extension, documented in OVS's Documentation/group-selection-method-property.txt. os-ken's own
     experimenter property packs 32-bit words only and cannot carry the one-byte ip_proto.
@@ -91,7 +95,8 @@ def base(datapath: Datapath, program: Program) -> Iterator[Message]:
     parser = datapath.ofproto_parser
     yield _put_flow(datapath, 0, parser.OFPMatch(), [])
     for address, mac in program.arp.items():
-        yield _arp_answer(datapath, address, mac)
+        if isinstance(address, IPv4Address):  # hosts of an IPv6 fabric have permanent neighbours
+            yield _arp_answer(datapath, address, mac)
 
 
 def change(datapath: Datapath, steps: Change) -> Iterator[Message]:
@@ -104,7 +109,8 @@ def change(datapath: Datapath, steps: Change) -> Iterator[Message]:
     if steps.add_groups or steps.modify_groups:
         yield barrier(datapath)
     for port in steps.close:
-        yield _put_flow(datapath, CLOSED_PRIORITY, _from(datapath, port), [], cookie=STRAY_COOKIE)
+        for entering in _from(datapath, port):
+            yield _put_flow(datapath, CLOSED_PRIORITY, entering, [], cookie=STRAY_COOKIE)
     for address, route in steps.put_routes:
         yield _put_flow(datapath, ROUTE_PRIORITY, _to(datapath, address), _route_actions(datapath, route))
     for address in steps.delete_routes:
@@ -118,7 +124,8 @@ def change(datapath: Datapath, steps: Change) -> Iterator[Message]:
     for steer, route in steps.put_steers:
         yield _put_flow(datapath, STEER_PRIORITY, _entering(datapath, steer), _route_actions(datapath, route))
     for port in steps.open:
-        yield _delete_flow(datapath, CLOSED_PRIORITY, _from(datapath, port))
+        for entering in _from(datapath, port):
+            yield _delete_flow(datapath, CLOSED_PRIORITY, entering)
     if steps.delete_groups:
         yield barrier(datapath)
     for group_id in steps.delete_groups:
@@ -175,28 +182,37 @@ def _delete_flow(datapath: Datapath, priority: int, match: Any) -> Message:
 
 def _pinned(datapath: Datapath, match: SourceMatch) -> Any:
     return datapath.ofproto_parser.OFPMatch(
-        eth_type=_ETH_TYPE_IPV4,
+        **_destination(match.network),
         ip_proto=IPPROTO_UDP,
-        ipv4_dst=(str(match.network.network_address), str(match.network.netmask)),
         udp_src=(match.udp_src, match.mask),
         udp_dst=ROCE_PORT,
     )
 
 
-def _from(datapath: Datapath, port: int) -> Any:
-    return datapath.ofproto_parser.OFPMatch(in_port=port, eth_type=_ETH_TYPE_IPV4)
+def _from(datapath: Datapath, port: int) -> list[Any]:
+    """Matches of all IP packets that enter by a port."""
+    return [
+        datapath.ofproto_parser.OFPMatch(in_port=port, eth_type=eth_type)
+        for eth_type in (_ETH_TYPE_IPV4, _ETH_TYPE_IPV6)
+    ]
 
 
 def _entering(datapath: Datapath, match: IngressMatch) -> Any:
-    return datapath.ofproto_parser.OFPMatch(
-        in_port=match.port,
-        eth_type=_ETH_TYPE_IPV4,
-        ipv4_dst=(str(match.network.network_address), str(match.network.netmask)),
-    )
+    return datapath.ofproto_parser.OFPMatch(in_port=match.port, **_destination(match.network))
 
 
-def _to(datapath: Datapath, address: IPv4Address) -> Any:
-    return datapath.ofproto_parser.OFPMatch(eth_type=_ETH_TYPE_IPV4, ipv4_dst=str(address))
+def _to(datapath: Datapath, address: Address) -> Any:
+    if isinstance(address, IPv4Address):
+        return datapath.ofproto_parser.OFPMatch(eth_type=_ETH_TYPE_IPV4, ipv4_dst=str(address))
+    return datapath.ofproto_parser.OFPMatch(eth_type=_ETH_TYPE_IPV6, ipv6_dst=str(address))
+
+
+def _destination(network: Network) -> dict[str, Any]:
+    """The fields of a match for packets to a network."""
+    masked = str(network.network_address), str(network.netmask)
+    if network.version == 4:
+        return {"eth_type": _ETH_TYPE_IPV4, "ipv4_dst": masked}
+    return {"eth_type": _ETH_TYPE_IPV6, "ipv6_dst": masked}
 
 
 def _route_actions(datapath: Datapath, route: Route) -> list[Any]:

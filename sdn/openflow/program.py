@@ -14,14 +14,15 @@ but predictions would then depend on the history of failures.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 from typing import TypeAlias
 
 from netmodel import Link, Switch, Topology, forwarding
+from netmodel.flow import Address
+from sdn.openflow.networks import Network, networks_of
 from sdn.openflow.source_rules import Pinning, SourceMatch, source_rules
 from sdn.openflow.steering import Steering
 
-_Table: TypeAlias = Mapping[IPv4Address, tuple[int, ...]]
+_Table: TypeAlias = Mapping[Address, tuple[int, ...]]
 
 _FIRST_SINGLE = 0x10000
 """Numbers of groups with one port start here, above those of groups by switch."""
@@ -51,10 +52,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True, order=True)
 class IngressMatch:
-    """Matches IPv4 packets to `network` that enter by `port`."""
+    """Matches packets to `network` that enter by `port`."""
 
     port: int
-    network: IPv4Network
+    network: Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,9 @@ class Program:
     by certain ports and precede pins. Other packets that enter by a port of `closed` are dropped and counted.
     """
 
-    routes: Mapping[IPv4Address, Route]
+    routes: Mapping[Address, Route]
     groups: Mapping[int, Group]
-    arp: Mapping[IPv4Address, str]
+    arp: Mapping[Address, str]
     pins: Mapping[SourceMatch, int] = field(default_factory=dict)
     steers: Mapping[IngressMatch, Route] = field(default_factory=dict)
     closed: frozenset[int] = frozenset()
@@ -93,8 +94,8 @@ class Change:
 
     add_groups: tuple[Group, ...]
     modify_groups: tuple[Group, ...]
-    put_routes: tuple[tuple[IPv4Address, Route], ...]
-    delete_routes: tuple[IPv4Address, ...]
+    put_routes: tuple[tuple[Address, Route], ...]
+    delete_routes: tuple[Address, ...]
     delete_groups: tuple[int, ...]
     delete_pins: tuple[SourceMatch, ...] = ()
     put_pins: tuple[tuple[SourceMatch, int], ...] = ()
@@ -135,7 +136,7 @@ def programs(
     for switch in topology.switches:
         if switch.role == "ocs":
             continue
-        routes: dict[IPv4Address, Route] = {}
+        routes: dict[Address, Route] = {}
         groups: dict[int, Group] = {}
         for address, ports in groups_of[switch.name].items():
             home = attachments[address].node
@@ -163,7 +164,7 @@ def programs(
 class _Steered:
     """Collects the rules of one switch for packets by ingress port."""
 
-    def __init__(self, switch: Switch, routes: Mapping[IPv4Address, Route]) -> None:
+    def __init__(self, switch: Switch, routes: Mapping[Address, Route]) -> None:
         self.steers: dict[IngressMatch, Route] = {}
         self.groups: dict[int, Group] = {}
         self.closed: set[int] = set()
@@ -173,15 +174,15 @@ class _Steered:
         """The rules for one ingress port: those that differ from the routes, or all if some address is closed."""
         if not usual.keys() <= table.keys():
             self.closed.add(port)
-        addresses: defaultdict[Route, list[IPv4Network]] = defaultdict(list)
+        addresses: defaultdict[Route, list[Address]] = defaultdict(list)
         for address, ways in table.items():
             route = self._routes[address]
             if ways != usual[address]:
                 route = Route(self._only(*ways))
             if port in self.closed or route != self._routes[address]:
-                addresses[route].append(IPv4Network(address))
-        for route, networks in addresses.items():
-            self.steers.update((IngressMatch(port, network), route) for network in collapse_addresses(networks))
+                addresses[route].append(address)
+        for route, members in addresses.items():
+            self.steers.update((IngressMatch(port, network), route) for network in networks_of(members))
 
     def _only(self, port: int) -> ViaGroup:
         """A group with one member. Its hash makes the datapath list flows one by one, as with several members."""

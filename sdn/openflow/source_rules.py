@@ -13,13 +13,14 @@ hash. Packets other than RoCEv2 use the groups.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from netmodel import EcmpHash, FlowFields, Forwarding, OvsHash, Topology
+from netmodel.flow import Address
+from sdn.openflow.networks import Network, networks_of
 
 Pinning = Literal["hash", "rules"]
 """How a source port pins a path: by the switches' hash, which is predicted, or by rules."""
@@ -38,7 +39,7 @@ MOST_WAYS = 1 << _FIELD_BITS
 class SourceMatch:
     """Matches RoCEv2 packets to `network` whose UDP source port equals `udp_src` in the bits of `mask`."""
 
-    network: IPv4Network
+    network: Network
     udp_src: int
     mask: int
 
@@ -86,7 +87,7 @@ def source_rules(topology: Topology, routes: Forwarding) -> dict[str, dict[Sourc
     for switch in topology.switches:
         if switch.role == "ocs":
             continue
-        behind: defaultdict[tuple[int, ...], list[IPv4Address]] = defaultdict(list)
+        behind: defaultdict[tuple[int, ...], list[Address]] = defaultdict(list)
         for address, ports in routes.groups[switch.name].items():
             if len(ports) > 1:
                 behind[ports].append(address)
@@ -94,7 +95,7 @@ def source_rules(topology: Topology, routes: Forwarding) -> dict[str, dict[Sourc
         rules[switch.name] = {
             SourceMatch(network, value << shift, ((1 << _bits(len(ports))) - 1) << shift): ports[value % len(ports)]
             for ports, addresses in behind.items()
-            for network in collapse_addresses(IPv4Network(address) for address in addresses)
+            for network in networks_of(addresses)
             for value in range(1 << _bits(len(ports)))
         }
     return rules

@@ -21,7 +21,7 @@ MAX_SERVICE_LINE = 1024 * 1024
 
 Id: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Address: TypeAlias = Annotated[str, Meta(max_length=15, description="IPv4 in dotted form")]
+Address: TypeAlias = Annotated[str, Meta(max_length=39, description="IP address as text, IPv6 as RFC 5952 writes it")]
 UdpPort: TypeAlias = Annotated[int, Meta(ge=1, le=0xFFFF)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e6)]
 Period: TypeAlias = Annotated[float, Meta(gt=0, le=1e6)]

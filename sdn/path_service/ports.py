@@ -6,20 +6,20 @@ ports as suffice, and on the numbers of a `Clos`, so that a failure does not req
 """
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from netmodel import ENTROPY_PORTS, ROCE_PORT, EcmpHash, FlowFields
+from netmodel.flow import Address, address_at
 from sdn.planners import LOCAL, UNREACHABLE, Cabling, Clos
 
 Way: TypeAlias = tuple[int, int, int]
 """Spine and the parallel links up to it and down from it, as in `sdn.planners.Route`."""
 
 Peer: TypeAlias = tuple[str, int]
-"""The IPv4 address and UDP port at which a device receives."""
+"""The address and UDP port at which a device receives."""
 
 _FIRST_PORTS = 512  # hashed at first; then their number doubles until a way has enough
 _MOST_TABLES = 100_000  # each of about 2 KiB
@@ -43,7 +43,7 @@ class _Table:
 
     __slots__ = ("_answers", "_hash", "_key", "_shape", "_uplink")
 
-    def __init__(self, shape: _Shape, ecmp_hash: EcmpHash, key: tuple[IPv4Address, IPv4Address, int]) -> None:
+    def __init__(self, shape: _Shape, ecmp_hash: EcmpHash, key: tuple[Address, Address, int]) -> None:
         self._shape = shape
         self._hash = ecmp_hash
         self._key = key  # addresses and UDP destination port
@@ -137,7 +137,7 @@ class PortTables:
         shape = self._shape(self._tor[src], self._tor[dst])
         table = self._tables.get((src, dst, dst_port, shape))
         if table is None:
-            begin, end = (IPv4Address(int(self._cabling.addresses[nic])) for nic in (src, dst))
+            begin, end = (address_at(self._cabling.addresses, nic) for nic in (src, dst))
             table = self._tables[src, dst, dst_port, shape] = _Table(shape, self._hash, (begin, end, dst_port))
         self._near[src, dst, dst_port] = table
         return table

@@ -15,12 +15,12 @@ failures), `assignments` (ports for hosts), `views` (output for operators).
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from ipaddress import IPv4Address
 from typing import Any
 
 import numpy as np
 
 from netmodel import EcmpHash, Link, OvsHash, Topology
+from netmodel.flow import address_at
 from sdn.path_service import views
 from sdn.path_service.assignments import Assignments, Sends
 from sdn.path_service.elephants import MAX_OPEN, Elephants
@@ -62,7 +62,9 @@ class PathService:
         self._cables = cabling(topology)
         self._tor: list[int] = self._cables.fabric.nic_tor.tolist()
         self._dead: frozenset[Link] = frozenset()
-        self._parties = Parties({str(IPv4Address(int(a))): nic for nic, a in enumerate(self._cables.addresses)})
+        self._parties = Parties(
+            {str(address_at(self._cables.addresses, nic)): nic for nic in range(len(self._cables.nics))}
+        )
         self._elephants = Elephants(self.counts)
         self._routing = Routing(self._cables, self.options.planner, ecmp_hash or OvsHash(), self.counts)
         self._failover = Failover(self._routing, self._tor, self.counts)

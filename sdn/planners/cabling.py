@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netmodel import Link, Path, PortRef, Topology
+from netmodel.flow import Addresses, address_array
 from sdn.planners.model import LOCAL, UNREACHABLE, Clos, Commodities, Ints, Plan
 
 LinkIndex = tuple[int, int, int]
@@ -24,8 +25,8 @@ class Cabling:
     fabric: Clos
     nics: tuple[PortRef, ...]
     """The host port of each NIC."""
-    addresses: npt.NDArray[np.uint32]
-    """The IPv4 address of each NIC."""
+    addresses: Addresses
+    """The address of each NIC."""
     tors: tuple[str, ...]
     spines: tuple[str, ...]
     tor_port: Ints
@@ -147,9 +148,7 @@ def _cabling(topology: Topology, dead_links: frozenset[Link]) -> Cabling:
             link_rate_bps=rate,
         ),
         nics=nics,
-        addresses=np.array(
-            [int(topology.host(port.node).nics[port.port - 1].address) for port in nics], dtype=np.uint32
-        ),
+        addresses=address_array(topology.host(port.node).nics[port.port - 1].address for port in nics),
         tors=tuple(tors),
         spines=tuple(spines),
         tor_port=tor_port,

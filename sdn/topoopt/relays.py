@@ -10,10 +10,10 @@ different sources may diverge.
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from itertools import pairwise, permutations
 
 from netmodel import Circuits, Nic, PortRef, Topology, far_end
+from netmodel.flow import Address
 from sdn.topoopt.routing import Unreachable
 
 _TRIES = 16
@@ -74,7 +74,7 @@ def relay_mac(nic: Nic) -> str:
     return ":".join([f"{int(first, 16) | 2:02x}", f"{int(second, 16) ^ 1:02x}", *rest])
 
 
-def next_mac(topology: Topology, circuits: Circuits, port: PortRef, destination: IPv4Address) -> str:
+def next_mac(topology: Topology, circuits: Circuits, port: PortRef, destination: Address) -> str:
     """The destination MAC of a packet to `destination` that leaves by `port`.
 
     It is the MAC of the NIC at the far end if it has the address, else that of the relay interface there. Raises

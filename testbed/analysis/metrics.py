@@ -4,21 +4,21 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from itertools import zip_longest
 from statistics import fmean
 
 import numpy as np
 
 from netmodel import ROCE_PORT, Flow, FlowFields, Forwarding, Path, PortRef, Topology, forwarding, path_of
-from netmodel.flow import IPPROTO_UDP
+from netmodel.flow import IPPROTO_UDP, Address, address_array
 from sdn.openflow.steering import Steering
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.spec import Experiment
 
-_Groups = Mapping[str, Mapping[IPv4Address, tuple[int, ...]]]
+_Groups = Mapping[str, Mapping[Address, tuple[int, ...]]]
 
 _SHORTEST_INTERVAL_S = 0.05
 """Interval over which a throughput is computed, in seconds."""
@@ -179,10 +179,10 @@ def carried(experiment: Experiment, run: RunRecord) -> dict[Flow, int]:
     placed = experiment.at(run.seed)
     for entry in run.lanes:
         if entry.lane.tx_bytes:
-            peer = IPv4Address(entry.lane.peer)
+            peer = ip_address(entry.lane.peer)
             nic = placed.topology.port_of(peer).port - 1  # flows join NICs of the same index, unless they are relayed
             local = entry.lane.local or placed.address(entry.rank, nic)
-            flow = Flow(IPv4Address(local), peer, entry.lane.port)
+            flow = Flow(ip_address(local), peer, entry.lane.port)
             flows[flow] = flows.get(flow, 0) + entry.lane.tx_bytes
     return flows
 
@@ -206,7 +206,7 @@ def check_flows(experiment: Experiment, observations: Observations) -> list[Flow
         steering, routes = steered, placed.routes(run.policy)
         flows = carried(experiment, run)
         for seen in () if links_died else run.seen:
-            flow = Flow(IPv4Address(seen.src), IPv4Address(seen.dst), seen.src_port, seen.dst_port)
+            flow = Flow(ip_address(seen.src), ip_address(seen.dst), seen.src_port, seen.dst_port)
             ways.setdefault(flow, []).extend(seen.ports)
             if flow.dst_port == ROCE_PORT:
                 flows.setdefault(flow, 0)
@@ -253,8 +253,8 @@ def predicted_paths(experiment: Experiment, flows: Collection[Flow], routes: For
     if not flows or experiment.layouts or routes.ingress:
         return {flow: predicted_path(experiment, flow, routes) for flow in flows}
     fields = FlowFields(
-        src=np.array([int(flow.src) for flow in flows], dtype=np.uint32),
-        dst=np.array([int(flow.dst) for flow in flows], dtype=np.uint32),
+        src=address_array(flow.src for flow in flows),
+        dst=address_array(flow.dst for flow in flows),
         sport=np.array([flow.src_port for flow in flows], dtype=np.uint16),
         dport=np.array([flow.dst_port for flow in flows], dtype=np.uint16),
         proto=np.array([IPPROTO_UDP], dtype=np.uint8),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from testbed.cli.endpoints import ipv4_and_port
+from testbed.cli.endpoints import address_and_port, endpoint_text
 from testbed.cli.fabric import fabric_of, hash_option, topology_option
 from testbed.cli.group import OneSentenceGroup
 from testbed.errors import InputError, TestbedError
@@ -91,7 +91,7 @@ def run(
     from sdn.path_service.token import TokenError, make_token, read_token
     from sdn.planners import cabling
 
-    address, port = ipv4_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT}")
+    address, port = address_and_port("--listen", listen, f"10.0.0.1:{DEFAULT_PORT} or [fd00::1]:{DEFAULT_PORT}")
     topology, _, ecmp_hash = fabric_of(topology_file, hash_name)
     try:
         cabling(topology)
@@ -106,9 +106,9 @@ def run(
     place = Place(address, port, _admin(token_file))
 
     def ready(address: str, port: int) -> None:
-        said = {"event": "ready", "listen": f"{address}:{port}", "admin": str(place.admin)}
+        said = {"event": "ready", "listen": endpoint_text(address, port), "admin": str(place.admin)}
         hosts = len(topology.hosts)
-        text = f"ready: {hosts} hosts of {topology.name} may connect to {address}:{port}"
+        text = f"ready: {hosts} hosts of {topology.name} may connect to {endpoint_text(address, port)}"
         click.echo(json.dumps(said) if as_json else text)
         sys.stdout.flush()
 

@@ -4,20 +4,20 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 
 import numpy as np
 import numpy.typing as npt
 
 from netmodel import EcmpHash, FlowFields, NoRouteError, PortRef, Topology, forwarding
-from netmodel.flow import IPPROTO_UDP
+from netmodel.flow import IPPROTO_UDP, address_array
 from sim.links import Links
 from sim.paths import hashed_paths
 from testbed.live.lane_rates import LaneRates
 from testbed.live.link_counters import PortRates
 
-_HEADER_BYTES = 58
-"""Ethernet, IPv4, UDP, BTH and ICRC of a full packet."""
+_HEADER_BYTES = 38
+"""Ethernet, UDP, BTH and ICRC of a full packet."""
 
 _FLOWS_NAMED = 3
 _LAST_NUMBER = re.compile(r"(\d{1,6})\D*$")
@@ -56,6 +56,7 @@ class FabricView:
     def __init__(self, topology: Topology, ecmp_hash: EcmpHash) -> None:
         self._links = Links(topology)
         self._hash = ecmp_hash
+        self._header_bytes = _HEADER_BYTES + topology.ip_header_bytes
         self._forwarding = forwarding(topology)
         self._rows: dict[_Key, list[int]] = {}
         self._by_port = {(port.node, port.port): number for number, port in enumerate(self._links.ports)}
@@ -79,7 +80,7 @@ class FabricView:
         flows: dict[int, list[FlowOnLink]] = {}
         for lane in inside:
             mtu = lane.device.path_mtu
-            rate = (lane.tx_bps or 0.0) * (mtu + _HEADER_BYTES) / mtu
+            rate = (lane.tx_bps or 0.0) * (mtu + self._header_bytes) / mtu
             flow = FlowOnLink(self._hosts[lane.device.address], self._hosts[lane.lane.peer], lane.lane.port, rate)
             for link in self._rows[_key(lane)]:
                 bps[link] += rate
@@ -109,8 +110,8 @@ class FabricView:
             return
         ordered = sorted(keys)
         fields = FlowFields(
-            src=np.array([int(IPv4Address(key[0])) for key in ordered], dtype=np.uint32),
-            dst=np.array([int(IPv4Address(key[1])) for key in ordered], dtype=np.uint32),
+            src=address_array(ip_address(key[0]) for key in ordered),
+            dst=address_array(ip_address(key[1]) for key in ordered),
             sport=np.array([key[2] for key in ordered], dtype=np.uint16),
             dport=np.array([key[3] for key in ordered], dtype=np.uint16),
             proto=np.array([IPPROTO_UDP], dtype=np.uint8),

@@ -19,12 +19,12 @@ from testbed.simulate.adaptive_lanes import RULES, LaneMover
 from testbed.simulate.lane_paths import Lanes, addresses_of, path_rows, paths_of_ports
 from testbed.simulate.live_plan import TalkPlanner
 from testbed.simulate.runs import (
-    ACK_BYTES,
-    HEADER_BYTES,
     SAMPLES,
     LaneTotals,
     SimulatedJobs,
     Traffic,
+    ack_bytes,
+    header_bytes,
     observe_runs,
     packet_bytes,
     run_record,
@@ -80,7 +80,7 @@ class _Model:
         self._left_bits = np.zeros(self._flows)  # by flow: bits sent on paths that it has left
         payload = self._traffic.payload_bytes.astype(np.float64)
         packets = np.ceil(payload / packet_bytes(experiment))
-        bits = 8 * (payload + (HEADER_BYTES + ACK_BYTES) * packets)
+        bits = 8 * (payload + (header_bytes(experiment) + ack_bytes(experiment)) * packets)
         delay_s = self._last_packet_s(packets, self._traffic.channel) + experiment.spec.fluid.message_delay_s
         self._add_messages(bits, delay_s)
         rule = RULES.get(policy.policy)
@@ -95,8 +95,8 @@ class _Model:
     def _paths(self, rows: npt.NDArray[np.int32]) -> Paths:
         """The flows of all pairs under the policy, where `rows` are the links of each lane."""
         if self._policy.policy == "spraying":
-            ends = addresses_of(self._experiment, self._pairs)
-            return spread_paths(self._links, ends[:, 0], ends[:, 1], self._routes)
+            src, dst = addresses_of(self._experiment, self._pairs)
+            return spread_paths(self._links, src, dst, self._routes)
         if self._policy.policy == "oblivious":
             return Paths.sprayed(rows)
         if self._policy.policy == "qp_scaling":  # a queue pair sends its fixed part of a message
@@ -180,7 +180,7 @@ class _Model:
         if self._policy.policy in _SPREAD:
             bits = np.repeat(bits / self._policy.m, self._policy.m)
         payload = packet_bytes(self._experiment)
-        part = payload / (payload + HEADER_BYTES + ACK_BYTES)
+        part = payload / (payload + header_bytes(self._experiment) + ack_bytes(self._experiment))
         none = [0] * bits.size
         return LaneTotals(
             tx_bytes=[round(sent / 8 * part) for sent in bits.tolist()],
@@ -204,7 +204,7 @@ class _Model:
         """The time for a full packet to leave its host, and from then on until it is received, by pair."""
         rows = self._lanes.rows[:, 0, :]
         crossed = rows >= 0
-        packet_bits = 8 * (packet_bytes(self._experiment) + HEADER_BYTES)
+        packet_bits = 8 * (packet_bytes(self._experiment) + header_bytes(self._experiment))
         packet_s = np.where(crossed, packet_bits / self._links.rate_bps[rows], 0.0)
         hops_s = packet_s[:, 1:].sum(axis=1) + crossed.sum(axis=1) * self._experiment.spec.fluid.link_delay_s
         return packet_s[:, 0], hops_s
@@ -346,4 +346,5 @@ class _Model:
 
 
 def _packets(bits: float, experiment: Experiment) -> int:
-    return int(np.ceil(bits / 8 / (packet_bytes(experiment) + HEADER_BYTES + ACK_BYTES)))
+    each = packet_bytes(experiment) + header_bytes(experiment) + ack_bytes(experiment)
+    return int(np.ceil(bits / 8 / each))

@@ -5,13 +5,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 
 import numpy as np
 import numpy.typing as npt
 
 from netmodel import ENTROPY_PORTS, ROCE_PORT, Flow, FlowFields, Forwarding, Path, path_of
-from netmodel.flow import IPPROTO_UDP
+from netmodel.flow import IPPROTO_UDP, Addresses, address_array
 from sdn.planners import PLANNERS, Commodities, cabling
 from sim.links import Links
 from sim.paths import hashed_paths
@@ -84,10 +84,10 @@ def paths_of_ports(
 ) -> npt.NDArray[np.int32]:
     """The links that packets with source ports `ports`, by pair and lane, cross. Raises NoRouteError."""
     lanes = ports.shape[1]
-    ends = addresses_of(experiment, pairs)
+    src, dst = addresses_of(experiment, pairs)
     fields = FlowFields(
-        src=np.repeat(ends[:, 0], lanes),
-        dst=np.repeat(ends[:, 1], lanes),
+        src=np.repeat(src, lanes, axis=0),
+        dst=np.repeat(dst, lanes, axis=0),
         sport=ports.ravel(),
         dport=np.array([ROCE_PORT], dtype=np.uint16),
         proto=np.array([IPPROTO_UDP], dtype=np.uint8),
@@ -95,14 +95,14 @@ def paths_of_ports(
     return hashed_paths(links, fields, experiment.ecmp_hash, routes).reshape(len(pairs), lanes, -1)
 
 
-def addresses_of(experiment: Experiment, pairs: Sequence[Pair]) -> npt.NDArray[np.uint32]:
-    """The addresses between which each pair transfers: (source, destination)."""
-    found = [
-        [int(IPv4Address(experiment.address(rank, nic))) for rank in pair]
-        for pair in pairs
-        for nic in [experiment.nic_between(*pair)]
-    ]
-    return np.array(found, dtype=np.uint32).reshape(-1, 2)
+def addresses_of(experiment: Experiment, pairs: Sequence[Pair]) -> tuple[Addresses, Addresses]:
+    """The addresses between which each pair transfers: of the sources and of the destinations."""
+    nics = [experiment.nic_between(*pair) for pair in pairs]
+    src, dst = (
+        address_array(ip_address(experiment.address(pair[end], nic)) for pair, nic in zip(pairs, nics, strict=True))
+        for end in (0, 1)
+    )
+    return src, dst
 
 
 def _planned(
@@ -153,7 +153,7 @@ def largest_bursts(experiment: Experiment, transfers: Iterable[Transfer]) -> dic
 
 
 def _walked(experiment: Experiment, pair: Pair, routes: Forwarding) -> Path:
-    src, dst = (IPv4Address(experiment.address(rank)) for rank in pair)
+    src, dst = (ip_address(experiment.address(rank)) for rank in pair)
     return path_of(experiment.topology, Flow(src, dst, ENTROPY_PORTS.start), experiment.ecmp_hash, routes=routes)
 
 

@@ -19,12 +19,12 @@ from testbed.progress import Steps
 from testbed.simulate.lane_paths import Lanes, path_rows
 from testbed.simulate.live_plan import TalkPlanner
 from testbed.simulate.runs import (
-    ACK_BYTES,
-    HEADER_BYTES,
     SAMPLES,
     LaneTotals,
     SimulatedJobs,
     Traffic,
+    ack_bytes,
+    header_bytes,
     observe_runs,
     packet_bytes,
     run_record,
@@ -175,8 +175,8 @@ def _options(experiment: Experiment, policy: Policy) -> Options:
         ecn_bytes=settings.ecn_bytes,
         pfc=settings.pfc,
         payload_bytes=packet_bytes(experiment),
-        header_bytes=HEADER_BYTES,
-        ack_bytes=ACK_BYTES,
+        header_bytes=header_bytes(experiment),
+        ack_bytes=ack_bytes(experiment),
         receiver=policy.receiver or settings.receiver,
         congestion=settings.congestion or ("dctcp" if _links_mark(experiment) else "fixed"),
         window_bdp=settings.window_bdp,

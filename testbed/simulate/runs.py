@@ -30,14 +30,8 @@ from testbed.plan.demands import Pair, bytes_by_pair
 from testbed.progress import Steps
 from testbed.simulate.dependencies import Dependencies, dependencies_of
 from testbed.simulate.lane_paths import Lanes, lanes_of
-from testbed.spec import LARGEST_HEADERS_BYTES, STEERED, Experiment, Job, Policy
+from testbed.spec import LARGEST_ROCE_HEADERS_BYTES, STEERED, Experiment, Job, Policy
 from testbed.workloads import Transfer
-
-HEADER_BYTES = 14 + 20 + 8 + 12 + 4
-"""Headers of every packet as links count them: Ethernet, IPv4, UDP, BTH, ICRC."""
-
-ACK_BYTES = HEADER_BYTES + 4
-"""An acknowledgement: headers and AETH."""
 
 SAMPLES = 60
 """Readings of link counters within the ideal completion time."""
@@ -48,9 +42,21 @@ _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
 
 
+def header_bytes(experiment: Experiment) -> int:
+    """Headers of every packet as links count them: Ethernet, IP, UDP, BTH, ICRC."""
+    return 14 + experiment.topology.ip_header_bytes + 8 + 12 + 4
+
+
+def ack_bytes(experiment: Experiment) -> int:
+    """An acknowledgement: headers and AETH."""
+    return header_bytes(experiment) + 4
+
+
 def packet_bytes(experiment: Experiment) -> int:
     """Payload of a full packet: the spec's `path_mtu`, or the largest path MTU that fits the topology's MTU."""
-    fitting = (size for size in _PATH_MTUS if size + LARGEST_HEADERS_BYTES <= experiment.topology.mtu_bytes)
+    topology = experiment.topology
+    room = topology.mtu_bytes - topology.ip_header_bytes - LARGEST_ROCE_HEADERS_BYTES
+    fitting = (size for size in _PATH_MTUS if size <= room)
     return experiment.spec.path_mtu or next(fitting, _PATH_MTUS[-1])
 
 

@@ -23,7 +23,7 @@ from testbed.spec.policies import (
 )
 from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
 from testbed.spec.written import (
-    LARGEST_HEADERS_BYTES,
+    LARGEST_ROCE_HEADERS_BYTES,
     SEEDS_MAX,
     AnyTopology,
     Event,
@@ -36,7 +36,7 @@ from testbed.spec.written import (
 
 __all__ = [
     "IN_QUEUES",
-    "LARGEST_HEADERS_BYTES",
+    "LARGEST_ROCE_HEADERS_BYTES",
     "MODELLED",
     "MODELS",
     "SEEDS_MAX",

@@ -24,7 +24,7 @@ from testbed.spec.placing import (
     sending_port_named,
 )
 from testbed.spec.policies import LACKING, MODELS
-from testbed.spec.written import LARGEST_HEADERS_BYTES, LinkSettings, Spec
+from testbed.spec.written import LARGEST_ROCE_HEADERS_BYTES, LinkSettings, Spec
 from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining, Trace
 
 
@@ -176,10 +176,11 @@ def _checked_ports(spec: Spec, topology: Topology, found: Findings) -> tuple[Por
             source_rules(topology, forwarding(topology))
         except ValueError as error:
             found.add(Misfit(str(error), "pinning"))
-    if spec.path_mtu is not None and spec.path_mtu + LARGEST_HEADERS_BYTES > topology.mtu_bytes:
+    headers = topology.ip_header_bytes + LARGEST_ROCE_HEADERS_BYTES
+    if spec.path_mtu is not None and spec.path_mtu + headers > topology.mtu_bytes:
         found.add(
             Misfit(
-                f"{spec.path_mtu} bytes of payload and {LARGEST_HEADERS_BYTES} of headers do not fit the topology's "
+                f"{spec.path_mtu} bytes of payload and {headers} of headers do not fit the topology's "
                 f"MTU of {topology.mtu_bytes}",
                 "path_mtu",
             )

@@ -173,7 +173,7 @@ class Experiment:
         return len(self.hosts)
 
     def address(self, rank: int, nic: int | None = None) -> str:
-        """The IPv4 address of a rank's NIC, of the one that carries the traffic unless another is named."""
+        """The address of a rank's NIC, of the one that carries the traffic unless another is named."""
         return str(self.topology.host(self.hosts[rank]).nics[self.nic if nic is None else nic].address)
 
     def line_rate_bps(self, rank: int, nic: int | None = None) -> int:

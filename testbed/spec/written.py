@@ -15,8 +15,8 @@ from testbed.spec.section import NAME, Section
 from testbed.spec.settings import FluidSettings, Optical, PacketSettings, Timeouts
 from testbed.workloads import AnyWorkload
 
-LARGEST_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
-"""Headers of the largest kind of packet beside its payload: IPv4, UDP, BTH, RETH, immediate data, ICRC."""
+LARGEST_ROCE_HEADERS_BYTES = 8 + 12 + 16 + 4 + 4
+"""Headers of the largest kind of packet beside its IP header and payload: UDP, BTH, RETH, immediate data, ICRC."""
 
 SEEDS_MAX = 100_000
 """Largest number of seeds of a spec. Every policy runs once per seed."""

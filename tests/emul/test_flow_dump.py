@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from math import inf
 
 import pytest
@@ -15,6 +15,9 @@ EXACT = (
     "recirc_id(0),in_port(leaf1-eth1),packet_type(ns=0,id=0),eth_type(0x0800),"
     "ipv4(src=10.0.0.1,dst=10.0.1.2,proto=17,frag=no),udp(src=50000,dst=4791), "
     "packets:3, bytes:12450, used:0.5s, actions:leaf1-eth3"
+)
+IPV6 = EXACT.replace("0x0800", "0x86dd").replace(
+    "ipv4(src=10.0.0.1,dst=10.0.1.2,proto=17", "ipv6(src=fd00::a00:1,dst=fd00::a00:101,proto=17"
 )
 WILD = (
     "recirc_id(0),in_port(spine1-eth1),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(dst=10.0.1.2,frag=no), "
@@ -40,6 +43,12 @@ def test_exact_udp_flows_are_found_and_others_left_out() -> None:
     assert list(observed_flows("\n".join(("flow-dump from the main thread:", EXACT, WILD, DROP, REWRITE)))) == [
         ObservedFlow(flow, "leaf1-eth1", "leaf1-eth3", packets=3, bytes=12450, idle_s=0.5),
         ObservedFlow(flow, "leaf1-eth1", "leaf1-eth4", packets=3, bytes=12450, idle_s=0.5),
+    ]
+
+
+def test_a_flow_of_ipv6_is_found() -> None:
+    assert [seen.flow for seen in observed_flows(IPV6)] == [
+        Flow(IPv6Address("fd00::a00:1"), IPv6Address("fd00::a00:101"), 50000)
     ]
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
 
@@ -79,10 +79,30 @@ def test_a_host_has_all_neighbours_and_routes_by_source_address() -> None:
         (["10.0.0.1", "10.0.3.4"], "10.0.0.0/22"),
         (["10.0.0.1"], "10.0.0.0/30"),
         (["10.0.0.1", "192.168.0.1"], "0.0.0.0/0"),
+        (["fd00::a00:1", "fd00::a00:101"], "fd00::a00:0/119"),
+        (["fd00::1"], "fd00::/126"),
     ],
 )
 def test_the_common_network_holds_all_addresses(addresses: list[str], network: str) -> None:
-    assert common_network([IPv4Address(address) for address in addresses]) == IPv4Network(network)
+    assert common_network([ip_address(address) for address in addresses]) == ip_network(network)
+
+
+def test_ipv6_addresses_are_used_at_once() -> None:
+    topology = leaf_spine(2, 2, 1, 10**7, ipv6=True)
+    lines = Layout(topology).host_lines(topology.host("h1"))
+    assert "address add fd00::a00:1/128 nodad dev nic0" in lines
+    assert "neighbour replace fd00::a00:101 lladdr 02:00:0a:00:01:01 nud permanent dev nic0" in lines
+
+
+def test_what_ipv6_hosts_cannot_do_is_refused() -> None:
+    with pytest.raises(LayoutError, match="mtu_bytes is 1000, but IPv6 needs at least 1280"):
+        Layout(leaf_spine(2, 2, 1, 10**7, mtu_bytes=1000, ipv6=True))
+    with pytest.raises(LayoutError, match="hosts that share a namespace have IPv4 addresses only"):
+        Layout(leaf_spine(2, 2, 1, 10**7, ipv6=True), shared=True)
+    cable = Link(PortRef("h1", 1), PortRef("ocs1", 1), 10**7)
+    host = Host("h1", (Nic("nic0", IPv6Address("fd00::1"), "02:00:00:00:00:01"),))
+    with pytest.raises(LayoutError, match="link h1:1 to ocs1:1 needs a host that relays, which hosts do for IPv4 only"):
+        Layout(Topology("optical", (host,), (Switch("ocs1", "ocs", 1, 1),), (cable,), 9000))
 
 
 def test_every_link_has_a_switch_end() -> None:

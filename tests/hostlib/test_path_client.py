@@ -591,7 +591,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
         ({"controller": "10.0.0.9"}, "'10.0.0.9' is not where a path service listens: write HOST:PORT, as in"),
         ({"controller": "10.0.0.9:0"}, "'10.0.0.9:0' is not where a path service listens"),
         ({"controller": "10.0.0.9:70000"}, "'10.0.0.9:70000' is not where a path service listens"),
-        ({"controller": "256.0.0.1.invalid:1"}, "the path service's host '256.0.0.1.invalid' has no IPv4 address: "),
+        ({"controller": "256.0.0.1.invalid:1"}, "the path service's host '256.0.0.1.invalid' has no address: "),
         ({"token": "two words"}, "the path service's token must be 1 to 256 printable characters without blanks"),
     ],
 )

@@ -14,6 +14,7 @@ import random
 import re
 import subprocess
 import sys
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ CASES: list[tuple[int, list[int]]] = [  # (seed, nexthop weights)
 ]
 FLOWS_PER_CASE = 50
 PROTOCOLS = {6: "tcp", 17: "udp"}
-ENTRY_DEVICE, ENTRY = "d8", "10.8.0"  # where the packets come from; the other devices are nexthops
+ENTRY_DEVICE = "d8"  # where the packets come from; the other devices are nexthops
 
 
 def main() -> None:
@@ -38,13 +39,15 @@ def main() -> None:
         for command in (
             f"ip link add d{i} type veth peer name p{i}",
             f"ip addr add 10.{i}.0.1/24 dev d{i}",
+            f"ip addr add fd00:{i}::1/64 dev d{i} nodad",
             f"ip link set d{i} up",
             f"ip link set p{i} up",
         ):
             subprocess.run(command.split(), check=True)
-    sysctl("fib_multipath_hash_policy", 1)
-    sysctl("ip_forward", 1)
-    vectors = [vector for seed, weights in CASES for vector in record(seed, weights)]
+    for name in ("ipv4/fib_multipath_hash_policy", "ipv4/ip_forward", "ipv6/fib_multipath_hash_policy"):
+        sysctl(name, 1)
+    sysctl("ipv6/conf/all/forwarding", 1)
+    vectors = [vector for version in (4, 6) for seed, weights in CASES for vector in record(version, seed, weights)]
     lines = ",\n".join(json.dumps(vector) for vector in vectors)
     RECORD.write_text(
         f'{{"made_with": "Linux {".".join(platform.release().split(".")[:2])}", "vectors": [\n{lines}\n]}}\n'
@@ -52,18 +55,23 @@ def main() -> None:
     print(f"{len(vectors)} vectors in {RECORD}")
 
 
-def record(seed: int, weights: list[int]) -> list[dict[str, Any]]:
-    sysctl("fib_multipath_hash_seed", seed)
-    nexthops = " ".join(f"nexthop dev d{i} weight {weight}" for i, weight in enumerate(weights))
-    subprocess.run(f"ip route replace 192.168.0.0/16 {nexthops}".split(), check=True)
+def record(version: int, seed: int, weights: list[int]) -> list[dict[str, Any]]:
+    sysctl("ipv4/fib_multipath_hash_seed", seed)
+    via = "via fd00:{}::2 " if version == 6 else ""
+    nexthops = " ".join(f"nexthop {via.format(i)}dev d{i} weight {weight}" for i, weight in enumerate(weights))
+    network = "192.168.0.0/16" if version == 4 else "fd01::/16"
+    subprocess.run(f"ip -{version} route replace {network} {nexthops}".split(), check=True)
     chance = random.Random(seed)
     vectors: list[dict[str, Any]] = []
     questions = []
     for _ in range(FLOWS_PER_CASE):
         src, dst = (
-            f"{ENTRY}.{chance.randrange(2, 255)}",
+            f"10.8.0.{chance.randrange(2, 255)}",
             f"192.168.{chance.randrange(256)}.{chance.randrange(256)}",
         )
+        if version == 6:  # often they differ in their last bytes only
+            bits = chance.choice([16, 112])
+            src, dst = (str(IPv6Address(0xFD01 << 112 | chance.getrandbits(bits))) for _ in range(2))
         proto = chance.choice([6, 17, 17, 17])
         sport, dport = chance.randrange(1, 65536), chance.choice([4791, 1, 65535])
         packet = f"from {src} iif {ENTRY_DEVICE} ipproto {PROTOCOLS[proto]} sport {sport} dport {dport}"
@@ -71,7 +79,11 @@ def record(seed: int, weights: list[int]) -> list[dict[str, Any]]:
         vectors.append({"seed": seed, "weights": weights, "src": src, "dst": dst, "proto": proto})
         vectors[-1] |= {"sport": sport, "dport": dport}
     answers = subprocess.run(
-        ["ip", "-oneline", "-batch", "-"], input="\n".join(questions), check=True, stdout=subprocess.PIPE, text=True
+        ["ip", f"-{version}", "-oneline", "-batch", "-"],
+        input="\n".join(questions),
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     ).stdout.splitlines()
     for vector, answer in zip(vectors, answers, strict=True):
         device = re.search(r" dev d(\d+) ", answer)
@@ -82,7 +94,7 @@ def record(seed: int, weights: list[int]) -> list[dict[str, Any]]:
 
 
 def sysctl(name: str, value: int) -> None:
-    Path("/proc/sys/net/ipv4", name).write_text(str(value))
+    Path("/proc/sys/net", name).write_text(str(value))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -75,22 +75,25 @@ def record(folder: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
         )
         target = f"{folder}/ovs-vswitchd.{switch.pid}.ctl"
         vectors: list[dict[str, Any]] = []
-        chance = random.Random(1)
+        chance, chance6 = random.Random(1), random.Random(6)
         for number, (seed, weights) in enumerate(GROUPS, start=1):
             buckets = "".join(
                 f",bucket=bucket_id:{i},weight:{weight},actions=output:{i + 1}" for i, weight in enumerate(weights)
             )
             group = (
                 f"group_id={number},type=select,selection_method=hash,selection_method_param={seed},"
-                f"fields(ip_src,ip_dst,ip_proto=0xff,udp_src,udp_dst){buckets}"
+                f"fields(ip_src,ip_dst,ipv6_src,ipv6_dst,ip_proto=0xff,udp_src,udp_dst){buckets}"
             )
             call("ovs-ofctl", "-O", "OpenFlow15", "add-group", f"unix:{folder}/br0.mgmt", group)
             call("ovs-ofctl", "-O", "OpenFlow15", "del-flows", f"unix:{folder}/br0.mgmt")
             call("ovs-ofctl", "-O", "OpenFlow15", "add-flow", f"unix:{folder}/br0.mgmt", f"actions=group:{number}")
-            for src, dst, proto, sport, dport in flows(chance, seed, weights):
-                header = f"ip,nw_proto={proto},nw_src={src},nw_dst={dst}"
+            asked = [*flows(chance, seed, weights), *ipv6_flows(chance6, seed, weights)]
+            for src, dst, proto, sport, dport in asked:
+                ipv6 = ":" in src
+                addresses = f"ipv6_src={src},ipv6_dst={dst}" if ipv6 else f"nw_src={src},nw_dst={dst}"
+                header = f"{'ipv6' if ipv6 else 'ip'},nw_proto={proto},{addresses}"
                 if proto == 17:
-                    header = f"udp,nw_src={src},nw_dst={dst},udp_src={sport},udp_dst={dport}"
+                    header = f"{'udp6' if ipv6 else 'udp'},{addresses},udp_src={sport},udp_dst={dport}"
                 trace = call("ovs-appctl", "-t", target, "ofproto/trace", "br0", header)
                 found = re.search(r"using bucket (\d+)", trace)
                 if found is None:
@@ -119,16 +122,30 @@ def flows(chance: random.Random, seed: int, weights: list[int]) -> list[tuple[st
         dport = 4791 if i % 4 else chance.choice([0, 65535, 4791])
         chosen.append((src, dst, 17, chance.choice([0, 255, 256, 65535]) if i < 4 else chance.getrandbits(16), dport))
     chosen += [("10.0.0.1", "10.0.1.1", proto, 0, 0) for proto in (1, 6, 0, 132)]
+    return chosen + ties("10.1.0.{}", "10.2.0.1", seed, weights)
+
+
+def ipv6_flows(chance: random.Random, seed: int, weights: list[int]) -> list[tuple[str, str, int, int, int]]:
+    chosen = []
+    for i in range(FLOWS_PER_GROUP):
+        src, dst = (str(IPv6Address(chance.getrandbits(128 if i % 2 else 8) | 0xFD << 120)) for _ in range(2))
+        chosen.append((src, dst, 17, chance.getrandbits(16), 4791 if i % 4 else chance.choice([0, 65535])))
+    chosen += [("fd00::1", "fd00::2", proto, 0, 0) for proto in (6, 132)]
+    return chosen + ties("fd00::1:{:x}", "fd00::2", seed, weights)
+
+
+def ties(sources: str, dst: str, seed: int, weights: list[int]) -> list[tuple[str, str, int, int, int]]:
+    """Flows whose two best buckets have the same score."""
+    found: list[tuple[str, str, int, int, int]] = []
     every_port = np.arange(65536, dtype=np.uint16)
     for j in range(1, 256):
-        src, dst = f"10.1.0.{j}", "10.2.0.1"
-        fields = FlowFields.over_ports(IPv4Address(src), IPv4Address(dst), every_port)
+        src = sources.format(j)
+        fields = FlowFields.over_ports(ip_address(src), ip_address(dst), every_port)
         best_two = np.sort(ovs.scores(fields, seed, weights), axis=0)[-2:]
-        for port in np.flatnonzero(best_two[0] == best_two[1])[:1]:
-            chosen.append((src, dst, 17, int(port), 4791))
-        if len(chosen) >= FLOWS_PER_GROUP + 4 + TIES_PER_GROUP:
+        found += [(src, dst, 17, int(port), 4791) for port in np.flatnonzero(best_two[0] == best_two[1])[:1]]
+        if len(found) >= TIES_PER_GROUP:
             break
-    return chosen
+    return found
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 """Reference implementations of the bit-exact hashes: one flow at a time, in Python integers, after the C sources."""
 
 import struct
+from typing import Literal
 
 M32 = 0xFFFFFFFF
 M64 = 0xFFFFFFFFFFFFFFFF
@@ -36,16 +37,17 @@ def ovs_bytes(data: bytes, basis: int) -> int:
     return ovs_finish(h, len(data))
 
 
-def ovs_scores(src: int, dst: int, proto: int, sport: int, dport: int, seed: int, weights: list[int]) -> list[int]:
+def ovs_scores(src: bytes, dst: bytes, proto: int, sport: int, dport: int, seed: int, weights: list[int]) -> list[int]:
     basis = ovs_finish(ovs_add(ovs_add(0, seed & M32), seed >> 32), 8)
-    for value, size in ((src, 4), (dst, 4), (proto, 1), *(((sport, 2), (dport, 2)) if proto == 17 else ())):
-        basis = ovs_bytes(value.to_bytes(size, "big"), basis)
+    ports = (sport.to_bytes(2, "big"), dport.to_bytes(2, "big")) if proto == 17 else ()
+    for value in (src, dst, bytes([proto]), *ports):
+        basis = ovs_bytes(value, basis)
     return [
         (ovs_finish(ovs_add(ovs_add(bucket, 0), basis), 8) & 0xFFFF) * weight for bucket, weight in enumerate(weights)
     ]
 
 
-def ovs_bucket(src: int, dst: int, proto: int, sport: int, dport: int, seed: int, weights: list[int]) -> int:
+def ovs_bucket(src: bytes, dst: bytes, proto: int, sport: int, dport: int, seed: int, weights: list[int]) -> int:
     best, chosen = 0, -1
     for bucket, score in enumerate(ovs_scores(src, dst, proto, sport, dport, seed, weights)):
         if weights[bucket] and score >= best:
@@ -78,9 +80,10 @@ def siphash24(key: bytes, message: bytes) -> int:
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
-def linux_hash(src: int, dst: int, proto: int, sport: int, dport: int, seed: int) -> int:
-    a, b = (value.to_bytes(4, "big") for value in (src, dst))
-    if int.from_bytes(b, "little") < int.from_bytes(a, "little"):
+def linux_hash(src: bytes, dst: bytes, proto: int, sport: int, dport: int, seed: int) -> int:
+    a, b = src, dst
+    order: Literal["big", "little"] = "big" if len(a) == 16 else "little"
+    if int.from_bytes(b, order) < int.from_bytes(a, order):
         a, b = b, a
     p, q = (value.to_bytes(2, "big") for value in (sport, dport))
     if int.from_bytes(q, "little") < int.from_bytes(p, "little"):
@@ -89,7 +92,7 @@ def linux_hash(src: int, dst: int, proto: int, sport: int, dport: int, seed: int
     return siphash24(struct.pack("<IIII", *[seed & M32] * 4), keys) & M32 or 1
 
 
-def linux_nexthop(src: int, dst: int, proto: int, sport: int, dport: int, seed: int, weights: list[int]) -> int:
+def linux_nexthop(src: bytes, dst: bytes, proto: int, sport: int, dport: int, seed: int, weights: list[int]) -> int:
     h = linux_hash(src, dst, proto, sport, dport, seed) >> 1
     total, cumulative = sum(weights), 0
     for i, weight in enumerate(weights):

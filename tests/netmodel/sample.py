@@ -4,13 +4,14 @@
 import itertools
 import json
 import random
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from netmodel import FlowFields, Host, Link, Nic, PortRef, Role, Switch, Topology, derived_hash_seed, derived_mac
+from netmodel.flow import address_array, address_at
 
 HERE = Path(__file__).parent
 
@@ -64,33 +65,39 @@ def three_tier(pods: int, leaves: int, aggregations: int, cores: int) -> Topolog
     return wired({f"h{p}-{i}": f"l{p}-{i}" for p in range(pods) for i in range(leaves)}, cables, "three-tier")
 
 
-def fields_of(src: str | int, dst: str | int, proto: int, sport: int, dport: int) -> FlowFields:
+def fields_of(src: str, dst: str, proto: int, sport: int, dport: int) -> FlowFields:
     """One flow as arrays."""
     return FlowFields(
-        src=np.array([int(IPv4Address(src))], dtype=np.uint32),
-        dst=np.array([int(IPv4Address(dst))], dtype=np.uint32),
+        src=address_array([ip_address(src)]),
+        dst=address_array([ip_address(dst)]),
         sport=np.array([sport], dtype=np.uint16),
         dport=np.array([dport], dtype=np.uint16),
         proto=np.array([proto], dtype=np.uint8),
     )
 
 
-def random_fields(count: int, seed: int, protocols: tuple[int, ...] = (17,)) -> FlowFields:
+def random_fields(count: int, seed: int, protocols: tuple[int, ...] = (17,), version: int = 4) -> FlowFields:
     """`count` flows with every field different from flow to flow."""
     chance = np.random.default_rng(seed)
+    shape = count if version == 4 else (count, 4)
     return FlowFields(
-        src=chance.integers(0, 2**32, count, dtype=np.uint32),
-        dst=chance.integers(0, 2**32, count, dtype=np.uint32),
+        src=chance.integers(0, 2**32, shape, dtype=np.uint32),
+        dst=chance.integers(0, 2**32, shape, dtype=np.uint32),
         sport=chance.integers(0, 2**16, count, dtype=np.uint16),
         dport=chance.integers(0, 2**16, count, dtype=np.uint16),
         proto=chance.choice(np.array(protocols, dtype=np.uint8), count),
     )
 
 
-def rows(fields: FlowFields) -> list[tuple[int, int, int, int, int]]:
-    """The flows one by one: (src, dst, proto, sport, dport)."""
-    columns = (fields.src, fields.dst, fields.proto, fields.sport, fields.dport)
-    src, dst, proto, sport, dport = (np.broadcast_to(column, len(fields)).tolist() for column in columns)
+def rows(fields: FlowFields) -> list[tuple[bytes, bytes, int, int, int]]:
+    """The flows one by one: (src, dst, proto, sport, dport), addresses in network order."""
+    proto, sport, dport = (
+        np.broadcast_to(column, len(fields)).tolist() for column in (fields.proto, fields.sport, fields.dport)
+    )
+    src, dst = (
+        [address_at(ends, k if len(ends) > 1 else 0).packed for k in range(len(fields))]
+        for ends in (fields.src, fields.dst)
+    )
     return list(zip(src, dst, proto, sport, dport, strict=True))
 
 

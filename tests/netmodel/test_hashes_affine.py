@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import binascii
+import functools
+import operator
 import struct
 import zlib
 
@@ -15,6 +17,7 @@ from tests.netmodel.sample import random_fields, rows
 
 AFFINE: list[AffineHash] = [CrcHash("crc16"), CrcHash("crc32"), XorHash()]
 U64 = st.integers(0, 2**64 - 1)
+VERSION = st.sampled_from([4, 6])
 CHANCE = st.integers(0, 10**6)
 
 
@@ -23,7 +26,7 @@ def xor(a: FlowFields, b: FlowFields) -> FlowFields:
 
 
 def keys(flows: FlowFields) -> list[bytes]:
-    return [struct.pack(">IIBHH", *row) for row in rows(flows)]
+    return [src + dst + struct.pack(">BHH", proto, sport, dport) for src, dst, proto, sport, dport in rows(flows)]
 
 
 @pytest.mark.parametrize("hash_", AFFINE, ids=str)
@@ -53,26 +56,28 @@ def test_murmur_and_siphash_are_not_affine() -> None:
         assert ((value(xor(x, d)) ^ value(x)) != (value(xor(y, d)) ^ value(y))).mean() > 0.99
 
 
-@given(CHANCE, U64)
-def test_crc32_is_that_of_zlib(chance: int, seed: int) -> None:
-    flows = random_fields(20, chance)
+@given(VERSION, CHANCE, U64)
+def test_crc32_is_that_of_zlib(version: int, chance: int, seed: int) -> None:
+    flows = random_fields(20, chance, version=version)
     folded = (seed >> 32) ^ (seed & 0xFFFFFFFF)
     assert CrcHash("crc32").value(flows, seed).tolist() == [zlib.crc32(key, folded) for key in keys(flows)]
 
 
-@given(CHANCE, U64)
-def test_crc16_is_that_of_binascii_and_of_long_division(chance: int, seed: int) -> None:
-    flows = random_fields(20, chance)
+@given(VERSION, CHANCE, U64)
+def test_crc16_is_that_of_binascii_and_of_long_division(version: int, chance: int, seed: int) -> None:
+    flows = random_fields(20, chance, version=version)
     folded = (seed >> 48) ^ (seed >> 32 & 0xFFFF) ^ (seed >> 16 & 0xFFFF) ^ (seed & 0xFFFF)
     values = CrcHash("crc16").value(flows, seed).tolist()
     assert values == [binascii.crc_hqx(key, folded) for key in keys(flows)]
     assert values == [crc16(key, folded) for key in keys(flows)]
 
 
-def test_xor_folds_the_key_to_sixteen_bits() -> None:
-    flows = random_fields(50, 8)
+@pytest.mark.parametrize("version", [4, 6])
+def test_xor_folds_the_key_to_sixteen_bits(version: int) -> None:
+    flows = random_fields(50, 8, version=version)
     for (src, dst, proto, sport, dport), value in zip(rows(flows), XorHash().value(flows, 0x1_0002), strict=True):
-        assert value == (src >> 16) ^ (src & 0xFFFF) ^ (dst >> 16) ^ (dst & 0xFFFF) ^ proto ^ sport ^ dport ^ 3
+        addresses = struct.unpack(f">{len(src)}H", src + dst)
+        assert value == functools.reduce(operator.xor, (*addresses, proto, sport, dport, 3))
 
 
 @pytest.mark.parametrize("hash_", [OvsHash(), LinuxL4Hash(), *AFFINE], ids=str)

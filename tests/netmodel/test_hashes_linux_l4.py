@@ -9,6 +9,8 @@ from netmodel.hashes import linux_l4
 from tests.netmodel import reference_hashes as reference
 from tests.netmodel.sample import fields_of, random_fields, recorded, rows
 
+VERSION = st.sampled_from([4, 6])
+
 
 def test_the_reference_is_siphash_24() -> None:
     key, message = bytes(range(16)), bytes(range(15))
@@ -22,19 +24,20 @@ def test_every_nexthop_recorded_from_linux() -> None:
         flow = fields_of(*(vector[key] for key in ("src", "dst", "proto", "sport", "dport")))
         weights = vector["weights"]
         assert LinuxL4Hash(tuple(weights)).select(flow, vector["seed"], len(weights))[0] == vector["nexthop"], vector
-    assert len(vectors) == 300
+    assert [sum((":" in vector["src"]) == ipv6 for vector in vectors) for ipv6 in (False, True)] == [300, 300]
 
 
-@given(st.integers(0, 10**6), st.integers(0, 2**64 - 1), st.lists(st.integers(1, 256), min_size=1, max_size=9))
-def test_agrees_with_the_scalar_reference(chance: int, seed: int, weights: list[int]) -> None:
-    flows = random_fields(20, chance, protocols=(17, 6))
+@given(VERSION, st.integers(0, 10**6), st.integers(0, 2**64 - 1), st.lists(st.integers(1, 256), min_size=1, max_size=9))
+def test_agrees_with_the_scalar_reference(version: int, chance: int, seed: int, weights: list[int]) -> None:
+    flows = random_fields(20, chance, protocols=(17, 6), version=version)
     expected = [reference.linux_nexthop(*row, seed, weights) for row in rows(flows)]
     assert LinuxL4Hash(tuple(weights)).select(flows, seed, len(weights)).tolist() == expected
     assert linux_l4.flow_hash(flows, seed).tolist() == [reference.linux_hash(*row, seed) for row in rows(flows)]
 
 
-def test_both_directions_of_a_flow_have_the_same_hash() -> None:
-    there = random_fields(1000, 4)
+@pytest.mark.parametrize("version", [4, 6])
+def test_both_directions_of_a_flow_have_the_same_hash(version: int) -> None:
+    there = random_fields(1000, 4, version=version)
     back = FlowFields(src=there.dst, dst=there.src, sport=there.dport, dport=there.sport, proto=there.proto)
     assert (LinuxL4Hash().select(there, 77, 5) == LinuxL4Hash().select(back, 77, 5)).all()
 

@@ -28,6 +28,7 @@ from netmodel import (
 from tests.netmodel.sample import host, link, random_fabric, switch, three_tier
 
 FABRIC = leaf_spine(3, 2, 2, 10**7, parallel_links=2)
+FABRICS = [FABRIC, leaf_spine(3, 2, 2, 10**7, parallel_links=2, ipv6=True)]
 HASHES: list[EcmpHash] = [OvsHash(), LinuxL4Hash(), CrcHash("crc16"), CrcHash("crc32"), XorHash()]
 
 
@@ -55,18 +56,19 @@ def test_paths_through_three_tiers() -> None:
     assert len(far) == 2 * 3 * 2  # aggregation switch up, core, aggregation switch down
 
 
+@pytest.mark.parametrize("fabric", FABRICS, ids=["ipv4", "ipv6"])
 @pytest.mark.parametrize("hash_", HASHES, ids=str)
-def test_ports_for_path_inverts_paths_of_ports(hash_: EcmpHash) -> None:
-    paths, index = paths_of_ports(FABRIC, "h1", "h4", hash_)
-    assert paths == equal_cost_paths(FABRIC, "h1", "h4")
+def test_ports_for_path_inverts_paths_of_ports(hash_: EcmpHash, fabric: Topology) -> None:
+    paths, index = paths_of_ports(fabric, "h1", "h4", hash_)
+    assert paths == equal_cost_paths(fabric, "h1", "h4")
     assert index.shape == (16_384,)
     for number, path in enumerate(paths):
-        ports = ports_for_path(FABRIC, "h1", "h4", path, hash_)
+        ports = ports_for_path(fabric, "h1", "h4", path, hash_)
         assert ports.dtype == np.uint16
         assert ports.tolist() == (0xC000 + np.flatnonzero(index == number)).tolist()
-    src, dst = (FABRIC.host(name).nics[0].address for name in ("h1", "h4"))
+    src, dst = (fabric.host(name).nics[0].address for name in ("h1", "h4"))
     for port in range(0xC000, 0x10000, 997):
-        assert path_of(FABRIC, Flow(src, dst, port), hash_) == paths[index[port - 0xC000]]
+        assert path_of(fabric, Flow(src, dst, port), hash_) == paths[index[port - 0xC000]]
 
 
 def test_seeds_of_leaf_and_spine_decorrelate_their_choices() -> None:

@@ -2,7 +2,7 @@
 import dataclasses
 import pickle
 from collections.abc import Callable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 from hypothesis import given
@@ -43,6 +43,13 @@ def test_leaf_spine_numbers_hosts_first_and_then_uplinks_by_spine() -> None:
     assert fabric.link_at(PortRef("leaf1", 1)).rate_bps == 10**7
     assert fabric.link_at(PortRef("spine3", 4)).rate_bps == 10**8
     assert fabric.mtu_bytes == 9000
+
+
+def test_a_leaf_spine_with_ipv6_has_the_same_numbers_at_the_end_of_its_addresses() -> None:
+    one, other = leaf_spine(2, 2, 2, 10**7), leaf_spine(2, 2, 2, 10**7, ipv6=True)
+    assert other.host("h3").nics[0].address == IPv6Address("fd00::a00:101")
+    assert [h.nics[0].mac for h in other.hosts] == [h.nics[0].mac for h in one.hosts]
+    assert (one.ip_header_bytes, other.ip_header_bytes) == (20, 40)
 
 
 def test_links_of_a_leaf_spine_are_counted_and_default_to_the_host_rate() -> None:

@@ -22,6 +22,7 @@ from netmodel import (
     leaf_spine,
     path_of,
 )
+from netmodel.flow import address_array
 from sim.links import Links
 from sim.paths import hashed_paths, spread_paths
 
@@ -77,12 +78,14 @@ def test_links_are_numbered_by_egress_port() -> None:
 def test_a_switch_spreads_evenly_over_all_equal_cost_ports() -> None:
     topology = leaf_spine(2, 4, 2, 10**9)
     links = Links(topology)
-    h1, h2, h3 = (int(topology.hosts[n].nics[0].address) for n in range(3))
-    spread = spread_paths(links, [h1, h1], [h3, h2])
+    h1, h2, h3 = (topology.hosts[n].nics[0].address for n in range(3))
+    spread = spread_paths(links, address_array([h1, h1]), address_array([h3, h2]))
     own = spread.links[: spread.uses[1]].tolist(), spread.shares[: spread.uses[1]].tolist()
     assert sorted(own[1]) == [0.25] * 8 + [1.0] * 2
     ups = {links.number(PortRef("leaf1", port)) for port in (3, 4, 5, 6)}
     assert {link for link, share in zip(*own, strict=True) if share < 1} > ups
     assert spread.shares[spread.uses[1] :].tolist() == [1.0, 1.0]  # two hosts of one leaf
     routes = forwarding(topology, frozenset({topology.link_at(PortRef("leaf1", 3))}))
-    assert sorted(spread_paths(links, h1, h3, routes).shares) == pytest.approx([1 / 3] * 6 + [1.0] * 2)
+    assert sorted(spread_paths(links, address_array([h1]), address_array([h3]), routes).shares) == pytest.approx(
+        [1 / 3] * 6 + [1.0] * 2
+    )

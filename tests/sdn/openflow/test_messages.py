@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ parser = pytest.importorskip("os_ken.ofproto.ofproto_v1_5_parser")
 from netmodel import leaf_spine  # noqa: E402 - after the skip
 from sdn.openflow import messages as openflow  # noqa: E402
 from sdn.openflow.program import EMPTY, Change, difference, programs  # noqa: E402
+from sdn.openflow.source_rules import Pinning  # noqa: E402
 
 
 class Datapath:
@@ -32,8 +33,17 @@ def serialized(message: Any) -> bytes:
 def test_the_selection_property_is_laid_out_as_ovs_documents_it() -> None:
     # ntr_group_property_selection_method of OVS's group-selection-method-property.txt, then one OXM per field
     assert openflow.HashSelection(0x1122334455667788).serialize().hex() == (
-        "ffff0049" + "0000154d" + "00000001" + "00000000" + b"hash".ljust(16, b"\0").hex() + "1122334455667788"
-        "80001604ffffffff" + "80001804ffffffff" + "80001401ff" + "80001e02ffff" + "80002002ffff" + "00000000000000"
+        "ffff0071" + "0000154d" + "00000001" + "00000000" + b"hash".ljust(16, b"\0").hex() + "1122334455667788"
+        "80001604ffffffff"
+        + "80001804ffffffff"
+        + "80003410"
+        + "ff" * 16
+        + "80003610"
+        + "ff" * 16
+        + "80001401ff"
+        + "80001e02ffff"
+        + "80002002ffff"
+        + "00000000000000"
     )
 
 
@@ -59,8 +69,10 @@ def test_no_change_is_no_message() -> None:
     assert list(openflow.change(Datapath(), Change((), (), (), (), ()))) == []
 
 
-def test_every_message_can_be_serialized() -> None:
-    program = programs(leaf_spine(2, 2, 2, 1_000_000))["leaf1"]
+@pytest.mark.parametrize("ipv6", [False, True])
+@pytest.mark.parametrize("pinning", ["hash", "rules"])
+def test_every_message_can_be_serialized(ipv6: bool, pinning: Pinning) -> None:
+    program = programs(leaf_spine(2, 2, 2, 1_000_000, ipv6=ipv6), pinning=pinning)["leaf1"]
     datapath = Datapath()
     gone = difference(program, EMPTY)
     assert gone.delete_routes
@@ -79,6 +91,14 @@ def test_an_arp_answer_exists_for_every_address() -> None:
     program = programs(leaf_spine(2, 2, 2, 1_000_000))["leaf1"]
     flows = [m for m in openflow.base(Datapath(), program) if m.priority == openflow.ARP_PRIORITY]
     assert {IPv4Address(flow.match["arp_tpa"]) for flow in flows} == set(program.arp)
+
+
+def test_routes_of_an_ipv6_fabric_match_ipv6_packets_and_need_no_arp() -> None:
+    program = programs(leaf_spine(2, 2, 2, 1_000_000, ipv6=True))["leaf1"]
+    flows = [m for m in openflow.change(Datapath(), difference(EMPTY, program)) if isinstance(m, parser.OFPFlowMod)]
+    assert {flow.match["eth_type"] for flow in flows} == {0x86DD}
+    assert {IPv6Address(flow.match["ipv6_dst"]) for flow in flows} == set(program.routes)
+    assert [m.priority for m in openflow.base(Datapath(), program)] == [0]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from sdn.planners import LOCAL, UNREACHABLE, cabling
 def test_ports_are_the_first_ones_for_the_path(data: st.DataObject) -> None:
     ecmp_hash: EcmpHash = data.draw(st.sampled_from([OvsHash(), CrcHash("crc16"), XorHash()]))
     shape = [data.draw(st.integers(1, most)) for most in (3, 4, 2)]
-    topology = leaf_spine(*shape, 10**9, parallel_links=data.draw(st.integers(1, 3)))
+    topology = leaf_spine(*shape, 10**9, parallel_links=data.draw(st.integers(1, 3)), ipv6=data.draw(st.booleans()))
     cables = cabling(topology)
     between = [link for link in topology.links if link.a.node in cables.tors or link.b.node in cables.tors]
     between = [link for link in between if {link.a.node, link.b.node} & set(cables.spines)]

@@ -81,10 +81,6 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
   watch(backend_->event_fd(), false);
   policy_ = make_policy(options.policy);
   if (options.policy.kind == PolicyKind::kController) {
-    if (!options.address.is_ipv4()) {
-      throw DeviceError("policy 'controller' needs a device with an IPv4 address, not " +
-                        format_address(options.address) + ": the path service plans paths of IPv4 packets");
-    }
     path_client::Options client = options.policy.path_client;
     if (!client.thresholds.rtt_floor) client.thresholds.rtt_floor = 4 * target_queue(options);
     auto policy = std::make_unique<ControllerPolicy>(client, PeerName(options.address, udp_port_), options.policy.lanes,

@@ -161,7 +161,7 @@ std::vector<Option> make_options() {
        "For policy pinned: the source ports of lane 0, 1, .. towards each peer. Fewer ports than lanes repeat. Peers "
        "without a list get random ports.",
        PARALET_FIELD(policy.ports)},
-      {"controller", "PARALET_CONTROLLER", kText, FreeText{"HOST:PORT with an IPv4 address or a name"}, "none",
+      {"controller", "PARALET_CONTROLLER", kText, FreeText{"HOST:PORT, [IPv6 address]:PORT"}, "none",
        "For policy controller: where the path service listens. Elephants are announced to it and move to the ports that "
        "it assigns.",
        set_service, Field([](auto& options) -> auto& { return options.policy.path_client.service; }).get},

@@ -79,7 +79,7 @@ void Client::run() {
 void Client::start_connecting(Nanos now) {
   state_ = State::kConnecting;
   since_ = now;
-  socket_ = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  socket_ = FileDescriptor(::socket(family_of(service_.address), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const SocketAddress to(service_.address, service_.port);

@@ -42,8 +42,7 @@ Answer decode_assign(const json& message) {
   Assign out;
   const json& peer = member(message, "peer");
   const auto address = peer.is_string() ? parse_address(peer.get_ref<const std::string&>()) : std::nullopt;
-  if (!address || !address->is_ipv4())
-    return InvalidMessage{.what = "an assignment whose peer is no IPv4 address", .peer = std::nullopt};
+  if (!address) return InvalidMessage{.what = "an assignment whose peer is no IP address", .peer = std::nullopt};
   const json& peer_port = member(message, "peer_port");
   const bool has_port = peer_port.is_number_unsigned() && peer_port.get<std::uint64_t>() <= UINT16_MAX;
   if (!peer_port.is_null() && !has_port) {

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,9 +13,11 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/file_descriptor.hpp"
+#include "base/socket_address.hpp"
 
 namespace paralet::path_client {
 namespace {
@@ -41,10 +42,14 @@ HostAndPort parse_service(const std::string& service) {
     const auto [rest, error] = std::from_chars(service.data() + colon + 1, end, port);
     if (error != std::errc() || rest != end) port = 0;
   }
-  if (colon == 0 || port == 0) {
-    throw DeviceError("'" + service + "' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792");
+  std::string host = service.substr(0, colon == std::string::npos ? 0 : colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (host.empty() || port == 0 || (host.find(':') != std::string::npos) != bracketed) {
+    throw DeviceError("'" + service +
+                      "' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792 or [fd00::9]:4792");
   }
-  return {.host = service.substr(0, colon), .port = port};
+  return {.host = std::move(host), .port = port};
 }
 
 }  // namespace
@@ -54,17 +59,15 @@ void check_service(const std::string& service) { static_cast<void>(parse_service
 Address resolve(const std::string& service) {
   const auto [host, port] = parse_service(service);
   addrinfo hints{};
-  hints.ai_family = AF_INET;
+  hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* raw = nullptr;
   const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &raw);
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
   if (error != 0 || !found) {
-    throw DeviceError("the path service's host '" + host + "' has no IPv4 address: " + ::gai_strerror(error));
+    throw DeviceError("the path service's host '" + host + "' has no address: " + ::gai_strerror(error));
   }
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof address);
-  return {.address = ntohl(address.sin_addr.s_addr), .port = port};
+  return {.address = SocketAddress(found->ai_addr).address(), .port = port};
 }
 
 std::string read_token(const std::string& path) {

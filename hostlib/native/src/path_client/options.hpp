@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/clock.hpp"
+#include "base/ip_address.hpp"
 #include "base/log.hpp"
 
 namespace paralet::path_client {
@@ -21,7 +22,7 @@ struct Thresholds {
 };
 
 struct Options {
-  std::string service;  ///< "HOST:PORT"
+  std::string service;  ///< "HOST:PORT"; an IPv6 address is in brackets
   std::string token;
   std::string job;  ///< sent with every elephant, empty: none
   /// Bytes to one peer without a pause that make an elephant. 1 MiB takes 0.1 ms at 100 Gbit/s: shorter traffic ends
@@ -37,14 +38,14 @@ struct Options {
 };
 
 struct Address {
-  std::uint32_t address = 0;  ///< IPv4, host byte order
+  IpAddress address;
   std::uint16_t port = 0;
 };
 
 /// Throws DeviceError when the text is not HOST:PORT. Does not resolve the host.
 void check_service(const std::string& service);
 
-/// Resolves the service's address. Throws DeviceError when the text is not HOST:PORT or the host has no IPv4 address.
+/// Resolves the service's address. Throws DeviceError when the text is not HOST:PORT or the host has no address.
 Address resolve(const std::string& service);
 
 /// Reads a token file. Throws DeviceError when the file is missing, other users may access it, or it holds no token.

@@ -337,9 +337,19 @@ TEST_CASE("controller: invalid options are rejected") {
   path_client::Options options{.service = "127.0.0.1:1", .token = "t"};
   CHECK(refusal(options).empty());
   options.service = ":1";
-  CHECK(refusal(options) == "':1' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792");
+  CHECK(refusal(options) ==
+        "':1' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792 or [fd00::9]:4792");
+  for (const std::string& service : {"fd00::9:4792", "[10.0.0.9:4792", "[]:4792", "10.0.0.9", "[fd00::9]"}) {
+    options.service = service;
+    CHECK(refusal(options).find("is not where a path service listens") != std::string::npos);
+  }
   options.token = "";
   CHECK(refusal(options) == "the path service's token must be 1 to 256 printable characters without blanks");
+}
+
+TEST_CASE("controller: the service's address may be an IPv6 address") {
+  CHECK(path_client::resolve("[::1]:4792").address == *parse_address("::1"));
+  CHECK(path_client::resolve("127.0.0.1:4792").address == *parse_address("127.0.0.1"));
 }
 
 TEST_CASE("controller: reconnect delays grow to their bound and vary") {
