@@ -128,7 +128,7 @@ def record_of(
 def _of_faulty_hosts(topology: Topology, before: Reading, after: Reading) -> list[LinkLoad]:
     """What hosts with declared faults sent: as much as came in at their switches."""
     loads = []
-    for port in sorted(after.faults.keys() - after.counters.keys()):
+    for port in sorted(port for port in after.faults if topology.has_host(port.node)):
         first, last = (reading.counters[topology.peer(port)] for reading in (before, after))
         sent = last.rx_bytes - first.rx_bytes, last.rx_packets - first.rx_packets
         loads.append(_load(port, *sent, 0, before, after))

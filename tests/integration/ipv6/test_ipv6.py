@@ -57,5 +57,5 @@ def test_pinned_elephants_share_no_uplink(done: Done) -> None:
 
 def test_the_path_service_assigns_ports_to_every_elephant(done: Done) -> None:
     (clients,) = done.policies["controller"]["clients"]
-    assert clients["assigned"] == clients["elephants"] == 4
-    assert clients["invalid"] == clients["ecmp_starts"] == 0
+    assert clients["assigns"] >= clients["announces"] >= 4, clients
+    assert clients["invalid"] == clients["ecmp_starts"] == 0, clients

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from testbed.analysis.observations import Observations, RunRecord
-from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES, packet_bytes
+from testbed.simulate.runs import ack_bytes, header_bytes, packet_bytes
 from testbed.spec import Experiment, load
 from tests.integration.topoopt.test_experiment import ROOT, ran
 
@@ -32,9 +32,9 @@ def test_every_circuit_carries_the_predicted_bytes(tmp_path: Path) -> None:
     experiment = load(SPECS / "testbed_alltoall.yaml")
     (run,) = Observations.load(ran(tmp_path, SPECS / "testbed_alltoall.yaml") / "observations.json").runs
     assert run.wrong_bytes == 0
-    data = predicted(experiment, run, packet_bytes(experiment) + HEADER_BYTES, back=False)
-    acknowledgements = predicted(experiment, run, ACK_BYTES, back=True)
-    again = sum(entry.lane.retransmits for entry in run.lanes) * (packet_bytes(experiment) + HEADER_BYTES)
+    data = predicted(experiment, run, packet_bytes(experiment) + header_bytes(experiment), back=False)
+    acknowledgements = predicted(experiment, run, ack_bytes(experiment), back=True)
+    again = sum(entry.lane.retransmits for entry in run.lanes) * (packet_bytes(experiment) + header_bytes(experiment))
     circuits = {load.port: load.tx_bytes for load in run.links if load.port.startswith("ocs")}
     assert len(circuits) == 12 * 4
     for port, counted in circuits.items():

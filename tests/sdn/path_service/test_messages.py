@@ -48,7 +48,7 @@ def test_missing_keys_have_defaults_and_unknown_ones_are_ignored() -> None:
         line(id=1.5),
         line(id="17"),
         line(bytes=-1),
-        line(peer="10.000.000.00001"),
+        line(peer="10.0.0.1".ljust(40, "0")),
         line(peer=7),
         line(job="x" * 65),
         line(repeat_s=0),

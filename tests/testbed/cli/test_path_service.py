@@ -103,6 +103,7 @@ def test_mistakes_are_one_line_errors(tmp_path: Path, topology: Path) -> None:
         (("run", "--topology", tmp_path / "none.yaml", "--token-file", token), 2, "none.yaml"),
         (("run", "--topology", topology, "--token-file", tmp_path / "new", "--listen", "4792"), 2, "10.0.0.1:4792"),
         (("run", "--topology", topology, "--token-file", tmp_path / "new", "--listen", "a:99999"), 2, "10.0.0.1:4792"),
+        (("run", "--topology", topology, "--token-file", tmp_path / "new", "--listen", "::1:0"), 2, "[fd00::1]:4792"),
         (("run", "--topology", three, "--token-file", tmp_path / "made"), 2, "not a two-level leaf-spine"),
         (("run", "--topology", topology, "--token-file", tmp_path / "no" / "token"), 2, "cannot be made: No such file"),
         (("run", "--topology", topology), 2, "Missing option '--token-file'"),

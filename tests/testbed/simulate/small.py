@@ -8,9 +8,11 @@ from typing import Any
 from testbed.analysis.observations import Observations
 from testbed.progress import Steps
 from testbed.simulate import fluid, packet
-from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES
 from testbed.spec import Experiment, Spec, check
 
+HEADER_BYTES = 58
+"""Ethernet, IPv4, UDP, BTH and ICRC."""
+ACK_BYTES = HEADER_BYTES + 4
 RATE_BPS = 10e6
 PACKETS = 100
 PACKET_S = 8 * (4096 + HEADER_BYTES) / RATE_BPS

@@ -11,10 +11,10 @@ import pytest
 
 from testbed.analysis.jobs import bandwidth_taxes, ideal_at
 from testbed.analysis.metrics import loads, predicted_loads, uplinks
-from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES, packet_bytes
+from testbed.simulate.runs import packet_bytes
 from testbed.spec import Experiment, load
 from tests.testbed.experiments import experiment
-from tests.testbed.simulate.small import observe
+from tests.testbed.simulate.small import ACK_BYTES, HEADER_BYTES, observe
 
 SPECS = Path(__file__).parents[3] / "experiments" / "topoopt"
 PACKETS = 64

@@ -16,8 +16,7 @@ from testbed.analysis.results import ideal_of
 from testbed.bench import packet as bench
 from testbed.cli import main
 from testbed.misfit import Misfit
-from testbed.simulate.runs import HEADER_BYTES
-from tests.testbed.simulate.small import PACKET_S, document, observe, small
+from tests.testbed.simulate.small import HEADER_BYTES, PACKET_S, document, observe, small
 
 made = partial(small, "packet")
 

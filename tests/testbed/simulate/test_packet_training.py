@@ -14,8 +14,8 @@ from testbed.analysis.results import ideal_of
 from testbed.errors import InputError
 from testbed.progress import Steps
 from testbed.simulate import fluid, packet
-from testbed.simulate.runs import ACK_BYTES, HEADER_BYTES
 from testbed.spec import Experiment, Spec, check
+from tests.testbed.simulate.small import ACK_BYTES, HEADER_BYTES
 
 RATE_BPS = 1_000_000_000
 PACKET_S = 8 * (4096 + HEADER_BYTES) / RATE_BPS
@@ -163,3 +163,6 @@ def test_ring_phases_take_the_transfer_time_of_their_links() -> None:
 def test_values_beyond_the_simulation_give_one_sentence(model: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         runs_of(made([model]))
+
+
+# NEED
