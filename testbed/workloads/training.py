@@ -118,14 +118,21 @@ class Training(VerifiedWorkload):
 
     def of_job(self, number: int) -> VerifiedWorkload:
         """The training of one model."""
-        model = self.models[number]
-        return _One(
-            kind=self.kind,
-            bytes=_part_bytes(model),
-            slices=self.slices,
-            trained=model,
-            iterations=self.iterations,
-        )
+        return self._jobs[number]
+
+    @cached_property
+    def _jobs(self) -> "list[_One]":
+        """By job. They keep their transfers, which take long to list."""
+        return [
+            _One(
+                kind=self.kind,
+                bytes=_part_bytes(model),
+                slices=self.slices,
+                trained=model,
+                iterations=self.iterations,
+            )
+            for model in self.models
+        ]
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
         """The schedule of the first model."""
@@ -195,7 +202,7 @@ class _One(VerifiedWorkload):
         if self.trained.zero < 3:
             return slice(0, self.elements)
         copy = rank // self.trained.split.parts
-        return slice(self._bound(copy), self._bound(copy + 1))
+        return slice(self._bounds[copy], self._bounds[copy + 1])
 
     def expected(self, rank: int, ranks: int, seed: int) -> Elements:
         """No training takes place: every iteration sums the results of the previous one over all copies."""
@@ -239,8 +246,11 @@ class _One(VerifiedWorkload):
         model = self.trained.split
         return tensor + model.tensor * (stage + model.pipeline * copy)
 
-    def _bound(self, piece: int) -> int:
-        return piece * self.elements // self.trained.data
+    @cached_property
+    def _bounds(self) -> list[int]:
+        """Where the piece of each copy begins, and the end."""
+        elements, copies = self.elements, self.trained.data
+        return [piece * elements // copies for piece in range(copies + 1)]
 
     def _rings(self, *, combine: bool) -> Iterator[Transfer]:
         """A ring of the copies for every part of the model: reduce-scatter with `combine`, otherwise all-gather."""
@@ -250,7 +260,7 @@ class _One(VerifiedWorkload):
                 piece = (copy - step - combine) % copies
                 for part in range(parts):
                     src, dst = part + parts * copy, part + parts * ((copy + 1) % copies)
-                    for number, start, count in cut(self._bound(piece), self._bound(piece + 1), self.slices):
+                    for number, start, count in cut(self._bounds[piece], self._bounds[piece + 1], self.slices):
                         yield Transfer(step, number, src, dst, start, start, count, combine)
 
     @property
