@@ -177,7 +177,9 @@ def _options(experiment: Experiment, policy: Policy) -> Options:
         payload_bytes=packet_bytes(experiment),
         header_bytes=header_bytes(experiment),
         ack_bytes=ack_bytes(experiment),
-        receiver=policy.receiver or settings.receiver,
+        receiver=policy.receiver
+        or settings.receiver
+        or ("selective_repeat" if _links_lose(experiment) else "go_back_n"),
         congestion=settings.congestion or ("dctcp" if _links_mark(experiment) else "fixed"),
         window_bdp=settings.window_bdp,
         timeout_rtts=settings.timeout_rtts,
@@ -191,9 +193,19 @@ def _options(experiment: Experiment, policy: Policy) -> Options:
 
 def _links_mark(experiment: Experiment) -> bool:
     """Whether any link is told to mark packets, from the start or by an event."""
+    return any(settings.mark_above is not None for settings in _link_settings(experiment))
+
+
+def _links_lose(experiment: Experiment) -> bool:
+    """Whether any link is told to lose packets, from the start or by an event."""
+    return any(settings.loss > 0 for settings in _link_settings(experiment))
+
+
+def _link_settings(experiment: Experiment) -> list[LinkSettings]:
+    """All settings of links, from the start and by events."""
     spec = experiment.spec
     said = [spec.links, *(event.links or {} for event in spec.events)]
-    return any(settings.mark_above is not None for links in said for settings in links.values())
+    return [settings for links in said for settings in links.values()]
 
 
 def _flowlet_bytes(lanes: Lanes, links: Links, options: Options) -> _Longs:

@@ -57,7 +57,8 @@ class PacketSettings(Section):
     port_buffer_bytes: int | None = Field(default=None, ge=10_000)
     ecn_bytes: int | None = Field(default=None, ge=1)
     pfc: bool = False
-    receiver: Receiver = "go_back_n"
+    receiver: Receiver | None = None
+    """By default `selective_repeat` where `links` lose, as `soft` repeats there, else `go_back_n`."""
     congestion: Congestion | None = None
     """By default `dctcp` where `links` mark, as `soft` does there, else `fixed`."""
     window_bdp: float = Field(default=2.0, gt=0, le=1000)

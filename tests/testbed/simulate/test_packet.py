@@ -95,6 +95,20 @@ def test_lanes_slow_down_where_links_mark_unless_windows_are_fixed() -> None:
     assert marked() == 0
 
 
+def test_only_lost_packets_are_repeated_where_links_lose_unless_a_receiver_is_named() -> None:
+    loss = {"leaf1:3": {"loss": "5 %"}, "leaf1:4": {"loss": "5 %"}}
+
+    def again_and_lost(**more: Any) -> tuple[int, int]:
+        (run,) = observe(made(policies=[{"name": "it", "policy": "pinned"}], **more)).runs
+        return sum(entry.lane.retransmits for entry in run.lanes), sum(load.lost for load in run.links)
+
+    again, lost = again_and_lost(links=loss)
+    assert 0 < again == lost
+    assert again_and_lost(events=[{"at_s": 0.0, "links": loss}])[0] > 0
+    again, lost = again_and_lost(links=loss, packet={"receiver": "go_back_n"})
+    assert again > lost > 0
+
+
 def test_jobs_that_run_alone_do_not_collide() -> None:
     both, alone = (
         observe(made(jobs=2, policies=[{"name": "it", "policy": "ecmp", "alone": alone}], seeds=4)).runs
