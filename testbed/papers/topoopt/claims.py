@@ -79,6 +79,16 @@ def find(quick: bool) -> Findings:
                 plots.taxes,
             ),
             Drawing(
+                "topoopt-hops",
+                "Figure 14: pairs by path length; one-way circuits are shorter for d = 4, longer for d = 8",
+                plots.path_lengths,
+            ),
+            Drawing(
+                "topoopt-loads",
+                "Figure 15: circuits by load",
+                plots.link_loads,
+            ),
+            Drawing(
                 "topoopt-shared",
                 "Figure 16: iteration times by load; flat for TopoOpt and Ideal Switch, highest for Fat-tree",
                 plots.shared,
@@ -87,6 +97,16 @@ def find(quick: bool) -> Findings:
                 "topoopt-reconfiguration",
                 "Figure 17: iteration time by reconfiguration latency, with and without forwarding",
                 plots.reconfiguration_times,
+            ),
+            Drawing(
+                "topoopt-iterations-8",
+                "Figure 27: as Figure 11 with d = 8",
+                lambda: plots.iteration_times(8),
+            ),
+            Drawing(
+                "topoopt-degrees",
+                "Figure 28: iteration time by degree; it falls with every circuit more",
+                plots.degrees,
             ),
         ),
     )

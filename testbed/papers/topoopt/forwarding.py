@@ -26,13 +26,27 @@ class Forwarding:
     """Statistics of shortest paths by `strides`, over all ordered pairs of distinct servers."""
 
     strides: tuple[int, ...]
-    mean_hops: float
-    diameter: int
-    least_load: float
-    """Bytes of uniform all-to-all on the least loaded circuit, relative to the most loaded one."""
-
+    hops: tuple[int, ...]
+    """Circuits on the way to each other server, ascending."""
+    loads: tuple[float, ...]
+    """By stride: bytes of uniform all-to-all on each circuit, relative to the most loaded ones."""
     excess: float
     """Bytes of uniform all-to-all on the most loaded circuit, relative to routes of the least load."""
+
+    @property
+    def mean_hops(self) -> float:
+        """The mean of `hops`."""
+        return sum(self.hops) / len(self.hops)
+
+    @property
+    def diameter(self) -> int:
+        """The most of `hops`."""
+        return self.hops[-1]
+
+    @property
+    def least_load(self) -> float:
+        """The load of the least loaded circuit, relative to the most loaded one."""
+        return min(self.loads)
 
     def tax(self, ratio: float) -> float:
         """Bytes on circuits over bytes sent, where all-reduce is direct and all-to-all has `ratio` times its bytes.
@@ -63,8 +77,7 @@ def best_one_way(degree: int) -> Forwarding:
 def forwarding(strides: Sequence[int]) -> Forwarding:
     """Routes by CoinChangeMod. By symmetry all circuits of a stride have the same load."""
     sums = coin_change(SERVERS, strides)[1:]
-    loads = Counter(stride for one in sums for stride in one)
-    hops = [len(one) for one in sums]
-    least = min(loads[stride] for stride in strides) / max(loads.values())
-    excess = max(loads.values()) / least_ring_load(SERVERS, strides)
-    return Forwarding(tuple(strides), sum(hops) / len(hops), max(hops), least, excess)
+    crossed = Counter(stride for one in sums for stride in one)
+    most = max(crossed.values())
+    hops, loads = sorted(len(one) for one in sums), [crossed[stride] / most for stride in strides]
+    return Forwarding(tuple(strides), tuple(hops), tuple(loads), most / least_ring_load(SERVERS, strides))

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures like the paper's."""
 
+from collections.abc import Callable, Sequence
+
 from matplotlib.figure import Figure
 
 from testbed.papers.topoopt import cost, iterations, reconfiguration, sharing
-from testbed.papers.topoopt.forwarding import RATIOS, best_one_way, both_ways, one_way
+from testbed.papers.topoopt.forwarding import RATIOS, Forwarding, best_one_way, both_ways, one_way
 from testbed.report.plots import PALETTE
 
 _SERVERS = (128, 432, 1024, 2000)
@@ -31,13 +33,13 @@ def costs() -> Figure:
     return figure
 
 
-def iteration_times() -> Figure:
-    """Like Figure 11: iteration time by the rate of links, a panel for each model."""
+def iteration_times(degree: int = 4) -> Figure:
+    """Like Figure 11, or 27 for d = 8: iteration time by the rate of links, a panel for each model."""
     figure = Figure(figsize=(8.0, 4.6))
     for panel, model in zip(figure.subplots(2, 3, sharex=True).flat, iterations.MODELS, strict=True):
         of = iterations.of_model(model)
         for name, colour in zip(iterations.FABRICS, PALETTE, strict=False):
-            times = [iterations.seconds(of, name, 4, gbps) for gbps in iterations.RATES_GBPS]
+            times = [iterations.seconds(of, name, degree, gbps) for gbps in iterations.RATES_GBPS]
             panel.plot(iterations.RATES_GBPS, times, "o-", ms=3, color=colour, label=name)
         panel.set_xscale("log")
         panel.set_yscale("log")
@@ -88,6 +90,49 @@ def taxes() -> Figure:
     axes.set_xlabel("batch per GPU")
     axes.set_ylabel("bandwidth tax")
     axes.legend()
+    return figure
+
+
+def path_lengths() -> Figure:
+    """Like Figure 14: the part of pairs within a number of hops."""
+    return _parts("hops", lambda topology: topology.hops)
+
+
+def link_loads() -> Figure:
+    """Like Figure 15: the part of circuits that uniform all-to-all loads at most so much, relative to the most."""
+    return _parts("load", lambda topology: sorted(topology.loads))
+
+
+def _parts(what: str, values: Callable[[Forwarding], Sequence[float]]) -> Figure:
+    """The part of all values up to each value, for d = 4 and 8."""
+    figure = Figure(figsize=(8.0, 3.2))
+    for panel, degree in zip(figure.subplots(1, 2, sharey=True), (4, 8), strict=True):
+        shown = (("both directions", both_ways(degree)), ("one way", one_way(degree)))
+        for (name, topology), colour in zip(shown, PALETTE, strict=False):
+            own = values(topology)
+            parts = [100 * (place + 1) / len(own) for place in range(len(own))]
+            panel.step([0.0, *own], [0.0, *parts], where="post", color=colour, label=name)
+        panel.set_xlabel(what)
+        panel.set_title(f"d = {degree}")
+    figure.axes[0].set_ylabel("%")
+    figure.axes[0].legend()
+    return figure
+
+
+def degrees() -> Figure:
+    """Like Figure 28: iteration time by the number of circuits of a server."""
+    figure = Figure(figsize=(8.0, 3.2))
+    shown = (4, 6, 8, 10)
+    for panel, model in zip(figure.subplots(1, 3), ("CANDLE", "DLRM", "BERT"), strict=True):
+        of = iterations.of_model(model)
+        for gbps, colour in zip((40, 100), PALETTE, strict=False):
+            times = [iterations.seconds(of, "TopoOpt", degree, gbps) for degree in shown]
+            panel.plot(shown, times, "o-", ms=3.5, color=colour, label=f"{gbps} Gbit/s")
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("d")
+        panel.set_title(model)
+    figure.axes[0].set_ylabel("iteration (s)")
+    figure.axes[0].legend()
     return figure
 
 
