@@ -122,6 +122,8 @@ def _lines(topology: Topology, circuits: Circuits, plan: RelayPlan, host: Host) 
             mac = next_mac(topology, circuits, port, destination)
             if position == 0:
                 yield f"neighbour replace {destination} lladdr {mac} nud permanent dev {nic}"
+                if port.port == way.arrival.port:  # for programs that bind no address, as NCCL's TCP connections
+                    yield f"route replace {destination} dev {nic} src {source}"
                 continue
             out, table = relay_interface(nic), _FIRST_TABLE + port.port - 1
             # Replaced, because the kernel removed the route if the interface was down in the meantime.

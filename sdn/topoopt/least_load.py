@@ -6,9 +6,10 @@ which may split anywhere: unknowns are bytes by source and circuit.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,10 @@ from sdn.topoopt.demand import Matrix
 from sdn.topoopt.permutations import Circuit
 from sdn.topoopt.routing import Route, Unreachable
 
+if TYPE_CHECKING:
+    import highspy
+
+_Pair = tuple[str, str]
 _Floats = npt.NDArray[np.float64]
 _SMALL = 1e-9
 """Flows below this part of all bytes are rounding errors."""
@@ -60,6 +65,43 @@ def least_ring_load(size: int, strides: Sequence[int]) -> float:
     transfers[0, 0] = 0.0
     load, _ = _solve(transfers, [0], ends, kinds, np.array(list(each.values()), dtype=np.float64))
     return load
+
+
+def lightest(
+    ways: Mapping[_Pair, Sequence[Sequence[Hashable]]], sent: Mapping[_Pair, float]
+) -> dict[_Pair, list[float]]:
+    """The part of each pair's bytes that each of its ways carries, so that the most loaded link carries least.
+
+    A way is a sequence of links. Every pair needs one or more. The parts of a pair add up to 1.
+    """
+    import highspy  # imported here, because loading it takes long
+
+    solver = highspy.Highs()
+    for option, value in (("output_flag", False), ("threads", 1)):
+        solver.setOptionValue(option, value)
+    solver.addVar(0.0, highspy.kHighsInf)  # column 0 is the load; then the parts
+    solver.changeColCost(0, 1.0)
+    users: dict[Hashable, dict[int, float]] = {}
+    columns: dict[_Pair, list[int]] = {}
+    most = max(sent.values(), default=1.0)
+    for pair, several in ways.items():
+        columns[pair] = [solver.getNumCol() + place for place in range(len(several))]
+        for column, way in zip(columns[pair], several, strict=True):
+            solver.addVar(0.0, 1.0)
+            for link in way:
+                users.setdefault(link, {0: -1.0})[column] = sent[pair] / most
+        _add_row(solver, 1.0, 1.0, dict.fromkeys(columns[pair], 1.0))
+    for row in users.values():
+        _add_row(solver, -highspy.kHighsInf, 0.0, row)
+    solver.run()
+    found = solver.getSolution().col_value
+    parts = {pair: np.array([found[column] for column in own]) for pair, own in columns.items()}
+    kept = {pair: np.where(own > _SMALL, own, 0.0) for pair, own in parts.items()}
+    return {pair: (own / own.sum()).tolist() for pair, own in kept.items()}
+
+
+def _add_row(solver: "highspy.Highs", least: float, most: float, row: Mapping[int, float]) -> None:
+    solver.addRow(least, most, len(row), np.array(list(row), dtype=np.int32), np.array(list(row.values())))
 
 
 def _solve(

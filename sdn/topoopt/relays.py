@@ -9,11 +9,12 @@ different sources may diverge.
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
 from netmodel import Circuits, Nic, PortRef, Topology, far_end
 from netmodel.flow import Address
+from sdn.topoopt.least_load import lightest
 from sdn.topoopt.routing import Unreachable
 
 _TRIES = 16
@@ -32,6 +33,11 @@ class Way:
     arrival: PortRef
 
     @property
+    def ends(self) -> tuple[PortRef, PortRef]:
+        """The port of the sender, and that of the receiver."""
+        return self.ports[0], self.arrival
+
+    @property
     def hops(self) -> int:
         """The number of circuits."""
         return len(self.ports)
@@ -48,6 +54,8 @@ class Connection:
 
     there: Way
     back: Way
+    share: float = 1.0
+    """The part of the data from one host to the other that this connection carries."""
 
     @property
     def local(self) -> PortRef:
@@ -62,9 +70,12 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class RelayPlan:
-    """`connections`: by source and destination host. `ways`: all ways in use, by the ports at their ends."""
+    """`connections`: by source and destination host, one for each route; their shares add up to 1.
 
-    connections: Mapping[tuple[str, str], Connection]
+    `ways`: all ways in use, by the ports at their ends.
+    """
+
+    connections: Mapping[tuple[str, str], tuple[Connection, ...]]
     ways: Mapping[tuple[PortRef, PortRef], Way]
 
 
@@ -93,23 +104,31 @@ def plan_relays(
     hosts: Sequence[str],
     *,
     routes: Mapping[tuple[str, str], Sequence[Sequence[str]]] | None = None,
+    sent: Mapping[tuple[str, str], float] | None = None,
+    same_nic: bool = False,
     down: Collection[str] = (),
 ) -> RelayPlan:
     """Logical connections between all pairs of `hosts`, both ways, over the present circuits.
 
     `routes` has preferred host sequences by source and destination, such as an algorithm's; other pairs use the
-    shortest route. `down` has hosts that do not relay. Of several circuits between two hosts, the first NIC's is used.
+    shortest route. Of several circuits between two hosts, the first NIC's is used. `sent` has bytes of pairs that may
+    have a connection for each pair of their NICs, with the shortest ways between these: their shares are such that the
+    most loaded circuit carries least. With `same_nic` each NIC also has ways to the NICs of its number, which programs
+    need that connect by TCP. `down` has hosts that do not relay.
 
     Raises RelayDown when all ways of a pair lead through a host that is down, Unreachable when there is none.
     """
     net = _Net(topology, circuits, frozenset(hosts), frozenset(down))
-    ways: dict[tuple[PortRef, PortRef], Way] = {}
-    connections: dict[tuple[str, str], Connection] = {}
     alive = [host for host in hosts if host not in net.down]
+    several = net.several({pair: size for pair, size in (sent or {}).items() if not net.down & set(pair)})
+    ways = {way.ends: way for made in several.values() for one in made for way in (one.there, one.back)}
+    connections: dict[tuple[str, str], tuple[Connection, ...]] = {}
     for a, b in permutations(alive, 2):
-        connections[a, b] = net.connection(a, b, ways, (routes or {}).get((a, b), ()))
-        for way in (connections[a, b].there, connections[a, b].back):
-            ways[way.ports[0], way.arrival] = way
+        made = several.get((a, b)) or (net.connection(a, b, ways, (routes or {}).get((a, b), ())),)
+        ways |= {way.ends: way for one in made for way in (one.there, one.back)}
+        connections[a, b] = made
+    for a, b in permutations(alive, 2) if same_nic else ():
+        ways = {way.ends: way for way in net.same_nic(a, b)} | ways
     return RelayPlan(connections, ways)
 
 
@@ -153,21 +172,42 @@ class _Net:
                 break
             tried += 1
             there = self._way(route)
-            held = known.get((there.ports[0], there.arrival))
-            if held is not None:
-                there = held
-            back = known.get((there.arrival, there.ports[0])) or self._back(there)
+            there = known.get(there.ends, there)
+            back = known.get((there.arrival, there.ports[0])) or self._between(there.arrival, there.ports[0])
             if back is not None:
                 return Connection(there, back)
         raise self._why(a, b)
+
+    def several(self, sent: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], tuple[Connection, ...]]:
+        """Connections of pairs over the NICs of both, as `plan_relays` says; the largest share first."""
+        options = {(a, b): [one for near in self._nics(a) for one in self._over(near, b)] for a, b in sent}
+        links = {pair: [one.there.ports for one in each] for pair, each in options.items() if each}
+        shares = lightest(links, sent)
+        found = {}
+        for pair, parts in shares.items():
+            used = [replace(one, share=part) for one, part in zip(options[pair], parts, strict=True) if part > 0]
+            found[pair] = tuple(sorted(used, key=lambda one: -one.share))
+        return found
+
+    def same_nic(self, a: str, b: str) -> list[Way]:
+        """Ways between NICs of the same number, as far as circuits lead there."""
+        found = [self._between(near, PortRef(b, near.port)) for near in self._nics(a)]
+        return [way for way in found if way is not None]
+
+    def _nics(self, host: str) -> list[PortRef]:
+        return [port for port in self._far if port.node == host]
+
+    def _over(self, near: PortRef, host: str) -> list[Connection]:
+        """The shortest connections from one NIC to each NIC of a host, where there is one."""
+        ends = [(self._between(near, far), self._between(far, near)) for far in self._nics(host)]
+        return [Connection(there, back) for there, back in ends if there is not None and back is not None]
 
     def _way(self, route: Sequence[str]) -> Way:
         ports = [min(port for port, far in self._far.items() if (port.node, far.node) == hop) for hop in _hops(route)]
         return Way(tuple(ports), self._far[ports[-1]])
 
-    def _back(self, way: Way) -> Way | None:
-        """The shortest way from the port of arrival back to the first port, not through either of the two hosts."""
-        start, goal = way.arrival, way.ports[0]
+    def _between(self, start: PortRef, goal: PortRef) -> Way | None:
+        """The shortest way from one port to another, not through either of the two hosts."""
         ends = {start.node, goal.node}
         if start not in self._far or goal not in self._near:
             return None

@@ -49,13 +49,11 @@ def _ideal_at(experiment: Experiment, seed: int, job: Job | None) -> float:
 
 def _over_circuits_s(placed: Experiment, transfers: Sequence[Transfer]) -> float:
     """Shortest time in seconds over the given circuits and relays: bits of the most loaded link over its rate."""
-    topology, setting = placed.topology, placed.setting
-    assert setting is not None
     bits: Counter[PortRef] = Counter()
-    for (src, dst), count in bytes_by_pair(transfers, placed.spec.workload.item_bytes).items():
-        for port in setting.plan.connections[placed.hosts[src], placed.hosts[dst]].there.ports:
+    for _, connection, count in placed.connection_bytes(transfers):
+        for port in connection.there.ports:
             bits[port] += 8 * count
-    return max((count / topology.link_at(port).rate_bps for port, count in bits.items()), default=0.0)
+    return max((count / placed.topology.link_at(port).rate_bps for port, count in bits.items()), default=0.0)
 
 
 def bandwidth_taxes(experiment: Experiment, run: RunRecord) -> tuple[float, float]:
@@ -65,14 +63,11 @@ def bandwidth_taxes(experiment: Experiment, run: RunRecord) -> tuple[float, floa
     Raises ValueError where there are no circuits.
     """
     placed = experiment.at(run.seed)
-    setting = placed.setting
-    if setting is None:
+    if placed.setting is None:
         raise ValueError("only what is relayed over circuits has a bandwidth tax")
     wanted = sum(flow.bytes for flow in run.flows)
-    predicted = sum(
-        flow.bytes * setting.plan.connections[placed.hosts[flow.src], placed.hosts[flow.dst]].there.hops
-        for flow in run.flows
-    )
+    moved = placed.connection_bytes(placed.transfers(run.seed))
+    predicted = sum(count * connection.there.hops for _, connection, count in moved)
     circuits = {str(link.port) for link in uplinks(experiment.topology)}
     counted = sum(load.tx_bytes for load in run.links if load.port in circuits)
     return predicted / wanted, counted / wanted

@@ -13,7 +13,7 @@ from itertools import permutations
 from netmodel import Circuits, Path, PortRef, Topology, joined
 from sdn.topoopt import Demand, Layer, Route, coin_change, coin_route, find_topology, ring_circuits
 from sdn.topoopt.patching import flip, patch
-from sdn.topoopt.relays import RelayPlan, Way, plan_relays
+from sdn.topoopt.relays import Connection, RelayPlan, Way, plan_relays
 
 Shards = tuple[tuple[str, ...], ...]
 """The hosts of each job, by rank."""
@@ -26,9 +26,13 @@ class Setting:
     circuits: Circuits
     plan: RelayPlan
 
-    def nics(self, source: str, destination: str) -> tuple[int, int]:
+    def connections(self, source: str, destination: str) -> tuple[Connection, ...]:
+        """The routes of data from one host to another. Raises KeyError."""
+        return self.plan.connections[source, destination]
+
+    def nics(self, source: str, destination: str, route: int = 0) -> tuple[int, int]:
         """Indices of the NICs by which data go from one host to another: the sender's and the receiver's."""
-        connection = self.plan.connections[source, destination]
+        connection = self.plan.connections[source, destination][route]
         return connection.local.port - 1, connection.remote.port - 1
 
     def path(self, topology: Topology, source: PortRef, destination: PortRef) -> Path:
@@ -50,10 +54,14 @@ def path_along(topology: Topology, circuits: Circuits, way: Way) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The circuits of one job by NIC, and its preferred routes, both between ranks."""
+    """The circuits of one job by NIC, and its preferred routes, both between ranks.
+
+    `sent` has the bytes of pairs that share these out among several routes.
+    """
 
     layers: tuple[Layer, ...]
     routes: tuple[Route, ...]
+    sent: tuple[tuple[tuple[int, int], int], ...] = ()
 
 
 def rings(ranks: int, strides: Sequence[int]) -> Layout:
@@ -77,8 +85,8 @@ def found(demand: Demand, degree: int) -> Layout:
 
 
 @lru_cache(maxsize=64)
-def setting(topology: Topology, shards: Shards, layouts: tuple[Layout, ...]) -> Setting:
-    """The circuits of every job, and the relays that follow.
+def setting(topology: Topology, shards: Shards, layouts: tuple[Layout, ...], *, same_nic: bool = False) -> Setting:
+    """The circuits of every job, and the relays that follow; `same_nic` is that of `plan_relays`.
 
     With look-ahead, hosts are turned to the first bank. Raises ValueError with a sentence when there are more layers
     than NICs, or when hosts do not reach each other.
@@ -87,11 +95,21 @@ def setting(topology: Topology, shards: Shards, layouts: tuple[Layout, ...]) -> 
     circuits = joined(*(patch(topology, hosts, layout.layers) for hosts, layout in jobs))
     if any(switch.name.startswith("flip") for switch in topology.switches):
         circuits = joined(circuits, *(flip(topology, hosts, 0) for hosts in shards))
-    plans = [plan_relays(topology, circuits, hosts, routes=_named(hosts, layout)) for hosts, layout in jobs]
+    plans = [
+        plan_relays(
+            topology,
+            circuits,
+            hosts,
+            routes=_named(hosts, layout),
+            sent={(hosts[a], hosts[b]): size for (a, b), size in layout.sent},
+            same_nic=same_nic,
+        )
+        for hosts, layout in jobs
+    ]
     return Setting(
         circuits,
         RelayPlan(
-            {pair: connection for plan in plans for pair, connection in plan.connections.items()},
+            {pair: several for plan in plans for pair, several in plan.connections.items()},
             {ends: way for plan in plans for ends, way in plan.ways.items()},
         ),
     )

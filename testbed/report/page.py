@@ -162,19 +162,15 @@ def _recovery_row(result: PolicyResult) -> dict[str, Any]:
 
 
 def _way_rows(experiment: Experiment, results: Sequence[PolicyResult]) -> list[tuple[str, str, str, int]]:
-    """For each flow of the first run on a direct-connect fabric: sender, receiver, circuits and relays, bytes."""
+    """For each route of the first run on a direct-connect fabric: sender, receiver, circuits and relays, bytes."""
     run = results[0].runs[0]
     placed = experiment.at(run.seed)
-    setting = placed.setting
-    if setting is None:
-        return []
     rows = []
-    for flow in run.flows:
-        source, destination = placed.hosts[flow.src], placed.hosts[flow.dst]
-        there = setting.plan.connections[source, destination].there
+    for (src, dst), connection, count in placed.connection_bytes(placed.transfers(run.seed)):
+        source, destination, there = placed.hosts[src], placed.hosts[dst], connection.there
         nics = [placed.topology.host(port.node).nics[port.port - 1].name for port in there.ports]
         stops = [f"{port.node} ({nic})" for port, nic in zip(there.ports, nics, strict=True)]
-        rows.append((source, destination, " → ".join([*stops, destination]), flow.bytes))
+        rows.append((source, destination, " → ".join([*stops, destination]), count))
     return rows
 
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from testbed.analysis.observations import LaneCounters
 from testbed.errors import PeerLostError
+from testbed.plan.demands import routes_of
 from testbed.run import agent_messages as messages
-from testbed.run.collective_executor import Connection, Connections, RankRun, Request
+from testbed.run.collective_executor import Connection, Connections, RankRun, Request, Way
 from testbed.run.native_rank import NativeRun
 from testbed.run.nccl_rank import NcclRun
 from testbed.run.torch_rank import TorchRun
@@ -103,14 +104,18 @@ class _Run:
         self._transport = transport
         rank, ranks = command.rank, command.ranks
         transfers = workload.schedule(ranks, command.seed)
-        self._sources = sorted({transfer.src for transfer in transfers if transfer.dst == rank})
-        self._targets = sorted({transfer.dst for transfer in transfers if transfer.src == rank})
+        splits = {(split.src, split.dst): split.shares for split in command.splits}
+        routes = routes_of(transfers, lambda src, dst: splits.get((src, dst), (1.0,)))
+        sources = {transfer.src for transfer in transfers if transfer.dst == rank}
+        targets = {transfer.dst for transfer in transfers if transfer.src == rank}
+        self._targets = [(peer, route) for peer in sorted(targets) for route in _numbers(splits.get((rank, peer)))]
         self._workload = workload
         self._buffers = workload.buffers(rank, ranks, command.seed)
         self._rank_run = RankRun(
             rank,
             transfers,
             self._buffers,
+            routes=routes,
             sends_in_flight=workload.sends_in_flight,
             phase_starts=workload.phase_starts(ranks),
             pauses=workload.pauses(ranks),
@@ -119,31 +124,35 @@ class _Run:
         self._connections = Connections({}, {})
         self._idle_lanes: dict[tuple[str, str, int], LaneCounters] = {}
         self._devices = [transport.open(command.device)]
-        self._device_to: dict[int, Device] = {}
-        self._device_from: dict[int, Device] = {}
+        self._device_to: dict[Way, Device] = {}
+        device_from: dict[Way, Device] = {}
         for other in command.others:
             self._devices.append(transport.open(other.device))
             self._device_to |= dict.fromkeys(other.targets, self._devices[-1])
-            self._device_from |= dict.fromkeys(other.sources, self._devices[-1])
-        # One listener per source identifies the rank that connects.
-        self._listeners = {source: self._device_from.get(source, self._devices[0]).listen() for source in self._sources}
+            device_from |= dict.fromkeys(other.sources, self._devices[-1])
+        # One listener per source and route identifies the rank that connects.
+        self._listeners = {
+            (peer, route): device_from.get((peer, route), self._devices[0]).listen()
+            for peer in sorted(sources)
+            for route in _numbers(splits.get((peer, rank)))
+        }
 
     def prepared(self) -> messages.Prepared:
-        handles = {source: base64.b64encode(listener.handle).decode() for source, listener in self._listeners.items()}
-        return messages.Prepared(handles=handles)
+        handles: dict[int, list[str]] = {}
+        for (source, _), listener in self._listeners.items():
+            handles.setdefault(source, []).append(base64.b64encode(listener.handle).decode())
+        return messages.Prepared(handles={source: " ".join(own) for source, own in handles.items()})
 
     def connect(self, command: messages.Connect) -> messages.Connected:
         deadline = time.monotonic() + command.timeout_s
         self._connections = Connections(
             outgoing={
-                target: self._device_to.get(target, self._devices[0]).connect(
-                    base64.b64decode(command.handles[target]), timeout_s=_left_s(deadline)
+                (target, route): self._device_to.get((target, route), self._devices[0]).connect(
+                    base64.b64decode(command.handles[target].split()[route]), timeout_s=_left_s(deadline)
                 )
-                for target in self._targets
+                for target, route in self._targets
             },
-            incoming={
-                source: listener.accept(timeout_s=_left_s(deadline)) for source, listener in self._listeners.items()
-            },
+            incoming={way: listener.accept(timeout_s=_left_s(deadline)) for way, listener in self._listeners.items()},
         )
         self._warm_up(deadline)
         self._rank_run.post(self._connections)
@@ -198,6 +207,11 @@ class _Run:
     def close(self) -> None:
         for device in self._devices:
             device.close()
+
+
+def _numbers(shares: Sequence[float] | None) -> range:
+    """The numbers of a pair's routes."""
+    return range(len(shares or (1.0,)))
 
 
 def wrong_bytes(got: Elements, expected: Elements) -> int:

@@ -52,11 +52,19 @@ class DeviceConfig(_Message):
 
 
 class OtherDevice(_Message):
-    """A further device, for data sent to the ranks in `targets` and received from the ranks in `sources`."""
+    """A further device, for data to and from other ranks, each named with the number of a route."""
 
     device: DeviceConfig
-    targets: list[int]
-    sources: list[int]
+    targets: list[tuple[int, int]]
+    sources: list[tuple[int, int]]
+
+
+class Split(_Message):
+    """The parts of the data from one rank to another that each of several routes carries."""
+
+    src: int
+    dst: int
+    shares: list[float]
 
 
 class Prepare(_Message):
@@ -68,6 +76,8 @@ class Prepare(_Message):
     seed: int
     device: DeviceConfig
     others: list[OtherDevice] = []
+    splits: list[Split] = []
+    """Of the rank and its peers; without one, a pair has one route."""
     workload: Annotated[AnyWorkload | ClusterJob, Field(discriminator="kind")]
     transport: Literal["paralet", "socket"] = "paralet"  # as in a spec, whose modules an agent need not import
     job: int = 0
@@ -75,7 +85,7 @@ class Prepare(_Message):
 
 
 class Connect(_Message):
-    """Connect to every target rank by its listener handle (base64), and accept the source ranks' connections."""
+    """Connect to every target rank by its `Prepared.handles`, and accept the source ranks' connections."""
 
     op: Literal["connect"] = "connect"
     handles: dict[int, str]
@@ -97,7 +107,7 @@ class Close(_Message):
 
 
 class Prepared(_Message):
-    """`handles` has a listener handle (base64) for each source rank."""
+    """`handles` has listener handles (base64) for each source rank: one for each route, with blanks between them."""
 
     event: Literal["prepared"] = "prepared"
     handles: dict[int, str]

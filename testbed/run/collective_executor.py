@@ -46,16 +46,20 @@ WaitAny = Callable[[Sequence[Request], float], int]
 """`hostlib.wait_any`: index of a finished request, or TimeoutError."""
 
 
+Way = tuple[int, int]
+"""A peer's rank, and the number of a route to or from it."""
+
+
 class TransferTimeout(TestbedError):
     """The run exceeded its time limit. The text names a transfer that was not complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """A rank's connections by peer rank: `outgoing` to its targets, `incoming` from its sources."""
+    """A rank's connections by peer rank and route: `outgoing` to its targets, `incoming` from its sources."""
 
-    outgoing: Mapping[int, Connection]
-    incoming: Mapping[int, Connection]
+    outgoing: Mapping[Way, Connection]
+    incoming: Mapping[Way, Connection]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +85,20 @@ class RankRun:
         transfers: Sequence[Transfer],
         buffers: Buffers,
         *,
+        routes: Sequence[int] | None = None,
         sends_in_flight: int | None = None,
         receives_ahead: int = RECEIVES_AHEAD,
         phase_starts: Sequence[int] = (),
         pauses: Mapping[int, float] = MappingProxyType({}),
         waits: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """`phase_starts` and `pauses` are those of `testbed.workloads.Workload`, `waits` its `order_at`."""
+        """`routes` has the number of each transfer's route, by default 0.
+
+        `phase_starts` and `pauses` are those of `testbed.workloads.Workload`, `waits` its `order_at`.
+        """
         self._rank = rank
         self._buffers = buffers
-        self._tasks = tasks_of(rank, transfers, in_place=buffers.input is buffers.output, waits=waits)
+        self._tasks = tasks_of(rank, transfers, in_place=buffers.input is buffers.output, routes=routes, waits=waits)
         starts = sorted({*phase_starts, *pauses})
         self._gates = deque(gate_at(self._tasks, first, pauses.get(first, 0.0)) for first in starts)
         self._opens_s: float | None = None
@@ -111,7 +119,7 @@ class RankRun:
         while self._receives and self._spare_receives and self._may_post(self._receives[0]):
             task = self._receives.popleft()
             self._spare_receives -= 1
-            request = connections.incoming[task.transfer.src].recv(self._receive_buffer(task), task.tag)
+            request = connections.incoming[task.transfer.src, task.route].recv(self._receive_buffer(task), task.tag)
             self._waiting.append((request, task))
 
     def run(
@@ -129,7 +137,7 @@ class RankRun:
             while self._ready and self._spare_sends:
                 task = heapq.heappop(self._ready)
                 self._spare_sends -= 1
-                request = connections.outgoing[task.transfer.dst].send(self._send_buffer(task), task.tag)
+                request = connections.outgoing[task.transfer.dst, task.route].send(self._send_buffer(task), task.tag)
                 self._waiting.append((request, task))
             self.post(connections)
             if not self._waiting and self._opens_s is None:

@@ -79,7 +79,7 @@ class NativeRun:
     """One policy and seed of one rank: a driver for each ring of the workload."""
 
     def __init__(self, command: messages.Prepare, workload: NcclAllreduce) -> None:
-        devices = {target: other.device for other in command.others for target in other.targets}
+        devices = {target: other.device for other in command.others for target, _ in other.targets}
         with ExitStack() as undo:
             self._drivers: list[_Driver] = []
             for stride, part in workload.processes:

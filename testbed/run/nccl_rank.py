@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of the real NCCL: the agent starts `python -m testbed.nccl.rank` on the CPU device, in its host's namespaces.
 
-NCCL finds its peers by the unique identifier of rank 0, which goes to the other ranks as a listener handle does. It
-configures the plugin's device by environment variables, as in any job. NCCL's log is in the agent's.
+NCCL finds its peers by the unique identifiers of rank 0, one for each ring of the workload, which go to the other ranks
+as listener handles do. It configures the plugin's device by environment variables, as in any job. NCCL's log is in the
+agent's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -49,17 +51,88 @@ def interface_of(address: str) -> str:
 
 
 class NcclRun:
-    """One policy and seed of one rank."""
+    """One policy and seed of one rank: a process for each ring of the workload."""
 
     def __init__(self, command: messages.Prepare, workload: NcclCollective) -> None:
         self._command = command
         self._workload = workload
+        devices = {target: other.device for other in command.others for target, _ in other.targets}
+        with ExitStack() as undo:
+            self._rings: list[_Ring] = []
+            for stride, part in workload.processes:
+                device = devices.get((command.rank + stride) % command.ranks, command.device)
+                self._rings.append(_Ring(command, part, stride, device))
+                undo.callback(self._rings[-1].end)
+            self._unique_ids = ""
+            if command.rank == 0:
+                self._unique_ids = " ".join(ring.unique_id() for ring in self._rings)
+            undo.pop_all()
+
+    def prepared(self) -> messages.Prepared:
+        """Rank 0 gives NCCL's identifiers to all others, as the handle that they connect to."""
+        peers = range(1, self._command.ranks) if self._command.rank == 0 else ()
+        return messages.Prepared(handles=dict.fromkeys(peers, self._unique_ids))
+
+    def connect(self, command: messages.Connect) -> messages.Connected:
+        """Join the communicators and run the collective once, with a message of the warm-up's size per connection."""
+        unique_ids = (self._unique_ids or command.handles[0]).split()
+        for ring, unique_id in zip(self._rings, unique_ids, strict=True):
+            ring.connect(unique_id, command.timeout_s)
+        return messages.Connected()
+
+    def start(self, command: messages.Start) -> messages.Finished:
+        """Run the workload."""
+        for ring in self._rings:
+            ring.start(command)
+        reports = [ring.finished(command.timeout_s) for ring in self._rings]
+        own = self._command
+        finished_s = max(report["finished_s"] for report in reports)
+        schedule = self._workload.schedule(own.ranks, own.seed)
+        sources = {transfer.src for transfer in schedule if transfer.dst == own.rank}
+        lanes: list[LaneCounters] = []
+        discards, path_client = Counter[str](), Counter[str]()
+        for ring in self._rings:
+            snapshot = ring.snapshot()
+            if snapshot is not None:
+                lanes += ring.lanes(snapshot)
+                discards.update(asdict(snapshot.discards))
+                path_client.update(path_client_counters(snapshot))
+        for report in reports:
+            if report["wrong"]:
+                print(report["sentence"], file=sys.stderr)
+        return messages.Finished(
+            finished_s=finished_s,
+            step_finished_s=[finished_s],  # NCCL does not say when steps end, nor when a peer's data arrived
+            last_arrival_s=dict.fromkeys(sources, finished_s),
+            wrong_bytes=sum(report["wrong"] for report in reports) * TYPES[self._workload.dtype].width,
+            lanes=lanes,
+            discards=dict(discards),
+            path_client=dict(path_client),
+        )
+
+    def close(self) -> None:
+        """Leave the communicators, and end the processes."""
+        with ExitStack() as all_of_them:
+            for ring in self._rings:
+                all_of_them.callback(ring.close)
+
+
+class _Ring:
+    """A process, whose ranks are places in the ring "+stride": the rank at place p is p * stride."""
+
+    def __init__(
+        self, command: messages.Prepare, part: NcclCollective, stride: int, device: messages.DeviceConfig
+    ) -> None:
+        self._command = command
+        self._workload = part
+        self._device = device
+        self._place = [place * stride % command.ranks for place in range(command.ranks)].index(command.rank)
         self._transport = _TRANSPORTS[command.transport]
         self._before: dict[tuple[str, int], LaneCounters] = {}
         with ExitStack() as undo:
             folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="paralet-nccl-"))
             self._log = Path(folder, "nccl.log")
-            libraries = devices.find("cpu", workload.version, None)
+            libraries = devices.find("cpu", part.version, None)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "testbed.nccl.rank", *libraries.words(), "0"],
                 stdin=subprocess.PIPE,
@@ -67,55 +140,54 @@ class NcclRun:
                 env=self._environment(),
             )
             undo.callback(self._end)
-            self._unique_id = ""
-            if command.rank == 0:
-                self._unique_id = self._ask({"op": "unique_id"}, _JOIN_S)["unique_id"]
             self._undo = undo.pop_all()
 
-    def prepared(self) -> messages.Prepared:
-        """Rank 0 gives NCCL's identifier to all others, as the handle that they connect to."""
-        peers = range(1, self._command.ranks) if self._command.rank == 0 else ()
-        return messages.Prepared(handles=dict.fromkeys(peers, self._unique_id))
+    def unique_id(self) -> str:
+        """The identifier that all of the ring need. Only for place 0."""
+        return str(self._ask({"op": "unique_id"}, _JOIN_S)["unique_id"])
 
-    def connect(self, command: messages.Connect) -> messages.Connected:
-        """Join the communicator and run the collective once, with a message of the warm-up's size per connection."""
-        own, ranks = self._command, self._command.ranks
-        unique_id = self._unique_id or command.handles[0]
-        self._ask({"op": "join", "unique_id": unique_id, "rank": own.rank, "ranks": ranks}, command.timeout_s)
-        size = ranks * own.device.warm_up_bytes
-        self._ask({"op": "warm_up", **self._what(size), "timeout_s": command.timeout_s}, 2 * command.timeout_s)
+    def connect(self, unique_id: str, timeout_s: float) -> None:
+        """Join the communicator and run the collective once."""
+        ranks = self._command.ranks
+        self._ask({"op": "join", "unique_id": unique_id, "rank": self._place, "ranks": ranks}, timeout_s)
+        size = ranks * self._device.warm_up_bytes
+        self._ask({"op": "warm_up", **self._what(size), "timeout_s": timeout_s}, 2 * timeout_s)
         fault = netlog.fault(self._log.read_text(errors="replace"), self._transport)
         if fault:
-            raise TestbedError(f"rank {own.rank}: {fault}")
-        self._before = {(lane.peer, lane.lane): lane for lane in self._lanes()[0]}
-        return messages.Connected()
+            raise TestbedError(f"rank {self._command.rank}: {fault}")
+        if (snapshot := self.snapshot()) is not None:
+            self._before = {(lane.peer, lane.lane): lane for lane in lane_counters(snapshot)}
 
-    def start(self, command: messages.Start) -> messages.Finished:
-        """Run the workload."""
-        workload, own = self._workload, self._command
-        size = workload.bytes * (own.ranks if workload.collective == "all_gather" else 1)
+    def start(self, command: messages.Start) -> None:
+        """Tell the process when to begin."""
+        workload = self._workload
+        size = workload.bytes * (self._command.ranks if workload.collective == "all_gather" else 1)
         asked = {"op": "run_at", **self._what(size), "at_s": command.at_s, "iterations": workload.iterations}
-        report = self._ask({**asked, "timeout_s": command.timeout_s}, 2 * command.timeout_s)
-        lanes, snapshot = self._lanes()
-        sources = {transfer.src for transfer in workload.schedule(own.ranks, own.seed) if transfer.dst == own.rank}
-        if report["wrong"]:
-            print(report["sentence"], file=sys.stderr)
-        return messages.Finished(
-            finished_s=report["finished_s"],
-            step_finished_s=[report["finished_s"]],  # NCCL does not say when steps end, nor when a peer's data arrived
-            last_arrival_s=dict.fromkeys(sources, report["finished_s"]),
-            wrong_bytes=report["wrong"] * TYPES[workload.dtype].width,
-            lanes=[lane.since(self._before.get((lane.peer, lane.lane))) for lane in lanes],
-            discards={} if snapshot is None else asdict(snapshot.discards),
-            path_client={} if snapshot is None else path_client_counters(snapshot),
-        )
+        self._tell({**asked, "timeout_s": command.timeout_s})
+
+    def finished(self, timeout_s: float) -> dict[str, Any]:
+        """What the process reports of its run."""
+        return self._answer("run_at", 2 * timeout_s)
+
+    def snapshot(self) -> DeviceSnapshot | None:
+        """The plugin's device; None over NCCL's sockets. Raises TestbedError when it publishes no counters."""
+        return settled_counters(self._process.pid) if self._transport == environment.PLUGIN_TRANSPORT else None
+
+    def lanes(self, snapshot: DeviceSnapshot) -> list[LaneCounters]:
+        """What the lanes of the plugin's device have carried since it was connected."""
+        lanes = [lane.since(self._before.get((lane.peer, lane.lane))) for lane in lane_counters(snapshot)]
+        return [lane.model_copy(update={"local": self._device.address}) for lane in lanes]
 
     def close(self) -> None:
         """Leave the communicator, and end the process."""
         try:
             self._ask({"op": "leave"}, _END_TIMEOUT_S)
         finally:
-            self._undo.close()
+            self.end()
+
+    def end(self) -> None:
+        """Kill the process."""
+        self._undo.close()
 
     def _environment(self) -> dict[str, str]:
         import nccl_net_plugin
@@ -123,39 +195,38 @@ class NcclRun:
         own = self._command
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PARALET_")}
         plugin = nccl_net_plugin.path() if self._transport == environment.PLUGIN_TRANSPORT else None
-        interface = f"={interface_of(own.device.address)}"
+        interface = f"={interface_of(self._device.address)}"
         told = environment.of_rank(inherited, self._transport, own.rank, plugin, interface, self._log, Setup("Ring"))
         told["NCCL_HOSTID"] = f"{told['NCCL_HOSTID']}-{own.job}"
-        return told if plugin is None else told | plugin_environment(own.device)
+        return told if plugin is None else told | plugin_environment(self._device)
 
     def _what(self, size: int) -> dict[str, Any]:
         collective = self._workload.collective
         redop = COPY if collective == "all_gather" else "sum"
         return {"collective": collective, "size": size, "element": self._workload.dtype, "redop": redop}
 
-    def _lanes(self) -> tuple[list[LaneCounters], DeviceSnapshot | None]:
-        """The counters of the plugin's device; none over NCCL's sockets. Raises TestbedError when it publishes none."""
-        if self._transport != environment.PLUGIN_TRANSPORT:
-            return [], None
-        device = settled_counters(self._process.pid)
-        return lane_counters(device), device
-
     def _ask(self, command: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The answer of the rank's process. Raises TestbedError if it fails, ends or is late; PeerLostError if it lost
-        a peer.
-        """
-        assert self._process.stdin is not None  # both are pipes
-        assert self._process.stdout is not None
+        self._tell(command)
+        return self._answer(command["op"], timeout_s)
+
+    def _tell(self, command: dict[str, Any]) -> None:
+        assert self._process.stdin is not None  # it is a pipe
         with suppress(BrokenPipeError):  # its last answer says why
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
             self._process.stdin.flush()
+
+    def _answer(self, operation: str, timeout_s: float) -> dict[str, Any]:
+        """The answer of the rank's process. Raises TestbedError if it fails, ends or is late; PeerLostError if it lost
+        a peer.
+        """
+        assert self._process.stdout is not None  # it is a pipe
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(timeout_s):
-                raise TestbedError(f"NCCL did not finish '{command['op']}' within {timeout_s:g} s")
+                raise TestbedError(f"NCCL did not finish '{operation}' within {timeout_s:g} s")
         line = self._process.stdout.readline()
         if not line:
-            raise TestbedError(f"the process with NCCL ended during '{command['op']}'")
+            raise TestbedError(f"the process with NCCL ended during '{operation}'")
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
             kind = PeerLostError if answer["peer_lost"] else TestbedError

@@ -24,6 +24,7 @@ def prepare_commands(
             transport=policy.transport,
             job=number,
             others=_other_devices(experiment, policy, rank, ports[rank], service),
+            splits=_splits(experiment, rank),
             device=_device(experiment, policy, rank, ports[rank], service),
         )
         for number, job in enumerate(experiment.jobs)
@@ -36,9 +37,16 @@ def _other_devices(
 ) -> list[messages.OtherDevice]:
     """Devices for traffic on the rank's other networks. They use policy ecmp and do not ask the path service."""
     job = experiment.job_of(rank)
-    peers = [peer for peer in job.ranks if peer != rank]
-    sending = {peer: experiment.nics_between(rank, peer)[0] for peer in peers}
-    taking = {peer: experiment.nics_between(peer, rank)[1] for peer in peers}
+    sending, taking = (
+        {
+            (peer - job.first, route): experiment.nics_between(*pair, route)[end]
+            for peer in job.ranks
+            if peer != rank
+            for pair in [(peer, rank) if end else (rank, peer)]
+            for route in range(len(experiment.shares(*pair)))
+        }
+        for end in (0, 1)
+    )
     plain = _device(experiment, policy, rank, replace(ports, table={}), service)
     return [
         messages.OtherDevice(
@@ -50,10 +58,22 @@ def _other_devices(
                     **dict.fromkeys(("controller", "token_file", "job", "elephant_bytes", "assign_wait_s")),
                 }
             ),
-            targets=[peer - job.first for peer in peers if sending[peer] == nic],
-            sources=[peer - job.first for peer in peers if taking[peer] == nic],
+            targets=[way for way, own in sending.items() if own == nic],
+            sources=[way for way, own in taking.items() if own == nic],
         )
         for nic in sorted({*sending.values(), *taking.values()} - {experiment.nic})
+    ]
+
+
+def _splits(experiment: Experiment, rank: int) -> list[messages.Split]:
+    """How the rank's peers share out what they send to it, and the rank what it sends, over several routes."""
+    job = experiment.job_of(rank)
+    pairs = [pair for peer in job.ranks if peer != rank for pair in ((rank, peer), (peer, rank))]
+    shares = {pair: list(experiment.shares(*pair)) for pair in pairs}
+    return [
+        messages.Split(src=src - job.first, dst=dst - job.first, shares=own)
+        for (src, dst), own in shares.items()
+        if len(own) > 1
     ]
 
 

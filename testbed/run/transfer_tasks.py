@@ -29,6 +29,7 @@ class Task:
     transfer: Transfer
     tag: int
     outgoing: bool
+    route: int = 0
     waits_for: int = 0
     """Tasks and gates on which it depends and that are not complete."""
     unlocks: list[Task] = field(default_factory=list)
@@ -47,7 +48,12 @@ class Task:
 
 
 def tasks_of(
-    rank: int, transfers: Sequence[Transfer], *, in_place: bool, waits: Sequence[tuple[int, int]] = ()
+    rank: int,
+    transfers: Sequence[Transfer],
+    *,
+    in_place: bool,
+    routes: Sequence[int] | None = None,
+    waits: Sequence[tuple[int, int]] = (),
 ) -> list[Task]:
     """The rank's tasks by step and part, with dependencies if the rank's input and output are one buffer, and `waits`:
     (earlier, later) places in `transfers`.
@@ -62,7 +68,8 @@ def tasks_of(
         tag = counts.get(pair, 0)
         counts[pair] = tag + 1
         if rank in pair:
-            placed[place] = Task(transfer, tag, outgoing=transfer.src == rank)
+            route = 0 if routes is None else routes[place]
+            placed[place] = Task(transfer, tag, outgoing=transfer.src == rank, route=route)
             tasks.append(placed[place])
     tasks.sort()
     for earlier, later in waits:

@@ -15,7 +15,7 @@ from netmodel.flow import IPPROTO_UDP, Addresses, address_array
 from sdn.planners import PLANNERS, Commodities, cabling
 from sim.links import Links
 from sim.paths import hashed_paths
-from testbed.plan.demands import Pair, bytes_by_pair
+from testbed.plan.demands import Pair, bytes_by_pair, routes_of
 from testbed.spec import STEERED, Experiment, Policy
 from testbed.workloads import Transfer
 
@@ -50,7 +50,7 @@ def lanes_of(
     *,
     live: bool = False,
 ) -> Lanes:
-    """The ports and paths of the lanes of all pairs that transfer, in the order of their first transfers.
+    """The ports and paths of the lanes of all pairs that transfer, in the order of `routed_pairs`.
 
     `experiment` must be that of the seed. With `live`, elephants are planned later. Raises InputError.
     """
@@ -60,7 +60,9 @@ def lanes_of(
     ports = np.array([chosen[src].towards(dst) for src, dst in pairs], dtype=np.uint16)
     setting = experiment.setting
     if setting is not None:  # direct connections and relays, as planned
-        named = [setting.plan.connections[experiment.hosts[src], experiment.hosts[dst]] for src, dst in pairs]
+        own = routed_pairs(experiment, transfers)[0]
+        ports = np.array([chosen[src].towards(dst) for src, dst, _ in own], dtype=np.uint16)
+        named = [setting.connections(*(experiment.hosts[rank] for rank in pair))[route] for *pair, route in own]
         there, back = (
             [setting.path(experiment.topology, *ends) for ends in both]
             for both in (((one.local, one.remote) for one in named), ((one.remote, one.local) for one in named))
@@ -73,6 +75,19 @@ def lanes_of(
     if policy.policy == "controller" and not live:
         rows = _planned(experiment, policy, demands, transfers, rows, links)
     return Lanes(ports, rows)
+
+
+def routed_pairs(experiment: Experiment, transfers: Sequence[Transfer]) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """Every pair that transfers with each of its routes, in the order of first use, and the place of each transfer's.
+
+    A route is a number; only on direct-connect fabrics a pair may have several.
+    """
+    chosen = routes_of(transfers, experiment.shares) if experiment.layouts else [0] * len(transfers)
+    number: dict[tuple[int, int, int], int] = {}
+    channel = [
+        number.setdefault((one.src, one.dst, route), len(number)) for one, route in zip(transfers, chosen, strict=True)
+    ]
+    return list(number), channel
 
 
 def paths_of_ports(

@@ -29,7 +29,7 @@ from testbed.analysis.observations import (
 from testbed.plan.demands import Pair, bytes_by_pair
 from testbed.progress import Steps
 from testbed.simulate.dependencies import Dependencies, dependencies_of
-from testbed.simulate.lane_paths import Lanes, lanes_of
+from testbed.simulate.lane_paths import Lanes, lanes_of, routed_pairs
 from testbed.spec import LARGEST_ROCE_HEADERS_BYTES, STEERED, Experiment, Job, Policy
 from testbed.workloads import Transfer
 
@@ -81,13 +81,16 @@ def simultaneous_jobs(experiment: Experiment, policy: Policy) -> list[list[Job]]
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """The traffic of the jobs of one simulation. There is one channel per pair of ranks."""
+    """The traffic of the jobs of one simulation. There is one channel per pair of ranks and route."""
 
     transfers: Sequence[Transfer]
     pairs: Sequence[Pair]
+    """By channel."""
+    routes: Sequence[int]
+    """By channel: the number of the pair's route."""
     lanes: Lanes
     channel: _Numbers
-    """Channel of each transfer: the index of its pair."""
+    """By transfer."""
     payload_bytes: _Numbers
     """Size of each transfer."""
     dependencies: Dependencies
@@ -100,15 +103,15 @@ class Traffic:
         """
         ranks = {rank for job in jobs for rank in job.ranks}
         transfers = [transfer for transfer in experiment.transfers(seed) if transfer.src in ranks]
-        pairs: list[Pair] = list(bytes_by_pair(transfers, 1))
-        number = {pair: channel for channel, pair in enumerate(pairs)}
+        pairs, channel = routed_pairs(experiment, transfers)
         item_bytes = experiment.spec.workload.item_bytes
         dependencies = dependencies_of(experiment, jobs, transfers)
         return cls(
             transfers=transfers,
-            pairs=pairs,
+            pairs=[(src, dst) for src, dst, _ in pairs],
+            routes=[route for *_, route in pairs],
             lanes=lanes_of(experiment, policy, seed, transfers, links, live=bool(dependencies.talks)),
-            channel=np.array([number[transfer.src, transfer.dst] for transfer in transfers], dtype=np.int64),
+            channel=np.array(channel, dtype=np.int64),
             payload_bytes=np.array([transfer.count * item_bytes for transfer in transfers], dtype=np.int64),
             dependencies=dependencies,
         )
@@ -147,8 +150,8 @@ def rank_lanes(experiment: Experiment, policy: Policy, traffic: Traffic, totals:
                 local=None if local is None else experiment.address(src, local),
             ),
         )
-        for channel, (src, dst) in enumerate(traffic.pairs)
-        for local, remote in [experiment.nics_between(src, dst) if several else (None, None)]
+        for channel, ((src, dst), route) in enumerate(zip(traffic.pairs, traffic.routes, strict=True))
+        for local, remote in [experiment.nics_between(src, dst, route) if several else (None, None)]
         for lane in range(lanes)
     ]
 

@@ -8,15 +8,18 @@ import numpy as np
 from netmodel import Topology
 from sdn.topoopt import Demand, data_parallel
 from testbed.misfit import Misfit
-from testbed.plan.demands import bytes_by_pair
+from testbed.plan.demands import Pair, bytes_by_pair
 from testbed.plan.optical import found, rings
 from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
 from testbed.spec.placing import Job
 from testbed.spec.written import Spec
-from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining
+from testbed.workloads import NcclAllreduce, NcclCollective, TorchTraining, Workload
 from testbed.workloads.nccl import NcclRingAllreduce
 from testbed.workloads.ring_allreduce import RingAllreduce
+
+_ONE_ROUTE = NcclAllreduce | NcclCollective
+"""Workloads whose ranks are programs, which make the connections."""
 
 
 def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
@@ -24,7 +27,11 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
     if not found.fit("optical"):
         return
     roles = {switch.role for switch in topology.switches}
-    if isinstance(spec.workload, NcclRingAllreduce) and spec.workload.strides != [1] and roles != {"ocs"}:
+    if (
+        isinstance(spec.workload, NcclRingAllreduce | NcclCollective)
+        and spec.workload.strides != [1]
+        and roles != {"ocs"}
+    ):
         said = "other rings have NICs of their own on direct-connect fabrics only; leave it out"
         found.add(Misfit(said, "workload", "strides"))
     asked = spec.optical is not None and (spec.optical.find or spec.optical.strides is not None)
@@ -37,8 +44,8 @@ def check_optical(spec: Spec, topology: Topology, found: Findings) -> None:
             found.add(Misfit(said, "topology" if spec.optical is None else "optical"))
         _check_direct(spec, found)
     else:
-        if asked:
-            said = f"topology {topology.name} is no direct-connect fabric; leave out strides and find"
+        if asked or (spec.optical is not None and spec.optical.routes != "one"):
+            said = f"topology {topology.name} is no direct-connect fabric; leave out strides, find and routes"
             found.add(Misfit(said, "optical"))
         if spec.placement.rule != "vclos":
             said = f"cables of topology {topology.name} end in optical switches: take rule vclos, which sets circuits"
@@ -57,10 +64,12 @@ def _check_direct(spec: Spec, found: Findings) -> None:
         found.add(Misfit("relays and optical switches do not pause; leave it out", "packet", "pfc"))
     if spec.fabric == "fluid" and spec.events:
         found.add(Misfit("over circuits fabric fluid has no other ways to take; use mininet", "events"))
-    if isinstance(spec.workload, NcclCollective | TorchTraining):
-        # They connect ranks by TCP between any of their interfaces; relays are planned for one NIC of each pair.
-        said = f"workload {spec.workload.kind} does not run over relays; take nccl_ring_allreduce"
+    if isinstance(spec.workload, TorchTraining):
+        said = f"workload {spec.workload.kind} does not run over relays; take nccl or nccl_ring_allreduce"
         found.add(Misfit(said, "workload", "kind"))
+    if spec.optical is not None and spec.optical.routes != "one" and isinstance(spec.workload, _ONE_ROUTE):
+        said = f"workload {spec.workload.kind} has one connection for each pair of ranks; leave it out"
+        found.add(Misfit(said, "optical", "routes"))
     for index, policy in enumerate(spec.policies):
         if policy.policy != "ecmp":
             said = "over circuits a connection has one path only; take policy ecmp"
@@ -78,6 +87,11 @@ def laid_out(experiment: Experiment) -> Experiment:
             layouts = tuple(found(_demand(experiment, job), degree) for job in experiment.jobs)
         else:
             layouts = tuple(rings(job.size, optical.strides or ()) for job in experiment.jobs)
+        if optical.routes == "least_load":
+            layouts = tuple(
+                replace(layout, sent=tuple(_sent(experiment, job).items()))
+                for job, layout in zip(experiment.jobs, layouts, strict=True)
+            )
         made = replace(experiment, layouts=layouts)
         for seed in made.seeds:
             _ = made.at(seed).setting
@@ -86,9 +100,7 @@ def laid_out(experiment: Experiment) -> Experiment:
     workload = experiment.spec.workload
     for job, layout in zip(experiment.jobs, layouts, strict=True):
         strides = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
-        if not isinstance(workload, RingAllreduce | NcclRingAllreduce):
-            continue
-        if optical.find and sorted(workload.strides) != strides:
+        if optical.find and _rings_of(workload) not in (None, strides):
             raise Misfit(
                 f"TopologyFinder joins {job.name} by rings, so share it out: take {strides}", "workload", "strides"
             )
@@ -97,12 +109,12 @@ def laid_out(experiment: Experiment) -> Experiment:
 
 
 def _check_devices(experiment: Experiment) -> None:
-    """Checks that every process of NCCL's driver needs one NIC only, which no other process of its rank has.
+    """Checks that every process of a rank with NCCL or its driver needs one NIC only, which no other process has.
 
     Raises Misfit.
     """
     workload = experiment.spec.workload
-    if not isinstance(workload, NcclAllreduce):
+    if not isinstance(workload, NcclAllreduce | NcclCollective):
         return
     for job in experiment.jobs:
         taken: set[int] = set()
@@ -122,13 +134,27 @@ def _check_devices(experiment: Experiment) -> None:
             taken |= nics
 
 
+def _rings_of(workload: Workload) -> list[int] | None:
+    """The strides of the rings among which an all-reduce is shared out; None for other workloads."""
+    if isinstance(workload, NcclCollective) and workload.collective != "all_reduce":
+        return None
+    if isinstance(workload, RingAllreduce | NcclRingAllreduce | NcclCollective):
+        return sorted(workload.strides)
+    return None
+
+
 def _demand(experiment: Experiment, job: Job) -> Demand:
     """The traffic of a job. TopologyFinder distributes a ring all-reduce itself; other transfers have fixed ends."""
     workload = experiment.spec.workload
-    if isinstance(workload, RingAllreduce | NcclRingAllreduce):
+    if _rings_of(workload) is not None:
         return data_parallel(job.size, workload.bytes)
     sent = np.zeros((job.size, job.size))
-    schedule = workload.schedule(job.size, experiment.seeds[0])
-    for pair, count in bytes_by_pair(schedule, workload.item_bytes).items():
+    for pair, count in _sent(experiment, job).items():
         sent[pair] = count
     return Demand(job.size, (), sent)
+
+
+def _sent(experiment: Experiment, job: Job) -> dict[Pair, int]:
+    """Bytes by source and destination rank of a job, with the first seed."""
+    workload = experiment.spec.workload
+    return bytes_by_pair(workload.schedule(job.size, experiment.seeds[0]), workload.item_bytes)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A checked spec and what follows from it."""
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from netmodel import (
@@ -18,6 +19,8 @@ from sdn.isolation.source_routing import SourceRouting, in_order
 from sdn.isolation.virtual_clos import sub_clos
 from sdn.openflow.source_rules import ecmp_hash_of
 from sdn.openflow.steering import Steering
+from sdn.topoopt.relays import Connection
+from testbed.plan.demands import Pair, routes_of
 from testbed.plan.optical import Layout, Setting, setting
 from testbed.plan.placement import leaf_of
 from testbed.plan.ports import RankPorts, plan_ports
@@ -25,7 +28,7 @@ from testbed.spec.placing import Job, hosts_of
 from testbed.spec.policies import Policy
 from testbed.spec.settings import SOFTROCE_TIME_FACTOR, Timeouts
 from testbed.spec.written import Spec
-from testbed.workloads import Transfer
+from testbed.workloads import NcclCollective, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ class Experiment:
         if not self.layouts:
             return None
         shards = tuple(tuple(self.hosts[rank] for rank in job.ranks) for job in self.jobs)
-        return setting(self.topology, shards, self.layouts)
+        return setting(self.topology, shards, self.layouts, same_nic=isinstance(self.spec.workload, NcclCollective))
 
     def steering(self, name: str) -> Steering | None:
         """The steering that takes precedence over routes under the policy of that name. Raises ValueError."""
@@ -186,11 +189,30 @@ class Experiment:
             return self.local_nic
         return self.nic
 
-    def nics_between(self, src: int, dst: int) -> tuple[int, int]:
+    def nics_between(self, src: int, dst: int, route: int = 0) -> tuple[int, int]:
         """Indices of the NICs by which data go from one rank to another: the sender's and the receiver's."""
         if (setting := self.setting) is not None:
-            return setting.nics(self.hosts[src], self.hosts[dst])
+            return setting.nics(self.hosts[src], self.hosts[dst], route)
         return (self.nic_between(src, dst),) * 2
+
+    def shares(self, src: int, dst: int) -> tuple[float, ...]:
+        """By route: the part of the data from one rank to another that it is to carry. They add up to 1."""
+        if (setting := self.setting) is None:
+            return (1.0,)
+        return tuple(one.share for one in setting.connections(self.hosts[src], self.hosts[dst]))
+
+    def connection_bytes(self, transfers: Sequence[Transfer]) -> list[tuple[Pair, Connection, int]]:
+        """The pairs of ranks on a direct-connect fabric, their routes, and the payload bytes that each route carries."""
+        setting = self.setting
+        if setting is None:
+            return []
+        sums: Counter[tuple[Pair, int]] = Counter()
+        for transfer, route in zip(transfers, routes_of(transfers, self.shares), strict=True):
+            sums[(transfer.src, transfer.dst), route] += transfer.count * self.spec.workload.item_bytes
+        return [
+            (pair, setting.connections(self.hosts[pair[0]], self.hosts[pair[1]])[route], count)
+            for (pair, route), count in sums.items()
+        ]
 
     def _switch(self, rank: int, nic: int) -> str:
         return self.topology.peer(PortRef(self.hosts[rank], nic + 1)).node

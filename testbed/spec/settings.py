@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings that a spec may change: time limits, optical switches, and the two simulated fabrics."""
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from sim.packet import Congestion, Receiver
@@ -24,11 +26,14 @@ class Optical(Section):
 
     On direct-connect fabrics each job has circuits of its own: with `strides` NIC k of every host is in the ring that
     leads from the job's rank r to rank r + strides[k]; with `find` TopologyFinder decides by what the workload sends,
-    with the first seed. Ports are dark for `reconfiguration_s` while they change.
+    with the first seed. With `routes: least_load` a pair's transfers are shared out among the routes, each with NICs of
+    its own at both ends, that load the most loaded circuit least; otherwise a pair has one route. Ports are dark for
+    `reconfiguration_s` while they change.
     """
 
     strides: list[int] | None = Field(default=None, min_length=1)
     find: bool = False
+    routes: Literal["one", "least_load"] = "one"
     reconfiguration_s: float = Field(default=0.010, ge=0, le=60)
 
     @model_validator(mode="after")

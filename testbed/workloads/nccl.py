@@ -149,6 +149,10 @@ class NcclCollective(VerifiedWorkload):
 
     `bytes` is the size of each rank's input; `iterations` operations follow one another. `version` names an installed
     release of NCCL; without it the newest is taken. `slices` is for simulated fabrics only: NCCL cuts messages itself.
+
+    With several `strides` the input of an all-reduce is shared out among as many rings, on direct-connect fabrics. NCCL
+    puts ranks of several machines into one ring only, so each ring is a communicator with a process and a NIC of its
+    own on every host.
     """
 
     kind: Literal["nccl"] = "nccl"
@@ -156,27 +160,51 @@ class NcclCollective(VerifiedWorkload):
     collective: Literal["all_reduce", "all_gather", "reduce_scatter"] = "all_reduce"
     iterations: int = Field(default=1, ge=1, le=1000)
     version: str | None = Field(default=None, pattern=r"^\d+\.\d+\.\d+$")
+    strides: list[int] = Field(default=[1], min_length=1)
+
+    @property
+    def processes(self) -> "Sequence[tuple[int, NcclCollective]]":
+        """The strides, and a collective of a part of the input with the stride 1 for each."""
+        return [
+            (stride, self.model_copy(update={"bytes": (end - start) * self.item_bytes, "strides": [1]}))
+            for stride, (start, end) in zip(self.strides, self._bounds, strict=True)
+        ]
+
+    @property
+    def _bounds(self) -> list[tuple[int, int]]:
+        return _pieces(0, self.elements, len(self.strides))
 
     def check_ranks(self, ranks: int) -> None:
         """Raises Misfit when the workload is not possible with `ranks` ranks."""
         super().check_ranks(ranks)
+        check_strides(self.strides, ranks)
+        if self.strides != [1] and self.collective != "all_reduce":
+            raise Misfit(f"{self.collective} has one ring, +1; leave it out", "strides")
+        if self.elements < ranks * len(self.strides):
+            raise Misfit(f"{self.bytes} bytes are less than one element for each rank in each ring", "bytes")
         if self.collective == "reduce_scatter" and self.elements % ranks:
             raise Misfit(f"{self.bytes} bytes are not a whole number of elements for each of {ranks} ranks", "bytes")
 
     def schedule(self, ranks: int, seed: int) -> tuple[Transfer, ...]:
-        """The ring of one operation, `iterations` times. `seed` is not used."""
+        """The rings of one operation, `iterations` times. `seed` is not used."""
+        found: list[Transfer] = []
+        for stride, (begin, end) in zip(self.strides, self._bounds, strict=True):
+            found += self._in_order(ranks, stride, begin, end * (ranks if self.collective == "all_gather" else 1))
+        return tuple(sorted(found, key=lambda transfer: transfer.step))
+
+    def _in_order(self, ranks: int, stride: int, begin: int, end: int) -> Iterator[Transfer]:
+        """The ring "+stride", in which the rank at place p is p * stride, over elements [begin, end)."""
         once = self._ring(ranks)
         steps = 2 * (ranks - 1) if self.collective == "all_reduce" else ranks - 1
-        chunks = _pieces(0, self.elements * (ranks if self.collective == "all_gather" else 1), ranks)
-        return tuple(
-            Transfer(number * steps + step, part, rank, (rank + 1) % ranks, start, start, count, combine=combine)
-            for number in range(self.iterations)
-            for step, rank, chunk, combine in once
-            for part, start, count in cut(*chunks[chunk], self.slices)
-        )
+        chunks = _pieces(begin, end, ranks)
+        for number in range(self.iterations):
+            for step, place, chunk, combine in once:
+                src, dst = place * stride % ranks, (place + 1) * stride % ranks
+                for part, start, count in cut(*chunks[chunk], self.slices):
+                    yield Transfer(number * steps + step, part, src, dst, start, start, count, combine=combine)
 
     def _ring(self, ranks: int) -> list[tuple[int, int, int, bool]]:
-        """Step, sending rank, chunk and whether the receiver adds it, for every message of a ring."""
+        """Step, sending place, chunk and whether the receiver adds it, for every message of a ring."""
         reducing = ranks - 1 if self.collective != "all_gather" else 0
         gathering = ranks - 1 if self.collective != "reduce_scatter" else 0
         # After the reducing steps rank r has chunk r + ahead.

@@ -43,8 +43,8 @@ def all_reduce(
                 view = data[host][part]
                 run = RankRun(rank, transfers, Buffers(view, view))
                 ends = Connections(
-                    outgoing={(rank + 1) % len(order): out[rank]},
-                    incoming={(rank - 1) % len(order): accepted[rank].result()},
+                    outgoing={((rank + 1) % len(order), 0): out[rank]},
+                    incoming={((rank - 1) % len(order), 0): accepted[rank].result()},
                 )
                 run.post(ends)
                 jobs.append((run, ends))

@@ -38,7 +38,7 @@ def test_packets_from_h1_to_h4_are_relayed_without_the_relays_engines(
     four: tuple[MininetFabric, RelayPlan],
 ) -> None:
     fabric, plan = four
-    way = plan.connections["h1", "h4"].there
+    way = plan.connections["h1", "h4"][0].there
     assert way.relays == ("h2", "h3")
     engines = [bound(fabric, PortRef(relay, 1), PORT) for relay in way.relays]
     before, links = fabric.relay_counters(), carried(fabric)
@@ -62,7 +62,7 @@ def test_rdma_writes_cross_two_relays_with_the_predicted_bandwidth_tax(
     four: tuple[MininetFabric, RelayPlan],
 ) -> None:
     fabric, plan = four
-    connection = plan.connections["h1", "h4"]
+    (connection,) = plan.connections["h1", "h4"]
     sent = np.random.default_rng(9).integers(0, 256, 300_000, dtype=np.uint8)
     got = np.zeros_like(sent)
     # Before there is a connection and after its devices are closed: hosts are read one after the other, and a packet on
@@ -103,7 +103,7 @@ def relay_bytes(fabric: MininetFabric) -> dict[str, int]:
 
 def test_a_relay_that_is_down_is_named_and_works_again_once_up(four: tuple[MininetFabric, RelayPlan]) -> None:
     fabric, plan = four
-    way = plan.connections["h1", "h4"].there
+    way = plan.connections["h1", "h4"][0].there
     fabric.check_relays(plan)
     fabric.popen("h3", ["ip", "link", "set", "dev", "nic0r", "down"]).wait(10)
     with pytest.raises(RelayError, match=r"h3 does not relay, its interface nic0r is down, so packets of h\d do not"):

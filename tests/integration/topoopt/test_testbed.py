@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import yaml
+
+from testbed.analysis.jobs import ideal_at
 from testbed.analysis.observations import Observations, RunRecord
 from testbed.simulate.runs import ack_bytes, header_bytes, packet_bytes
 from testbed.spec import Experiment, load
@@ -19,25 +22,47 @@ def predicted(experiment: Experiment, run: RunRecord, size: int, *, back: bool) 
     setting = experiment.at(run.seed).setting
     assert setting is not None
     found: Counter[str] = Counter()
-    for flow in run.flows:
-        connection = setting.plan.connections[experiment.hosts[flow.src], experiment.hosts[flow.dst]]
+    for _, connection, count in experiment.connection_bytes(experiment.transfers(run.seed)):
         ends = (connection.remote, connection.local) if back else (connection.local, connection.remote)
         for port in setting.path(experiment.topology, *ends):
-            found[str(port)] += -(-flow.bytes // packet_bytes(experiment)) * size
+            found[str(port)] += -(-count // packet_bytes(experiment)) * size
     return found
 
 
-def test_every_circuit_carries_the_predicted_bytes(tmp_path: Path) -> None:
-    """An all-to-all, which hosts relay over up to three circuits."""
-    experiment = load(SPECS / "testbed_alltoall.yaml")
-    (run,) = Observations.load(ran(tmp_path, SPECS / "testbed_alltoall.yaml") / "observations.json").runs
+def check_circuits(tmp_path: Path, spec: Path, count: int) -> Experiment:
+    """Run a spec and check that each of so many circuits carries the predicted bytes."""
+    experiment = load(spec)
+    (run,) = Observations.load(ran(tmp_path, spec) / "observations.json").runs
     assert run.wrong_bytes == 0
     data = predicted(experiment, run, packet_bytes(experiment) + header_bytes(experiment), back=False)
     acknowledgements = predicted(experiment, run, ack_bytes(experiment), back=True)
     again = sum(entry.lane.retransmits for entry in run.lanes) * (packet_bytes(experiment) + header_bytes(experiment))
     circuits = {load.port: load.tx_bytes for load in run.links if load.port.startswith("ocs")}
-    assert len(circuits) == 12 * 4
+    assert len(circuits) == count
     for port, counted in circuits.items():
         assert data[port] > 0
         # Receivers acknowledge several packets at once; devices also send a few packets of their own, such as probes.
         assert data[port] <= counted <= 1.02 * (data[port] + acknowledgements[port]) + again
+    return experiment
+
+
+def test_every_circuit_carries_the_predicted_bytes(tmp_path: Path) -> None:
+    """An all-to-all, which hosts relay over up to three circuits."""
+    check_circuits(tmp_path, SPECS / "testbed_alltoall.yaml", 12 * 4)
+
+
+def test_pairs_with_two_routes_share_their_bytes_out_as_predicted(tmp_path: Path) -> None:
+    """Of five hosts on the rings +1 and +2, no routes of whole pairs load circuits as little."""
+    document = yaml.safe_load((SPECS / "testbed_alltoall.yaml").read_text())
+    document["topology"]["direct_connect"] |= {"hosts": 5, "degree": 2}
+    document["optical"] = {"strides": [1, 2], "routes": "least_load"}
+    document["workload"] |= {"bytes": 5 * 8 * 16 * 1024, "slices": 8}
+    document["path_mtu"] = 1024
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(yaml.safe_dump(document))
+    made = check_circuits(tmp_path, spec, 5 * 2)
+    routes = Counter(pair for pair, _, _ in made.connection_bytes(made.transfers(1)))
+    assert Counter(routes.values()) == {1: 15, 2: 5}
+    document["optical"]["routes"] = "one"
+    spec.write_text(yaml.safe_dump(document))
+    assert ideal_at(made, 1) < 0.95 * ideal_at(load(spec), 1)

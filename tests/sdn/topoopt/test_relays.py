@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import permutations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netmodel import TopologyError, check_circuits, direct_connect, duplex, far_end, joined
+from netmodel import PortRef, TopologyError, check_circuits, direct_connect, duplex, far_end, joined
 from sdn.topoopt import data_parallel, find_topology, select_permutations, totient_perms
+from sdn.topoopt.least_load import least_load
 from sdn.topoopt.patching import flip, patch
 from sdn.topoopt.permutations import ring_circuits
 from sdn.topoopt.relays import RelayDown, RelayPlan, next_mac, plan_relays, relay_mac
@@ -25,7 +28,7 @@ def hosts_of(count: int) -> list[str]:
 
 def check(plan: RelayPlan, hosts: list[str]) -> None:
     assert set(plan.connections) == set(permutations(hosts, 2))
-    for (a, b), connection in plan.connections.items():
+    for (a, b), (connection,) in plan.connections.items():
         there, back = connection.there, connection.back
         assert (there.ports[0].node, there.arrival.node) == (a, b)
         assert (back.ports[0], back.arrival) == (there.arrival, there.ports[0])
@@ -60,13 +63,13 @@ def test_the_routes_of_the_algorithm_are_taken() -> None:
     plan = plan_relays(topology, circuits, hosts, routes=routes)
     check(plan, hosts)
     hops = {pair: len(ways[0]) - 1 for pair, ways in routes.items()}
-    assert all(connection.there.hops == hops[pair] for pair, connection in plan.connections.items())
+    assert all(connection.there.hops == hops[pair] for pair, (connection,) in plan.connections.items())
 
 
 def test_only_the_last_hop_is_addressed_to_the_engine() -> None:
     topology, hosts = direct_connect(4, 1, RATE), hosts_of(4)
     circuits = patch(topology, hosts, [ring_circuits(range(4), 1)])
-    way = plan_relays(topology, circuits, hosts).connections["h1", "h4"].there
+    way = plan_relays(topology, circuits, hosts).connections["h1", "h4"][0].there
     assert way.relays == ("h2", "h3")
     target = topology.host("h4").nics[0]
     macs = [next_mac(topology, circuits, port, target.address) for port in way.ports]
@@ -114,7 +117,7 @@ def test_the_next_job_is_set_up_on_the_other_bank() -> None:
         circuits = joined(now, then, flip(topology, hosts, bank))
         check_circuits(topology, circuits)
         plan = plan_relays(topology, circuits, hosts)
-        assert plan.connections["h1", f"h{1 + stride}"].there.hops == 1
+        assert plan.connections["h1", f"h{1 + stride}"][0].there.hops == 1
     with pytest.raises(ValueError, match="no look-ahead"):
         flip(direct_connect(4, 2, RATE), hosts, 0)
 
@@ -127,3 +130,31 @@ def test_impossible_patches_are_refused_in_a_sentence() -> None:
         patch(topology, hosts, [((0, 1), (2, 1))])
     with pytest.raises(TopologyError, match="more than the 4 hosts"):
         patch(topology, hosts, [((0, 4),)])
+
+
+@pytest.mark.parametrize(("size", "strides"), [(12, [1, 5, 7, 11]), (6, [1, 5]), (2, [1, 1])])
+def test_pairs_share_their_bytes_among_nics_for_the_least_load(size: int, strides: list[int]) -> None:
+    topology, hosts = direct_connect(size, len(strides), RATE), hosts_of(size)
+    layers = [ring_circuits(range(size), stride) for stride in strides]
+    sent = dict.fromkeys(permutations(hosts, 2), 1.0)
+    plan = plan_relays(topology, patch(topology, hosts, layers), hosts, sent=sent)
+    load: Counter[PortRef] = Counter()
+    for several in plan.connections.values():
+        assert sum(one.share for one in several) == pytest.approx(1.0)
+        assert len({one.there.ends for one in several}) == len(several)
+        for one in several:
+            assert plan.ways[one.back.ends] == one.back
+            assert one.back.ends == (one.remote, one.local)
+            for port in one.there.ports:
+                load[port] += one.share
+    least = least_load(np.ones((size, size)) - np.eye(size), [circuit for layer in layers for circuit in layer]).load
+    assert max(load.values()) == pytest.approx(least)
+
+
+def test_every_nic_reaches_the_nics_of_its_number_where_programs_connect_by_tcp() -> None:
+    topology, hosts = direct_connect(4, 2, RATE), hosts_of(4)
+    circuits = patch(topology, hosts, [ring_circuits(range(4), stride) for stride in (1, 3)])
+    plan = plan_relays(topology, circuits, hosts, same_nic=True)
+    assert {(a, b) for a, b in plan.ways if a.port == b.port} == {
+        (PortRef(a, nic), PortRef(b, nic)) for a, b in permutations(hosts, 2) for nic in (1, 2)
+    }

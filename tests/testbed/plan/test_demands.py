@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netmodel import PortRef, Topology, leaf_spine, rail_only
-from testbed.plan.demands import bytes_by_pair, disjoint_paths, ideal_s
+from testbed.plan.demands import bytes_by_pair, disjoint_paths, ideal_s, routes_of
 from testbed.plan.placement import PlacementError, leaf_of, place
 from testbed.workloads import Transfer, Workload
 from tests.testbed.kinds import KINDS
@@ -117,3 +117,14 @@ def test_bytes_by_pair_adds_slices_up() -> None:
     transfers = [Transfer(0, 0, 0, 1, 0, 0, 3), Transfer(1, 0, 0, 1, 3, 3, 4), Transfer(1, 0, 1, 0, 0, 0, 1)]
     assert bytes_by_pair(transfers, 4) == {(0, 1): 28, (1, 0): 4}
     assert leaf_of(fabric(), "h5") == PortRef("leaf2", 1).node
+
+
+@given(shares=st.lists(st.integers(1, 9), min_size=1, max_size=4), slices=st.integers(1, 40))
+def test_routes_carry_their_shares_but_for_a_transfer(shares: list[int], slices: int) -> None:
+    parts = [share / sum(shares) for share in shares]
+    transfers = [Transfer(0, part, 0, 1, 10 * part, 10 * part, 10) for part in range(slices)]
+    others = [Transfer(0, 0, 1, 0, 0, 0, 10)]
+    routes = routes_of([*transfers, *others], lambda src, dst: parts if src == 0 else (1.0,))
+    assert routes[-1] == 0
+    for route, part in enumerate(parts):
+        assert abs(routes[:-1].count(route) - part * slices) < max(1, len(parts) - 1)

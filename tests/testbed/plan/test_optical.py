@@ -11,7 +11,7 @@ import pytest
 from netmodel import PortRef, SpecError
 from testbed.analysis.jobs import ideal_at
 from testbed.spec import Experiment
-from testbed.workloads import NcclAllreduce
+from testbed.workloads import NcclAllreduce, NcclCollective
 from tests.testbed.experiments import experiment
 from tests.testbed.kinds import KINDS
 from tests.testbed.workloads.test_schedules import simulate
@@ -59,7 +59,7 @@ def test_two_jobs_have_separate_rings(tmp_path: Path) -> None:
     assert setting is not None
     assert len(setting.plan.connections) == 2 * 4 * 3
     odd = {"h1", "h3", "h5", "h7"}
-    for (source, destination), connection in setting.plan.connections.items():
+    for (source, destination), (connection,) in setting.plan.connections.items():
         hosts = {source, destination, *connection.there.relays, *connection.back.relays}
         assert hosts <= odd or hosts.isdisjoint(odd)
 
@@ -67,7 +67,7 @@ def test_two_jobs_have_separate_rings(tmp_path: Path) -> None:
 def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> None:
     setting = direct(tmp_path).setting
     assert setting is not None
-    connection = setting.plan.connections["h1", "h3"]
+    (connection,) = setting.plan.connections["h1", "h3"]
     assert connection.there.relays == ("h2",)
     path = setting.path(direct(tmp_path).topology, connection.local, connection.remote)
     assert path == (PortRef("h1", 1), PortRef("ocs1", 2), PortRef("h2", 1), PortRef("ocs1", 3))
@@ -80,13 +80,14 @@ def test_relayed_paths_name_the_ports_of_switches_and_relays(tmp_path: Path) -> 
         {"workload": {"kind": "nccl_ring_allreduce", "bytes": 800}},
         {"optical": {"strides": [1]}, "workload": {"kind": "nccl_tree_allreduce", "bytes": 800}},
         {"optical": {"find": True}, "workload": {"kind": "nccl_ring_allreduce", "strides": [1, 3], "bytes": 800}},
+        {"workload": {"kind": "nccl", "strides": [1, 3], "bytes": 800}},
     ],
-    ids=["two rings", "one ring", "tree", "found"],
+    ids=["two rings", "one ring", "tree", "found", "NCCL itself"],
 )
 def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: dict[str, Any]) -> None:
     made = direct(tmp_path, **changes)
     workload = made.spec.workload
-    assert isinstance(workload, NcclAllreduce)
+    assert isinstance(workload, NcclAllreduce | NcclCollective)
     for nic, (stride, _) in enumerate(workload.processes):
         assert {made.nics_between(rank, (rank + stride) % 8) for rank in range(8)} == {(nic, nic)}
 
@@ -104,7 +105,22 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
             "workload.kind: workload nccl_ring_allreduce needs one NIC for each ring, and job1 has no circuits for",
         ),
         ({"workload": {"kind": "nccl_tree_allreduce", "bytes": 800}}, "workload.kind: workload nccl_tree_allreduce"),
-        ({"workload": {"kind": "nccl", "bytes": 800}}, "workload.kind: workload nccl does not run over relays"),
+        (
+            {"workload": {"kind": "nccl", "strides": [1, 5], "bytes": 800}},
+            "workload.kind: workload nccl needs one NIC for each ring, and job1 has no circuits for",
+        ),
+        (
+            {"workload": {"kind": "nccl", "collective": "all_gather", "strides": [1, 3], "bytes": 800}},
+            "workload.strides: all_gather has one ring, +1",
+        ),
+        (
+            {
+                "optical": {"strides": [1, 3], "routes": "least_load"},
+                "workload": {"kind": "nccl_ring_allreduce", "bytes": 800},
+            },
+            "optical.routes: workload nccl_ring_allreduce has one connection for each pair of ranks; leave it out",
+        ),
+        ({"optical": {"routes": "least_load"}}, "optical: topology direct-connect-8x2 has optical switches only: say"),
         ({"fabric": "softroce"}, "fabric: fabric softroce has no optical switches; use mininet, fluid or packet"),
         ({"fabric": "packet", "packet": {"pfc": True}}, "packet.pfc: relays and optical switches do not pause"),
         (
@@ -138,7 +154,7 @@ def test_topology_finder_joins_hosts_by_the_workloads_traffic(tmp_path: Path) ->
     matched = direct(tmp_path, optical={"find": True}, workload=shift)
     assert matched.setting is not None
     for rank in range(8):  # a ring of all keeps everybody in reach, the other NIC is for who exchanges most
-        there = matched.setting.plan.connections[matched.hosts[rank], matched.hosts[(rank + 4) % 8]].there
+        there = matched.setting.plan.connections[matched.hosts[rank], matched.hosts[(rank + 4) % 8]][0].there
         assert there.hops == 1
     assert matched.setting.circuits["ocs2"] == {host: (host + 3) % 8 + 1 for host in range(1, 9)}
 
@@ -147,9 +163,21 @@ def test_jobs_share_one_fabric_by_their_traffic(tmp_path: Path) -> None:
     shift = {"kind": "permutation", "bytes": 8000, "shift": 2}
     made = direct(tmp_path, optical={"find": True}, workload=shift, jobs=2)
     assert made.setting is not None
-    for pair, connection in made.setting.plan.connections.items():
+    for pair, (connection,) in made.setting.plan.connections.items():
         jobs = {job for job in made.jobs for rank in job.ranks if made.hosts[rank] in (*pair, *connection.there.relays)}
         assert len(jobs) == 1
+
+
+def test_two_servers_use_parallel_circuits_where_they_share_routes(tmp_path: Path) -> None:
+    both = direct(
+        tmp_path,
+        placement={"hosts": ["h1", "h2"]},
+        optical={"find": True, "routes": "least_load"},
+        workload={"kind": "pairwise_alltoall", "bytes": 1600},
+    )
+    assert both.shares(0, 1) == pytest.approx((0.5, 0.5))
+    assert {both.nics_between(0, 1, route) for route in (0, 1)} == {(0, 0), (1, 1)}
+    assert [count for _, _, count in both.connection_bytes(both.transfers(1))] == [400] * 4
 
 
 @pytest.mark.parametrize(

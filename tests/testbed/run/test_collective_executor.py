@@ -34,8 +34,8 @@ class Mesh:
                     self.out[src, dst], self.into[src, dst] = TcpConnection(near), TcpConnection(far)
 
     def of(self, rank: int) -> Connections:
-        outgoing = {dst: connection for (src, dst), connection in self.out.items() if src == rank}
-        return Connections(outgoing, {src: end for (src, dst), end in self.into.items() if dst == rank})
+        outgoing = {(dst, 0): connection for (src, dst), connection in self.out.items() if src == rank}
+        return Connections(outgoing, {(src, 0): end for (src, dst), end in self.into.items() if dst == rank})
 
 
 def run_all(workload: VerifiedWorkload, ranks: int, seed: int, **options: int) -> tuple[list[Buffers], list[Timings]]:
@@ -162,7 +162,7 @@ def test_a_short_message_is_an_error() -> None:
     workload = KINDS["permutation"].model_validate({"bytes": 800, "slices": 1})
     run = RankRun(0, workload.schedule(2, 0), workload.buffers(0, 2, 0))
     with pytest.raises(TestbedError, match="got 3 bytes"):
-        run.run(Connections({1: Liar()}, {1: Liar()}), lambda requests, timeout_s: 0, 1.0)
+        run.run(Connections({(1, 0): Liar()}, {(1, 0): Liar()}), lambda requests, timeout_s: 0, 1.0)
 
 
 def test_a_rank_that_only_computes_is_done_when_it_has_computed() -> None:

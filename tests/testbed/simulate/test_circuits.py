@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed.analysis.jobs import bandwidth_taxes, ideal_at
 from testbed.analysis.metrics import loads, predicted_loads, uplinks
@@ -43,8 +44,13 @@ EACH = pytest.mark.parametrize(
         {"optical": {"strides": [1]}, "workload": {"kind": "pairwise_alltoall", "bytes": 8 * PACKETS * 1024}},
         {"optical": {"find": True}, "workload": {"kind": "permutation", "shift": 3, "bytes": PACKETS * 1024}},
         {"jobs": 2, "workload": {"kind": "pairwise_alltoall", "bytes": 4 * PACKETS * 1024}},
+        {
+            "topology": {"direct_connect": {"hosts": 5, "degree": 2, "rate": "10 Mbit/s"}},
+            "optical": {"strides": [1, 2], "routes": "least_load"},
+            "workload": {"kind": "pairwise_alltoall", "bytes": 5 * PACKETS * 1024, "slices": 8},
+        },
     ],
-    ids=["all-reduce", "all-to-all", "one ring", "found", "two jobs"],
+    ids=["all-reduce", "all-to-all", "one ring", "found", "two jobs", "several routes"],
 )
 
 
@@ -71,6 +77,17 @@ def test_an_all_reduce_on_circuits_of_its_own_takes_the_serialisation_time(tmp_p
     assert run.completion_s == pytest.approx(sent_s + last_s, rel=0.02)
 
 
+def test_shared_routes_halve_the_load_of_the_papers_testbed(tmp_path: Path) -> None:
+    document = yaml.safe_load((SPECS / "testbed_alltoall.yaml").read_text())
+    one = experiment(tmp_path, **document)
+    document["optical"]["routes"] = "least_load"
+    several = experiment(tmp_path, **document)
+    # 20 hops to the 11 other hosts, evenly on 4 circuits of every host.
+    block = document["workload"]["bytes"] / 12
+    assert ideal_at(several, 1) == pytest.approx(20 / 4 * 8 * block / 5e6)
+    assert ideal_at(one, 1) == pytest.approx(2 * ideal_at(several, 1))
+
+
 def test_relaying_takes_the_circuits_of_others(tmp_path: Path) -> None:
     """On one ring, an all-to-all of 7 blocks per host needs 1 + 2 + .. + 7 blocks on each circuit."""
     workload = {"kind": "pairwise_alltoall", "bytes": 8 * PACKETS * 1024}
@@ -90,9 +107,8 @@ def test_packets_take_the_circuits_that_are_predicted_and_as_long_as_on_the_flui
     assert setting is not None
     data: Counter[str] = Counter()
     acknowledgements: Counter[str] = Counter()
-    for flow in run.flows:
-        connection = setting.plan.connections[made.hosts[flow.src], made.hosts[flow.dst]]
-        packets = flow.bytes // payload
+    for _, connection, count in made.connection_bytes(made.transfers(1)):
+        packets = count // payload
         for port in setting.path(made.topology, connection.local, connection.remote):
             data[str(port)] += packets * (payload + HEADER_BYTES)
         for port in setting.path(made.topology, connection.remote, connection.local):
