@@ -202,7 +202,7 @@ class Experiment:
         return tuple(one.share for one in setting.connections(self.hosts[src], self.hosts[dst]))
 
     def connection_bytes(self, transfers: Sequence[Transfer]) -> list[tuple[Pair, Connection, int]]:
-        """The pairs of ranks on a direct-connect fabric, their routes, and the payload bytes that each route carries."""
+        """Pairs of ranks on a direct-connect fabric, with a route and the payload bytes that it carries."""
         setting = self.setting
         if setting is None:
             return []

@@ -244,15 +244,13 @@ def _of_sharing() -> Iterator[Claim]:
 
 def _of_reconfiguration() -> Iterator[Claim]:
     at_10_ms = reconfiguration.ocs(1e-2, forwarding=True)
-    for model in ("CANDLE", "DLRM"):
-        topoopt = reconfiguration.seconds(model, None, 4)
-        ocs = reconfiguration.seconds(model, at_10_ms, 4) / topoopt
-        yield Claim(
-            "Fig. 11", f"{model}: iteration time, OCS-reconfig over TopoOpt", "x", ocs, decimals=1, note=_CHANGING
-        )
-        ml = reconfiguration.seconds(model, SIP_ML, 4) / topoopt
+    for model, servers in (("CANDLE", iterations.SERVERS), ("DLRM", reconfiguration.SERVERS)):
+        topoopt, ocs, ml = (reconfiguration.seconds(model, how, 4, servers=servers) for how in (None, at_10_ms, SIP_ML))
+        changing, sip_ml = (note.replace("32 servers", f"{servers} servers") for note in (_CHANGING, _SIP_ML))
+        what = f"{model}: iteration time"
+        yield Claim("Fig. 11", f"{what}, OCS-reconfig over TopoOpt", "x", ocs / topoopt, decimals=1, note=changing)
         alike = 1.0 if model == "CANDLE" else None
-        yield Claim("Fig. 11", f"{model}: iteration time, SiP-ML over TopoOpt", "x", ml, alike, 1, note=_SIP_ML)
+        yield Claim("Fig. 11", f"{what}, SiP-ML over TopoOpt", "x", ml / topoopt, alike, 1, note=sip_ml)
     flat = reconfiguration.seconds("DLRM", SIP_ML, 4, 200) / reconfiguration.seconds("DLRM", SIP_ML, 4, 100)
     yield Claim("Fig. 11", "DLRM: iteration time of SiP-ML, 200 over 100 Gbit/s", "x", flat, 1.0, 1, note=_SIP_ML)
     for model in ("BERT", "DLRM"):
