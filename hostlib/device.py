@@ -69,10 +69,13 @@ def default_busy_poll_s() -> float:
 class Device:
     """A NIC, named by its IP address, with m lanes and one progress thread. A context manager.
 
+    Several NICs act as one if their addresses are joined by ``+`` (docs/notes/nic-fusion.md).
+
     Sizes are in bytes, times in seconds, rates in bits per second. None leaves the choice to the device.
 
     ``address``
-        IPv4 or IPv6 address of a local interface. Link-local IPv6 addresses are not supported.
+        IPv4 or IPv6 address of a local interface, or those of 2 to 4, as ``"10.0.0.1+10.1.0.1"``, with at least as many
+        lanes. Link-local IPv6 addresses are not supported.
     ``lanes``
         m, the number of lanes, 1 to 1024. Each lane has its UDP source port and, towards each peer, its QP.
     ``policy``
@@ -250,8 +253,9 @@ class Device:
         """Counters since the device was opened.
 
         ``lanes``
-            One row per (peer, lane): ``port``, how it was set (``port_method``), ``qpn``, bytes, packets, flowlets,
-            ``retransmits``, ``timeouts``, ``moves`` to other ports, and round trips in seconds.
+            One row per (peer, lane): the index of its NIC in the address (``member``), its ``port``, how that was set
+            (``port_method``), ``qpn``, bytes, packets, flowlets, ``retransmits``, ``timeouts``, ``moves`` to other
+            ports, and round trips in seconds.
         ``messages``
             Finished ``sends`` and ``receives`` with their bytes, and the number of requests that ``failed``.
         ``discards``

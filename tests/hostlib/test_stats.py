@@ -94,10 +94,10 @@ def as_counters(device: DeviceSnapshot) -> dict[str, Any]:
 
 
 def rounded(counters: dict[str, Any]) -> dict[str, Any]:
-    """Times and windows rounded to the precision of a snapshot."""
+    """Times and windows rounded to the precision of a snapshot, which does not name members of fused devices."""
     lanes = [
         {
-            **lane,
+            **{name: value for name, value in lane.items() if name != "member"},
             "window": round(lane["window"], 3),
             "rtt_s": round(lane["rtt_s"], 9),
             "min_rtt_s": round(lane["min_rtt_s"], 9),

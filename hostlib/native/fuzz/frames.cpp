@@ -45,9 +45,9 @@ void try_advertisement(std::span<const std::byte> bytes) {
   Bytes copy = exact(bytes);
   const auto advertisement = handshake::decode_advertisement(copy);
   if (!advertisement) return;
-  const auto again = handshake::encode(*advertisement);
+  const auto again = handshake::encode(*advertisement, copy.size() == handshake::kFusedAdvertisementBytes);
   wire::put_u32(copy.data() + kReservedAt, 0);
-  require(std::equal(again.begin(), again.end(), copy.begin()));
+  require(std::equal(copy.begin(), copy.end(), again.begin()));
 }
 
 struct Stream {

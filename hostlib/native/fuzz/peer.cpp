@@ -322,7 +322,7 @@ class Stage {
     const bool apart = (how & 32) != 0;
     if ((how & 128) != 0) lane.psn = (lane.psn + script.u8() % 8 - 3) & wire::kPsnMask;  // a gap, or the past
     request(lane, apart || (how & 16) != 0 ? Opcode::kWriteOnly : Opcode::kWriteOnlyImm, payload,
-            advertisement.address + offset, advertisement.rkey, handshake::immediate(advertisement.slot, count));
+            advertisement.address + offset, advertisement.rkeys[0], handshake::immediate(advertisement.slot, count));
     if (!apart) return;
     const std::uint32_t claimed = (how & 64) != 0 ? script.u8() * 64U : static_cast<std::uint32_t>(payload.size());
     const auto end = handshake::encode(handshake::FlowletEnd{
@@ -341,10 +341,11 @@ class Stage {
                                                      .sequence = (how & 0x40) != 0 ? sequence : sequence_++,
                                                      .tag = sequence % 3U,
                                                      .slot = sequence,
-                                                     .rkey = 1,
+                                                     .rkeys = {1},
                                                      .address = script.u8(),
-                                                     .length = (how & 0x80) != 0 ? script.u64() : source_.size()});
-      payload.insert(payload.end(), advertisement.begin(), advertisement.end());
+                                                     .length = (how & 0x80) != 0 ? script.u64() : source_.size()},
+                            false);
+      payload.insert(payload.end(), advertisement.begin(), advertisement.begin() + handshake::kAdvertisementBytes);
     }
     request(lanes_[how & 1], Opcode::kSendOnly, payload);
   }

@@ -349,7 +349,7 @@ const Option& option_named(const std::string& name) {
 /// Options by name (engine/options.hpp). Throws ValueError, and TypeError for unknown names and wrong types.
 DeviceOptions device_options(const std::string& address, const py::dict& given) {
   DeviceOptions out;
-  out.address = address_of(address);
+  set_addresses(out, address);
   std::size_t used = 0;
   for (const Option& option : options()) {
     if (!given.contains(option.name)) continue;
@@ -430,6 +430,7 @@ py::dict counters(Device& device) {
     py::dict row;
     row["peer"] = format_address(lane.peer);
     row["lane"] = lane.lane;
+    row["member"] = lane.member;
     row["port"] = lane.qp.port;
     row["port_method"] = to_string(lane.method);
     row["qpn"] = lane.qpn;

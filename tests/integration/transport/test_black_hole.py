@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from hostlib import Connection, Device, TransportError, wait_any
+from hostlib import Connection, Device, TransportError
 
 from .link import FAR, Link, near_address
+from .stream import Stream
 
 pytestmark = [pytest.mark.sandboxed, pytest.mark.alone, pytest.mark.timeout(300)]  # of the whole module
 
@@ -73,40 +73,11 @@ def test_ecmp_lanes_keep_their_ports_and_the_peer_fails(link: Link) -> None:
             send_until(connection, time.monotonic() + TIMEOUT_S)
 
 
-class Stream(threading.Thread):
-    """Keeps a constant number of messages in flight on a connection until it is stopped."""
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__()
-        self._connection = connection
-        self._over = threading.Event()
-        self.sent = 0
-        self.failures: list[BaseException] = []
-
-    def run(self) -> None:
-        try:
-            under_way = [self._connection.send(bytes(MESSAGE_BYTES)) for _ in range(16)]
-            while under_way:
-                assert under_way.pop(wait_any(under_way, TIMEOUT_S)).wait() == MESSAGE_BYTES
-                self.sent += 1
-                if not self._over.is_set():
-                    under_way.append(self._connection.send(bytes(MESSAGE_BYTES)))
-        except BaseException as error:
-            self.failures.append(error)
-
-    def stop(self) -> None:
-        """Raises what went wrong. Returns when all messages have been acknowledged."""
-        self._over.set()
-        self.join()
-        if self.failures:
-            raise self.failures[0]
-
-
 def test_a_dead_lane_is_avoided_within_three_timeouts(link: Link) -> None:
     timeout_s = 0.5
     handle = link.open()
     with Device(near_address(0), lanes=4, policy="adaptive", seed=1, min_timeout_s=timeout_s) as device:
-        stream = Stream(device.connect(handle))
+        stream = Stream(device.connect(handle), MESSAGE_BYTES)
         stream.start()
         while stream.sent < 20 and stream.is_alive():
             time.sleep(0.01)
@@ -126,7 +97,7 @@ def test_a_lane_that_was_dead_for_ten_seconds_is_used_again(link: Link) -> None:
     handle = link.open()
     options = {"lanes": 4, "seed": 1, "min_timeout_s": 0.05, "retry_time_s": TIMEOUT_S}
     with Device(near_address(0), **options) as device:
-        stream = Stream(device.connect(handle))
+        stream = Stream(device.connect(handle), MESSAGE_BYTES)
         stream.start()
         while stream.sent < 20 and stream.is_alive():
             time.sleep(0.01)

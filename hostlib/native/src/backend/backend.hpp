@@ -24,6 +24,11 @@ const char* to_string(PortMethod method);
 /// The answer to a change of a QP's source port. kStarted: a completion kPortChanged follows.
 enum class PortChange : std::uint8_t { kRefused, kDone, kStarted };
 
+/// NICs that a fused back end has as members, at most: NCCL fuses as many (NCCL_NET_MAX_DEVS_PER_NIC of net_v9.h).
+inline constexpr unsigned kMaxMembers = 4;
+/// The QPN of a fused back end names the QP's member in its upper eight bits. Of others these are 0.
+constexpr unsigned member_of(std::uint32_t qpn) { return qpn >> 24; }
+
 struct QpIdentity {
   std::uint32_t qpn = 0;
   std::uint32_t first_psn = 0;
@@ -95,6 +100,12 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  /// NICs that act as this one: of a fused back end its members, 1 to kMaxMembers.
+  [[nodiscard]] virtual unsigned members() const { return 1; }
+  [[nodiscard]] virtual const Backend& member(unsigned index) const {
+    static_cast<void>(index);
+    return *this;
+  }
   [[nodiscard]] virtual std::uint16_t udp_port() const = 0;
   [[nodiscard]] virtual std::uint32_t max_path_mtu() const = 0;
   /// Of the NIC's port, in bits per second; 0 where the back end cannot tell.
@@ -127,6 +138,11 @@ class Backend {
   }
   /// The rkey on the wire of a registration.
   [[nodiscard]] virtual std::uint32_t remote_key(std::uint32_t rkey) const { return rkey; }
+  /// The same where peers write through this member.
+  [[nodiscard]] virtual std::uint32_t remote_key_on(unsigned member, std::uint32_t rkey) const {
+    static_cast<void>(member);
+    return remote_key(rkey);
+  }
   /// Whether any thread may call register_* and deregister_memory at any time, without the progress lock. For a NIC
   /// they take long.
   [[nodiscard]] virtual bool registers_concurrently() const { return false; }
@@ -141,6 +157,11 @@ class Backend {
   [[nodiscard]] virtual bool sets_up_concurrently() const { return false; }
   /// Throws DeviceError when there are no more QPs.
   virtual QpIdentity create_qp() = 0;
+  /// The same on this member.
+  virtual QpIdentity create_qp_on(unsigned member) {
+    static_cast<void>(member);
+    return create_qp();
+  }
   /// Before the QP is connected: what it offers. Afterwards: what both sides agreed on.
   [[nodiscard]] virtual Ece ece(std::uint32_t qpn) const {
     static_cast<void>(qpn);

@@ -5,6 +5,7 @@
 
 #include "backend/rc_timing.hpp"
 #include "base/interfaces.hpp"
+#include "fused/fused_backend.hpp"
 #include "soft/soft_backend.hpp"
 #include "verbs/verbs_backend.hpp"
 
@@ -90,9 +91,26 @@ Nanos target_queue(const DeviceOptions& options) {
   return options.target_queue.value_or(std::max(2 * kMillisecond, packets));
 }
 
-std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
+namespace {
+
+std::unique_ptr<Backend> make_one(const DeviceOptions& options) {
   if (options.backend == BackendKind::kSoft) return std::make_unique<SoftBackend>(soft_options(options));
   return open_verbs(verbs_options(options));
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
+  if (options.fused_with.empty()) return make_one(options);
+  std::vector<std::unique_ptr<Backend>> members;
+  DeviceOptions one = options;
+  one.line_rate_bps /= static_cast<double>(1 + options.fused_with.size());  // the rate is of all members together
+  members.push_back(make_one(one));
+  for (const IpAddress& address : options.fused_with) {
+    one.address = address;
+    members.push_back(make_one(one));
+  }
+  return std::make_unique<FusedBackend>(std::move(members));
 }
 
 }  // namespace paralet

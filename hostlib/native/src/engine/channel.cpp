@@ -63,9 +63,15 @@ void Channel::configure(Nanos dead_after) {
   setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
 }
 
-void Channel::close(const std::string& reason) {
+void Channel::reset_at_end() {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+void Channel::close(const std::string& reason, bool lost) {
   if (closed_) return;
   closed_ = true;
+  lost_ = lost;
   reason_ = reason;
 }
 
@@ -73,7 +79,7 @@ void Channel::send(const handshake::Frame& frame) {
   const auto bytes = handshake::encode(frame);
   out_.insert(out_.end(), bytes.begin(), bytes.end());
   if (!connecting_) flush();
-  if (out_.size() > kMaxUnsent) close("the peer does not read what is sent to it");
+  if (out_.size() > kMaxUnsent) close("the peer does not read what is sent to it", true);
 }
 
 void Channel::on_writable() {
@@ -82,7 +88,7 @@ void Channel::on_writable() {
     socklen_t length = sizeof error;
     getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) {
-      close(std::strerror(error));
+      close(std::strerror(error), true);
       return;
     }
     connecting_ = false;
@@ -94,7 +100,7 @@ void Channel::flush() {
   while (!out_.empty() && !closed_) {
     const ssize_t sent = ::send(fd(), out_.data(), out_.size(), MSG_NOSIGNAL);
     if (sent < 0) {
-      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) close(std::strerror(errno));
+      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) close(std::strerror(errno), true);
       return;
     }
     out_.erase(out_.begin(), out_.begin() + sent);
@@ -116,7 +122,7 @@ std::vector<handshake::Frame> Channel::on_readable() {
     } else if (errno == EINTR) {
       continue;
     } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
-      close(std::strerror(errno));
+      close(std::strerror(errno), true);
     }
     break;
   }

@@ -24,6 +24,10 @@ class Channel {
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] bool connecting() const { return connecting_; }
   [[nodiscard]] bool closed() const { return closed_; }
+  /// After closed(): whether the network failed, rather than the peer ended the connection or sent nonsense.
+  [[nodiscard]] bool lost() const { return lost_; }
+  /// Makes the end of this object a reset of the connection, which the peer can tell from its end.
+  void reset_at_end();
   [[nodiscard]] const std::string& reason() const { return reason_; }
   [[nodiscard]] bool wants_write() const { return connecting_ || !out_.empty(); }
 
@@ -36,12 +40,13 @@ class Channel {
   static constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  ///< bytes; a peer that leaves more unread is closed
 
   void flush();
-  void close(const std::string& reason);
+  void close(const std::string& reason, bool lost = false);
   void configure(Nanos dead_after);
 
   FileDescriptor socket_;
   bool connecting_ = false;
   bool closed_ = false;
+  bool lost_ = false;
   std::string reason_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;

@@ -66,6 +66,9 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
     throw DeviceError("path MTU " + std::to_string(path_mtu_) + " does not fit the link of " +
                       format_address(options.address) + ": the largest is " + std::to_string(largest));
   }
+  if (backend_->members() > 1 && options.policy.lanes < backend_->members()) {
+    throw DeviceError("a fused device needs a lane for every member");
+  }
   random_bytes(guid_);
   live_counters_ = LiveCounters({.guid = guid_,
                                  .interface = interface_of(options.address).value_or(Interface{}).name,
@@ -193,7 +196,7 @@ void Device::close(Nanos timeout) {
     begin_call();
     settle(now());  // acknowledge what has arrived, so that peers need not wait for it
     listeners_.clear();
-    listen_socket_.reset();
+    doors_.clear();
     for (auto& [id, connection] : std::map(connections_.begin(), connections_.end())) begin_close(connection);
   }
   const auto all_closed = [this] {
@@ -303,8 +306,9 @@ void Device::look() {
     if (fd == wake_.get()) {
       std::uint64_t ignored = 0;
       [[maybe_unused]] const ssize_t got = ::read(fd, &ignored, sizeof ignored);
-    } else if (fd == listen_socket_.get()) {
-      on_listen_readable();
+    } else if (const auto door = std::ranges::find(doors_, fd, [](const Door& d) { return d.socket.get(); });
+               door != doors_.end()) {
+      on_listen_readable(*door);
     } else if (fd != backend_->event_fd()) {
       on_channel_event(fd, events[static_cast<std::size_t>(i)].events);
     }
@@ -392,6 +396,7 @@ void Device::housekeeping(Nanos t) {
       if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
       if (path_client_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }
+    if (peer->fusion && peer->ready()) watch_members(*peer, t);
     if (peer->dead()) continue;
     if (any_silent) repeat_advertisements(*peer);
     // Work in progress detects a dead peer by its own retransmissions. Otherwise ping.
@@ -404,7 +409,9 @@ void Device::housekeeping(Nanos t) {
       if (peer->ready() && awaits(*peer)) ping(*peer);
     }
   }
-  if (std::exchange(listening_paused_, false) && listen_socket_.valid()) watch(listen_socket_.get(), false);
+  if (std::exchange(listening_paused_, false)) {
+    for (const Door& door : doors_) watch(door.socket.get(), false);
+  }
   std::erase_if(incoming_, [t](const Incoming& incoming) { return t >= incoming.until; });
   if (path_client_ != nullptr) update_path_client(t);
   reap_peers(t);
@@ -464,7 +471,8 @@ DeviceCounters Device::collect() const {
       if (lane.renewal && lane.renewal->switched()) qp.counters += backend_->statistics(lane.renewal->qp.qpn).counters;
       out.lanes.push_back({.peer = peer->address,
                            .lane = i,
-                           .qpn = lane.qp.qpn,
+                           .member = member_of(lane.qp.qpn),
+                           .qpn = lane.qp.qpn & 0xFFFFFF,
                            .method = backend_->port_method(),
                            .flowlets = lane.flowlets,
                            .moves = lane.moves,

@@ -23,10 +23,10 @@
 //   - the memory thread, where registering memory takes long (Backend::registers_concurrently): it registers and
 //     deregisters what the engine registers itself, without the lock (device_memory.cpp).
 //
-// The member functions are in seven files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
+// The member functions are in eight files: device.cpp (lock, threads, public calls), device_control.cpp (peers and
 // connections), device_setup.cpp (QPs of peers and lanes), device_data.cpp (messages), device_memory.cpp (registered
-// memory and its return to the caller), device_paths.cpp (changes of a lane's source port) and device_progress.cpp
-// (what connections and lanes wait for).
+// memory and its return to the caller), device_paths.cpp (changes of a lane's source port), device_fusion.cpp (several
+// NICs as one) and device_progress.cpp (what connections and lanes wait for).
 #pragma once
 
 #include <atomic>
@@ -36,6 +36,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -47,6 +48,7 @@
 #include "base/signal.hpp"
 #include "base/worker.hpp"
 #include "engine/channel.hpp"
+#include "engine/fusion.hpp"
 #include "engine/handshake.hpp"
 #include "engine/live_counters.hpp"
 #include "engine/options.hpp"
@@ -60,6 +62,7 @@ namespace paralet {
 struct LaneCounters {
   IpAddress peer;
   unsigned lane = 0;
+  unsigned member = 0;  ///< of a fused device
   std::uint32_t qpn = 0;
   PortMethod method = PortMethod::kSocket;
   std::uint64_t flowlets = 0;  ///< finished
@@ -156,8 +159,9 @@ struct Renewal {
 struct alignas(64) Lane {
   std::optional<std::uint16_t> moving_to;    ///< the next source port: no new flowlets until the lane has it
   std::optional<std::uint16_t> changing_to;  ///< the source port that the back end is giving the QP; no new flowlets
-  unsigned outstanding = 0;                  ///< flowlets posted and not finished
-  unsigned unfinished = 0;                   ///< work posted and not finished: flowlets and receive advertisements
+  bool shunned = false;      ///< its member of a fused device may not work: other lanes take what they can
+  unsigned outstanding = 0;  ///< flowlets posted and not finished
+  unsigned unfinished = 0;   ///< work posted and not finished: flowlets and receive advertisements
   std::uint64_t outstanding_bytes = 0;
   std::unique_ptr<Renewal> renewal;  ///< behind a pointer, as few lanes have one and idle lanes should be small
   PathEstimate rested;               ///< the estimate when the last work finished, valid until more is posted
@@ -179,18 +183,19 @@ struct alignas(64) Lane {
     return renewal && !renewal->switched() ? renewal->port : changing_to.value_or(port);
   }
   /// Whether large flowlets should wait until the lane has another source port.
-  [[nodiscard]] bool leaving() const { return moving_to || changing_to; }
+  [[nodiscard]] bool leaving() const { return moving_to || changing_to || shunned; }
 };
 
 /// Receive advertisements that go to a peer in one SEND, and the memory of its payload.
 struct AdvertisementBatch {
   static constexpr std::size_t kMaxAdvertisements = 12;
   std::array<std::byte, kMaxAdvertisements * handshake::kAdvertisementBytes> bytes;
-  std::size_t count = 0;
-  Lane* lane = nullptr;      ///< the lane that carries it; nullptr when it is not posted
-  bool repeated = false;     ///< sent again on another lane, because this one is silent
-  bool registers = false;    ///< `bytes` is to be registered and is not yet
-  std::uint32_t memory = 0;  ///< registration of `bytes`, 0: none
+  std::uint32_t count = 0;
+  std::uint32_t each = handshake::kAdvertisementBytes;  ///< bytes of an advertisement
+  Lane* lane = nullptr;                                 ///< the lane that carries it; nullptr when it is not posted
+  bool repeated = false;                                ///< sent again on another lane, because this one is silent
+  bool registers = false;                               ///< `bytes` is to be registered and is not yet
+  std::uint32_t memory = 0;                             ///< registration of `bytes`, 0: none
 };
 
 /// Another device that this one shares QPs with, and the TCP channel that keeps the two in step.
@@ -217,8 +222,9 @@ struct Peer {
   bool advertisements_urgent = false;         ///< the sender may be waiting for `gathering`
   bool setting_up = false;                    ///< the set-up thread creates or connects the QPs of all lanes
   unsigned setups = 0;                        ///< jobs of the set-up and the memory thread that use this object
-  std::unique_ptr<Channel> channel;
-  std::unique_ptr<Opening> opening;  ///< behind a pointer, as only a peer that is being set up has one
+  std::unique_ptr<Channel> channel;           ///< nullptr between fused devices
+  std::unique_ptr<Fusion> fusion;             ///< where both devices are fused, alike
+  std::unique_ptr<Opening> opening;           ///< behind a pointer, as only a peer that is being set up has one
   std::uint32_t path_mtu = 0;
   std::uint32_t next_lane = 0;   ///< pick_lane starts here
   std::uint32_t small_left = 0;  ///< messages until another lane is chosen for small ones
@@ -241,6 +247,18 @@ struct Peer {
   Opening& until_set_up() {
     if (!opening) opening = std::make_unique<Opening>();
     return *opening;
+  }
+  /// One, or between fused devices one per member; nullptr: not open.
+  [[nodiscard]] std::span<std::unique_ptr<Channel>> channels() {
+    return fusion ? std::span(fusion->channels) : std::span(&channel, 1);
+  }
+  /// Before the QPs are set up: both devices are fused.
+  Fusion& fuse(unsigned members) {
+    fusion = std::make_unique<Fusion>();
+    fusion->members.resize(members);
+    fusion->channels.resize(members);
+    fusion->channels.front() = std::move(channel);
+    return *fusion;
   }
   [[nodiscard]] bool ready() const { return state == State::kReady; }
   [[nodiscard]] bool dead() const { return state == State::kDead; }
@@ -354,6 +372,11 @@ class Device {
     std::unique_ptr<Channel> channel;
     IpAddress address;
     Nanos until;  ///< deadline of the hello
+  };
+  /// Where a member of the device listens.
+  struct Door {
+    FileDescriptor socket;
+    std::uint16_t port = 0;
   };
   struct QpOwner {
     Peer* peer;
@@ -473,13 +496,14 @@ class Device {
   void move_lane(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void on_port_changed(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void leave_dead_path(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
-  void renew_lane(Peer& peer, unsigned index, std::uint16_t port) PARALET_REQUIRES(progress_lock_);
+  void renew_lane(Peer& peer, unsigned index, std::uint16_t port, unsigned member) PARALET_REQUIRES(progress_lock_);
   void on_broken(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void answer_new_qp(Peer& peer, const handshake::NewQp& frame, bool asked) PARALET_REQUIRES(progress_lock_);
   void replace_broken_qp(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void stop_old_qp(Lane& lane) PARALET_REQUIRES(progress_lock_);
   void on_stopped(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void resolve(Lane& lane) PARALET_REQUIRES(progress_lock_);
+  void address_again(std::vector<WorkRequest>& works, unsigned member) const PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool past_timeout(std::uint32_t qpn) const PARALET_REQUIRES(progress_lock_);
   Renewal* renewal_after(Peer& peer, unsigned index, Renewal::Event event) PARALET_REQUIRES(progress_lock_);
   void advance_renewal(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
@@ -494,16 +518,17 @@ class Device {
   void connect_qps(Peer& peer, const handshake::Endpoint& remote, std::function<void()> next)
       PARALET_REQUIRES(progress_lock_);
   bool hold(Peer& peer, unsigned index, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
-  void create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, std::function<void(bool)> next)
+  void create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, unsigned member, std::function<void(bool)> next)
       PARALET_REQUIRES(progress_lock_);
   void connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void()> next)
       PARALET_REQUIRES(progress_lock_);
 
   // device_control.cpp: peers and connections
   void send_frame(Peer& peer, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
-  void on_listen_readable() PARALET_REQUIRES(progress_lock_);
+  void on_listen_readable(Door& door) PARALET_REQUIRES(progress_lock_);
   void on_channel_event(int fd, std::uint32_t events) PARALET_REQUIRES(progress_lock_);
-  void on_channel_closed(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  void on_frames(Peer& peer, const std::vector<handshake::Frame>& frames) PARALET_REQUIRES(progress_lock_);
+  void on_channel_closed(Peer& peer, unsigned member) PARALET_REQUIRES(progress_lock_);
   [[nodiscard]] bool token_matches(std::uint32_t listener, const handshake::Token& token) const
       PARALET_REQUIRES(progress_lock_);
   Peer& add_peer(const IpAddress& address, const handshake::Guid& device, std::size_t lanes,
@@ -543,6 +568,29 @@ class Device {
   void on(Peer& peer, const handshake::QpReady& frame) PARALET_REQUIRES(progress_lock_);
   void on(Peer& peer, const handshake::QpDrained& frame) PARALET_REQUIRES(progress_lock_);
   void on(Peer& peer, const handshake::QpStopped& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Join& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::MemberDown& frame) PARALET_REQUIRES(progress_lock_);
+  void on(Peer& peer, const handshake::Numbered& frame) PARALET_REQUIRES(progress_lock_);
+
+  // device_fusion.cpp: several NICs as one
+  [[nodiscard]] const IpAddress& own_address(unsigned member) const;
+  [[nodiscard]] static unsigned first_member(const Peer& peer, std::size_t lane);
+  [[nodiscard]] static bool fits(const Peer& peer, const handshake::Endpoint& remote);
+  [[nodiscard]] std::string misfit_of(const handshake::Endpoint& remote) const PARALET_REQUIRES(progress_lock_);
+  static void take_members(Peer& peer, const handshake::Endpoint& remote);
+  [[nodiscard]] std::vector<handshake::Endpoint::Member> further_members(const Peer& peer) const
+      PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] static RemoteQp remote_qp(const Peer& peer, const QpIdentity& qp, const Ece& ece);
+  void begin_fusion(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  void send_on_all(Peer& peer, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
+  void acknowledge_frames(Peer& peer) PARALET_REQUIRES(progress_lock_);
+  Peer* join(Incoming& incoming, const handshake::Join& frame) PARALET_REQUIRES(progress_lock_);
+  void open_channel(Peer& peer, unsigned member, Nanos now) PARALET_REQUIRES(progress_lock_);
+  void on_joined(Peer& peer, unsigned member) PARALET_REQUIRES(progress_lock_);
+  void leave_member(Peer& peer, unsigned member, const std::string& why, bool tell) PARALET_REQUIRES(progress_lock_);
+  static void note_member(Peer& peer, unsigned lane, const Completion& completion);
+  void watch_members(Peer& peer, Nanos now) PARALET_REQUIRES(progress_lock_);
+  void move_lanes(Peer& peer) PARALET_REQUIRES(progress_lock_);
 
   // Constant once the device is open.
   DeviceOptions options_;
@@ -583,9 +631,8 @@ class Device {
   std::unordered_map<std::uint32_t, std::pair<std::shared_ptr<Listener>, handshake::Token>> listeners_
       PARALET_GUARDED_BY(progress_lock_);
   std::vector<Incoming> incoming_ PARALET_GUARDED_BY(progress_lock_);  ///< oldest first
-  FileDescriptor listen_socket_ PARALET_GUARDED_BY(progress_lock_);
-  std::uint16_t listen_port_ PARALET_GUARDED_BY(progress_lock_) = 0;
-  bool listening_paused_ PARALET_GUARDED_BY(progress_lock_) = false;  ///< the process may open no more descriptors
+  std::vector<Door> doors_ PARALET_GUARDED_BY(progress_lock_);         ///< by member; empty: the device does not listen
+  bool listening_paused_ PARALET_GUARDED_BY(progress_lock_) = false;   ///< the process may open no more descriptors
   std::uint32_t next_id_ PARALET_GUARDED_BY(progress_lock_) = 1;
   std::vector<std::byte> receive_buffers_ PARALET_GUARDED_BY(progress_lock_);
   /// rkeys deregistered while receives into them were open

@@ -42,17 +42,22 @@ bool Device::ignore(int fd) {
 }
 
 void Device::send_frame(Peer& peer, const handshake::Frame& frame) {
-  peer.channel->send(frame);
-  watch(peer.channel->fd(), peer.channel->wants_write());
+  if (peer.fusion && peer.ready()) {
+    send_on_all(peer, frame);
+    return;
+  }
+  Channel& channel = *peer.channels().front();
+  channel.send(frame);
+  watch(channel.fd(), channel.wants_write());
 }
 
-void Device::on_listen_readable() {
+void Device::on_listen_readable(Door& door) {
   for (;;) {
     SocketAddress from;
-    FileDescriptor fd(::accept4(listen_socket_.get(), from.get(), from.length_place(), SOCK_NONBLOCK | SOCK_CLOEXEC));
+    FileDescriptor fd(::accept4(door.socket.get(), from.get(), from.length_place(), SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
       // The socket stays readable and would keep the progress thread awake. Housekeeping watches it again.
-      if (errno == EMFILE || errno == ENFILE) listening_paused_ = ignore(listen_socket_.get());
+      if (errno == EMFILE || errno == ENFILE) listening_paused_ = ignore(door.socket.get());
       return;
     }
     // Drop the oldest, which has had the most time for its hello: silent connections must not keep peers out.
@@ -77,39 +82,76 @@ void Device::on_channel_event(int fd, std::uint32_t events) {
     Incoming incoming = std::move(incoming_[i]);
     incoming_.erase(incoming_.begin() + static_cast<std::ptrdiff_t>(i));
     if (incoming.channel->closed()) return;
-    const auto* hello = std::get_if<handshake::Hello>(&frames.front());
-    if (hello == nullptr) return;
-    Peer* peer = welcome(incoming, *hello);
-    for (std::size_t f = 1; peer != nullptr && f < frames.size() && !peer->dead(); ++f) on_frame(*peer, frames[f]);
+    Peer* peer = nullptr;
+    if (const auto* hello = std::get_if<handshake::Hello>(&frames.front())) {
+      peer = welcome(incoming, *hello);
+    } else if (const auto* joining = std::get_if<handshake::Join>(&frames.front())) {
+      peer = join(incoming, *joining);
+    }
+    if (peer != nullptr) on_frames(*peer, {frames.begin() + 1, frames.end()});
     return;
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = *peers_[i];
-    if (peer.dead() || peer.channel->fd() != fd) continue;
-    const bool was_connecting = peer.channel->connecting();
-    const auto frames = serve(*peer.channel);
-    peer.heard = peer.heard || (was_connecting && !peer.channel->connecting());
-    if (!frames.empty() || peer.channel->closed()) {
+    if (peer.dead()) continue;
+    const auto found = std::ranges::find_if(peer.channels(), [fd](const auto& one) { return one && one->fd() == fd; });
+    if (found == peer.channels().end()) continue;
+    Channel& channel = **found;
+    const auto member = static_cast<unsigned>(found - peer.channels().begin());
+    const bool was_connecting = channel.connecting();
+    const auto frames = serve(channel);
+    const bool connected = was_connecting && !channel.connecting();
+    peer.heard = peer.heard || connected;
+    if (connected && peer.fusion && peer.ready()) {
+      channel.send(handshake::Join{.token = peer.fusion->token, .member = static_cast<std::uint8_t>(member)});
+      on_joined(peer, member);
+    }
+    const bool closed = channel.closed();
+    if (!frames.empty() || closed) {
       // A NIC acknowledges on its own. Completions of data that the peer knows to have arrived may still be queued;
       // handle them before the frames that follow that data.
       std::vector<Completion> arrived;
       backend_->progress(now(), arrived);
       for (const Completion& completion : arrived) on_completion(completion);
     }
-    for (const auto& frame : frames) {
-      peer.heard = true;
-      if (!peer.dead()) on_frame(peer, frame);
-    }
-    if (!peer.dead() && peer.channel->closed()) on_channel_closed(peer);
+    on_frames(peer, frames);
+    if (closed && !peer.dead()) on_channel_closed(peer, member);
     return;
   }
 }
 
+void Device::on_frames(Peer& peer, const std::vector<handshake::Frame>& frames) {
+  for (const auto& frame : frames) {
+    if (peer.dead()) return;
+    peer.heard = true;
+    on_frame(peer, frame);
+  }
+  if (peer.fusion && !peer.dead()) acknowledge_frames(peer);
+}
+
 /// The TCP channel runs over the same port. Where the port explains its end, the port's trouble is the failure.
-void Device::on_channel_closed(Peer& peer) {
+void Device::on_channel_closed(Peer& peer, unsigned member) {
+  Channel* const channel = peer.channels()[member].get();
+  if (channel == nullptr || !channel->closed()) return;  // replaced meanwhile
+  const std::string reason = channel->reason();
+  if (peer.fusion && peer.ready()) {
+    if (!peer.fusion->members[member].up) {  // it did not open: watch_members tries again
+      peer.channels()[member].reset();
+      return;
+    }
+    if (channel->lost() && peer.fusion->other(member) != member) {
+      leave_member(peer, member, reason, true);
+      return;
+    }
+    // The peer's last frames may have come over another channel.
+    for (std::size_t i = 0; i < peer.channels().size(); ++i) {
+      if (i != member && peer.channels()[i]) on_frames(peer, peer.channels()[i]->on_readable());
+      if (peer.dead()) return;
+    }
+  }
   const std::string end = (peer.ready() ? format_address(peer.address) + " went away: "
                                         : "cannot connect to " + format_address(peer.address) + ": ") +
-                          peer.channel->reason();
+                          reason;
   if (const std::string trouble = backend_->port_trouble(now()); !trouble.empty()) {
     fail_peer(peer, Failure::kDevice, trouble + ", and " + end);
   } else {
@@ -131,18 +173,25 @@ std::shared_ptr<Listener> Device::listen() {
   auto listener = std::make_shared<Listener>();
   const ProgressLockGuard guard(*this);
   begin_call();
-  if (!listen_socket_.valid()) {
-    listen_socket_ = listen_tcp(options_.address, listen_port_);
-    watch(listen_socket_.get(), false);
+  if (doors_.empty()) {
+    std::vector<Door> doors(backend_->members());
+    for (unsigned i = 0; i < doors.size(); ++i) doors[i].socket = listen_tcp(own_address(i), doors[i].port);
+    doors_ = std::move(doors);
+    for (const Door& door : doors_) watch(door.socket.get(), false);
   }
   handshake::Token token{};
   random_bytes(token);
   listener->id = next_id_++;
-  listener->handle = handshake::encode(handshake::Handle{.address = options_.address,
-                                                         .tcp_port = listen_port_,
-                                                         .device = guid_,
-                                                         .listener = listener->id,
-                                                         .token = token});
+  handshake::Handle handle{.address = options_.address,
+                           .tcp_port = doors_.front().port,
+                           .device = guid_,
+                           .listener = listener->id,
+                           .token = token,
+                           .further = {}};
+  for (unsigned i = 1; i < doors_.size(); ++i) {
+    handle.further.push_back({.address = own_address(i), .tcp_port = doors_[i].port});
+  }
+  listener->handle = handshake::encode(handle);
   listeners_.emplace(listener->id, std::pair(listener, token));
   return listener;
 }
@@ -153,7 +202,7 @@ void Device::stop_listening(const std::shared_ptr<Listener>& listener) {
   begin_call();
   listeners_.erase(listener->id);
   while (const auto connection = listener->accept()) begin_close(connection);  // nobody else will accept them
-  if (listeners_.empty()) listen_socket_.reset();
+  if (listeners_.empty() && doors_.size() == 1) doors_.clear();                // a fused peer joins there again
 }
 
 bool Device::token_matches(std::uint32_t listener, const handshake::Token& token) const {
@@ -184,7 +233,10 @@ handshake::Endpoint Device::endpoint(const Peer& peer) const {
                           .path_mtu = path_mtu_,
                           .qps = {},
                           .max_ip_id = backend_->max_ip_id(),
-                          .ece = backend_->ece(peer.lanes.front().qp.qpn)};
+                          .ece = backend_->ece(peer.lanes.front().qp.qpn),
+                          .join = {},
+                          .further = further_members(peer)};
+  if (peer.fusion && peer.initiator) out.join = peer.fusion->token;
   for (const Lane& lane : peer.lanes) out.qps.push_back(lane.qp);
   return out;
 }
@@ -211,10 +263,21 @@ Peer* Device::welcome(Incoming& incoming, const handshake::Hello& hello) {
     incoming.channel->send(handshake::Refuse{"the address in the hello is not the one it comes from"});
     return nullptr;
   }
+  const std::string misfit = misfit_of(hello.endpoint);
+  if (!misfit.empty()) {
+    incoming.channel->send(handshake::Refuse{misfit});
+    return nullptr;
+  }
   Peer& peer =
       add_peer(incoming.address, hello.endpoint.device, hello.endpoint.qps.size(), std::move(incoming.channel));
-  const auto welcomed = [this, &peer]()
-                            PARALET_REQUIRES(progress_lock_) { send_frame(peer, handshake::Welcome{endpoint(peer)}); };
+  if (!hello.endpoint.further.empty()) {
+    peer.fuse(backend_->members()).token = hello.endpoint.join;
+  }
+  const auto welcomed = [this, &peer]() PARALET_REQUIRES(progress_lock_) {
+    Channel& channel = *peer.channels().front();
+    channel.send(handshake::Welcome{endpoint(peer)});
+    watch(channel.fd(), channel.wants_write());
+  };
   create_qps(peer, [this, &peer, remote = hello.endpoint, welcomed]()
                        PARALET_REQUIRES(progress_lock_) { connect_qps(peer, remote, welcomed); });
   return &peer;
@@ -240,8 +303,10 @@ void Device::fail_peer(Peer& peer, Failure failure, const std::string& error) {
   const bool was_ready = peer.ready();
   peer.state = Peer::State::kDead;
   // Tell the peer, so that its requests fail at once. If the frame is lost, they time out.
-  if (peer.channel && failure != Failure::kClosed) peer.channel->send(handshake::Refuse{error});
-  peer.channel.reset();
+  for (const auto& channel : peer.channels()) {
+    if (channel && failure != Failure::kClosed) channel->send(handshake::Refuse{error});
+  }
+  for (auto& channel : peer.channels()) channel.reset();
   peer.sending.clear();
   std::erase(advertising_, &peer);
   // QPs first, so that nothing accesses memory any more; then the requests, whose memory returns to the caller.
@@ -281,7 +346,8 @@ std::shared_ptr<Connection> Device::connect(std::span<const std::byte> handle, s
   auto connection = std::make_shared<Connection>();
   connection->target = std::make_unique<handshake::Handle>(*target);
   connection->peer_address = target->address;
-  connection->lanes = std::clamp(lanes.value_or(options_.policy.lanes), 1U, options_.policy.lanes);
+  const auto members = static_cast<unsigned>(1 + options_.fused_with.size());
+  connection->lanes = std::clamp(lanes.value_or(options_.policy.lanes), members, options_.policy.lanes);
   const ProgressLockGuard guard(*this);
   begin_call();
   if (closed_) throw DeviceError("the device is closed");  // close has failed all peers, or will
@@ -313,6 +379,15 @@ void Device::start_connect(const std::shared_ptr<Connection>& connection) {
       return;
     }
     peer->initiator = true;
+    if (const unsigned members = backend_->members(); members > 1 && target.further.size() + 1 == members) {
+      Fusion& fusion = peer->fuse(members);
+      fusion.members[0].tcp_port = target.tcp_port;
+      for (unsigned i = 1; i < members; ++i) {
+        fusion.members[i].tcp_port = target.further[i - 1].tcp_port;
+        fusion.members[i].address = target.further[i - 1].address;
+      }
+      random_bytes(fusion.token);
+    }
   }
   connection->peer = peer;
   ++peer->connections;
@@ -363,7 +438,7 @@ void Device::on(Peer& peer, const handshake::Hello& /*frame*/) {
 
 void Device::on(Peer& peer, const handshake::Welcome& frame) {
   if (!peer.initiator || peer.ready() || frame.endpoint.qps.size() != peer.lanes.size() ||
-      frame.endpoint.device != peer.device) {
+      frame.endpoint.device != peer.device || !fits(peer, frame.endpoint)) {
     fail_peer(peer, Failure::kTransport, "the peer's answer does not fit the handle");
     return;
   }
@@ -377,7 +452,7 @@ void Device::on(Peer& peer, const handshake::Welcome& frame) {
 }
 
 void Device::on(Peer& peer, const handshake::Refuse& frame) {
-  peer.channel.reset();  // so that fail_peer does not answer
+  for (auto& channel : peer.channels()) channel.reset();  // so that fail_peer does not answer
   fail_peer(peer, peer.ready() ? Failure::kClosed : Failure::kTransport,
             format_address(peer.address) + (peer.ready() ? " gave up: " : " refused: ") + frame.reason);
 }

@@ -167,24 +167,31 @@ void Device::start_receive(const std::shared_ptr<Request>& request) {
   if (peer.gathering == nullptr) {
     peer.gathering = &spare_batch(peer);
     peer.gathering->count = 0;
+    peer.gathering->each = static_cast<std::uint32_t>(handshake::advertisement_bytes(peer.fusion != nullptr));
     peer.advertisements_urgent = false;
     peer.advertisements_since = now();
     advertising_.push_back(&peer);
   }
-  const auto advertisement = handshake::encode(handshake::Advertisement{
+  handshake::Advertisement advertisement{
       .connection = connection.remote_id,
       .sequence = connection.next_sequence++,
       .tag = request->tag,
       .slot = request->slot,
-      .rkey = backend_->remote_key(request->registration()),
+      .rkeys = {backend_->remote_key(request->registration())},
       .address = backend_->remote_address(request->registration()) + (request->rkey != 0 ? request->region_offset : 0),
-      .length = request->length});
-  std::memcpy(peer.gathering->bytes.data() + peer.gathering->count * advertisement.size(), advertisement.data(),
-              advertisement.size());
+      .length = request->length};
+  if (peer.fusion) {
+    for (unsigned i = 1; i < peer.fusion->members.size(); ++i) {
+      advertisement.rkeys[i] = backend_->remote_key_on(i, request->registration());
+    }
+  }
+  const std::size_t each = peer.gathering->each;
+  const auto bytes = handshake::encode(advertisement, peer.fusion != nullptr);
+  std::memcpy(peer.gathering->bytes.data() + peer.gathering->count * each, bytes.data(), each);
   ++peer.gathering->count;
   connection.receives.push_back(request);
   peer.advertisements_urgent = peer.advertisements_urgent || connection.receives.size() <= kEnoughAdvertised;
-  if (peer.gathering->count == AdvertisementBatch::kMaxAdvertisements) send_advertisements(peer);
+  if ((peer.gathering->count + 1) * each > peer.gathering->bytes.size()) send_advertisements(peer);
 }
 
 /// Sends the advertisements that have gathered in one SEND.
@@ -202,8 +209,8 @@ void Device::post_advertisements(Lane& lane, AdvertisementBatch& batch) {
   for (std::size_t i = 0; i < batch.count; i += each) {
     post(lane, {.kind = WorkKind::kSend,
                 .cookie = i + each == batch.count ? cookie_of(&batch) : 0,
-                .data = batch.bytes.data() + i * handshake::kAdvertisementBytes,
-                .length = static_cast<std::uint32_t>(each * handshake::kAdvertisementBytes),
+                .data = batch.bytes.data() + i * batch.each,
+                .length = static_cast<std::uint32_t>(each * batch.each),
                 .memory = batch.memory});
   }
 }
@@ -219,8 +226,28 @@ void Device::repeat_advertisements(Peer& peer) {
     AdvertisementBatch& copy = spare_batch(peer);
     copy.bytes = batch.bytes;
     copy.count = batch.count;
+    copy.each = batch.each;
     batch.repeated = true;
     post_advertisements(other, copy);
+  }
+}
+
+/// Gives works taken back from another member's QP the keys of this member.
+void Device::address_again(std::vector<WorkRequest>& works, unsigned member) const {
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    WorkRequest& work = works[i];
+    if (work.kind == WorkKind::kSend) {
+      const AdvertisementBatch* batch = batch_of(work.cookie);
+      work.memory = batch != nullptr ? batch->memory : 0;  // of several SENDs of a batch none has a registration
+      continue;
+    }
+    // The end of a flowlet follows its WRITE, which has no cookie. A ping has neither.
+    const bool apart = work.kind == WorkKind::kWrite && work.length > 0;
+    const std::uint64_t cookie = apart && i + 1 < works.size() ? works[i + 1].cookie : work.cookie;
+    if (cookie == 0) continue;
+    const Request& request = *request_of(cookie);
+    work.rkey = request.advertisement.rkeys[member];
+    work.memory = request.registration();
   }
 }
 
@@ -264,13 +291,14 @@ void Device::release_receive(Request& request) {
 }
 
 void Device::on_advertisements(Peer& peer, std::span<const std::byte> bytes) {
-  if (bytes.empty() || bytes.size() % handshake::kAdvertisementBytes != 0) {
+  const std::size_t each = handshake::advertisement_bytes(peer.fusion != nullptr);
+  if (bytes.empty() || bytes.size() % each != 0) {
     fail_peer(peer, Failure::kTransport,
               "the peer sent a SEND that is neither receive advertisements nor the end of a flowlet");
     return;
   }
-  for (; !bytes.empty() && !peer.dead(); bytes = bytes.subspan(handshake::kAdvertisementBytes)) {
-    if (const auto advertisement = handshake::decode_advertisement(bytes.first(handshake::kAdvertisementBytes))) {
+  for (; !bytes.empty() && !peer.dead(); bytes = bytes.subspan(each)) {
+    if (const auto advertisement = handshake::decode_advertisement(bytes.first(each))) {
       add_advertisement(peer, *advertisement);
     } else {
       fail_peer(peer, Failure::kTransport,
@@ -386,7 +414,7 @@ void Device::post_flowlet(Lane& lane, Request& request, std::uint32_t path_mtu) 
               .data = request.data + flowlets.offset(index),
               .length = length,
               .remote_address = request.advertisement.address + flowlets.offset(index),
-              .rkey = request.advertisement.rkey,
+              .rkey = request.advertisement.rkeys[member_of(lane.qp.qpn)],
               .imm = handshake::immediate(request.advertisement.slot, flowlets.count),
               .memory = request.registration()});
   if (!apart) return;
@@ -411,6 +439,7 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
   // Two flowlets keep a lane busy while the first one's acknowledgement travels, as S is four times its share of the
   // BDP. Where the BDP was underestimated, a lane that has sent everything pulls more.
   constexpr unsigned kDepth = 2;
+  constexpr Nanos kLastChoice = 1000 * kSecond;
   const Nanos t = now();
   Lane* best = nullptr;
   std::pair<Nanos, std::uint64_t> least;
@@ -422,7 +451,7 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
     if (!any_depth && (lane.leaving() || (lane.outstanding >= kDepth && !path.hungry))) continue;
     const double packets = static_cast<double>(lane.outstanding_bytes) / peer.path_mtu + 1.0;
     const double delay = static_cast<double>(path.smoothed_rtt) * std::max(1.0, packets / path.window);
-    const std::pair cost(static_cast<Nanos>(delay), lane.outstanding_bytes);
+    const std::pair cost(static_cast<Nanos>(delay) + (lane.shunned ? kLastChoice : 0), lane.outstanding_bytes);
     if (best != nullptr && cost >= least) continue;
     best = &lane;
     least = cost;
@@ -567,6 +596,7 @@ void Device::on_completion(const Completion& completion) {
   if (owner != qp_owners_.end()) {
     Peer& peer = *owner->second.peer;
     peer.heard = peer.heard || completion.kind != Completion::Kind::kPortChanged;
+    if (peer.fusion) note_member(peer, owner->second.lane, completion);
     switch (completion.kind) {
       case Completion::Kind::kSent:
         on_sent(peer, owner->second.lane, completion);

@@ -41,7 +41,7 @@ void Device::move_lane(Peer& peer, unsigned index) {
   }
   const bool renewable = peer.ready() && backend_->port_method() == PortMethod::kFlowLabel;
   if (renewable && port >= wire::kFirstEntropyPort) {
-    renew_lane(peer, index, port);
+    renew_lane(peer, index, port, member_of(lane.qp.qpn));
   } else if (path_client_ != nullptr) {
     path_client_->could_not_bind();
   }
@@ -71,9 +71,9 @@ void Device::leave_dead_path(Peer& peer, unsigned index) {
   if (path_client_ != nullptr) backend_->path_changed(lane.qp.qpn, now());
 }
 
-/// Asks the peer for a renewal of the lane.
-void Device::renew_lane(Peer& peer, unsigned index, std::uint16_t port) {
-  create_fresh_qp(peer, index, port, [this, &peer, index](bool created) PARALET_REQUIRES(progress_lock_) {
+/// Asks the peer for a renewal of the lane, on this member.
+void Device::renew_lane(Peer& peer, unsigned index, std::uint16_t port, unsigned member) {
+  create_fresh_qp(peer, index, port, member, [this, &peer, index](bool created) PARALET_REQUIRES(progress_lock_) {
     const Lane& lane = peer.lanes[index];
     if (created) {
       const QpIdentity& qp = lane.renewal->qp;
@@ -112,7 +112,9 @@ void Device::on_broken(Peer& peer, unsigned index, const Completion& completion)
 
 void Device::replace_broken_qp(Peer& peer, unsigned index) {
   Lane& lane = peer.lanes[index];
-  renew_lane(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.heading()));
+  const unsigned member = member_of(lane.qp.qpn);
+  renew_lane(peer, index, std::exchange(lane.moving_to, std::nullopt).value_or(lane.heading()),
+             peer.fusion ? peer.fusion->other(member) : member);
 }
 
 bool Renewal::on(Event event) {
@@ -144,6 +146,11 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
   }
   const bool asked = lane != nullptr && lane->renewal;
   const bool refused = frame.qp.qpn == 0;
+  const unsigned member = member_of(frame.qp.qpn);
+  if (member >= (peer.fusion ? peer.fusion->members.size() : 1)) {
+    fail_peer(peer, Failure::kTransport, kOutOfSequence);
+    return;
+  }
   if (lane == nullptr || (asked && lane->renewal->state != Renewal::State::kAsked) || (refused && !asked)) {
     fail_peer(peer, Failure::kTransport, kOutOfSequence);
     return;
@@ -164,7 +171,11 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
     answer_new_qp(peer, frame, true);
     return;
   }
-  create_fresh_qp(peer, frame.lane, lane->heading(),
+  if (peer.fusion && peer.fusion->members[member].up_since == 0) {  // the peer has not shown that it has that address
+    send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = {}, .ece = {}});
+    return;
+  }
+  create_fresh_qp(peer, frame.lane, lane->heading(), member,
                   [this, &peer, frame](bool created) PARALET_REQUIRES(progress_lock_) {
                     if (created) {
                       answer_new_qp(peer, frame, false);
@@ -176,13 +187,7 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
 
 /// Connects the fresh QP of our side, and tells the peer about it unless we have when we `asked`.
 void Device::answer_new_qp(Peer& peer, const handshake::NewQp& frame, bool asked) {
-  const RemoteQp remote{.address = peer.address,
-                        .udp_port = peer.udp_port,
-                        .qpn = frame.qp.qpn,
-                        .first_psn = frame.qp.first_psn,
-                        .path_mtu = peer.path_mtu,
-                        .max_ip_id = peer.max_ip_id,
-                        .ece = frame.ece};
+  const RemoteQp remote = remote_qp(peer, frame.qp, frame.ece);
   connect_fresh_qp(
       peer, frame.lane, remote, [this, &peer, index = frame.lane, asked]() PARALET_REQUIRES(progress_lock_) {
         Renewal& renewal = *peer.lanes[index].renewal;
@@ -212,6 +217,7 @@ void Device::on(Peer& peer, const handshake::QpReady& frame) {
   lane.timeouts_seen = 0;
   lane.changing_to.reset();
   lane.rested = backend_->estimate(lane.qp.qpn);
+  lane.shunned = peer.fusion && !peer.fusion->members[member_of(lane.qp.qpn)].up;
   if (renewal->port != std::exchange(lane.port, renewal->port)) ++lane.moves;
   if (std::exchange(lane.broken, false)) stop_old_qp(lane);
   next_housekeeping_ = 0;
@@ -259,7 +265,9 @@ void Device::resolve(Lane& lane) {
   Renewal& renewal = *lane.renewal;
   if (renewal.resolved || !renewal.arrived_here || !renewal.arrived_there) return;
   renewal.resolved = true;
-  for (const WorkRequest& work : backend_->take_back(renewal.qp.qpn, *renewal.arrived_there)) {
+  std::vector<WorkRequest> works = backend_->take_back(renewal.qp.qpn, *renewal.arrived_there);
+  if (backend_->members() > 1) address_again(works, member_of(lane.qp.qpn));
+  for (const WorkRequest& work : works) {
     backend_->post(lane.qp.qpn, work);
     --renewal.unfinished;
   }

@@ -40,7 +40,9 @@ void Device::set_up(std::function<void(Backend&)> work, std::function<bool()> do
 void Device::begin_setup(Peer& peer) {
   peer.setting_up = true;
   ++peer.setups;
-  if (peer.channel) ignore(peer.channel->fd());
+  for (const auto& channel : peer.channels()) {
+    if (channel) ignore(channel->fd());
+  }
 }
 
 /// Ends begin_setup. False, and the QPs are gone, if the peer has failed meanwhile.
@@ -57,7 +59,10 @@ void Device::replay(Peer& peer, const std::vector<handshake::Frame>& frames) {
     if (peer.dead()) return;
     on_frame(peer, frame);
   }
-  if (!peer.dead() && !peer.setting_up && peer.channel) watch(peer.channel->fd(), peer.channel->wants_write());
+  if (peer.dead() || peer.setting_up) return;
+  for (const auto& channel : peer.channels()) {
+    if (channel) watch(channel->fd(), channel->wants_write());
+  }
 }
 
 /// Handles the frames that came while QPs were set up. They may begin the next set-up.
@@ -74,9 +79,12 @@ void Device::create_qps(Peer& peer, std::function<void()> next) {
   };
   begin_setup(peer);
   const auto created = std::make_shared<Created>();
-  const auto work = [created, lanes = peer.lanes.size()](Backend& backend) {
+  const std::size_t members = peer.fusion ? peer.fusion->members.size() : 1;
+  const auto work = [created, members, lanes = peer.lanes.size()](Backend& backend) {
     try {
-      while (created->qps.size() < lanes) created->qps.push_back(backend.create_qp());
+      while (created->qps.size() < lanes) {
+        created->qps.push_back(backend.create_qp_on(static_cast<unsigned>(created->qps.size() % members)));
+      }
     } catch (const DeviceError& error) {
       created->error = error.what();
     }
@@ -115,21 +123,18 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
   peer.path_mtu = std::min(path_mtu_, remote.path_mtu);
   peer.udp_port = remote.udp_port;
   peer.max_ip_id = remote.max_ip_id;
+  if (peer.fusion) take_members(peer, remote);
   // The connecting side's m sets the number of lanes. A side with fewer repeats the ports of its own lanes.
   const auto own = [this](std::size_t lane) { return static_cast<unsigned>(lane) % options_.policy.lanes; };
   const auto connecting = std::make_shared<Connecting>();
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[i];
     lane.port = policy_->port(peer.name(), own(i));
-    connecting->lanes.push_back({.qpn = lane.qp.qpn,
-                                 .remote = {.address = remote.address,
-                                            .udp_port = remote.udp_port,
-                                            .qpn = remote.qps[i].qpn,
-                                            .first_psn = remote.qps[i].first_psn,
-                                            .path_mtu = peer.path_mtu,
-                                            .max_ip_id = remote.max_ip_id,
-                                            .ece = remote.ece},
-                                 .port = lane.port});
+    connecting->lanes.push_back(
+        {.qpn = lane.qp.qpn,
+         .remote =
+             remote_qp(peer, remote.qps[i], peer.fusion ? peer.fusion->members[first_member(peer, i)].ece : remote.ece),
+         .port = lane.port});
   }
   const auto work = [connecting](Backend& backend) {
     try {
@@ -162,6 +167,7 @@ void Device::connect_qps(Peer& peer, const handshake::Endpoint& remote, std::fun
     for (const Lane& lane : peer.lanes) backend_->adopt_qp(lane.qp.qpn);
     peer.state = Peer::State::kReady;
     peer.idle_since = now();
+    if (peer.fusion) begin_fusion(peer);
     next();
     replay_held(peer);
     return true;
@@ -183,18 +189,19 @@ bool Device::hold(Peer& peer, unsigned index, const handshake::Frame& frame) {
   return true;
 }
 
-/// Begins a renewal of the lane: creates its fresh QP, and calls `next` with whether the NIC had one. If it had none,
-/// the renewal is over.
-void Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, std::function<void(bool)> next) {
+/// Begins a renewal of the lane: creates its fresh QP on the member, and calls `next` with whether the NIC had one. If
+/// it had none, the renewal is over.
+void Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, unsigned member,
+                             std::function<void(bool)> next) {
   Lane& lane = peer.lanes[index];
   lane.renewal = std::make_unique<Renewal>();
   lane.renewal->port = port;
   lane.renewal->setting_up = true;
   ++peer.setups;
   const auto qp = std::make_shared<QpIdentity>();
-  const auto work = [qp](Backend& backend) {
+  const auto work = [qp, member](Backend& backend) {
     try {
-      *qp = backend.create_qp();
+      *qp = backend.create_qp_on(member);
     } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): QP number 0 says so
     }
   };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "wire/wire.hpp"
 
@@ -13,6 +14,7 @@ constexpr std::uint32_t kHandleMagic = 0x504C4554;  // "PLET"
 constexpr std::uint32_t kHelloMagic = 0x504C4831;   // "PLH1"
 constexpr std::uint8_t kAdvertisementType = 1;
 constexpr std::uint8_t kFlowletEndType = 2;
+constexpr std::uint8_t kFusedAdvertisementType = 3;
 constexpr std::size_t kMaxReasonBytes = 512;
 
 enum class Type : std::uint8_t {
@@ -29,6 +31,9 @@ enum class Type : std::uint8_t {
   kQpReady,
   kQpDrained,
   kQpStopped,
+  kJoin,
+  kMemberDown,
+  kNumbered,
 };
 
 bool printable(char c) { return c >= ' ' && c <= '~'; }
@@ -95,6 +100,10 @@ class Reader {
   [[nodiscard]] bool complete() const { return ok_ && in_.empty(); }
   [[nodiscard]] bool ok() const { return ok_; }
   void spoil() { ok_ = false; }
+  std::vector<std::byte> rest() {
+    const std::span<const std::byte> all = std::exchange(in_, {});
+    return {all.begin(), all.end()};
+  }
 
  private:
   const std::byte* take(std::size_t n) {
@@ -133,19 +142,23 @@ QpIdentity read_qp(Reader& r) {
   QpIdentity qp;
   qp.qpn = r.u32();
   qp.first_psn = r.u32();
-  if (qp.qpn > 0xFFFFFF || qp.first_psn > 0xFFFFFF) r.spoil();
+  if (member_of(qp.qpn) >= kMaxMembers || qp.first_psn > 0xFFFFFF) r.spoil();
   return qp;
 }
 
-void write_ipv6(Writer& w, const IpAddress& address) {
+void write_address(Writer& w, const IpAddress& address) {
   for (const std::uint8_t byte : address.bytes()) w.u8(byte);
+}
+
+IpAddress read_address(Reader& r) {
+  IpAddress::Bytes bytes{};
+  for (std::uint8_t& byte : bytes) byte = r.u8();
+  return IpAddress(bytes);
 }
 
 /// Spoils the reader when the address is an IPv4 one: that has a field of its own.
 IpAddress read_ipv6(Reader& r) {
-  IpAddress::Bytes bytes{};
-  for (std::uint8_t& byte : bytes) byte = r.u8();
-  const IpAddress out(bytes);
+  const IpAddress out = read_address(r);
   if (out.is_ipv4()) r.spoil();
   return out;
 }
@@ -157,10 +170,41 @@ void write(Writer& w, const Endpoint& e) {
   w.u32(e.path_mtu);
   w.u16(static_cast<std::uint16_t>(e.qps.size()));
   for (const QpIdentity& qp : e.qps) write(w, qp);
-  if (e.max_ip_id == kDefaultMaxIpId && e.ece == Ece{} && e.address.is_ipv4()) return;
+  if (e.max_ip_id == kDefaultMaxIpId && e.ece == Ece{} && e.address.is_ipv4() && e.further.empty()) return;
   w.u16(e.max_ip_id);
   write(w, e.ece);
-  if (!e.address.is_ipv4()) write_ipv6(w, e.address);
+  if (!e.address.is_ipv4()) write_address(w, e.address);
+  if (e.further.empty()) return;
+  w.bytes(e.join);
+  w.u8(static_cast<std::uint8_t>(e.further.size()));
+  for (const Endpoint::Member& member : e.further) {
+    write_address(w, member.address);
+    w.u16(member.udp_port);
+    w.u16(member.max_ip_id);
+    write(w, member.ece);
+  }
+}
+
+/// The number of members after the first. Spoils the reader when it is 0 or more than a device may have.
+std::size_t read_further(Reader& r) {
+  const std::size_t count = r.u8();
+  if (count > 0 && count < kMaxMembers) return count;
+  r.spoil();
+  return 0;
+}
+
+void read_members(Reader& r, Endpoint& e) {
+  r.bytes(e.join);
+  const std::size_t count = read_further(r);
+  for (std::size_t i = 0; i < count && r.ok(); ++i) {
+    Endpoint::Member member;
+    member.address = read_address(r);
+    member.udp_port = r.u16();
+    member.max_ip_id = r.u16();
+    member.ece = read_ece(r);
+    if (member.udp_port == 0) r.spoil();
+    e.further.push_back(member);
+  }
 }
 
 Endpoint read_endpoint(Reader& r) {
@@ -178,10 +222,17 @@ Endpoint read_endpoint(Reader& r) {
     return e;
   }
   for (std::size_t i = 0; i < count && r.ok(); ++i) e.qps.push_back(read_qp(r));
-  if (r.complete() && ipv4 != 0) return e;  // the rest is optional: absent when it has the default values
-  e.max_ip_id = r.u16();
-  e.ece = read_ece(r);
-  if (ipv4 == 0) e.address = read_ipv6(r);
+  const auto check_members = [&] {
+    if (std::ranges::any_of(e.qps, [&](const QpIdentity& qp) { return member_of(qp.qpn) > e.further.size(); }))
+      r.spoil();
+  };
+  if (!r.complete() || ipv4 == 0) {  // the rest is optional: absent when it has the default values
+    e.max_ip_id = r.u16();
+    e.ece = read_ece(r);
+    if (ipv4 == 0) e.address = read_ipv6(r);
+    if (r.ok() && !r.complete()) read_members(r, e);
+  }
+  check_members();
   return e;
 }
 
@@ -253,6 +304,21 @@ struct BodyWriter {
     w.u16(f.lane);
     w.u32(f.arrived);
   }
+  void operator()(const Join& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kJoin));
+    w.bytes(f.token);
+    w.u8(f.member);
+  }
+  void operator()(const MemberDown& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kMemberDown));
+    w.u8(f.member);
+  }
+  void operator()(const Numbered& f) const {
+    w.u8(static_cast<std::uint8_t>(Type::kNumbered));
+    w.u32(f.number);
+    w.u32(f.acknowledged);
+    w.bytes(f.body);
+  }
 };
 
 }  // namespace
@@ -269,7 +335,12 @@ std::array<std::byte, kHandleBytes> encode(const Handle& handle) {
   w.bytes(handle.device);
   w.u32(handle.listener);
   w.bytes(handle.token);
-  if (!ipv4) write_ipv6(w, handle.address);
+  if (!ipv4) write_address(w, handle.address);
+  w.u8(static_cast<std::uint8_t>(handle.further.size()));
+  for (const Handle::Member& member : handle.further) {
+    w.u16(member.tcp_port);
+    write_address(w, member.address);
+  }
   std::array<std::byte, kHandleBytes> padded{};
   std::copy(out.begin(), out.end(), padded.begin());
   return padded;
@@ -290,6 +361,14 @@ std::optional<Handle> decode_handle(std::span<const std::byte> bytes) {
   if (version == kIpv6HandleVersion) {
     if (handle.address != IpAddress(0U)) return std::nullopt;
     handle.address = read_ipv6(r);
+  }
+  const std::size_t further = r.u8();
+  if (further >= kMaxMembers) return std::nullopt;
+  for (std::size_t i = 0; i < further; ++i) {
+    Handle::Member member;
+    member.tcp_port = r.u16();
+    member.address = read_address(r);
+    handle.further.push_back(member);
   }
   return r.ok() ? std::optional(handle) : std::nullopt;
 }
@@ -380,40 +459,67 @@ std::optional<Frame> decode(std::span<const std::byte> body) {
       frame = f;
       break;
     }
+    case Type::kJoin: {
+      Join f;
+      r.bytes(f.token);
+      f.member = r.u8();
+      if (f.member >= kMaxMembers) r.spoil();
+      frame = f;
+      break;
+    }
+    case Type::kMemberDown: {
+      const MemberDown f{r.u8()};
+      if (f.member >= kMaxMembers) r.spoil();
+      frame = f;
+      break;
+    }
+    case Type::kNumbered: {
+      Numbered f;
+      f.number = r.u32();
+      f.acknowledged = r.u32();
+      f.body = r.rest();
+      frame = std::move(f);
+      break;
+    }
     default:
       return std::nullopt;
   }
   return r.complete() ? frame : std::nullopt;
 }
 
-std::array<std::byte, kAdvertisementBytes> encode(const Advertisement& advertisement) {
-  std::array<std::byte, kAdvertisementBytes> out{};
+std::array<std::byte, kFusedAdvertisementBytes> encode(const Advertisement& advertisement, bool fused) {
+  std::array<std::byte, kFusedAdvertisementBytes> out{};
   std::byte* p = out.data();
-  p[0] = static_cast<std::byte>(kAdvertisementType);
+  p[0] = static_cast<std::byte>(fused ? kFusedAdvertisementType : kAdvertisementType);
   p[1] = static_cast<std::byte>(kVersion);
   wire::put_u16(p + 2, advertisement.slot);
   wire::put_u32(p + 4, advertisement.connection);
   wire::put_u32(p + 8, advertisement.sequence);
   wire::put_u32(p + 12, advertisement.tag);
-  wire::put_u32(p + 16, advertisement.rkey);
+  wire::put_u32(p + 16, advertisement.rkeys[0]);
   wire::put_u64(p + 24, advertisement.address);
   wire::put_u64(p + 32, advertisement.length);
+  for (std::size_t i = 1; fused && i < kMaxMembers; ++i) wire::put_u32(p + 36 + 4 * i, advertisement.rkeys[i]);
   return out;
 }
 
 std::optional<Advertisement> decode_advertisement(std::span<const std::byte> bytes) {
-  if (bytes.size() != kAdvertisementBytes) return std::nullopt;
+  const bool fused = bytes.size() == kFusedAdvertisementBytes;
+  if (!fused && bytes.size() != kAdvertisementBytes) return std::nullopt;
   const std::byte* p = bytes.data();
-  if (std::to_integer<std::uint8_t>(p[0]) != kAdvertisementType || std::to_integer<std::uint8_t>(p[1]) != kVersion) {
+  const std::uint8_t type = fused ? kFusedAdvertisementType : kAdvertisementType;
+  if (std::to_integer<std::uint8_t>(p[0]) != type || std::to_integer<std::uint8_t>(p[1]) != kVersion) {
     return std::nullopt;
   }
-  return Advertisement{.connection = wire::get_u32(p + 4),
-                       .sequence = wire::get_u32(p + 8),
-                       .tag = wire::get_u32(p + 12),
-                       .slot = wire::get_u16(p + 2),
-                       .rkey = wire::get_u32(p + 16),
-                       .address = wire::get_u64(p + 24),
-                       .length = wire::get_u64(p + 32)};
+  Advertisement out{.connection = wire::get_u32(p + 4),
+                    .sequence = wire::get_u32(p + 8),
+                    .tag = wire::get_u32(p + 12),
+                    .slot = wire::get_u16(p + 2),
+                    .rkeys = {wire::get_u32(p + 16)},
+                    .address = wire::get_u64(p + 24),
+                    .length = wire::get_u64(p + 32)};
+  for (std::size_t i = 1; fused && i < kMaxMembers; ++i) out.rkeys[i] = wire::get_u32(p + 36 + 4 * i);
+  return out;
 }
 
 std::array<std::byte, kFlowletEndBytes> encode(const FlowletEnd& end) {

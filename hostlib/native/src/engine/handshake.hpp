@@ -28,24 +28,38 @@ using Token = std::array<std::byte, 16>;
 
 /// Names a listener. The application passes it to the connecting side by its own means.
 struct Handle {
+  struct Member {
+    IpAddress address;
+    std::uint16_t tcp_port = 0;
+  };
   IpAddress address;
   std::uint16_t tcp_port = 0;
   Guid device{};
   std::uint32_t listener = 0;
   Token token{};
+  std::vector<Member> further;  ///< members 1, 2, .. of a fused device
 };
 std::array<std::byte, kHandleBytes> encode(const Handle& handle);
 std::optional<Handle> decode_handle(std::span<const std::byte> bytes);
 
-/// One side's address and its QPs towards the other, by lane.
+/// One side's address and its QPs towards the other, by lane. QPNs name the QP's member in their upper eight bits.
 struct Endpoint {
+  /// A NIC of a fused device.
+  struct Member {
+    IpAddress address;
+    std::uint16_t udp_port = 0;
+    std::uint16_t max_ip_id = kDefaultMaxIpId;
+    Ece ece;
+  };
   Guid device{};
   IpAddress address;
   std::uint16_t udp_port = 0;
   std::uint32_t path_mtu = 0;
   std::vector<QpIdentity> qps;
   std::uint16_t max_ip_id = kDefaultMaxIpId;
-  Ece ece;  ///< of every QP
+  Ece ece;                      ///< of every QP of member 0
+  Token join{};                 ///< with `further`: what further channels of the connecting side show (Join)
+  std::vector<Member> further;  ///< members 1, 2, .. where both devices are fused
 };
 
 struct Hello {
@@ -104,8 +118,23 @@ struct QpStopped {
   std::uint16_t lane = 0;
   std::uint32_t arrived = 0;  ///< messages (SENDs and WRITEs with immediate data) that arrived on it, modulo 2^32
 };
+/// The first frame of a further channel between fused devices, from and to the addresses of one member.
+struct Join {
+  Token token{};
+  std::uint8_t member = 0;
+};
+/// The sender uses the path between these members no longer, until the connecting side joins there again.
+struct MemberDown {
+  std::uint8_t member = 0;
+};
+/// Between fused devices: one of the frames above, which goes over every channel that is open.
+struct Numbered {
+  std::uint32_t number = 0;        ///< of the frame, from 0; without one, of the next
+  std::uint32_t acknowledged = 0;  ///< frames taken from the receiver, modulo 2^32
+  std::vector<std::byte> body;     ///< the frame without its length prefix; empty: none
+};
 using Frame = std::variant<Hello, Welcome, Refuse, Connect, Accept, Reject, Close, Closed, Overrun, NewQp, QpReady,
-                           QpDrained, QpStopped>;
+                           QpDrained, QpStopped, Join, MemberDown, Numbered>;
 
 /// The frame with its length prefix.
 std::vector<std::byte> encode(const Frame& frame);
@@ -118,14 +147,18 @@ struct Advertisement {
   std::uint32_t connection = 0;  ///< the sender-side name of the connection
   std::uint32_t sequence = 0;    ///< by connection, from 0: advertisements may arrive out of order
   std::uint32_t tag = 0;
-  std::uint16_t slot = 0;  ///< names the receive in immediate data and flowlet ends
-  std::uint32_t rkey = 0;
+  std::uint16_t slot = 0;                          ///< names the receive in immediate data and flowlet ends
+  std::array<std::uint32_t, kMaxMembers> rkeys{};  ///< by member
   std::uint64_t address = 0;
   std::uint64_t length = 0;
 };
 inline constexpr std::size_t kAdvertisementBytes = 40;
-std::array<std::byte, kAdvertisementBytes> encode(const Advertisement& advertisement);
+inline constexpr std::size_t kFusedAdvertisementBytes = 52;  ///< with the rkeys of the members 1, 2 and 3
+/// Of 40 bytes, with the rkey of member 0; between fused devices of 52.
+std::array<std::byte, kFusedAdvertisementBytes> encode(const Advertisement& advertisement, bool fused);
+/// From its 40 or 52 bytes.
 std::optional<Advertisement> decode_advertisement(std::span<const std::byte> bytes);
+inline std::size_t advertisement_bytes(bool fused) { return fused ? kFusedAdvertisementBytes : kAdvertisementBytes; }
 
 /// The end of a flowlet: the payload of a SEND that follows the flowlet's WRITE on the same QP, in place of immediate
 /// data.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "backend/backend.hpp"
 #include "base/interfaces.hpp"
 #include "path_client/options.hpp"
 #include "wire/wire.hpp"
@@ -373,6 +374,27 @@ void add_source_ports(SourcePorts& table, const std::string& peer, const std::ve
   for (const std::string& port : ports) out.push_back(parse_source_port(port, peer));
 }
 
+void set_addresses(DeviceOptions& options, const std::string& text) {
+  std::vector<IpAddress> all;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t to = std::min(text.find('+', from), text.size());
+    const std::string one = text.substr(from, to - from);
+    const auto address = parse_address(one);
+    if (!address) throw std::invalid_argument("'" + one + "' is not an IP address such as 10.0.0.1 or fd00::1");
+    if (std::ranges::find(all, *address) != all.end()) {
+      throw std::invalid_argument("the address " + one + " is twice in '" + text + "': fuse different NICs");
+    }
+    all.push_back(*address);
+    from = to + 1;
+  }
+  if (all.size() > kMaxMembers) {
+    throw std::invalid_argument("'" + text + "' names " + std::to_string(all.size()) + " NICs: at most " +
+                                std::to_string(kMaxMembers) + " can be fused");
+  }
+  options.address = all.front();
+  options.fused_with.assign(all.begin() + 1, all.end());
+}
+
 void check_combination(const DeviceOptions& options, const OptionSpelling& spelled) {
   const PolicyOptions& policy = options.policy;
   const auto setting = [&](const char* name, const char* value) { return spelled(name) + "='" + value + "'"; };
@@ -412,6 +434,16 @@ void check_combination(const DeviceOptions& options, const OptionSpelling& spell
   }
   if (options.backend != BackendKind::kVerbs && options.rdma.pkey_index != 0) {
     throw std::invalid_argument(spelled("pkey_index") + " is only for " + setting("backend", "verbs"));
+  }
+  if (const std::size_t members = 1 + options.fused_with.size(); members > 1) {
+    if (policy.lanes < members) {
+      throw std::invalid_argument(spelled("lanes") + " must be at least " + std::to_string(members) +
+                                  " where as many NICs are fused");
+    }
+    if (policy.kind == PolicyKind::kController) {
+      throw std::invalid_argument(setting("policy", "controller") +
+                                  " is only for a device with one NIC: the path service plans paths between two NICs");
+    }
   }
   if (options.backend != BackendKind::kSoft && options.faults.any()) {
     throw std::invalid_argument(spelled("faults") + " is only for " + setting("backend", "soft") +

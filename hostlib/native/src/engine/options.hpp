@@ -36,6 +36,7 @@ struct RdmaOptions {
 
 struct DeviceOptions {
   IpAddress address;
+  std::vector<IpAddress> fused_with;  ///< further NICs that act as one with `address`
   BackendKind backend = BackendKind::kSoft;
   RdmaOptions rdma;
   std::uint8_t traffic_class = 0;  ///< IPv4 TOS byte: DSCP and ECN bits; without the latter, soft sets them itself
@@ -110,6 +111,9 @@ class OptionNotAllowed : public std::invalid_argument {
  public:
   OptionNotAllowed() : std::invalid_argument("the value is not allowed") {}
 };
+
+/// "10.0.0.1", or several joined by '+' for NICs that act as one. Throws std::invalid_argument with a sentence.
+void set_addresses(DeviceOptions& options, const std::string& text);
 
 /// All options but the address, in the order of the documentation.
 const std::vector<Option>& options();

@@ -9,7 +9,7 @@ namespace {
 
 constexpr LinkOptions kSelective{.path_mtu = 256, .selective = true};
 
-Bytes send_only(std::uint32_t psn, bool ask = true) {
+Bytes lone_send(std::uint32_t psn, bool ask = true) {
   return serialize(wire::data_header(Opcode::kSendOnly, kResponderQpn, psn, ask, 0, 0, 0, 0, 0));
 }
 
@@ -54,30 +54,30 @@ TEST_CASE("only what was lost is sent again") {
 
 TEST_CASE("acknowledgements list the packets that wait for a missing one") {
   Link link(kSelective);
-  link.inject(send_only(0));
+  link.inject(lone_send(0));
   Answer whole(link);
   CHECK(whole.psn == 0);
   CHECK(whole.bitmap.empty());
-  link.inject(send_only(2, false));
+  link.inject(lone_send(2, false));
   CHECK(link.responder().acknowledgement_urgent());
   CHECK(Answer(link).bitmap == bits({0x80, 0, 0, 0}));
-  link.inject(send_only(2, false));  // a second copy
+  link.inject(lone_send(2, false));  // a second copy
   CHECK(Answer(link).bitmap == bits({0x80, 0, 0, 0}));
-  link.inject(send_only(5, false));
-  link.inject(send_only(34, false));
+  link.inject(lone_send(5, false));
+  link.inject(lone_send(34, false));
   Answer gaps(link);
   CHECK(gaps.syndrome == wire::kAckNoCredits);
   CHECK(gaps.psn == 0);
   CHECK(gaps.bitmap == bits({0x90, 0, 0, 0, 0x80, 0, 0, 0}));
   CHECK(link.received().size() == 1);
-  link.inject(send_only(1, false));
+  link.inject(lone_send(1, false));
   CHECK(link.responder().acknowledgement_urgent());
   Answer filled(link);
   CHECK(filled.psn == 2);
   CHECK(filled.bitmap == bits({0x40, 0, 0, 0x02}));
   CHECK(link.received().size() == 3);
-  link.inject(send_only(3, false));
-  link.inject(send_only(4, false));
+  link.inject(lone_send(3, false));
+  link.inject(lone_send(4, false));
   CHECK(Answer(link).psn == 5);
   CHECK(link.received().size() == 6);
 }
@@ -85,10 +85,10 @@ TEST_CASE("acknowledgements list the packets that wait for a missing one") {
 TEST_CASE("packets outside the window of 1,024 PSNs are not kept") {
   Link link(kSelective);
   for (const std::uint32_t psn : {1024U, 1025U, 5000U}) {
-    link.inject(send_only(psn));
+    link.inject(lone_send(psn));
     CHECK(Answer(link).bitmap.empty());
   }
-  link.inject(send_only(1023));
+  link.inject(lone_send(1023));
   const Bytes bitmap = Answer(link).bitmap;
   REQUIRE(bitmap.size() == 128);
   CHECK(bitmap.back() == std::byte{0x02});
@@ -101,11 +101,11 @@ TEST_CASE("packets without memory to wait in are lost, and memory is given back"
   options.reassembly_bytes = kBytes;
   {
     Link link(options);
-    for (std::uint32_t psn = 1; psn < 100; ++psn) link.inject(send_only(psn));
+    for (std::uint32_t psn = 1; psn < 100; ++psn) link.inject(lone_send(psn));
     CHECK(link.reassembly().left < 300);
     const Bytes few = Answer(link).bitmap;
     CHECK(few.size() == 4);
-    link.inject(send_only(0));
+    link.inject(lone_send(0));
     CHECK(link.reassembly().left == kBytes);
   }
   Transfer transfer(options);
@@ -122,7 +122,7 @@ TEST_CASE("a peer takes at most its part of the memory for waiting packets") {
   ReassemblyMemory greedy{.left = 40'000, .whole = &whole};
   ReassemblyMemory modest{.left = 40'000, .whole = &whole};
   ReassemblyMemory late{.left = 40'000, .whole = &whole};
-  const Parsed packet(send_only(0));
+  const Parsed packet(lone_send(0));
   const auto fill = [&](Reassembly& early) {
     std::uint32_t kept = 0;
     wire::Packet one = packet.packet;
@@ -199,11 +199,11 @@ TEST_CASE("payloads are not placed ahead while packets wait") {
 
 TEST_CASE("a stopped QP reports only what arrived in order") {
   Link link(kSelective);
-  link.inject(send_only(0));
-  link.inject(send_only(2));
+  link.inject(lone_send(0));
+  link.inject(lone_send(2));
   CHECK(link.responder().stop() == 1);
   CHECK(link.reassembly().left == kPeerReassemblyBytes);
-  link.inject(send_only(1));
+  link.inject(lone_send(1));
   CHECK(link.received().size() == 1);
 }
 

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several NICs as one: lanes over all members, a TCP channel over each. A path between members is up while its channel
+// is open. Where it falls silent while another delivers, its lanes are renewed over the other (Renewal), and its
+// channel is closed. The connecting side opens it again after a while, and then the lanes return. docs/protocol.md,
+// section 6.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/interfaces.hpp"
+#include "engine/device.hpp"
+
+namespace paralet {
+namespace {
+
+constexpr Nanos kJoinTime = 1 * kSecond;   // for a channel to open, before another attempt
+constexpr Nanos kFirstRest = 1 * kSecond;  // before a path that fell silent is tried again
+constexpr Nanos kLongestRest = 32 * kSecond;
+constexpr Nanos kStable = 10 * kSecond;  // a path that was up for so long starts with the first rest again
+
+}  // namespace
+
+const IpAddress& Device::own_address(unsigned member) const {
+  return member == 0 ? options_.address : options_.fused_with[member - 1];
+}
+
+/// The member on which a lane starts, and to which it returns.
+unsigned Device::first_member(const Peer& peer, std::size_t lane) {
+  return peer.fusion ? static_cast<unsigned>(lane % peer.fusion->members.size()) : 0;
+}
+
+// -- set-up ------------------------------------------------------------------------------------------------------
+
+/// Why a hello does not fit this device; empty: it does.
+std::string Device::misfit_of(const handshake::Endpoint& remote) const {
+  if (remote.further.empty()) return {};
+  const std::size_t members = remote.further.size() + 1;
+  if (members != backend_->members()) return "the listening device has another number of members";
+  if (remote.qps.size() < members) return "there are fewer lanes than members";
+  for (std::size_t i = 0; i < remote.qps.size(); ++i) {
+    if (member_of(remote.qps[i].qpn) != i % members) return "a lane does not start on its member";
+  }
+  for (unsigned i = 1; i < members; ++i) {
+    if (remote.further[i - 1].address.is_ipv4() != own_address(i).is_ipv4()) {
+      return "members of one index have an IPv4 and an IPv6 address";
+    }
+  }
+  return {};
+}
+
+/// Whether a welcome fits the handle and our hello.
+bool Device::fits(const Peer& peer, const handshake::Endpoint& remote) {
+  const std::size_t further = peer.fusion ? peer.fusion->members.size() - 1 : 0;
+  if (remote.further.size() != further) return false;
+  for (std::size_t i = 0; i < further; ++i) {
+    if (remote.further[i].address != peer.fusion->members[i + 1].address) return false;
+  }
+  for (std::size_t i = 0; i < remote.qps.size(); ++i) {
+    if (member_of(remote.qps[i].qpn) != first_member(peer, i)) return false;
+  }
+  return true;
+}
+
+std::vector<handshake::Endpoint::Member> Device::further_members(const Peer& peer) const {
+  std::vector<handshake::Endpoint::Member> out;
+  for (unsigned i = 1; peer.fusion && i < peer.fusion->members.size(); ++i) {
+    out.push_back({.address = own_address(i),
+                   .udp_port = backend_->member(i).udp_port(),
+                   .max_ip_id = backend_->member(i).max_ip_id(),
+                   .ece = backend_->ece(peer.lanes[i].qp.qpn)});  // lane i starts on member i
+  }
+  return out;
+}
+
+void Device::take_members(Peer& peer, const handshake::Endpoint& remote) {
+  for (std::size_t i = 0; i < peer.fusion->members.size(); ++i) {
+    Fusion::Member& member = peer.fusion->members[i];
+    member.address = i == 0 ? remote.address : remote.further[i - 1].address;
+    member.udp_port = i == 0 ? remote.udp_port : remote.further[i - 1].udp_port;
+    member.max_ip_id = i == 0 ? remote.max_ip_id : remote.further[i - 1].max_ip_id;
+    member.ece = i == 0 ? remote.ece : remote.further[i - 1].ece;
+  }
+}
+
+/// A QP of the peer, at the address of its member.
+RemoteQp Device::remote_qp(const Peer& peer, const QpIdentity& qp, const Ece& ece) {
+  RemoteQp out{.address = peer.address,
+               .udp_port = peer.udp_port,
+               .qpn = qp.qpn,
+               .first_psn = qp.first_psn,
+               .path_mtu = peer.path_mtu,
+               .max_ip_id = peer.max_ip_id,
+               .ece = ece};
+  if (peer.fusion) {
+    const Fusion::Member& member = peer.fusion->members[member_of(qp.qpn)];
+    out.address = member.address;
+    out.udp_port = member.udp_port;
+    out.max_ip_id = member.max_ip_id;
+  }
+  return out;
+}
+
+/// The QPs are connected. Lanes of further members wait until a channel from the member's address shows that it is the
+/// peer's, and that the path works.
+void Device::begin_fusion(Peer& peer) {
+  Fusion& fusion = *peer.fusion;
+  fusion.members.front().up = true;
+  fusion.members.front().up_since = now();
+  for (Lane& lane : peer.lanes) lane.shunned = !fusion.members[member_of(lane.qp.qpn)].up;
+  next_housekeeping_ = 0;  // opens the channels
+}
+
+// -- channels ----------------------------------------------------------------------------------------------------
+
+void Device::send_on_all(Peer& peer, const handshake::Frame& frame) {
+  const bool fresh = !std::holds_alternative<handshake::Numbered>(frame);
+  const handshake::Frame out = fresh ? handshake::Frame(peer.fusion->numbers.add(frame)) : frame;
+  for (const auto& channel : peer.channels()) {
+    if (!channel || channel->connecting() || channel->closed()) continue;
+    channel->send(out);
+    watch(channel->fd(), channel->wants_write());
+  }
+}
+
+void Device::acknowledge_frames(Peer& peer) {
+  FrameNumbers& numbers = peer.fusion->numbers;
+  if (peer.ready() && !peer.setting_up && numbers.owes_acknowledgement()) send_on_all(peer, numbers.acknowledgement());
+}
+
+void Device::on(Peer& peer, const handshake::Numbered& frame) {
+  if (!peer.fusion || !peer.ready()) {
+    fail_peer(peer, Failure::kTransport, "the peer numbered a frame, which only fused devices do");
+    return;
+  }
+  const FrameNumbers::Verdict verdict = peer.fusion->numbers.take(frame);
+  if (verdict == FrameNumbers::Verdict::kOld) return;
+  const auto inner = verdict == FrameNumbers::Verdict::kNew ? handshake::decode(frame.body) : std::nullopt;
+  if (!inner || std::holds_alternative<handshake::Numbered>(*inner)) {
+    fail_peer(peer, Failure::kTransport, "the peer numbered a frame wrongly");
+    return;
+  }
+  on_frame(peer, *inner);
+}
+
+void Device::on(Peer& peer, const handshake::Join& /*frame*/) {
+  fail_peer(peer, Failure::kTransport, "the peer joined on a channel that it uses");
+}
+
+/// A further channel of a peer. nullptr, and the channel is reset, where no peer with this token and address is.
+Peer* Device::join(Incoming& incoming, const handshake::Join& frame) {
+  for (const auto& peer : peers_) {
+    if (!peer->ready() || !peer->fusion || peer->initiator || frame.member >= peer->fusion->members.size()) continue;
+    std::byte difference{0};  // in constant time, as token_matches
+    for (std::size_t i = 0; i < frame.token.size(); ++i) difference |= frame.token[i] ^ peer->fusion->token[i];
+    if (difference != std::byte{0} || peer->fusion->members[frame.member].address != incoming.address) continue;
+    if (auto& old = peer->channels()[frame.member]) old->reset_at_end();
+    peer->channels()[frame.member] = std::move(incoming.channel);
+    on_joined(*peer, frame.member);
+    return peer.get();
+  }
+  incoming.channel->reset_at_end();
+  return nullptr;
+}
+
+void Device::open_channel(Peer& peer, unsigned member, Nanos t) {
+  Fusion::Member& path = peer.fusion->members[member];
+  path.join_at = t + kJoinTime;
+  try {
+    auto& channel = peer.channels()[member];
+    channel = std::make_unique<Channel>(own_address(member), path.address, path.tcp_port, options_.retry_time);
+    watch(channel->fd(), true);
+  } catch (const TransportError&) {  // NOLINT(bugprone-empty-catch): no route now; join_at is the next attempt
+  }
+}
+
+/// The channel of a member is open.
+void Device::on_joined(Peer& peer, unsigned member) {
+  Fusion& fusion = *peer.fusion;
+  Fusion::Member& path = fusion.members[member];
+  path.up = true;
+  path.up_since = now();
+  if (std::exchange(path.down, false)) {
+    options_.log("the path to " + format_address(path.address) + " works again: its lanes return");
+  }
+  Channel& channel = *peer.channels()[member];
+  for (const handshake::Numbered& frame : fusion.numbers.unacknowledged()) channel.send(frame);
+  watch(channel.fd(), channel.wants_write());
+  for (Lane& lane : peer.lanes) {
+    if (member_of(lane.qp.qpn) == member) lane.shunned = false;
+  }
+  next_housekeeping_ = 0;
+}
+
+// -- paths that fail and return ----------------------------------------------------------------------------------
+
+/// Uses the path no longer, and moves its lanes to another one, which there must be.
+void Device::leave_member(Peer& peer, unsigned member, const std::string& why, bool tell) {
+  Fusion& fusion = *peer.fusion;
+  Fusion::Member& path = fusion.members[member];
+  const Nanos t = now();
+  path.rest = t - path.up_since >= kStable || path.rest == 0 ? kFirstRest : std::min(2 * path.rest, kLongestRest);
+  path.join_at = t + path.rest;
+  path.up = false;
+  path.down = true;
+  options_.log("the path from " + format_address(own_address(member)) + " to " + format_address(path.address) +
+               " is down (" + why + "): its lanes go over another NIC");
+  if (auto& channel = peer.channels()[member]) {
+    channel->reset_at_end();
+    channel.reset();
+  }
+  if (tell) send_on_all(peer, handshake::MemberDown{static_cast<std::uint8_t>(member)});
+  for (Lane& lane : peer.lanes) {
+    if (member_of(lane.qp.qpn) == member) lane.shunned = true;
+  }
+  peer.small_left = 0;
+  if (tell) move_lanes(peer);  // else the peer does, and what it leaves housekeeping moves
+}
+
+void Device::on(Peer& peer, const handshake::MemberDown& frame) {
+  if (!peer.fusion || frame.member >= peer.fusion->members.size()) {
+    fail_peer(peer, Failure::kTransport, "the peer gave up a path that there is not");
+    return;
+  }
+  if (!peer.fusion->members[frame.member].up) return;
+  if (peer.fusion->other(frame.member) == frame.member) {
+    fail_peer(peer, Failure::kTransport, "the peer gave up the last path");
+    return;
+  }
+  leave_member(peer, frame.member, "the peer says so", false);
+}
+
+/// Renews lanes that are on a path that is down, all at once. The connecting side brings lanes back, one after another.
+void Device::move_lanes(Peer& peer) {
+  bool renewing = false;
+  for (unsigned i = 0; i < peer.lanes.size() && !peer.dead(); ++i) {
+    Lane& lane = peer.lanes[i];
+    const unsigned member = member_of(lane.qp.qpn);
+    if (!lane.renewal && !lane.changing_to && peer.fusion->members[member].down) {
+      if (const unsigned other = peer.fusion->other(member); other != member) {
+        renew_lane(peer, i, lane.heading(), other);
+      }
+    }
+    renewing = renewing || lane.renewal;
+  }
+  if (!peer.initiator || renewing) return;
+  for (unsigned i = 0; i < peer.lanes.size() && !peer.dead(); ++i) {
+    const Lane& lane = peer.lanes[i];
+    const unsigned home = first_member(peer, i);
+    if (lane.changing_to || home == member_of(lane.qp.qpn) || !peer.fusion->members[home].up) continue;
+    renew_lane(peer, i, lane.heading(), home);
+    return;
+  }
+}
+
+/// A sign that the path between two members works.
+void Device::note_member(Peer& peer, unsigned lane, const Completion& completion) {
+  const bool received =
+      completion.kind == Completion::Kind::kReceivedSend || completion.kind == Completion::Kind::kReceivedWriteImm;
+  const bool sent = completion.kind == Completion::Kind::kSent && completion.status == Status::kSuccess &&
+                    completion.qpn == peer.lanes[lane].qp.qpn;  // what is taken back counts for no path
+  if (received || sent) peer.fusion->members[member_of(completion.qpn)].heard = true;
+}
+
+/// Leaves a path that has been silent for a timeout while something came over another. Where nothing is under way over
+/// the others, a ping asks.
+void Device::watch_members(Peer& peer, Nanos t) {
+  Fusion& fusion = *peer.fusion;
+  const auto count = static_cast<unsigned>(fusion.members.size());
+  for (unsigned i = 0; i < count; ++i) {
+    Fusion::Member& path = fusion.members[i];
+    if (std::exchange(path.heard, false)) path.heard_at = t;
+    if (peer.initiator && !path.up && t >= path.join_at) open_channel(peer, i, t);
+    if (peer.channels()[i] && peer.channels()[i]->closed()) on_channel_closed(peer, i);
+    if (peer.dead()) return;
+  }
+  if (fusion.numbers.unacknowledged().size() > FrameNumbers::kMost) {
+    fail_peer(peer, Failure::kTransport, "the peer does not acknowledge control frames");
+    return;
+  }
+  std::array<Nanos, kMaxMembers> silent_since{};
+  for (const Lane& lane : peer.lanes) {
+    if (lane.unfinished == 0 || !past_timeout(lane.qp.qpn)) continue;
+    Nanos& since = silent_since[member_of(lane.qp.qpn)];
+    const Nanos last = t - backend_->estimate(lane.qp.qpn).smoothed_rtt;
+    since = since == 0 ? last : std::min(since, last);
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    if (silent_since[i] == 0 || !fusion.members[i].up) continue;
+    for (unsigned other = 0; other < count; ++other) {
+      if (other == i || !fusion.members[other].up || silent_since[other] != 0) continue;
+      const auto on_other = [other](const Lane& lane) { return member_of(lane.qp.qpn) == other; };
+      if (fusion.members[other].heard_at > silent_since[i] || std::ranges::none_of(peer.lanes, on_other)) {
+        leave_member(peer, i, "it is silent", true);
+        break;
+      }
+      const auto idle = std::ranges::find_if(peer.lanes, [&](const Lane& l) { return on_other(l) && !l.leaving(); });
+      if (idle != peer.lanes.end() && idle->unfinished == 0) post(*idle, {.kind = WorkKind::kWrite});
+    }
+    if (peer.dead()) return;
+  }
+  move_lanes(peer);
+}
+
+}  // namespace paralet

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a peer has when both devices are fused: the paths between members of one index, and control frames that survive
+// the loss of any of them. docs/protocol.md, section 6.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "engine/channel.hpp"
+#include "engine/handshake.hpp"
+
+namespace paralet {
+
+/// Control frames go over every channel that is open, and the first copy counts. A channel that opens later first
+/// carries all that the peer has not acknowledged, so on each channel every frame comes after those before it.
+class FrameNumbers {
+ public:
+  enum class Verdict : std::uint8_t {
+    kNew,    ///< take the frame
+    kOld,    ///< a copy, or an acknowledgement only
+    kWrong,  ///< the peer breaks the rules
+  };
+  static constexpr std::size_t kMost = 65536;  ///< frames that wait for acknowledgement
+
+  /// Gives a frame its number, and keeps it until the peer acknowledges it.
+  const handshake::Numbered& add(const handshake::Frame& frame);
+  Verdict take(const handshake::Numbered& frame);
+  [[nodiscard]] const std::deque<handshake::Numbered>& unacknowledged() const { return kept_; }
+  /// Whether frames were taken and nothing told the peer so yet. Until the next add or acknowledgement.
+  [[nodiscard]] bool owes_acknowledgement() const { return owes_; }
+  handshake::Numbered acknowledgement();
+
+ private:
+  std::uint32_t next_ = 0;   ///< number of our next frame
+  std::uint32_t taken_ = 0;  ///< frames of the peer
+  bool owes_ = false;
+  std::deque<handshake::Numbered> kept_;
+};
+
+struct Fusion {
+  /// The path between our member and the peer's of one index.
+  struct Member {
+    IpAddress address;           ///< of the peer's
+    std::uint16_t tcp_port = 0;  ///< where to join, on the connecting side
+    std::uint16_t udp_port = 0;
+    std::uint16_t max_ip_id = kDefaultMaxIpId;
+    Ece ece;
+    bool up = false;     ///< its channel is open: TCP has shown that the path works
+    bool down = false;   ///< lanes leave it
+    bool heard = false;  ///< something came over it since the last housekeeping
+    Nanos heard_at = 0;
+    Nanos up_since = 0;
+    Nanos join_at = 0;  ///< on the connecting side: when to open its channel, or to give up that it opens
+    Nanos rest = 0;     ///< how long it stays unused the next time
+  };
+
+  std::vector<Member> members;
+  std::vector<std::unique_ptr<Channel>> channels;  ///< by member; nullptr: not open
+  handshake::Token token{};                        ///< for Join
+  FrameNumbers numbers;
+
+  /// The member that a lane on `member` goes to: the next one that is up. `member` itself where there is none.
+  [[nodiscard]] unsigned other(unsigned member) const;
+};
+
+}  // namespace paralet

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several NICs as one device: lanes over all members, and what happens when one of them fails.
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "engine/channel.hpp"
+#include "engine/device_fixture.hpp"
+#include "fused/fused_backend.hpp"
+#include "soft/soft_backend.hpp"
+
+namespace paralet {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace): the fixture
+
+constexpr unsigned kLanes = 4;
+
+/// The member of `device` at this index; device 0 has 127.0.1.1, 127.0.1.2, ..
+IpAddress address(unsigned device, unsigned member) { return 0x7F000101 + device * 0x100 + member; }
+
+/// `soft` whose packets are lost while `dead`, acknowledgements too.
+class MortalBackend final : public SoftBackend {
+ public:
+  MortalBackend(const SoftOptions& options, const std::atomic<bool>& dead) : SoftBackend(options), dead_(dead) {}
+
+ protected:
+  SendResult hand_to_kernel(int fd, const IpAddress& to, std::uint16_t port, std::span<iovec> pieces,
+                            std::uint16_t segment_bytes) override {
+    if (dead_) return SendResult::kSent;
+    return SoftBackend::hand_to_kernel(fd, to, port, pieces, segment_bytes);
+  }
+
+ private:
+  const std::atomic<bool>& dead_;
+};
+
+using Deaths = std::array<std::atomic<bool>, kMaxMembers>;  ///< by member, of all devices
+
+DeviceOptions fused_options(unsigned device, unsigned members, unsigned lanes = kLanes) {
+  DeviceOptions out = options(address(device, 0), lanes);
+  for (unsigned i = 1; i < members; ++i) out.fused_with.push_back(address(device, i));
+  out.min_timeout = 50 * kMillisecond;
+  out.flowlet_bytes = 20'000;
+  out.log = [](const std::string&) {};
+  return out;
+}
+
+std::unique_ptr<Backend> fused_backend(unsigned device, unsigned members, const Deaths& deaths) {
+  std::vector<std::unique_ptr<Backend>> all;
+  for (unsigned i = 0; i < members; ++i) {
+    SoftOptions one;
+    one.address = address(device, i);
+    one.min_timeout = 50 * kMillisecond;
+    all.push_back(std::make_unique<MortalBackend>(one, deaths[i]));
+  }
+  return std::make_unique<FusedBackend>(std::move(all));
+}
+
+struct FusedPair {
+  explicit FusedPair(unsigned members, unsigned lanes = kLanes)
+      : a(fused_options(0, members, lanes), fused_backend(0, members, deaths)),
+        b(fused_options(1, members, lanes), fused_backend(1, members, deaths)) {}
+  Deaths deaths{};
+  Device a;
+  Device b;
+};
+
+std::vector<unsigned> members_of(Device& device) {
+  std::vector<unsigned> out;
+  for (const LaneCounters& lane : device.counters().lanes) out.push_back(lane.member);
+  return out;
+}
+
+std::uint64_t flowlets_over(Device& device, unsigned member) {
+  std::uint64_t sum = 0;
+  for (const LaneCounters& lane : device.counters().lanes) sum += lane.member == member ? lane.flowlets : 0;
+  return sum;
+}
+
+/// Sends until flowlets have gone over every member.
+void use_all(const Joined& joined, unsigned members) {
+  REQUIRE(eventually([&] {
+    joined.check(400'000);
+    for (unsigned i = 0; i < members; ++i) {
+      if (flowlets_over(joined.one, i) == 0 || flowlets_over(joined.two, i) == 0) return false;
+    }
+    return true;
+  }));
+}
+
+TEST_CASE("lane i starts on member i mod k, and messages go over all members") {
+  for (const unsigned members : {2U, 3U, 4U}) {
+    CAPTURE(members);
+    FusedPair pair(members, 5);
+    const Joined joined(pair.a, pair.b);
+    use_all(joined, members);
+    for (unsigned i = 0; i < 5; ++i) {
+      CHECK(members_of(pair.a)[i] == i % members);
+      CHECK(members_of(pair.b)[i] == i % members);
+    }
+    for (const std::size_t bytes : {0U, 1U, 4096U, 300'001U}) joined.check(bytes);
+  }
+}
+
+TEST_CASE("many receives of a fused device are advertised with the keys of all members") {
+  FusedPair pair(2);
+  const Joined joined(pair.a, pair.b);
+  use_all(joined, 2);
+  std::vector<Bytes> out;
+  std::vector<Bytes> in(100, Bytes(3000));
+  std::vector<RequestPtr> requests;
+  for (std::size_t i = 0; i < in.size(); ++i) out.push_back(test::random_fill(i, 3000));
+  for (Bytes& one : in) requests.push_back(joined.receive(one));
+  for (Bytes& one : out) requests.push_back(joined.send(one));
+  for (const RequestPtr& request : requests) REQUIRE(wait(request) == State::kDone);
+  CHECK(in == out);
+}
+
+TEST_CASE("with another number of members, or with one NIC, only member 0 is used") {
+  Deaths deaths{};
+  Device two(fused_options(0, 2), fused_backend(0, 2, deaths));
+  Device three(fused_options(1, 3), fused_backend(1, 3, deaths));
+  Device one(options(kB, kLanes));
+  const std::vector<unsigned> zeros(kLanes);
+  const auto check = [&](Device& connecting, Device& listening) {
+    const Joined joined(connecting, listening);
+    joined.check(300'000);
+    for (const unsigned member : members_of(connecting)) CHECK(member == 0);
+    for (const unsigned member : members_of(listening)) CHECK(member == 0);
+  };
+  SUBCASE("another number") { check(two, three); }
+  SUBCASE("one NIC listens") { check(two, one); }
+  SUBCASE("one NIC connects") { check(one, two); }
+}
+
+TEST_CASE("when a member dies its lanes go over the other, nothing is lost, and they return") {
+  for (const unsigned dead : {0U, 1U}) {
+    CAPTURE(dead);
+    FusedPair pair(2);
+    const Joined joined(pair.a, pair.b);
+    use_all(joined, 2);
+    Bytes out = test::random_fill(7, 3'000'000);
+    Bytes in(out.size());
+    Bytes back_out = test::random_fill(8, 3'000'000);
+    Bytes back_in(back_out.size());
+    const auto receive = joined.receive(in);
+    const auto receive_back = joined.receive_back(back_in);
+    const auto send = joined.send(out);
+    const auto send_back = joined.send_back(back_out);
+    pair.deaths[dead] = true;
+    for (const auto& request : {receive, receive_back, send, send_back}) REQUIRE(wait(request) == State::kDone);
+    CHECK(in == out);
+    CHECK(back_in == back_out);
+    const std::vector<unsigned> others(kLanes, 1 - dead);
+    REQUIRE(eventually([&] {
+      joined.check(100'000);
+      return members_of(pair.a) == others && members_of(pair.b) == others;
+    }));
+    pair.deaths[dead] = false;
+    const std::vector<unsigned> homes{0, 1, 0, 1};
+    REQUIRE(eventually([&] {
+      joined.check(100'000);
+      return members_of(pair.a) == homes && members_of(pair.b) == homes;
+    }));
+    joined.check(1'000'000);
+  }
+}
+
+TEST_CASE("a member that dies while only one side sends is left too") {
+  FusedPair pair(2);
+  const Joined joined(pair.a, pair.b);
+  use_all(joined, 2);
+  pair.deaths[1] = true;
+  const std::vector<unsigned> others(kLanes, 0);
+  REQUIRE(eventually([&] {
+    Bytes out = test::random_fill(9, 500'000);
+    Bytes in(out.size());
+    const auto received = joined.receive_back(in);
+    REQUIRE(wait(joined.send_back(out)) == State::kDone);
+    REQUIRE(wait(received) == State::kDone);
+    CHECK(in == out);
+    return members_of(pair.a) == others && members_of(pair.b) == others;
+  }));
+}
+
+TEST_CASE("one member dies, returns, and then the other dies") {
+  FusedPair pair(2);
+  const Joined joined(pair.a, pair.b);
+  use_all(joined, 2);
+  for (const unsigned dead : {0U, 1U, 0U}) {
+    CAPTURE(dead);
+    pair.deaths[dead] = true;
+    const std::vector<unsigned> others(kLanes, 1 - dead);
+    REQUIRE(eventually([&] {
+      joined.check(200'000);
+      return members_of(pair.a) == others && members_of(pair.b) == others;
+    }));
+    pair.deaths[dead] = false;
+    const std::vector<unsigned> homes{0, 1, 0, 1};
+    REQUIRE(eventually([&] {
+      joined.check(200'000);
+      return members_of(pair.a) == homes && members_of(pair.b) == homes;
+    }));
+  }
+}
+
+TEST_CASE("a peer that dies with all members is given up after the retry time") {
+  Deaths deaths{};
+  DeviceOptions short_time = fused_options(0, 2);
+  short_time.retry_time = 300 * kMillisecond;
+  std::vector<std::unique_ptr<Backend>> all;
+  for (unsigned i = 0; i < 2; ++i) {
+    SoftOptions one;
+    one.address = address(0, i);
+    one.retry_time = short_time.retry_time;
+    one.min_timeout = 50 * kMillisecond;
+    all.push_back(std::make_unique<MortalBackend>(one, deaths[i]));
+  }
+  Device a(short_time, std::make_unique<FusedBackend>(std::move(all)));
+  Device b(fused_options(1, 2), fused_backend(1, 2, deaths));
+  const Joined joined(a, b);
+  use_all(joined, 2);
+  deaths[0] = deaths[1] = true;
+  Bytes in(100'000);
+  Bytes out(100'000);
+  const auto received = joined.receive(in);
+  const std::string error = error_of(joined.send(out));
+  CHECK_MESSAGE(error.find("within the retry time") != std::string::npos, error);
+}
+
+TEST_CASE("a close of the peer is noticed at once") {
+  Deaths deaths{};
+  auto b = std::make_unique<Device>(fused_options(1, 2), fused_backend(1, 2, deaths));
+  Device a(fused_options(0, 2), fused_backend(0, 2, deaths));
+  {
+    const Joined joined(a, *b);
+    use_all(joined, 2);
+    Bytes in(100);
+    const auto received = joined.receive_back(in);
+    b->close();
+    CHECK(error_of(received).find("closed the connection") != std::string::npos);
+  }
+}
+
+// -- what a hostile peer may send ----------------------------------------------------------------------------------
+
+/// A TCP connection from an address to a listener's member.
+std::unique_ptr<Channel> dial(const IpAddress& from, const IpAddress& to, std::uint16_t port) {
+  auto channel = std::make_unique<Channel>(from, to, port, kSecond);
+  REQUIRE(eventually([&] {
+    channel->on_writable();
+    return !channel->connecting() || channel->closed();
+  }));
+  REQUIRE_FALSE(channel->closed());
+  return channel;
+}
+
+/// Frames until the channel ends or `wanted` came.
+std::vector<handshake::Frame> answers(Channel& channel, std::size_t wanted) {
+  std::vector<handshake::Frame> out;
+  static_cast<void>(eventually([&] {
+    for (auto& frame : channel.on_readable()) out.push_back(std::move(frame));
+    return channel.closed() || out.size() >= wanted;
+  }));
+  return out;
+}
+
+/// A peer that speaks the protocol from 127.0.9.1 and 127.0.9.2 to a fused device, without QPs of its own.
+struct Stranger {
+  static constexpr std::uint32_t kFrom = 0x7F000901;
+  Stranger() : victim(fused_options(1, 2), fused_backend(1, 2, deaths)), listener(victim.listen()) {
+    handle = *handshake::decode_handle(listener->handle);
+  }
+  [[nodiscard]] handshake::Hello hello() const {
+    handshake::Hello out{.listener = handle.listener, .token = handle.token, .endpoint = {}};
+    out.endpoint.address = kFrom;
+    out.endpoint.udp_port = 4791;
+    out.endpoint.path_mtu = 1024;
+    out.endpoint.qps = {{.qpn = 17, .first_psn = 0}, {.qpn = (1U << 24) | 18, .first_psn = 0}};
+    out.endpoint.join = {std::byte{1}, std::byte{2}};
+    out.endpoint.further = {{.address = kFrom + 1, .udp_port = 4791, .max_ip_id = kDefaultMaxIpId, .ece = {}}};
+    return out;
+  }
+  std::unique_ptr<Channel> greet(const handshake::Hello& with) {
+    auto channel = dial(kFrom, handle.address, handle.tcp_port);
+    channel->send(with);
+    return channel;
+  }
+  /// Whether the victim refuses this hello.
+  bool refused(const handshake::Hello& with) {
+    const auto channel = greet(with);
+    const auto got = answers(*channel, 1);
+    return got.empty() || std::holds_alternative<handshake::Refuse>(got.front());
+  }
+  Deaths deaths{};
+  Device victim;
+  std::shared_ptr<Listener> listener;
+  handshake::Handle handle;
+};
+
+TEST_CASE("a hello whose members do not fit is refused") {
+  Stranger stranger;
+  CHECK_FALSE(stranger.refused(stranger.hello()));
+  auto wrong = stranger.hello();
+  wrong.endpoint.further.push_back(wrong.endpoint.further.front());
+  CHECK(stranger.refused(wrong));
+  wrong = stranger.hello();
+  std::swap(wrong.endpoint.qps[0], wrong.endpoint.qps[1]);
+  CHECK(stranger.refused(wrong));
+  wrong = stranger.hello();
+  wrong.endpoint.further.front().address = *parse_address("::1");
+  CHECK(stranger.refused(wrong));
+  wrong = stranger.hello();
+  wrong.endpoint.qps.pop_back();  // no lane for member 1
+  CHECK(stranger.refused(wrong));
+  wrong = stranger.hello();
+  wrong.endpoint.further.clear();  // QPs on members that there are not
+  CHECK(stranger.refused(wrong));
+}
+
+TEST_CASE("only the peer joins, from the address of the member") {
+  Stranger stranger;
+  const auto main = stranger.greet(stranger.hello());
+  const auto welcome = answers(*main, 1);
+  REQUIRE(welcome.size() == 1);
+  REQUIRE(std::holds_alternative<handshake::Welcome>(welcome.front()));
+  const handshake::Token token = stranger.hello().endpoint.join;
+  const auto ends = [&](std::uint32_t from, const handshake::Join& join) {
+    const auto channel = dial(from, stranger.handle.further.front().address, stranger.handle.further.front().tcp_port);
+    channel->send(join);
+    for (int i = 0; i < 500 && !channel->closed(); ++i) {
+      static_cast<void>(channel->on_readable());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return channel->closed();
+  };
+  CHECK(ends(Stranger::kFrom + 1, {.token = {}, .member = 1}));
+  CHECK(ends(Stranger::kFrom, {.token = token, .member = 1}));
+  CHECK(ends(Stranger::kFrom + 1, {.token = token, .member = 0}));
+  CHECK(ends(Stranger::kFrom + 1, {.token = token, .member = 3}));
+  CHECK_FALSE(main->closed());
+  CHECK_FALSE(ends(Stranger::kFrom + 1, {.token = token, .member = 1}));
+}
+
+TEST_CASE("frames of a fused peer that break the rules end the peer") {
+  using handshake::Frame;
+  const auto numbered = [](const Frame& frame) {
+    FrameNumbers numbers;
+    return Frame(numbers.add(frame));
+  };
+  const std::vector<std::byte> garbage(3, std::byte{0xFF});
+  const std::vector<Frame> wrong{
+      handshake::Numbered{.number = 1, .acknowledged = 0, .body = {std::byte{7}}},
+      handshake::Numbered{.number = 0, .acknowledged = 5, .body = {}},
+      handshake::Numbered{.number = 0, .acknowledged = 0, .body = garbage},
+      numbered(numbered(handshake::Close{1})),
+      numbered(handshake::Join{.token = {}, .member = 1}),
+      numbered(handshake::MemberDown{0}),
+      numbered(handshake::MemberDown{2}),
+      numbered(handshake::NewQp{.lane = 0, .qp = {.qpn = (2U << 24) | 5, .first_psn = 0}, .ece = {}}),
+      numbered(handshake::NewQp{.lane = 2, .qp = {.qpn = 5, .first_psn = 0}, .ece = {}}),
+      numbered(handshake::QpReady{1}),
+  };
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    CAPTURE(i);
+    Stranger stranger;
+    const auto main = stranger.greet(stranger.hello());
+    REQUIRE(answers(*main, 1).size() == 1);
+    main->send(wrong[i]);
+    const auto got = answers(*main, 100);
+    REQUIRE_FALSE(got.empty());
+    CHECK(std::holds_alternative<handshake::Refuse>(got.back()));
+    CHECK(eventually([&] { return stranger.victim.counters().peers == 0; }));
+  }
+}
+
+TEST_CASE("a lane is not renewed onto a member that has not joined") {
+  Stranger stranger;
+  const auto main = stranger.greet(stranger.hello());
+  REQUIRE(answers(*main, 1).size() == 1);
+  FrameNumbers numbers;
+  main->send(numbers.add(handshake::NewQp{.lane = 0, .qp = {.qpn = (1U << 24) | 5, .first_psn = 0}, .ece = {}}));
+  const auto got = answers(*main, 1);
+  REQUIRE_FALSE(got.empty());
+  const auto* answer = std::get_if<handshake::Numbered>(&got.front());
+  REQUIRE(answer != nullptr);
+  const auto inner = handshake::decode(answer->body);
+  REQUIRE(inner);
+  const auto* refusal = std::get_if<handshake::NewQp>(&*inner);
+  REQUIRE(refusal != nullptr);
+  CHECK(refusal->qp.qpn == 0);
+}
+
+TEST_CASE("frames that only fused devices send end a peer that is not") {
+  Stranger stranger;
+  auto plain = stranger.hello();
+  plain.endpoint.further.clear();
+  plain.endpoint.qps = {{.qpn = 17, .first_psn = 0}};
+  for (const handshake::Frame& frame :
+       std::vector<handshake::Frame>{handshake::Numbered{.number = 0, .acknowledged = 0, .body = {}},
+                                     handshake::MemberDown{0}, handshake::Join{.token = {}, .member = 0}}) {
+    const auto main = stranger.greet(plain);
+    REQUIRE(answers(*main, 1).size() == 1);
+    main->send(frame);
+    const auto got = answers(*main, 100);
+    REQUIRE_FALSE(got.empty());
+    CHECK(std::holds_alternative<handshake::Refuse>(got.back()));
+  }
+}
+
+}  // namespace
+}  // namespace paralet
