@@ -45,7 +45,7 @@ HostAndPort parse_service(const std::string& service) {
   std::string host = service.substr(0, colon == std::string::npos ? 0 : colon);
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
-  if (host.empty() || port == 0 || (host.find(':') != std::string::npos) != bracketed) {
+  if (host.empty() || port == 0 || (host.find_first_of(":[]") != std::string::npos) != bracketed) {
     throw DeviceError("'" + service +
                       "' is not where a path service listens: write HOST:PORT, as in 10.0.0.9:4792 or [fd00::9]:4792");
   }

@@ -14,7 +14,7 @@ constexpr double kAdditiveIncrease = 1.0;  // packets per round trip
 constexpr double kFullIncreaseFrom = 8.0;
 // Where marks rule, by a whole packet per round trip down to one packet, as in DCTCP. A step in proportion to the
 // window keeps the ratio of two windows, which marks halve alike: with 1/4 per acknowledgement a late lane of a shared
-// link waited for its share five times as long, and some of 32 lanes took all.
+// link waited longer for its share, and some of 32 lanes took all.
 constexpr double kMarkedIncreaseFrom = 1.0;
 constexpr double kTripsToFloor = 16.0;
 constexpr double kSubpacketStep = 0.1;  // of the window per acknowledged packet, while it is below one packet
