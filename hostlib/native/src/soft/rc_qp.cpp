@@ -190,12 +190,13 @@ void RcQp::arm_timer(Nanos now) {
   timer_ = std::min(now + timeout, last_progress_ + context_.retry_time);
 }
 
-/// With selective repeat: how long to wait for news of packets in flight (RFC 8985, section 7.2). Where packets get
-/// lost, the variation of round trips does not count, since lost or late acknowledgements inflate it, and a probe costs
-/// little. Elsewhere silence means that the peer is slow.
+/// With selective repeat: how long to wait for news of packets in flight. Where packets get lost, the variation of
+/// round trips does not count, since lost or late acknowledgements inflate it. A quarter of a round trip is allowed, as
+/// for reordering, and not a whole one (RFC 8985, section 7.2): a probe costs little, and peers acknowledge the last
+/// packet at once. Elsewhere silence means that the peer is slow.
 Nanos RcQp::silence_before_probe() const {
-  const Nanos silence =
-      lossy_ ? std::max(options_.probe_after, 2 * control_.smoothed_rtt()) : control_.timeout(options_.probe_after);
+  const Nanos rtt = control_.smoothed_rtt();
+  const Nanos silence = lossy_ ? std::max(options_.probe_after, rtt + rtt / 4) : control_.timeout(options_.probe_after);
   return std::min(silence, control_.timeout(context_.min_timeout));
 }
 

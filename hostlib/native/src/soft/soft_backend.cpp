@@ -33,7 +33,7 @@ constexpr Nanos kQuiet = 15 * kMicrosecond;
 constexpr Nanos kAcknowledgeDelay = 100 * kMicrosecond;
 // Without pacing, a longer silence means loss or a scheduling delay, and a probe costs one packet.
 constexpr Nanos kProbeAfter = 2 * kMillisecond;
-constexpr Nanos kProbeLossy = 500 * kMicrosecond;  // with selective repeat: the answer lists all losses
+constexpr Nanos kProbeLossy = 200 * kMicrosecond;  // with selective repeat: the answer lists all losses
 constexpr Nanos kProbeUnknown = 5 * kMillisecond;  // before any round trip to the peer is known
 constexpr Nanos kProbeRoundTrips = 2;              // recent round trips to the peer, on any lane, before a probe
 // A NIC slows down for each congestion notification packet, however many packets came marked (DCQCN, SIGCOMM 2015,
