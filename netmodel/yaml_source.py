@@ -11,6 +11,7 @@ a number at 100 characters, a file at 64 MiB, and aliases may not blow a file up
 """
 
 import difflib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -283,12 +284,12 @@ class _Finding:
         if self._kind == "invalid_key":
             return f"this key is read as {self._details['input']!r}, not as text; put it in quotes"
         message = self._details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        return message.replace("Input should be", "must be", 1)
+        return re.sub(r"^[A-Z][a-z]+ should (be|have|match) ", r"must \1 ", message).replace(" after validation", "")
 
     @property
     def value_found(self) -> str:
         """ ", not VALUE" where the sentence says what the value must be."""
-        if not self.sentence.startswith("must be ") or self._kind == "union_tag_invalid":
+        if not self.sentence.startswith(("must be ", "must match ")) or self._kind == "union_tag_invalid":
             return ""
         shown = repr(self._details["input"])
         return f", not {shown if len(shown) <= _SHOWN else f'{shown[:_SHOWN]}..'}"

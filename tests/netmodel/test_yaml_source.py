@@ -49,6 +49,8 @@ class Spec(Strict):
     named: dict[str, Sliced] = {}
     later: Sliced | None = None
     pairs: list[int] = []
+    hosts: list[str] = Field(default=[], min_length=1)
+    label: str = Field(default="", pattern="^[a-z]*$")
 
     @field_validator("pairs")
     @classmethod
@@ -91,7 +93,7 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
     ("old", "new", "told"),
     [
         ("title: a", "titel: a", "s.yaml:1: titel: unknown key; did you mean 'title'?"),
-        ("size: 5", "zzz: 5", "s.yaml:9: zzz: unknown key; known are later, named, pairs, policies, size, title, work"),
+        ("size: 5", "zzz: 5", "s.yaml:9: zzz: unknown key; known are hosts, label, later, named, pairs, "),
         ("title: a spec\n", "", "s.yaml:1: title: is missing; add it"),
         ("title: a spec", "title: [1]", "s.yaml:1: title: must be a valid string, not [1]"),
         ("size: 5", "5: size", "s.yaml:9: 5: this key is read as 5, not as text; put it in quotes"),
@@ -112,6 +114,9 @@ def test_a_good_file_becomes_a_model(tmp_path: Path) -> None:
         # mappings with free keys, and optional parts
         ("lanes: 8", "lans: 8", "s.yaml:11: named.x.lans: unknown key; did you mean 'lanes'?"),
         ("size: 5", "later: {name: sliced, lane: 1}", "s.yaml:9: later.lane: unknown key; did you mean 'lanes'?"),
+        # what pydantic says of "List" and "String"
+        ("size: 5", "hosts: []", "s.yaml:9: hosts: must have at least 1 item, not 0"),
+        ("size: 5", "label: A B", "s.yaml:9: label: must match pattern '^[a-z]*$', not 'A B'"),
         # YAML itself
         ("size: 5", "title: b", "s.yaml:9: title: this key occurs twice, first in line 1; remove one"),
         ("lanes: 8", "name: x", "s.yaml:11: named.x.name: this key occurs twice, first in line 11; remove one"),
@@ -251,5 +256,5 @@ def test_values_that_do_not_suit_their_tag_are_refused(value: str) -> None:
 
 def test_a_key_of_several_lines_is_reported_on_one_line() -> None:
     assert error(GOOD + '"a\\nb": 1\n') == (
-        r"s.yaml:12: 'a\nb': unknown key; known are later, named, pairs, policies, size, title, work"
+        r"s.yaml:12: 'a\nb': unknown key; known are hosts, label, later, named, pairs, policies, size, title, work"
     )
