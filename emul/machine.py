@@ -4,6 +4,7 @@
 import importlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ def probe() -> list[Finding]:
         _mininet,
         _shaping,
         _tun,
+        _raw_sockets,
         _tools,
         _os_ken,
         _kernel_datapath,
@@ -137,6 +139,15 @@ def _tun() -> Finding:
             "/dev/net/tun", False, f"the bridges of the userspace datapath need it: {error.strerror}", remedy
         )
     return Finding("/dev/net/tun", True, "it can be opened", "")
+
+
+def _raw_sockets() -> Finding:
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
+    except OSError as error:
+        detail = f"the userspace datapath and captures need them: {error.strerror}"
+        return Finding("raw sockets", False, detail, "run as root, in a container with --cap-add NET_RAW")
+    return Finding("raw sockets", True, "they can be opened", "")
 
 
 def _tools() -> Finding:

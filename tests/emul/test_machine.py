@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,17 @@ def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.Monk
         "Open vSwitch", False, "missing: ovs-vswitchd", "apt install openvswitch-switch"
     )
     assert finding("tools") == emul.Finding("tools", False, "missing: tcpdump", "apt install tcpdump")
+
+
+def test_a_container_without_raw_sockets_is_told_which_capability_it_lacks() -> None:
+    """Docker grants CAP_NET_RAW by default, Podman does not. Without it every port of the fabric stays dead."""
+    script = "from emul import machine; print(machine._raw_sockets())"
+    command = [sys.executable, "-c", script]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw", *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "ok=False" in done.stdout
+    assert "--cap-add NET_RAW" in done.stdout
 
 
 def test_the_kernel_module_is_optional() -> None:
