@@ -34,7 +34,7 @@ def plan(
     """
     from netmodel import load_yaml
     from testbed.design import page
-    from testbed.design.experiment import turns, write_spec
+    from testbed.design.experiment import left_out, turns, write_spec
     from testbed.design.job import Job
     from testbed.design.points import Point, Refused, choice, pareto, points
     from testbed.design.prices import load_prices
@@ -62,7 +62,7 @@ def plan(
         spec = folder / (f"chosen-{member.name}.yaml" if number else "chosen.yaml")
         try:
             spec.write_text(write_spec(member, point))
-            told.append(f"Spec: {spec}")
+            told += [f"Spec: {spec}", *filter(None, [left_out(point)])]
         except ValueError as error:
             told.append(f"No spec of {member.name}: {error}.")
     if as_json:

@@ -27,6 +27,12 @@ class Permutations:
         """Bytes on the busiest circuit of a group, as a multiple of what one domain sends to each other one."""
         return _busiest(self.nics, domains)
 
+    def strides(self, domains: int) -> list[tuple[int, int]]:
+        """The permutations of a group's domains, and how many NICs have each."""
+        if self.nics >= domains - 1:
+            return [(stride, self.nics // (domains - 1)) for stride in range(1, domains)]
+        return [(stride, 1) for stride in select_permutations(domains, self.nics, range(1, domains))]
+
 
 @lru_cache(maxsize=4096)
 def _busiest(nics: int, domains: int) -> float:

@@ -3,26 +3,34 @@
 
 A spec's ranks are GPUs with one NIC each. Tensor groups, and what copies exchange within an HB domain, stay off the
 fabric; the spec counts their time as computing. Rails do not mix, so a slice of the fabric shows the same as the
-whole: of every HB domain the spec has as many GPUs as a tensor group has there, and as many copies as `most_ranks`
-allows. Direct connections join GPU g of every domain by a ring of its own, so that the spec has one GPU of each domain.
+whole: of every HB domain the spec has one copy, and as many copies and GPUs of a tensor group as `most_ranks` allows.
+An expert group is never cut. Its tokens go to the GPU of the same rail in each other domain, as Rail-only forwards them
+(section IV-B) and as NCCL's PXN does; GPUs send as many bytes as without forwarding.
+
+Direct connections join GPU g of every domain by circuits of its own, so that the spec has one GPU of each domain.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, gcd
+from typing import Any
 
 import yaml
 
 from netmodel import format_rate
+from testbed.design.all_to_all_circuits import Permutations
 from testbed.design.job import Job
-from testbed.design.points import Point, cluster_of, shared_cluster
-from testbed.training.closed_form import passes_s, stage_of
-from testbed.training.clusters import Cluster
+from testbed.design.points import Point, shared_cluster
+from testbed.training.closed_form import Stage, passes_s, stage_of
+from testbed.training.clusters import Cluster, Group
+from testbed.training.communication import Groups, exchanges, groups_of, parameters_of, passes_of_tokens
 from testbed.training.hardware import Collective
-from testbed.training.operators import HALF, SINGLE
 from testbed.training.strategies import Strategy
-from testbed.training.transformer import embedding, layer
+from testbed.training.transformer import Transformer, layer
 
 MOST_RANKS = 256
+_LEAF_HOSTS = 254
+"""The most hosts that `netmodel.leaf_spine` puts below a leaf."""
 
 
 def turns(job: Job, point: Point) -> list[tuple[Job, Point]]:
@@ -37,49 +45,44 @@ def turns(job: Job, point: Point) -> list[tuple[Job, Point]]:
 
 def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
     """The text of a spec. Raises ValueError for a point whose iteration sends nothing over the fabric."""
-    strategy, model, cluster = point.strategy, job.transformer, cluster_of(job, point.fabric)
-    direct = point.fabric.kind == "topoopt"
-    if strategy.expert > 1:
-        raise ValueError("workload `training` has no all-to-alls of experts")
-    among = cluster.group(strategy.data, strategy.tensor)
-    copies = among.domains
-    if copies * strategy.pipeline == 1 or cluster.group(strategy.gpus).domains == 1:
+    strategy, direct = point.strategy, point.fabric.kind == "topoopt"
+    cluster = shared_cluster(job, point)
+    model = _Model(job.transformer, strategy, cluster)
+    among = model.among
+    if among.copies.domains * strategy.pipeline == 1 or cluster.group(strategy.gpus).domains == 1:
         raise ValueError("the chosen point sends nothing over the fabric: its GPUs are in one HB domain")
-    if direct and strategy.pipeline > 1 and strategy.tensor * among.inside < cluster.domain_gpus:
+    if direct and strategy.pipeline > 1 and strategy.tensor * among.copies.inside < cluster.domain_gpus:
         raise ValueError("several pipeline stages share an HB domain, which no spec of direct connections has")
-    tensor = 1 if direct else strategy.tensor  # all GPUs of a domain have circuits to the same domains
-    kept = min(copies, max(1, most_ranks // (tensor * strategy.pipeline)))
-    kept = 2 if strategy.pipeline == 1 and kept == 1 else kept
-    ranks = tensor * strategy.pipeline * kept
-    stage, size = stage_of(model, strategy, cluster), (strategy.microbatch, strategy.tensor, strategy.sequence)
-    held = stage.layers * sum(one.parameters for one in layer(model, *size, strategy.expert) if not one.exchanged)
-    held += sum(one.parameters for one in embedding(model, *size))
-    inside_s = 0.0
-    if among.inside > 1:
-        inside_s = cluster.domain.seconds(Collective("all_reduce", SINGLE * held), among.inside)
+    size = _size(point, among.copies.domains, among.expert.domains, most_ranks)
     trained = {
         "model": "gpt3",
-        "tensor": tensor,
+        "tensor": size.tensor,
         "pipeline": strategy.pipeline,
-        "data": kept,
+        "data": size.copies,
         "zero": strategy.zero,
         "microbatches": strategy.microbatches,
         "microbatch": strategy.microbatch,
+        "interleave": strategy.interleave,
         "gpu": job.gpu,
-        "compute_s": round(sum(passes_s(model, strategy, cluster)) + stage.optimizer_s + inside_s, 6),
-        "part_bytes": _eights((SINGLE if strategy.zero < 2 else HALF) * held / among.inside),
-        "activation_bytes": _eights(
-            HALF * _hops(strategy) * strategy.microbatch * model.sequence * model.hidden / strategy.tensor
-        ),
+        "compute_s": round(model.compute_s, 6),
+        "part_bytes": _eights(model.part_bytes),
+        **({"activation_bytes": _eights(model.stage.transfer_bytes)} if strategy.pipeline > 1 else {}),
     }
-    document = {
+    if size.expert > 1:
+        trained |= {
+            "expert": size.expert,
+            "recomputed": passes_of_tokens(strategy) > 2,
+            "routed_bytes": _eights(model.routed_bytes),
+            "expert_bytes": _eights(model.expert_bytes) if size.copies > size.expert else 0,
+        }
+    document: dict[str, Any] = {
         "name": f"{job.name}_chosen",
         "fabric": "fluid",
         "topology": {}
         if direct
-        else _topology(point, gcd(tensor, cluster.domain_gpus), ranks, int(cluster.domain.rate_bps)),
+        else _topology(point, gcd(size.tensor, cluster.domain_gpus), size.ranks, int(cluster.domain.rate_bps)),
         "workload": {"kind": "training", "iterations": 1, "models": [trained]},
-        "placement": {"rule": "in_order", "ranks": ranks},
+        "placement": {"rule": "in_order", "ranks": size.ranks},
         "policies": [
             {"name": "ecmp", "policy": "ecmp"},
             {"name": "paralet", "policy": "ecmp", "m": 8},
@@ -87,66 +90,187 @@ def write_spec(job: Job, point: Point, most_ranks: int = MOST_RANKS) -> str:
         "seeds": 1,
     }
     if direct:
-        layers = _layers(shared_cluster(job, point), strategy.pipeline, kept)
-        rates = [format_rate(int(rate)) for _, rate in layers]
-        document |= {
-            "topology": {"direct_connect": {"hosts": ranks, "degree": len(rates), "rate": rates}},
-            "optical": {"strides": [stride for stride, _ in layers]},
-            "policies": [{"name": "direct", "policy": "ecmp"}],
-        }
-    return f"{_header(job, point, kept, copies)}{yaml.safe_dump(document, sort_keys=False, width=120)}"
+        document |= {"policies": [{"name": "direct", "policy": "ecmp"}], **_circuits(cluster, size)}
+    header = _header(job, point, size, among.copies.domains)
+    return f"{header}{yaml.safe_dump(document, sort_keys=False, width=120)}"
 
 
-def _hops(strategy: Strategy) -> float:
-    """The bytes of a transfer of the workload, in those of a transfer between stages.
+def left_out(point: Point) -> str | None:
+    """What of a point's fabric its spec has not, in a sentence; None if nothing."""
+    if point.parts.tiers > 2:
+        return "The fabric has three tiers and the spec the lower two: collisions of paths in the third are not shown."
+    if point.fabric.planes > 1:
+        return f"The spec has the {point.fabric.planes} planes of the fabric as one."
+    return None
 
-    With v chunks, m microbatches and p stages, m v + p - 2 transfers follow one another; in the workload m + p - 2 do.
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """The slice that a spec shows: GPUs of a tensor group, stages, copies, and copies of an expert group."""
+
+    tensor: int
+    pipeline: int
+    copies: int
+    expert: int
+
+    @property
+    def ranks(self) -> int:
+        return self.tensor * self.pipeline * self.copies
+
+
+def _size(point: Point, copies: int, expert: int, most_ranks: int) -> _Size:
+    """At least two expert groups, or copies, where there are several: a GPU's gradients go around a ring of them."""
+    groups, each = ceil(copies / expert), point.strategy.pipeline * expert
+    tensor = 1 if point.fabric.kind == "topoopt" else point.strategy.tensor
+    most_ranks = min(most_ranks, _LEAF_HOSTS) if point.fabric.kind == "clos" else most_ranks
+    while tensor > 1 and tensor * each * min(2, groups) > most_ranks:
+        tensor = max(part for part in range(1, tensor) if tensor % part == 0)
+    kept = min(groups, max(2, most_ranks // (tensor * each)))
+    return _Size(tensor, point.strategy.pipeline, kept * expert, expert)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Bytes and seconds of a GPU, as workload `training` takes them."""
+
+    transformer: Transformer
+    strategy: Strategy
+    cluster: Cluster
+
+    @cached_property
+    def stage(self) -> Stage:
+        return stage_of(self.transformer, self.strategy, self.cluster)
+
+    @cached_property
+    def among(self) -> Groups:
+        return groups_of(self.strategy, self.cluster)
+
+    @cached_property
+    def held(self) -> tuple[float, float]:
+        """Parameters of all layers of the stage: that all copies have, and of experts."""
+        shared, owned = parameters_of(self.transformer, self.strategy)
+        return self.stage.layers * shared, self.stage.layers * owned
+
+    @property
+    def part_bytes(self) -> float:
+        """Gradients that one ring of all HB domains sums, with those of experts where each domain has all of them."""
+        shared = self._ring(self.among.copies, self.held[0])
+        return shared + (self._ring(self.among.holders, self.held[1]) if self.among.expert.domains == 1 else 0.0)
+
+    @property
+    def expert_bytes(self) -> float:
+        """Gradients that a ring of the domains that hold the same experts sums."""
+        return self._ring(self.among.holders, self.held[1])
+
+    def _ring(self, group: Group, parameters: float) -> float:
+        """The vector of which a ring sends what the group does. The workload has a ring for each pass over the vector:
+        ZeRO's stages pass over other bytes each time."""
+        if group.domains < 2:
+            return 0.0
+        passes = [
+            (what.bytes * (2 if what.kind == "all_reduce" else 1), count) for what, count in exchanges(self.strategy)
+        ]
+        width = sum(size * count for size, count in passes) / (3 if self.strategy.zero == 3 else 2)
+        whole = group.domains / (group.domains - 1)
+        return whole * group.fabric_bytes(Collective("all_gather", width * parameters))
+
+    @property
+    def _moved(self) -> list[Collective]:
+        """The all-to-alls of a microbatch through a layer."""
+        of = self.strategy
+        block = layer(self.transformer, of.microbatch, of.tensor, of.sequence, of.expert)
+        return [sent for one in block for sent in one.exchanged]
+
+    @property
+    def routed_bytes(self) -> float:
+        """Tokens of an iteration's forward passes to each other HB domain of the expert group."""
+        every = self.strategy.microbatches * self.stage.layers * sum(sent.bytes for sent in self._moved)
+        return every / self.among.expert.domains
+
+    @property
+    def compute_s(self) -> float:
+        """All that the workload does not send: computing, the bubble, the optimizer, and what stays in HB domains."""
+        inside_s = sum(
+            count * self.cluster.domain.seconds(Collective(what.kind, what.bytes * size), group.inside)
+            for group, size in zip((self.among.copies, self.among.holders), self.held, strict=True)
+            for what, count in exchanges(self.strategy)
+        )
+        times = passes_of_tokens(self.strategy) * self.strategy.microbatches * self.stage.layers
+        sent_s = times * sum(self.among.expert.all_to_all_fabric_s(sent.bytes) for sent in self._moved)
+        passes = sum(passes_s(self.transformer, self.strategy, self.cluster))
+        return passes + self.stage.optimizer_s + inside_s - sent_s
+
+
+def _circuits(cluster: Cluster, size: _Size) -> dict[str, Any]:
+    """The keys of a spec for direct connections. A GPU uses all NICs of its domain, so it has their shares of the rate.
+
+    Rank p + pipeline d is stage p of copy d.
     """
-    fill = strategy.pipeline - 2
-    return (strategy.microbatches * strategy.interleave + fill) / max(1, strategy.microbatches + fill)
+    layers = _layers(cluster, size)
+    named = [format_rate(int(rate)) for _, rate in layers]
+    return {
+        "topology": {"direct_connect": {"hosts": size.ranks, "degree": len(named), "rate": named}},
+        "optical": {"strides": [stride for stride, _ in layers]},
+    }
 
 
-def _layers(cluster: Cluster, pipeline: int, copies: int) -> list[tuple[int, float]]:
-    """Strides and rates of the circuits: to the next copy, the next stage and the one before, each by its own NIC.
-
-    Rank p + pipeline d is stage p of copy d. A GPU uses all NICs of its domain, so it has their shares of the rate.
-    """
-    rate, ranks = cluster.fabric.rate_bps, pipeline * copies
-    found = [(pipeline % ranks, cluster.ring_share * rate)] if copies > 1 else []
+def _layers(cluster: Cluster, size: _Size) -> list[tuple[int | dict[str, int], float]]:
+    """Strides and rates of the circuits: to the next copy, to the next stage and the one before, each by its own NIC;
+    to the next copy that holds the same experts, and by permutations within each expert group."""
+    rate, pipeline, ranks = cluster.fabric.rate_bps, size.pipeline, size.ranks
+    found: list[tuple[int | dict[str, int], float]] = []
+    if size.copies > 1:
+        found.append((pipeline % ranks, cluster.ring_share * rate))
     if pipeline > 1:
         found += [(1, cluster.chain_share * rate), (ranks - 1, cluster.chain_share * rate)]
+    if size.copies > size.expert > 1:
+        found.append((pipeline * size.expert, cluster.ring_share * rate))
+    load = cluster.all_to_all_load
+    if size.expert > 1 and isinstance(load, Permutations):
+        own = rate / cluster.domain_gpus
+        found += [
+            ({"stride": pipeline * stride, "within": pipeline * size.expert}, count * own)
+            for stride, count in load.strides(size.expert)
+        ]
     return found
 
 
-def _header(job: Job, point: Point, kept: int, copies: int) -> str:
+def _header(job: Job, point: Point, size: _Size, copies: int) -> str:
     lines = [
         f"{job.transformer.name} on {point.gpus:,} GPUs, {point.label}: written by `paralet plan`.",
-        f"{kept} of {copies} groups of copies that the fabric joins. Sizes are those of a GPU of this strategy;",
-        "`model` is a placeholder, as compute_s, part_bytes and activation_bytes are given. compute_s has the bubble,",
-        "tensor parallelism and what stays in HB domains. The closed form hides gradients behind the backward pass;",
-        "this workload does not.",
+        f"{size.copies} of {copies} groups of copies that the fabric joins. Sizes are those of a GPU of this strategy;",
+        "`model` is a placeholder, as all sizes and compute_s are given. compute_s has the bubble, tensor parallelism",
+        "and what stays in HB domains. The closed form hides gradients behind the backward pass; this workload does",
+        "not.",
     ]
+    if (told := left_out(point)) is not None:
+        lines.append(told)
     return "".join(f"# {line}\n" for line in lines) + "\n"
 
 
 def _topology(point: Point, per_domain: int, ranks: int, domain_bps: int) -> dict[str, dict[str, int | str]]:
     fabric, rate = point.fabric, format_rate(point.fabric.nic_bps)
+    radix = fabric.radix * fabric.planes
     domains = ceil(ranks / per_domain)
     if fabric.kind == "clos":
-        down = fabric.radix * fabric.oversubscription // (fabric.oversubscription + 1)
-        hosts = min(ranks, max(per_domain, down * per_domain // fabric.domain_gpus))
+        down = radix * fabric.oversubscription // (fabric.oversubscription + 1)
+        hosts = min(ranks, _LEAF_HOSTS, max(per_domain, down * per_domain // fabric.domain_gpus))
         spines = max(1, hosts // fabric.oversubscription)
-        return {
-            "leaf_spine": {"leaves": ceil(ranks / hosts), "spines": spines, "hosts_per_leaf": hosts, "host_rate": rate}
+        made: dict[str, int | str] = {
+            "leaves": ceil(ranks / hosts),
+            "spines": spines,
+            "hosts_per_leaf": hosts,
+            "host_rate": rate,
         }
+        if hosts != spines * fabric.oversubscription:  # so few hosts that no number of whole uplinks is right
+            made["fabric_rate"] = format_rate(fabric.nic_bps * hosts // (spines * fabric.oversubscription))
+        return {"leaf_spine": made}
     leaves = (
         1
-        if domains <= fabric.radix
-        else next(
-            count for count in range(1, domains + 1) if domains % count == 0 and 2 * domains // count <= fabric.radix
-        )
+        if domains <= radix
+        else next(count for count in range(1, domains + 1) if domains % count == 0 and 2 * domains // count <= radix)
     )
-    made: dict[str, int | str] = {
+    made = {
         "domains": domains,
         "gpus_per_domain": per_domain,
         "rail_rate": rate,

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
+from math import gcd
+from typing import NamedTuple
 
 from netmodel import Circuits, Path, PortRef, Topology, joined
 from sdn.topoopt import Demand, Layer, Route, coin_change, coin_route, find_topology, ring_circuits
@@ -64,18 +66,46 @@ class Layout:
     sent: tuple[tuple[tuple[int, int], int], ...] = ()
 
 
-def rings(ranks: int, strides: Sequence[int]) -> Layout:
+class Within(NamedTuple):
+    """Rings "+stride" in every block of so many consecutive ranks."""
+
+    stride: int
+    ranks: int
+
+
+def rings(ranks: int, strides: Sequence[int | Within]) -> Layout:
     """Rings "+stride", the k-th by NIC k, and CoinChangeMod on them.
 
     A stride that has a divisor in common with the number of ranks gives several rings, which other strides must join.
-    Raises ValueError if they do not, and for a stride that leads nowhere.
+    Within a block data go along the block's own rings where these lead. Raises ValueError if some ranks are not joined,
+    and for a stride that leads nowhere.
     """
-    if len(strides) == 1 or not all(stride % ranks for stride in strides):
-        layers = tuple(ring_circuits(range(ranks), stride) for stride in strides)
-    else:
-        layers = tuple(tuple((rank, (rank + stride) % ranks) for rank in range(ranks)) for stride in strides)
-    sums = coin_change(ranks, strides)
-    return Layout(layers, tuple(coin_route(range(ranks), sums, a, b) for a, b in permutations(range(ranks), 2)))
+    whole = [stride for stride in strides if not isinstance(stride, Within)]
+    blocks: dict[int, list[int]] = {}
+    for one in strides:
+        if isinstance(one, Within):
+            if not 0 < one.ranks <= ranks or ranks % one.ranks:
+                raise ValueError(f"{ranks} ranks do not divide into blocks of {one.ranks}")
+            blocks.setdefault(one.ranks, []).append(one.stride)
+    layers = tuple(_layer(ranks, one, len(strides)) for one in strides)
+    sums = coin_change(ranks, whole)
+    routes = {(a, b): coin_route(range(ranks), sums, a, b) for a, b in permutations(range(ranks), 2)}
+    for size, own in blocks.items():
+        step = gcd(size, *own)  # rings reach every step-th rank
+        inner = coin_change(size // step, [stride // step for stride in own])
+        for first in range(ranks // size * step):
+            members = range(first // step * size + first % step, (first // step + 1) * size, step)
+            for a, b in permutations(range(len(members)), 2):
+                routes[members[a], members[b]] = coin_route(members, inner, a, b)
+    return Layout(layers, tuple(routes.values()))
+
+
+def _layer(ranks: int, one: int | Within, layers: int) -> Layer:
+    """The circuits of one NIC of each rank. The only layer must be one ring."""
+    stride, size = (one.stride, one.ranks) if isinstance(one, Within) else (one, ranks)
+    if not stride % size or layers == 1:
+        return ring_circuits(range(size), stride)
+    return tuple((rank, rank // size * size + (rank + stride) % size) for rank in range(ranks))
 
 
 def found(demand: Demand, degree: int) -> Layout:

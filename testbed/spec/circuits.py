@@ -9,7 +9,7 @@ from netmodel import Topology
 from sdn.topoopt import Demand, data_parallel
 from testbed.misfit import Misfit
 from testbed.plan.demands import Pair, bytes_by_pair
-from testbed.plan.optical import found, rings
+from testbed.plan.optical import Within, found, rings
 from testbed.spec.experiment import Experiment
 from testbed.spec.findings import Findings
 from testbed.spec.placing import Job
@@ -86,7 +86,8 @@ def laid_out(experiment: Experiment) -> Experiment:
             degree = min(len(experiment.topology.host(host).nics) for host in experiment.hosts)
             layouts = tuple(found(_demand(experiment, job), degree) for job in experiment.jobs)
         else:
-            layouts = tuple(rings(job.size, optical.strides or ()) for job in experiment.jobs)
+            strides = [one if isinstance(one, int) else Within(one.stride, one.within) for one in optical.strides or ()]
+            layouts = tuple(rings(job.size, strides) for job in experiment.jobs)
         if optical.routes == "least_load":
             layouts = tuple(
                 replace(layout, sent=tuple(_sent(experiment, job).items()))
@@ -99,10 +100,10 @@ def laid_out(experiment: Experiment) -> Experiment:
         raise Misfit(str(error), *where) from error
     workload = experiment.spec.workload
     for job, layout in zip(experiment.jobs, layouts, strict=True):
-        strides = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
-        if optical.find and _rings_of(workload) not in (None, strides):
+        joined = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
+        if optical.find and _rings_of(workload) not in (None, joined):
             raise Misfit(
-                f"TopologyFinder joins {job.name} by rings, so share it out: take {strides}", "workload", "strides"
+                f"TopologyFinder joins {job.name} by rings, so share it out: take {joined}", "workload", "strides"
             )
     _check_devices(made)
     return made

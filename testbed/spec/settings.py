@@ -21,17 +21,24 @@ class Timeouts(Section):
     run_s: float = Field(default=120.0, gt=0)
 
 
+class Within(Section):
+    """Rings "+stride" in every block of `within` consecutive ranks of a job."""
+
+    stride: int
+    within: int = Field(ge=2)
+
+
 class Optical(Section):
     """The circuits to which optical switches are set before runs.
 
     On direct-connect fabrics each job has circuits of its own: with `strides` NIC k of every host is in the ring that
-    leads from the job's rank r to rank r + strides[k]; with `find` TopologyFinder decides by what the workload sends,
-    with the first seed. With `routes: least_load` a pair's transfers are shared out among the routes, each with NICs of
-    its own at both ends, that load the most loaded circuit least; otherwise a pair has one route. Ports are dark for
-    `reconfiguration_s` while they change.
+    leads from the job's rank r to rank r + strides[k], or stays within a block of ranks; with `find` TopologyFinder
+    decides by what the workload sends, with the first seed. With `routes: least_load` a pair's transfers are shared out
+    among the routes, each with NICs of its own at both ends, that load the most loaded circuit least; otherwise a pair
+    has one route. Ports are dark for `reconfiguration_s` while they change.
     """
 
-    strides: list[int] | None = Field(default=None, min_length=1)
+    strides: list[int | Within] | None = Field(default=None, min_length=1)
     find: bool = False
     routes: Literal["one", "least_load"] = "one"
     reconfiguration_s: float = Field(default=0.010, ge=0, le=60)

@@ -211,16 +211,22 @@ def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Clust
     kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
     width = SINGLE if strategy.zero < 2 else HALF
     gradient = among.seconds(Collective(kind, width * shared)) + experts.seconds(Collective(kind, width * owned))
-    gather = among.seconds(Collective("all_gather", HALF * shared)) if strategy.zero else 0.0
+    gather = 0.0
+    if strategy.zero:
+        gathered = Collective("all_gather", HALF * shared), Collective("all_gather", HALF * owned)
+        gather = among.seconds(gathered[0]) + experts.seconds(gathered[1])
     # With hierarchical collectives the fabric carries less than with one ring among all copies.
     whole = (copies - 1) / copies
     share = among.fabric_bytes(Collective("all_gather", 1.0)) / whole if copies > 1 else 0.0
     return Exchanges(gradient, gather, share * width * shared, share * HALF * shared if strategy.zero else 0.0)
 
 
-def optimizer_seconds(strategy: Strategy, held: float, gpu: Accelerator) -> float:
-    """The optimizer's time for `held` parameters of a GPU, which ZeRO splits among the copies."""
-    return gpu.seconds(Work(bytes=_OPTIMIZER_BYTES * held / (strategy.data if strategy.zero else 1)))
+def optimizer_seconds(strategy: Strategy, held: float, owned: float, gpu: Accelerator) -> float:
+    """The optimizer's time for a GPU's parameters, which ZeRO splits among the copies, and its experts' `owned` ones,
+    which it splits among the copies that hold them."""
+    copies = strategy.data if strategy.zero else 1
+    split = held / copies + owned / (copies / strategy.expert if strategy.zero else 1)
+    return gpu.seconds(Work(bytes=_OPTIMIZER_BYTES * split))
 
 
 @lru_cache(maxsize=4096)
@@ -250,7 +256,7 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
         transfer_s=transfer_s,
         gradient_s=exchanges.gradient_s,
         gather_s=exchanges.gather_s,
-        optimizer_s=optimizer_seconds(strategy, layers * (sizes.shared + sizes.owned) + sizes.table, cluster.gpu),
+        optimizer_s=optimizer_seconds(strategy, layers * sizes.shared + sizes.table, layers * sizes.owned, cluster.gpu),
         layers=layers,
         transfer_bytes=transfer_bytes,
         gradient_bytes=exchanges.gradient_bytes,
@@ -359,13 +365,15 @@ def _data_s(strategy: Strategy, stage: Stage) -> float:
 def memory_bytes(model: Transformer, strategy: Strategy) -> float:
     """Bytes on a GPU of the first stage, which keeps the activations of most microbatches.
 
-    A parameter takes 2 bytes, its gradient 4 and Adam's state 12; ZeRO's stages divide them by the number of copies.
-    Raises ValueError as `check`.
+    A parameter takes 2 bytes, its gradient 4 and Adam's state 12; ZeRO's stages divide them by the number of copies,
+    and those of experts by the number of copies that hold them. Raises ValueError as `check`.
     """
     check(model, strategy)
     sizes = _sizes(model, strategy)
-    parameters = ceil(model.layers / strategy.pipeline) * (sizes.shared + sizes.owned) + sizes.table
-    return parameters * parameter_bytes(strategy.zero, strategy.data) + activation_bytes(model, strategy)
+    layers, zero, copies = ceil(model.layers / strategy.pipeline), strategy.zero, strategy.data
+    shared = (layers * sizes.shared + sizes.table) * parameter_bytes(zero, copies)
+    owned = layers * sizes.owned * parameter_bytes(zero, copies // strategy.expert)
+    return shared + owned + activation_bytes(model, strategy)
 
 
 def parameter_bytes(zero: int, copies: int) -> float:

@@ -54,7 +54,7 @@ class Group:
         if self.fabric is None:
             return self.domain.seconds(collective, self.members)
         if collective.kind == "all_to_all":
-            return self._all_to_all_s(self.fabric, collective.bytes)
+            return self._all_to_all_s(collective.bytes)
         chain = collective.kind == "send"
         # Of the members below a leaf that are neighbours in a ring or chain, only the last one sends out of the leaf.
         neighbours = self.leaf_members if chain else max(1, self.leaf_members // self.inside)
@@ -64,17 +64,23 @@ class Group:
         between = self.fabric.latency_s + 8 * self.fabric_bytes(collective) / rate_bps
         return between if chain else between + self.domain.seconds(collective, self.inside)
 
-    def _all_to_all_s(self, fabric: Network, size: float) -> float:
+    def all_to_all_fabric_s(self, size: float) -> float:
+        """The part of an all-to-all's time in which the fabric is busy."""
+        if self.fabric is None or self.members < 2 or not size:
+            return 0.0
         pair, members = size / self.members, self.members
-        rate_bps = fabric.rate_bps * fabric.efficiency
+        rate_bps = self.fabric.rate_bps * self.fabric.efficiency
         if self.relayed is None:
             between = 8 * pair * (members - self.inside) / rate_bps
         else:
             between = 8 * pair * self.inside * self.relayed / rate_bps
         leaving = 8 * pair * (members - min(members, self.leaf_members)) * self.oversubscription / rate_bps
-        between = fabric.latency_s + max(between, leaving)
+        return self.fabric.latency_s + max(between, leaving)
+
+    def _all_to_all_s(self, size: float) -> float:
+        pair, between = size / self.members, self.all_to_all_fabric_s(size)
         if self.forwarding:
-            return between + self.domain.seconds(Collective("all_to_all", pair * members), self.inside)
+            return between + self.domain.seconds(Collective("all_to_all", size), self.inside)
         return max(between, self.domain.seconds(Collective("all_to_all", pair * self.inside), self.inside))
 
 

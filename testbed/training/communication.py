@@ -1,11 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a GPU's collectives and transfers take in an iteration, whether computing hides them or not."""
+"""What a GPU sends in an iteration, and how long that takes, whether computing hides it or not."""
 
-from testbed.training.closed_form import Estimate, Stage, stage_of
+from dataclasses import dataclass
+
+from testbed.training.closed_form import Estimate, Stage, sizes_of, stage_of
 from testbed.training.clusters import Cluster, Group
-from testbed.training.operators import Operator
+from testbed.training.hardware import Collective
+from testbed.training.operators import HALF, SINGLE, Operator
 from testbed.training.strategies import Strategy
 from testbed.training.transformer import Transformer, layer
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Bytes that a GPU of an inner pipeline stage sends over the fabric in an iteration."""
+
+    tokens: float
+    """To other GPUs of its expert group."""
+    activations: float
+    """To the next stage, and their gradients to the one before."""
+    shared: float
+    """For gradients and parameters that all copies have."""
+    owned: float
+    """The same of experts."""
+
+
+def sent_over_fabric(model: Transformer, strategy: Strategy, cluster: Cluster) -> Sent:
+    """The bytes behind the closed form's times. Embedding and output are left out. Raises ValueError as its `check`."""
+    stage, among = stage_of(model, strategy, cluster), groups_of(strategy, cluster)
+    shared, owned = parameters_of(model, strategy)
+    tokens = passes_of_tokens(strategy) * sum(
+        among.expert.fabric_bytes(sent)
+        for one in layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
+        for sent in one.exchanged
+    )
+    each = [
+        sum(count * group.fabric_bytes(Collective(what.kind, what.bytes * size)) for what, count in exchanges(strategy))
+        for group, size in ((among.copies, shared), (among.holders, owned))
+    ]
+    return Sent(
+        tokens=strategy.microbatches * stage.layers * tokens,
+        activations=2 * strategy.interleave * strategy.microbatches * stage.transfer_bytes,
+        shared=stage.layers * each[0],
+        owned=stage.layers * each[1],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups that a GPU is in, beside its tensor group."""
+
+    copies: Group
+    """All copies."""
+    expert: Group
+    """Copies that share experts."""
+    holders: Group
+    """Copies that hold the same experts."""
+
+
+def groups_of(strategy: Strategy, cluster: Cluster) -> Groups:
+    """The groups of a strategy on a cluster."""
+    tensor, expert = strategy.tensor, strategy.expert
+    return Groups(
+        copies=cluster.group(strategy.data, tensor),
+        expert=cluster.group(expert, tensor),
+        holders=cluster.group(strategy.data // expert, tensor * expert),
+    )
+
+
+def parameters_of(model: Transformer, strategy: Strategy) -> tuple[float, float]:
+    """A GPU's parameters of a layer: those that all copies have, and its experts'."""
+    sizes = sizes_of(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert, "none")
+    return sizes.shared, sizes.owned
+
+
+def passes_of_tokens(strategy: Strategy) -> int:
+    """How often a microbatch's tokens go to the experts of a layer and back: forward, backward, recomputed."""
+    return 3 if strategy.recomputation == "full" else 2
+
+
+def exchanges(strategy: Strategy) -> list[tuple[Collective, int]]:
+    """The collectives of copies in an iteration, with the bytes of one parameter, and how often they take place."""
+    if strategy.zero == 0:
+        return [(Collective("all_reduce", SINGLE), 1)]
+    gathers = 2 * strategy.microbatches if strategy.zero == 3 else 1
+    width = SINGLE if strategy.zero == 1 else HALF
+    return [(Collective("reduce_scatter", width), 1), (Collective("all_gather", HALF), gathers)]
 
 
 def exposed_s(found: Estimate) -> float:
@@ -22,7 +102,8 @@ def busy_s(model: Transformer, strategy: Strategy, cluster: Cluster) -> float:
     block = layer(model, strategy.microbatch, strategy.tensor, strategy.sequence, strategy.expert)
     tensor, expert = cluster.group(strategy.tensor), cluster.group(strategy.expert, strategy.tensor)
     again = strategy.recomputation == "full"
-    each = sum(_tensor_s(one, tensor, again) + _expert_s(one, expert, again) for one in block)
+    each = sum(_tensor_s(one, tensor, again) for one in block)
+    each += passes_of_tokens(strategy) * sum(expert.seconds(sent) for one in block for sent in one.exchanged)
     transfers = 2 * strategy.interleave * strategy.microbatches * stage.transfer_s
     return strategy.microbatches * stage.layers * each + transfers + _copies_s(strategy, stage)
 
@@ -31,10 +112,6 @@ def _tensor_s(one: Operator, group: Group, again: bool) -> float:
     forward = sum(group.seconds(sent) for sent in one.sent_forward)
     behind = [sent for sent in (one.behind_input, one.behind_weight) if sent is not None]
     return (1 + again) * forward + sum(group.seconds(sent) for sent in (*one.sent_backward, *behind))
-
-
-def _expert_s(one: Operator, group: Group, again: bool) -> float:
-    return (2 + again) * sum(group.seconds(sent) for sent in one.exchanged)
 
 
 def _copies_s(strategy: Strategy, stage: Stage) -> float:

@@ -170,7 +170,7 @@ class Candidates:
             self._moved = _Key(self.tensor, self.pipeline, self.data, self.microbatch, self.sequence)
             self._copied = _Key(self.tensor, self.data, self.expert, self.zero)
             self._stepped = _Key(self.tensor, self.pipeline, self.data, self.expert, np.minimum(self.zero, 1))
-            self._held = _Key(self.zero, self.data)
+            self._held = _Key(self.zero, self.data, self.expert)
 
     def __len__(self) -> int:
         return len(self.tensor)
@@ -201,10 +201,12 @@ class Candidates:
         if not len(self):
             return np.zeros(0)
         shared, owned, table, kept = self._split.spread(self._sizes)
-        (each,) = self._held.spread(lambda zero, copies: (parameter_bytes(zero, copies),))
+        each, expert = self._held.spread(
+            lambda zero, copies, expert: (parameter_bytes(zero, copies), parameter_bytes(zero, copies // expert))
+        )
         flying = self.pipeline + np.where(self.interleave > 1, (self.pipeline - 1) / self.interleave, 0.0)
         activations = np.minimum(self.microbatches, flying) * self.layers * kept
-        found: Floats = (self.layers * (shared + owned) + table) * each + activations
+        found: Floats = (self.layers * shared + table) * each + self.layers * owned * expert + activations
         return found
 
     def _sizes(self, tensor: int, microbatch: int, sequence: int, expert: int, recomputation: int) -> tuple[float, ...]:
@@ -281,8 +283,8 @@ class Candidates:
 
         def optimizer(tensor: int, pipeline: int, data: int, expert: int, split: int) -> tuple[float, ...]:
             shared, owned, table, _ = self._sizes(tensor, 1, 0, expert, 0)
-            held = -(-self.model.layers // pipeline) * (shared + owned) + table
-            return (optimizer_seconds(_copies(tensor, data, expert, split), held, cluster.gpu),)
+            layers, strategy = -(-self.model.layers // pipeline), _copies(tensor, data, expert, split)
+            return (optimizer_seconds(strategy, layers * shared + table, layers * owned, cluster.gpu),)
 
         (transfer_s, _), (gradient_s, gather_s), (optimizer_s,) = (
             self._moved.spread(transfer),

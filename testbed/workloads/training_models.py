@@ -56,12 +56,13 @@ ACTIVATION_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """`data` copies, ZeRO's stage, and an iteration's microbatches of `microbatch` sequences each."""
+    """`data` copies, ZeRO's stage, an iteration's microbatches of `microbatch` sequences each, chunks of a stage."""
 
     data: int
     zero: int = 0
     microbatches: int = 1
     microbatch: int = 1
+    interleave: int = 1
 
 
 DEFAULT = Parallelism(data=1, microbatches=8)
@@ -79,6 +80,7 @@ def timed(model: Model, shape: Transformer, parallelism: Parallelism, gpu: Gpu =
         pipeline=model.pipeline,
         microbatches=parallelism.microbatches,
         microbatch=parallelism.microbatch,
+        interleave=parallelism.interleave,
         recomputation="selective",
         sequence=model.tensor > 1,
     )
@@ -103,9 +105,9 @@ def traffic(model: Model, parallelism: Parallelism) -> Traffic:
 
     Tensor: each layer has two all-reduces forward and two backward of a microbatch's activations (M. Shoeybi et al.,
     "Megatron-LM", 2019, section 3). Pipeline: each GPU sends 1 / tensor of a microbatch's activations forward, and as
-    many gradients backward (D. Narayanan et al., SC 2021, sections 3.2 and 4.1). Data: an all-reduce of the gradients
-    with ZeRO's stages 0 to 2, which is as much as two all-gathers; stage 3 sends as much as three (S. Rajbhandari et
-    al., SC 2020, section 7).
+    many gradients backward, with each of its chunks (D. Narayanan et al., SC 2021, sections 2.2 and 4.1). Data: an
+    all-reduce of the gradients with ZeRO's stages 0 to 2, which is as much as two all-gathers; stage 3 sends as much as
+    three (S. Rajbhandari et al., SC 2020, section 7).
     """
     activations = parallelism.microbatch * model.sequence * model.hidden * ACTIVATION_BYTES
     layers = model.layers / model.pipeline
@@ -113,7 +115,7 @@ def traffic(model: Model, parallelism: Parallelism) -> Traffic:
     rounds = 3 if parallelism.zero == 3 else 2
     return Traffic(
         tensor=parallelism.microbatches * layers * 4 * 2 * (model.tensor - 1) / model.tensor * activations,
-        pipeline=2 * parallelism.microbatches * passed if model.pipeline > 1 else 0,
+        pipeline=2 * parallelism.microbatches * parallelism.interleave * passed if model.pipeline > 1 else 0,
         data=rounds * (parallelism.data - 1) / parallelism.data * model.part_bytes,
         microbatch_bytes=passed,
     )

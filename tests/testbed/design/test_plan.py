@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netmodel import SpecError, load_yaml
+from netmodel import PortRef, SpecError, load_yaml
 from testbed import spec
 from testbed.cli import main
 from testbed.design.all_to_all_circuits import Permutations
@@ -24,8 +25,11 @@ from testbed.design.experiment import write_spec
 from testbed.design.job import Job
 from testbed.design.points import Point, Refused, choice, cluster_of, pareto, points, shared_cluster
 from testbed.design.prices import DEFAULT, load_prices
+from testbed.plan.demands import bytes_by_pair
+from testbed.spec import Experiment
 from testbed.training.closed_form import estimate
-from testbed.training.communication import busy_s, exposed_s
+from testbed.training.communication import busy_s, exposed_s, sent_over_fabric
+from testbed.training.strategies import Strategy
 from tests.testbed.simulate.small import observe
 
 ROOT = Path(__file__).parents[3]
@@ -273,6 +277,105 @@ def test_direct_connections_with_a_pipeline_have_circuits_to_the_next_copy_and_b
     expected_s = estimate(job.transformer, strategy, cluster).iteration_s
     hidden_s = busy_s(job.transformer, strategy, cluster)
     assert expected_s * 0.95 <= observe(made).runs[0].completion_s <= (expected_s + hidden_s) * 1.05
+
+
+def _staged(kind: str, **changes: Any) -> tuple[Job, Point]:
+    """A strategy with everything that sends: experts, stages with chunks, copies."""
+    settings: dict[str, Any] = {
+        "model": MOE,
+        "gpus": [64],
+        "fabrics": [{"kind": kind, "domain_gpus": [4], **({} if kind == "topoopt" else {"radix": [8]})}],
+    }
+    point = found(**settings)[0]
+    strategy = Strategy(tensor=2, pipeline=4, data=8, microbatches=8, interleave=2, sequence=True)
+    return Job.model_validate({**SMALL, **settings}), replace(point, strategy=replace(strategy, **changes))
+
+
+@pytest.mark.parametrize("kind", ["rail_only", "rail_optimised", "clos", "topoopt"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"expert": 8, "zero": 1},
+        {"expert": 4, "recomputation": "full"},
+        {"expert": 2, "zero": 2},  # an expert group is within an HB domain
+        {"expert": 4, "pipeline": 1, "interleave": 1, "data": 32, "zero": 3, "microbatches": 4},
+    ],
+    ids=["one-group", "groups", "inside", "zero-3"],
+)
+def test_the_spec_of_a_point_sends_byte_for_byte_what_the_closed_form_counts(
+    tmp_path: Path, kind: str, changes: dict[str, Any]
+) -> None:
+    job, point = _staged(kind, **changes)
+    cluster = shared_cluster(job, point)
+    file = tmp_path / "chosen.yaml"
+    file.write_text(write_spec(job, point))
+    made = spec.load(file)
+    sent = Counter[int]()
+    for (source, _), size in bytes_by_pair(made.transfers(1), 8).items():
+        sent[source] += size
+    parts = sent_over_fabric(job.transformer, point.strategy, cluster)
+    whole = parts.tokens + parts.activations + parts.shared + parts.owned
+    assert max(sent.values()) == whole  # an inner stage; the first and the last one send less
+    assert (parts.tokens > 0) == (point.strategy.expert > 2)
+    assert (parts.owned > 0) == (point.strategy.expert < point.strategy.data)
+
+
+@pytest.mark.parametrize("kind", ["rail_only", "rail_optimised", "clos", "topoopt"])
+def test_the_spec_of_a_point_with_experts_takes_as_long_on_the_fluid_model(tmp_path: Path, kind: str) -> None:
+    settings = {"model": MOE, "gpus": [64], "batch": 128, "fabrics": [{"kind": kind}]}
+    (point,) = found(**settings)
+    assert point.strategy.expert == 32
+    file = tmp_path / "chosen.yaml"
+    file.write_text(write_spec(Job.model_validate({**SMALL, **settings}), point))
+    fastest = min(run.completion_s for run in observe(spec.load(file)).runs)
+    # NICs reach their full rate there, and 90 % in the closed form.
+    assert point.iteration_s <= fastest <= 1.05 * (point.iteration_s + point.hidden_s)
+
+
+def test_the_spec_of_a_small_point_with_experts_takes_as_long_on_packets(tmp_path: Path) -> None:
+    model = {"layers": 2, "hidden": 64, "heads": 4, "sequence": 64, "vocabulary": 512, "experts": 4}
+    settings: dict[str, Any] = {
+        "model": model,
+        "gpus": [8],
+        "batch": 8,
+        "fabrics": [{"kind": "rail_only", "domain_gpus": [2], "nic_rate": ["100 Gbit/s"]}],
+    }
+    (point,) = found(**settings)
+    staged = replace(point, strategy=Strategy(data=8, expert=4))
+    file = tmp_path / "chosen.yaml"
+    file.write_text(write_spec(Job.model_validate({**SMALL, **settings}), staged))
+    made = spec.load(file, policies=["ecmp"])
+    assert made.ranks == 4
+    fluid, packet = (observe(made, fabric).runs[0].completion_s for fabric in ("fluid", "packet"))
+    assert packet == pytest.approx(fluid, rel=0.1)
+
+
+def test_a_slice_keeps_the_oversubscription_of_the_leaves_and_at_least_two_expert_groups(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"fabrics": [{"kind": "clos", "radix": [16], "oversubscription": [4]}], "gpus": [64]}
+    (point,) = found(model=MOE, **settings)
+    job = Job.model_validate({**SMALL, "model": MOE, **settings})
+    for strategy, ranks in ((Strategy(data=64, expert=32), 8), (Strategy(tensor=8, data=8, expert=4), 8)):
+        file = tmp_path / "chosen.yaml"
+        file.write_text(write_spec(job, replace(point, strategy=strategy), most_ranks=8))
+        made = spec.load(file)
+        assert made.ranks == ranks
+        up = sum(link.rate_bps for link in made.topology.links if link.a.node == "leaf1" or link.b.node == "leaf1")
+        down = sum(made.line_rate_bps(rank, 0) for rank in range(ranks) if _leaf(made, rank) == "leaf1")
+        assert up - down == down / 4
+
+
+def _leaf(made: Experiment, rank: int) -> str:
+    return made.topology.peer(PortRef(made.hosts[rank], 1)).node
+
+
+def test_a_third_tier_that_a_spec_has_not_is_told_in_the_file_and_to_the_user(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**SMALL, "fabrics": [{"kind": "clos", "radix": [8], "tiers": [3]}]}))
+    done = CliRunner().invoke(main, ["plan", str(file), "--results", str(tmp_path)])
+    assert done.exit_code == 0, done.stderr
+    told = "The fabric has three tiers and the spec the lower two: collisions of paths in the third are not shown."
+    assert told in done.stdout
+    assert f"# {told}" in (tmp_path / "small-plan" / "chosen.yaml").read_text()
 
 
 def test_pipeline_stages_that_share_a_domain_of_direct_connections_have_no_spec() -> None:

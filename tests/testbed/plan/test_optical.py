@@ -53,6 +53,19 @@ def test_each_ring_goes_by_the_nic_of_its_number_and_halves_the_time(tmp_path: P
     assert ideal_at(one, 1) == pytest.approx(2 * ideal_at(both, 1))
 
 
+def test_rings_within_blocks_join_the_ranks_of_a_block_directly(tmp_path: Path) -> None:
+    both = direct(tmp_path, optical={"strides": [1, {"stride": 2, "within": 4}]}, workload={
+        "kind": "pairwise_alltoall", "bytes": 8 * 8 * 10,
+    })  # fmt: skip
+    setting = both.setting
+    assert setting is not None
+    # Rank 2 is in the block of ranks 0 to 3, whose rings are 0, 2 and 1, 3; it reaches rank 4 over rank 3.
+    hops = {pair: way.hops for pair in ((2, 0), (0, 2), (5, 7), (2, 4), (3, 4))
+            for way in [setting.connections(f"h{pair[0] + 1}", f"h{pair[1] + 1}")[0].there]}  # fmt: skip
+    assert hops == {(2, 0): 1, (0, 2): 1, (5, 7): 1, (2, 4): 2, (3, 4): 1}
+    assert both.nics_between(5, 7) == (1, 1)
+
+
 def test_two_jobs_have_separate_rings(tmp_path: Path) -> None:
     both = direct(tmp_path, jobs=2, placement={"hosts": ["h1", "h3", "h5", "h7", "h2", "h4", "h6", "h8"]})
     setting = both.setting
@@ -98,6 +111,10 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
         ({"optical": None}, "topology: topology direct-connect-8x2 has optical switches only: say under optical"),
         ({"optical": {"strides": [1, 3, 5]}}, "optical.strides: a degree of 3 is impossible: host 'h1' has 2 NICs"),
         ({"optical": {"strides": [2]}}, "optical.strides: +2 is no ring of 8 servers"),
+        (
+            {"optical": {"strides": [1, {"stride": 1, "within": 3}]}},
+            "optical.strides: 8 ranks do not divide into blocks of 3",
+        ),
         ({"optical": {"strides": [2, 4]}}, "optical.strides: a distance of 1 among 8 servers is no sum of the strides"),
         ({"policies": [{"name": "p", "policy": "pinned"}]}, "policies[0].policy: over circuits a connection has"),
         (

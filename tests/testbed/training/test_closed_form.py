@@ -125,6 +125,23 @@ def test_experts_cost_all_to_alls_and_parameters_but_no_more_operations() -> Non
     assert flops[1] == pytest.approx(flops[0], rel=0.02)  # the gate is the difference
 
 
+def test_zero_splits_experts_among_the_copies_that_hold_them() -> None:
+    """Where every copy has experts of its own, there is nobody to split them with."""
+    model = Transformer("1.3B", 24, 2048, 16, experts=128)
+    run = Strategy(data=128, recomputation="full")
+    dense = replace(model, experts=0)
+    for expert in (128, 32):
+        own = replace(run, expert=expert)
+        held = [memory_bytes(model, replace(own, zero=zero)) - activation_bytes(model, own) for zero in (0, 3)]
+        owned = 24 * 128 // expert * 8 * model.hidden**2
+        shared = held[0] / 18 - owned
+        assert shared == pytest.approx(dense.parameters - 24 * 8 * model.hidden**2, rel=0.02)
+        assert held[1] == pytest.approx(18 * (shared / 128 + owned * expert / 128))
+        state = replace(DGX_A100, fabric=replace(DGX_A100.fabric, rate_bps=1e15))
+        plain, split = (estimate(model, replace(own, zero=zero), state).optimizer_s for zero in (0, 1))
+        assert split / plain == pytest.approx((shared / 128 + owned * expert / 128) / (shared + owned), rel=0.01)
+
+
 def test_a_strategy_that_does_not_fit_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="105 layers do not divide into 8 chunks"):
         check(GPT_530B, Strategy(pipeline=4, interleave=2, microbatches=4))

@@ -69,16 +69,24 @@ def test_bytes_match_the_formulas() -> None:
 
 @given(
     tensor=st.integers(1, 2),
-    data=st.integers(1, 4),
+    groups=st.integers(1, 3),
+    expert=st.integers(1, 3),
     pipeline=st.integers(1, 3),
+    interleave=st.integers(1, 2),
     zero=st.integers(0, 3),
     iterations=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-def test_copies_end_with_sums(tensor: int, data: int, pipeline: int, zero: int, iterations: int, seed: int) -> None:
+def test_copies_end_with_sums(
+    tensor: int, groups: int, expert: int, pipeline: int, interleave: int, zero: int, iterations: int, seed: int
+) -> None:
+    data = groups * expert
     if data == pipeline == 1:
         return
-    job = small(tensor=tensor, data=data, pipeline=pipeline, zero=zero, microbatches=2, activation_bytes=96)
+    job = small(tensor=tensor, data=data, pipeline=pipeline, zero=zero, microbatches=6, activation_bytes=96)
+    job |= {"interleave": interleave if pipeline > 1 else 1, "compute_s": 0.0}
+    if expert > 1:
+        job |= {"expert": expert, "routed_bytes": 48, "expert_bytes": 240, "recomputed": bool(seed % 2)}
     one = training(job, iterations=iterations).of_job(0)
     ranks = tensor * data * pipeline
     one.check_ranks(ranks)
@@ -107,6 +115,50 @@ def test_inner_stages_forward_all_microbatches_both_ways() -> None:
         sent[transfer.src] += transfer.count * one.item_bytes
     share = 5 * 2048 * 14336 * 2 // 2
     assert [sent[rank] for rank in range(6)] == [share, share, 2 * share, 2 * share, share, share]
+
+
+EXPERTS = {"data": 6, "expert": 3, "routed_bytes": 4800, "expert_bytes": 2400, "tensor": 2, "part_bytes": 720}
+
+
+@pytest.mark.parametrize(("recomputed", "passes"), [(False, 2), (True, 3)])
+def test_experts_exchange_tokens_in_their_group_and_gradients_with_those_that_hold_the_same(
+    recomputed: bool, passes: int
+) -> None:
+    one = training(small(**EXPERTS, recomputed=recomputed)).of_job(0)
+    sent = Counter[tuple[int, int]]()
+    for transfer in one.schedule(12, 0):
+        sent[transfer.src, transfer.dst] += transfer.count * one.item_bytes
+    shared, owned = 2 * 5 / 6 * 720, 2 * 1 / 2 * 2400
+    for copy in range(6):
+        rank, first = 2 * copy, copy // 3 * 3
+        expected = Counter({2 * other: passes * 4800 for other in range(first, first + 3) if other != copy})
+        expected[2 * ((copy + 1) % 6)] += shared
+        expected[2 * ((copy + 3) % 6)] += owned
+        assert {dst: count for (src, dst), count in sent.items() if src == rank} == expected
+
+
+def test_chunks_send_a_microbatch_past_every_stage_as_often_as_there_are_chunks() -> None:
+    one = training(small(data=1, pipeline=3, microbatches=6, interleave=2, activation_bytes=80, compute_s=0)).of_job(0)
+    sent = Counter[tuple[int, int]]()
+    for transfer in one.schedule(6, 0):
+        sent[transfer.src, transfer.dst] += transfer.count * one.item_bytes
+    # From stage to stage 6 microbatches in each of 2 chunks, from the last stage to the first only between the chunks.
+    ways = {(src, src + 2): 12 * 80 for src in range(4)} | {(src, src % 2): 6 * 80 for src in (4, 5)}
+    assert sent == ways | {(dst, src): count for (src, dst), count in ways.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"expert": 2}, "2 copies that share experts do not divide 3 copies"),
+        ({"expert": 3}, "bloom has no experts: say with routed_bytes how much these exchange"),
+        ({"routed_bytes": 8}, "only copies that share experts have this; leave it out, or give expert"),
+        ({"interleave": 2}, "interleaving needs 2 stages or more and a multiple of 1 microbatches, not 8"),
+    ],
+)
+def test_experts_and_chunks_that_do_not_fit_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        training(small(**changes))
 
 
 def computing_s(**changes: Any) -> float:
