@@ -9,6 +9,7 @@ from itertools import zip_longest
 from statistics import fmean
 
 import numpy as np
+import numpy.typing as npt
 
 from netmodel import ROCE_PORT, Flow, FlowFields, Forwarding, Path, PortRef, Topology, forwarding, path_of
 from netmodel.flow import IPPROTO_UDP, Address, address_array
@@ -227,14 +228,21 @@ def check_flows(experiment: Experiment, observations: Observations) -> list[Flow
 
 def predicted_loads(experiment: Experiment, run: RunRecord, links: Sequence[Uplink]) -> list[int]:
     """Predicted payload bytes over each of `links`: every flow's bytes along its predicted path."""
-    sums: Counter[PortRef] = Counter()
     placed = experiment.at(run.seed)
     routes = placed.routes(run.policy)
     flows = carried(experiment, run)
-    for flow, path in predicted_paths(placed, flows, routes).items():
-        for port in path:
-            sums[port] += flows[flow]
-    return [sums[link.port] for link in links]
+    if not _hashed(placed, flows, routes):
+        sums: Counter[PortRef] = Counter()
+        for flow, path in predicted_paths(placed, flows, routes).items():
+            for port in path:
+                sums[port] += flows[flow]
+        return [sums[link.port] for link in links]
+    numbers, rows = _hashed_rows(placed, flows, routes)
+    taken = rows >= 0
+    sizes = np.broadcast_to(np.fromiter(flows.values(), dtype=np.int64, count=len(flows))[:, None], rows.shape)
+    loads = np.zeros(len(numbers), dtype=np.int64)
+    np.add.at(loads, rows[taken], sizes[taken])
+    return [int(loads[numbers.number(link.port)]) for link in links]
 
 
 def predicted_choices(experiment: Experiment, flow: Flow, routes: Forwarding) -> tuple[str, ...]:
@@ -250,8 +258,24 @@ def _choices(groups: _Groups, flow: Flow, path: Path) -> tuple[str, ...]:
 
 def predicted_paths(experiment: Experiment, flows: Collection[Flow], routes: Forwarding) -> dict[Flow, Path]:
     """`predicted_path` of many flows: at once where switches forward by destination only."""
-    if not flows or experiment.layouts or routes.ingress:
+    if not _hashed(experiment, flows, routes):
         return {flow: predicted_path(experiment, flow, routes) for flow in flows}
+    links, rows = _hashed_rows(experiment, flows, routes)
+    ports = links.ports
+    return {
+        flow: tuple(ports[link] for link in row if link >= 0) for flow, row in zip(flows, rows.tolist(), strict=True)
+    }
+
+
+def _hashed(experiment: Experiment, flows: Collection[Flow], routes: Forwarding) -> bool:
+    """Whether switches forward these flows by their hash and destination only."""
+    return bool(flows) and not experiment.layouts and not routes.ingress
+
+
+def _hashed_rows(
+    experiment: Experiment, flows: Collection[Flow], routes: Forwarding
+) -> tuple[Links, npt.NDArray[np.int32]]:
+    """The links by number, and a row of them for each flow, filled up with -1."""
     fields = FlowFields(
         src=address_array(flow.src for flow in flows),
         dst=address_array(flow.dst for flow in flows),
@@ -260,9 +284,7 @@ def predicted_paths(experiment: Experiment, flows: Collection[Flow], routes: For
         proto=np.array([IPPROTO_UDP], dtype=np.uint8),
     )
     links = Links(experiment.topology)
-    rows = hashed_paths(links, fields, experiment.ecmp_hash, routes).tolist()
-    ports = links.ports
-    return {flow: tuple(ports[link] for link in row if link >= 0) for flow, row in zip(flows, rows, strict=True)}
+    return links, hashed_paths(links, fields, experiment.ecmp_hash, routes)
 
 
 def predicted_path(experiment: Experiment, flow: Flow, routes: Forwarding) -> Path:

@@ -15,6 +15,8 @@ import matplotlib as mpl
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from netmodel import PortRef
@@ -94,7 +96,8 @@ def replay_fields(moving: dict[str, Any] | None) -> dict[str, Any]:
 def embedded(figure: Figure, alt: str) -> Markup:
     """An <img> element with the figure as SVG, which scales without loss."""
     vector = io.BytesIO()
-    figure.savefig(vector, format="svg", metadata={"Date": None})
+    # `savefig` would draw it twice.
+    FigureCanvasSVG(figure).print_svg(vector, metadata={"Date": None})  # type: ignore[no-untyped-call]
     data = base64.b64encode(vector.getvalue()).decode()
     return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(alt, data)
 
@@ -103,7 +106,9 @@ def _save(plot: Plot, folder: Path, experiment: Experiment, results: Sequence[Po
     """Draw a plot into its PNG file. Returns it for the page."""
     with mpl.rc_context(mpl.RcParams(STYLE)):
         figure = plot.draw(experiment, results, ideal_s)
-        figure.savefig(folder / f"{plot.name}.png", dpi=_PNG_DPI)
+        figure.set_dpi(_PNG_DPI)
+        FigureCanvasAgg(figure).print_png(folder / f"{plot.name}.png")  # type: ignore[no-untyped-call]
+        figure.set_layout_engine("none")  # the layout stays, and is not computed again
         return embedded(figure, plot.alt)
 
 

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work that a report takes: every figure is laid out once, and a cable is no element of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from testbed import report
+from testbed.analysis import metrics
+from testbed.analysis.results import ideal_of
+from testbed.report.plots import PLOTS, placement
+from testbed.spec import Experiment
+from tests.testbed.simulate.small import observe, small
+
+
+def grown(hosts: int) -> Experiment:
+    leaf_spine = {"leaves": 4, "spines": 4, "hosts_per_leaf": hosts // 4, "host_rate": "10 Mbit/s"}
+    return small("fluid", topology={"leaf_spine": leaf_spine})
+
+
+def test_a_figure_is_laid_out_once_and_drawn_once_for_each_of_its_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: Counter[str] = Counter()
+    for owner, name in ((Figure, "draw"), (ConstrainedLayoutEngine, "execute")):
+        original = getattr(owner, name)
+
+        def counted(*args: object, original: object = original, name: str = name) -> object:
+            done[name] += 1
+            return original(*args)  # type: ignore[operator]
+
+        monkeypatch.setattr(owner, name, counted)
+    experiment = grown(8)
+    observations = observe(experiment)
+    results = metrics.by_policy(experiment, observations)
+    report.write(tmp_path, experiment, results, metrics.check_flows(experiment, observations), ideal_of(experiment))
+    assert done == {"draw": 2 * len(PLOTS), "execute": len(PLOTS)}
+
+
+def test_the_fabric_has_as_many_elements_with_four_times_the_hosts() -> None:
+    def elements(hosts: int) -> int:
+        (axes,) = placement(grown(hosts), (), 1.0).axes
+        return sum(len(one.get_paths()) for one in axes.collections) + len(axes.lines) + len(axes.texts)
+
+    assert elements(400) == elements(100)
+
+
+def test_predicted_loads_are_the_bytes_of_flows_along_their_paths() -> None:
+    experiment = grown(32)
+    links = metrics.uplinks(experiment.topology)
+    for run in observe(experiment).runs:
+        flows = metrics.carried(experiment, run)
+        expected: Counter[object] = Counter()
+        for flow in flows:
+            for port in metrics.predicted_path(experiment, flow, experiment.routes(run.policy)):
+                expected[port] += flows[flow]
+        found = metrics.predicted_loads(experiment, run, links)
+        assert found == [expected[link.port] for link in links]
+        assert sum(found) > 0
