@@ -19,7 +19,8 @@ and connections the interval is 50 us times their number. Nothing is published i
    meaning of existing fields does.
 
 The header (64 bytes) is followed, after `header_bytes`, by the device: 320 bytes, then 152 for each connection under
-way, then 16 for the device's IPv6 address. Lanes follow after `device_bytes` more, with 216 bytes each. The structs in
+way, 16 for the device's IPv6 address, 8 with the size and the number of the records that follow, and 40 for each
+member of a fused device. Lanes follow after `device_bytes` more, with 224 bytes each. The structs in
 `hostlib/native/src/engine/live_counters.cpp` name all fields in order; the classes below say what they count. Numbers
 have native byte order, without padding between fields. Texts have 16 bytes of ASCII, padded with zeros. IPv4 addresses
 are numbers (127.0.0.1 is 0x7F000001), 0 for IPv6. Times are those of CLOCK_MONOTONIC. A snapshot has at most 1024
@@ -58,6 +59,9 @@ _LANE = struct.Struct("=IIII16s16Q")
 _WAITING = struct.Struct("=QQQ")  # after the lane; snapshots of an older paralet have none
 _IPV6 = 16  # after the former, a connection, and the connections: zeros where the address is an IPv4 one
 _MARKED = struct.Struct("=QQ")  # after a lane's IPv6 address
+_LANE_MEMBER = struct.Struct("=Q")  # after the former
+_MEMBERS = struct.Struct("=II")  # after the device's IPv6 address
+_MEMBER = struct.Struct("=16s16sI")
 _CHECKED_FROM = 16  # the CRC covers everything from here on
 _MAX_BYTES = 2**24  # a hundred thousand lanes
 _TRIES = 20
@@ -119,6 +123,8 @@ class LaneSnapshot:
     """Data packets received with a congestion mark (ECN). This and the next field are 0 from an older paralet."""
     tx_marked: int = 0
     """Sent packets that the peer counted as marked."""
+    member: int = 0
+    """Index of the lane's NIC in a fused device's `members`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +235,15 @@ class PathClient:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """A NIC of a fused device."""
+
+    interface: str
+    address: str
+    udp_port: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceSnapshot:
     """A device at one moment."""
 
@@ -240,6 +255,7 @@ class DeviceSnapshot:
     """The process that opened the device, in its own PID namespace."""
     guid: str
     interface: str
+    """This and the next two fields are of the first member of a fused device."""
     address: str
     udp_port: int
     """UDP port on which packets arrive."""
@@ -260,6 +276,8 @@ class DeviceSnapshot:
     """Connections with something under way; None from an older paralet."""
     under_way_omitted: int = 0
     """Further ones. A snapshot has those that have waited longest."""
+    members: tuple[Member, ...] = ()
+    """All NICs of a fused device; empty for one NIC, and from an older paralet."""
 
     @property
     def name(self) -> str:
@@ -356,6 +374,7 @@ def parse(data: bytes) -> DeviceSnapshot:
         lanes=tuple(_lane(data, first_lane + index * lane_bytes, lane_bytes) for index in range(lanes)),
         under_way=under_way,
         under_way_omitted=omitted,
+        members=tuple(_members(data, after_connections + _IPV6, first_lane)),
     )
 
 
@@ -368,6 +387,20 @@ def address_order(address: str) -> tuple[int, int]:
 def _address(ipv4: int, ipv6: bytes) -> str:
     """The IPv6 address that these bytes begin with, or else the IPv4 address."""
     return str(IPv6Address(ipv6[:_IPV6])) if len(ipv6) >= _IPV6 and any(ipv6[:_IPV6]) else str(IPv4Address(ipv4))
+
+
+def _members(data: bytes, start: int, end: int) -> Iterator[Member]:
+    """The members of a fused device, in this part of its record."""
+    if end - start < _MEMBERS.size:
+        return
+    size, count = _MEMBERS.unpack_from(data, start)
+    first = start + _MEMBERS.size
+    if count and (size < _MEMBER.size or first + count * size > end):
+        raise SnapshotError(f"{count} members of {size} bytes do not fit the snapshot's device record")
+    for index in range(count):
+        interface, address, port = _MEMBER.unpack_from(data, first + index * size)
+        parsed = IPv6Address(address)
+        yield Member(_text(interface), str(parsed.ipv4_mapped or parsed), _port(port))
 
 
 def _connections(data: bytes, start: int, end: int) -> tuple[tuple[ConnectionSnapshot, ...] | None, int, int]:
@@ -415,6 +448,8 @@ def _lane(data: bytes, offset: int, size: int) -> LaneSnapshot:
     )
     marked_at = _LANE.size + _WAITING.size + _IPV6
     marked = _MARKED.unpack_from(data, offset + marked_at) if size >= marked_at + _MARKED.size else (0, 0)
+    member_at = marked_at + _MARKED.size
+    (member,) = _LANE_MEMBER.unpack_from(data, offset + member_at) if size >= member_at + _LANE_MEMBER.size else (0,)
     return LaneSnapshot(
         _address(peer, data[offset + _LANE.size + _WAITING.size : offset + size]),
         lane,
@@ -424,7 +459,7 @@ def _lane(data: bytes, offset: int, size: int) -> LaneSnapshot:
         window / 1e3,
         rtt / 1e9,
         min_rtt / 1e9,
-        *[*counts, unfinished, outstanding, since_ns / 1e9, *marked],
+        *[*counts, unfinished, outstanding, since_ns / 1e9, *marked, member],
     )
 
 

@@ -116,6 +116,11 @@ class _Families(Collector):
         info = GaugeMetricFamily(
             "paralet_device_info", "Always 1.", labels=(*_DEVICE, "interface", "policy", "m", "path_mtu")
         )
+        members = GaugeMetricFamily(
+            "paralet_device_member_info",
+            "Always 1, for each NIC of a fused device.",
+            labels=(*_DEVICE, "member", "interface", "address"),
+        )
         rate = GaugeMetricFamily("paralet_device_line_rate_bps", "Pacing rate in bits per second.", labels=_DEVICE)
         connections = GaugeMetricFamily("paralet_device_connections", "Open connections.", labels=_DEVICE)
         peers = GaugeMetricFamily("paralet_device_peers", "Peers with which the device shares QPs.", labels=_DEVICE)
@@ -124,13 +129,15 @@ class _Families(Collector):
         )
         for labels, device in self._devices:
             info.add_metric((*labels, device.interface, device.policy, str(device.m), str(device.path_mtu)), 1)
+            for index, nic in enumerate(device.members):
+                members.add_metric((*labels, str(index), nic.interface, nic.address), 1)
             if device.line_rate_bps is not None:
                 rate.add_metric(labels, device.line_rate_bps)
             connections.add_metric(labels, device.connections)
             peers.add_metric(labels, device.peers)
             for reason, number in asdict(device.discards).items():
                 discards.add_metric((*labels, reason), number)
-        yield from (info, rate, connections, peers, discards)
+        yield from (info, members, rate, connections, peers, discards)
         for field, meaning in _MESSAGES.items():
             counter = CounterMetricFamily(f"paralet_messages_{field}", meaning, labels=_DEVICE)
             for labels, device in self._devices:

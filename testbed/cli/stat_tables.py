@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hostlib.stats import DeviceSnapshot, LaneSnapshot, PathClient, Process, Survey, address_order
+from hostlib.stats import DeviceSnapshot, LaneSnapshot, Member, PathClient, Process, Survey, address_order
 from testbed.cli.tables import table
 from testbed.live.lane_rates import device_rates
 
@@ -241,8 +241,11 @@ def _some(number: int, name: str) -> str:
 
 
 def _place(device: DeviceSnapshot) -> str:
-    port = "" if device.udp_port == 4791 else f":{device.udp_port}"
-    return f"{device.interface} {device.address}{port}"
+    def nic(one: DeviceSnapshot | Member) -> str:
+        port = "" if one.udp_port == 4791 else f":{one.udp_port}"
+        return f"{one.interface} {one.address}{port}"
+
+    return " + ".join(map(nic, device.members or (device,)))
 
 
 def _discards(device: DeviceSnapshot) -> int:

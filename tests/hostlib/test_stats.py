@@ -94,10 +94,10 @@ def as_counters(device: DeviceSnapshot) -> dict[str, Any]:
 
 
 def rounded(counters: dict[str, Any]) -> dict[str, Any]:
-    """Times and windows rounded to the precision of a snapshot, which does not name members of fused devices."""
+    """Times and windows rounded to the precision of a snapshot."""
     lanes = [
         {
-            **{name: value for name, value in lane.items() if name != "member"},
+            **lane,
             "window": round(lane["window"], 3),
             "rtt_s": round(lane["rtt_s"], 9),
             "min_rtt_s": round(lane["min_rtt_s"], 9),
@@ -304,7 +304,7 @@ def test_snapshots_as_documented_are_read(longer: int) -> None:
     lane = seen.lanes[2]
     assert (lane.qpn, lane.port_method, lane.window, lane.rtt_s, lane.min_rtt_s) == (77, "socket", 2.5, 1e-9, 2e-9)
     assert list(asdict(lane).values())[8:21] == list(range(3, 16))
-    assert list(asdict(lane).values())[21:] == [0, 0, 0.0, 0, 0]  # from an older paralet
+    assert list(asdict(lane).values())[21:] == [0, 0, 0.0, 0, 0, 0]  # from an older paralet
 
 
 @pytest.mark.parametrize("longer", [0, 8])
@@ -352,6 +352,23 @@ def test_a_snapshot_may_have_connections_under_way(longer: int) -> None:
     assert stats.parse(snapshot(cnps=bytes(8), under_way=connections())).under_way == ()
 
 
+def members(*rows: tuple[bytes, bytes, int], size: int = 40) -> bytes:
+    """The part of a device's record from its IPv6 address on."""
+    packed = (struct.pack("=16s16sI", *row).ljust(size, b"\0") for row in rows)
+    return bytes(16) + struct.pack("=II", size, len(rows)) + b"".join(packed)
+
+
+NICS = [(b"eth0", bytes(10) + b"\xff\xff\x0a\x00\x00\x01", 4791), (b"eth1", b"\xfd" + bytes(14) + b"\x01", 40_000)]
+
+
+@pytest.mark.parametrize("size", [40, 48])
+def test_a_snapshot_may_name_the_members_of_a_fused_device(size: int) -> None:
+    seen = stats.parse(snapshot(cnps=bytes(8), under_way=connections(connection()) + members(*NICS, size=size)))
+    assert seen.members == (stats.Member("eth0", "10.0.0.1", 4791), stats.Member("eth1", "fd00::1", 40_000))
+    assert seen.address == "10.0.0.1"
+    assert stats.parse(snapshot(cnps=bytes(8), under_way=connections() + members())).members == ()
+
+
 def test_every_error_gives_one_sentence() -> None:
     good = snapshot()
     newer = good[:8] + struct.pack("=I", 2) + good[12:]
@@ -370,6 +387,8 @@ def test_every_error_gives_one_sentence() -> None:
         (snapshot(cnps=bytes(8), under_way=connections(connection(), size=128)), "do not fit the snapshot's device"),
         (snapshot(cnps=bytes(8), under_way=connections(connection())[:-8]), "do not fit the snapshot's device record"),
         (snapshot(cnps=bytes(8), under_way=connections(connection(3))), "in the state 3, which is unknown"),
+        (snapshot(cnps=bytes(8), under_way=connections() + members(*NICS, size=32)), "members of 32 bytes do not fit"),
+        (snapshot(cnps=bytes(8), under_way=connections() + members(*NICS)[:-8]), "2 members of 40 bytes do not fit"),
     ):
         with pytest.raises(SnapshotError, match=sentence):
             stats.parse(data)

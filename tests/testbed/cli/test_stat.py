@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from hostlib import Device, stats
-from hostlib.stats import LaneSnapshot, PathClient, Survey
+from hostlib.stats import LaneSnapshot, Member, PathClient, Survey
 from testbed.cli import main
 from testbed.cli.stat_prometheus import exposition
 from testbed.cli.stat_tables import Picture
@@ -84,6 +84,12 @@ def test_the_rate_is_unknown_in_the_first_survey_and_zero_when_idle() -> None:
     idle = look(device(lane(0, 5_000), time_s=10.0))
     assert rows(drawn((idle, 0.0)), "set by")[0]["tx Gbit/s"] == "-"
     assert rows(drawn((idle, 0.0), (idle, 1.0)), "set by")[0]["tx Gbit/s"] == "0.000"
+
+
+def test_the_members_of_a_fused_device_are_named() -> None:
+    fused = replace(device(lane(0)), members=(Member("eth0", "10.0.0.1", 4791), Member("eth1", "10.1.0.1", 40_000)))
+    (row,) = rows(drawn((look(fused), 0.0)), "policy")
+    assert row["device"] == "eth0 10.0.0.1 + eth1 10.1.0.1:40000"
 
 
 def test_devices_and_lanes_are_sorted() -> None:
@@ -159,7 +165,7 @@ def test_the_exposition_has_every_counter_of_every_lane() -> None:
     }
     values = {sample.name: sample.value for sample in samples if sample.labels == labels}
     counts = {name for name in LaneSnapshot.__slots__ if isinstance(getattr(busy, name), int)}
-    counts -= {"lane", "qpn", "port", "unfinished", "outstanding_bytes", "waiting_since_s"}
+    counts -= {"lane", "member", "qpn", "port", "unfinished", "outstanding_bytes", "waiting_since_s"}
     assert {f"paralet_lane_{name}_total" for name in counts - {"min_rtt_s"}} <= values.keys()
     assert values["paralet_lane_tx_bytes_total"] == 2**40 + 1
     assert values["paralet_lane_moves_total"] == 7

@@ -53,7 +53,6 @@ Device::Device(const DeviceOptions& options) : Device(options, make_backend(opti
 Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
     : options_(options),
       forks_(count_forks()),
-      udp_port_(backend->udp_port()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       backend_(std::move(backend)),
@@ -69,12 +68,16 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
   if (backend_->members() > 1 && options.policy.lanes < backend_->members()) {
     throw DeviceError("a fused device needs a lane for every member");
   }
+  for (unsigned i = 0; i < backend_->members(); ++i) {
+    const IpAddress& address = own_address(i);
+    nics_.push_back({.interface = interface_of(address).value_or(Interface{}).name,
+                     .address = address,
+                     .udp_port = backend_->member(i).udp_port()});
+  }
   random_bytes(guid_);
   live_counters_ = LiveCounters({.guid = guid_,
-                                 .interface = interface_of(options.address).value_or(Interface{}).name,
                                  .policy = to_string(options.policy.kind),
-                                 .address = options.address,
-                                 .udp_port = udp_port_,
+                                 .nics = nics_,
                                  .path_mtu = path_mtu_,
                                  .lanes = options.policy.lanes,
                                  .line_rate_bps = options.line_rate_bps});
@@ -86,8 +89,8 @@ Device::Device(const DeviceOptions& options, std::unique_ptr<Backend> backend)
   if (options.policy.kind == PolicyKind::kController) {
     path_client::Options client = options.policy.path_client;
     if (!client.thresholds.rtt_floor) client.thresholds.rtt_floor = 4 * target_queue(options);
-    auto policy = std::make_unique<ControllerPolicy>(client, PeerName(options.address, udp_port_), options.policy.lanes,
-                                                     std::move(policy_), [this] { wake(); });
+    auto policy = std::make_unique<ControllerPolicy>(client, PeerName(options.address, udp_port()),
+                                                     options.policy.lanes, std::move(policy_), [this] { wake(); });
     path_client_ = policy.get();
     policy_ = std::move(policy);
   }

@@ -364,7 +364,9 @@ class Device {
 
   DeviceCounters counters();
   [[nodiscard]] std::uint32_t path_mtu() const { return path_mtu_; }
-  [[nodiscard]] std::uint16_t udp_port() const { return udp_port_; }
+  [[nodiscard]] std::uint16_t udp_port() const { return nics_.front().udp_port; }
+  /// One, or the members of a fused device.
+  [[nodiscard]] const std::vector<DeviceNic>& nics() const { return nics_; }
   [[nodiscard]] const DeviceOptions& options() const { return options_; }
 
  private:
@@ -597,7 +599,7 @@ class Device {
   DeviceOptions options_;
   unsigned forks_;  ///< forks of the process before it was opened
   std::uint32_t path_mtu_ = 0;
-  std::uint16_t udp_port_ = 0;
+  std::vector<DeviceNic> nics_;
   handshake::Guid guid_{};
   ControllerPolicy* path_client_ = nullptr;  ///< `policy_`, if it is this one
   Backend* registrar_ = nullptr;             ///< `backend_`, if any thread may register memory with it

@@ -229,7 +229,7 @@ Peer& Device::add_peer(const IpAddress& address, const handshake::Guid& device, 
 handshake::Endpoint Device::endpoint(const Peer& peer) const {
   handshake::Endpoint out{.device = guid_,
                           .address = options_.address,
-                          .udp_port = udp_port_,
+                          .udp_port = udp_port(),
                           .path_mtu = path_mtu_,
                           .qps = {},
                           .max_ip_id = backend_->max_ip_id(),

@@ -108,6 +108,19 @@ struct ConnectionRecord {
   Ipv6 peer_ipv6;
 };
 
+// The members of a fused device, if it is one: after its IPv6 address.
+struct MemberList {
+  std::uint32_t member_bytes;
+  std::uint32_t member_count;
+};
+
+struct MemberRecord {
+  Text interface;
+  IpAddress::Bytes address;  // an IPv4 one as ::ffff:a.b.c.d
+  std::uint32_t udp_port;
+  std::uint32_t reserved;
+};
+
 struct LaneRecord {
   std::uint32_t peer;
   std::uint32_t lane;
@@ -136,13 +149,16 @@ struct LaneRecord {
   Ipv6 peer_ipv6;
   std::uint64_t rx_marked;
   std::uint64_t tx_marked;
+  std::uint64_t member;
 };
 
 // The sizes that hostlib/stats.py names, without padding, whose bytes would be undefined.
 static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<Header>);
 static_assert(sizeof(DeviceRecord) == 320 && std::has_unique_object_representations_v<DeviceRecord>);
 static_assert(sizeof(ConnectionRecord) == 152 && std::has_unique_object_representations_v<ConnectionRecord>);
-static_assert(sizeof(LaneRecord) == 216 && std::has_unique_object_representations_v<LaneRecord>);
+static_assert(sizeof(MemberList) == 8 && std::has_unique_object_representations_v<MemberList>);
+static_assert(sizeof(MemberRecord) == 40 && std::has_unique_object_representations_v<MemberRecord>);
+static_assert(sizeof(LaneRecord) == 224 && std::has_unique_object_representations_v<LaneRecord>);
 
 constexpr std::array<char, 8> kMagic{'p', 'a', 'r', 'a', 'l', 'e', 't', '\0'};
 constexpr std::size_t kBody = sizeof(Header);
@@ -188,7 +204,8 @@ LaneRecord record(const LaneCounters& lane) {
           .waiting_since_ns = nanoseconds(lane.waiting_since),
           .peer_ipv6 = ipv6_of(lane.peer),
           .rx_marked = qp.rx_marked,
-          .tx_marked = qp.tx_marked};
+          .tx_marked = qp.tx_marked,
+          .member = lane.member};
 }
 
 ConnectionRecord record(const ConnectionCounters& connection) {
@@ -215,13 +232,26 @@ ConnectionRecord record(const ConnectionCounters& connection) {
           .peer_ipv6 = ipv6_of(connection.peer)};
 }
 
+MemberRecord record(const DeviceNic& member) {
+  return {.interface = text(member.interface),
+          .address = member.address.bytes(),
+          .udp_port = member.udp_port,
+          .reserved = 0};
+}
+
+/// Those of a fused device.
+std::span<const DeviceNic> members_of(const DeviceIdentity& device) {
+  return device.nics.size() > 1 ? std::span(device.nics) : std::span<const DeviceNic>();
+}
+
 DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters) {
   const PathClientCounters client = counters.path_client.value_or(PathClientCounters{});
+  const DeviceNic& nic = device.nics.front();
   return {.guid = device.guid,
-          .interface = text(device.interface),
+          .interface = text(nic.interface),
           .policy = text(device.policy),
-          .address = device.address.ipv4(),
-          .udp_port = device.udp_port,
+          .address = nic.address.ipv4(),
+          .udp_port = nic.udp_port,
           .path_mtu = device.path_mtu,
           .lanes = device.lanes,
           .line_rate_bps = rounded(device.line_rate_bps),
@@ -259,9 +289,10 @@ DeviceRecord record(const DeviceIdentity& device, const DeviceCounters& counters
           .connections_omitted = counters.under_way_omitted};
 }
 
-/// Bytes of the device's record with those of its connections and its IPv6 address.
-std::size_t device_bytes(const DeviceCounters& counters) {
-  return sizeof(DeviceRecord) + counters.under_way.size() * sizeof(ConnectionRecord) + sizeof(Ipv6);
+/// Bytes of the device's record with those of its connections, its IPv6 address and its members.
+std::size_t device_bytes(const DeviceIdentity& device, const DeviceCounters& counters) {
+  return sizeof(DeviceRecord) + counters.under_way.size() * sizeof(ConnectionRecord) + sizeof(Ipv6) +
+         sizeof(MemberList) + members_of(device).size() * sizeof(MemberRecord);
 }
 
 /// Appends a record.
@@ -298,11 +329,14 @@ bool allowed(std::size_t bytes) {
 LiveCounters::LiveCounters(DeviceIdentity identity) : file_(open_file()), identity_(std::move(identity)) {}
 
 std::vector<std::byte> LiveCounters::encode(const DeviceCounters& counters) const {
-  std::vector<std::byte> fresh(kBody + device_bytes(counters) + counters.lanes.size() * sizeof(LaneRecord));
+  std::vector<std::byte> fresh(kBody + device_bytes(identity_, counters) + counters.lanes.size() * sizeof(LaneRecord));
   std::byte* out = fresh.data() + kBody;
   put(out, record(identity_, counters));
   for (const ConnectionCounters& connection : counters.under_way) put(out, record(connection));
-  put(out, ipv6_of(identity_.address));
+  put(out, ipv6_of(identity_.nics.front().address));
+  const std::span<const DeviceNic> members = members_of(identity_);
+  put(out, MemberList{sizeof(MemberRecord), static_cast<std::uint32_t>(members.size())});
+  for (const DeviceNic& member : members) put(out, record(member));
   for (const LaneCounters& lane : counters.lanes) put(out, record(lane));
   return fresh;
 }
@@ -321,7 +355,7 @@ void LiveCounters::publish(Nanos now, const DeviceCounters& counters) {
                 .time_ns = now,
                 .pid = static_cast<std::uint32_t>(::getpid()),
                 .header_bytes = sizeof(Header),
-                .device_bytes = static_cast<std::uint32_t>(device_bytes(counters)),
+                .device_bytes = static_cast<std::uint32_t>(device_bytes(identity_, counters)),
                 .lane_bytes = sizeof(LaneRecord),
                 .lane_count = static_cast<std::uint32_t>(counters.lanes.size()),
                 .reserved = 0};

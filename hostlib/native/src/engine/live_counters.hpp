@@ -18,13 +18,18 @@ namespace paralet {
 
 struct DeviceCounters;
 
+/// A NIC of a device: its interface, its address, and the UDP port on which it receives packets.
+struct DeviceNic {
+  std::string interface;
+  IpAddress address;
+  std::uint16_t udp_port = 0;
+};
+
 /// Properties of a device that do not change while it is open.
 struct DeviceIdentity {
   std::array<std::byte, 16> guid{};
-  std::string interface;
   std::string policy;
-  IpAddress address;
-  std::uint16_t udp_port = 0;
+  std::vector<DeviceNic> nics;  ///< one, or the members of a fused device
   std::uint32_t path_mtu = 0;
   unsigned lanes = 0;
   double line_rate_bps = 0;  ///< 0: unknown

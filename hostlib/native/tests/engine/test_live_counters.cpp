@@ -25,8 +25,10 @@ using test::Bytes;
 constexpr std::size_t kHeader = 64;
 constexpr std::size_t kDevice = 320;
 constexpr std::size_t kConnection = 152;
-constexpr std::size_t kLane = 216;
+constexpr std::size_t kLane = 224;
 constexpr std::size_t kIpv6 = 16;
+constexpr std::size_t kMember = 40;
+constexpr std::size_t kEnd = kIpv6 + 8;  // of a device that is not fused
 
 template <typename Number>
 Number at(const Bytes& bytes, std::size_t offset) {
@@ -56,7 +58,7 @@ FileDescriptor open_by_name(const LiveCounters& live) {
 }
 
 Bytes everything(const FileDescriptor& file) {
-  Bytes bytes(1 << 16);
+  Bytes bytes(1 << 17);
   const ssize_t got = ::pread(file.get(), bytes.data(), bytes.size(), 0);
   REQUIRE(got >= 0);
   bytes.resize(static_cast<std::size_t>(got));
@@ -77,10 +79,8 @@ std::optional<Bytes> whole(const FileDescriptor& file) {
 DeviceIdentity identity() {
   DeviceIdentity out;
   out.guid.fill(std::byte{0xAB});
-  out.interface = "a-name-of-sixteen";
   out.policy = "adaptive";
-  out.address = 0x7F000001;
-  out.udp_port = 4791;
+  out.nics = {{.interface = "a-name-of-sixteen", .address = 0x7F000001, .udp_port = 4791}};
   out.path_mtu = 4096;
   out.lanes = 8;
   out.line_rate_bps = 25e9;
@@ -93,6 +93,7 @@ LaneCounters lane(unsigned i) {
   LaneCounters out;
   out.peer = 0x7F000002;
   out.lane = i;
+  out.member = i + 1;
   out.qpn = 0x123456 + i;
   out.method = PortMethod::kModifyQp;
   out.qp.port = static_cast<std::uint16_t>(50000 + i);
@@ -167,12 +168,12 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
   const Bytes& bytes = *snapshot;
   CHECK(std::memcmp(bytes.data(), "paralet\0", 8) == 0);
   CHECK(at<std::uint32_t>(bytes, 8) == 1);
-  CHECK(bytes.size() == kHeader + kDevice + kIpv6 + 3 * kLane);
+  CHECK(bytes.size() == kHeader + kDevice + kEnd + 3 * kLane);
   CHECK(at<std::uint64_t>(bytes, 24) == 1);
   CHECK(at<std::int64_t>(bytes, 32) == kSecond);
   CHECK(at<std::uint32_t>(bytes, 40) == static_cast<std::uint32_t>(::getpid()));
   CHECK(at<std::uint32_t>(bytes, 44) == kHeader);
-  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + kIpv6);
+  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + kEnd);
   CHECK(at<std::uint32_t>(bytes, 52) == kLane);
   CHECK(at<std::uint32_t>(bytes, 56) == 3);
 
@@ -188,7 +189,7 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
   CHECK(at<std::uint64_t>(bytes, kHeader + 296) == 14);
 
   for (unsigned i = 0; i < 3; ++i) {
-    const std::size_t row = kHeader + kDevice + kIpv6 + i * kLane;
+    const std::size_t row = kHeader + kDevice + kEnd + i * kLane;
     CHECK(at<std::uint32_t>(bytes, row) == 0x7F000002);
     CHECK(at<std::uint32_t>(bytes, row + 4) == i);
     CHECK(at<std::uint32_t>(bytes, row + 8) == 0x123456 + i);
@@ -198,6 +199,7 @@ TEST_CASE("a snapshot has every counter at its documented offset") {
     for (unsigned n = 19; n < 21; ++n) {
       CHECK(at<std::uint64_t>(bytes, row + 32 + kIpv6 + std::size_t{8} * n) == i + 1000 * n);
     }
+    CHECK(at<std::uint64_t>(bytes, row + kLane - 8) == i + 1);
   }
 }
 
@@ -239,8 +241,8 @@ TEST_CASE("connections under way follow the device's fields") {
   const auto snapshot = whole(open_by_name(live));
   REQUIRE(snapshot);
   const Bytes& bytes = *snapshot;
-  REQUIRE(bytes.size() == kHeader + kDevice + 2 * kConnection + kIpv6 + 2 * kLane);
-  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + 2 * kConnection + kIpv6);
+  REQUIRE(bytes.size() == kHeader + kDevice + 2 * kConnection + kEnd + 2 * kLane);
+  CHECK(at<std::uint32_t>(bytes, 48) == kDevice + 2 * kConnection + kEnd);
   CHECK(at<std::uint32_t>(bytes, kHeader + 304) == kConnection);
   CHECK(at<std::uint32_t>(bytes, kHeader + 308) == 2);
   CHECK(at<std::uint64_t>(bytes, kHeader + 312) == 5);
@@ -252,7 +254,27 @@ TEST_CASE("connections under way follow the device's fields") {
     for (unsigned n = 8; n < 19; ++n)
       CHECK(at<std::uint64_t>(bytes, row + 48 + std::size_t{8} * (n - 8)) == 100 * i + n);
   }
-  CHECK(at<std::uint32_t>(bytes, kHeader + kDevice + 2 * kConnection + kIpv6) == 0x7F000002);  // the first lane
+  CHECK(at<std::uint32_t>(bytes, kHeader + kDevice + 2 * kConnection + kEnd) == 0x7F000002);  // the first lane
+}
+
+TEST_CASE("the members of a fused device end its record") {
+  DeviceIdentity device = identity();
+  device.nics.push_back({.interface = "eth1", .address = 0x0A010001, .udp_port = 50001});
+  LiveCounters live(device);
+  live.publish(kSecond, counters(1));
+  const auto snapshot = whole(open_by_name(live));
+  REQUIRE(snapshot);
+  const std::size_t list = kHeader + kDevice + kIpv6;
+  REQUIRE(snapshot->size() == list + 8 + 2 * kMember + kLane);
+  CHECK(at<std::uint32_t>(*snapshot, list) == kMember);
+  CHECK(at<std::uint32_t>(*snapshot, list + 4) == 2);
+  CHECK(text_at(*snapshot, list + 8) == "a-name-of-sixte");
+  const std::size_t second = list + 8 + kMember;
+  CHECK(text_at(*snapshot, second) == "eth1");
+  IpAddress::Bytes address{};
+  std::memcpy(address.data(), snapshot->data() + second + 16, address.size());
+  CHECK(IpAddress(address) == IpAddress(0x0A010001));
+  CHECK(at<std::uint32_t>(*snapshot, second + 32) == 50001);
 }
 
 TEST_CASE("IPv6 addresses end the records, and are zero where the address is an IPv4 one") {
@@ -268,7 +290,7 @@ TEST_CASE("IPv6 addresses end the records, and are zero where the address is an 
     DeviceCounters with = counters(1);
     with.under_way = {connection(1)};
     if (ipv6) {
-      device.address = *parse_address("fd00::1");
+      device.nics[0].address = *parse_address("fd00::1");
       with.lanes[0].peer = *parse_address("fd00::2");
       with.under_way[0].peer = *parse_address("fd00::3");
     }
@@ -279,11 +301,11 @@ TEST_CASE("IPv6 addresses end the records, and are zero where the address is an 
     const std::size_t after_connection = kHeader + kDevice + kConnection;
     const auto expected = [ipv6](const char* text) { return ipv6 ? *parse_address(text) : IpAddress(); };
     CHECK(ipv6_at(*snapshot, after_connection) == expected("fd00::1"));
-    CHECK(ipv6_at(*snapshot, after_connection + kIpv6 + kLane - 2 * sizeof(std::uint64_t) - kIpv6) ==
+    CHECK(ipv6_at(*snapshot, after_connection + kEnd + kLane - 3 * sizeof(std::uint64_t) - kIpv6) ==
           expected("fd00::2"));
     CHECK(ipv6_at(*snapshot, after_connection - kIpv6) == expected("fd00::3"));
     CHECK((at<std::uint32_t>(*snapshot, kHeader + 48) == 0) == ipv6);
-    CHECK((at<std::uint32_t>(*snapshot, after_connection + kIpv6) == 0) == ipv6);
+    CHECK((at<std::uint32_t>(*snapshot, after_connection + kEnd) == 0) == ipv6);
     CHECK((at<std::uint32_t>(*snapshot, kHeader + kDevice + 16) == 0) == ipv6);
   }
 }
@@ -312,7 +334,7 @@ TEST_CASE("the snapshot grows and shrinks with the number of lanes") {
     live.publish(kSecond, counters(lanes));
     const auto snapshot = whole(file);
     REQUIRE(snapshot);
-    CHECK(snapshot->size() == kHeader + kDevice + kIpv6 + lanes * kLane);
+    CHECK(snapshot->size() == kHeader + kDevice + kEnd + lanes * kLane);
     CHECK(at<std::uint64_t>(*snapshot, 24) == ++generation);
   }
 }
@@ -383,10 +405,10 @@ TEST_CASE("a concurrent reader gets a consistent snapshot") {
     const auto snapshot = whole(file);
     if (!snapshot) continue;
     ++seen;
-    const std::size_t lanes = (snapshot->size() - kHeader - kDevice - kIpv6) / kLane;
+    const std::size_t lanes = (snapshot->size() - kHeader - kDevice - kEnd) / kLane;
     for (std::size_t i = 1; i < lanes; ++i) {
       const auto flowlets = [&](std::size_t n) {
-        return at<std::uint64_t>(*snapshot, kHeader + kDevice + kIpv6 + n * kLane + 56);
+        return at<std::uint64_t>(*snapshot, kHeader + kDevice + kEnd + n * kLane + 56);
       };
       consistent = consistent && flowlets(i) == flowlets(0);
     }
