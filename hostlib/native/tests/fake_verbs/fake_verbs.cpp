@@ -59,6 +59,7 @@ struct Qp : ibv_qp {
   std::deque<Lost> lost;
   bool flushes = false;         ///< is to return what it holds
   std::uint16_t port = 0;       ///< UDP source port
+  unsigned gid = 0;             ///< index of the own GID
   std::int64_t busy_until = 0;  ///< when its last long request is through
   unsigned unacknowledged = 0;  ///< events that the user has taken and not acknowledged
   ibv_ece ece{};
@@ -79,7 +80,8 @@ struct World {
   std::map<std::uint32_t, std::unique_ptr<Mr>> regions;
   std::map<int, DeviceMemory> shared;
   std::map<ibv_context*, std::deque<ibv_async_event>> events;  ///< of the open contexts
-  std::map<std::uint16_t, fake_verbs::Path> paths;
+  std::map<std::uint16_t, fake_verbs::Path> paths;             ///< by source port
+  std::map<unsigned, fake_verbs::Path> gids;                   ///< by index of the own GID
   std::map<ibv_srq*, Srq*> srqs;
   std::size_t received = 0;  ///< completions of receives that have not been polled
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
@@ -217,8 +219,12 @@ ibv_wc_status carry_out(Qp& from, const ibv_send_wr& request) {
 }
 
 fake_verbs::Path path_of(const Qp& qp) {
+  using enum fake_verbs::Path;
+  if (const auto found = world().gids.find(qp.gid); found != world().gids.end() && found->second != kGood) {
+    return found->second;
+  }
   const auto found = world().paths.find(qp.port);
-  return found != world().paths.end() ? found->second : fake_verbs::Path::kGood;
+  return found != world().paths.end() ? found->second : kGood;
 }
 
 /// Whether the other end is in the error state: no answer comes, as from a dead path.
@@ -403,6 +409,7 @@ void reset() {
   world().record = {};
   world().shared.clear();
   world().paths.clear();
+  world().gids.clear();
   world().next_qpn = kFirstQpn;
   world().holds_flushes = false;
 }
@@ -460,6 +467,11 @@ int modify_udp_sport(std::uint32_t qpn, std::uint16_t port) {
 void set_path(std::uint16_t port, Path path) {
   const std::lock_guard lock(world().mutex);
   world().paths[port] = path;
+  for (auto& [qpn, qp] : world().qps) send_again(*qp);
+}
+void set_gid(unsigned index, Path path) {
+  const std::lock_guard lock(world().mutex);
+  world().gids[index] = path;
   for (auto& [qpn, qp] : world().qps) send_again(*qp);
 }
 void break_queue_pairs(std::uint16_t port) {
@@ -655,6 +667,7 @@ FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) 
     const std::uint32_t label = attributes->ah_attr.grh.flow_label;
     changed.port = static_cast<std::uint16_t>(((label & 0x3FFF) ^ ((label & 0xFC000) >> 14)) | 0xC000);
     world().record.labels.push_back(attributes->ah_attr.grh.flow_label);
+    changed.gid = attributes->ah_attr.grh.sgid_index;
     const ibv_gid& gid = attributes->ah_attr.grh.dgid;
     world().record.gids.emplace_back(attributes->ah_attr.grh.sgid_index,
                                      std::string(std::begin(gid.raw), std::end(gid.raw)));

@@ -75,6 +75,8 @@ FAKE_VERBS_API void hold_flushes(bool holds);
 FAKE_VERBS_API Record record();
 /// Of all queue pairs that send with this port. What was lost is sent again when the path is good, or the port changed.
 FAKE_VERBS_API void set_path(std::uint16_t port, Path path);
+/// Of all queue pairs that send from this GID: what a NIC of its own would do to them.
+FAKE_VERBS_API void set_gid(unsigned index, Path path);
 /// Moves queue pairs that send with this port to the error state, as the kernel's rxe does when it finds no route: the
 /// requests come back as flushed, and nothing else tells the reason.
 FAKE_VERBS_API void break_queue_pairs(std::uint16_t port);

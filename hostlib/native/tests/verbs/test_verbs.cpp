@@ -213,6 +213,62 @@ TEST_CASE("adaptive lanes leave a dead path, and no flowlet is lost or counted t
   }
 }
 
+/// Members of a fused device's lanes.
+std::vector<unsigned> members_of(Device& device) {
+  std::vector<unsigned> out;
+  for (const LaneCounters& lane : device.counters().lanes) out.push_back(lane.member);
+  return out;
+}
+
+TEST_CASE("the lanes of a fused device leave a dead member and return, and no flowlet is lost or counted twice") {
+  constexpr std::array<unsigned, 2> kGids = {3, 5};
+  for (const auto path : {fake_verbs::Path::kDead, fake_verbs::Path::kMute}) {
+    for (const unsigned dead : {0U, 1U}) {
+      CAPTURE(static_cast<int>(path));
+      CAPTURE(dead);
+      fake_verbs::reset();
+      DeviceOptions options = test::verbs_options(4);
+      options.fused_with = {*parse_address("::1")};
+      options.min_timeout = 20 * kMillisecond;
+      options.flowlet_bytes = 10'000;
+      options.log = [](const std::string&) {};
+      VerbsPair pair(options);
+      std::vector<Bytes> out;
+      for (std::size_t i = 0; i < 16; ++i) out.push_back(test::random_fill(i, 30'000));
+      const auto exchange = [&] {
+        std::vector<Bytes> there(out.size(), Bytes(30'000));
+        std::vector<Bytes> back = there;
+        std::vector<std::shared_ptr<Request>> requests;
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kReceive, {.bytes = there[i]}));
+          requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kReceive, {.bytes = back[i]}));
+          requests.push_back(VerbsPair::submit(pair.one, pair.to, Request::Kind::kSend, {.bytes = out[i]}));
+          requests.push_back(VerbsPair::submit(pair.two, pair.from, Request::Kind::kSend, {.bytes = out[i]}));
+        }
+        for (const auto& request : requests) REQUIRE_MESSAGE(VerbsPair::end(request) == State::kDone, request->error);
+        REQUIRE(there == out);
+        REQUIRE(back == out);
+      };
+      const auto all_on = [&](const std::vector<unsigned>& members) {
+        return test::eventually([&] {
+          exchange();
+          return members_of(pair.one) == members && members_of(pair.two) == members;
+        });
+      };
+      const auto used = [&] {
+        return std::ranges::all_of(pair.one.counters().lanes, [](const auto& lane) { return lane.flowlets > 0; });
+      };
+      REQUIRE(test::eventually([&] { return exchange(), used(); }));
+      CHECK(members_of(pair.one) == std::vector<unsigned>{0, 1, 0, 1});
+      fake_verbs::set_gid(kGids.at(dead), path);
+      CHECK(all_on(std::vector<unsigned>(4, 1 - dead)));
+      fake_verbs::set_gid(kGids.at(dead), fake_verbs::Path::kGood);
+      CHECK(all_on({0, 1, 0, 1}));
+      CHECK(test::eventually([&] { return record().queue_pairs == 8; }));  // replaced ones are gone
+    }
+  }
+}
+
 // test_send_queue.cpp has what adaptive lanes make of the times of such a mix.
 TEST_CASE("short and long messages pass together over adaptive lanes") {
   fake_verbs::reset();
