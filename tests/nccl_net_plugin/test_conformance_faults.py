@@ -14,6 +14,7 @@ FAULTS = [  # the fault, and the rule that it violates
     ("no-speed", "properties"),
     ("properties-overflow", "properties"),
     ("any-device", "wrong-device"),
+    ("fuses-anything", "virtual-device"),
     ("no-warning", "no-device"),
     ("two-banners", "banner"),
     ("refuses-consumed", "optional-calls"),

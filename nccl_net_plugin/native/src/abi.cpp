@@ -145,13 +145,22 @@ ncclResult_t properties(int device, ncclNetProperties_v12_t* out) noexcept {
     out->maxRecvs = static_cast<int>(kMaxReceives);
     out->netDeviceType = NCCL_NET_DEVICE_HOST;
     out->netDeviceVersion = NCCL_NET_DEVICE_INVALID_VERSION;
-    out->vProps.ndevs = 1;
+    out->vProps.ndevs = std::max(1, static_cast<int>(known.members.size()));
     out->vProps.devs[0] = device;
+    std::ranges::copy(known.members, out->vProps.devs);
     out->maxP2pBytes = kMaxMessageBytes;
     out->maxCollBytes = kMaxMessageBytes;
     out->maxMultiRequestSize = 1;
     out->railId = known.place.rail;
     out->planeId = known.place.plane;
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t make_fused(const int* members, int count, int* out) noexcept {
+  return guarded("makeVDevice", [&] {
+    require(members, out);
+    *out = Core::instance().make_fused(std::span(members, static_cast<std::size_t>(std::max(count, 0))));
     return ncclSuccess;
   });
 }

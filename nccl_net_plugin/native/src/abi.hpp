@@ -17,6 +17,8 @@ ncclResult_t init(void** context, const ncclNetCommConfig_v12_t* config, ncclDeb
 ncclResult_t finalize(void* context) noexcept;
 ncclResult_t devices(int* count) noexcept;
 ncclResult_t properties(int device, ncclNetProperties_v12_t* out) noexcept;
+/// `count` devices, of which `out` gets the number.
+ncclResult_t make_fused(const int* members, int count, int* out) noexcept;
 ncclResult_t set_net_attr(void* context, const ncclNetAttr_v12_t* attributes) noexcept;
 // `context` is nullptr in versions 8 to 10. Only version 10 passes a configuration to connect.
 ncclResult_t listen(void* context, int device, void* handle, void** comm) noexcept;
@@ -40,6 +42,13 @@ ncclResult_t close_send(void* comm) noexcept;
 ncclResult_t close_recv(void* comm) noexcept;
 ncclResult_t close_listen(void* comm) noexcept;
 
+/// The same for the list of any version.
+template <typename Members>
+ncclResult_t make_vdevice(int* out, Members* members) noexcept {
+  if (members == nullptr) return ncclInvalidArgument;
+  return make_fused(members->devs, members->ndevs, out);
+}
+
 /// Fills the properties of any version: those fields of the newest version that it has.
 template <typename Properties>
 ncclResult_t properties_of(int device, Properties* out) noexcept {
@@ -62,8 +71,9 @@ ncclResult_t properties_of(int device, Properties* out) noexcept {
   out->netDeviceVersion = all.netDeviceVersion;
   if constexpr (requires { out->vProps; }) {
     out->forceFlush = all.forceFlush;
+    // The engine fuses no more devices than the shorter arrays of older versions hold.
     out->vProps.ndevs = all.vProps.ndevs;
-    out->vProps.devs[0] = all.vProps.devs[0];
+    for (int i = 0; i < all.vProps.ndevs; ++i) out->vProps.devs[i] = all.vProps.devs[i];
     out->maxP2pBytes = all.maxP2pBytes;
     out->maxCollBytes = all.maxCollBytes;
   }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -87,11 +89,7 @@ std::string variable_of(std::string_view name) {
 
 /// Checks parameters against each other.
 void check(const Settings& settings) {
-  try {
-    check_combination(settings.device, variable_of);
-  } catch (const std::invalid_argument& error) {
-    refuse(error.what());
-  }
+  check_device(settings.device);
   if (settings.selection.names && !settings.selection.addresses.empty()) {
     refuse("PARALET_IFNAME and PARALET_ADDRESSES exclude each other: set one of them");
   }
@@ -139,6 +137,14 @@ void take_ib_settings(const Environment& environment, const std::map<std::string
 
 }  // namespace
 
+void check_device(const DeviceOptions& options) {
+  try {
+    check_combination(options, variable_of);
+  } catch (const std::invalid_argument& error) {
+    refuse(error.what());
+  }
+}
+
 Environment process_environment() {
   Environment out;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -177,6 +183,10 @@ Settings load_settings(const Environment& environment) {
       nccl != environment.end() && !settings.selection.names && settings.selection.addresses.empty()) {
     settings.selection.names = NameFilter::parse(nccl->second);
     if (settings.selection.names) settings.selected_by = "NCCL_SOCKET_IFNAME=" + nccl->second;
+  }
+  if (const auto file = environment.find("NCCL_TOPO_FILE"); file != environment.end()) {
+    std::ifstream in(file->second);
+    settings.topology.assign(std::istreambuf_iterator<char>(in), {});
   }
   return settings;
 }

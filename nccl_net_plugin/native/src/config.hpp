@@ -16,4 +16,7 @@ Environment process_environment();
 /// Reads and checks all parameters. Throws PluginError with one sentence: the parameter, its value and what is allowed.
 Settings load_settings(const Environment& environment);
 
+/// Checks a device's options against each other. Throws PluginError with one sentence in terms of parameters.
+void check_device(const DeviceOptions& options);
+
 }  // namespace paralet::plugin

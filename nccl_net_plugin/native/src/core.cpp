@@ -2,11 +2,11 @@
 #include "core.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "base/errors.hpp"
 #include "base/interfaces.hpp"
 #include "base/random.hpp"
+#include "fusion.hpp"
 #include "log.hpp"
 #include "plugin_error.hpp"
 #include "soft/udp_sockets.hpp"
@@ -25,12 +25,6 @@ void check_traffic_class(int traffic_class) {
   if (traffic_class == NCCL_NET_TRAFFIC_CLASS_UNDEF || (traffic_class >= 0 && traffic_class <= UINT8_MAX)) return;
   throw PluginError(ncclInvalidArgument, "the communicator's trafficClass " + std::to_string(traffic_class) +
                                              " is not allowed: it must be 0 to 255, the IPv4 TOS byte");
-}
-
-/// A copy that is never freed, because NCCL keeps pointers to names.
-const char* forever(const std::string& text) {
-  static auto* texts = new std::set<std::string>;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
-  return texts->insert(text).first->c_str();
 }
 
 std::string speed_text(int mbps) {
@@ -158,14 +152,15 @@ void Core::start(ncclDebugLogger_t logger) {
   std::vector<std::string> paths;
   for (const Interface& interface : find_interfaces(settings_, ports)) {
     const NicFacts facts = nic_facts(interface);
-    nics.push_back({.interface = interface,
+    nics.push_back({.interfaces = {interface},
                     .properties = {.name = forever(interface.name),
                                    .pci_path = facts.pci_path.empty() ? nullptr : forever(facts.pci_path),
                                    .guid = facts.guid,
                                    .pointers = pointer_support(interface, ports),
                                    .speed_mbps = facts.speed_mbps,
                                    .port = facts.port,
-                                   .place = {}},
+                                   .place = {},
+                                   .members = {}},
                     .devices = {}});
     names.push_back(interface.name);
     paths.push_back(facts.pci_path);
@@ -174,6 +169,8 @@ void Core::start(ncclDebugLogger_t logger) {
   for (std::size_t i = 0; i < nics.size(); ++i) nics[i].properties.place = places[i];
   nics_ = std::move(nics);
   log_banner();
+  restore_fused();
+  just_started_ = true;
   if (settings_.device.backend != BackendKind::kSoft) return;
   if (const std::size_t granted = granted_receive_buffer(); granted < kSocketBufferBytes) {
     log_warning("the kernel grants " + std::to_string(granted / 1024) +
@@ -189,7 +186,7 @@ void Core::log_banner() const {
                      to_string(settings_.device.policy.kind) + ", " + std::to_string(nics_.size()) +
                      (nics_.size() == 1 ? " device" : " devices") + " by " + settings_.selected_by + ":";
   for (std::size_t i = 0; i < nics_.size(); ++i) {
-    const Interface& interface = nics_[i].interface;
+    const Interface& interface = nics_[i].interfaces.front();
     const std::uint32_t mtu =
         settings_.device.path_mtu.value_or(wire::largest_path_mtu(interface.mtu_bytes, !interface.address.is_ipv4()));
     text += " [" + std::to_string(i) + "] " + interface.name + " " + format_address(interface.address) + " " +
@@ -215,18 +212,57 @@ Core::Nic& Core::nic(int device) {
     throw PluginError(ncclInvalidArgument, "device " + std::to_string(device) + " does not exist: the plugin has " +
                                                std::to_string(nics_.size()) + " devices, numbered from 0");
   }
+  just_started_ = false;
   return nics_[static_cast<std::size_t>(device)];
 }
 
 int Core::devices() {
   const std::lock_guard lock(mutex_);
   check_running();
+  if (std::exchange(just_started_, false)) {
+    fusions_.clear();
+    std::erase_if(nics_, [](const Nic& nic) { return !nic.properties.members.empty(); });
+  }
   return static_cast<int>(nics_.size());
 }
 
 DeviceProperties Core::properties(int device) {
   const std::lock_guard lock(mutex_);
   return nic(device).properties;
+}
+
+/// Called with the lock held.
+Core::Nic Core::fused(std::span<const int> members) const {
+  std::vector<DeviceProperties> all;
+  for (const Nic& nic : nics_) all.push_back(nic.properties);
+  Nic out{.interfaces = {}, .properties = fuse(all, members, settings_.topology), .devices = {}};
+  for (const int member : members) {
+    out.interfaces.push_back(nics_[static_cast<std::size_t>(member)].interfaces.front());
+  }
+  check_device(options_of(out));
+  return out;
+}
+
+/// Makes the devices again that NCCL had made before the last finalize. Called with the lock held.
+void Core::restore_fused() {
+  const std::size_t single = nics_.size();
+  try {
+    for (const std::vector<int>& members : fusions_) nics_.push_back(fused(members));
+  } catch (const PluginError&) {  // the machine or the parameters are others now
+    nics_.resize(single);
+    fusions_.clear();
+  }
+}
+
+int Core::make_fused(std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
+  check_running();
+  just_started_ = false;
+  const Nic& made = nics_.emplace_back(fused(members));
+  fusions_.emplace_back(members.begin(), members.end());
+  log_info("device [" + std::to_string(nics_.size() - 1) + "] " + made.properties.name + " fuses " +
+           std::to_string(members.size()) + " NICs to " + speed_text(made.properties.speed_mbps));
+  return static_cast<int>(nics_.size()) - 1;
 }
 
 int Core::pointers(const Device& device) {
@@ -237,31 +273,39 @@ int Core::pointers(const Device& device) {
   return found != nics_.end() ? found->properties.pointers : 0;
 }
 
+/// The settings for a device. A line rate is that of one NIC.
+DeviceOptions Core::options_of(const Nic& nic) const {
+  DeviceOptions out = settings_.device;
+  out.address = nic.interfaces.front().address;
+  for (const Interface& further : std::span(nic.interfaces).subspan(1)) out.fused_with.push_back(further.address);
+  out.line_rate_bps *= static_cast<double>(nic.interfaces.size());
+  return out;
+}
+
 /// The engine's device, opened on the NIC's first use: a process usually uses one NIC of many, and the first process
 /// that opens a NIC on a machine gets UDP port 4791 there. All connections of a device share its QPs, whose packets
 /// have one traffic class, so each class is a device of its own. Called with the lock held.
 std::shared_ptr<Device> Core::open(int device, int traffic_class) {
   Nic& chosen = nic(device);
-  DeviceOptions options = settings_.device;
+  DeviceOptions options = options_of(chosen);
   if (traffic_class != NCCL_NET_TRAFFIC_CLASS_UNDEF) options.traffic_class = static_cast<std::uint8_t>(traffic_class);
   if (const auto known = chosen.devices.find(options.traffic_class); known != chosen.devices.end()) {
     return known->second;
   }
-  options.address = chosen.interface.address;
   auto opened = std::make_shared<Device>(options);
   chosen.devices.emplace(options.traffic_class, opened);
-  const std::uint16_t port = opened->udp_port();
-  const std::string text =
-      chosen.interface.name + " " + format_address(chosen.interface.address) + " receives on UDP port " +
-      std::to_string(port) +
-      (options.traffic_class != 0 ? " with traffic class " + std::to_string(options.traffic_class) : "");
-  if (port == wire::kRocePort) {
-    log_info(text);
-  } else if (options.policy.kind == PolicyKind::kPinned) {
-    log_warning(text + ", because " + std::to_string(wire::kRocePort) +
-                " is taken: switches hash flows to this port differently, so peers must choose PARALET_PORTS for it");
-  } else {
-    log_info(text + ", because " + std::to_string(wire::kRocePort) + " is taken");
+  for (const DeviceNic& each : opened->nics()) {
+    const std::string text =
+        each.interface + " " + format_address(each.address) + " receives on UDP port " + std::to_string(each.udp_port) +
+        (options.traffic_class != 0 ? " with traffic class " + std::to_string(options.traffic_class) : "");
+    if (each.udp_port == wire::kRocePort) {
+      log_info(text);
+    } else if (options.policy.kind == PolicyKind::kPinned) {
+      log_warning(text + ", because " + std::to_string(wire::kRocePort) +
+                  " is taken: switches hash flows to this port differently, so peers must choose PARALET_PORTS for it");
+    } else {
+      log_info(text + ", because " + std::to_string(wire::kRocePort) + " is taken");
+    }
   }
   return opened;
 }
@@ -270,7 +314,9 @@ std::shared_ptr<Device> Core::open(int device, int traffic_class) {
 
 std::uint32_t Core::rkey_for(const Memory& memory, const std::shared_ptr<Device>& device) {
   if (memory.device == device) return memory.rkey;
-  if (memory.device->options().address != device->options().address) {
+  const DeviceOptions& registered = memory.device->options();
+  const DeviceOptions& used = device->options();
+  if (registered.address != used.address || registered.fused_with != used.fused_with) {
     throw PluginError(ncclInvalidArgument, "the message's memory was registered with another device");
   }
   if (memory.on_device) {
@@ -308,7 +354,10 @@ std::unique_ptr<DataComm> Core::connect(void* context, int device, HandleBytes h
       check_traffic_class(traffic_class);
       const Context user = context_of(context);
       pending.device = open(device, context != nullptr ? user.traffic_class : traffic_class);
-      if (!settings_.lanes_given) lanes = std::max(kLeastLanes, kLaneBudget / static_cast<unsigned>(user.peers));
+      if (!settings_.lanes_given) {
+        const auto nics = static_cast<unsigned>(pending.device->nics().size());
+        lanes = std::max({kLeastLanes, nics, kLaneBudget / static_cast<unsigned>(user.peers)});
+      }
     }
     pending.connection = pending.device->connect(target, lanes);
     random_bytes(std::as_writable_bytes(std::span(&name, 1)));

@@ -18,17 +18,6 @@
 
 namespace paralet::plugin {
 
-/// Properties of a device, common to all versions. The strings live as long as the process.
-struct DeviceProperties {
-  const char* name = nullptr;
-  const char* pci_path = nullptr;  ///< nullptr: not a PCI device
-  std::uint64_t guid = 0;
-  int pointers = 0;  ///< NCCL_PTR_* bits
-  int speed_mbps = 0;
-  int port = 0;
-  RailPlane place;
-};
-
 /// Calls throw PluginError or the engine's errors; abi.cpp turns them into results.
 class Core {
  public:
@@ -45,8 +34,11 @@ class Core {
   /// Removes a user. The last one closes all devices; the next `open` reads the configuration again.
   void close_context(void* context);
 
+  /// The number of devices, fused ones included. The first call after `open` says what NCCL takes for NICs.
   int devices();
   DeviceProperties properties(int device);
+  /// Makes a device of several others and returns its number.
+  int make_fused(std::span<const int> members);
   /// NCCL_PTR_* bits of an open device; 0 after the last finalize.
   int pointers(const Device& device);
 
@@ -68,7 +60,7 @@ class Core {
 
  private:
   struct Nic {
-    Interface interface;
+    std::vector<Interface> interfaces;  ///< one, or those of a fused device's members
     DeviceProperties properties;
     std::map<std::uint8_t, std::shared_ptr<Device>> devices;  ///< by traffic class, opened on first use
   };
@@ -87,6 +79,9 @@ class Core {
   Core() = default;
   void start(ncclDebugLogger_t logger);
   void log_banner() const;
+  void restore_fused();
+  [[nodiscard]] Nic fused(std::span<const int> members) const;
+  [[nodiscard]] DeviceOptions options_of(const Nic& nic) const;
   std::shared_ptr<Device> open(int device, int traffic_class);
   Nic& nic(int device);
   Context context_of(void* context);
@@ -96,7 +91,11 @@ class Core {
   bool forever_ = false;
   std::vector<std::unique_ptr<Context>> contexts_;
   Settings settings_;
-  std::vector<Nic> nics_;
+  std::vector<Nic> nics_;  ///< fused ones last
+  /// Members of the fused devices. They outlive the last finalize: NCCL goes on to use their numbers, unless it has
+  /// unloaded the plugin. Then it asks for the number of devices before anything else.
+  std::vector<std::vector<int>> fusions_;
+  bool just_started_ = false;
   std::map<std::uint64_t, Pending> pending_;
   MemoryHandles memories_;
 };

@@ -111,6 +111,11 @@ std::vector<Interface> admitted(const std::vector<Interface>& all, const NameFil
 
 }  // namespace
 
+const char* forever(const std::string& text) {
+  static auto* texts = new std::set<std::string>;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+  return texts->insert(text).first->c_str();
+}
+
 std::optional<NameFilter> NameFilter::parse(std::string_view text) {
   NameFilter filter;
   const auto take = [&text](char mark) {

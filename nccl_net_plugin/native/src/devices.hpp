@@ -55,6 +55,21 @@ struct RailPlane {
   bool operator==(const RailPlane&) const = default;
 };
 
+/// Properties of a device, common to all versions.
+struct DeviceProperties {
+  const char* name = nullptr;      ///< `forever`
+  const char* pci_path = nullptr;  ///< `forever`; nullptr: not a PCI device
+  std::uint64_t guid = 0;
+  int pointers = 0;  ///< NCCL_PTR_* bits
+  int speed_mbps = 0;
+  int port = 0;
+  RailPlane place;
+  std::vector<int> members;  ///< numbers of the devices that this one fuses; empty: it fuses none
+};
+
+/// A copy that is never freed, because NCCL keeps pointers to names.
+const char* forever(const std::string& text);
+
 /// The user's rails and planes.
 struct Rails {
   bool by_position = true;                 ///< number rails by PCI address; else only the named ones

@@ -17,6 +17,7 @@ struct Settings {
   bool lanes_given = false;             ///< the user has chosen the number of lanes
   Rails rails;
   std::string config_file;
+  std::string topology;             ///< NCCL's description of the machine (NCCL_TOPO_FILE), empty without one
   std::vector<std::string> advice;  ///< sentences for the log about likely mistakes
 };
 

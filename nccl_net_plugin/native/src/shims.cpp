@@ -69,7 +69,7 @@ ncclResult_t set_net_attr(void* context, ncclNetAttr_v12_t* attributes) {
   return abi::set_net_attr(context, attributes);
 }
 
-/// A version's table. Calls that stay NULL are optional: they concern device memory and virtual devices.
+/// A version's table. Calls that stay NULL are optional: they concern networks that a GPU drives.
 template <typename Table>
 constexpr Table table() {
   Table out{};
@@ -90,6 +90,7 @@ constexpr Table table() {
   out.closeSend = abi::close_send;
   out.closeRecv = abi::close_recv;
   out.closeListen = abi::close_listen;
+  if constexpr (requires { out.makeVDevice; }) out.makeVDevice = abi::make_vdevice;
   if constexpr (requires { out.finalize; }) {
     out.finalize = abi::finalize;
     out.setNetAttr = set_net_attr;

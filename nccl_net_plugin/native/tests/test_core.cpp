@@ -2,10 +2,13 @@
 // The plugin as a whole, called through the C boundary, on two addresses of the loopback interface. Time limits only
 // keep a failing test from hanging.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -59,6 +62,19 @@ class Variable {
   const char* name_;
 };
 
+/// A file in which NCCL finds the place of the loopback interface, which is no PCI device.
+class Topology {
+ public:
+  Topology() { std::ofstream(path_) << R"(<net name="lo"/>)"; }
+  Topology(const Topology&) = delete;
+  Topology& operator=(const Topology&) = delete;
+  ~Topology() { std::filesystem::remove(path_); }
+
+ private:
+  std::string path_ = std::filesystem::temp_directory_path() / ("paralet-topology-" + std::to_string(::getpid()));
+  Variable variable_{"NCCL_TOPO_FILE", path_.c_str()};
+};
+
 /// The plugin between init and finalize.
 class Running {
  public:
@@ -78,13 +94,13 @@ struct Pair {
   std::unique_ptr<DataComm> receive;
 };
 
-/// Connects device 1 to a listener of device 0.
-Pair connect(ListenComm& listener, void* context = nullptr) {
+/// Connects a device to a listener of another.
+Pair connect(ListenComm& listener, void* context = nullptr, int device = 1) {
   Handle handle{};
   std::ranges::copy(listener.handle(), handle.begin());
   Pair out;
   CHECK(eventually([&] {
-    if (!out.send) out.send = Core::instance().connect(context, 1, handle);
+    if (!out.send) out.send = Core::instance().connect(context, device, handle);
     if (!out.receive) out.receive = Core::accept(listener);
     return out.send && out.receive;
   }));
@@ -151,6 +167,150 @@ TEST_CASE("unknown devices and NULL pointers are refused with a warning") {
   CHECK(abi::connect(nullptr, 0, nullptr, nothing.data(), &comm) == ncclInvalidArgument);
   CHECK(comm == nullptr);
   CHECK(abi::test(nullptr, nullptr, nullptr) == ncclInvalidArgument);
+}
+
+/// Passes on what one side sends and the other receives, through memory registered with either.
+void exchange(const Pair& pair, std::size_t bytes) {
+  std::vector<std::byte> from(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) from[i] = static_cast<std::byte>(i * 7);
+  std::vector<std::byte> to(bytes);
+  void* source = nullptr;
+  void* target = nullptr;
+  REQUIRE(abi::reg_mr(pair.send.get(), from.data(), bytes, NCCL_PTR_HOST, &source) == ncclSuccess);
+  REQUIRE(abi::reg_mr(pair.receive.get(), to.data(), bytes, NCCL_PTR_HOST, &target) == ncclSuccess);
+  void* data = to.data();
+  int tag = 5;
+  void* receiving = nullptr;
+  void* sending = nullptr;
+  REQUIRE(abi::irecv(pair.receive.get(), 1, &data, &bytes, &tag, &target, nullptr, &receiving) == ncclSuccess);
+  REQUIRE(abi::isend(pair.send.get(), from.data(), bytes, tag, source, nullptr, &sending) == ncclSuccess);
+  for (void* request : {receiving, sending}) {
+    int done = 0;
+    REQUIRE(eventually([&] { return abi::test(request, &done, nullptr) != ncclSuccess || done == 1; }));
+    REQUIRE(done == 1);
+  }
+  CHECK(to == from);
+  CHECK(abi::dereg_mr(pair.send.get(), source) == ncclSuccess);
+  CHECK(abi::dereg_mr(pair.receive.get(), target) == ncclSuccess);
+}
+
+TEST_CASE("makeVDevice: a device of two others carries messages over both") {
+  const Topology topology;
+  const Variable addresses("PARALET_ADDRESSES", "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4");
+  const Variable cut("PARALET_FLOWLET_BYTES", "10000");
+  const Variable rate("PARALET_LINE_RATE", "1Gbit/s");
+  void* context = nullptr;
+  REQUIRE(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSuccess);
+  int made = -1;
+  ncclNetVDeviceProps_v9_t first{.ndevs = 2, .devs = {0, 2}};
+  CHECK(abi::make_vdevice(&made, &first) == ncclSuccess);
+  CHECK(made == 4);
+  ncclNetVDeviceProps_v12_t second{.ndevs = 2, .devs = {1, 3}};
+  CHECK(abi::make_vdevice(&made, &second) == ncclSuccess);
+  CHECK(made == 5);
+  int count = 0;
+  CHECK(abi::devices(&count) == ncclSuccess);
+  CHECK(count == 6);
+  ncclNetProperties_v12_t one{};
+  ncclNetProperties_v12_t fused{};
+  ncclNetProperties_v9_t old{};
+  CHECK(abi::properties(1, &one) == ncclSuccess);
+  CHECK(abi::properties(5, &fused) == ncclSuccess);
+  CHECK(abi::properties_of(5, &old) == ncclSuccess);
+  CHECK(std::string(fused.name) == "lo+lo");
+  CHECK(fused.speed == 2 * one.speed);
+  for (const auto& list : {std::span(fused.vProps.devs).first(2), std::span(old.vProps.devs).first(2)}) {
+    CHECK(list[0] == 1);
+    CHECK(list[1] == 3);
+  }
+  CHECK(fused.vProps.ndevs == 2);
+  CHECK(old.vProps.ndevs == 2);
+  CHECK(one.vProps.ndevs == 1);
+  CHECK(one.vProps.devs[0] == 1);
+  {
+    const auto listener = Core::instance().listen(context, 4);
+    const Pair pair = connect(*listener, context, 5);
+    const auto over = [&](unsigned member) {
+      std::uint64_t sum = 0;
+      for (const LaneCounters& lane : pair.send->device()->counters().lanes) {
+        sum += lane.member == member ? lane.flowlets : 0;
+      }
+      return sum;
+    };
+    CHECK(pair.send->device()->options().line_rate_bps == 2e9);
+    CHECK(eventually([&] {
+      exchange(pair, 300'000);
+      return over(0) > 0 && over(1) > 0;
+    }));
+    const auto single = Core::instance().listen(context, 1);
+    std::byte byte{1};
+    const Memory memory{.device = single->device(), .base = &byte, .length = 1, .rkey = 7};
+    CHECK_THROWS_WITH_AS(Core::instance().rkey_for(memory, pair.send->device()),
+                         "the message's memory was registered with another device", PluginError);
+  }
+  CHECK(abi::finalize(context) == ncclSuccess);
+}
+
+TEST_CASE("makeVDevice: what cannot be fused is refused, and nothing changes") {
+  const Topology topology;
+  const Running running;
+  int made = -1;
+  const auto refusal = [&](ncclNetVDeviceProps_v12_t list) {
+    Log::take(NCCL_LOG_WARN);
+    CHECK(abi::make_vdevice(&made, &list) == ncclInvalidArgument);
+    const auto warnings = Log::take(NCCL_LOG_WARN);
+    REQUIRE(warnings.size() == 1);
+    return warnings[0];
+  };
+  CHECK(refusal({.ndevs = 2, .devs = {0, 7}}) ==
+        "NET/paralet: makeVDevice: these devices cannot be fused: device 7 does not exist");
+  CHECK(refusal({.ndevs = 9, .devs = {}}).find("there must be 2 to 4, got 9") != std::string::npos);
+  CHECK(refusal({.ndevs = -1, .devs = {}}).find("there must be 2 to 4, got 0") != std::string::npos);
+  CHECK(abi::make_vdevice<ncclNetVDeviceProps_v12_t>(&made, nullptr) == ncclInvalidArgument);
+  int count = 0;
+  CHECK(abi::devices(&count) == ncclSuccess);
+  CHECK(count == 2);
+}
+
+TEST_CASE("makeVDevice: with fewer lanes than NICs it is refused in the words of the parameter") {
+  const Topology topology;
+  const Variable addresses("PARALET_ADDRESSES", "127.0.0.1,127.0.0.2");
+  const Variable lanes("PARALET_LANES", "1");
+  void* context = nullptr;
+  REQUIRE(abi::init(&context, nullptr, &Log::write, nullptr) == ncclSuccess);
+  int made = -1;
+  ncclNetVDeviceProps_v12_t list{.ndevs = 2, .devs = {0, 1}};
+  Log::take(NCCL_LOG_WARN);
+  CHECK(abi::make_vdevice(&made, &list) == ncclInvalidUsage);
+  CHECK(Log::take(NCCL_LOG_WARN).at(0).find("PARALET_LANES must be at least 2") != std::string::npos);
+  CHECK(abi::finalize(context) == ncclSuccess);
+}
+
+TEST_CASE("a fused device outlives the last finalize, until NCCL counts the devices of a fresh plugin") {
+  const Topology topology;
+  const auto count = [] {
+    int out = 0;
+    CHECK(abi::devices(&out) == ncclSuccess);
+    return out;
+  };
+  ncclNetProperties_v12_t properties{};
+  {
+    const Running running;
+    CHECK(count() == 2);
+    int made = -1;
+    ncclNetVDeviceProps_v12_t list{.ndevs = 2, .devs = {0, 1}};
+    REQUIRE(abi::make_vdevice(&made, &list) == ncclSuccess);
+  }
+  {
+    const Running running;
+    CHECK(abi::properties(0, &properties) == ncclSuccess);
+    CHECK(count() == 3);
+    CHECK(abi::properties(2, &properties) == ncclSuccess);
+    CHECK(properties.vProps.ndevs == 2);
+  }
+  const Running running;
+  CHECK(count() == 2);
+  CHECK(abi::properties(2, &properties) == ncclInvalidArgument);
 }
 
 TEST_CASE("64 connections to one peer share m QPs") {

@@ -31,6 +31,8 @@ static struct {
   ncclResult_t (*irecv_v8)(void*, int, void**, int*, int*, void**, void**);
   ncclResult_t (*irecv_v9)(void*, int, void**, size_t*, int*, void**, void**);
   ncclResult_t (*attr_v11)(void*, ncclNetAttr_v11_t*);
+  ncclResult_t (*vdevice_v9)(int*, ncclNetVDeviceProps_v9_t*);
+  ncclResult_t (*vdevice_v12)(int*, ncclNetVDeviceProps_v12_t*);
 } real;
 
 static ncclResult_t init_v8(void** ctx, uint64_t comm_id) {
@@ -155,6 +157,18 @@ static ncclResult_t attr_v11(void* ctx) {
   return result != ncclSuccess ? result : second;
 }
 
+// A list longer than the array is passed with its length alone.
+#define DEFINE_VDEVICE(VERSION)                                                   \
+  static ncclResult_t vdevice_v##VERSION(int* made, int count, const int* devs) { \
+    ncclNetVDeviceProps_v##VERSION##_t list = {.ndevs = count};                   \
+    const int room = (int)(sizeof list.devs / sizeof *list.devs);                 \
+    for (int i = 0; i < count && i < room; i++) list.devs[i] = devs[i];           \
+    return real.vdevice_v##VERSION(made, &list);                                  \
+  }
+
+DEFINE_VDEVICE(9)
+DEFINE_VDEVICE(12)
+
 /// Calls with the same name in every version.
 #define TAKE_COMMON(TABLE, VERSION)                                                                                  \
   do {                                                                                                               \
@@ -199,6 +213,7 @@ static const char* take_v9(struct net* net, const ncclNet_v9_t* table) {
   real.connect_v8 = table->connect, net->connect = connect_v8;
   real.isend_v9 = table->isend, net->isend = isend_v9;
   real.irecv_v9 = table->irecv, net->irecv = irecv_v9;
+  if (table->makeVDevice) real.vdevice_v9 = table->makeVDevice, net->make_vdevice = vdevice_v9;
   return NULL;
 }
 
@@ -209,6 +224,7 @@ static const char* take_v10(struct net* net, const ncclNet_v10_t* table) {
   real.connect_v10 = table->connect, net->connect = connect_v10;
   net->isend = table->isend;
   net->irecv = table->irecv;
+  if (table->makeVDevice) real.vdevice_v9 = table->makeVDevice, net->make_vdevice = vdevice_v9;
   return NULL;
 }
 
@@ -222,6 +238,7 @@ static const char* take_v11(struct net* net, const ncclNet_v11_t* table) {
   net->irecv = table->irecv;
   net->finalize = table->finalize;
   if (table->setNetAttr) real.attr_v11 = table->setNetAttr, net->set_net_attr = attr_v11;
+  if (table->makeVDevice) real.vdevice_v9 = table->makeVDevice, net->make_vdevice = vdevice_v9;
   return NULL;
 }
 
@@ -235,6 +252,7 @@ static const char* take_v12(struct net* net, const ncclNet_v12_t* table) {
   net->irecv = table->irecv;
   net->finalize = table->finalize;
   if (table->setNetAttr) real.attr_v11 = table->setNetAttr, net->set_net_attr = attr_v11;
+  if (table->makeVDevice) real.vdevice_v12 = table->makeVDevice, net->make_vdevice = vdevice_v12;
   return NULL;
 }
 

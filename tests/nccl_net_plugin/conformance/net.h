@@ -58,6 +58,7 @@ struct net {
   // NULL when the version or the plugin does not have the call.
   ncclResult_t (*irecv_consumed)(void* recv_comm, int n, void* request);
   ncclResult_t (*set_net_attr)(void* ctx);
+  ncclResult_t (*make_vdevice)(int* made, int count, const int* devs);
   ncclResult_t (*finalize)(void* ctx);
 };
 

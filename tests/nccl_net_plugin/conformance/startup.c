@@ -104,6 +104,26 @@ static void wrong_device(struct end* end) {
   }
 }
 
+static void virtual_device(struct end* end) {
+  if (!end->net->make_vdevice) return;
+  int count = 0;
+  expect_success(end->net->devices(&count));
+  const int unknown[] = {0, count};
+  const int negative[] = {0, -1};
+  const int twice[] = {0, 0};
+  const int many[NCCL_NET_MAX_DEVS_PER_NIC_V12 + 1] = {0};
+  int made = -1;
+  expect(end->net->make_vdevice(&made, 2, unknown) != ncclSuccess, "expected an error for an unknown device");
+  expect(end->net->make_vdevice(&made, 2, negative) != ncclSuccess, "expected an error for device -1");
+  expect(end->net->make_vdevice(&made, 2, twice) != ncclSuccess, "expected an error for a device twice");
+  expect(end->net->make_vdevice(&made, 0, many) != ncclSuccess, "expected an error for no devices");
+  expect(end->net->make_vdevice(&made, (int)(sizeof many / sizeof *many), many) != ncclSuccess,
+         "expected an error for more devices than any NIC may have");
+  int after = 0;
+  expect_success(end->net->devices(&after));
+  expect(after == count, "expected %d devices as before, got %d", count, after);
+}
+
 static void no_device(struct end* end) {
   struct plugin plugin;
   load(&plugin, end->plugin, end->net->version);
@@ -266,6 +286,10 @@ const struct rule startup_rules[] = {
      .alone = devices},
     {.name = "properties", .sentence = "properties are complete, plausible and unique per device", .alone = properties},
     {.name = "wrong-device", .sentence = "a device out of range is an error", .alone = wrong_device},
+    {.name = "virtual-device",
+     .sentence = "makeVDevice, where it exists, refuses what cannot be fused and makes no device of it",
+     .alone = virtual_device,
+     .since = 9},
     {.name = "no-device",
      .sentence = "init without a usable device fails with one warning that names the remedy",
      .alone = no_device,
