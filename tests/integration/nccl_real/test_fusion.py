@@ -16,6 +16,7 @@ import pytest
 
 from hostlib import stats
 from testbed.nccl import devices
+from tests.testbed.nccl.cpu_device.test_communicators import run
 
 pytestmark = [pytest.mark.sandboxed, pytest.mark.timeout(300)]  # of the whole module
 
@@ -88,6 +89,27 @@ def test_nccl_fuses_two_nics_and_uses_both(tmp_path: Path, variables: dict[str, 
     assert fused
     assert {tuple((one.interface, one.address) for one in device.members) for device in fused} == {tuple(NICS.items())}
     assert {lane.member for device in fused for lane in device.lanes if lane.flowlets} == {0, 1}
+
+
+@pytest.mark.parametrize("kept", ["0", "1"], ids=["unloaded", "kept"])
+def test_later_communicators_use_the_fused_device_too(tmp_path: Path, kept: str) -> None:
+    """NCCL unloads the plugin after the last communicator and fuses again, or goes on with what it has fused."""
+    topology = tmp_path / "topology.xml"
+    topology.write_text(TOPOLOGY)
+    variables = {
+        "NCCL_SOCKET_IFNAME": "nic0",
+        "NCCL_TOPO_FILE": str(topology),
+        "NCCL_NET_PLUGIN_REF_COUNT": kept,
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        "NCCL_DEBUG_FILE": str(tmp_path / "%p.log"),
+    }
+    newest = next(iter(devices.installed()))
+    answers = run("finalize", 2, newest, "paralet", tmp_path, PARALET_IFNAME="nic", **variables)
+    assert answers == [{"right": True}] * 2
+    for log in (each.read_text() for each in tmp_path.glob("*.log")):
+        assert log.count("fuses 2 NICs to") == (1 if kept == "1" else 3)
+        assert set(re.findall(r"via NET/paralet/(\d)", log)) == {"2"}
 
 
 def test_nccl_fuses_nothing_where_it_is_told_so(tmp_path: Path) -> None:
