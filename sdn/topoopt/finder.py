@@ -15,7 +15,7 @@ import numpy as np
 
 from sdn.topoopt.demand import AllReduceGroup, Demand, Matrix
 from sdn.topoopt.permutations import Circuit, ring_circuits, select_permutations, shortest_permutations, totient_perms
-from sdn.topoopt.routing import BalancedRoutes, Route, Routes, coin_change, coin_route
+from sdn.topoopt.routing import BalancedRoutes, Route, Routes, coin_change, coin_routes
 
 Layer = tuple[Circuit, ...]
 """The circuits of one interface's optical switch: a server transmits to at most one, and receives from at most one."""
@@ -172,11 +172,8 @@ def _routes(
         coins = [r.stride for r in rings if r.group == g]
         if not coins:
             continue  # no interface was left: members reach each other as all servers do
-        sums = coin_change(len(group.members), coins)
-        for source, a in enumerate(group.members):
-            for destination, b in enumerate(group.members):
-                if a != b:
-                    routes.setdefault((a, b), (coin_route(group.members, sums, source, destination),))
+        for route in coin_routes(group.members, coin_change(len(group.members), coins)):
+            routes.setdefault((route[0], route[-1]), (route,))
     balanced = BalancedRoutes(demand.servers, circuits)
     for source, destination in np.argwhere(demand.mp).tolist():
         size = float(demand.mp[source, destination])

@@ -7,6 +7,8 @@ one-way, as in Algorithm 5: a server has `degree` transmitters and as many recei
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import product
 
 import numpy as np
 
@@ -38,20 +40,28 @@ def reconfigure(demand: Matrix, degree: int, *, diminish: float = 0.5, connected
     servers = len(demand)
     if degree < 1 or servers < 2:
         raise ValueError(f"circuits need two servers or more and one interface or more, not {servers} and {degree}")
-    left = demand.astype(np.float64)
-    np.fill_diagonal(left, -np.inf)
     transmitters, receivers = [degree] * servers, [degree] * servers
     circuits: list[Circuit] = []
-    while (best := int(left.argmax())) >= 0 and left.flat[best] > -np.inf:
-        source, destination = divmod(best, servers)
+    wanted = demand.astype(np.float64)
+    np.fill_diagonal(wanted, 0.0)
+    pairs = np.flatnonzero(wanted)
+    left = list(zip((-wanted.flat[pairs]).tolist(), pairs.tolist(), strict=True))
+    heapify(left)  # the highest demand first, of equal ones the first pair
+    while left:
+        size, pair = left[0]
+        source, destination = divmod(pair, servers)
+        if not (transmitters[source] and receivers[destination]):
+            heappop(left)
+            continue
         circuits.append((source, destination))
-        left[source, destination] *= diminish
         transmitters[source] -= 1
         receivers[destination] -= 1
-        if not transmitters[source]:
-            left[source, :] = -np.inf
-        if not receivers[destination]:
-            left[:, destination] = -np.inf
+        heapreplace(left, (size * diminish, pair))
+    for source, destination in product(range(servers), repeat=2):
+        if source != destination and (count := min(transmitters[source], receivers[destination])):
+            circuits += count * [(source, destination)]
+            transmitters[source] -= count
+            receivers[destination] -= count
     return two_edge_replacement(servers, circuits, demand) if connected else tuple(sorted(circuits))
 
 

@@ -4,9 +4,10 @@
 A route is the sequence of servers from source to destination.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,16 @@ def coin_route(members: Sequence[int], sums: Sequence[Sequence[int]], source: in
     return tuple(route)
 
 
+def coin_routes(members: Sequence[int], sums: Sequence[Sequence[int]]) -> Iterator[Route]:
+    """All routes of `coin_route` between different members. Those of one source, turned, are those of every other."""
+    size, twice = len(members), (*members, *members)
+    ways = [itemgetter(*coin_route(range(size), sums, 0, distance)) for distance in range(1, size)]
+    for source in range(size):
+        turned = twice[source : source + size]
+        for way in ways:
+            yield way(turned)
+
+
 @dataclass(frozen=True, slots=True)
 class PathLengths:
     """Statistics of hops over all ordered pairs of distinct servers."""
@@ -81,13 +92,21 @@ class BalancedRoutes:
     """
 
     def __init__(self, servers: int, circuits: Iterable[Circuit]) -> None:
-        self._circuits = Counter(circuits)
+        parallel = Counter(circuits)
+        self._servers = servers
+        self._heads: list[int] = []  # by circuit, parallel ones as one
+        self._parallel: list[int] = []
+        self._leaving: list[list[int]] = [[] for _ in range(servers)]
+        for number, (tail, head) in enumerate(sorted(parallel)):
+            self._heads.append(head)
+            self._parallel.append(parallel[tail, head])
+            self._leaving[tail].append(number)
         joined = np.zeros((servers, servers), dtype=np.bool_)
-        for source, destination in self._circuits:
-            joined[source, destination] = True
-        self._next: list[list[int]] = [np.flatnonzero(row).tolist() for row in joined]
+        for tail, head in parallel:
+            joined[tail, head] = True
         self._hops: list[list[int]] = _hops(joined).tolist()
-        self._load: defaultdict[Circuit, float] = defaultdict(float)
+        self._load = [0.0] * len(self._heads)
+        self._closer: dict[int, list[int]] = {}  # by server and destination: circuits that lead closer
 
     def add(self, source: int, destination: int, size: float, count: int) -> tuple[Route, ...]:
         """The routes of a pair that sends `size` bytes: `count` of equal length, or fewer where they repeat.
@@ -101,13 +120,18 @@ class BalancedRoutes:
 
     def _route(self, source: int, destination: int, size: float) -> Route:
         route, at = [source], source
-        for left in reversed(range(self._hops[source][destination])):
-            closer = (relay for relay in self._next[at] if self._hops[relay][destination] == left)
-            _, after = min((self._load[at, relay], relay) for relay in closer)
-            self._load[at, after] += size / self._circuits[at, after]
-            route.append(after)
-            at = after
+        while at != destination:
+            key = self._servers * at + destination
+            ways = self._closer.get(key) or self._closer.setdefault(key, self._leading(at, destination))
+            best = min(ways, key=self._load.__getitem__)
+            self._load[best] += size / self._parallel[best]
+            at = self._heads[best]
+            route.append(at)
         return tuple(route)
+
+    def _leading(self, at: int, destination: int) -> list[int]:
+        left = self._hops[at][destination] - 1
+        return [circuit for circuit in self._leaving[at] if self._hops[self._heads[circuit]][destination] == left]
 
 
 def _hops(joined: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

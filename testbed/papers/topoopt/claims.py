@@ -2,10 +2,10 @@
 """The paper's numbers compared with ours."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
+from testbed.papers.ahead import ahead
 from testbed.papers.claim import Claim
 from testbed.papers.findings import Drawing, Findings
 from testbed.papers.topoopt import cost, iterations, reconfiguration, sharing
@@ -49,6 +49,8 @@ _FOUND = "d = 4, 100 Gbit/s; alternating optimisation, simulated on the fluid mo
 
 def find(quick: bool) -> Findings:
     """All claims and figures. With `quick`, without the exhaustive search and the figures."""
+    if not quick:
+        ahead([*reconfiguration.cases(), *sharing.cases(), *iterations.cases()])
     claims = [*_of_cost(), *_of_iterations(quick), *_of_taxes(), *_of_paths(quick), *_of_loads()]
     if quick:
         return Findings(claims)
@@ -243,9 +245,8 @@ def _of_sharing() -> Iterator[Claim]:
 
 
 def _of_reconfiguration() -> Iterator[Claim]:
-    at_10_ms = reconfiguration.ocs(1e-2, forwarding=True)
-    for model, servers in (("CANDLE", iterations.SERVERS), ("DLRM", reconfiguration.SERVERS)):
-        topoopt, ocs, ml = (reconfiguration.seconds(model, how, 4, servers=servers) for how in (None, at_10_ms, SIP_ML))
+    for model, servers in reconfiguration.CLUSTERS.items():
+        topoopt, ocs, ml = (reconfiguration.seconds(model, how, 4, 100, servers) for how in reconfiguration.DEDICATED)
         changing, sip_ml = (note.replace("32 servers", f"{servers} servers") for note in (_CHANGING, _SIP_ML))
         what = f"{model}: iteration time"
         yield Claim("Fig. 11", f"{what}, OCS-reconfig over TopoOpt", "x", ocs / topoopt, decimals=1, note=changing)
@@ -287,10 +288,7 @@ def _of_reconfiguration() -> Iterator[Claim]:
         else:
             what = "DLRM: iteration time, with forwarding over without, mean over latencies"
             yield Claim("Fig. 17", what, "x", fmean(ratios), 1.0, 1, "less than", _CHANGING)
-        for how, said in (
-            (reconfiguration.ocs(1e-2, forwarding=True), "with"),
-            (reconfiguration.ocs(1e-2, forwarding=False), "without"),
-        ):
-            kept = reconfiguration.seconds(model, replace(how, always=False)) / topoopt
+        for said, how in reconfiguration.KEPT.items():
+            kept = reconfiguration.seconds(model, how) / topoopt
             what = f"{model}, 10 ms: iteration time, {said} forwarding over TopoOpt, circuits kept while nothing waits"
             yield Claim("Fig. 17", what, "x", kept, decimals=1, note=_CHANGING)

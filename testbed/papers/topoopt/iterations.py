@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Literal
 
+from testbed.papers.ahead import Case, Remembered
 from testbed.topoopt.alternate import alternate
 from testbed.topoopt.estimates import Estimator, Job, Strategy
 from testbed.topoopt.fabrics import Fabric, direct, expander, switch
@@ -69,13 +70,18 @@ def mean_ratio(model: str, slow: Name, fast: Name, degree: int = 4) -> float:
     return sum(each) / len(each)
 
 
-@cache
+@Remembered
 def searched(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) -> tuple[float, float]:
     """Simulated seconds with the best strategy of `starts`, and with the one that alternation finds."""
     of, rate_bps = job(MODELS[model](), servers), 1e9 * gbps
     plain = min(simulate_s(of, one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of))
     found = alternate(of, degree, rate_bps, single=False).simulated_s or plain
     return plain, found
+
+
+def cases() -> list[Case]:
+    """All that is searched."""
+    return [(searched, (model,)) for model in MODELS]
 
 
 def fitting(of: Job) -> list[Strategy]:

@@ -8,12 +8,14 @@ least 1 ms to bound the time of a simulation.
 """
 
 from dataclasses import replace
-from functools import cache
+from itertools import product
 
+from testbed.papers.ahead import Case, Remembered
 from testbed.papers.topoopt.iterations import MODELS, fitting, job
+from testbed.papers.topoopt.iterations import SERVERS as PAPERS_SERVERS
 from testbed.topoopt.fabrics import direct
 from testbed.topoopt.iterations import simulate_s
-from testbed.topoopt.reconfigured import OCS, Reconfiguration, iteration_s
+from testbed.topoopt.reconfigured import OCS, SIP_ML, Reconfiguration, iteration_s
 
 SERVERS = 32
 LATENCIES_S = (1e-6, 1e-3, 1e-2)
@@ -25,7 +27,27 @@ def ocs(latency_s: float, *, forwarding: bool) -> Reconfiguration:
     return replace(OCS, latency_s=latency_s, period_s=max(5 * latency_s, _SHORTEST_S), forwarding=forwarding)
 
 
-@cache
+CLUSTERS = {"CANDLE": PAPERS_SERVERS, "DLRM": SERVERS}
+"""Servers by model of Figure 11."""
+DEDICATED = (None, ocs(1e-2, forwarding=True), SIP_ML)
+"""TopoOpt, OCS-reconfig and SiP-ML of Figure 11."""
+KEPT = {said: replace(ocs(1e-2, forwarding=said == "with"), always=False) for said in ("with", "without")}
+"""OCS-reconfig with and without forwarding, with circuits kept while nothing waits."""
+
+
+def cases() -> list[Case]:
+    """All iterations that the claims and Figure 17 compare, the slowest first."""
+    found: list[Case] = [
+        (seconds, (model, ocs(latency_s, forwarding=forwarding)))
+        for latency_s, model, forwarding in product(LATENCIES_S, ("DLRM", "BERT"), (False, True))
+    ]
+    found += [(seconds, (model, how, 4, 100, servers)) for model, servers in CLUSTERS.items() for how in DEDICATED]
+    found += [(seconds, ("DLRM", SIP_ML, 4, 200))]
+    found += [(seconds, (model, how)) for model in ("DLRM", "BERT") for how in (None, *KEPT.values())]
+    return found
+
+
+@Remembered
 def seconds(model: str, how: Reconfiguration | None, degree: int = 8, gbps: int = 100, servers: int = SERVERS) -> float:
     """An iteration on circuits that change, or on TopoOpt's where `how` is None."""
     of, rate_bps = job(MODELS[model](), servers), 1e9 * gbps

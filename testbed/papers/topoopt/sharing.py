@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from testbed.papers.ahead import Case, Remembered
 from testbed.papers.topoopt.iterations import FAT_TREE, fitting, job
 from testbed.topoopt.estimates import Job, Strategy
 from testbed.topoopt.fabrics import direct, switch
@@ -50,7 +51,7 @@ class Times:
     tail: float
 
 
-@cache
+@Remembered
 def times(fabric: Name, load: int, seed: int = 1) -> Times:
     """Iterations at that load."""
     kinds = [_ORDER[number % len(_ORDER)] for number in range(COUNTS[load])]
@@ -62,6 +63,11 @@ def times(fabric: Name, load: int, seed: int = 1) -> Times:
         float(np.mean([np.mean(own) for own in each])),
         float(np.percentile([time for own in each for time in own], 99)),
     )
+
+
+def cases() -> list[Case]:
+    """All times, the slowest first."""
+    return [(times, (fabric, load)) for load in reversed(COUNTS) for fabric in reversed(FABRICS)]
 
 
 def ratios(fabric: Name) -> tuple[float, float]:
@@ -76,6 +82,7 @@ def _of(kind: str) -> Job:
     return job(_MODELS[kind], JOB_SERVERS)
 
 
+@cache
 def _alone(kind: str, fabric: Name) -> float:
     of = _of(kind)
     if fabric == "Ideal Switch":

@@ -24,6 +24,22 @@ def test_demand_diminishes_with_parallel_circuits() -> None:
     assert utility([(0, 1), (0, 1), (0, 2)], demand) == 10 * 0.75 + 6 * 0.5
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 7), st.integers(1, 4), st.sampled_from([0.5, 1.0]), st.integers(0, 2**32 - 1))
+def test_circuits_are_those_of_algorithm_5(servers: int, degree: int, diminish: float, seed: int) -> None:
+    """The first pair with the highest demand of all that have interfaces, searched for circuit by circuit."""
+    demand = np.random.default_rng(seed).integers(0, 4, (servers, servers)) * 1.0
+    left, free = demand.copy(), np.full((2, servers), degree)
+    wanted = []
+    while (usable := np.outer(*(free > 0)) & ~np.eye(servers, dtype=np.bool_)).any():
+        pair = divmod(int(np.where(usable, left, -1.0).argmax()), servers)
+        wanted.append(pair)
+        left[pair] *= diminish
+        free[0, pair[0]] -= 1
+        free[1, pair[1]] -= 1
+    assert list(reconfigure(demand, degree, diminish=diminish, connected=False)) == sorted(wanted)
+
+
 def test_two_components_are_joined_at_the_least_cost() -> None:
     demand = np.zeros((4, 4))
     demand[0, 1] = demand[1, 0] = 9.0
