@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from emul import MininetFabric
 from netmodel import PortRef, TopologyError, direct_connect, joined
+from sdn.topoopt import Demand, data_parallel, find_topology
 from sdn.topoopt.patching import flip, patch
 from sdn.topoopt.permutations import ring_circuits
-from sdn.topoopt.relays import Way
-from tests.integration.topoopt.direct import RATE_BPS, arrives, names
+from sdn.topoopt.relays import Way, plan_relays
+from tests.integration.topoopt.direct import FRAME, RATE_BPS, arrives, names
 
 pytestmark = [pytest.mark.sandboxed, pytest.mark.alone]
 
@@ -49,6 +52,26 @@ def test_only_ports_of_changing_circuits_are_dark(tmp_path: Path) -> None:
             assert not turning.done()
             turning.result()
         assert arrives(fabric, pairs["h2", "h4"])
+
+
+def test_twelve_hosts_relay_over_circuits_that_change(tmp_path: Path) -> None:
+    """Rings of an all-reduce, then a ring and matchings of pairs: every circuit carries what is predicted."""
+    topology, hosts = direct_connect(12, 3, RATE_BPS), names(12)
+    opposite = 1e6 * np.roll(np.eye(12), 6, axis=1)
+    with MininetFabric(topology, log_dir=tmp_path) as fabric:
+        for job in (data_parallel(12, 1e6), Demand(12, (), opposite)):
+            found = find_topology(job, 3)
+            fabric.set_circuits(patch(topology, hosts, found.layers), 0.05)
+            routes = {(hosts[a], hosts[b]): [[hosts[at] for at in ways[0]]] for (a, b), ways in found.routes.items()}
+            plan = plan_relays(topology, fabric.circuits, hosts, routes=routes)
+            fabric.set_relays(plan)
+            ways = [connection.there for (connection,) in plan.connections.values()]
+            predicted = Counter(topology.peer(port) for way in ways for port in way.ports)
+            before = fabric.link_counters()
+            assert all(arrives(fabric, way) for way in ways)
+            counted = {port: now.rx_bytes - before[port].rx_bytes for port, now in fabric.link_counters().items()}
+            assert len(ways) == 12 * 11
+            assert counted == {port: FRAME * predicted[port] for port in counted}
 
 
 def test_look_ahead_prepares_the_next_job_while_the_current_one_runs(tmp_path: Path) -> None:

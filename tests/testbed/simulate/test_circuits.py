@@ -49,8 +49,22 @@ EACH = pytest.mark.parametrize(
             "optical": {"strides": [1, 2], "routes": "least_load"},
             "workload": {"kind": "pairwise_alltoall", "bytes": 5 * PACKETS * 1024, "slices": 8},
         },
+        {
+            "topology": {"direct_connect": {"hosts": 4, "degree": 3, "rate": "10 Mbit/s"}},
+            "optical": {"find": True},
+            "jobs": 2,
+            "workload": {"kind": "permutation", "shift": 1, "bytes": PACKETS * 1024},
+        },
     ],
-    ids=["all-reduce", "all-to-all", "one ring", "found", "two jobs", "several routes"],
+    ids=[
+        "all-reduce",
+        "all-to-all",
+        "one ring",
+        "found",
+        "two jobs",
+        "several routes",
+        "degree above a shard's servers",
+    ],
 )
 
 
