@@ -75,12 +75,12 @@ def shared_iterations_s(jobs: Sequence[PlacedJob], tree: FatTree, seed: int, lon
     whole = TaskGraph(tree.servers)
     ends: list[list[int]] = []
     for job in jobs:
-        many, joins = repeated(job.graph, 1 + ceil(horizon_s / job.alone_s))
+        many, joins = repeated(_placed(job, tree), 1 + ceil(horizon_s / job.alone_s))
         first = len(whole.tasks)
         whole.tasks.append(Task(None, (), float(random.uniform(0.0, job.alone_s))))
         whole.after.append([])
         for task, waits in zip(many.tasks, many.after, strict=True):
-            whole.tasks.append(replace(task, devices=tuple(job.servers[device] for device in task.devices)))
+            whole.tasks.append(task)
             whole.after.append([first + 1 + one for one in waits] or [first])
         ends.append([first, *(first + 1 + join for join in joins)])
     choices = random.integers(0, tree.ports**2, size=sum(len(task.senders) for task in whole.tasks)).tolist()
@@ -94,6 +94,12 @@ def shared_iterations_s(jobs: Sequence[PlacedJob], tree: FatTree, seed: int, lon
         counted = [float(time) for time, end in zip(times[1:], moments[own][2:], strict=True) if end <= busy_until_s]
         found.append(counted or [float(times[0])])
     return found
+
+
+def _placed(job: PlacedJob, tree: FatTree) -> TaskGraph:
+    """The job's graph, with servers for devices."""
+    tasks = [replace(task, devices=tuple(job.servers[device] for device in task.devices)) for task in job.graph.tasks]
+    return TaskGraph(tree.servers, tasks, job.graph.after)
 
 
 @dataclass(frozen=True, slots=True)

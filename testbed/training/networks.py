@@ -6,7 +6,7 @@ Lengths that List 1 lacks are parameters with a default.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,22 @@ class _Builder:
 
 def vgg16(image: int = 224) -> LayeredModel:
     """VGG16 (K. Simonyan and A. Zisserman, 2015, configuration D) for images of `image` x `image`."""
+    return _vgg("VGG16", image, (2, 2, 3, 3, 3))
+
+
+def vgg19(image: int = 224) -> LayeredModel:
+    """VGG19 (configuration E), with section 6's batch."""
+    return replace(_vgg("VGG19", image, (2, 2, 4, 4, 4)), batch=32)
+
+
+def _vgg(name: str, image: int, counts: tuple[int, ...]) -> LayeredModel:
     net, last, channels = _Builder(), tuple[int, ...](), 3
-    for group, (width, count) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))):
+    for group, (width, count) in enumerate(zip((64, 128, 256, 512, 512), counts, strict=True)):
         for _ in range(count):
             last = (net.convolution(image >> group, 3, channels, width, *last),)
             channels = width
     net.chain((image >> 5) ** 2 * channels, [4096, 4096, 1000], *last)
-    return net.network("VGG16", 64)
+    return net.network(name, 64)
 
 
 def resnet50(image: int = 224) -> LayeredModel:

@@ -3,7 +3,7 @@
 
 Strategies are those that section 5.1 names: pure data parallelism, or embedding tables on one server each ("hybrid");
 the shorter one counts on each fabric. Times are estimates of `testbed.topoopt.estimates`. Servers compute as four A100
-of the data sheet.
+of the data sheet: in half precision on matrix units, or in single precision without them.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from typing import Literal
 
 from testbed.papers.ahead import Case, Remembered
 from testbed.topoopt.alternate import alternate
-from testbed.topoopt.estimates import Estimator, Job, Strategy
+from testbed.topoopt.estimates import Estimator, Job, Strategy, data_parallel
 from testbed.topoopt.fabrics import Fabric, direct, expander, switch
 from testbed.topoopt.iterations import simulate_s
 from testbed.topoopt.search import starts
-from testbed.training.hardware import A100
-from testbed.training.networks import LayeredModel, bert, candle, dlrm, ncf, resnet50, vgg16
+from testbed.training.hardware import A100, Accelerator
+from testbed.training.networks import LayeredModel, bert, candle, dlrm, ncf, resnet50, vgg16, vgg19
 from testbed.training.per_operator import roofline
 
 SERVERS = 128
@@ -40,21 +40,25 @@ Name = Literal["TopoOpt", "Ideal Switch", "Fat-tree", "Expander"]
 FABRICS: tuple[Name, ...] = ("TopoOpt", "Ideal Switch", "Fat-tree", "Expander")
 
 
-def job(network: LayeredModel, servers: int = SERVERS) -> Job:
+SINGLE_PRECISION = replace(A100, name="A100, single precision", matrix_flops=19.5e12)
+"""The same data sheet. With it a server's dense layers reach 74 TFLOP/s; 65 to 72 follow from the released profiles."""
+
+
+def job(network: LayeredModel, servers: int = SERVERS, gpu: Accelerator = A100) -> Job:
     """An iteration with List 1's batch for each GPU."""
-    return Job(network, servers, GPUS * servers * network.batch, roofline(A100, GPUS), GPUS, A100.memory_bytes)
+    return Job(network, servers, GPUS * servers * network.batch, roofline(gpu, GPUS), GPUS, gpu.memory_bytes)
 
 
 @cache
-def of_model(model: str) -> Job:
+def of_model(model: str, gpu: Accelerator = A100) -> Job:
     """A model of Figure 11."""
-    return job(MODELS[model]())
+    return job(MODELS[model](), gpu=gpu)
 
 
 @cache
-def of_batch(batch: int) -> Job:
+def of_batch(batch: int, gpu: Accelerator = A100) -> Job:
     """The DLRM of Figure 12: 128 tables, and this batch for each GPU."""
-    return job(replace(dlrm(tables=128), batch=batch))
+    return job(replace(dlrm(tables=128), batch=batch), gpu=gpu)
 
 
 @lru_cache(maxsize=512)
@@ -63,9 +67,9 @@ def seconds(of: Job, fabric: Name, degree: int, gbps: int) -> float:
     return min(Estimator(of, _fabric(of, one, fabric, degree, gbps))(one).seconds for one in starts(of))
 
 
-def mean_ratio(model: str, slow: Name, fast: Name, degree: int = 4) -> float:
+def mean_ratio(model: str, slow: Name, fast: Name, degree: int = 4, gpu: Accelerator = A100) -> float:
     """How many times longer an iteration takes on one fabric than on another, the mean over all rates."""
-    of = of_model(model)
+    of = of_model(model, gpu)
     each = [seconds(of, slow, degree, gbps) / seconds(of, fast, degree, gbps) for gbps in RATES_GBPS]
     return sum(each) / len(each)
 
@@ -77,6 +81,21 @@ def searched(model: str, servers: int = 32, degree: int = 4, gbps: int = 100) ->
     plain = min(simulate_s(of, one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of))
     found = alternate(of, degree, rate_bps, single=False).simulated_s or plain
     return plain, found
+
+
+@cache
+def prototype() -> dict[str, float]:
+    """Seconds by fabric on the prototype of section 6: VGG19 on 12 servers of one GPU, in single precision."""
+    network, servers = vgg19(), 12
+    profile = roofline(SINGLE_PRECISION, 1)
+    of = Job(network, servers, servers * network.batch, profile, 1, gpu_bytes=A100.memory_bytes)
+    strategy = data_parallel(of)
+    fabrics = {
+        "TopoOpt": direct(of.demand(strategy), 4, 25e9),
+        "Switch 100 Gbit/s": switch(servers, 100e9),
+        "Switch 25 Gbit/s": switch(servers, 25e9),
+    }
+    return {name: Estimator(of, fabric)(strategy).seconds for name, fabric in fabrics.items()}
 
 
 def cases() -> list[Case]:

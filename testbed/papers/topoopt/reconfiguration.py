@@ -11,11 +11,12 @@ from dataclasses import replace
 from itertools import product
 
 from testbed.papers.ahead import Case, Remembered
-from testbed.papers.topoopt.iterations import MODELS, fitting, job
+from testbed.papers.topoopt.iterations import MODELS, SINGLE_PRECISION, fitting, job
 from testbed.papers.topoopt.iterations import SERVERS as PAPERS_SERVERS
 from testbed.topoopt.fabrics import direct
 from testbed.topoopt.iterations import simulate_s
 from testbed.topoopt.reconfigured import OCS, SIP_ML, Reconfiguration, iteration_s
+from testbed.training.hardware import A100, Accelerator
 
 SERVERS = 32
 LATENCIES_S = (1e-6, 1e-3, 1e-2)
@@ -31,8 +32,12 @@ CLUSTERS = {"CANDLE": PAPERS_SERVERS, "DLRM": SERVERS}
 """Servers by model of Figure 11."""
 DEDICATED = (None, ocs(1e-2, forwarding=True), SIP_ML)
 """TopoOpt, OCS-reconfig and SiP-ML of Figure 11."""
+_ENDS = [ocs(latency_s, forwarding=forwarding) for latency_s in (1e-6, 1e-2) for forwarding in (True, False)]
 KEPT = {said: replace(ocs(1e-2, forwarding=said == "with"), always=False) for said in ("with", "without")}
 """OCS-reconfig with and without forwarding, with circuits kept while nothing waits."""
+
+OFTEN = replace(ocs(1e-6, forwarding=False), period_s=3e-4)
+"""Measured more often, without forwarding."""
 
 
 def cases() -> list[Case]:
@@ -44,13 +49,22 @@ def cases() -> list[Case]:
     found += [(seconds, (model, how, 4, 100, servers)) for model, servers in CLUSTERS.items() for how in DEDICATED]
     found += [(seconds, ("DLRM", SIP_ML, 4, 200))]
     found += [(seconds, (model, how)) for model in ("DLRM", "BERT") for how in (None, *KEPT.values())]
+    found += [(seconds, ("BERT", how, 8, 100, SERVERS, SINGLE_PRECISION)) for how in (None, *_ENDS)]
+    found[:0] = [(seconds, ("DLRM", how, 8, 100, 16)) for how in (OFTEN, None)]
     return found
 
 
 @Remembered
-def seconds(model: str, how: Reconfiguration | None, degree: int = 8, gbps: int = 100, servers: int = SERVERS) -> float:
+def seconds(
+    model: str,
+    how: Reconfiguration | None,
+    degree: int = 8,
+    gbps: int = 100,
+    servers: int = SERVERS,
+    gpu: Accelerator = A100,
+) -> float:
     """An iteration on circuits that change, or on TopoOpt's where `how` is None."""
-    of, rate_bps = job(MODELS[model](), servers), 1e9 * gbps
+    of, rate_bps = job(MODELS[model](), servers, gpu), 1e9 * gbps
     if how is None:
         return min(simulate_s(of, one, direct(of.demand(one), degree, rate_bps)) for one in fitting(of))
     return min(iteration_s(of, one, degree, rate_bps, how) for one in fitting(of))

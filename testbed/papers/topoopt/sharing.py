@@ -9,6 +9,7 @@ once on the fluid model; each transfer takes a random path.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from testbed.papers.topoopt.iterations import FAT_TREE, fitting, job
 from testbed.topoopt.estimates import Job, Strategy
 from testbed.topoopt.fabrics import direct, switch
 from testbed.topoopt.iterations import simulate_s
-from testbed.topoopt.shared import FatTree, PlacedJob, QueuedJob, shared_iterations_s, starts_s
+from testbed.topoopt.shared import FatTree, Floats, PlacedJob, QueuedJob, shared_iterations_s, starts_s
 from testbed.training.networks import bert, candle, dlrm, vgg16
 from testbed.training.per_operator import iteration
 
@@ -45,10 +46,13 @@ _TREES: dict[Name, FatTree] = {
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds: the mean over jobs of their mean iterations, and the 99th percentile of all iterations."""
+    """Seconds, over all iterations that jobs make in the same time."""
 
     mean: float
     tail: float
+    """The 99th percentile."""
+    tail_of_jobs: float
+    """The same where every job counts alike, however short its iterations are."""
 
 
 @Remembered
@@ -59,10 +63,20 @@ def times(fabric: Name, load: int, seed: int = 1) -> Times:
         each: Sequence[Sequence[float]] = _shared(kinds, _TREES[fabric], seed)
     else:
         each = [[_alone(kind, fabric)] for kind in kinds]
+    values, counts = np.concatenate(each), np.array([len(own) for own in each])
+    often = np.ones(values.size) if fabric in _TREES else 1 / values
     return Times(
-        float(np.mean([np.mean(own) for own in each])),
-        float(np.percentile([time for own in each for time in own], 99)),
+        float(np.average(values, weights=often)),
+        percentile(values, often, 99),
+        percentile(values, np.repeat(1 / counts, counts), 99),
     )
+
+
+def percentile(values: Floats, weights: Floats, percent: float) -> float:
+    """The least of these values that so much of all weights do not exceed."""
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(below, (percent / 100 - 1e-12) * below[-1])])
 
 
 def cases() -> list[Case]:
@@ -70,11 +84,10 @@ def cases() -> list[Case]:
     return [(times, (fabric, load)) for load in reversed(COUNTS) for fabric in reversed(FABRICS)]
 
 
-def ratios(fabric: Name) -> tuple[float, float]:
-    """How many times longer than on TopoOpt an iteration takes, its mean and its tail, the mean over all loads."""
+def ratios(fabric: Name) -> Times:
+    """How many times longer than on TopoOpt an iteration takes, the means over all loads."""
     pairs = [(times(fabric, load), times("TopoOpt", load)) for load in COUNTS]
-    mean, tail = (float(np.mean([getattr(a, what) / getattr(b, what) for a, b in pairs])) for what in ("mean", "tail"))
-    return mean, tail
+    return Times(*(fmean(getattr(a, what) / getattr(b, what) for a, b in pairs) for what in Times.__slots__))
 
 
 @cache

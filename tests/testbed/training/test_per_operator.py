@@ -13,7 +13,7 @@ from sdn.topoopt.demand import dlrm as dlrm_demand
 from testbed.traces.flexnet import read
 from testbed.training import ideal
 from testbed.training.hardware import A100
-from testbed.training.networks import Layer, LayeredModel, bert, candle, dlrm, ncf, networks, resnet50, vgg16
+from testbed.training.networks import Layer, LayeredModel, bert, candle, dlrm, ncf, networks, resnet50, vgg16, vgg19
 from testbed.training.per_operator import iteration, roofline
 from testbed.training.strategies import Placement
 
@@ -24,6 +24,7 @@ SECOND = LayeredModel("seconds", 1, tuple(Layer(str(n), 1.0, 0.25e9, 1.0, (n - 1
 
 def test_models_have_their_published_sizes() -> None:
     assert vgg16().parameters == 138_357_544
+    assert vgg19().parameters == 143_667_240
     assert vgg16().flops == pytest.approx(2 * 15.47e9, rel=1e-3)
     assert resnet50().parameters == pytest.approx(25.5e6, rel=0.002)  # 25,557,032 with norms
     assert resnet50().flops == pytest.approx(2 * 3.86e9, rel=0.001)  # He et al., Table 1: 3.8e9 products
