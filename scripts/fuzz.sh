@@ -14,7 +14,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly sources=hostlib/native/fuzz tree=build/cmake/fuzz
+readonly sources=hostlib/native/fuzz tree=build/cmake/clang
+readonly programs=$tree/hostlib/native/fuzz
 die() {
     echo "fuzz: $*" >&2
     exit 2
@@ -35,8 +36,7 @@ esac
 command -v clang++-14 >/dev/null || die "clang++-14 is missing: apt-get install clang-14 libclang-rt-14-dev"
 
 mkdir -p build/fuzz
-if ! { cmake -S hostlib/native -B $tree -G Ninja -DPARALET_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 \
-    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_SANITIZE=fuzzer-no-link,address,undefined &&
+if ! { cmake -S . -B $tree -G Ninja -DPARALET_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 &&
     cmake --build $tree --target "${targets[@]/#/fuzz_}"; } >build/fuzz/build.log 2>&1; then
     tail -n 80 build/fuzz/build.log >&2
     exit 1
@@ -49,16 +49,16 @@ for target in "${targets[@]}"; do
     mkdir -p "$found/corpus"
     options=("$limit" -max_len=256 -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 "-artifact_prefix=$found/")
     [[ ! -f $sources/$target.dict ]] || options+=("-dict=$sources/$target.dict")
-    if ! $tree/fuzz/fuzz_"$target" "${options[@]}" "$found/corpus" "$sources/corpus/$target" >"$found/log" 2>&1; then
+    if ! $programs/fuzz_"$target" "${options[@]}" "$found/corpus" "$sources/corpus/$target" >"$found/log" 2>&1; then
         grep -v '^#' "$found/log" | tail -n 60 >&2
-        echo "fuzz: $target broke a promise; again with: $tree/fuzz/fuzz_$target $found/crash-..." >&2
+        echo "fuzz: $target broke a promise; again with: $programs/fuzz_$target $found/crash-..." >&2
         exit 1
     fi
     sed -n "s/^Done \([0-9]*\) runs in \([0-9]*\) second.*/fuzz: $target: \1 executions in \2 s, nothing found/p" "$found/log"
     if [[ -n ${PARALET_FUZZ_KEEP:-} ]]; then
         rm -rf "$found/merged"
         mkdir "$found/merged"
-        $tree/fuzz/fuzz_"$target" -merge=1 -use_counters=0 "$found/merged" "$found/corpus" "$sources/corpus/$target" >"$found/log" 2>&1
+        $programs/fuzz_"$target" -merge=1 -use_counters=0 "$found/merged" "$found/corpus" "$sources/corpus/$target" >"$found/log" 2>&1
         rm -rf "$sources/corpus/$target"
         mv "$found/merged" "$sources/corpus/$target"
         rm -rf "$found/corpus"

@@ -24,7 +24,7 @@ tidy() {
     cmake -S . -B build/cmake/lint "${options[@]}" -DPARALET_TESTS=ON -DPARALET_PYTHON=ON \
         -DPython_EXECUTABLE="$PWD/.venv/bin/python" -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" >/dev/null &&
         cmake -S hostlib/native -B build/cmake/lint-fuzz "${options[@]}" -DPARALET_FUZZ=ON \
-            -DCMAKE_CXX_COMPILER=clang++-14 -DPARALET_SANITIZE=fuzzer-no-link,address,undefined >/dev/null &&
+            -DCMAKE_CXX_COMPILER=clang++-14 >/dev/null &&
         python scripts/tidy.py build/cmake/lint-fuzz build/cmake/lint
 }
 

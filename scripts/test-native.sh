@@ -45,11 +45,13 @@ targets=(--target engine_tests verbs_tests verbs_old_tests packet_tests plugin_t
 runner=()
 # The tree of setup.py: what it built for the Python packages is not compiled again.
 suite "as it ships" build/cmake/release
-suite "with AddressSanitizer and UBSan" build/cmake/asan -DCMAKE_BUILD_TYPE=Debug -DPARALET_SANITIZE=address,undefined
+# The tree of scripts/fuzz.sh: the tests and the fuzzers share the engine.
+suite "with AddressSanitizer and UBSan" build/cmake/clang -DPARALET_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 \
+    -DCMAKE_CXX_COMPILER=clang++-14
 # ThreadSanitizer needs a memory layout that kernels with much address randomisation do not give.
 ! setarch -R true 2>/dev/null || runner=(setarch -R)
-suite "with ThreadSanitizer" build/cmake/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPARALET_SANITIZE=thread
-echo "test-native: fuzzers (built with Clang, AddressSanitizer and UBSan)"
+suite "with ThreadSanitizer" build/cmake/tsan -DPARALET_SANITIZE=thread
+echo "test-native: fuzzers (with AddressSanitizer and UBSan)"
 scripts/fuzz.sh 2000 || failed+=(fuzzers)
 
 if ((${#failed[@]})); then

@@ -2,8 +2,11 @@
 # How all native code of the project is built, whether from the root or from hostlib/native alone.
 option(PARALET_PYTHON "Build the Python extensions" OFF)
 option(PARALET_TESTS "Build the C++ unit tests" OFF)
-option(PARALET_FUZZ "Build the fuzzers (Clang only)" OFF)
+option(PARALET_FUZZ "Build the fuzzers (Clang only), and the rest with the sanitizers that they need" OFF)
 set(PARALET_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
+if(PARALET_FUZZ)
+  set(PARALET_SANITIZE address,undefined)
+endif()
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo)
@@ -22,10 +25,11 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
 # Sanitized code is run by tests only, so it is compiled quickly.
 if(PARALET_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
-  set(CMAKE_CXX_FLAGS_DEBUG "-g1")
+  set(quick_optimisation -O0)
 else()
   # -g1: function names and lines, for stack traces and perf. Full debug information takes a third more time to compile.
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g1 -DNDEBUG")
+  set(quick_optimisation -O1)
 endif()
 
 # Everything that the component `python` installs. setup.py builds this and leaves the tests to scripts/test-native.sh.
@@ -35,7 +39,7 @@ endif()
 
 # For targets and sources off the data path: compiling them quickly matters more than how fast they run.
 function(paralet_compile_quickly target)
-  target_compile_options(${target} PRIVATE -O1)
+  target_compile_options(${target} PRIVATE ${quick_optimisation})
 endfunction()
 function(paralet_compile_sources_quickly)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
@@ -46,8 +50,10 @@ function(paralet_sanitize library)
   if(PARALET_SANITIZE)
     # Without vptr: it opens a pipe for every type that it meets, and takes a failure to do so for a wrong type. Tests of a
     # process without free descriptors would fail.
-    target_compile_options(${library} PUBLIC -fsanitize=${PARALET_SANITIZE} -fno-sanitize=vptr -fno-omit-frame-pointer
-                                             -fno-sanitize-recover=all)
+    # Without Clang's function: it takes calls between the plugin and a C program for calls through wrong types.
+    target_compile_options(${library} PUBLIC
+      -fsanitize=${PARALET_SANITIZE} -fno-sanitize=vptr$<$<CXX_COMPILER_ID:Clang>:,function> -fno-omit-frame-pointer
+      -fno-sanitize-recover=all)
     target_link_options(${library} PUBLIC -fsanitize=${PARALET_SANITIZE})
   endif()
 endfunction()
