@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -343,11 +344,14 @@ struct Write {
 
   /// Received payloads are in place. The place of the last packet and the memory around the region are unchanged.
   void check() const {
-    const auto untouched = [](std::span<const std::byte> bytes) {
-      return std::ranges::all_of(bytes, [](std::byte b) { return b == kUntouched; });
+    // By memcmp: byte by byte, this is most of the test's time without optimisation.
+    const std::vector<std::byte> fresh(memory.size(), kUntouched);
+    const auto same = [](std::span<const std::byte> a, std::span<const std::byte> b) {
+      return a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0;
     };
+    const auto untouched = [&](std::span<const std::byte> bytes) { return same(bytes, fresh); };
     const std::size_t come = std::min(std::size_t{next} * stage.mtu, data.size());
-    CHECK(std::ranges::equal(window().first(come), std::span(data).first(come)));
+    CHECK(same(window().first(come), std::span(data).first(come)));
     if (next < packets) CHECK(untouched(window().subspan(last_place())));
     CHECK(untouched(std::span(memory).first(kAround)));
     CHECK(untouched(std::span(memory).last(kAround)));
