@@ -118,8 +118,9 @@ TEST_CASE("many receives of a fused device are advertised with the keys of all m
   use_all(joined, 2);
   std::vector<Bytes> out;
   std::vector<Bytes> in(100, Bytes(3000));
-  std::vector<RequestPtr> requests;
   for (std::size_t i = 0; i < in.size(); ++i) out.push_back(test::random_fill(i, 3000));
+  std::vector<RequestPtr> requests;
+  requests.reserve(in.size() + out.size());
   for (Bytes& one : in) requests.push_back(joined.receive(one));
   for (Bytes& one : out) requests.push_back(joined.send(one));
   for (const RequestPtr& request : requests) REQUIRE(wait(request) == State::kDone);
