@@ -64,7 +64,7 @@ def test_one_nic_uses_member_0_of_two() -> None:
     [
         ("127.0.0.1+", {}, "'' is not an IP address"),
         ("127.0.0.1+lo", {}, "'lo' is not an IP address"),
-        ("127.0.0.1+127.0.0.1", {}, "127.0.0.1 is twice"),
+        ("127.0.0.1+127.0.0.1", {}, "127.0.0.1 is given twice: fuse different NICs"),
         ("+".join(f"127.0.0.{i}" for i in range(1, 6)), {}, "names 5 NICs: at most 4"),
         (ONE, {"lanes": 1}, "lanes must be at least 2"),
         (

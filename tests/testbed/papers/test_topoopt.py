@@ -51,8 +51,15 @@ def test_printed_path_lengths_and_taxes_agree() -> None:
     by_what = {claim.what: claim.verdict for claim in PAPERS["002"].find(True).claims if claim.printed is not None}
     assert by_what.pop("cost of Ideal Switch over that of TopoOpt, mean") == "differs"
     assert by_what.pop("greatest transfer with data parallelism") == "differs"
-    missing = [what for what, verdict in by_what.items() if verdict == "not computed"]
-    assert [by_what.pop(what) for what in missing] == 2 * ["not computed"]
+    not_computed = {what for what, verdict in by_what.items() if verdict == "not computed"}
+    assert not_computed == {
+        "network's part of an iteration, highest of six jobs",
+        "reconfiguration latency of 3D MEMS",
+        "cost of Ideal Switch over that of TopoOpt, 4,394 servers, discounted",
+        "DLRM, batch 512: Switch 25 Gbit/s over TopoOpt",
+    }
+    for what in not_computed:
+        del by_what[what]
     assert by_what.pop("mean path length, d = 4") == "close"
     loads = {what: by_what.pop(what) for what in list(by_what) if what.startswith("least loaded")}
     assert set(loads.values()) == {"differs"}

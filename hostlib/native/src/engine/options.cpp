@@ -382,7 +382,7 @@ void set_addresses(DeviceOptions& options, const std::string& text) {
     const auto address = parse_address(one);
     if (!address) throw std::invalid_argument("'" + one + "' is not an IP address such as 10.0.0.1 or fd00::1");
     if (std::ranges::find(all, *address) != all.end()) {
-      throw std::invalid_argument("the address " + one + " stands there twice: fuse different NICs");
+      throw std::invalid_argument("the address " + one + " is given twice: fuse different NICs");
     }
     all.push_back(*address);
     from = to + 1;
