@@ -40,7 +40,7 @@ suite() {
 
 mkdir -p build/cmake
 targets=(--target engine_tests verbs_tests verbs_old_tests packet_tests plugin_tests plugin_verbs_tests plugin_header_is_c
-    profiler_tests nccl_net_paralet nccl_profiler_paralet net-conformance cpu_device_tests cpu_kernel_tests
+    driver_tests profiler_tests nccl_net_paralet nccl_profiler_paralet net-conformance cpu_device_tests cpu_kernel_tests
     link_delay_tests)
 runner=()
 # The tree of setup.py: what it built for the Python packages is not compiled again.
