@@ -112,8 +112,8 @@ class Device:
         100 us, or a quarter of ``target_queue_s`` where a line rate is given without ``base_rtt_s``.
     ``min_timeout_s``
         Lower bound of the retransmission timeout. None: 67 ms, or 4 target queues if that is longer. Without a line
-        rate a silent lane probes earlier: it retransmits one packet after 2 ms, or after its measured round trip if
-        that is longer.
+        rate a silent lane probes earlier: it retransmits one packet after twice its recent round trip, at least 2 ms.
+        With ``verbs`` it is the NIC's timeout, by default a seventh of ``retry_time_s``.
     ``retry_time_s``
         A peer that stays silent for this time is given up, and its requests fail.
     ``busy_poll_s``
@@ -139,7 +139,8 @@ class Device:
     ``revert_rtt``, ``revert_loss``
         For policy ``controller``: a lane leaves its assigned port when its round trip stays above ``revert_rtt`` (1 to
         1e6) times that of the peer's best lane and above four target queues, or when it retransmits more than
-        ``revert_loss`` (1e-6 to 1e6) packets per packet sent, or when it times out. The next assignment moves it again.
+        ``revert_loss`` (1e-6 to 1e6) packets per packet sent, or when it times out twice without a flowlet
+        finished in between. The next assignment moves it again.
     ``reconnect_s``
         For policy ``controller``: the shortest and the longest delay between attempts to reach the path service, each
         at least 0.001.

@@ -104,7 +104,7 @@ def rounded(gpus: int, wanted: int, per_server: int, job: str) -> int:
     Raises ValueError when the request is below one, or more than the `gpus` of the cluster.
     """
     if wanted < 1:
-        raise ValueError(f"job {job!r} asks for {wanted} GPUs; one is the least")
+        raise ValueError(f"job {job!r} asks for {wanted} GPUs; it must ask for at least 1")
     given = wanted if wanted <= per_server else -(-wanted // per_server) * per_server
     if given > gpus:
         raise ValueError(

@@ -22,10 +22,10 @@ _ROUNDS = 4
 """Most iterations of the fixed point of `Average`; on random traces the fifth changes no speed by more than 0.1 %."""
 
 _CLOSE = 1e-3
-"""The iterations end when no stretch has changed by more."""
+"""The iterations end when every stretch changes by at most this share."""
 
 _LEAST = 1e-3
-"""The least part of a link that `Average` takes to be left by other jobs."""
+"""`Average` assumes that other jobs leave at least this share of a link."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Contention(ABC):
         self.changed = False
         """Whether `speeds` may have changed since it was called last."""
         self.paths_set = 0
-        """How often a controller has set the path of a new flow."""
+        """How often the path of a new flow has been planned."""
         self.paths_moved = 0
         """How often it has changed the path of a running flow."""
 
@@ -245,7 +245,7 @@ class PerStep(Contention):
 
 
 class Replanned(PerStep):
-    """A controller plans the paths of a step when it begins, and moves running flows to make room.
+    """Paths of a step are planned when it begins, and running flows move to make room.
 
     The fabric is rearrangeably non-blocking, so every flow has links of its own and all speeds are 1. The number of
     GPUs on a leaf must not exceed that of spines.

@@ -36,7 +36,7 @@ class Job:
         if not 0 <= self.communication <= 1:
             raise ValueError(f"job {self.name!r} communicates for {self.communication} of its time; give 0 to 1")
         if self.gpus < 1:
-            raise ValueError(f"job {self.name!r} asks for {self.gpus} GPUs; one is the least")
+            raise ValueError(f"job {self.name!r} asks for {self.gpus} GPUs; it must ask for at least 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Traffic:
     shares: NDArray[np.float64]
     """By step: its share of the collective's time without contention."""
     flows: Flows | None = None
-    """Where a controller sets the path of every flow: the flows."""
+    """The flows, where the path of every flow is planned."""
     paths: FlowPaths | None = None
     """Where they were asked for."""
 

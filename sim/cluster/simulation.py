@@ -21,7 +21,7 @@ State = Literal["ended", "running", "preempted", "waiting", "refused"]
 """`preempted`: it has run before, and waits."""
 
 _LEAST_S = 1e-9
-"""The least work that a job has left which is preempted at its very end."""
+"""The least remaining work, in seconds, of a job that is preempted just before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Scenario:
     """For queue `las`: jobs that have had this service, in GPU-seconds, give way to others. The default is about the
     mean of the generator's jobs."""
     checkpoint_s: float = 60.0
-    """For queue `las`: for so long a job that was preempted has its GPUs before it goes on."""
+    """For queue `las`: how long a preempted job holds its GPUs before it resumes."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job. Times are in seconds from the start of the trace; None where it did not come so far."""
+    """What became of a job. Times are in seconds from the start of the trace; None if the job did not get so far."""
 
     job: Job
     state: State
@@ -118,7 +118,7 @@ class Result:
     """When the simulation ended."""
     idle_at_end: int
     paths_set: int = 0
-    """How often a controller has set the path of a flow; once per connection with `pinned`."""
+    """How often the path of a flow has been planned; once per connection with `pinned`."""
     paths_moved: int = 0
     """How often it has moved a running flow, with `replanned` and another fidelity than `average`."""
     worst_flows: list[tuple[float, float]] = field(default_factory=list)

@@ -50,7 +50,7 @@ class ClusterMetrics:
     failures: dict[Cause, float]
     """Failed placements by cause, per seed."""
     paths_set: float
-    """How often a controller set the path of a flow, per seed."""
+    """How often the path of a flow was planned, per seed."""
     paths_moved: float
     """How often it moved a running flow, per seed."""
     preemptions: float

@@ -47,7 +47,7 @@ def keys_from_terminal() -> BinaryIO:
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise TestbedError("there is no terminal for keys beside standard input: use --json") from error
+        raise TestbedError("cannot open /dev/tty for keys: use --json") from error
     file = os.fdopen(os.dup(0), "rb")
     os.dup2(terminal, 0)
     os.close(terminal)

@@ -42,11 +42,11 @@ class Point:
 
     fabric: Fabric
     gpus: int
-    """That train."""
+    """GPUs that train."""
     bought_gpus: int
-    """With spare ones of their HB domains."""
+    """GPUs including the spare ones of HB domains."""
     parts: Parts
-    """Of all planes."""
+    """Switches, cables and transceivers of all planes."""
     strategy: Strategy
     iteration_s: float
     exposed_s: float

@@ -16,8 +16,8 @@ _GUARD_BYTES = 256
 """Size of the guard behind a buffer, which must keep its poison."""
 
 _NAP_S = 500e-6
-"""Time between two looks at the streams. On the CPU device a thread that polls takes the core that kernels need. Events
-time the operations, so they are exact all the same."""
+"""Interval between polls of the streams. On the CPU device a thread that polls takes the core that kernels need. Events
+time the operations, so the interval does not affect results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,8 @@ def nic_index(nic: str, topology: Topology, hosts: Sequence[str], key: str, foun
             return None
         indices.add(names.index(nic))
     if len(indices) > 1:
-        found.add(Misfit(f"{nic} has not the same port number on every host; give hosts their NICs in one order", key))
+        reason = f"{nic} has different port numbers on different hosts; list NICs in the same order on every host"
+        found.add(Misfit(reason, key))
         return None
     return indices.pop()
 

@@ -51,7 +51,7 @@ class Optical(Section):
 
 
 class FluidSettings(Section):
-    """Times that fabric `fluid` adds to the serialisation time of links. docs/fluid.md says how they were measured."""
+    """Times that fabric `fluid` adds to the serialisation time of links. docs/fluid.md describes them."""
 
     link_delay_s: float = Field(default=1e-6, ge=0, le=1)
     """Propagation, per link."""

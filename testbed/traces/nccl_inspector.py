@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL Inspector has recorded, as the demand of a job: its collectives, in order, without what happens between.
+"""Logs of NCCL Inspector as a job's demand: its collectives in order, without the computation between them.
 
 The format is that of `ext-profiler/inspector/inspector.cc` of github.com/NVIDIA/nccl, version v4.0: each process writes
 a file `HOST-pidPID.log` with a JSON object per line for a collective of a communicator. `coll_msg_size_bytes` is the

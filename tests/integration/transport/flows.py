@@ -41,7 +41,7 @@ class Second:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds in a row. A median of them forgets a few in which another program had the processors."""
+    """Consecutive seconds. Medians tolerate a few in which another program had the processors."""
 
     seconds: tuple[Second, ...]
     retransmits: int

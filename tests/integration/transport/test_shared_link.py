@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flows on one shaped link fill it, share it evenly, and keep its queue near the target.
 
-Looked at from when the start is over: all lanes of all flows begin at once, before any of them knows of the others, and
-it takes two or three seconds at 10 Mbit/s until the queue that this makes has gone. Other programs on the machine can
-only make it worse, and do not always: a few looks are taken, and one of them must show all that is asked for. Where
-none does and others had the processors, nothing has been measured, and the test is skipped.
+Measurement begins after the start: all lanes begin at once, and at 10 Mbit/s the queue that this makes takes two or
+three seconds to drain. Other programs on the machine can only make the results worse. So up to three measurements are
+taken, and one of them must meet all bounds. If none does while other programs had the processors, the test is skipped.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ MESSAGE_BYTES = 64 * 1024
 WARM_UP_S = 3.0
 MEASURED_S = 10
 LOOKS = 3
-OTHERS = 0.3  # of all processors: who shares them with so much cannot tell what the transport does
+OTHERS = 0.3  # of all processors: if other programs have more, a failure says nothing about the transport
 TIMEOUT_S = 60.0
 FAST = 100_000_000
 
 
 def queue_bound_s(flows: int, lanes: int, rate_bps: float) -> float:
-    """Flow scaling lets the queue grow beyond the target with the number of windows that share it; and every lane has a
-    packet that is nobody else's affair (`delay_control.hpp`; the same bound as in test_delay_control.cpp)."""
+    """Flow scaling lets the queue grow beyond the target with the number of windows that share it, and every lane may
+    have a packet in flight whatever the others do (`delay_control.hpp`; the bound of test_delay_control.cpp)."""
     return 3 * target_queue_s(rate_bps) + flows * lanes * 8 * PACKET_BYTES / rate_bps
 
 
@@ -48,7 +47,7 @@ def filled_and_shared(outcome: Outcome, flows: int, lanes: int, rate_bps: int) -
 
 
 def look(measured: Callable[[], Outcome], asked: Callable[[Outcome], dict[str, bool]]) -> None:
-    """Measures until all that is asked for is seen. Fails, or skips, when it is not."""
+    """Measure until one measurement meets all bounds. Fails, or skips, if none of LOOKS does."""
     for _ in range(LOOKS):
         outcome = measured()
         print(outcome)
@@ -57,7 +56,7 @@ def look(measured: Callable[[], Outcome], asked: Callable[[Outcome], dict[str, b
             return
     if outcome.others > OTHERS:
         pytest.skip(f"other programs had {outcome.others:.0%} of the processors: run this when they are done")
-    pytest.fail(f"not so in {LOOKS} looks: {', '.join(missed)}; the last: {outcome}")
+    pytest.fail(f"not met in {LOOKS} measurements: {', '.join(missed)}; the last: {outcome}")
 
 
 @pytest.mark.parametrize(

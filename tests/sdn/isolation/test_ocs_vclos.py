@@ -227,7 +227,7 @@ def test_present_circuits_are_used_before_others_are_set_up() -> None:
     ("wanted", "sentence"),
     [
         (17, "job 'big' asks for 17 GPUs and the whole cluster has 16"),
-        (-1, "job 'big' asks for -1 GPUs; one is the least"),
+        (-1, "job 'big' asks for -1 GPUs; it must ask for at least 1"),
     ],
 )
 def test_a_job_that_can_never_run_is_refused_in_one_sentence(wanted: int, sentence: str) -> None:

@@ -254,7 +254,7 @@ def test_gpus_chosen_by_others_get_the_spines_with_the_least_free_ports() -> Non
     ("wanted", "sentence"),
     [
         (33, "job 'big' asks for 33 GPUs and the whole cluster has 32"),
-        (0, "job 'big' asks for 0 GPUs; one is the least"),
+        (0, "job 'big' asks for 0 GPUs; it must ask for at least 1"),
     ],
 )
 def test_a_job_that_can_never_run_is_refused_in_one_sentence(wanted: int, sentence: str) -> None:

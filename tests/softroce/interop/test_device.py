@@ -241,7 +241,7 @@ def test_a_port_that_stays_down_fails_pending_requests(wire: Wire, record_proper
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_an_adaptive_lane_leaves_a_dead_path(wire: Wire, record_property: Record, lanes: int) -> None:
-    record_property(PROPERTY, ("Device: a lane's path is dead, policy adaptive", "verbs to soft", f"{lanes} lanes"))
+    record_property(PROPERTY, ("Device: a lane's path is dead, policy adaptive", "verbs to soft", f"m = {lanes}"))
     with (
         echo("soft", 6) as peer,
         connected("verbs", peer.handle, lanes=lanes, policy="adaptive", seed=3) as (device, connection),

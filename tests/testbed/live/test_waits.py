@@ -85,7 +85,7 @@ def test_a_stopped_peer_is_named_whatever_is_under_way() -> None:
         assert "try `kill -CONT 77`" in found.causes[0].sentence
 
 
-def test_a_stopped_processs_own_waits_are_not_believed() -> None:
+def test_waits_of_a_stopped_process_are_ignored() -> None:
     """Its snapshot is as old as the stop."""
     found = diagnose([at("a", A, connection(B, sends=1), state="T"), at("b", B, connection(A, receives=1))])
     assert [(wait.waiter[:8], cause.kind) for wait, cause in zip(found.waits, found.causes, strict=True)] == [

@@ -28,7 +28,7 @@ constexpr Nanos kReleaseSpare = 1 * kSecond;
 constexpr Nanos kQuietShare = 4;                // a waiting device probes a quiet peer after retry_time / 4
 constexpr unsigned kEventsEvery = 64;           // rounds between two calls of look
 constexpr Nanos kStandBack = 1 * kMillisecond;  // the progress thread notices that polling stopped after at most 2 ms
-constexpr Nanos kTurn = 2 * kMicrosecond;       // longer than NCCL's proxy thread takes to test all its requests
+constexpr Nanos kPollInterval = 2 * kMicrosecond;  // longer than a pass of NCCL's proxy thread over its requests
 
 /// Forks between the first device and this process.
 std::atomic<unsigned> forks{0};
@@ -268,7 +268,8 @@ bool Device::poll(Nanos t) {
 void Device::poll_for(const void* request) {
   const Nanos t = now();
   const void* idle_for = idle_for_.load(std::memory_order_relaxed);
-  if (idle_for != nullptr && idle_for != request && t - polled_at_.load(std::memory_order_relaxed) < kTurn) return;
+  if (idle_for != nullptr && idle_for != request && t - polled_at_.load(std::memory_order_relaxed) < kPollInterval)
+    return;
   idle_for_.store(poll(t) ? nullptr : request, std::memory_order_relaxed);
 }
 

@@ -163,7 +163,7 @@ struct alignas(64) Lane {
   unsigned unfinished = 0;                   ///< work posted and not finished: flowlets and receive advertisements
   unsigned unfinished_seen = 0;              ///< by sample_progress
   std::uint16_t port = 0;
-  bool shunned = false;  ///< its member of a fused device may not work: other lanes take what they can
+  bool shunned = false;  ///< its member of a fused device may have failed: other lanes are preferred
   bool broken = false;   ///< `qp` is broken: a renewal replaces it
   std::uint64_t outstanding_bytes = 0;
   PathEstimate rested;  ///< the estimate when the last work finished, valid until more is posted
@@ -334,8 +334,8 @@ class Device {
   /// Moves packets on the calling thread if no other thread is doing so. Progress never depends on it: a thread that
   /// busy-waits calls it to save the hand-over to the progress thread.
   void poll() { poll(now()); }
-  /// The same for a thread that tests many requests in turn, of which this is one. After a poll that found nothing, it
-  /// polls again for the same request, or after kTurn for any: one system call per turn instead of one per request.
+  /// The same for a thread that tests many requests. After a poll that found nothing, it polls again only for the same
+  /// request, or after kPollInterval. So a pass over all requests costs one system call instead of one per request.
   void poll_for(const void* request);
   /// Polls for `busy_poll`, then sleeps, until `ready` holds or `timeout` has passed (nullopt: no limit). Returns the
   /// last value of `ready`.

@@ -129,7 +129,7 @@ void Device::on_frames(Peer& peer, const std::vector<handshake::Frame>& frames) 
   if (peer.fusion && !peer.dead()) acknowledge_frames(peer);
 }
 
-/// The TCP channel runs over the same port. Where the port explains its end, the port's trouble is the failure.
+/// The TCP channel runs over the same port. If the port has failed, the failure is reported as the port's.
 void Device::on_channel_closed(Peer& peer, unsigned member) {
   Channel* const channel = peer.channels()[member].get();
   if (channel == nullptr || !channel->closed()) return;  // replaced meanwhile

@@ -238,7 +238,7 @@ void Device::address_again(std::vector<WorkRequest>& works, unsigned member) con
     WorkRequest& work = works[i];
     if (work.kind == WorkKind::kSend) {
       const AdvertisementBatch* batch = batch_of(work.cookie);
-      work.memory = batch != nullptr ? batch->memory : 0;  // of several SENDs of a batch none has a registration
+      work.memory = batch != nullptr ? batch->memory : 0;  // SENDs that share a batch have no registration
       continue;
     }
     // The end of a flowlet follows its WRITE, which has no cookie. A ping has neither.
@@ -445,7 +445,7 @@ Lane* Device::pick_lane(Peer& peer, bool any_depth) {
   std::pair<Nanos, std::uint64_t> least;
   for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
     Lane& lane = peer.lanes[(peer.next_lane + i) % peer.lanes.size()];
-    // Of many lanes most are idle. Their estimate is in the Lane, which saves the cache misses of reading the QP.
+    // Most lanes are idle where there are many. Their estimate is in the Lane, which saves the cache misses of the QP.
     PathEstimate path = lane.unfinished > 0 ? backend_->estimate(lane.qp.qpn) : lane.rested;
     if (lane.unfinished == 0 && t >= path.fresh_until) path.smoothed_rtt = 0;
     if (!any_depth && (lane.leaving() || (lane.outstanding >= kDepth && !path.hungry))) continue;

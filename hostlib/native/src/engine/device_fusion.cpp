@@ -216,7 +216,7 @@ void Device::leave_member(Peer& peer, unsigned member, const std::string& why, b
     if (member_of(lane.qp.qpn) == member) lane.shunned = true;
   }
   peer.small_left = 0;
-  if (tell) move_lanes(peer);  // else the peer does, and what it leaves housekeeping moves
+  if (tell) move_lanes(peer);  // otherwise the peer moves them, and housekeeping moves the rest
 }
 
 void Device::on(Peer& peer, const handshake::MemberDown& frame) {
@@ -260,12 +260,12 @@ void Device::note_member(Peer& peer, unsigned lane, const Completion& completion
   const bool received =
       completion.kind == Completion::Kind::kReceivedSend || completion.kind == Completion::Kind::kReceivedWriteImm;
   const bool sent = completion.kind == Completion::Kind::kSent && completion.status == Status::kSuccess &&
-                    completion.qpn == peer.lanes[lane].qp.qpn;  // what is taken back counts for no path
+                    completion.qpn == peer.lanes[lane].qp.qpn;  // taken-back requests prove nothing about a path
   if (received || sent) peer.fusion->members[member_of(completion.qpn)].heard = true;
 }
 
-/// Leaves a path that has been silent for a timeout while something came over another. Where nothing is under way over
-/// the others, a ping asks.
+/// Leaves a path that has been silent for a timeout while something came over another. If no other path has traffic, a
+/// ping tests one.
 void Device::watch_members(Peer& peer, Nanos t) {
   Fusion& fusion = *peer.fusion;
   const auto count = static_cast<unsigned>(fusion.members.size());

@@ -34,7 +34,7 @@ bool Device::under_way(const Connection& connection) {
          !connection.receives.empty();
 }
 
-/// New sends and receives of this side are no progress: the oldest may wait all the same.
+/// New sends and receives of this side do not count as progress: the oldest may still wait.
 Connection::Progress Device::progress_of(const Connection& connection) {
   const auto size = [](const auto& list) { return static_cast<std::uint32_t>(list.size()); };
   const std::uint32_t matched = connection.expected_sequence - size(connection.advertisements);
@@ -103,7 +103,7 @@ ConnectionCounters Device::counters_of(const Connection& connection) {
   return out;
 }
 
-/// The connections with something under way. Of more than kMostUnderWay, those that have waited longest.
+/// The connections with something under way. If there are more than kMostUnderWay, those that have waited longest.
 void Device::collect_under_way(DeviceCounters& counters) const {
   constexpr std::size_t kMost = LiveCounters::kMostUnderWay;
   std::vector<const Connection*> waiting;

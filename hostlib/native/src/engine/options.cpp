@@ -221,7 +221,8 @@ std::vector<Option> make_options() {
        "the target queue where a line rate is given without a base round trip.",
        PARALET_FIELD(queue_bytes)},
       {"min_timeout_s", "PARALET_MIN_TIMEOUT", kSeconds, kAnyTime, "67ms, or 4 target queues if longer",
-       "Lower bound of the retransmission timeout.",
+       "Lower bound of the retransmission timeout. With verbs, the NIC's timeout; the default is a seventh of the retry "
+       "time.",
        PARALET_FIELD(min_timeout)},
       {"retry_time_s", "PARALET_RETRY_TIME", kSeconds, kAnyTime, nullptr,
        "A peer that stays silent for this time is given up, and its requests fail.",

@@ -43,7 +43,7 @@ struct DeviceOptions {
   PolicyOptions policy;
   std::optional<std::uint32_t> path_mtu;       ///< nothing: the largest the link's MTU allows
   double line_rate_bps = 0;                    ///< 0: unknown, sends are not paced
-  std::optional<Nanos> base_rtt;               ///< nothing: measured, as far as congestion control believes that
+  std::optional<Nanos> base_rtt;               ///< nothing: measured; congestion control limits it
   std::optional<std::uint64_t> flowlet_bytes;  ///< nothing: S = 4 BDP / m
   std::optional<std::uint64_t> mice_bytes;     ///< messages up to this size are one flowlet; nothing: one path MTU
   std::optional<Nanos> target_queue;           ///< delay in hosts and network that congestion control aims at

@@ -39,8 +39,8 @@ struct DelayControl::Queue {
   }
 };
 
-/// Of a sample, with the one before it. A queue persists while a scheduling delay passes, so a window of one packet or
-/// more uses the smaller of the two.
+/// The queue by this sample and the one before it. A queue persists while a scheduling delay passes, so a window of one
+/// packet or more uses the smaller of the two.
 DelayControl::Queue DelayControl::queue(Nanos base, Nanos target, Nanos rtt, Nanos previous) const {
   // Flow scaling (Swift, section 3.3): many flows on one link have small windows, and their queue varies with the
   // square root of their number. A larger target for smaller windows also makes the shares more equal.

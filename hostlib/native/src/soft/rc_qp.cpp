@@ -241,8 +241,8 @@ void RcQp::advance(std::uint64_t acknowledged_end, const News& news) {
   retire_acknowledged(acknowledged_end, now);
 }
 
-/// Tells congestion control of `packets` that have arrived. The count of marks only grows, so that a lost
-/// acknowledgement loses none, and a wrong count is believed for no more packets than have arrived, and once.
+/// Tells congestion control of `packets` that have arrived. The count of marks is cumulative, so a lost acknowledgement
+/// loses no marks. A wrong count affects at most the packets that this acknowledgement covers.
 void RcQp::control_delivered(unsigned packets, Nanos rtt, bool limited, const News& news) {
   unsigned marked = notified_ ? packets : 0;
   notified_ = false;

@@ -20,7 +20,7 @@ constexpr Nanos kFresh = 200 * kMillisecond;  // a latency older than this count
 constexpr Nanos kProbeEvery = 10 * kMillisecond;
 // Before a device has measured anything, a slow link is assumed: 1 Gbit/s, in nanoseconds per byte.
 constexpr double kAssumedByteTime = 8;
-constexpr Nanos kAccuracy = 4;  // an accurate sample is at least so many times its uncertainty
+constexpr Nanos kAccuracy = 4;  // a sample is accurate if it is at least 4 times its uncertainty
 
 /// Whether a request takes a receive of the peer.
 bool consumes(const WorkRequest& request) {
@@ -164,7 +164,7 @@ void SendQueue::finish(const ibv_wc& wc, Nanos seen) {
 }
 
 /// Requests up to number `last` of `posted_` have ended, after the last poll and before `seen`. Short requests measure
-/// the round trip, long ones the time per byte: a sample of one is none of the other.
+/// the round trip, long ones the time per byte, and neither gives a sample of the other.
 void SendQueue::measure(std::uint64_t last, Nanos seen) {
   timeouts_ += expiries(overdue());
   progressed_at_ = seen;
@@ -286,8 +286,8 @@ void SendQueue::fail_all(Status status) {
   waiting_.clear();
 }
 
-/// How much longer the NIC was silent, when it was last polled, than what it holds should take. A poll that comes late
-/// is no silence of the path.
+/// How much longer the NIC was silent, when it was last polled, than what it holds should take. A late poll does not
+/// count as silence of the path.
 Nanos SendQueue::overdue() const {
   if (posted_.empty()) return 0;
   const double expected = byte_time_ > 0 ? static_cast<double>(held_bytes_) * byte_time_

@@ -69,8 +69,8 @@ class SendQueue {
   /// Requests that count in SendContext::held, also after a failure: their completions are still to come.
   [[nodiscard]] std::size_t held() const { return posted_.size() + flushing_; }
 
-  // The time of a completion is known only within the time between two polls. Comparisons of paths use the samples that
-  // are accurate all the same: a host that polls late must not make a path look slow.
+  // The time of a completion is known only to the interval between two polls. Comparisons of paths use accurate samples
+  // only, so that a host that polls late does not make a path look slow.
   [[nodiscard]] PathEstimate estimate() const;
   /// Smoothed time of a short request from hand-over to the poll that found it done, and the smallest. 0 before the
   /// first.

@@ -392,10 +392,10 @@ PortChange VerbsBackend::set_port(std::uint32_t qpn, std::uint16_t source_port) 
   return PortChange::kStarted;
 }
 
-/// To the error state, last receive taken, poll, destroy: drivers may throw the completions of a queue pair away with
-/// it, mlx5 does, and with them the receives that they are of. In the error state the NIC accepts nothing from the
-/// peer, and the engine ignores completions of a queue pair that it has dropped. So other peers need not wait for the
-/// NIC: progress destroys the queue pair when it has returned everything.
+/// Moves the queue pair to the error state, waits for its last receive, polls, and then destroys it. Some drivers
+/// (mlx5) discard the completions of a destroyed queue pair, and their receives would be lost. In the error state the
+/// NIC accepts nothing from the peer, and the engine ignores completions of a queue pair that it has dropped. So other
+/// peers do not wait for the NIC: progress destroys the queue pair when it has returned everything.
 void VerbsBackend::destroy_qp(std::uint32_t qpn) {
   adopt_qp(qpn);
   const auto found = qps_.find(qpn);
@@ -528,7 +528,7 @@ bool VerbsBackend::poll(Nanos now) {
   return any;
 }
 
-/// Queue pairs ride out a link that flaps: the NIC repeats what is lost meanwhile.
+/// Queue pairs survive a short failure of the link: the NIC retransmits what was lost.
 void VerbsBackend::on_port(bool up, Nanos now) {
   if (up == !sends_.port_down) return;
   sends_.port_down = !up;

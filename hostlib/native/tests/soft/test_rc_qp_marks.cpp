@@ -102,7 +102,7 @@ TEST_CASE("a lane that was idle for longer than a timeout starts anew, however s
   }
 }
 
-TEST_CASE("a wrong count is believed for no more packets than were acknowledged, and does not stay") {
+TEST_CASE("a wrong count is limited to the acknowledged packets, and the next count corrects it") {
   for (const bool selective : {false, true}) {
     CAPTURE(selective);
     Link link(counting(selective));
