@@ -114,6 +114,7 @@ void take_ib_settings(const Environment& environment, const std::map<std::string
   const std::array variables = {Variable{"NCCL_IB_TC", "PARALET_TRAFFIC_CLASS", true},
                                 Variable{"NCCL_IB_SL", "PARALET_SERVICE_LEVEL", verbs},
                                 Variable{"NCCL_IB_GID_INDEX", "PARALET_GID_INDEX", verbs},
+                                Variable{"NCCL_IB_PKEY", "PARALET_PKEY_INDEX", verbs},
                                 Variable{"NCCL_IB_HCA", "PARALET_IFNAME", false},
                                 Variable{"NCCL_IB_TIMEOUT", "PARALET_RETRY_TIME", false},
                                 Variable{"NCCL_IB_RETRY_CNT", "PARALET_RETRY_TIME", false},

@@ -86,11 +86,13 @@ TEST_CASE("variables of NCCL's IB transport are honoured where they mean the sam
                                         {"NCCL_IB_TC", "104"},
                                         {"NCCL_IB_SL", "3"},
                                         {"NCCL_IB_GID_INDEX", "5"},
+                                        {"NCCL_IB_PKEY", "2"},
                                         {"NCCL_IB_HCA", "mlx5_0"},
                                         {"NCCL_IB_TIMEOUT", "22"}});
   CHECK(verbs.device.traffic_class == 8);  // the plugin's own variable comes first
   CHECK(verbs.device.rdma.service_level == 3);
   CHECK(verbs.device.rdma.gid_index == 5U);
+  CHECK(verbs.device.rdma.pkey_index == 2);
   REQUIRE(verbs.advice.size() == 1);
   CHECK(verbs.advice[0].find("NCCL_IB_HCA (here PARALET_IFNAME), NCCL_IB_TIMEOUT (here PARALET_RETRY_TIME)") !=
         std::string::npos);
