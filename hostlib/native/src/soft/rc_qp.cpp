@@ -451,8 +451,8 @@ void RcQp::probe(Nanos now) {
   if (selective()) {
     // The answer lists what has arrived, and with that the losses. The newest packet tells most and is the likeliest to
     // be missing without a successor that shows it (tail loss probe, RFC 8985, section 7).
-    if (probes_++ == 0) board_.mark_lost(highest_sent_ - 1);
-    if (board_.lost() == 0) board_.mark_lost(unacked_);
+    if (probes_++ == 0) board_.mark_lost(highest_sent_ - 1, true);
+    if (board_.lost() == 0) board_.mark_lost(unacked_, true);
     probe_due_ = true;
     probed_at_ = now;
     arm_timer(now);

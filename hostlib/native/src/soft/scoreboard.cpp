@@ -11,10 +11,7 @@ namespace {
 // Acknowledgements, so that a path that stops reordering is noticed within some round trips.
 constexpr Nanos kLatenessDecay = 512;
 constexpr Nanos kLeastReordering = 4;  // of a round trip (RFC 8985, section 6.2.1)
-constexpr Nanos kMostRoundTrips = 4;   // of reordering; longer delays cost a packet that is sent twice
-// Before it is doubled: an acknowledgement of a whole window doubles it for every late packet, and detect_losses limits
-// it to round trips afterwards.
-constexpr Nanos kMostLateness = kNever / 4;
+constexpr Nanos kMostRoundTrips = 2;   // of reordering; longer delays cost a packet that is sent twice
 
 }  // namespace
 
@@ -26,11 +23,12 @@ void Scoreboard::sent(std::uint64_t position, Nanos now, bool ack_requested, boo
     state.lost_from = position + 1;
     state.batch.push_back(position);
   }
-  packet = {.at = static_cast<std::uint64_t>(now) & (~std::uint64_t{0} >> 4),
+  packet = {.at = static_cast<std::uint64_t>(now) & (~std::uint64_t{0} >> 5),
             .ack_requested = ack_requested,
             .sacked = 0,
             .lost = 0,
-            .again = again};
+            .again = again,
+            .guessed = again && packet.guessed};
 }
 
 void Scoreboard::grow(Range flight, std::uint64_t packets) {
@@ -68,6 +66,7 @@ Scoreboard::Delivered Scoreboard::acknowledge(Range flight, std::uint64_t to, st
   };
   Newest once;
   Newest again;
+  bool sent_for_nothing = false;
   state.lateness -= state.lateness / kLatenessDecay;
   const auto arrived = [&](std::uint64_t position) {
     const Sent& packet = state.at(position);
@@ -80,8 +79,8 @@ Scoreboard::Delivered Scoreboard::acknowledge(Range flight, std::uint64_t to, st
         state.lateness = std::max(state.lateness, 2 * (now - when - state.newest_rtt));
     } else if (!packet.lost && now - when >= min_rtt) {
       again.see(when, position);
-    } else {
-      state.lateness = 2 * std::clamp(state.lateness, state.newest_rtt / kLeastReordering, kMostLateness);
+    } else if (!packet.guessed) {
+      sent_for_nothing = true;
     }
     if (packet.lost) --state.lost;
   };
@@ -100,6 +99,12 @@ Scoreboard::Delivered Scoreboard::acknowledge(Range flight, std::uint64_t to, st
     state.at(position).sacked = 1;
     state.at(position).lost = 0;
     ++state.sacked;
+  }
+  // One step per round trip, as in RFC 8985, section 6.2.1: the acknowledgements of a round trip tell of one mistake.
+  if (sent_for_nothing && now >= state.widen_from) {
+    const Nanos step = state.newest_rtt / kLeastReordering;
+    state.lateness = std::max(state.lateness, step) + step;
+    state.widen_from = now + state.newest_rtt;
   }
   state.lost_from = std::max(state.lost_from, to);
   // The responder took the packet at `to` back: it had no receive for it.
@@ -143,17 +148,18 @@ std::uint64_t Scoreboard::detect_losses(Range flight, Nanos now, Nanos smoothed_
   return state.lost - before;
 }
 
-void Scoreboard::mark_lost(std::uint64_t position) {
+void Scoreboard::mark_lost(std::uint64_t position, bool guessed) {
   State& state = *state_;
   Sent& packet = state.at(position);
   if (packet.lost || packet.sacked) return;
   packet.lost = 1;
+  packet.guessed = guessed;
   state.lost_from = state.lost == 0 ? position : std::min(state.lost_from, position);
   ++state.lost;
 }
 
 void Scoreboard::mark_all_lost(Range flight) {
-  for (std::uint64_t position = flight.unacked; position < flight.end; ++position) mark_lost(position);
+  for (std::uint64_t position = flight.unacked; position < flight.end; ++position) mark_lost(position, true);
 }
 
 void Scoreboard::clear() {
@@ -165,7 +171,7 @@ void Scoreboard::clear() {
 
 void Scoreboard::take_back() {
   if (!state_) return;
-  for (const std::uint64_t position : state_->batch) mark_lost(position);
+  for (const std::uint64_t position : state_->batch) mark_lost(position, at(position).guessed);
   state_->batch.clear();
 }
 

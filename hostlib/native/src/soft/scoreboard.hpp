@@ -52,7 +52,9 @@ class Scoreboard {
   std::uint64_t detect_losses(Range flight, Nanos now, Nanos smoothed_rtt);
   /// When detect_losses finds more, even if nothing arrives.
   [[nodiscard]] Nanos deadline() const { return state_ ? state_->deadline : kNever; }
-  void mark_lost(std::uint64_t position);
+  /// `guessed`: nothing tells of a loss, as when a probe sends a packet again after mere silence. If the first copy was
+  /// only late, this says nothing about reordering.
+  void mark_lost(std::uint64_t position, bool guessed = false);
   void mark_all_lost(Range flight);
   /// Forgets everything about packets in flight: there are none.
   void clear();
@@ -64,11 +66,12 @@ class Scoreboard {
 
  private:
   struct Sent {
-    std::uint64_t at : 60;  ///< Nanos
+    std::uint64_t at : 59;  ///< Nanos
     std::uint64_t ack_requested : 1;
     std::uint64_t sacked : 1;
     std::uint64_t lost : 1;
-    std::uint64_t again : 1;  ///< sent more than once
+    std::uint64_t again : 1;    ///< sent more than once
+    std::uint64_t guessed : 1;  ///< lost, or sent again, because of a guess
   };
   /// Exists from the first packet to the next release, so that an idle QP is small.
   struct State {
@@ -82,7 +85,8 @@ class Scoreboard {
     std::uint64_t newest = 0;
     Nanos newest_rtt = 0;
     bool newest_sent_once = false;
-    Nanos lateness = 0;  ///< by how much packets arrived late recently, twice the largest
+    Nanos lateness = 0;    ///< by how much packets arrived late recently, twice the largest
+    Nanos widen_from = 0;  ///< packets sent again for nothing widen the window at most once per round trip
     Nanos deadline = kNever;
 
     [[nodiscard]] Sent& at(std::uint64_t position) { return sent[position & (sent.size() - 1)]; }

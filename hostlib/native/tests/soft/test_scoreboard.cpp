@@ -6,29 +6,79 @@
 
 #include "soft/scoreboard.hpp"
 
-using namespace paralet;
+namespace paralet {
+namespace {
 
-TEST_CASE("an acknowledgement of many packets that were only late leaves a reordering window of round trips") {
-  constexpr std::uint64_t kLate = 200;  // each doubles the window
-  constexpr std::uint64_t kLast = kLate + 1;
-  constexpr Nanos kRoundTrip = 1'000'000;
+constexpr Nanos kRoundTrip = 1'000'000;
+
+/// A scoreboard that has measured one round trip, with packet 0.
+struct Measured {
+  Measured() {
+    board.grow({.unacked = 0, .end = 0}, 512);
+    board.sent(0, now, true, false);
+    now += kRoundTrip;
+    CHECK(board.acknowledge({.unacked = 0, .end = 1}, 1, {}, now, kRoundTrip).rtt == kRoundTrip);
+  }
+
+  /// Sends `packets` at once, marks them lost, sends them again, and acknowledges them so soon that the first copies
+  /// must have arrived.
+  void send_again_for_nothing(std::uint64_t packets, bool guessed) {
+    const Scoreboard::Range flight{.unacked = next, .end = next + packets};
+    for (std::uint64_t i = 0; i < packets; ++i) board.sent(next + i, now, true, false);
+    now += kRoundTrip;
+    for (std::uint64_t i = 0; i < packets; ++i) {
+      board.mark_lost(next + i, guessed);
+      board.sent(next + i, now, true, true);
+    }
+    now += kRoundTrip / 10;
+    CHECK(board.acknowledge(flight, next + packets, {}, now, kRoundTrip).packets == packets);
+    next += packets;
+    now += 2 * kRoundTrip;
+  }
+
+  /// How much longer than a round trip a packet is missing before it counts as lost.
+  Nanos reordering_window() {
+    const Nanos start = now;
+    board.sent(next, start, true, false);
+    board.sent(next + 1, start, true, false);
+    const Scoreboard::Range flight{.unacked = next, .end = next + 2};
+    const std::byte second{0x80};
+    now += kRoundTrip;
+    board.acknowledge(flight, next, {&second, 1}, now, kRoundTrip);
+    CHECK(board.detect_losses(flight, now, kRoundTrip) == 0);
+    const Nanos lost_at = board.deadline();
+    CHECK(board.detect_losses(flight, lost_at, kRoundTrip) == 1);
+    board.sent(next, lost_at, true, true);
+    now = lost_at + kRoundTrip;
+    board.acknowledge(flight, next + 2, {}, now, kRoundTrip);
+    next += 2;
+    now += 2 * kRoundTrip;
+    return lost_at - start - kRoundTrip;
+  }
+
   Scoreboard board;
-  board.grow({.unacked = 0, .end = 0}, kLast + 1);
-  board.sent(0, kRoundTrip, true, false);
-  CHECK(board.acknowledge({.unacked = 0, .end = 1}, 1, {}, 2 * kRoundTrip, kRoundTrip).rtt == kRoundTrip);
+  Nanos now = kRoundTrip;
+  std::uint64_t next = 1;
+};
 
-  // Sent again just before they are acknowledged, so that the first ones were only late.
-  for (std::uint64_t position = 1; position <= kLate; ++position) board.sent(position, 3 * kRoundTrip, true, true);
-  const Nanos now = 3 * kRoundTrip + kRoundTrip / 10;
-  CHECK(board.acknowledge({.unacked = 1, .end = kLate + 1}, kLate + 1, {}, now, kRoundTrip).packets == kLate);
-
-  // The packet at kLast is overtaken by the one behind it, and is lost four round trips later than without reordering.
-  board.sent(kLast, now, true, false);
-  board.sent(kLast + 1, now + 1, true, false);
-  const Scoreboard::Range flight{.unacked = kLast, .end = kLast + 2};
-  const std::byte second{0x80};
-  board.acknowledge(flight, kLast, {&second, 1}, now + 1 + kRoundTrip, kRoundTrip);
-  CHECK(board.detect_losses(flight, now + 1 + kRoundTrip, kRoundTrip) == 0);
-  CHECK(board.deadline() == now + kRoundTrip + 4 * kRoundTrip);
-  CHECK(board.detect_losses(flight, board.deadline(), kRoundTrip) == 1);
+TEST_CASE("packets that were sent again for nothing widen the reordering window by one step per round trip") {
+  Measured path;
+  CHECK(path.reordering_window() == kRoundTrip / 4);
+  for (int steps = 2; steps <= 4; ++steps) {
+    path.send_again_for_nothing(100, false);
+    const Nanos window = path.reordering_window();
+    CHECK(window > (steps - 1) * kRoundTrip / 4);  // old lateness fades
+    CHECK(window <= steps * kRoundTrip / 4);
+  }
+  for (int i = 0; i < 100; ++i) path.send_again_for_nothing(1, false);
+  CHECK(path.reordering_window() == 2 * kRoundTrip);  // the widest
 }
+
+TEST_CASE("a probe, or a new path, that was only a guess does not widen the reordering window") {
+  Measured path;
+  for (int i = 0; i < 10; ++i) path.send_again_for_nothing(100, true);
+  CHECK(path.reordering_window() == kRoundTrip / 4);
+}
+
+}  // namespace
+}  // namespace paralet
