@@ -98,15 +98,23 @@ def laid_out(experiment: Experiment) -> Experiment:
             _ = made.at(seed).setting
     except ValueError as error:
         raise Misfit(str(error), *where) from error
-    workload = experiment.spec.workload
-    for job, layout in zip(experiment.jobs, layouts, strict=True):
+    if optical.find:
+        _check_rings(made)
+    _check_devices(made)
+    return made
+
+
+def _check_rings(experiment: Experiment) -> None:
+    """Checks that an all-reduce is shared out among the rings by which TopologyFinder joins its job. Raises Misfit."""
+    asked = _rings_of(experiment.spec.workload)
+    if asked is None:
+        return  # other circuits are no rings, and a matching of an odd shard leaves a rank out
+    for job, layout in zip(experiment.jobs, experiment.layouts, strict=True):
         joined = sorted({dict(layer)[0] for layer in layout.layers})  # rings may be repeated
-        if optical.find and _rings_of(workload) not in (None, joined):
+        if asked != joined:
             raise Misfit(
                 f"TopologyFinder joins {job.name} by rings, so share it out: take {joined}", "workload", "strides"
             )
-    _check_devices(made)
-    return made
 
 
 def _check_devices(experiment: Experiment) -> None:

@@ -176,6 +176,20 @@ def test_topology_finder_joins_hosts_by_the_workloads_traffic(tmp_path: Path) ->
     assert matched.setting.circuits["ocs2"] == {host: (host + 3) % 8 + 1 for host in range(1, 9)}
 
 
+@pytest.mark.parametrize(
+    ("hosts", "degree", "shift"), [(7, 2, 2), (5, 3, 2), (3, 3, 1)], ids=["7 of 2", "5 of 3", "3 of 3"]
+)
+def test_an_odd_shard_leaves_a_host_out_of_each_matching(tmp_path: Path, hosts: int, degree: int, shift: int) -> None:
+    found = direct(
+        tmp_path,
+        topology={"direct_connect": {"hosts": hosts, "degree": degree, "rate": RATE}},
+        optical={"find": True},
+        workload={"kind": "permutation", "shift": shift, "bytes": 800},
+    )
+    assert found.setting is not None
+    assert len(found.setting.plan.connections) == hosts * (hosts - 1)
+
+
 def test_jobs_share_one_fabric_by_their_traffic(tmp_path: Path) -> None:
     shift = {"kind": "permutation", "bytes": 8000, "shift": 2}
     made = direct(tmp_path, optical={"find": True}, workload=shift, jobs=2)
