@@ -166,14 +166,19 @@ def _routes(
     circuits: Sequence[Circuit],
     mp_routes: int,
 ) -> dict[Circuit, tuple[Route, ...]]:
-    """CoinChangeMod on the rings, then shortest routes on everything for model-parallel pairs (lines 19 and 20)."""
+    """CoinChangeMod on the rings, then shortest routes on everything for model-parallel pairs (lines 19 and 20).
+
+    A pair in several groups takes the shortest of their routes, of equally short ones that of the smallest group.
+    """
     routes: dict[Circuit, tuple[Route, ...]] = {}
-    for g, group in enumerate(groups):
+    for g, group in sorted(enumerate(groups), key=lambda numbered: len(numbered[1].members)):
         coins = [r.stride for r in rings if r.group == g]
         if not coins:
             continue  # no interface was left: members reach each other as all servers do
         for route in coin_routes(group.members, coin_change(len(group.members), coins)):
-            routes.setdefault((route[0], route[-1]), (route,))
+            known = routes.get((route[0], route[-1]))
+            if known is None or len(route) < len(known[0]):
+                routes[route[0], route[-1]] = (route,)
     balanced = BalancedRoutes(demand.servers, circuits)
     for source, destination in np.argwhere(demand.mp).tolist():
         size = float(demand.mp[source, destination])

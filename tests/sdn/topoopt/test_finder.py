@@ -116,6 +116,23 @@ def test_matchings_leave_no_server_dark(degree: int) -> None:
     assert len(found.circuits) == 16 * degree
 
 
+def test_groups_use_their_own_rings_even_where_a_ring_joins_all() -> None:
+    halves = (AllReduceGroup((0, 2, 4, 6), 1e6), AllReduceGroup((1, 3, 5, 7), 1e6))
+    found = find_topology(Demand(8, halves, np.zeros((8, 8))), 3)
+    own = {
+        (group.members[at], group.members[(at + ring.stride) % 4])
+        for ring in found.rings
+        for group in halves
+        if ring.interface
+        for at in range(4)
+    }
+    assert (0, 6) in own
+    for pair in own:
+        assert found.routes[pair] == (pair,)
+    check_routes(found)
+    assert len(found.routes) == 8 * 7
+
+
 def test_model_parallel_routes_are_not_longer_than_the_shortest() -> None:
     everybody = Demand(128, data_parallel(128, 1e12).groups, 1.0 - np.eye(128))
     found = find_topology(everybody, 4, primes_only=True)
