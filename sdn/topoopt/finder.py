@@ -138,7 +138,8 @@ def _matching_layers(mp: Matrix, degree: int) -> list[Layer]:
     """Matchings of the pairs with most traffic; a matched pair counts half in the next one (lines 12 to 17).
 
     A matched pair is joined both ways, so its weight is its traffic both ways. Servers that a matching of greatest
-    weight leaves have nothing to send to each other; they are joined in pairs that change from layer to layer.
+    weight leaves have nothing to send to each other; they are joined in pairs that change from layer to layer. Of an
+    odd number of them, one that was left dark least often so far is left dark.
     """
     import networkx as nx  # here, because every load of a spec would wait for it
 
@@ -148,11 +149,16 @@ def _matching_layers(mp: Matrix, degree: int) -> list[Layer]:
         if a < b:
             graph.add_edge(int(a), int(b), weight=float(both[a, b]))
     layers: list[Layer] = []
+    times_dark = [0] * len(mp)
     for number in range(degree):
         pairs = nx.max_weight_matching(graph)
         for a, b in pairs:
             graph[a][b]["weight"] /= 2
         left = sorted(set(range(len(mp))).difference(*pairs))
+        if len(left) % 2:
+            dark = min(reversed(left), key=times_dark.__getitem__)
+            times_dark[dark] += 1
+            left.remove(dark)
         half = len(left) // 2
         spare = [(left[i], left[half + (i + number) % half]) for i in range(half)]
         layers.append(tuple(sorted(circuit for a, b in (*pairs, *spare) for circuit in ((a, b), (b, a)))))

@@ -116,6 +116,14 @@ def test_matchings_leave_no_server_dark(degree: int) -> None:
     assert len(found.circuits) == 16 * degree
 
 
+@pytest.mark.parametrize(("servers", "degree"), [(5, 4), (7, 4), (7, 6)])
+def test_matchings_of_an_odd_number_leave_another_server_dark_each_time(servers: int, degree: int) -> None:
+    found = find_topology(dlrm(servers, tables=[0], dense_bytes=1.0, batch=8192), degree)
+    dark = [set(range(servers)).difference(*layer) for layer in found.layers[len(found.rings) :]]
+    assert [len(one) for one in dark] == [1] * (degree - 1)
+    assert len(set.union(*dark)) == degree - 1
+
+
 def test_groups_use_their_own_rings_even_where_a_ring_joins_all() -> None:
     halves = (AllReduceGroup((0, 2, 4, 6), 1e6), AllReduceGroup((1, 3, 5, 7), 1e6))
     found = find_topology(Demand(8, halves, np.zeros((8, 8))), 3)
