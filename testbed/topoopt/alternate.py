@@ -2,6 +2,9 @@
 """Alternating optimisation (TopoOpt, section 4.1): a strategy for the topology, then a topology for the strategy."""
 
 from dataclasses import dataclass
+from math import inf
+
+import numpy as np
 
 from testbed.topoopt.estimates import Estimator, Job, Strategy
 from testbed.topoopt.fabrics import Fabric, direct, switch
@@ -37,6 +40,8 @@ def alternate(job: Job, degree: int, rate_bps: float, *, simulated: int = 2, sin
     search then improves each strategy on its circuits, TopologyFinder finds circuits for the result, and so on until
     nothing is gained. The `simulated` best ones are simulated; with 0 the estimate decides. Without `single`, layers of
     one shape are placed alike, which is faster.
+
+    Raises ValueError when no strategy fits into the memory of the GPUs.
     """
     found: list[_Ranked] = []
     history: list[float] = []
@@ -59,7 +64,7 @@ def alternate(job: Job, degree: int, rate_bps: float, *, simulated: int = 2, sin
 
 
 def on_fabric(job: Job, fabric: Fabric, *, simulated: int = 2, single: bool = True) -> Design:
-    """The best strategy for a fabric that does not change."""
+    """The best strategy for a fabric that does not change. Raises ValueError as `alternate` does."""
     estimator = Estimator(job, fabric)
     best = search(estimator, starts(job), keep=max(1, simulated), single=single)
     found = [_Ranked(estimator(one).seconds, one, fabric) for one in best.strategies]
@@ -74,10 +79,34 @@ class _Ranked:
 
 
 def _design(job: Job, found: list[_Ranked], simulated: int, history: list[float], estimated: int) -> Design:
-    ranked = sorted(found, key=lambda one: one.estimated_s)
+    ranked = _ranked(found, max(1, simulated))
+    if not ranked:
+        raise ValueError(
+            f"every strategy found needs more than the {job.gpu_bytes / 1e9:.1f} GB of each GPU: take more servers, or "
+            "GPUs with more memory"
+        )
     best, seconds = ranked[0], None
     if simulated:
-        times = [simulate_s(job, one.strategy, one.fabric) for one in ranked[:simulated]]
+        times = [simulate_s(job, one.strategy, one.fabric) for one in ranked]
         seconds = min(times)
         best = ranked[times.index(seconds)]
     return Design(best.strategy, best.fabric, best.estimated_s, seconds, tuple(history), estimated)
+
+
+def _ranked(found: list[_Ranked], count: int) -> list[_Ranked]:
+    """The best `count` that fit into memory, each once: a last round repeats the strategy of the one before."""
+    chosen: list[_Ranked] = []
+    for one in sorted(found, key=lambda one: one.estimated_s):
+        if len(chosen) == count or one.estimated_s == inf:
+            break
+        if not any(one.strategy == other.strategy and _alike(one.fabric, other.fabric) for other in chosen):
+            chosen.append(one)
+    return chosen
+
+
+def _alike(one: Fabric, other: Fabric) -> bool:
+    return (
+        one.rings == other.rings
+        and np.array_equal(one.links_bps, other.links_bps)
+        and np.array_equal(one.paths, other.paths)
+    )

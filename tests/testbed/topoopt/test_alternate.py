@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.topoopt import alternate as alternation
 from testbed.topoopt import fabrics
 from testbed.topoopt.alternate import alternate, on_fabric
 from testbed.topoopt.estimates import Estimator, Job, Strategy, block, data_parallel, hybrid
@@ -168,3 +169,41 @@ def test_alternation_keeps_the_best(network: LayeredModel) -> None:
     fixed = on_fabric(job, fabric, simulated=0, single=False)
     assert fixed.simulated_s is None
     assert fixed.estimated_s <= Estimator(job, fabric)(plain).seconds
+
+
+def simulations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Strategy, Fabric]]:
+    """What is simulated from now on, each of which takes a second."""
+    seen: list[tuple[Strategy, Fabric]] = []
+
+    def simulated(_: Job, strategy: Strategy, fabric: Fabric) -> float:
+        seen.append((strategy, fabric))
+        return 1.0
+
+    monkeypatch.setattr(alternation, "simulate_s", simulated)
+    return seen
+
+
+@pytest.mark.parametrize("network", [dlrm(tables=8), candle()], ids=lambda network: network.name)
+def test_each_design_is_simulated_once(monkeypatch: pytest.MonkeyPatch, network: LayeredModel) -> None:
+    """The last round of an alternation repeats the strategy of the one before, on the same circuits."""
+    seen = simulations(monkeypatch)
+    alternate(job_of(network), 3, RATE_BPS, simulated=4, single=False)
+    different = {(strategy, fabric.paths.tobytes(), fabric.links_bps.tobytes()) for strategy, fabric in seen}
+    assert 2 <= len(seen) == len(different)
+
+
+def test_designs_that_do_not_fit_into_memory_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = simulations(monkeypatch)
+    job = Job(dlrm(), 8, 4 * 8 * 128, roofline(A100, 4), 4, 40 * 2**30)
+    alternate(job, 3, RATE_BPS, simulated=100, single=False)
+    on_fabric(job, fabrics.switch(8, RATE_BPS), simulated=100, single=False)
+    assert seen
+    assert all(Estimator(job, fabric)(strategy).seconds < inf for strategy, fabric in seen)
+
+
+def test_a_job_that_does_not_fit_into_memory_is_refused_in_a_sentence() -> None:
+    job = Job(dlrm(), 8, 4 * 8 * 128, roofline(A100, 4), 4, 2**30)
+    with pytest.raises(ValueError, match=r"needs more than the 1\.1 GB of each GPU"):
+        alternate(job, 3, RATE_BPS, simulated=0, single=False)
+    with pytest.raises(ValueError, match=r"needs more than the 1\.1 GB of each GPU"):
+        on_fabric(job, fabrics.switch(8, RATE_BPS), simulated=0, single=False)
