@@ -2,6 +2,7 @@
 """A claim: one number of a paper, our number, and a verdict."""
 
 from dataclasses import dataclass
+from math import floor
 from typing import Literal
 
 Relation = Literal["equals", "more than", "less than"]
@@ -38,7 +39,7 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """`agrees`: equal when rounded or truncated to the printed digits. `close`: within 5 %."""
+        """`agrees`: equal when rounded to the printed digits, or truncated and within 5 %. `close`: within 5 %."""
         if self.printed is None:
             return "not printed"
         if self.ours is None:
@@ -46,16 +47,18 @@ class Claim:
         if self.relation != "equals":
             holds = self.ours > self.printed if self.relation == "more than" else self.ours < self.printed
             return "holds" if holds else "fails"
-        off = abs(self.ours - self.printed)
-        if off < 10.0**-self.decimals and self._as_printed(self.ours, self.printed):
+        near = abs(self.ours - self.printed) <= CLOSE * abs(self.printed)
+        if self._digits(0.5) or (near and self._digits(0.0)):
             return "agrees"
-        return "close" if off <= CLOSE * abs(self.printed) else "differs"
+        return "close" if near else "differs"
 
-    def _as_printed(self, ours: float, printed: float) -> bool:
-        scale = 10.0**self.decimals
-        wanted = round(printed * scale)
+    def _digits(self, up: float) -> bool:
+        """Whether our number has the printed digits, where the rest counts as one more from 1 - `up` on."""
+        assert self.ours is not None
+        assert self.printed is not None
+        scale = -(10.0**self.decimals) if self.printed < 0 else 10.0**self.decimals
         # The tolerance rounds binary fractions such as 37.4999.. like the decimal number.
-        return wanted in (int(ours * scale + 1e-9), int(ours * scale + 0.5 + 1e-9))
+        return round(self.printed * scale) == floor(self.ours * scale + up + 1e-9)
 
     def as_json(self) -> dict[str, float | str | None]:
         """All fields, with ratio and verdict."""

@@ -15,7 +15,8 @@ best strategy. [Rail-only](../rail-only.md) shows the mechanisms with real packe
   ([cost.py](../../testbed/papers/rail_only/cost.py)).
 - Figures 8 and 10 have the paper's shapes. The space of strategies decides: with ZeRO's stages 2 and 3, which the
   paper does not mention, the ideal of GPT-1T on 65,536 GPUs is 11 % faster, and K = 256 is 9.7 % slower than it.
-- Not reproduced: 300 GB in an HB domain (III-B), and 0.8 % of traffic over NICs for GPT-1T on GH200.
+- Not reproduced: 300 GB in an HB domain and, by 9 %, about 6 GB over NICs (III-B), and 0.8 % of traffic over NICs for
+  GPT-1T on GH200.
 """
 
 GPUS_PER_DOMAIN = 256

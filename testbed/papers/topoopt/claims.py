@@ -18,8 +18,8 @@ Iteration times are estimates by the [model of training](../training.md), with t
 pure data parallelism, or embedding tables on one server each.
 [TopoOpt](../topoopt.md) shows the algorithms, also with real packets.
 
-- GPUs compute in half precision. In single precision, as the released profiles imply, Figures 12 and 20 and DLRM in
-  Figure 11 agree; VGG and BERT, which libraries compute faster, differ more.
+- GPUs compute in half precision. In single precision, as the released profiles imply, Figure 20 and DLRM in Figure 11
+  agree, and Figure 12 is within 10 %; VGG and BERT, which libraries compute faster, differ more.
 - The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (5.2); the overhead in 5.5 implies 1 / 4.
 - For NCF TopoOpt is closer to Ideal Switch than printed, partly as one-way circuits have shorter paths.
 - Printed path lengths and taxes are those of circuits in both directions, as the released code makes them. Loads

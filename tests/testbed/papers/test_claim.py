@@ -15,6 +15,12 @@ from testbed.papers.claim import Claim, Relation, Verdict
         (77.0, 0, 76.6, "agrees"),
         (37.0, 0, 37.5, "agrees"),  # cut off
         (38.0, 0, 37.5, "agrees"),  # rounded
+        (3.2, 1, 3.25, "agrees"),
+        (3.2, 1, 3.299, "agrees"),  # cut off, 3 % away
+        (1.1, 1, 1.18, "differs"),  # cut off, but further away than what is close
+        (6.0, 0, 6.56, "differs"),
+        (0.4, 1, 0.36, "agrees"),  # rounded
+        (-43.3, 1, -43.39, "agrees"),  # cut off
         (8.2, 1, 8.33, "close"),
         (8.2, 1, 8.6, "close"),
         (8.2, 1, 8.7, "differs"),
