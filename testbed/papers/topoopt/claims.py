@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from statistics import fmean
 
-from sdn.topoopt import data_parallel
+from sdn.topoopt import data_parallel, dlrm, find_topology, totient_perms
 from testbed.papers.ahead import ahead
 from testbed.papers.claim import Claim
 from testbed.papers.findings import Drawing, Findings
@@ -21,6 +21,8 @@ pure data parallelism, or embedding tables on one server each.
 - GPUs compute in half precision. In single precision, as the released profiles imply, Figure 20 and DLRM in Figure 11
   agree, and Figure 12 is within 10 %; VGG and BERT, which libraries compute faster, differ more.
 - The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (5.2); the overhead in 5.5 implies 1 / 4.
+- Figure 13 takes the printed ratios of all-to-all to all-reduce, 2.5 to 80 %, as input. In the model of Figure 12 they
+  are 1.2 to 37 %, so TopoOpt forwards less.
 - For NCF TopoOpt is closer to Ideal Switch than printed, partly as one-way circuits have shorter paths.
 - Printed path lengths and taxes are those of circuits in both directions, as the released code makes them. Loads
   depend on ties between equally short paths, which the paper does not say how it breaks.
@@ -33,6 +35,43 @@ pure data parallelism, or embedding tables on one server each.
   count, 60 % where all jobs count alike; means are longer, as in half precision all jobs wait for the network.
 """
 
+_EXAMPLE = dlrm(16, tables=[0, 3, 8, 13], dense_bytes=2e9, batch=8192)
+"""Figure 1b."""
+_TABLE_1: tuple[tuple[str, str, tuple[tuple[str, float, int], ...]], ...] = (
+    (
+        "ports",
+        "ports",
+        (
+            ("patch panel", 1008, 0),
+            ("3D MEMS", 384, 0),
+            ("2D MEMS", 300, 0),
+            ("silicon photonics", 256, 0),
+            ("tunable lasers", 128, 0),
+            ("RotorNet", 64, 0),
+        ),
+    ),
+    (
+        "reconfiguration latency of others",
+        "us",
+        (("2D MEMS", 11.5, 1), ("silicon photonics", 0.9, 1), ("tunable lasers", 0.0038, 4), ("RotorNet", 10, 0)),
+    ),
+    (
+        "insertion loss",
+        "dB",
+        (
+            ("patch panel", 0.5, 1),
+            ("3D MEMS, least", 1.5, 1),
+            ("3D MEMS, most", 2.7, 1),
+            ("2D MEMS, least", 10, 0),
+            ("2D MEMS, most", 20, 0),
+            ("silicon photonics", 3.7, 1),
+            ("tunable lasers, least", 7, 0),
+            ("tunable lasers, most", 13, 0),
+            ("RotorNet", 2, 0),
+        ),
+    ),
+)
+"""Entries of Table 1: what, unit, and by product the number with its decimals. Prices are those of Table 2."""
 _SETTINGS = ((4, 100), (8, 200))
 """Degree and link rate in Gbit/s of Figure 10."""
 _BATCHES = tuple(64 * 2**k for k in range(6))
@@ -57,8 +96,10 @@ def find(quick: bool) -> Findings:
         ahead([*reconfiguration.cases(), *sharing.cases(), *iterations.cases()])
     claims = [
         *_of_sizes(),
+        *_of_rings(),
         *_of_cost(),
         *_of_iterations(quick),
+        *_of_all_to_all(),
         *_of_taxes(),
         *_of_paths(quick),
         *_of_loads(),
@@ -127,14 +168,38 @@ def find(quick: bool) -> Findings:
 
 
 def _of_sizes() -> Iterator[Claim]:
-    """The example of section 2.1: 16 servers."""
+    """The example of section 2.1: 16 servers; and what others measured or make."""
     sent = data_parallel(16, 22e9).groups[0].sent_bytes / 16
     said = "A ring's 2 (k - 1) / k of 22 GB."
     yield Claim("Fig. 1", "greatest transfer with data parallelism", "GB", sent / 1e9, 44, note=said)
-    said = "Measured on Meta's production jobs, which are not published."
-    yield Claim("Fig. 3", "network's part of an iteration, highest of six jobs", "%", None, 60, note=said)
+    dense, rows = _EXAMPLE.groups[0].sent_bytes / 16, float(_EXAMPLE.mp[0, 1])
+    said = "A ring's 2 (k - 1) / k of 2 GB, which tables of 20 GB leave of 22 GB."
+    yield Claim("Fig. 1", "greatest transfer with hybrid parallelism", "GB", max(dense, rows) / 1e9, 4, note=said)
+    said = "8,192 samples x 512 columns x 8 bytes: 32 MiB."
+    yield Claim("2.1", "model-parallel transfer", "MB", rows / 1e6, 32, note=said)
+    tables = data_parallel(16, 20e9).groups[0].sent_bytes / 16
+    yield Claim("App. D", "sent by each server with data parallelism, tables of 20 GB", "GB", tables / 1e9, 37.5, 1)
+    yield Claim("App. D", "the same at 100 Gbit/s", "s", 8 * tables / 100e9, 3)
+    jobs = "Measured on Meta's production jobs, which are not published."
+    yield Claim("Fig. 2", "duration of a job, least of the longest tenth", "h", None, 96, note=jobs)
+    yield Claim("Fig. 3", "network's part of an iteration, highest of six jobs", "%", None, 60, note=jobs)
     said = "A property of a product, and our input."
     yield Claim("Table 1", "reconfiguration latency of 3D MEMS", "ms", None, 10, note=said)
+    said = "Properties of products; no number of ours depends on them."
+    for what, unit, entries in _TABLE_1:
+        for name, printed, decimals in entries:
+            yield Claim("Table 1", f"{what}, {name}", unit, None, printed, decimals, note=said, series=what)
+
+
+def _of_rings() -> Iterator[Claim]:
+    """The examples of section 4.3."""
+    strides = sorted(one.stride for one in find_topology(_EXAMPLE, 3).rings)
+    for number, (stride, printed) in enumerate(zip(strides, (1, 3, 7), strict=True), start=1):
+        series = "strides of the rings, DLRM on 16 servers, d = 3"
+        yield Claim(
+            "Figs. 7, 9", f"stride of ring {number}, DLRM on 16 servers, d = 3", "", stride, printed, series=series
+        )
+    yield Claim("4.3", "rings of 12 servers", "", len(totient_perms(12)), 4)
 
 
 def _of_cost() -> Iterator[Claim]:
@@ -143,6 +208,9 @@ def _of_cost() -> Iterator[Claim]:
     yield Claim("5.2", "cost with OCSs over cost with patch panels, mean", "x", switched, 1.33, 2, note=rule)
     ideal = fmean(cost.ideal_switch(*one) / cost.patch_panels(*one) for one in _SETTINGS)
     yield Claim("5.2", "cost of Ideal Switch over that of TopoOpt, mean", "x", ideal, 3.2, 1, note=rule)
+    said = "By our rule, d = 4, 100 Gbit/s."
+    ratio = cost.ideal_switch(4, 100) / cost.patch_panels(4, 100)
+    yield Claim("5.2", "cost of Ideal Switch over that of TopoOpt, 4,394 servers", "x", ratio, 3.0, 1, note=said)
     said = "The discounts are not printed."
     yield Claim(
         "5.2", "cost of Ideal Switch over that of TopoOpt, 4,394 servers, discounted", "x", None, 3.6, 1, note=said
@@ -154,7 +222,23 @@ def _of_cost() -> Iterator[Claim]:
     )
     said = "Without SiP-ML, which has no prices in Table 2."
     yield Claim("5.2", "cheapest other fabric over Expander", "x", cheapest, 1, 0, "more than", said)
-    yield Claim("App. G", "switch ports of a fat-tree with k = 8", "ports", cost.FAT_TREE_PORTS * 8**3 / 4, 640)
+    ports = cost.FAT_TREE_PORTS * 8**3 / 4
+    yield Claim("App. G", "switch ports of a fat-tree with k = 8", "ports", ports, 640)
+    said = "Of 8 ports; the paper writes 64."
+    yield Claim("App. G", "switches of a fat-tree with k = 8", "switches", ports / 8, 80, note=said)
+    for gbps, row in cost.TABLE_2.items():
+        for part, usd in (("transceiver", row.transceiver), ("NIC", row.nic), ("switch port", row.switch_port)):
+            yield _price(f"{part}, {gbps} Gbit/s", usd)
+    for part, usd in (
+        ("patch panel port", row.patch_port),
+        ("OCS port", row.ocs_port),
+        ("1 x 2 switch", row.two_way_switch),
+    ):
+        yield _price(part, usd)
+
+
+def _price(part: str, usd: int) -> Claim:
+    return Claim("Table 2", f"price, {part}", "USD", None, usd, note="Our input.", series="prices")
 
 
 def _of_prototype() -> Iterator[Claim]:
@@ -164,6 +248,8 @@ def _of_prototype() -> Iterator[Claim]:
         ratio = times[slow] / times[fast]
         series = "VGG19: iteration times on 12 servers"
         yield Claim("Fig. 20", f"{what}, {slow} over {fast}", "x", ratio, said, 1, note=_SINGLE, series=series)
+    missing = "No network is trained on ImageNet here."
+    yield Claim("Fig. 20", "VGG19, 12 servers: accuracy reached", "%", None, 90, note=missing)
     missing = "List 1's tables do not give the printed part of all-to-all, 78 %."
     yield Claim("Fig. 21", "DLRM, batch 512: Switch 25 Gbit/s over TopoOpt", "x", None, 1.6, 1, note=missing)
 
@@ -245,6 +331,17 @@ def _of_single_precision(printed: Mapping[str, float]) -> Iterator[Claim]:
         yield Claim("Fig. 12", what, "x", ratio, said, 1, note=_SINGLE, series=series)
 
 
+def _of_all_to_all() -> Iterator[Claim]:
+    """The upper axis of Figure 12: what Figure 13 takes as its input."""
+    said = "Of the bytes that all-reduces send. Of the gradients' bytes it is twice as much."
+    series = "DLRM, batches 64 to 2048: all-to-all over all-reduce"
+    for batch, printed in zip(_BATCHES, (3, 5, 10, 20, 40, 80), strict=True):
+        ours = 100 * iterations.all_to_all_ratio(batch)
+        yield Claim(
+            "Fig. 12", f"DLRM, batch {batch}: all-to-all over all-reduce", "%", ours, printed, note=said, series=series
+        )
+
+
 def _of_taxes() -> Iterator[Claim]:
     printed = {(4, 64): 1.11, (8, 64): 1.05, (4, 2048): 3.03}
     for degree in (4, 8):
@@ -255,6 +352,8 @@ def _of_taxes() -> Iterator[Claim]:
             series = "bandwidth tax, d = 8, 4, batches 64, 2048" if tax is not None else ""
             yield Claim("Fig. 13", what, "x", topology.tax(ratio), tax, 2, note=_BOTH_WAYS, series=series)
             yield Claim("Fig. 13", f"{what}, one-way", "x", ours.tax(ratio), decimals=2, note=_ONE_WAY)
+    extra = 100 * (both_ways(4).tax(RATIOS[0]) - 1)
+    yield Claim("5.5", "extra traffic, d = 4, batch 64", "%", extra, 11, note=_BOTH_WAYS)
 
 
 def _of_paths(quick: bool) -> Iterator[Claim]:
@@ -268,6 +367,8 @@ def _of_paths(quick: bool) -> Iterator[Claim]:
         strides = ", ".join(f"+{stride}" for stride in best.strides)
         said = f"Strides {strides}, by exhaustive search."
         yield Claim("Fig. 14", "mean path length, d = 4, best one-way", "hops", best.mean_hops, decimals=2, note=said)
+    ideal = "least overhead over Ideal Switch, d = 4"
+    yield Claim("5.5", ideal, "x", both_ways(4).mean_hops, 5.7, 1, note="The mean path length.")
     overhead = "Mean path length / d, for a fat-tree with 1 / d of the bandwidth."
     yield Claim("5.5", "least overhead over Fat-tree, d = 4", "x", both_ways(4).mean_hops / 4, 1.4, 1, note=overhead)
 

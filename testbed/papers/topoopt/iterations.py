@@ -13,7 +13,7 @@ from typing import Literal
 
 from testbed.papers.ahead import Case, Remembered
 from testbed.topoopt.alternate import alternate
-from testbed.topoopt.estimates import Estimator, Job, Strategy, data_parallel
+from testbed.topoopt.estimates import Estimator, Job, Strategy, data_parallel, hybrid
 from testbed.topoopt.fabrics import Fabric, direct, expander, switch
 from testbed.topoopt.iterations import simulate_s
 from testbed.topoopt.search import starts
@@ -59,6 +59,13 @@ def of_model(model: str, gpu: Accelerator = A100) -> Job:
 def of_batch(batch: int, gpu: Accelerator = A100) -> Job:
     """The DLRM of Figure 12: 128 tables, and this batch for each GPU."""
     return job(replace(dlrm(tables=128), batch=batch), gpu=gpu)
+
+
+def all_to_all_ratio(batch: int) -> float:
+    """Bytes of all-to-all over those that all-reduces send in Figure 12, with embedding tables on one server each."""
+    of = of_batch(batch)
+    demand = of.demand(hybrid(of))
+    return float(demand.mp.sum()) / sum(group.sent_bytes for group in demand.groups)
 
 
 @lru_cache(maxsize=512)
