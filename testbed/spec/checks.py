@@ -269,7 +269,8 @@ def _check_simulated(spec: Spec, found: Findings) -> None:
             said = f"fabric {spec.fabric} has no path service; use mininet"
             found.add(Misfit(said, "events", index, "path_service"))
         if spec.fabric == "packet" and (event.link or event.kill):
-            said = "fabric packet does not cut, degrade or mend links, nor kill switches; use fluid"
+            instead = "use fluid, or mininet over circuits"
+            said = f"fabric packet does not cut, degrade or mend links, nor kill switches; {instead}"
             found.add(Misfit(said, "events", index))
     _check_faults(spec, found)
     if spec.pcap:

@@ -145,6 +145,10 @@ def test_processes_of_nccls_driver_have_one_nic_each(tmp_path: Path, changes: di
             "events: over circuits fabric fluid has no other ways to take",
         ),
         (
+            {"fabric": "packet", "events": [{"at_s": 1, "cut": "ocs1:1"}]},
+            "nor kill switches; use fluid, or mininet over circuits",
+        ),
+        (
             {"workload": {"kind": "ring_allreduce", "strides": [1, 4], "bytes": 800}},
             "workload.strides[1]: +4 is no ring of 8 ranks",
         ),
@@ -160,6 +164,11 @@ def test_impossible_settings_are_reported_before_anything_starts(
     with pytest.raises(SpecError) as refusal:
         direct(tmp_path, **changes)
     assert told in str(refusal.value)
+
+
+def test_packets_over_circuits_take_changed_links(tmp_path: Path) -> None:
+    event = {"at_s": 0.1, "links": {"ocs1:1": {"loss": "20 %"}}}
+    assert len(direct(tmp_path, fabric="packet", events=[event]).spec.events) == 1
 
 
 def test_topology_finder_joins_hosts_by_the_workloads_traffic(tmp_path: Path) -> None:
