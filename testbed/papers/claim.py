@@ -6,7 +6,7 @@ from math import floor
 from typing import Literal
 
 Relation = Literal["equals", "more than", "less than"]
-Verdict = Literal["agrees", "close", "differs", "holds", "fails", "not printed", "not computed"]
+Verdict = Literal["agrees", "close", "differs", "holds", "fails", "input", "not printed", "not computed"]
 
 CLOSE = 0.05
 """Largest relative deviation from the paper's number with verdict `close`."""
@@ -19,7 +19,8 @@ class Claim:
     `printed` is the paper's number, with `decimals` digits after the point; None where the paper prints none or our
     copy of it lacks the number. `relation` says whether the paper claims equality or a bound. `note` says how our
     number was obtained, or why it differs. `ours` is None where the paper does not print what it would follow from.
-    Claims of one place that have the same `series` and unit share a row of the page, as ranges.
+    Claims of one place that have the same `series` and unit share a row of the page, as ranges. With `given`, the
+    number is an input of ours and proves nothing. With `shown`, the page has the claim though nothing is printed.
     """
 
     where: str
@@ -31,6 +32,8 @@ class Claim:
     relation: Relation = "equals"
     note: str = ""
     series: str = ""
+    given: bool = False
+    shown: bool = False
 
     @property
     def ratio(self) -> float | None:
@@ -39,11 +42,14 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """`agrees`: equal when rounded to the printed digits, or truncated and within 5 %. `close`: within 5 %."""
+        """`agrees`: equal when rounded to the printed digits, or truncated and within 5 %. `close`: within 5 %. `input`:
+        `given`."""
         if self.printed is None:
             return "not printed"
         if self.ours is None:
             return "not computed"
+        if self.given:
+            return "input"
         if self.relation != "equals":
             holds = self.ours > self.printed if self.relation == "more than" else self.ours < self.printed
             return "holds" if holds else "fails"

@@ -39,8 +39,8 @@ def _draw(findings: Findings, folder: Path) -> None:
 
 
 def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
-    """The page: text, figures, the claims with a printed number (a series as one row), and notes on deviations."""
-    printed = [claim for claim in findings.claims if claim.printed is not None]
+    """The page: text, figures, claims that are printed or `shown` (a series as one row), and notes on deviations."""
+    printed = [claim for claim in findings.claims if claim.printed is not None or claim.shown]
     notes = notes_of(_deviating(printed))
     parts = [
         f"# {paper.title}",
@@ -57,7 +57,7 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
 def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
     """One row for each series, which has ranges from its least to its greatest number, and for each other claim.
 
-    The unit is in the paper's column only.
+    The unit is in the paper's column, or in ours where the paper prints no number.
     """
     rows: dict[tuple[str, str, str], list[Claim]] = {}
     for claim in claims:
@@ -65,10 +65,13 @@ def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
     for (where, what, _), row in rows.items():
         count = f" ({len(row)})" if len(row) > 1 else ""
         ours = [claim for claim in row if claim.ours is not None]
+        found = _range(ours, lambda claim: claim.ours or 0.0, ours_of)
+        if ours and any(claim.printed is not None for claim in row):
+            found = found.removesuffix(ours[0].unit).strip()
         cells = [
             f"{where}: {what}{count}",
             _range(row, lambda claim: claim.printed or 0.0, printed_of),
-            _range(ours, lambda claim: claim.ours or 0.0, ours_of).removesuffix(ours[0].unit if ours else "").strip(),
+            found,
             _verdicts(row) + _marks(row, notes),
         ]
         yield f"| {' | '.join(cells)} |"
@@ -131,7 +134,7 @@ def ratio_of(claim: Claim) -> str:
 
 def _deviating(claims: Sequence[Claim]) -> list[Claim]:
     """Those whose note the page shows; the others' notes are in the CSV file only."""
-    return [claim for claim in claims if claim.verdict not in ("agrees", "holds")]
+    return [claim for claim in claims if claim.verdict not in ("agrees", "holds", "input")]
 
 
 def _marks(claims: Sequence[Claim], notes: list[str]) -> str:

@@ -2,10 +2,12 @@
 """The paper's numbers compared with ours."""
 
 from collections.abc import Iterator
+from math import isclose
 
 from testbed.papers.claim import Claim
 from testbed.papers.findings import Drawing, Findings
-from testbed.papers.rail_only import cost, section_v, times, traffic
+from testbed.papers.rail_only import cost, section_iv, section_v, sizes, times, traffic
+from testbed.papers.rail_only.sizes import A100, GH200, GPUS_PER_DOMAIN, H100
 
 TEXT = """
 Numbers follow from formulas; those of section V from the [model of training](../training.md) and its search for the
@@ -15,11 +17,11 @@ best strategy. [Rail-only](../rail-only.md) shows the mechanisms with real packe
   ([cost.py](../../testbed/papers/rail_only/cost.py)).
 - Figures 8 and 10 have the paper's shapes. The space of strategies decides: with ZeRO's stages 2 and 3, which the
   paper does not mention, the ideal of GPT-1T on 65,536 GPUs is 11 % faster, and K = 256 is 9.7 % slower than it.
+- Section IV-C prints no number; its rows are of a simulation ([what failures cost](../notes/rail-failures.md)). A dead
+  rail is a departure: the paper gives its GPUs up, ours forward over the other rails.
 - Not reproduced: 300 GB in an HB domain and, by 9 %, about 6 GB over NICs (III-B), and 0.8 % of traffic over NICs for
   GPT-1T on GH200.
 """
-
-GPUS_PER_DOMAIN = 256
 
 _TABLE_2 = {  # GPUs, radix -> cost and power saved in per cent, as printed
     (32768, 64): (38, 37),
@@ -30,22 +32,28 @@ _TABLE_2 = {  # GPUs, radix -> cost and power saved in per cent, as printed
     (65536, 256): (77, 75),
 }
 _LOST = "Our copy of the paper lacks this cell; the savings follow from it."
-_A100 = times.Grid(x=8, y=8, hb_bps=2400e9, nic_bps=200e9)
-_H100 = times.Grid(x=8, y=8, hb_bps=3600e9, nic_bps=400e9)
-_GH200 = times.Grid(x=32, y=2, hb_bps=3600e9, nic_bps=400e9)
 
 
 def claims(quick: bool = False) -> list[Claim]:
     """All claims that are checked, in the paper's order. With `quick`, without those that need a search."""
     return [
+        *sizes.of_platforms(),
+        *sizes.of_megatron(),
         *_of_traffic(),
+        *sizes.of_gh200(),
         *_of_collectives(),
+        *sizes.of_experts(),
         *_of_experts(),
         *_of_alltoall(),
+        *section_iv.of_failures(),
+        *_of_spares(),
         *section_v.of_utilisation(),
+        *sizes.of_searches(),
         *(() if quick else section_v.of_searches()),
+        *sizes.of_prices(),
         *_of_table_2(),
         *_of_totals(),
+        *_of_switches(),
     ]
 
 
@@ -122,7 +130,7 @@ def _of_traffic() -> Iterator[Claim]:
 
 
 def _of_collectives() -> Iterator[Claim]:
-    share = times.all_reduce_hb_share(_GH200)
+    share = times.all_reduce_hb_share(GH200)
     yield Claim(
         "III-B",
         "all-reduce, 32 x 2 GPUs: bytes in HB domains",
@@ -146,9 +154,9 @@ def _of_collectives() -> Iterator[Claim]:
         "Eq. 1",
         "all-gather of 1 GB, 32 x 2 GPUs of GH200",
         "ms",
-        1e3 * times.all_gather_s(_GH200, 1e9),
+        1e3 * times.all_gather_s(GH200, 1e9),
         note="The paper prints no example. Over NICs alone, 8 * 63/64 GB take "
-        f"{8 * 63 / 64 / 400 / times.all_gather_s(_GH200, 1e9):.1f} times as long.",
+        f"{8 * 63 / 64 / 400 / times.all_gather_s(GH200, 1e9):.1f} times as long.",
     )
 
 
@@ -166,7 +174,7 @@ def _of_experts() -> Iterator[Claim]:
 
 
 def _of_alltoall() -> Iterator[Claim]:
-    for name, grid, printed in (("DGX A100", _A100, 8.2), ("DGX H100", _H100, 11.2)):
+    for name, grid, printed in (("DGX A100", A100, 8.2), ("DGX H100", H100, 11.2)):
         yield Claim(
             "IV-B",
             f"{name}: all-to-all slowdown, Eq. 3 / Eq. 2 - 1",
@@ -216,6 +224,12 @@ def _of_totals() -> Iterator[Claim]:
     series = "least, most power saved"
     yield Claim("V-E", "least power saved", "MW", min(megawatts), 1.7, 1, note=kilo, series=series)
     yield Claim("V-E", "most power saved", "MW", max(megawatts), 6.9, 1, note=kilo, series=series)
+    cut = "Section I cuts off 76.6; the abstract, V-E and VII round it to 77."
+    for what, unit, printed in (("cost", "usd", (38, 76)), ("power", "watts", (37, 75))):
+        saved = [100 * cost.saving(getattr(before, unit), getattr(after, unit)) for before, after in pairs]
+        for end, ours, number in (("least", min(saved), printed[0]), ("most", max(saved), printed[1])):
+            note = cut if number == 76 else ""
+            yield Claim("I", f"{end} {what} saved", "%", ours, number, note=note, series=f"least, most {what} saved")
     yield Claim("I", "peak power of a Clos of 32768 GPUs", "MW", largest.watts / 1e6, 4.6, 1, note=kilo)
     yield Claim(
         "I",
@@ -225,3 +239,61 @@ def _of_totals() -> Iterator[Claim]:
         200,
         note="The paper says 30,000 GPUs; its prices (Eq. 4) give less.",
     )
+
+
+def _of_spares() -> Iterator[Claim]:
+    """Section IV-C: fewer switches, and cheaper with extra ones."""
+    pairs = [(cost.rail_optimised(*row), cost.rail_only(*row, GPUS_PER_DOMAIN)) for row in _TABLE_2]
+    switches = [100 * after.switches / before.switches for before, after in pairs]
+    dollars = [100 * cost.with_spares(after, GPUS_PER_DOMAIN).usd / before.usd for before, after in pairs]
+    note = "The greatest of Table II's six; the paper prints no number."
+    yield Claim("IV-C", "switches, of rail-optimised", "%", max(switches), 100, 0, "less than", note)
+    yield Claim(
+        "IV-C",
+        "cost with K extra switches, of rail-optimised",
+        "%",
+        max(dollars),
+        100,
+        0,
+        "less than",
+        note,
+    )
+
+
+def _of_switches() -> Iterator[Claim]:
+    """Section V-E on switches of 64 ports."""
+    for gpus in (32768, 65536):
+        before, after = cost.rail_optimised(gpus, 64), cost.rail_only(gpus, 64, GPUS_PER_DOMAIN)
+        name, series = f"{gpus} GPUs, radix 64", "radix 64: tiers, rail-optimised"
+        yield Claim("V-E", f"{name}: tiers, rail-optimised", "", before.tiers, 3, series=series)
+        yield Claim("V-E", f"{name}: tiers, rail-only", "", after.tiers, 2, series="radix 64: tiers, rail-only")
+        for what, unit in (("cost", "usd"), ("power", "watts")):
+            saved = _saved(gpus, unit)
+            least = [radix for radix, fraction in saved.items() if isclose(fraction, min(saved.values()))]
+            note = f"Radix {least[1]} saves as little." if len(least) > 1 else ""
+            yield Claim(
+                "V-E", f"{gpus} GPUs: radix that saves least {what}", "", least[0], 64, note=note,
+                series="radix that saves least cost, power",
+            )  # fmt: skip
+        usd, watts = (number / 100 for number in _TABLE_2[gpus, 64])
+        yield Claim(
+            "V-E",
+            f"{name}: rail-only, of all switches",
+            "%",
+            100 * after.switches / before.switches,
+            75,
+            note=f"The text contradicts Table II: with its savings, Equations 4 and 5 give "
+            f"{100 * cost.switches_left(before, usd, watts):.0f} %. Three tiers have 5 n / k switches, two 3 n / k.",
+            series="radix 64: rail-only, of all switches",
+        )
+
+
+def _saved(gpus: int, unit: str) -> dict[int, float]:
+    """By radix: the fraction of cost (`usd`) or power (`watts`) that rail-only saves."""
+    return {
+        radix: cost.saving(
+            getattr(cost.rail_optimised(gpus, radix), unit), getattr(cost.rail_only(gpus, radix, GPUS_PER_DOMAIN), unit)
+        )
+        for count, radix in _TABLE_2
+        if count == gpus
+    }

@@ -6,7 +6,9 @@ The paper says "a minimum layer Clos network with the provided switch radix" and
 of n / K each. If a rail needs less than one switch, rails share switches.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from testbed.design.clos import clos
 
@@ -51,6 +53,22 @@ def rail_only(gpus: int, radix: int, gpus_per_domain: int) -> Fabric:
 def saving(before: float, after: float) -> float:
     """The reduction from `before` to `after`, as a fraction of `before`."""
     return 1 - after / before
+
+
+def with_spares(fabric: Fabric, switches: int) -> Fabric:
+    """A fabric with that many more switches (section IV-C), whose ports are empty."""
+    return replace(fabric, switches=fabric.switches + switches)
+
+
+def switches_left(before: Fabric, usd_saved: float, watts_saved: float) -> float:
+    """The fraction of `before`'s switches that is left, from the fractions saved: Equations 4 and 5, solved."""
+    ports, transceivers = before.switches * before.radix, before.transceivers
+    parts = [
+        [ports * SWITCH_USD_PER_PORT, transceivers * TRANSCEIVER_USD],
+        [ports * SWITCH_W_PER_PORT, transceivers * TRANSCEIVER_W],
+    ]
+    left = [before.usd * (1 - usd_saved), before.watts * (1 - watts_saved)]
+    return float(np.linalg.solve(parts, left)[0])
 
 
 def _clos(endpoints: int, radix: int, copies: int) -> Fabric:

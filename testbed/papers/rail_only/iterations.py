@@ -11,8 +11,8 @@ state (ZeRO's stage 1), but neither gradients nor parameters.
 from dataclasses import dataclass, replace
 from functools import cache
 
-from testbed.training.closed_form import estimate
-from testbed.training.clusters import DGX_A100, DGX_H100
+from testbed.training.closed_form import Estimate, estimate
+from testbed.training.clusters import DGX_A100, DGX_H100, Cluster
 from testbed.training.korthikanti import MEASURED
 from testbed.training.search import Candidates, Space, candidates
 from testbed.training.strategies import Strategy
@@ -42,9 +42,19 @@ def iteration_s(
         domain_gpus=domain,
         forwarding=True,
     )
+    return _best(model, gpus, batch, cluster).iteration_s
+
+
+def gradients_s(model: Transformer, gpus: int, domain: int) -> float:
+    """Figure 8: seconds of an iteration in which GPUs wait for gradients and parameters of other copies."""
+    return _best(model, gpus, BATCHES[model], replace(DGX_H100, domain_gpus=domain, forwarding=True)).data_s
+
+
+@cache
+def _best(model: Transformer, gpus: int, batch: int, cluster: Cluster) -> Estimate:
     found = _candidates(model, gpus, batch).best(cluster)
     assert found is not None, f"no strategy of {model.name} fits on {gpus} GPUs"
-    return found.estimate.iteration_s
+    return found.estimate
 
 
 @cache

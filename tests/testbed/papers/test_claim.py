@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 
 from testbed.papers.claim import Claim, Relation, Verdict
+from testbed.papers.findings import Findings, Paper
+from testbed.papers.page import markdown
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,23 @@ def test_a_number_agrees_to_the_digits_printed(
     claim = Claim("here", "it", "%", ours, printed, decimals)
     assert claim.verdict == verdict
     assert claim.ratio == (None if printed is None else ours / printed)
+
+
+def test_an_input_is_no_agreement() -> None:
+    assert Claim("here", "it", "W", 18.0, 18.0, given=True).verdict == "input"
+
+
+def test_the_page_has_what_is_printed_or_shown() -> None:
+    claims = (
+        Claim("II", "rate", "Tbit/s", 3.6, 3.6, 1, note="Of a data sheet.", given=True),
+        Claim("IV-C", "a dead rail", "s", 0.04, None, 1, note="Forwarded.", shown=True),
+        Claim("IV-C", "left out", "s", 0.04),
+    )
+    text = markdown(Paper("Title", "Text", lambda quick: Findings(claims)), Findings(claims), "it.csv")
+    assert "| II: rate | 3.6 Tbit/s | 3.60 | input |" in text
+    assert "| IV-C: a dead rail |  | 0.04 s | not printed [1] |" in text
+    assert "left out" not in text
+    assert text.endswith("\n1. Forwarded.\n")
 
 
 @pytest.mark.parametrize(
