@@ -31,6 +31,7 @@ def read_topo(text: str, file: str = "<text>") -> Topology:
     """
     head: dict[str, int] = {}
     tiers: list[dict[str, int]] = []
+    lines: dict[tuple[str, int], int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -53,12 +54,15 @@ def read_topo(text: str, file: str = "<text>") -> Topology:
             raise ValueError(f"{where}: {key} belongs to a tier; write Tier 0 before it")
         else:
             tiers[-1][key] = value
-    return _built(head, tiers, file)
+        lines[key, len(tiers)] = number
+    return _built(head, tiers, lines, file)
 
 
-def _built(head: dict[str, int], tiers: list[dict[str, int]], file: str) -> Topology:
+def _built(head: dict[str, int], tiers: list[dict[str, int]], lines: dict[tuple[str, int], int], file: str) -> Topology:
+    """`lines` has the line of each key, by the number of tiers that have begun."""
     if len(tiers) != 2 or "Nodes" not in head:
-        raise ValueError(f"{file}: a topology needs Nodes, Tier 0 and Tier 1")
+        raise ValueError(f"{file}:{lines.get(('Tier', 1), 1)}: a topology needs Nodes, Tier 0 and Tier 1")
+    at_nodes = f"{file}:{next(line for (key, _), line in lines.items() if key == 'Nodes')}"
     low, high = tiers
     for name, tier, keys in (
         (0, low, ("Downlink_speed_Gbps", "Radix_Down", "Radix_Up")),
@@ -66,17 +70,19 @@ def _built(head: dict[str, int], tiers: list[dict[str, int]], file: str) -> Topo
     ):
         missing = [key for key in keys if not tier.get(key)]
         if missing:
-            raise ValueError(f"{file}: tier {name} needs {' and '.join(missing)} above 0")
+            line = lines.get((missing[0], name + 1), lines["Tier", name + 1])
+            raise ValueError(f"{file}:{line}: tier {name} needs {' and '.join(missing)} above 0")
     hosts, bundle = low["Radix_Down"], high.get("Bundle", 1)
     leaves, rest = divmod(head["Nodes"], hosts)
     if rest or not leaves or bundle < 1 or low["Radix_Up"] % bundle:
         raise ValueError(
-            f"{file}: {head['Nodes']} nodes on leaves of {hosts}, and {low['Radix_Up']} uplinks in bundles of "
+            f"{at_nodes}: {head['Nodes']} nodes on leaves of {hosts}, and {low['Radix_Up']} uplinks in bundles of "
             f"{bundle}, do not divide evenly"
         )
     if high["Radix_Down"] != leaves * bundle:
         raise ValueError(
-            f"{file}: spines have {high['Radix_Down']} ports down, and {leaves} leaves need {leaves * bundle}"
+            f"{file}:{lines['Radix_Down', 2]}: spines have {high['Radix_Down']} ports down, and {leaves} leaves need "
+            f"{leaves * bundle}"
         )
     try:
         return leaf_spine(
@@ -88,7 +94,7 @@ def _built(head: dict[str, int], tiers: list[dict[str, int]], file: str) -> Topo
             bundle,
         )
     except TopologyError as error:
-        raise ValueError(f"{file}: {error}") from None
+        raise ValueError(f"{at_nodes}: {error}") from None
 
 
 def write_topo(topology: Topology, latency_ns: int = 1000) -> str:

@@ -100,8 +100,8 @@ def read_chakra(prefix: Path) -> TaskGraph:
     nodes: list[list[_Node]] = []
     while (path := _file(prefix, len(nodes))).is_file():
         nodes.append(_nodes(path))
-        if sum(map(len, nodes)) > MOST_TASKS:
-            raise ValueError(f"{path}: the traces have more than {MOST_TASKS} nodes")
+        if (more := sum(map(len, nodes)) - MOST_TASKS) > 0:
+            raise nodes[-1][-more].fail(f"is one more than the {MOST_TASKS} of all ranks that are read")
     return _Builder(prefix, nodes).build()
 
 
@@ -219,9 +219,31 @@ class _Builder:
                     self.graph.wait(self.tasks[rank, earlier][1], self.tasks[rank, node.id][0])
         try:
             self.graph.order()
-        except ValueError as error:
-            raise ValueError(f"{_file(self.prefix, 0)}: with the files of the other ranks, {error}") from None
+        except ValueError:
+            raise self.waiting().fail("waits for itself, maybe by way of other ranks") from None
         return self.graph
+
+    def waiting(self) -> _Node:
+        """A node of a circle of tasks that wait for each other."""
+        after, later = self.graph.after, defaultdict[int, list[int]](list)
+        for number, waits in enumerate(after):
+            for earlier in waits:
+                later[earlier].append(number)
+        left = [len(waits) for waits in after]  # at the end: how many of them never end
+        free = [number for number, count in enumerate(left) if not count]
+        while free:
+            for one in later[free.pop()]:
+                left[one] -= 1
+                if not left[one]:
+                    free.append(one)
+        of_task = {number: (rank, name) for (rank, name), both in self.tasks.items() for number in both}
+        # Each of these waits for another, so that this walk ends in a circle; one of the circle belongs to a node.
+        walk, seen = next(number for number, count in enumerate(left) if count), set[int]()
+        while walk not in seen or walk not in of_task:
+            seen.add(walk)
+            walk = next(earlier for earlier in after[walk] if left[earlier])
+        rank, name = of_task[walk]
+        return next(node for node in self.nodes[rank] if node.id == name)
 
     def collectives(self) -> Iterator[tuple[list[int], list[_Node]]]:
         """The members of each collective in ascending order, and its node in each."""

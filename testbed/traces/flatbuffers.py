@@ -51,6 +51,8 @@ class Table:
     def _field(self, field: int) -> int:
         """Where a field is; 0 if it is left out."""
         vtable = self.place - int(_number(self.buffer, self.place, "<i"))
+        if vtable < 0:
+            raise ValueError(f"byte {self.place}: a table has its fields' places {-vtable} bytes before the buffer")
         entry = 4 + 2 * field
         if entry >= _number(self.buffer, vtable, "<H"):
             return 0

@@ -8,11 +8,13 @@ The schema is `taskgraph_generated.h` of github.com/hipersys-team/FlexFlow; what
 
 from dataclasses import dataclass
 
+from testbed.traces.files import MOST_TASKS
 from testbed.traces.flatbuffers import Table
 from testbed.training.hardware import Collective
 from testbed.training.tasks import TaskGraph
 
 _TRANSFER, _ALL_REDUCE = 5, 6  # types of tasks; all others compute
+_COMPUTES = {0: "forward", 1: "backward"}
 _GPU, _LINK = 0, 14  # types of devices; links are a pair of nodes
 
 # Fields of the tables by number.
@@ -30,11 +32,15 @@ class Released:
 
 
 def read(buffer: bytes) -> Released:
-    """Read a task graph. Raises ValueError, in one sentence, where the bytes are not one."""
+    """Read a task graph. Raises ValueError, in one sentence with the byte, where the bytes are not one."""
     root = Table.root(buffer)
     nodes = int(root.number(_NODES, "<I"))
     if nodes < 1:
-        raise ValueError("the task graph has no nodes; it must be a FlexNet task graph")
+        raise ValueError(f"byte {root.place}: the task graph has no nodes; it must be a FlexNet task graph")
+    if nodes > MOST_TASKS:
+        raise ValueError(
+            f"byte {root.place}: the task graph has {nodes} nodes, and at most {MOST_TASKS} are read; make it smaller"
+        )
     ends = nodes + int(root.number(_SWITCHES, "<I"))
     devices = {
         int(device.number(_DEVICE_ID, "<Q")): (
@@ -46,31 +52,34 @@ def read(buffer: bytes) -> Released:
     }
     graph = TaskGraph(nodes)
     numbers: dict[int, int] = {}
-    following: list[tuple[int, tuple[int, ...]]] = []
+    following: list[tuple[str, int, tuple[int, ...]]] = []
     for task in root.tables(_TASKS):
         kind, seconds = int(task.number(_TASK_TYPE, "<h")), task.number(_TASK_MS, "<f") / 1e3
         size, name = task.number(_TASK_BYTES, "<Q"), int(task.number(_TASK_ID, "<Q"))
         after = task.numbers(_TASK_NEXT, "Q")
-        if kind == _ALL_REDUCE:  # its field of following tasks has its members; it holds nothing up
-            number = graph.collective(Collective("all_reduce", size), after, delay_s=seconds, name="all-reduce")
-        else:
-            of = int(task.number(_TASK_DEVICE, "<Q"))
-            if of not in devices:
-                raise ValueError(f"task {name} is on device {of}, which the graph does not have")
-            what, node, pair = devices[of]
-            if kind == _TRANSFER and what == _LINK:
+        of, where = int(task.number(_TASK_DEVICE, "<Q")), f"byte {task.place}: task {name}"
+        if len(graph.tasks) == MOST_TASKS:
+            raise ValueError(f"{where} is one more than the {MOST_TASKS} that are read; make the graph smaller")
+        if kind != _ALL_REDUCE and of not in devices:
+            raise ValueError(f"{where} is on device {of}, which the graph does not have")
+        what, node, pair = devices.get(of, (_GPU, 0, 0))
+        if kind != _ALL_REDUCE and what != _GPU and (kind, what) != (_TRANSFER, _LINK):
+            raise ValueError(f"{where} of type {kind} is on a device of type {what}, which is neither GPU nor link")
+        try:
+            if kind == _ALL_REDUCE:  # its field of following tasks has its members; it holds nothing up
+                number = graph.collective(Collective("all_reduce", size), after, delay_s=seconds, name="all-reduce")
+            elif what == _LINK:
                 number = graph.send(*divmod(pair, ends), size, name="transfer")
-            elif what == _GPU:
-                number = graph.compute(node, seconds, name=("forward", "backward")[kind] if kind < 2 else "update")
             else:
-                raise ValueError(
-                    f"task {name} of type {kind} is on a device of type {what}, which is neither GPU nor link"
-                )
-            following.append((number, after))
+                number = graph.compute(node, seconds, name=_COMPUTES.get(kind, "update"))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        if kind != _ALL_REDUCE:
+            following.append((where, number, after))
         numbers[name] = number
-    for number, after in following:
+    for where, number, after in following:
         for name in after:
             if name not in numbers:
-                raise ValueError(f"a task is followed by task {name}, which the graph does not have")
+                raise ValueError(f"{where} is followed by task {name}, which the graph does not have")
             graph.wait(number, numbers[name])
     return Released(graph, 8e3 * root.number(_RATE, "<f"))

@@ -33,6 +33,8 @@ class RingJob:
     """That a member sends in each step."""
     rings: tuple[tuple[int, ...], ...]
     """Node ids, each followed by the one that it sends to."""
+    where: str = ""
+    """File and line of the first hop."""
 
 
 def read_jobs(path: Path) -> list[RingJob]:
@@ -46,6 +48,7 @@ def read_jobs(path: Path) -> list[RingJob]:
 def _job(path: Path) -> RingJob:
     following: dict[int, dict[int, tuple[int, int]]] = {}  # by stage and source: destination and line
     common: list[int] | None = None
+    begin = ""
     lines = text_of(path).splitlines()
     for number, line in enumerate(lines, start=1):
         words, where = line.split(), f"{path}:{number}"
@@ -59,7 +62,7 @@ def _job(path: Path) -> RingJob:
         )
         if common not in (None, [start, size, compute]):
             raise ValueError(f"{where}: start_time, flow_size and compute_time differ from those of the lines before")
-        common = [start, size, compute]
+        common, begin = [start, size, compute], begin or where
         hops = following.setdefault(stage, {})
         if src == dst or src in hops:
             raise ValueError(f"{where}: node {src} sends to itself, or twice in stage {stage}")
@@ -68,7 +71,7 @@ def _job(path: Path) -> RingJob:
         raise ValueError(f"{path}:1: has no hop of a ring")
     rings = tuple(_ring(hops, stage, path) for stage, hops in sorted(following.items()))
     start, size, compute = common
-    return RingJob(path.stem, start * _NANOSECOND, compute * _NANOSECOND, size, rings)
+    return RingJob(path.stem, start * _NANOSECOND, compute * _NANOSECOND, size, rings, begin)
 
 
 def _ring(hops: dict[int, tuple[int, int]], stage: int, path: Path) -> tuple[int, ...]:
@@ -85,15 +88,22 @@ def _ring(hops: dict[int, tuple[int, int]], stage: int, path: Path) -> tuple[int
 def graph_of(jobs: Sequence[RingJob], iterations: int, first: int | None = None) -> TaskGraph:
     """The jobs as one task graph. Device d is node `first` + d; by default nodes that occur are numbered in order.
 
-    Raises ValueError if the graph is too large, or if a node is before `first`.
+    Raises ValueError, with the file and line of a job, if it makes the graph too large or has a node before `first`.
     """
+    tasks = 0
+    for job in jobs:
+        least, most = (end(node for ring in job.rings for node in ring) for end in (min, max))
+        if first is not None and least < first:
+            raise ValueError(f"{job.where}: node {least} is before `first`, which is {first}")
+        if first is not None and most - first >= MOST_TASKS:
+            raise ValueError(f"{job.where}: node {most} is device {most - first}, and at most {MOST_TASKS} are read")
+        tasks += iterations * sum(2 * (len(ring) - 1) * (len(ring) + 1) for ring in job.rings)
+        if tasks > MOST_TASKS:
+            raise ValueError(
+                f"{job.where}: {iterations} iterations of the jobs up to this one are more than {MOST_TASKS} tasks"
+            )
     nodes = sorted({node for job in jobs for ring in job.rings for node in ring})
-    if first is not None and nodes[0] < first:
-        raise ValueError(f"node {nodes[0]} is before `first`, which is {first}")
-    hops = sum(2 * (len(ring) - 1) * (len(ring) + 1) for job in jobs for ring in job.rings)
     devices = len(nodes) if first is None else nodes[-1] - first + 1
-    if max(iterations * hops, devices) > MOST_TASKS:
-        raise ValueError(f"{iterations} iterations of these jobs are more than {MOST_TASKS} tasks")
     device = {node: place if first is None else node - first for place, node in enumerate(nodes)}
     graph = TaskGraph(devices)
     for number, job in enumerate(jobs):

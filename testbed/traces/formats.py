@@ -42,11 +42,7 @@ def read_trace(form: Format, path: Path, ranks: int, *, iterations: int = 1, fir
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
         case "floodns":
-            jobs = read_jobs(path)
-            try:
-                graph = graph_of(jobs, iterations, first)
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}") from None
+            graph = graph_of(read_jobs(path), iterations, first)
         case "htsim":
             graph = read_connections(text_of(path), str(path))
         case "nccl_inspector":
@@ -62,8 +58,10 @@ def read_trace(form: Format, path: Path, ranks: int, *, iterations: int = 1, fir
 
 def _check(graph: TaskGraph) -> None:
     """Raises ValueError for a graph that is too large to run, or whose tasks wait for each other."""
-    if not 1 <= graph.devices <= MOST_TASKS or len(graph.tasks) > MOST_TASKS:
-        raise ValueError(f"has {graph.devices} devices and {len(graph.tasks)} tasks; 1 to {MOST_TASKS} are read")
+    if not 1 <= graph.devices <= MOST_TASKS:  # readers say where
+        raise ValueError(f"has {graph.devices} devices; 1 to {MOST_TASKS} are read")
+    if len(graph.tasks) > MOST_TASKS:
+        raise ValueError(f"task {MOST_TASKS} is one of {len(graph.tasks)}, and {MOST_TASKS} are read; cut the trace")
     for number, task in enumerate(graph.tasks):
         if not (isfinite(task.delay_s) and task.delay_s <= LONGEST_S and task.bytes <= _LARGEST_BYTES) or task.blocking:
             raise ValueError(

@@ -10,6 +10,7 @@ activates `send_done_trigger` or `recv_done_trigger`; or a trigger, `trigger id 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from testbed.traces.files import MOST_TASKS
 from testbed.training.tasks import TaskGraph
 
 _PICOSECOND = 1e-12
@@ -69,6 +70,9 @@ class _Reader:
                 self.flow(words)
             else:
                 raise self.fail(f"{words[0]!r} begins neither a header, a flow nor a trigger")
+        if "Nodes" not in self.declared:
+            self.line = 1
+            raise self.fail("has no line with Nodes and their number")
         for what, count in counted.items():
             said, line = self.declared.get(what, (0, 1))
             if said != count:
@@ -83,6 +87,8 @@ class _Reader:
         value = self.number(words[1], words[0])
         self.declared[words[0]] = value, self.line
         if words[0] == "Nodes":
+            if not 1 <= value <= MOST_TASKS:
+                raise self.fail(f"Nodes must be 1 to {MOST_TASKS}, not {value}")
             self.graph.devices = value
         if words[0] == "Failures" and value:
             raise self.fail(_NO_FAILURES)
@@ -99,6 +105,10 @@ class _Reader:
             yield word, value
 
     def flow(self, words: list[str]) -> None:
+        if "Nodes" not in self.declared:
+            raise self.fail("Nodes and their number must come before flows")
+        if len(self.graph.tasks) == MOST_TASKS:
+            raise self.fail(f"this flow is one more than the {MOST_TASKS} that are read")
         source, _, destination = words[0].partition("->")
         ends = self.number(source, "a sender"), self.number(destination, "a receiver")
         values: dict[str, int] = {}

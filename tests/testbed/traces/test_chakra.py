@@ -101,13 +101,23 @@ def test_an_accelerators_collective_without_a_type_is_refused_with_its_name(tmp_
         read_chakra(files.write(tmp_path / "t", [nodes]))
 
 
+def test_of_nodes_that_wait_for_a_circle_one_of_the_circle_is_named(tmp_path: Path) -> None:
+    shared: dict[str, bool | int | str | float] = {"comm_type": files.BROADCAST, "comm_size": 9}
+    ranks = [
+        [Node(1, COMPUTE, [3]), Node(2, COLLECTIVE, [3], attributes=shared), Node(3, COMPUTE, [2])],
+        [Node(2, COLLECTIVE, attributes=shared)],
+    ]
+    with pytest.raises(ValueError, match=r"t\.0\.et: byte \d+: node [23] waits for itself"):
+        read_chakra(files.write(tmp_path / "t", ranks))
+
+
 @pytest.mark.parametrize(
     ("ranks", "told"),
     [
         ([[Node(1, MEMORY)]], "t.0.et: byte 9: node 1 is of type 2"),
         ([[Node(1, COMPUTE), Node(1, COMPUTE)]], "t.0.et: byte 24: node 1 has the id of a node before it"),
         ([[Node(1, COMPUTE, [9])]], "t.0.et: byte 9: node 1 waits for node 9, which the file does not have"),
-        ([[Node(1, COMPUTE, [2]), Node(2, COMPUTE, [1])]], "t.0.et: with the files of the other ranks, task 0"),
+        ([[Node(1, COMPUTE, [2]), Node(2, COMPUTE, [1])]], "t.0.et: byte 9: node 1 waits for itself"),
         ([[Node(1, COMPUTE, attributes={"num_ops": 9})]], "t.0.et: byte 9: node 1 has num_ops instead of a duration"),
         ([[Node(1, COMPUTE, [], 1 << 60)]], "t.0.et: byte 9: node 1 takes 1152921504606846976 us"),
         ([[Node(1, COLLECTIVE)]], "t.0.et: byte 9: node 1 ('node 1') is a collective without comm_type"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.simulate.task_graphs import run_ideal
+from testbed.traces import flexnet
 from testbed.traces.flexnet import Released, read
 from testbed.training import ideal
 
@@ -93,8 +94,78 @@ def test_a_buffer_that_ends_early_is_refused() -> None:
         read(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="byte 0: the buffer has 0 bytes"):
         read(b"")
-    with pytest.raises(ValueError, match="has no nodes"):
+    with pytest.raises(ValueError, match=r"^byte 4: a table has its fields' places 5 bytes before the buffer"):
+        read(struct.pack("<Ii", 4, 9) + bytes(9))
+    with pytest.raises(ValueError, match=r"^byte 8: the task graph has no nodes"):
         read(struct.pack("<IHHi", 8, 4, 4, 4))
+
+
+def graph_of(device: tuple[int, int, int], task: tuple[int, int, int, list[int]], nodes: int = 2) -> bytes:
+    """A buffer with one device (type, node, pair of nodes) and one task (type, id, device, following tasks)."""
+    buffer = bytearray(4)
+
+    def table(fields: dict[int, bytes]) -> int:
+        offsets, at = [0] * (max(fields) + 1), 4
+        for number, value in fields.items():
+            offsets[number], at = at, at + len(value)
+        vtable = len(buffer)
+        buffer.extend(struct.pack(f"<{2 + len(offsets)}H", 4 + 2 * len(offsets), at, *offsets))
+        start = len(buffer)
+        buffer.extend(struct.pack("<i", start - vtable) + b"".join(fields.values()))
+        return start
+
+    def vector(place: int, elements: bytes, count: int) -> None:
+        """Let the four bytes at `place` lead to a vector."""
+        struct.pack_into("<I", buffer, place, len(buffer) - place)
+        buffer.extend(struct.pack("<I", count) + elements)
+
+    root = table({1: struct.pack("<I", nodes), 8: bytes(4), 9: bytes(4)})
+    struct.pack_into("<I", buffer, 0, root)
+    vector(root + 12, bytes(4), 1)
+    (one,) = struct.unpack_from("<I", buffer, root + 12)
+    at = root + 12 + one + 4
+    kind, node, pair = device
+    struct.pack_into("<I", buffer, at, table({0: struct.pack("<h", kind), 1: bytes(8), 2: struct.pack("<Q", node),
+                                              3: struct.pack("<Q", pair)}) - at)  # fmt: skip
+    vector(root + 8, bytes(4), 1)
+    (one,) = struct.unpack_from("<I", buffer, root + 8)
+    at = root + 8 + one + 4
+    kind, name, of, following = task
+    fields = {0: struct.pack("<h", kind), 1: struct.pack("<Q", name), 2: struct.pack("<Q", of), 5: bytes(4)}
+    start = table(fields)
+    struct.pack_into("<I", buffer, at, start - at)
+    vector(start + 4 + 2 + 8 + 8, struct.pack(f"<{len(following)}Q", *following), len(following))
+    return bytes(buffer)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "told"),
+    [
+        (graph_of((0, 0, 0), (0, 7, 5, [])), "task 7 is on device 5, which the graph does not have"),
+        (graph_of((14, 0, 1), (0, 7, 0, [])), "task 7 of type 0 is on a device of type 14, which is neither GPU nor"),
+        (graph_of((0, 0, 0), (0, 7, 0, [8])), "task 7 is followed by task 8, which the graph does not have"),
+        (graph_of((0, 9, 0), (0, 7, 0, [])), "task 7: task 0 is on (9,), and the graph has 2 devices"),
+        (graph_of((14, 0, 3), (5, 7, 0, [])), "task 7: device 1 cannot send to itself"),
+        (graph_of((0, 0, 0), (6, 7, 0, [0, 5])), "task 7: task 0 is on (0, 5), and the graph has 2 devices"),
+    ],
+)
+def test_a_task_that_does_not_fit_is_named_with_its_byte(buffer: bytes, told: str) -> None:
+    with pytest.raises(ValueError, match=r"^byte \d+: task 7") as refusal:
+        read(buffer)
+    assert str(refusal.value).partition(": ")[2].startswith(told)
+
+
+def test_a_task_that_fits_is_read() -> None:
+    assert read(graph_of((0, 1, 0), (-3, 7, 0, []))).graph.tasks[0].name == "update"
+    assert read(graph_of((14, 0, 1), (5, 7, 0, []))).graph.tasks[0].devices == (0, 1)
+
+
+def test_too_many_nodes_and_tasks_are_refused_with_their_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = graph_of((0, 0, 0), (0, 7, 0, []), nodes=21)
+    read(buffer)
+    monkeypatch.setattr(flexnet, "MOST_TASKS", 20)
+    with pytest.raises(ValueError, match=r"^byte \d+: the task graph has 21 nodes, and at most 20 are read"):
+        read(buffer)
 
 
 @given(st.data())

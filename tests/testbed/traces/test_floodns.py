@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.traces import floodns
 from testbed.traces.floodns import graph_of, read_jobs
 from testbed.training.ideal import run
 
@@ -36,8 +37,21 @@ def test_nodes_are_numbered_in_order_or_from_the_first_server() -> None:
     graph = graph_of(jobs, 1, first=96)
     assert graph.devices == 131 - 96 + 1
     assert graph.sent_bytes()[[0, 2, 34]].tolist() == [200, 200, 200]
-    with pytest.raises(ValueError, match="node 96 is before `first`, which is 97"):
+    with pytest.raises(ValueError, match=r"job_0-A\.txt:2: node 96 is before `first`, which is 97"):
         graph_of(jobs, 1, first=97)
+    with pytest.raises(ValueError, match=r"job_1-B\.txt:2: node 98 is before `first`, which is 99"):
+        graph_of(jobs[1:], 1, first=99)
+
+
+def test_a_graph_that_is_too_large_names_the_job_that_makes_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = read_jobs(FOLDER)
+    with pytest.raises(ValueError, match=r"job_0-A\.txt:2: 2000000 iterations of the jobs up to this one are more"):
+        graph_of(jobs, 2_000_000)
+    monkeypatch.setattr(floodns, "MOST_TASKS", 20)
+    with pytest.raises(ValueError, match=r"job_1-B\.txt:2: 1 iterations of the jobs up to this one are more than 20"):
+        graph_of(jobs, 1)
+    with pytest.raises(ValueError, match=r"job_1-B\.txt:2: node 131 is device 41, and at most 20 are read"):
+        graph_of(jobs[1:], 1, first=90)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.traces import floodns, formats, nccl_inspector, simai
+from testbed.traces import flexnet, floodns, formats, htsim, nccl_inspector, simai
 from testbed.traces.formats import Format, pack, read_trace, unpack
 from testbed.training.ideal import run
 from testbed.training.tasks import TaskGraph
@@ -36,6 +37,7 @@ SAMPLES: dict[Format, tuple[str, str]] = {
     "simai": ("simai.txt", "simai.txt"),
 }
 """By format: the file that is changed, and what is read."""
+_PLACE = re.compile(r"^[^:]+(:\d+: |: byte \d+: |: task \d+ )")
 
 
 def samples(folder: Path) -> None:
@@ -49,9 +51,9 @@ def samples(folder: Path) -> None:
 @pytest.mark.parametrize("form", SAMPLES)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_changed_bytes_are_a_graph_or_one_sentence_with_the_file(form: Format, data: st.DataObject) -> None:
+def test_changed_bytes_are_a_graph_or_one_sentence_with_file_and_place(form: Format, data: st.DataObject) -> None:
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        for module in (formats, floodns, nccl_inspector, simai):
+        for module in (flexnet, floodns, formats, htsim, nccl_inspector, simai):
             patch.setattr(module, "MOST_TASKS", 20_000)  # graphs beyond take seconds to build
         folder = Path(name)
         samples(folder)
@@ -76,7 +78,7 @@ def test_changed_bytes_are_a_graph_or_one_sentence_with_the_file(form: Format, d
             told = str(error)
         else:
             assert unpack(pack(graph)).sent_bytes().tolist() == graph.sent_bytes().tolist()
-        assert not told or (told.startswith(name) and "\n" not in told)
+        assert not told or (told.startswith(name) and _PLACE.search(told.removeprefix(name)) and "\n" not in told)
 
 
 @pytest.mark.parametrize("form", SAMPLES)

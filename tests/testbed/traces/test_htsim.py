@@ -74,6 +74,10 @@ def test_barriers_of_many_flows_become_one_join() -> None:
     [
         ("Connections 4", "Connections 5", "t.cm:2: Connections is 5, and the file has 4"),
         ("Triggers 2", "Triggers 1", "t.cm:3: Triggers is 1, and the file has 2"),
+        ("Nodes 4", "Nodes 0", "t.cm:1: Nodes must be 1 to 2000000, not 0"),
+        ("Nodes 4", "Nodes 2000001", "t.cm:1: Nodes must be 1 to 2000000, not 2000001"),
+        ("Nodes 4\n", "", "t.cm:4: Nodes and their number must come before flows"),
+        (BARRIER, "", "t.cm:1: has no line with Nodes and their number"),
         ("0->1", "0->4", "t.cm:5: task 0 is on (0, 4), and the graph has 4 devices"),
         ("0->1", "0->0", "t.cm:5: device 0 cannot send to itself"),
         ("0->1", "0->x", "t.cm:5: a receiver must be a number, not 'x'"),
