@@ -183,8 +183,9 @@ class Backend {
     static_cast<void>(now);
   }
   virtual void fail_qp(std::uint32_t qpn) = 0;
-  /// Stops a connected QP whose path is dead, or which is broken (Completion::Kind::kQpBroken): it sends nothing more
-  /// and accepts nothing more. The completion kStopped follows. Requests that have not ended stay, for take_back.
+  /// Stops a connected QP whose path is dead, or which is broken or lost (Completion::Kind::kQpBroken): it sends
+  /// nothing more and accepts nothing more. The completion kStopped follows. Requests that have not ended stay, for
+  /// take_back.
   virtual void stop_qp(std::uint32_t qpn) = 0;
   /// Requests of a stopped QP, given the number of messages (SENDs and WRITEs with immediate data) that arrived at its
   /// other end, which is stopped too. What arrived completes. Returns the rest, oldest first, to be posted elsewhere.
@@ -195,6 +196,8 @@ class Backend {
   [[nodiscard]] virtual PathEstimate estimate(std::uint32_t qpn) const = 0;
   [[nodiscard]] virtual QpStatistics statistics(std::uint32_t qpn) const = 0;
   [[nodiscard]] virtual Discards discards() const = 0;
+  /// Whether the network port is down. False where the back end does not know.
+  [[nodiscard]] virtual bool port_down() const { return false; }
   /// Trouble of the network port that explains the loss of a peer: that it is down, or was within the retry time. Empty
   /// without trouble, and where the back end does not know.
   [[nodiscard]] virtual std::string port_trouble(Nanos now) const {

@@ -44,7 +44,8 @@ struct Completion {
     kReceivedWriteImm,
     kAcksMayBeLost,  ///< the peer resent what was acknowledged a timeout ago: acknowledgements of this QP may be lost
     kQpFailed,       ///< the QP failed, not only a request; `status` gives the reason
-    kQpBroken,       ///< the NIC moved the QP to the error state and gave no reason; its requests stay, for take_back
+    kQpBroken,       ///< the NIC moved the QP to the error state and gave no reason (kFlushed), or its path is lost for
+                     ///< the reason in `status`; its requests stay, for take_back
     kFenced,         ///< Backend::post_fence
     kStopped,        ///< Backend::stop_qp; `imm` is the number of messages that arrived on the QP
     kPortChanged,    ///< Backend::set_port; `imm` is the port, which the QP has if `status` is kSuccess

@@ -590,6 +590,7 @@ class Device {
   Peer* join(Incoming& incoming, const handshake::Join& frame) PARALET_REQUIRES(progress_lock_);
   void open_channel(Peer& peer, unsigned member, Nanos now) PARALET_REQUIRES(progress_lock_);
   void on_joined(Peer& peer, unsigned member) PARALET_REQUIRES(progress_lock_);
+  [[nodiscard]] static bool has_other_path(const Peer& peer, unsigned member);
   void leave_member(Peer& peer, unsigned member, const std::string& why, bool tell) PARALET_REQUIRES(progress_lock_);
   static void note_member(Peer& peer, unsigned lane, const Completion& completion);
   void watch_members(Peer& peer, Nanos now) PARALET_REQUIRES(progress_lock_);

@@ -156,6 +156,8 @@ Peer* Device::join(Incoming& incoming, const handshake::Join& frame) {
     std::byte difference{0};  // in constant time, as token_matches
     for (std::size_t i = 0; i < frame.token.size(); ++i) difference |= frame.token[i] ^ peer->fusion->token[i];
     if (difference != std::byte{0} || peer->fusion->members[frame.member].address != incoming.address) continue;
+    // TCP may find another way into this host; the peer tries again later.
+    if (backend_->member(frame.member).port_down()) break;
     if (auto& old = peer->channels()[frame.member]) old->reset_at_end();
     peer->channels()[frame.member] = std::move(incoming.channel);
     on_joined(*peer, frame.member);
@@ -195,6 +197,11 @@ void Device::on_joined(Peer& peer, unsigned member) {
 }
 
 // -- paths that fail and return ----------------------------------------------------------------------------------
+
+/// Whether lanes can go over another member than this one.
+bool Device::has_other_path(const Peer& peer, unsigned member) {
+  return peer.fusion && peer.ready() && peer.fusion->other(member) != member;
+}
 
 /// Uses the path no longer, and moves its lanes to another one, which there must be.
 void Device::leave_member(Peer& peer, unsigned member, const std::string& why, bool tell) {
@@ -264,16 +271,22 @@ void Device::note_member(Peer& peer, unsigned lane, const Completion& completion
   if (received || sent) peer.fusion->members[member_of(completion.qpn)].heard = true;
 }
 
-/// Leaves a path that has been silent for a timeout while something came over another. If no other path has traffic, a
-/// ping tests one.
+/// Leaves a path whose own port is down, or that has been silent for a timeout while something came over another. If no
+/// other path has traffic, a ping tests one.
 void Device::watch_members(Peer& peer, Nanos t) {
   Fusion& fusion = *peer.fusion;
   const auto count = static_cast<unsigned>(fusion.members.size());
   for (unsigned i = 0; i < count; ++i) {
     Fusion::Member& path = fusion.members[i];
     if (std::exchange(path.heard, false)) path.heard_at = t;
-    if (peer.initiator && !path.up && t >= path.join_at) open_channel(peer, i, t);
+    const bool port_down = backend_->member(i).port_down();
+    if (peer.initiator && !path.up && !port_down && t >= path.join_at) open_channel(peer, i, t);
     if (peer.channels()[i] && peer.channels()[i]->closed()) on_channel_closed(peer, i);
+    if (peer.dead()) return;
+    if (!path.up || !port_down) continue;
+    // Idle lanes too: nothing else would show before the retry time that they are lost.
+    const unsigned other = fusion.other(i);
+    if (other != i && !backend_->member(other).port_down()) leave_member(peer, i, "its port is down", true);
     if (peer.dead()) return;
   }
   if (fusion.numbers.unacknowledged().size() > FrameNumbers::kMost) {

@@ -91,9 +91,21 @@ void Device::renew_lane(Peer& peer, unsigned index, std::uint16_t port, unsigned
 
 /// The NIC moved a QP to the error state and gave no reason. The kernel's rxe does so as soon as it finds no route for
 /// a packet (rxe_requester in rxe_req.c), so a link that goes down for a moment breaks every QP that sends. A renewal
-/// replaces the QP, and what did not arrive over it goes over the fresh one.
+/// replaces the QP, and what did not arrive over it goes over the fresh one. Where the reason is that the path is lost,
+/// only another member of a fused device can replace it.
 void Device::on_broken(Peer& peer, unsigned index, const Completion& completion) {
   Lane& lane = peer.lanes[index];
+  if (completion.status != Status::kFlushed) {
+    const unsigned member = member_of(completion.qpn);
+    if (!has_other_path(peer, member)) {
+      fail_lane(peer, index, completion);
+      return;
+    }
+    if (peer.fusion->members[member].up) leave_member(peer, member, to_string(completion.status), true);
+    if (peer.dead()) return;
+    const bool unused = lane.renewal && !lane.renewal->switched() && completion.qpn == lane.renewal->qp.qpn;
+    if (unused) return;  // the lane leaves it when it has it
+  }
   if (++lane.breaks > kMaxBreaks) {
     fail_peer(peer, Failure::kDevice,
               "lane " + std::to_string(index) + " to " + format_address(peer.address) +

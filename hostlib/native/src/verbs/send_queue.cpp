@@ -153,13 +153,16 @@ void SendQueue::finish(const ibv_wc& wc, Nanos seen) {
   if (wc.status == IBV_WC_SUCCESS) {
     --context_.held;
     complete_oldest(Status::kSuccess);
-  } else if (wc.status == IBV_WC_WR_FLUSH_ERR && !failing_ && posted_.front().request.kind != WorkKind::kRead) {
+    return;
+  }
+  Status status = status_of(wc.status);
+  if (status == Status::kRetryExceeded && context_.port_down) status = Status::kPortDown;
+  const bool of_path = status == Status::kRetryExceeded || status == Status::kPortDown || status == Status::kFlushed;
+  if (of_path && !failing_ && posted_.front().request.kind != WorkKind::kRead) {
+    lose_path(status);
     broken_ = true;
-    context_.completions.push_back(
-        {.kind = Completion::Kind::kQpBroken, .status = Status::kFlushed, .qpn = qp_->qp_num});
   } else {
-    const Status status = status_of(wc.status);
-    fail_all(status == Status::kRetryExceeded && context_.port_down ? Status::kPortDown : status);
+    fail_all(status);
   }
 }
 
@@ -227,6 +230,11 @@ void SendQueue::lose(Status why) {
   } else {
     fail();
   }
+}
+
+void SendQueue::lose_path(Status why) {
+  if (failing_ || failed_ || broken_) return;
+  context_.completions.push_back({.kind = Completion::Kind::kQpBroken, .status = why, .qpn = qp_->qp_num});
 }
 
 void SendQueue::stop() {

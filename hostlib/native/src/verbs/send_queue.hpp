@@ -44,11 +44,13 @@ class SendQueue {
   /// A request has ended, and with it all before it, which were not signalled. `seen`: when its completion was fetched.
   void finish(const ibv_wc& wc, Nanos seen);
   /// Moves the queue pair to the error state. The requests that the NIC holds come back as flushed.
-  /// A request that comes back as flushed without this call breaks the queue: it appends a completion kQpBroken, and
-  /// keeps all requests until `fail` or `stop`.
+  /// A request that comes back as flushed without this call, or that the NIC has given up, breaks the queue: it appends
+  /// a completion kQpBroken, and keeps all requests until `fail` or `stop`.
   void fail();
   /// The queue pair has failed, and not because of a request: appends a completion kQpFailed even with nothing posted.
   void lose(Status why);
+  /// The path is lost: appends a completion kQpBroken even with nothing posted, and keeps all requests as above.
+  void lose_path(Status why);
 
   /// Moves the queue pair to the error state and keeps the requests that have not ended, for take_back.
   void stop();
@@ -119,7 +121,7 @@ class SendQueue {
   std::uint32_t path_mtu_ = 0;
   bool failed_ = false;
   bool failing_ = false;  ///< `fail` was called
-  bool broken_ = false;   ///< the NIC moved the queue pair to the error state
+  bool broken_ = false;   ///< the NIC moved the queue pair to the error state by itself
   bool stopping_ = false;
   std::deque<WorkRequest> waiting_;
   std::deque<Posted> posted_;     ///< handed to the NIC, oldest first

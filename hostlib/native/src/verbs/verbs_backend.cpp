@@ -81,6 +81,7 @@ class VerbsBackend final : public Backend {
   [[nodiscard]] PathEstimate estimate(std::uint32_t qpn) const override { return qps_.at(qpn)->sends.estimate(); }
   [[nodiscard]] QpStatistics statistics(std::uint32_t qpn) const override;
   [[nodiscard]] Discards discards() const override { return {}; }  // the NIC does not report them
+  [[nodiscard]] bool port_down() const override { return sends_.port_down; }
   [[nodiscard]] std::string port_trouble(Nanos now) const override;
 
   [[nodiscard]] bool wants_work(Nanos) const override { return true; }
@@ -131,6 +132,7 @@ class VerbsBackend final : public Backend {
   void take_events(Nanos now);
   void on_port(bool up, Nanos now);
   void lose_all(Status why);
+  void lose_paths();
   [[nodiscard]] bool ends_now(Qp& qp);
   void end(Qp& qp);
   void finish_ending(Nanos now);
@@ -560,6 +562,17 @@ void VerbsBackend::lose_all(Status why) {
   for (const auto& [qpn, qp] : qps_) qp->sends.lose(why);
 }
 
+/// The port did not come back. The queue pairs keep their requests, which may go over another NIC.
+void VerbsBackend::lose_paths() {
+  for (const auto& [qpn, qp] : qps_) {
+    if (qpn == fence_qpn_) {
+      qp->sends.lose(Status::kPortDown);
+    } else {
+      qp->sends.lose_path(Status::kPortDown);
+    }
+  }
+}
+
 void VerbsBackend::take_events(Nanos now) {
   ibv_async_event event{};
   while (library_.get_async_event(port_.context.get(), &event) == 0) {
@@ -607,7 +620,7 @@ bool VerbsBackend::progress(Nanos now, std::vector<Completion>& completions) {
   if (!ending_.empty()) finish_ending(now);
   if (now >= port_deadline_) {
     port_deadline_ = kNever;
-    lose_all(Status::kPortDown);
+    lose_paths();
   }
   if (!completions_.empty()) {
     completions.insert(completions.end(), completions_.begin(), completions_.end());

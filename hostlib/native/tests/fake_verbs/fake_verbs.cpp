@@ -82,6 +82,8 @@ struct World {
   std::map<ibv_context*, std::deque<ibv_async_event>> events;  ///< of the open contexts
   std::map<std::uint16_t, fake_verbs::Path> paths;             ///< by source port
   std::map<unsigned, fake_verbs::Path> gids;                   ///< by index of the own GID
+  std::map<unsigned, std::pair<unsigned, unsigned>> routes;    ///< refuse_routes
+  std::vector<ibv_context*> contexts;                          ///< that are open, oldest first
   std::map<ibv_srq*, Srq*> srqs;
   std::size_t received = 0;  ///< completions of receives that have not been polled
   std::uint32_t next_qpn = fake_verbs::kFirstQpn;
@@ -150,10 +152,11 @@ void count_work(const Srq& srq) {
   world().record.most_work = std::max(world().record.most_work, work);
 }
 
-/// The memory that a peer addresses, nullptr without that access.
-std::byte* remote(const ibv_send_wr& request, std::size_t length, int access) {
+/// The memory that a peer addresses through this queue pair, nullptr without that access.
+std::byte* remote(const Qp& to, const ibv_send_wr& request, std::size_t length, int access) {
   const auto found = world().regions.find(request.wr.rdma.rkey);
   if (found == world().regions.end() || (found->second->access & access) == 0) return nullptr;
+  if (found->second->pd != to.pd) return nullptr;
   const std::uint64_t offset = request.wr.rdma.remote_addr - found->second->iova;
   return offset + length <= found->second->length ? found->second->place + offset : nullptr;
 }
@@ -197,7 +200,7 @@ ibv_wc_status carry_out(Qp& from, const ibv_send_wr& request) {
   ibv_wc entry{};
   entry.byte_len = sge.length;
   if (request.opcode == IBV_WR_RDMA_READ) {
-    const std::byte* source = remote(request, sge.length, IBV_ACCESS_REMOTE_READ);
+    const std::byte* source = remote(to, request, sge.length, IBV_ACCESS_REMOTE_READ);
     if (source == nullptr || (to.access & IBV_ACCESS_REMOTE_READ) == 0) return IBV_WC_REM_ACCESS_ERR;
     ++world().record.reads;
     std::memcpy(payload, source, sge.length);
@@ -208,7 +211,7 @@ ibv_wc_status carry_out(Qp& from, const ibv_send_wr& request) {
     return receive(to, entry, payload);
   }
   if (sge.length > 0) {
-    std::byte* target = remote(request, sge.length, IBV_ACCESS_REMOTE_WRITE);
+    std::byte* target = remote(to, request, sge.length, IBV_ACCESS_REMOTE_WRITE);
     if (target == nullptr) return IBV_WC_REM_ACCESS_ERR;
     std::memcpy(target, payload, sge.length);
   }
@@ -283,14 +286,14 @@ void raise_event(ibv_context* context, const ibv_async_event& event) {
   [[maybe_unused]] const ssize_t written = ::write(context->async_fd, &one, sizeof one);
 }
 
-/// The queue pair fails: what it holds comes back, and it takes no more receives.
-void flush(Qp& qp) {
+/// The queue pair fails: what it holds comes back, the first of it with this status, and it takes no more receives.
+void flush(Qp& qp, ibv_wc_status first = IBV_WC_WR_FLUSH_ERR) {
   qp.flushes = world().holds_flushes;
   if (qp.flushes) return;
   for (const Lost& each : std::exchange(qp.lost, {})) {
     ibv_wc entry{};
     entry.wr_id = each.request.wr_id;
-    entry.status = IBV_WC_WR_FLUSH_ERR;
+    entry.status = std::exchange(first, IBV_WC_WR_FLUSH_ERR);
     entry.qp_num = qp.qp_num;
     deliver(qp.send_cq, entry);
   }
@@ -410,6 +413,7 @@ void reset() {
   world().shared.clear();
   world().paths.clear();
   world().gids.clear();
+  world().routes.clear();
   world().next_qpn = kFirstQpn;
   world().holds_flushes = false;
 }
@@ -430,6 +434,13 @@ void happen(int type, std::uint32_t number) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(context->async_fd, &one, sizeof one);
   }
+}
+void happen_on(std::size_t context, int type, std::uint32_t number) {
+  const std::lock_guard lock(world().mutex);
+  ibv_async_event event{};
+  event.event_type = static_cast<ibv_event_type>(type);
+  event.element.port_num = static_cast<int>(number);
+  raise_event(world().contexts.at(context), event);
 }
 void hold_registrations(std::size_t bytes) {
   const std::lock_guard lock(world().mutex);
@@ -482,6 +493,18 @@ void break_queue_pairs(std::uint16_t port) {
     flush(*qp);
   }
 }
+void end_retries(unsigned gid) {
+  const std::lock_guard lock(world().mutex);
+  for (auto& [qpn, qp] : world().qps) {
+    if (qp->gid != gid || qp->state != IBV_QPS_RTS || qp->lost.empty()) continue;
+    qp->state = IBV_QPS_ERR;
+    flush(*qp, IBV_WC_RETRY_EXC_ERR);
+  }
+}
+void refuse_routes(unsigned gid, unsigned before, unsigned count) {
+  const std::lock_guard lock(world().mutex);
+  world().routes[gid] = {before, count};
+}
 void share_device_memory(int fd, std::byte* base, std::size_t length) { world().shared[fd] = {base, length}; }
 
 }  // namespace fake_verbs
@@ -515,12 +538,14 @@ FAKE_VERBS_API ibv_context* ibv_open_device(ibv_device* device) {
   context->async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   const std::lock_guard lock(world().mutex);
   world().events[context];
+  world().contexts.push_back(context);
   return context;
 }
 FAKE_VERBS_API int ibv_close_device(ibv_context* context) {
   {
     const std::lock_guard lock(world().mutex);
     world().events.erase(context);
+    std::erase(world().contexts, context);
   }
   ::close(context->async_fd);
   delete context;  // NOLINT(cppcoreguidelines-owning-memory)
@@ -656,6 +681,15 @@ FAKE_VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 FAKE_VERBS_API int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   std::unique_lock lock(world().mutex);
   if (attributes->qp_state == IBV_QPS_RTR) wait_while_held(fake_verbs::Call::kConnect, lock);
+  if (attributes->qp_state == IBV_QPS_RTR) {
+    auto& [before, count] = world().routes[attributes->ah_attr.grh.sgid_index];
+    if (before > 0) {
+      --before;
+    } else if (count > 0) {
+      --count;
+      return EHOSTUNREACH;
+    }
+  }
   Qp& changed = *world().qps.at(qp->qp_num);
   const bool fails = attributes->qp_state == IBV_QPS_ERR && changed.state != IBV_QPS_INIT;
   changed.state = attributes->qp_state;

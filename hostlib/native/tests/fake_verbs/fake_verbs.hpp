@@ -80,11 +80,18 @@ FAKE_VERBS_API void set_gid(unsigned index, Path path);
 /// Moves queue pairs that send with this port to the error state, as the kernel's rxe does when it finds no route: the
 /// requests come back as flushed, and nothing else tells the reason.
 FAKE_VERBS_API void break_queue_pairs(std::uint16_t port);
+/// Queue pairs that send from this GID give up what they have lost, as after the last retry.
+FAKE_VERBS_API void end_retries(unsigned gid);
+/// Of queue pairs that send from this GID: after `before` more calls the next `count` calls of ibv_modify_qp to RTR
+/// fail, as where the kernel finds no route.
+FAKE_VERBS_API void refuse_routes(unsigned gid, unsigned before, unsigned count);
 /// Clears the record and restores the default properties.
 FAKE_VERBS_API void reset();
 /// Raises an event (ibv_event_type): of the queue pair `number` for its own context, of the port `number` or of the NIC
 /// for all contexts.
 FAKE_VERBS_API void happen(int event, std::uint32_t number);
+/// The same of a port, for one context only: the one that was opened as number `context` of those that are open.
+FAKE_VERBS_API void happen_on(std::size_t context, int event, std::uint32_t number);
 /// Registrations of so many bytes do not return until the next call. 0: none is held.
 FAKE_VERBS_API void hold_registrations(std::size_t bytes);
 /// The same of deregistrations.

@@ -1329,5 +1329,121 @@ TEST_CASE("when mlx5's call fails the lane keeps its port, and the counters show
   CHECK(pair.one.counters().lanes.at(0).moves == 0);
 }
 
+// -- fused devices -------------------------------------------------------------------------------------------------
+
+constexpr unsigned kSecondGid = 5;        // of member 1
+constexpr std::size_t kSecondMember = 1;  // the context of the first device's member 1
+
+DeviceOptions fused_options() {
+  DeviceOptions out = test::verbs_options(4);
+  out.fused_with = {*parse_address("::1")};
+  out.flowlet_bytes = 10'000;
+  out.log = [](const std::string&) {};
+  return out;
+}
+
+struct FusedVerbsPair : VerbsPair {
+  explicit FusedVerbsPair(const DeviceOptions& options = fused_options()) : VerbsPair(options) {
+    REQUIRE(test::eventually([&] { return exchange(), all_used(one) && all_used(two); }));
+  }
+  static bool all_used(Device& device) {
+    return std::ranges::all_of(device.counters().lanes, [](const auto& lane) { return lane.flowlets > 0; });
+  }
+  /// Begins messages in both directions.
+  void begin() {
+    out.clear();
+    requests.clear();
+    for (std::size_t i = 0; i < kMessages; ++i) out.push_back(test::random_fill(++seed, 30'000));
+    there.assign(kMessages, Bytes(30'000));
+    back = there;
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      requests.push_back(submit(two, from, Request::Kind::kReceive, {.bytes = there[i]}));
+      requests.push_back(submit(one, to, Request::Kind::kReceive, {.bytes = back[i]}));
+      requests.push_back(submit(one, to, Request::Kind::kSend, {.bytes = out[i]}));
+      requests.push_back(submit(two, from, Request::Kind::kSend, {.bytes = out[i]}));
+    }
+  }
+  void finish() {
+    for (const auto& request : requests) REQUIRE_MESSAGE(end(request) == State::kDone, request->error);
+    REQUIRE(there == out);
+    REQUIRE(back == out);
+  }
+  void exchange() {
+    begin();
+    finish();
+  }
+  bool all_on(const std::vector<unsigned>& members) {
+    return test::eventually([&] {
+      exchange();
+      return members_of(one) == members && members_of(two) == members;
+    });
+  }
+  static constexpr std::size_t kMessages = 16;
+  std::size_t seed = 0;
+  std::vector<Bytes> out;
+  std::vector<Bytes> there;
+  std::vector<Bytes> back;
+  std::vector<std::shared_ptr<Request>> requests;
+};
+
+DeviceOptions short_retries() {
+  DeviceOptions out = fused_options();
+  out.retry_time = 300 * kMillisecond;
+  return out;
+}
+
+void pause_past_retries() { std::this_thread::sleep_for(std::chrono::milliseconds(600)); }
+
+TEST_CASE("the lanes of a fused device leave a port that goes down, idle ones too, and return") {
+  fake_verbs::reset();
+  FusedVerbsPair pair(short_retries());
+  for (int i = 0; i < 2; ++i) {
+    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ERR, 1);
+    pause_past_retries();
+    pair.exchange();
+    CHECK(members_of(pair.one) == std::vector<unsigned>(4, 0));
+    CHECK(members_of(pair.two) == std::vector<unsigned>(4, 0));
+    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ACTIVE, 1);
+    CHECK(pair.all_on({0, 1, 0, 1}));
+  }
+  CHECK(test::eventually([&] { return record().queue_pairs == 8; }));
+}
+
+TEST_CASE("a port stays down, and the lanes of a fused device cannot leave it before the retry time ends") {
+  for (const bool idle : {true, false}) {
+    CAPTURE(idle);
+    fake_verbs::reset();
+    FusedVerbsPair pair(short_retries());
+    if (!idle) {
+      fake_verbs::set_gid(kSecondGid, fake_verbs::Path::kDead);
+      pair.begin();
+    }
+    const HeldCall held(fake_verbs::Call::kCreate, 0);
+    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ERR, 1);
+    pause_past_retries();
+    HeldCall::release();
+    if (!idle) pair.finish();
+    CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
+  }
+}
+
+TEST_CASE("a NIC gives requests up, and the lanes of a fused device go over another") {
+  fake_verbs::reset();
+  DeviceOptions options = fused_options();
+  options.min_timeout = 60 * kSecond;  // the silence is not noticed before
+  FusedVerbsPair pair(options);
+  fake_verbs::set_gid(kSecondGid, fake_verbs::Path::kDead);
+  do {
+    pair.begin();
+    REQUIRE(test::eventually([&] {
+      return record().lost > 0 ||
+             std::ranges::none_of(pair.requests, [](const auto& each) { return each->state == State::kPending; });
+    }));
+  } while (record().lost == 0);
+  fake_verbs::end_retries(kSecondGid);
+  pair.finish();
+  CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
+}
+
 }  // namespace
 }  // namespace paralet
