@@ -396,8 +396,10 @@ void Device::housekeeping(Nanos t) {
       if (lane.unfinished == 0) continue;
       busy = working = true;
       any_silent = any_silent || silent(lane);
-      // The policy is asked when a flowlet finishes. On a dead path none does, so timeouts ask it here.
-      if (backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
+      // The policy is asked when a flowlet finishes. On a dead path none does, so timeouts ask it here. A lane of a
+      // fused device goes to another member then (watch_members).
+      const bool goes = has_other_path(*peer, member_of(lane.qp.qpn)) && past_timeout(lane.qp.qpn);
+      if (!goes && backend_->statistics(lane.qp.qpn).counters.timeouts > lane.timeouts_seen) consult_policy(*peer, i);
       if (path_client_ != nullptr && lane.moving_to && silent(lane)) leave_dead_path(*peer, i);
     }
     if (peer->fusion && peer->ready()) watch_members(*peer, t);

@@ -141,6 +141,7 @@ struct Renewal {
   std::uint16_t port = 0;                ///< source port of the fresh QP
   unsigned unfinished = 0;               ///< work posted on the old QP, from kDraining on
   bool setting_up = false;               ///< the set-up thread creates or connects the fresh QP
+  bool refused = false;                  ///< we could not connect it: ends with what the peer sent before it knew
   std::vector<handshake::Frame> held;    ///< frames about the lane that came meanwhile
   std::optional<handshake::NewQp> next;  ///< the peer's next renewal: it destroyed its old QP before us
   // The old QP is on a dead path: both ends are stopped, and what did not arrive is posted on the fresh QP.
@@ -502,6 +503,7 @@ class Device {
   void renew_lane(Peer& peer, unsigned index, std::uint16_t port, unsigned member) PARALET_REQUIRES(progress_lock_);
   void on_broken(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
   void answer_new_qp(Peer& peer, const handshake::NewQp& frame, bool asked) PARALET_REQUIRES(progress_lock_);
+  void end_refused(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void replace_broken_qp(Peer& peer, unsigned index) PARALET_REQUIRES(progress_lock_);
   void stop_old_qp(Lane& lane) PARALET_REQUIRES(progress_lock_);
   void on_stopped(Peer& peer, unsigned index, const Completion& completion) PARALET_REQUIRES(progress_lock_);
@@ -523,7 +525,7 @@ class Device {
   bool hold(Peer& peer, unsigned index, const handshake::Frame& frame) PARALET_REQUIRES(progress_lock_);
   void create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, unsigned member, std::function<void(bool)> next)
       PARALET_REQUIRES(progress_lock_);
-  void connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void()> next)
+  void connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void(bool)> next)
       PARALET_REQUIRES(progress_lock_);
 
   // device_control.cpp: peers and connections

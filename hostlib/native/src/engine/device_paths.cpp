@@ -163,11 +163,19 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
     fail_peer(peer, Failure::kTransport, kOutOfSequence);
     return;
   }
-  if (lane == nullptr || (asked && lane->renewal->state != Renewal::State::kAsked) || (refused && !asked)) {
+  // A fused peer may find that it cannot connect its QP after it has sent it, and after ours was connected to it.
+  const bool in_sequence = asked && (lane->renewal->state == Renewal::State::kAsked ||
+                                     (refused && peer.fusion && lane->renewal->state == Renewal::State::kConnected));
+  if (lane == nullptr || asked != in_sequence || (refused && !asked) || (asked && lane->renewal->refused && !refused)) {
     fail_peer(peer, Failure::kTransport, kOutOfSequence);
     return;
   }
   if (refused) {
+    const unsigned fresh = member_of(lane->renewal->qp.qpn);
+    if (has_other_path(peer, fresh) && !peer.fusion->members[fresh].up) {  // no path there
+      end_refused(peer, frame.lane);
+      return;
+    }
     if (lane->broken) {
       fail_peer(peer, Failure::kDevice,
                 "lane " + std::to_string(frame.lane) + " to " + format_address(peer.address) +
@@ -197,12 +205,30 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
                   });
 }
 
-/// Connects the fresh QP of our side, and tells the peer about it unless we have when we `asked`.
+/// A side of fused devices could not connect its fresh QP: the lane stays where it is, or goes to another member.
+void Device::end_refused(Peer& peer, unsigned index) {
+  Lane& lane = peer.lanes[index];
+  drop_qp(lane.renewal->qp.qpn);
+  lane.renewal.reset();
+  next_housekeeping_ = 0;  // moves the lane if its member is down
+  if (lane.broken) replace_broken_qp(peer, index);
+}
+
+/// Connects the fresh QP of our side, and tells the peer about it unless we have when we `asked`. If that is
+/// impossible, it refuses the renewal. After our own request the peer may have answered that it is ready, which is
+/// still to come.
 void Device::answer_new_qp(Peer& peer, const handshake::NewQp& frame, bool asked) {
   const RemoteQp remote = remote_qp(peer, frame.qp, frame.ece);
   connect_fresh_qp(
-      peer, frame.lane, remote, [this, &peer, index = frame.lane, asked]() PARALET_REQUIRES(progress_lock_) {
+      peer, frame.lane, remote,
+      [this, &peer, index = frame.lane, asked](bool connected) PARALET_REQUIRES(progress_lock_) {
         Renewal& renewal = *peer.lanes[index].renewal;
+        if (!connected) {
+          send_frame(peer, handshake::NewQp{.lane = index, .qp = {}, .ece = {}});
+          renewal.refused = asked;
+          if (!asked) end_refused(peer, index);
+          return;
+        }
         renewal.on(Renewal::Event::kConnected);
         if (!asked) {
           send_frame(peer, handshake::NewQp{.lane = index, .qp = renewal.qp, .ece = backend_->ece(renewal.qp.qpn)});
@@ -221,6 +247,10 @@ Renewal* Device::renewal_after(Peer& peer, unsigned index, Renewal::Event event)
 
 /// Both ends are connected: the lane posts on its fresh QP from now on.
 void Device::on(Peer& peer, const handshake::QpReady& frame) {
+  if (frame.lane < peer.lanes.size() && peer.lanes[frame.lane].renewal && peer.lanes[frame.lane].renewal->refused) {
+    end_refused(peer, frame.lane);
+    return;
+  }
   Renewal* renewal = renewal_after(peer, frame.lane, Renewal::Event::kPeerConnected);
   if (renewal == nullptr) return;
   Lane& lane = peer.lanes[frame.lane];

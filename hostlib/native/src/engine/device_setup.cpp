@@ -228,41 +228,57 @@ void Device::create_fresh_qp(Peer& peer, unsigned index, std::uint16_t port, uns
   set_up(work, done);
 }
 
-/// Connects the fresh QP of the lane's renewal to the peer's, and calls `next`. The peer fails when that is impossible.
-void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void()> next) {
+/// Connects the fresh QP of the lane's renewal to the peer's, and calls `next`: with true once it is connected, with
+/// false when that is impossible and a fused peer has another path. The peer fails when it has none.
+void Device::connect_fresh_qp(Peer& peer, unsigned index, const RemoteQp& remote, std::function<void(bool)> next) {
   struct Outcome {
     bool connected = false;
+    int attempts = 0;  ///< other ports tried
+    std::uint16_t port = 0;
     std::string error;
   };
   Renewal& fresh = *peer.lanes[index].renewal;
   fresh.setting_up = true;
   ++peer.setups;
-  const auto outcome = std::make_shared<Outcome>();
-  const auto work = [outcome, remote, qpn = fresh.qp.qpn, port = fresh.port](Backend& backend) {
+  const auto outcome = std::make_shared<Outcome>(Outcome{.port = fresh.port, .error = {}});
+  const auto work = [outcome, remote, qpn = fresh.qp.qpn](Backend& backend) {
     try {
-      outcome->connected = backend.connect_qp(qpn, remote, port);
+      outcome->connected = backend.connect_qp(qpn, remote, outcome->port);
     } catch (const DeviceError& error) {
       outcome->error = error.what();
     }
   };
   const auto done = [this, &peer, index, outcome, next = std::move(next)]() PARALET_REQUIRES(progress_lock_) {
-    --peer.setups;
     Renewal& renewal = *peer.lanes[index].renewal;
+    const unsigned member = member_of(renewal.qp.qpn);
+    if (peer.fusion && !peer.dead() && !outcome->connected && outcome->error.empty() &&
+        outcome->attempts++ < kPortAttempts) {  // the port is free on the member that the lane comes from
+      const auto other = policy_->alternative(peer.name(), index % options_.policy.lanes);
+      if (other) {
+        outcome->port = renewal.port = *other;
+        return false;
+      }
+    }
+    --peer.setups;
     renewal.setting_up = false;
     if (peer.dead()) {
       drop_qp(renewal.qp.qpn);
       return true;
     }
-    if (!outcome->connected) {
-      fail_peer(peer, Failure::kDevice,
-                !outcome->error.empty()
-                    ? outcome->error
-                    : "UDP source port " + std::to_string(renewal.port) + " is taken by another program");
+    const std::string error = !outcome->error.empty()
+                                  ? outcome->error
+                                  : "UDP source port " + std::to_string(renewal.port) + " is taken by another program";
+    if (!outcome->connected && !has_other_path(peer, member)) {
+      fail_peer(peer, Failure::kDevice, error);
       return true;
     }
     const auto held = std::exchange(renewal.held, {});
-    backend_->adopt_qp(renewal.qp.qpn);
-    next();
+    if (outcome->connected) {
+      backend_->adopt_qp(renewal.qp.qpn);
+    } else if (peer.fusion->members[member].up) {
+      leave_member(peer, member, error, true);
+    }
+    if (!peer.dead()) next(outcome->connected);
     replay(peer, held);
     return true;
   };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/file_descriptor.hpp"
 #include "engine/channel.hpp"
 #include "engine/device_fixture.hpp"
 #include "fused/fused_backend.hpp"
@@ -211,6 +212,28 @@ TEST_CASE("one member dies, returns, and then the other dies") {
     REQUIRE(eventually([&] {
       joined.check(200'000);
       return members_of(pair.a) == homes && members_of(pair.b) == homes;
+    }));
+  }
+}
+
+TEST_CASE("a lane takes another port where its own is taken on the other member") {
+  for (const unsigned side : {0U, 1U}) {
+    CAPTURE(side);
+    FusedPair pair(2);
+    const Joined joined(pair.a, pair.b);
+    use_all(joined, 2);
+    const std::uint16_t port = (side == 0 ? pair.a : pair.b).counters().lanes.at(1).qp.port;
+    const FileDescriptor taken(::socket(AF_INET, SOCK_DGRAM, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    to.sin_addr.s_addr = htonl(0x7F000101 + side * 0x100);
+    REQUIRE(::bind(taken.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+    pair.deaths[1] = true;
+    const std::vector<unsigned> others(kLanes, 0);
+    REQUIRE(eventually([&] {
+      joined.check(200'000);
+      return members_of(pair.a) == others && members_of(pair.b) == others;
     }));
   }
 }

@@ -1445,5 +1445,38 @@ TEST_CASE("a NIC gives requests up, and the lanes of a fused device go over anot
   CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
 }
 
+TEST_CASE("a lane of an adaptive fused device leaves a member without a route") {
+  fake_verbs::reset();
+  DeviceOptions options = fused_options();
+  options.policy.kind = PolicyKind::kAdaptive;
+  options.min_timeout = 20 * kMillisecond;
+  FusedVerbsPair pair(options);
+  for (int i = 0; i < 2; ++i) {
+    fake_verbs::refuse_routes(kSecondGid, 0, 1'000'000);
+    fake_verbs::set_gid(kSecondGid, fake_verbs::Path::kDead);
+    CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
+    fake_verbs::refuse_routes(kSecondGid, 0, 0);
+    fake_verbs::set_gid(kSecondGid, fake_verbs::Path::kGood);
+    CHECK(pair.all_on({0, 1, 0, 1}));
+  }
+}
+
+TEST_CASE("the lanes of a fused device return to a member that loses its route again") {
+  // The side that answers connects first.
+  for (const auto& [before, count] :
+       std::vector<std::pair<unsigned, unsigned>>{{0, 1}, {1, 1}, {0, 2}, {2, 1}, {3, 1}}) {
+    CAPTURE(before);
+    CAPTURE(count);
+    fake_verbs::reset();
+    FusedVerbsPair pair(short_retries());
+    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ERR, 1);
+    CHECK(pair.all_on(std::vector<unsigned>(4, 0)));
+    fake_verbs::refuse_routes(kSecondGid, before, count);
+    fake_verbs::happen_on(kSecondMember, IBV_EVENT_PORT_ACTIVE, 1);
+    CHECK(pair.all_on({0, 1, 0, 1}));
+    CHECK(test::eventually([&] { return record().queue_pairs == 8; }));
+  }
+}
+
 }  // namespace
 }  // namespace paralet
