@@ -141,6 +141,7 @@ struct Renewal {
   std::uint16_t port = 0;                ///< source port of the fresh QP
   unsigned unfinished = 0;               ///< work posted on the old QP, from kDraining on
   bool setting_up = false;               ///< the set-up thread creates or connects the fresh QP
+  bool crossed = false;                  ///< the peer's request for another member has come
   bool refused = false;                  ///< we could not connect it: ends with what the peer sent before it knew
   std::vector<handshake::Frame> held;    ///< frames about the lane that came meanwhile
   std::optional<handshake::NewQp> next;  ///< the peer's next renewal: it destroyed its old QP before us

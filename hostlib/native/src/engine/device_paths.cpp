@@ -187,20 +187,37 @@ void Device::on(Peer& peer, const handshake::NewQp& frame) {
     if (path_client_ != nullptr) path_client_->could_not_bind();
     return;
   }
-  if (asked) {
+  if (asked && member == member_of(lane->renewal->qp.qpn)) {
     answer_new_qp(peer, frame, true);
     return;
   }
+  // Requests for different members cross. An rkey holds on one member, so both QPs must be on members of one index: the
+  // connecting side's request counts, and it still waits for the answer.
+  std::uint16_t port = lane->heading();
+  if (asked) {
+    if (std::exchange(lane->renewal->crossed, true)) {
+      fail_peer(peer, Failure::kTransport, kOutOfSequence);
+      return;
+    }
+    if (peer.initiator) return;
+    port = lane->renewal->port;
+    drop_qp(lane->renewal->qp.qpn);
+    lane->renewal.reset();
+  }
+  const auto refuse = [this, &peer, index = frame.lane]() PARALET_REQUIRES(progress_lock_) {
+    send_frame(peer, handshake::NewQp{.lane = index, .qp = {}, .ece = {}});
+    if (peer.lanes[index].broken) replace_broken_qp(peer, index);
+  };
   if (peer.fusion && peer.fusion->members[member].up_since == 0) {  // the peer has not shown that it has that address
-    send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = {}, .ece = {}});
+    refuse();
     return;
   }
-  create_fresh_qp(peer, frame.lane, lane->heading(), member,
-                  [this, &peer, frame](bool created) PARALET_REQUIRES(progress_lock_) {
+  create_fresh_qp(peer, frame.lane, port, member,
+                  [this, &peer, frame, refuse](bool created) PARALET_REQUIRES(progress_lock_) {
                     if (created) {
                       answer_new_qp(peer, frame, false);
                     } else {
-                      send_frame(peer, handshake::NewQp{.lane = frame.lane, .qp = {}, .ece = {}});
+                      refuse();
                     }
                   });
 }

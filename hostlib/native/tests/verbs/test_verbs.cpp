@@ -1478,5 +1478,39 @@ TEST_CASE("the lanes of a fused device return to a member that loses its route a
   }
 }
 
+TEST_CASE("both sides of fused devices may ask for a fresh queue pair on different members") {
+  for (const bool initiator_moves : {true, false}) {
+    CAPTURE(initiator_moves);
+    fake_verbs::reset();
+    DeviceOptions options = fused_options();
+    options.min_timeout = 60 * kSecond;  // nobody leaves a member
+    FusedVerbsPair pair(options);
+    Device& moves = initiator_moves ? pair.one : pair.two;
+    Device& breaks = initiator_moves ? pair.two : pair.one;
+    const HeldCall held(fake_verbs::Call::kCreate, 0);
+    REQUIRE(moves.set_port(fake_verbs::kAddress, 1, 0xE333));
+    REQUIRE(HeldCall::holds());
+    const std::uint16_t port = breaks.counters().lanes.at(1).qp.port;
+    fake_verbs::set_path(port, fake_verbs::Path::kDead);
+    do {
+      pair.begin();
+      REQUIRE(test::eventually([&] {
+        return record().lost > 0 ||
+               std::ranges::none_of(pair.requests, [](const auto& each) { return each->state == State::kPending; });
+      }));
+    } while (record().lost == 0);
+    fake_verbs::break_queue_pairs(port);
+    fake_verbs::set_path(port, fake_verbs::Path::kGood);
+    CHECK(test::eventually([] { return record().queue_pairs == 9; }));
+    HeldCall::release();
+    pair.finish();
+    CHECK(test::eventually([&] {
+      pair.exchange();
+      return members_of(pair.one) == members_of(pair.two) && record().queue_pairs == 8;
+    }));
+    for (int i = 0; i < 20; ++i) pair.exchange();
+  }
+}
+
 }  // namespace
 }  // namespace paralet
