@@ -2,7 +2,10 @@
 """Transformers as operators, dense and as mixtures of experts, under tensor and sequence parallelism.
 
 The kernels are those of Megatron-LM in 2022: attention without Flash Attention, fused softmax, fused bias with GeLU and
-with dropout. Activations that are kept sum to s b h (10 + 24 / t + 5 a s / (h t)) bytes for each layer, Equation 2 of
+with dropout. The bias of query, key and value is added by a kernel of its own. A sum over tokens reads the gradient of
+each bias once. Backward, the gradients of query, key and value are concatenated. Attention's context is copied to the
+order of the projection's input (`layers.py` and `transformer.py` of Megatron-LM). A model with gates has no biases.
+Activations that are kept sum to s b h (10 + 24 / t + 5 a s / (h t)) bytes for each layer, Equation 2 of
 V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022.
 """
 
@@ -87,12 +90,17 @@ def layer(
     head = hidden / model.heads
     kept = HALF * local * hidden  # a linear layer keeps its input once more; with sequence parallelism only its share
     norm = elementwise("norm", 4 * local * hidden, 6 * local * hidden, saved=HALF * local * hidden)
-    # The last term of the backward traffic adds the gradient of the residual branch.
-    residual = elementwise("dropout and residual", 7 * local * hidden, (5 + 6) * local * hidden, saved=local * hidden)
+    bias = 0 if model.gated else HALF
+    # The last terms of the backward traffic add the gradient of the residual branch, and sum that of the bias.
+    residual = elementwise(
+        "dropout and residual", 7 * local * hidden, (5 + 6 + bias) * local * hidden, saved=local * hidden
+    )
     spread = HALF * tokens * hidden
     attention = [
         norm,
         _columns(matrix("query, key, value", tokens, hidden, heads_width, saved=kept), spread, tensor, sequence),
+        elementwise("bias of query, key, value", 2 * bias * tokens * heads_width, bias * tokens * heads_width),
+        elementwise("gradients of query, key, value", 0, 2 * HALF * tokens * heads_width),
         replace(
             matrix(
                 "scores", model.sequence, head, model.sequence, copies=microbatch * heads, weights=False,
@@ -109,6 +117,7 @@ def layer(
             ),
             recomputed=True,
         ),
+        replace(elementwise("copy of context", 2 * HALF * tokens * width, 0), recomputed=True),
         _rows(matrix("projection", tokens, width, hidden, saved=HALF * tokens * width), spread, tensor, sequence),
         residual,
         norm,
@@ -121,9 +130,10 @@ def _mlp(model: Transformer, tokens: float, kept: float, tensor: int, sequence: 
     """The linear layers. A gate doubles the first one, and the activation reads both halves."""
     inner, spread, halves = model.inner / tensor, HALF * tokens * model.hidden, 1 + model.gated
     moved, name = HALF * tokens * inner, "gate" if model.gated else "bias and GeLU"
+    backward = 5 if model.gated else 4  # with the sum of the bias's gradient
     return [
         _columns(matrix("first linear", tokens, model.hidden, halves * inner, saved=kept), spread, tensor, sequence),
-        elementwise(name, (halves + 1) * moved, (2 * halves + 1) * moved, saved=halves * moved),
+        elementwise(name, (halves + 1) * moved, backward * moved, saved=halves * moved),
         _rows(matrix("second linear", tokens, inner, model.hidden, saved=moved), spread, tensor, sequence),
     ]
 
@@ -152,7 +162,9 @@ def _experts(model: Transformer, tokens: float, tensor: int, expert: int) -> lis
 def embedding(model: Transformer, microbatch: int, tensor: int = 1, sequence: bool = False) -> list[Operator]:
     """The first stage's table look-up; the vocabulary is split by `tensor`.
 
-    The gradient is dense: cleared and filled in half precision, then added to single-precision gradients.
+    The gradient is dense: cleared and filled in half precision, then added to single-precision gradients. The rows are
+    all-reduced. Sequence parallelism then takes a part of them, so that backward the gradient is gathered
+    (`scatter_to_sequence_parallel_region` of Megatron-LM's embedding).
     """
     tokens, table = microbatch * model.sequence, model.vocabulary * model.hidden / tensor
     moved = HALF * tokens * model.hidden
@@ -164,9 +176,9 @@ def embedding(model: Transformer, microbatch: int, tensor: int = 1, sequence: bo
         parameters=table,
     )
     local = tokens / tensor if sequence else tokens
-    sent = _together("reduce_scatter" if sequence else "all_reduce", moved, tensor)
+    gathered = _together("all_gather", moved, tensor) if sequence else ()
     return [
-        replace(look_up, sent_forward=sent),
+        replace(look_up, sent_forward=_together("all_reduce", moved, tensor), sent_backward=gathered),
         elementwise("dropout", 5 * local * model.hidden, 5 * local * model.hidden, saved=local * model.hidden),
     ]
 

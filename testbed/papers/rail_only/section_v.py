@@ -24,7 +24,7 @@ def of_utilisation() -> Iterator[Claim]:
             100 * one.ours,
             100 * one.measured,
             1,
-            note="The paper's is a measurement; ours leaves out launches of kernels and transposes.",
+            note="The paper's is a measurement; ours leaves out launches of kernels.",
             series="GPT-22B to 1T: hardware FLOPs utilisation",
         )
         printed = errors.get((one.name, one.gpus))

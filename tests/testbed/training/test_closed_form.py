@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from testbed.training import korthikanti
-from testbed.training.closed_form import activation_bytes, check, estimate, memory_bytes
+from testbed.training.closed_form import activation_bytes, check, estimate, memory_bytes, parts_of
 from testbed.training.clusters import DGX_A100
 from testbed.training.hardware import A100, Collective, Product, Work, sent_bytes
 from testbed.training.strategies import Strategy
-from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, LLAMA_2_70B, Transformer, layer
+from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, LLAMA_2_70B, Transformer, embedding, layer
 
 _FIGURE_1 = {  # GiB of activations without recomputation, and with sequence parallelism and selective recomputation
     GPT_22B: (59.25, 9.5625),
@@ -31,6 +31,34 @@ def test_iteration_time_is_within_10_percent_of_the_measurement(measured: korthi
 
 def test_mean_deviation_from_the_measurements_is_below_5_percent() -> None:
     assert korthikanti.mean_deviation() < 0.05
+
+
+def test_only_layers_are_computed_again() -> None:
+    """Megatron-LM checkpoints the layers of `ParallelTransformer`, not the embedding or the output."""
+    groups = DGX_A100.group(8), DGX_A100.group(1)
+    none, full = (parts_of(GPT_22B, 4, False, how, *groups, DGX_A100.gpu) for how in ("none", "full"))
+    assert full.layer.recompute_s == full.layer.forward_s > 0
+    assert (full.first, full.last) == (none.first, none.last)
+
+
+def test_sequence_parallelism_gathers_the_gradient_of_the_embedding() -> None:
+    size = 2 * GPT_22B.sequence * GPT_22B.hidden
+    split, whole = (embedding(GPT_22B, 1, 8, sequence)[0] for sequence in (True, False))
+    assert split.sent_forward == whole.sent_forward == (Collective("all_reduce", size),)
+    assert (split.sent_backward, whole.sent_backward) == ((Collective("all_gather", size),), ())
+
+
+def test_biases_and_the_context_are_moved_but_not_kept() -> None:
+    """By hand for a layer of GPT on one GPU, in units of 2 s b h bytes: the bias of query, key and value, the context's
+    copy, bias and GeLU, twice dropout and residual. Backward with the sums of all biases' gradients."""
+    unit = 2 * GPT_22B.sequence * GPT_22B.hidden
+    of = [
+        one for one in layer(GPT_22B, 1) if not one.flops and one.name not in ("softmax", "attention dropout", "norm")
+    ]
+    forward = sum(one.forward[0].bytes for one in of) / unit
+    backward = sum(one.input_gradient[0].bytes for one in of) / unit
+    assert forward == 6 + 2 + 8 + 2 * 3.5
+    assert backward == 3 + 6 + 16 + 2 * 6.5
 
 
 @pytest.mark.parametrize(("model", "gib"), _FIGURE_1.items(), ids=lambda one: getattr(one, "name", ""))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.training.closed_form import estimate
+from testbed.training.closed_form import estimate, stage_of
 from testbed.training.clusters import DGX_A100
 from testbed.training.ideal import run
 from testbed.training.korthikanti import MEASURED, Measured
@@ -110,9 +110,11 @@ def test_gathers_of_zero_3_take_as_long_as_the_closed_form(overlap: bool) -> Non
 def test_copies_of_a_pipeline_take_as_long_as_the_closed_form(
     stages: int, zero: Literal[0, 1, 2], overlap: bool
 ) -> None:
+    """Each transfer of the drain may wait for the gradients of a layer that already occupy its NIC."""
     strategy = replace(BASE, pipeline=stages, zero=zero, overlap_gradients=overlap, overlap_transfers=overlap)
     simulated, closed = _both_s(GPT_22B, strategy)
-    assert simulated == pytest.approx(closed, rel=0.012)
+    waited = (stages - 1) * stage_of(GPT_22B, strategy, DGX_A100).gradient_s if overlap else 0.0
+    assert 0.988 * closed < simulated < 1.001 * closed + waited
 
 
 @pytest.mark.parametrize("measured", MEASURED[:4], ids=lambda one: f"{one.model.name}-{one.strategy.recomputation}")
