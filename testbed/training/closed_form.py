@@ -4,7 +4,7 @@
 The task graph that `testbed.training.schedule` makes of the same strategy takes the same time on the ideal switch.
 Tests compare both. The graph is up to 1.2 % shorter where the last stage is the slowest, which leaves slack for
 transfers. Where gradients share NICs with transfers between stages, it is longer by up to a layer's gradients at each
-stage but one.
+stage but one; with ZeRO's stage 2 at each transfer of the longest path.
 """
 
 from collections.abc import Iterable
@@ -211,8 +211,7 @@ def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Clust
     among = cluster.group(copies, strategy.tensor)
     experts = cluster.group(copies // strategy.expert, strategy.tensor * strategy.expert)
     kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
-    width = SINGLE if strategy.zero < 2 else HALF
-    gradient = among.seconds(Collective(kind, width * shared)) + experts.seconds(Collective(kind, width * owned))
+    gradient = among.seconds(Collective(kind, SINGLE * shared)) + experts.seconds(Collective(kind, SINGLE * owned))
     gather = 0.0
     if strategy.zero:
         gathered = Collective("all_gather", HALF * shared), Collective("all_gather", HALF * owned)
@@ -220,7 +219,7 @@ def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Clust
     # With hierarchical collectives the fabric carries less than with one ring among all copies.
     whole = (copies - 1) / copies
     share = among.fabric_bytes(Collective("all_gather", 1.0)) / whole if copies > 1 else 0.0
-    return Exchanges(gradient, gather, share * width * shared, share * HALF * shared if strategy.zero else 0.0)
+    return Exchanges(gradient, gather, share * SINGLE * shared, share * HALF * shared if strategy.zero else 0.0)
 
 
 def optimizer_seconds(strategy: Strategy, held: float, owned: float, gpu: Accelerator) -> float:
@@ -284,7 +283,7 @@ def estimate(model: Transformer, strategy: Strategy, cluster: Cluster) -> Estima
         expert_s=run.expert_s,
         bubble_s=filling.microbatch_s,
         transfer_s=_transfers_s(strategy, stage.transfer_s),
-        data_s=_data_s(strategy, stage),
+        data_s=_data_s(strategy, stage, slowest.microbatch_s),
         optimizer_s=stage.optimizer_s,
         memory_bytes=memory_bytes(model, strategy),
     )
@@ -337,13 +336,18 @@ def _transfers_s(strategy: Strategy, transfer_s: float) -> float:
     return 2 * transfer_s * ((stages - 1) * (1 + rounds) + max(0, rest - 1))
 
 
-def _data_s(strategy: Strategy, stage: Stage) -> float:
-    """Exposed collectives among copies.
+def _data_s(strategy: Strategy, stage: Stage, microbatch_s: float) -> float:
+    """Exposed collectives among copies, where the slowest stage takes `microbatch_s` for a microbatch.
 
-    Gradients of a layer are ready when the last microbatch's backward pass has left it. They are sent one after the
-    other, behind the backward pass of the layers that follow. ZeRO's stages 1 and 2 then gather all parameters. Stage 3
-    gathers a layer's before its forward and its backward pass, behind the layer before it. With several chunks, the
-    gradients of all but the first have more time than is counted here.
+    Gradients of a layer are ready when the backward pass has left it. They are sent one after the other, behind the
+    backward pass of the layers that follow. Copies that hold all gradients sum those of microbatches by themselves, and
+    exchange them once. ZeRO's stages 2 and 3 hold a shard, so that each microbatch's gradients are reduce-scattered
+    (S. Rajbhandari et al., SC 2020, section 5.2). Those that a backward pass does not hide are sent behind what
+    follows. If they take longer than a microbatch computes, all later ones wait for them.
+
+    ZeRO's stages 1 and 2 gather all parameters at the end. Stage 3 gathers a layer's before its forward and its
+    backward pass, behind the layer before it. With several chunks, the gradients of all but the first have more time
+    than is counted here.
     """
     if strategy.data == 1:
         return 0.0
@@ -353,15 +357,22 @@ def _data_s(strategy: Strategy, stage: Stage) -> float:
     layers, batches = stage.layers, strategy.microbatches
     forward, backward = whole.whole_forward_s / layers, whole.whole_backward_s / layers
     gather, gradient = stage.gather_s, stage.gradient_s
+    rounds = reductions(strategy)
     if strategy.zero < 3:
         gathers = layers * gather if strategy.zero else 0.0
         if not strategy.overlap_gradients:
-            return gathers + layers * gradient
-        return gathers + max(gradient, layers * gradient - (layers - 1) * backward)
-    exposed = gather + layers * (batches * max(0.0, gather - forward) + (batches - 1) * max(0.0, gather - backward))
+            return gathers + rounds * layers * gradient
+        late = (rounds - 1) * max(0.0, layers * gradient - microbatch_s)
+        return gathers + late + max(gradient, layers * gradient - (layers - 1) * backward)
+    exposed = gather + layers * batches * max(0.0, gather - forward)
     if not strategy.overlap_gradients:
-        return exposed + layers * max(0.0, gather - backward) + layers * gradient
-    return exposed + layers * max(0.0, gather + gradient - backward) + gradient
+        return exposed + layers * batches * (max(0.0, gather - backward) + gradient)
+    return exposed + layers * batches * max(0.0, gather + gradient - backward) + gradient
+
+
+def reductions(strategy: Strategy) -> int:
+    """How often copies exchange gradients in an iteration: once, or where each holds a shard, for each microbatch."""
+    return strategy.microbatches if strategy.zero > 1 else 1
 
 
 def memory_bytes(model: Transformer, strategy: Strategy) -> float:

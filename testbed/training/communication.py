@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from testbed.training.closed_form import Estimate, Stage, sizes_of, stage_of
+from testbed.training.closed_form import Estimate, Stage, reductions, sizes_of, stage_of
 from testbed.training.clusters import Cluster, Group
 from testbed.training.hardware import Collective
 from testbed.training.operators import HALF, SINGLE, Operator
@@ -84,8 +84,7 @@ def exchanges(strategy: Strategy) -> list[tuple[Collective, int]]:
     if strategy.zero == 0:
         return [(Collective("all_reduce", SINGLE), 1)]
     gathers = 2 * strategy.microbatches if strategy.zero == 3 else 1
-    width = SINGLE if strategy.zero == 1 else HALF
-    return [(Collective("reduce_scatter", width), 1), (Collective("all_gather", HALF), gathers)]
+    return [(Collective("reduce_scatter", SINGLE), reductions(strategy)), (Collective("all_gather", HALF), gathers)]
 
 
 def exposed_s(found: Estimate) -> float:
@@ -118,4 +117,4 @@ def _copies_s(strategy: Strategy, stage: Stage) -> float:
     if strategy.data == 1:
         return 0.0
     gathers = 2 * strategy.microbatches if strategy.zero == 3 else 1
-    return stage.layers * (stage.gradient_s + gathers * stage.gather_s)
+    return stage.layers * (reductions(strategy) * stage.gradient_s + gathers * stage.gather_s)

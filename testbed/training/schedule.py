@@ -9,7 +9,7 @@ section 2.2, has the schedules.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from testbed.training.closed_form import stage_of
+from testbed.training.closed_form import reductions, stage_of
 from testbed.training.clusters import Cluster
 from testbed.training.hardware import Collective, Kind, sent_bytes
 from testbed.training.strategies import Strategy
@@ -129,8 +129,8 @@ def iteration(strategy: Strategy, work: Work) -> TaskGraph:
     """The tasks of one iteration of all copies.
 
     Gradients of a layer are exchanged after the last microbatch's backward pass of it: all-reduce, with ZeRO
-    reduce-scatter. ZeRO's stages 1 and 2 gather parameters after the optimizer. Stage 3 gathers a layer's before each
-    of its passes, while the layer before it computes.
+    reduce-scatter. ZeRO's stages 2 and 3 reduce-scatter those of each microbatch. Stages 1 and 2 gather parameters
+    after the optimizer. Stage 3 gathers a layer's before each of its passes, while the layer before it computes.
     """
     stages, copies = strategy.pipeline, strategy.data
     graph = TaskGraph(stages * copies)
@@ -228,17 +228,24 @@ def _gather(graph: TaskGraph, work: Work, group: list[int], runs: list[list[_Pla
 
 
 def _reduce(graph: TaskGraph, strategy: Strategy, work: Work, group: list[int], runs: list[list[_Placed]]) -> list[int]:
-    """The exchange of a stage's gradients, layer by layer; returns the last collective."""
+    """The exchange of a stage's gradients, layer by layer; returns the last collective.
+
+    What is not sent behind the backward pass holds up the pass after it.
+    """
     what = Collective("all_reduce" if strategy.zero == 0 else "reduce_scatter", work.gradients.bytes)
-    final = [
-        [one for one in own if one.step.backward and one.step.microbatch == strategy.microbatches - 1] for own in runs
-    ]
-    ends = [own[-1].tasks[-1] for own in runs]
     last: list[int] = []
     if len(group) == 1:
         return last
-    for same in zip(*final, strict=True):
+    first = strategy.microbatches - reductions(strategy)
+    final = 0 if strategy.zero > 1 else len(runs[0])  # the pass after which those of a stage are sent together
+    for place, same in enumerate(zip(*runs, strict=True)):
+        if not same[0].step.backward or same[0].step.microbatch < first:
+            continue
+        ends = [own[place if place >= final else -1].tasks[-1] for own in runs]
         for layer in range(work.layers):
             waits = [one.tasks[layer] for one in same] if strategy.overlap_gradients else ends
             last = [graph.collective(what, group, [*waits, *last], delay_s=work.gradients.delay_s, name="gradients")]
+        if not strategy.overlap_gradients and place >= final and place + 1 < len(runs[0]):
+            for own in runs:
+                graph.wait(last[0], own[place + 1].tasks[0])
     return last

@@ -233,7 +233,7 @@ class Candidates:
             expert_s=run.expert_s,
             bubble_s=np.where(piped, chunk.microbatch_s + fast.microbatch_s, 0.0),
             transfer_s=self._transfers_s(transfer_s),
-            data_s=self._data_s(once, gradient_s, gather_s),
+            data_s=self._data_s(once, slowest.microbatch_s, gradient_s, gather_s),
             optimizer_s=optimizer_s,
             memory_bytes=self.memory_bytes,
         )
@@ -305,19 +305,20 @@ class Candidates:
         exposed = np.where(chunks > 1, stages * chunks - 1, plain)
         return np.where(stages > 1, 2 * transfer_s * exposed, 0.0)
 
-    def _data_s(self, whole: _Times, gradient: Floats, gather: Floats) -> Floats:
+    def _data_s(self, whole: _Times, microbatch_s: Floats, gradient: Floats, gather: Floats) -> Floats:
         """`closed_form` has the reasons."""
         layers, batches = self.layers, self.microbatches
         forward, backward = whole.whole_forward_s / layers, whole.whole_backward_s / layers
-        after = layers * gradient
-        behind = np.maximum(gradient, after - (layers - 1) * backward) if self.space.overlap_gradients else after
-        plain = np.where(self.zero > 0, layers * gather, 0.0) + behind
-        late = batches * np.maximum(0.0, gather - forward) + (batches - 1) * np.maximum(0.0, gather - backward)
+        rounds, after = np.where(self.zero > 1, batches, 1), layers * gradient
+        each = gather + layers * batches * np.maximum(0.0, gather - forward)
         if self.space.overlap_gradients:
-            final = layers * np.maximum(0.0, gather + gradient - backward) + gradient
+            late = (rounds - 1) * np.maximum(0.0, after - microbatch_s)
+            behind = late + np.maximum(gradient, after - (layers - 1) * backward)
+            third = each + layers * batches * np.maximum(0.0, gather + gradient - backward) + gradient
         else:
-            final = layers * np.maximum(0.0, gather - backward) + after
-        third = gather + layers * late + final
+            behind = rounds * after
+            third = each + batches * (layers * np.maximum(0.0, gather - backward) + after)
+        plain = np.where(self.zero > 0, layers * gather, 0.0) + behind
         return np.where(self.data > 1, np.where(self.zero == 3, third, plain), 0.0)
 
 

@@ -298,7 +298,7 @@ def _staged(kind: str, **changes: Any) -> tuple[Job, Point]:
         {"expert": 8, "zero": 1},
         {"expert": 4, "recomputation": "full"},
         {"expert": 2, "zero": 2},  # an expert group is within an HB domain
-        {"expert": 4, "pipeline": 1, "interleave": 1, "data": 32, "zero": 3, "microbatches": 4},
+        {"expert": 4, "pipeline": 1, "interleave": 1, "data": 32, "zero": 3, "microbatches": 3},  # three equal rings
     ],
     ids=["one-group", "groups", "inside", "zero-3"],
 )

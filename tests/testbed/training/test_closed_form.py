@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from testbed.training import korthikanti
-from testbed.training.closed_form import activation_bytes, check, estimate, memory_bytes, parts_of
+from testbed.training.closed_form import activation_bytes, check, estimate, memory_bytes, parts_of, stage_of
 from testbed.training.clusters import DGX_A100
+from testbed.training.communication import exchanges
 from testbed.training.hardware import A100, Collective, Product, Work, sent_bytes
 from testbed.training.strategies import Strategy
 from testbed.training.transformer import GPT_1T, GPT_22B, GPT_175B, GPT_530B, LLAMA_2_70B, Transformer, embedding, layer
@@ -140,6 +141,26 @@ def test_gradients_behind_the_backward_pass_cost_less_than_after_it() -> None:
     exposed = estimate(GPT_175B, replace(run, overlap_gradients=False), DGX_A100)
     assert 0 < hidden.data_s < exposed.data_s
     assert hidden.compute_s == exposed.compute_s
+
+
+def test_copies_with_a_shard_of_the_gradients_exchange_those_of_every_microbatch() -> None:
+    """A copy cannot sum the gradients of microbatches that it does not hold. It holds and sends single precision."""
+    run = Strategy(tensor=8, data=16, microbatches=6, overlap_gradients=False, zero=1)
+    for zero, times in ((1, 1), (2, 6), (3, 6)):
+        split = replace(run, zero=zero)
+        assert exchanges(split)[0] == (Collective("reduce_scatter", 4.0), times)
+        stage = stage_of(GPT_22B, split, DGX_A100)
+        assert stage.gradient_s == stage_of(GPT_22B, run, DGX_A100).gradient_s
+    once, each = (estimate(GPT_22B, replace(run, zero=zero), DGX_A100).data_s for zero in (1, 2))
+    assert each - once == pytest.approx(5 * 48 * stage_of(GPT_22B, run, DGX_A100).gradient_s)
+
+
+def test_a_backward_pass_hides_the_gradients_of_a_microbatch_where_it_is_longer() -> None:
+    run = Strategy(tensor=8, data=2, microbatches=6, zero=2)
+    fast = replace(DGX_A100, fabric=replace(DGX_A100.fabric, rate_bps=800e9))
+    assert estimate(GPT_22B, run, fast).data_s == pytest.approx(estimate(GPT_22B, replace(run, zero=1), fast).data_s)
+    one, two = (estimate(GPT_22B, replace(run, data=64, zero=zero), DGX_A100).data_s for zero in (1, 2))
+    assert two > 1.2 * one
 
 
 def test_experts_cost_all_to_alls_and_parameters_but_no_more_operations() -> None:
