@@ -42,6 +42,12 @@ class Sizes(NamedTuple):
     """Parameters of the embedding."""
     kept_bytes: float
     """Activations of a layer that one microbatch keeps until its backward pass."""
+    again_bytes: float
+    """Activations of a layer that its backward pass computes again."""
+    first_bytes: float
+    """Activations of the embedding that one microbatch keeps."""
+    last_bytes: float
+    """The same of the output."""
 
 
 class Parts(NamedTuple):
@@ -150,14 +156,14 @@ def sizes_of(
     the input of each layer.
     """
     block = layer(model, microbatch, tensor, sequence, expert)
-    owned = _count(one for one in block if one.exchanged)
+    owned, whole = _count(one for one in block if one.exchanged), _saved(block)
     if recomputation == "full":
         kept = HALF * microbatch * model.sequence * model.hidden / (tensor if sequence else 1)
     else:
         dropped = recomputation == "selective"
-        kept = sum(one.saved_bytes for one in block if not (dropped and one.recomputed and not one.flops))
-    table = _count(embedding(model, microbatch, tensor, sequence))
-    return Sizes(_count(block) - owned, owned, table, kept)
+        kept = _saved(one for one in block if not (dropped and one.recomputed and not one.flops))
+    ends = embedding(model, microbatch, tensor, sequence), output(model, microbatch, tensor, sequence)
+    return Sizes(_count(block) - owned, owned, _count(ends[0]), kept, whole - kept, *(_saved(some) for some in ends))
 
 
 @lru_cache(maxsize=65536)
@@ -376,17 +382,45 @@ def reductions(strategy: Strategy) -> int:
 
 
 def memory_bytes(model: Transformer, strategy: Strategy) -> float:
-    """Bytes on a GPU of the first stage, which keeps the activations of most microbatches.
+    """Bytes on the GPU that holds the most, of the first or the last stage. Raises ValueError as `check`."""
+    check(model, strategy)
+    return state_bytes(model, strategy) + live_bytes(model, strategy) + gathered_bytes(model, strategy)
+
+
+def state_bytes(model: Transformer, strategy: Strategy) -> float:
+    """Bytes of parameters, gradients and Adam's state on a GPU of the first or the last stage, each with the table.
 
     A parameter takes 2 bytes, its gradient 4 and Adam's state 12; ZeRO's stages divide them by the number of copies,
-    and those of experts by the number of copies that hold them. Raises ValueError as `check`.
+    and those of experts by the number of copies that hold them.
     """
-    check(model, strategy)
     sizes = _sizes(model, strategy)
     layers, zero, copies = ceil(model.layers / strategy.pipeline), strategy.zero, strategy.data
     shared = (layers * sizes.shared + sizes.table) * parameter_bytes(zero, copies)
-    owned = layers * sizes.owned * parameter_bytes(zero, copies // strategy.expert)
-    return shared + owned + activation_bytes(model, strategy)
+    return shared + layers * sizes.owned * parameter_bytes(zero, copies // strategy.expert)
+
+
+def gathered_bytes(model: Transformer, strategy: Strategy) -> float:
+    """Bytes of the two layers that ZeRO's stage 3 has gathered: the one that computes and the next one."""
+    sizes = _sizes(model, strategy)
+    return 2 * HALF * (sizes.shared + sizes.owned) if strategy.zero == 3 and strategy.data > 1 else 0.0
+
+
+def live_bytes(model: Transformer, strategy: Strategy) -> float:
+    """Bytes of activations on the first or the last stage, whichever has more.
+
+    The first stage keeps those of most microbatches. The last one has the output's, those of all microbatches if all go
+    forward before any goes backward (`schedule.passes`). The output's are free again when the backward pass computes
+    activations of the last layer again, one layer at a time.
+    """
+    sizes, layers = _sizes(model, strategy), ceil(model.layers / strategy.pipeline)
+    stages, batches, chunks = strategy.pipeline, strategy.microbatches, strategy.interleave
+    together = chunks > 1 and batches == stages
+    outputs, flying = (batches, batches) if together else (1, min(batches, stages - (stages - 1) / chunks))
+    first = activation_bytes(model, strategy) + min(batches, _flying(strategy)) * sizes.first_bytes
+    last = flying * layers * sizes.kept_bytes + (outputs - 1) * sizes.last_bytes
+    if stages == 1:
+        return first + max(sizes.last_bytes, sizes.again_bytes)
+    return max(first + sizes.again_bytes, last + max(sizes.last_bytes, sizes.again_bytes))
 
 
 def parameter_bytes(zero: int, copies: int) -> float:
@@ -395,15 +429,15 @@ def parameter_bytes(zero: int, copies: int) -> float:
 
 
 def activation_bytes(model: Transformer, strategy: Strategy) -> float:
-    """Bytes of activations that a GPU of the first stage keeps.
-
-    It keeps those of p microbatches, and with v chunks those of p + (p - 1) / v.
-    """
-    stages, flying = strategy.pipeline, float(strategy.pipeline)
-    if strategy.interleave > 1:
-        flying += (stages - 1) / strategy.interleave
+    """Bytes of activations that layers of the first stage keep: Figure 1 of Korthikanti et al."""
     kept = _sizes(model, strategy).kept_bytes
-    return min(strategy.microbatches, flying) * ceil(model.layers / stages) * kept
+    return min(strategy.microbatches, _flying(strategy)) * ceil(model.layers / strategy.pipeline) * kept
+
+
+def _flying(strategy: Strategy) -> float:
+    """Microbatches whose activations the first stage keeps: p, and with v chunks p + (p - 1) / v."""
+    stages = strategy.pipeline
+    return stages + ((stages - 1) / strategy.interleave if strategy.interleave > 1 else 0.0)
 
 
 def _sizes(model: Transformer, strategy: Strategy) -> Sizes:
@@ -419,3 +453,7 @@ def _sizes(model: Transformer, strategy: Strategy) -> Sizes:
 
 def _count(operators: Iterable[Operator]) -> float:
     return sum(one.parameters for one in operators)
+
+
+def _saved(operators: Iterable[Operator]) -> float:
+    return sum(one.saved_bytes for one in operators)

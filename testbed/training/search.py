@@ -26,7 +26,7 @@ from testbed.training.closed_form import (
     transfer_of,
 )
 from testbed.training.clusters import Cluster
-from testbed.training.operators import Times
+from testbed.training.operators import HALF, Times
 from testbed.training.strategies import Recomputation, Strategy, Zero
 from testbed.training.transformer import Transformer
 
@@ -200,14 +200,26 @@ class Candidates:
         """`closed_form.memory_bytes` of each."""
         if not len(self):
             return np.zeros(0)
-        shared, owned, table, kept = self._split.spread(self._sizes)
+        shared, owned, table, kept, again, first, last = self._split.spread(self._sizes)
         each, expert = self._held.spread(
             lambda zero, copies, expert: (parameter_bytes(zero, copies), parameter_bytes(zero, copies // expert))
         )
-        flying = self.pipeline + np.where(self.interleave > 1, (self.pipeline - 1) / self.interleave, 0.0)
-        activations = np.minimum(self.microbatches, flying) * self.layers * kept
-        found: Floats = (self.layers * shared + table) * each + self.layers * owned * expert + activations
+        state = (self.layers * shared + table) * each + self.layers * owned * expert
+        gathered = np.where((self.zero == 3) & (self.data > 1), 2 * HALF * (shared + owned), 0.0)
+        live = self._live_bytes(kept, again, first, last)
+        found: Floats = state + gathered + live
         return found
+
+    def _live_bytes(self, kept: Floats, again: Floats, first: Floats, last: Floats) -> Floats:
+        """`closed_form` has the reasons."""
+        stages, batches, chunks = self.pipeline, self.microbatches, self.interleave
+        ahead = np.minimum(batches, stages + np.where(chunks > 1, (stages - 1) / chunks, 0.0))
+        together = (chunks > 1) & (batches == stages)
+        flying = np.where(together, batches, np.minimum(batches, stages - (stages - 1) / chunks))
+        outputs, final = np.where(together, batches, 1), np.maximum(last, again)
+        begin = ahead * (self.layers * kept + first)
+        end = flying * self.layers * kept + (outputs - 1) * last
+        return np.where(stages > 1, np.maximum(begin + again, end + final), begin + final)
 
     def _sizes(self, tensor: int, microbatch: int, sequence: int, expert: int, recomputation: int) -> tuple[float, ...]:
         return sizes_of(self.model, microbatch, tensor, bool(sequence), expert, RECOMPUTATIONS[recomputation])
@@ -282,7 +294,7 @@ class Candidates:
             return exchanges_of(_copies(tensor, data, expert, zero), sizes[0], sizes[1], cluster)[:2]
 
         def optimizer(tensor: int, pipeline: int, data: int, expert: int, split: int) -> tuple[float, ...]:
-            shared, owned, table, _ = self._sizes(tensor, 1, 0, expert, 0)
+            shared, owned, table = self._sizes(tensor, 1, 0, expert, 0)[:3]
             layers, strategy = -(-self.model.layers // pipeline), _copies(tensor, data, expert, split)
             return (optimizer_seconds(strategy, layers * shared + table, layers * owned, cluster.gpu),)
 

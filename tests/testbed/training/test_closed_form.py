@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from testbed.training import korthikanti
-from testbed.training.closed_form import activation_bytes, check, estimate, memory_bytes, parts_of, stage_of
+from testbed.training.closed_form import (
+    activation_bytes,
+    check,
+    estimate,
+    memory_bytes,
+    parts_of,
+    stage_of,
+    state_bytes,
+)
 from testbed.training.clusters import DGX_A100
 from testbed.training.communication import exchanges
 from testbed.training.hardware import A100, Collective, Product, Work, sent_bytes
@@ -128,9 +136,41 @@ def test_interleaving_divides_the_bubble_and_multiplies_the_transfers() -> None:
     assert after.transfer_s > 2 * before.transfer_s
 
 
+def test_memory_has_the_output_and_what_is_computed_again() -> None:
+    """By hand for one stage: 16 layers' inputs, a mask, and the logits, or a layer's activations but its input."""
+    model = Transformer("wide", 16, 1024, 16, vocabulary=250_880)
+    run = Strategy(recomputation="full")
+    tokens = model.sequence
+    layers, mask = 16 * 2 * tokens * model.hidden, tokens * model.hidden
+    logits = 4 * tokens * model.vocabulary + 2 * 2 * tokens * model.hidden
+    assert memory_bytes(model, run) - state_bytes(model, run) == layers + mask + logits
+    narrow = replace(model, vocabulary=1024)
+    again = sum(one.saved_bytes for one in layer(narrow, 1)) - 2 * tokens * model.hidden
+    assert memory_bytes(narrow, run) - state_bytes(narrow, run) == layers + mask + again
+    core = replace(run, recomputation="selective")
+    kept = activation_bytes(narrow, core)
+    scores = 5 * narrow.heads * tokens**2
+    assert memory_bytes(narrow, core) - state_bytes(narrow, core) == kept + mask + scores
+
+
+def test_the_last_stage_may_hold_the_most() -> None:
+    model = Transformer("wide", 16, 1024, 16, vocabulary=250_880)
+    run = Strategy(pipeline=2, microbatches=2, recomputation="full")
+    layers, logits = 8 * 2 * 2048 * 1024, 4 * 2048 * 250_880 + 2 * 2 * 2048 * 1024
+    assert memory_bytes(model, run) - state_bytes(model, run) == layers + logits
+    every = replace(run, interleave=2)  # all microbatches go forward before any goes backward
+    assert memory_bytes(model, every) - state_bytes(model, every) == 2 * (layers + logits)
+
+
+def test_zero_3_holds_two_gathered_layers() -> None:
+    run = Strategy(tensor=8, data=64, recomputation="full", sequence=True)
+    none, third = (memory_bytes(GPT_22B, one) - state_bytes(GPT_22B, one) for one in (run, replace(run, zero=3)))
+    assert third - none == pytest.approx(2 * 2 * GPT_22B.layer_parameters / 8)
+
+
 def test_zero_divides_the_memory_of_state_gradients_and_parameters() -> None:
     run = Strategy(tensor=8, data=64, recomputation="full", sequence=True)
-    held = [memory_bytes(GPT_22B, replace(run, zero=stage)) - activation_bytes(GPT_22B, run) for stage in range(4)]
+    held = [state_bytes(GPT_22B, replace(run, zero=stage)) for stage in range(4)]
     per_gpu = held[0] / 18
     assert held[1:] == pytest.approx([per_gpu * (6 + 12 / 64), per_gpu * (2 + 16 / 64), per_gpu * 18 / 64])
 
@@ -181,7 +221,7 @@ def test_zero_splits_experts_among_the_copies_that_hold_them() -> None:
     dense = replace(model, experts=0)
     for expert in (128, 32):
         own = replace(run, expert=expert)
-        held = [memory_bytes(model, replace(own, zero=zero)) - activation_bytes(model, own) for zero in (0, 3)]
+        held = [state_bytes(model, replace(own, zero=zero)) for zero in (0, 3)]
         owned = 24 * 128 // expert * 8 * model.hidden**2
         shared = held[0] / 18 - owned
         assert shared == pytest.approx(dense.parameters - 24 * 8 * model.hidden**2, rel=0.02)
