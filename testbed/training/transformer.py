@@ -129,13 +129,19 @@ def layer(
 def _mlp(model: Transformer, tokens: float, kept: float, tensor: int, sequence: bool) -> list[Operator]:
     """The linear layers. A gate doubles the first one, and the activation reads both halves."""
     inner, spread, halves = model.inner / tensor, HALF * tokens * model.hidden, 1 + model.gated
-    moved, name = HALF * tokens * inner, "gate" if model.gated else "bias and GeLU"
-    backward = 5 if model.gated else 4  # with the sum of the bias's gradient
+    second = matrix("second linear", tokens, inner, model.hidden, saved=HALF * tokens * inner)
     return [
         _columns(matrix("first linear", tokens, model.hidden, halves * inner, saved=kept), spread, tensor, sequence),
-        elementwise(name, (halves + 1) * moved, backward * moved, saved=halves * moved),
-        _rows(matrix("second linear", tokens, inner, model.hidden, saved=moved), spread, tensor, sequence),
+        _activation(model, HALF * tokens * inner),
+        _rows(second, spread, tensor, sequence),
     ]
+
+
+def _activation(model: Transformer, moved: float) -> Operator:
+    """What is between the linear layers. The last term of the traffic backward is the sum of the bias's gradient."""
+    if model.gated:
+        return elementwise("gate", 3 * moved, 5 * moved, saved=2 * moved)
+    return elementwise("bias and GeLU", 2 * moved, (3 + 1) * moved, saved=moved)
 
 
 def _experts(model: Transformer, tokens: float, tensor: int, expert: int) -> list[Operator]:
@@ -146,7 +152,8 @@ def _experts(model: Transformer, tokens: float, tensor: int, expert: int) -> lis
     held, routed = model.experts / expert, tokens * model.chosen
     inner, spread = model.inner / tensor, HALF * routed * model.hidden
     moved = (Collective("all_to_all", spread / tensor),)
-    first = matrix("experts' first linear", routed / held, model.hidden, inner, copies=held, saved=spread)
+    halves = 1 + model.gated
+    first = matrix("experts' first linear", routed / held, model.hidden, halves * inner, copies=held, saved=spread)
     second = matrix(
         "experts' second linear", routed / held, inner, model.hidden, copies=held, saved=HALF * routed * inner
     )
@@ -154,7 +161,7 @@ def _experts(model: Transformer, tokens: float, tensor: int, expert: int) -> lis
     return [
         gate,
         replace(_columns(first, spread, tensor, False), exchanged=moved),
-        elementwise("bias and GeLU", 4 * routed * inner, 6 * routed * inner, saved=HALF * routed * inner),
+        _activation(model, HALF * routed * inner),
         replace(_rows(second, spread, tensor, False), exchanged=moved),
     ]
 

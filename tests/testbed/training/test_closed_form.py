@@ -105,6 +105,18 @@ def test_gates_and_shared_keys_count_as_weights() -> None:
     assert held == pytest.approx(LLAMA_2_70B.layer_parameters / 8)
 
 
+def test_gates_of_experts_count_as_weights_and_operations() -> None:
+    model = Transformer("gated", 2, 1024, 16, experts=4, chosen=2, gated=True)
+    block = layer(model, 1)
+    router = model.hidden * model.experts
+    assert sum(one.parameters for one in block) - router == model.layer_parameters
+    logits = 2 * model.sequence * model.hidden * model.vocabulary
+    forward = 2 * (sum(one.flops for one in block) - 2 * model.sequence * router) + logits
+    assert 3 * forward == pytest.approx(model.flops(1), rel=1e-12)
+    (gate,) = (one for one in block if one.name == "gate" and not one.flops)
+    assert gate.saved_bytes == 2 * 2 * 2 * model.sequence * model.inner  # two halves, for two experts of each token
+
+
 def test_a_partial_wave_of_tiles_takes_as_long_as_a_full_one() -> None:
     full, more = Work(Product(256 * 12, 4096, 128 * 9)), Work(Product(256 * 12 + 1, 4096, 128 * 9))
     assert A100.seconds(full) == pytest.approx(full.flops / (0.95 * 312e12))
