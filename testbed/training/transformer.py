@@ -122,7 +122,11 @@ def layer(
         residual,
         norm,
     ]  # fmt: skip
-    mlp = _experts(model, tokens, tensor, expert) if model.experts else _mlp(model, tokens, kept, tensor, sequence)
+    mlp = (
+        _experts(model, tokens, tensor, sequence, expert)
+        if model.experts
+        else _mlp(model, tokens, kept, tensor, sequence)
+    )
     return [*attention, *mlp, residual]
 
 
@@ -144,10 +148,14 @@ def _activation(model: Transformer, moved: float) -> Operator:
     return elementwise("bias and GeLU", 2 * moved, (3 + 1) * moved, saved=moved)
 
 
-def _experts(model: Transformer, tokens: float, tensor: int, expert: int) -> list[Operator]:
+def _experts(model: Transformer, tokens: float, tensor: int, sequence: bool, expert: int) -> list[Operator]:
     """Experts with an equal number of tokens each. Tokens go to their experts and back in an all-to-all each way.
 
     A GPU holds `experts` / `expert` of them, and each is split by `tensor`. Source: D. Lepikhin et al., "GShard", 2021.
+    Each GPU of a tensor group sends its share of the tokens. The group gathers all before its part of the experts, and
+    reduce-scatters what comes out. Without sequence parallelism each GPU needs all tokens again: the group gathers what
+    comes back, and backward the gradients of what it sent (S. Singh et al., "A Hybrid Tensor-Expert-Data Parallelism
+    Approach to Optimize Mixture-of-Experts Training", ICS 2023: duplicate token dropping).
     """
     held, routed = model.experts / expert, tokens * model.chosen
     inner, spread = model.inner / tensor, HALF * routed * model.hidden
@@ -158,11 +166,14 @@ def _experts(model: Transformer, tokens: float, tensor: int, expert: int) -> lis
         "experts' second linear", routed / held, inner, model.hidden, copies=held, saved=HALF * routed * inner
     )
     gate = matrix("gate", tokens, model.hidden, model.experts, saved=HALF * tokens * model.hidden)
+    gathered, scattered = (_together(kind, spread, tensor) for kind in ("all_gather", "reduce_scatter"))
+    again = () if sequence else _together("all_gather", HALF * tokens * model.hidden, tensor)
+    behind = scattered[0] if scattered else None
     return [
         gate,
-        replace(_columns(first, spread, tensor, False), exchanged=moved),
+        replace(first, exchanged=moved, sent_forward=gathered, behind_weight=behind, sent_backward=again),
         _activation(model, HALF * routed * inner),
-        replace(_rows(second, spread, tensor, False), exchanged=moved),
+        replace(second, exchanged=moved, sent_forward=(*scattered, *again), sent_backward=gathered),
     ]
 
 

@@ -226,6 +226,22 @@ def test_experts_cost_all_to_alls_and_parameters_but_no_more_operations() -> Non
     assert flops[1] == pytest.approx(flops[0], rel=0.02)  # the gate is the difference
 
 
+@pytest.mark.parametrize("sequence", [False, True])
+def test_a_tensor_group_gathers_the_tokens_that_each_of_its_gpus_sends_to_experts(sequence: bool) -> None:
+    """All that is routed comes together before the experts and is split after them. Without sequence parallelism each
+    GPU has all tokens before and after, and backward their gradients."""
+    model = Transformer("sparse", 24, 2048, 16, experts=8, chosen=2)
+    tokens = 2 * 2048 * 2048
+    first, second = (one for one in layer(model, 1, 4, sequence, 4) if one.exchanged)
+    together, apart = Collective("all_gather", 2 * tokens), Collective("reduce_scatter", 2 * tokens)
+    again = () if sequence else (Collective("all_gather", tokens),)
+    assert first.exchanged == second.exchanged == (Collective("all_to_all", 2 * tokens / 4),)
+    assert (first.sent_forward, second.sent_forward) == ((together,), (apart, *again))
+    assert (second.sent_backward, first.behind_weight, first.sent_backward) == ((together,), apart, again)
+    alone = [one for one in layer(model, 1, 1, False, 4) if one.exchanged]
+    assert not any(one.sent_forward or one.sent_backward or one.behind_weight for one in alone)
+
+
 def test_zero_splits_experts_among_the_copies_that_hold_them() -> None:
     """Where every copy has experts of its own, there is nobody to split them with."""
     model = Transformer("1.3B", 24, 2048, 16, experts=128)
