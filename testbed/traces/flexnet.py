@@ -76,6 +76,8 @@ def read(buffer: bytes) -> Released:
             raise ValueError(f"{where}: {error}") from None
         if kind != _ALL_REDUCE:
             following.append((where, number, after))
+        if name in numbers:
+            raise ValueError(f"{where} has the id of an earlier task; each must have its own")
         numbers[name] = number
     for where, number, after in following:
         for name in after:

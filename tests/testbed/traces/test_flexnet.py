@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from testbed.simulate.task_graphs import run_ideal
 from testbed.traces import flexnet
+from testbed.traces.flatbuffers import Table
 from testbed.traces.flexnet import Released, read
 from testbed.training import ideal
 
@@ -166,6 +167,17 @@ def test_too_many_nodes_and_tasks_are_refused_with_their_byte(monkeypatch: pytes
     monkeypatch.setattr(flexnet, "MOST_TASKS", 20)
     with pytest.raises(ValueError, match=r"^byte \d+: the task graph has 21 nodes, and at most 20 are read"):
         read(buffer)
+
+
+def test_two_tasks_of_one_id_are_refused() -> None:
+    doubled = bytearray(_bytes_of("vgg", 100))
+    one, two = Table.root(bytes(doubled)).tables(8)[-2:]
+    number, places = struct.pack("<Q", int(one.number(1, "<Q"))), range(two.place, two.place + 64)
+    wanted = struct.pack("<Q", int(two.number(1, "<Q")))
+    (place,) = (place for place in places if doubled[place : place + 8] == wanted)
+    doubled[place : place + 8] = number
+    with pytest.raises(ValueError, match=r"^byte \d+: task \d+ has the id of an earlier task"):
+        read(bytes(doubled))
 
 
 @given(st.data())
