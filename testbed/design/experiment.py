@@ -253,17 +253,19 @@ def _topology(point: Point, per_domain: int, ranks: int, domain_bps: int) -> dic
     radix = fabric.radix * fabric.planes
     domains = ceil(ranks / per_domain)
     if fabric.kind == "clos":
-        down = radix * fabric.oversubscription // (fabric.oversubscription + 1)
+        one = point.parts.tiers == 1  # one switch has no uplinks that could be too few
+        over = 1 if one else fabric.oversubscription
+        down = radix if one else radix * over // (over + 1)
         hosts = min(ranks, _LEAF_HOSTS, max(per_domain, down * per_domain // fabric.domain_gpus))
-        spines = max(1, hosts // fabric.oversubscription)
+        spines = max(1, hosts // over)
         made: dict[str, int | str] = {
             "leaves": ceil(ranks / hosts),
             "spines": spines,
             "hosts_per_leaf": hosts,
             "host_rate": rate,
         }
-        if hosts != spines * fabric.oversubscription:  # so few hosts that no number of whole uplinks is right
-            made["fabric_rate"] = format_rate(fabric.nic_bps * hosts // (spines * fabric.oversubscription))
+        if hosts != spines * over:  # so few hosts that no number of whole uplinks is right
+            made["fabric_rate"] = format_rate(fabric.nic_bps * hosts // (spines * over))
         return {"leaf_spine": made}
     leaves = (
         1

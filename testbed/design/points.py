@@ -100,24 +100,26 @@ class Refused:
     reason: str
 
 
-def cluster_of(job: Job, fabric: Fabric) -> Cluster:
-    """The cluster of the closed form. Leaves have as many GPUs as ports down."""
+def cluster_of(job: Job, fabric: Fabric, tiers: int | None = None) -> Cluster:
+    """The cluster of the closed form. Leaves have as many GPUs as ports down; a single tier has no uplinks."""
     base = CLUSTERS[job.gpu]
+    thin = fabric.oversubscription > 1 and tiers != 1
     down = fabric.radix * fabric.planes * fabric.oversubscription // (fabric.oversubscription + 1)
     return replace(
         base,
         domain=base.domain if fabric.domain_bps is None else replace(base.domain, rate_bps=float(fabric.domain_bps)),
         fabric=replace(base.fabric, rate_bps=float(fabric.nic_bps)),
         domain_gpus=fabric.domain_gpus - fabric.spare_gpus,
-        leaf_gpus=max(1, down) if fabric.oversubscription > 1 else 1,
-        oversubscription=float(fabric.oversubscription),
+        leaf_gpus=max(1, down) if thin else 1,
+        oversubscription=float(fabric.oversubscription) if thin else 1.0,
         forwarding=fabric.kind in ("rail_only", "topoopt"),
     )
 
 
 def shared_cluster(job: Job, point: Point) -> Cluster:
     """The cluster of a point's only or first job, with the share of NICs that its strategy uses best."""
-    splits = _shared(point.fabric, cluster_of(job, point.fabric), bool(job.transformer.experts))
+    cluster = cluster_of(job, point.fabric, point.parts.tiers)
+    splits = _shared(point.fabric, cluster, bool(job.transformer.experts))
     return min(splits, key=lambda one: estimate(job.transformer, point.strategy, one).iteration_s)
 
 
@@ -157,12 +159,12 @@ def _of_job(job: Job, prices: Prices, gpus: int) -> Iterator[Point | Refused]:
     flat = candidates(job.transformer, gpus, job.batch, replace(job.strategies.space, deepest_pipeline=1))
     known: dict[Cluster, Found | None] = {}  # fabrics that differ in switches only are the same to a strategy
     for fabric in fabrics_of(job):
-        base = cluster_of(job, fabric)
         try:
             bought, parts = _bought(fabric, gpus)
         except ValueError as error:
             yield Refused(fabric, gpus, str(error))
             continue
+        base = cluster_of(job, fabric, parts.tiers)
         some: list[tuple[Found, Cluster]] = []
         for cluster in _shared(fabric, base, bool(job.transformer.experts)):
             if cluster not in known:

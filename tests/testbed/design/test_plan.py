@@ -118,6 +118,17 @@ def test_dense_models_need_no_spines_and_experts_pay_for_forwarding() -> None:
     assert only.iteration_s >= optimised.iteration_s
 
 
+def test_a_switch_without_uplinks_is_not_oversubscribed() -> None:
+    fabrics = [{"kind": "clos", "oversubscription": [1, 4], "radix": [64]}]
+    plain, thin = found(model=MOE, gpus=[64], fabrics=fabrics, strategies={"widest_tensor": 1, "deepest_pipeline": 1})
+    assert plain.parts.tiers == thin.parts.tiers == 1
+    assert thin.strategy.expert > 1
+    assert thin.iteration_s == plain.iteration_s
+    job = Job.model_validate({**SMALL, "model": MOE})
+    leaf = yaml.safe_load(write_spec(job, thin))["topology"]["leaf_spine"]
+    assert leaf == yaml.safe_load(write_spec(job, plain))["topology"]["leaf_spine"]
+
+
 def test_oversubscription_is_never_faster_nor_dearer() -> None:
     fabrics = [{"kind": "clos", "oversubscription": [1, 2, 4], "radix": [16]}]
     rows = found(gpus=[128], batch=128, fabrics=fabrics)
