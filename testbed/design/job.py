@@ -49,6 +49,14 @@ class Shape(Section):
     key_heads: int | None = Field(default=None, ge=1)
     gated: bool = False
 
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.experts and self.chosen > self.experts:
+            raise Misfit(f"a token goes to at most all {self.experts} experts, not to {self.chosen}", "chosen")
+        if self.key_heads and self.heads % self.key_heads:
+            raise Misfit(f"must divide the {self.heads} heads, not {self.key_heads}", "key_heads")
+        return self
+
 
 class Fabrics(Section):
     """A fabric for each combination of the listed values.

@@ -142,6 +142,8 @@ def check(model: Transformer, strategy: Strategy) -> None:
         raise ValueError(f"{model.name}: {model.layers} layers are fewer than {strategy.pipeline} stages")
     if model.heads % strategy.tensor:
         raise ValueError(f"{model.name}: {model.heads} heads do not divide among {strategy.tensor} GPUs")
+    if model.key_heads and model.key_heads % strategy.tensor:
+        raise ValueError(f"{model.name}: {model.key_heads} heads of keys do not divide among {strategy.tensor} GPUs")
     if strategy.expert > 1 and model.experts % strategy.expert:
         raise ValueError(f"{model.name}: {model.experts} experts do not divide among {strategy.expert} copies")
 

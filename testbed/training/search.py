@@ -55,7 +55,7 @@ class Space:
     """Which strategies are enumerated. Every field narrows the space; the default takes all that Megatron-LM has."""
 
     widest_tensor: int = 8
-    """The largest tensor group. Its sizes are powers of two that divide the heads."""
+    """The largest tensor group. Its sizes are powers of two that divide the heads, also those of keys."""
     deepest_pipeline: int = 1 << 20
     """The most stages. They divide the remaining GPUs, and are at most the layers."""
     microbatches: tuple[int, ...] = (1, 2, 4, 8, 16)
@@ -347,7 +347,7 @@ def candidates(model: Transformer, gpus: int, batch: int, space: Space | None = 
 
 def _rows(model: Transformer, gpus: int, batch: int, space: Space) -> Iterator[tuple[int, ...]]:
     for tensor in _powers(min(space.widest_tensor, gpus)):
-        if model.heads % tensor or gpus % tensor:
+        if model.heads % tensor or (model.key_heads or model.heads) % tensor or gpus % tensor:
             continue
         for pipeline in _divisors(gpus // tensor, min(model.layers, space.deepest_pipeline)):
             data = gpus // tensor // pipeline

@@ -104,7 +104,7 @@ def layer(
         replace(
             matrix(
                 "scores", model.sequence, head, model.sequence, copies=microbatch * heads, weights=False,
-                saved=2 * HALF * tokens * width,
+                saved=(1 + model.key_share) * HALF * tokens * width,
             ),
             recomputed=True,
         ),
@@ -113,7 +113,7 @@ def layer(
         replace(
             matrix(
                 "context", model.sequence, model.sequence, head, copies=microbatch * heads, weights=False,
-                saved=HALF * tokens * width,
+                saved=model.key_share * HALF * tokens * width,
             ),
             recomputed=True,
         ),

@@ -198,6 +198,18 @@ def test_a_fabric_that_cannot_be_is_refused_with_its_reason() -> None:
     assert reason == "no strategy fits into memory"
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"experts": 4, "chosen": 5}, "a token goes to at most all 4 experts, not to 5"),
+        ({"key_heads": 3}, "must divide the 16 heads, not 3"),
+    ],
+)
+def test_a_shape_that_is_none_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Job.model_validate({**SMALL, "model": {**MOE, **changes}})
+
+
 def test_prices_without_a_rate_or_a_gpu_say_what_to_add(tmp_path: Path) -> None:
     prices = load_prices()
     with pytest.raises(ValueError, match="no price for 25 Gbit/s; add it to `network` of the prices, which has 100"):

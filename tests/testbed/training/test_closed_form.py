@@ -86,6 +86,12 @@ def test_activations_of_a_layer_are_equation_2() -> None:
         assert kept == tokens * 3 * hidden * (10 + 24 / tensor + 5 * heads * tokens / (hidden * tensor))
 
 
+def test_keys_and_values_that_heads_share_are_kept_once() -> None:
+    full = replace(LLAMA_2_70B, key_heads=None)
+    kept = [sum(one.saved_bytes for one in layer(model, 1)) for model in (full, LLAMA_2_70B)]
+    assert kept[0] - kept[1] == 2 * 2 * full.sequence * full.hidden * (1 - 8 / 64)
+
+
 def test_operations_are_those_of_equation_7() -> None:
     block = layer(GPT_175B, 2)
     logits = 2 * 2 * GPT_175B.sequence * GPT_175B.hidden * GPT_175B.vocabulary
@@ -266,6 +272,8 @@ def test_a_strategy_that_does_not_fit_is_refused_in_one_sentence() -> None:
         check(GPT_22B, Strategy(pipeline=49))
     with pytest.raises(ValueError, match="96 heads do not divide among 5 GPUs"):
         check(GPT_175B, Strategy(tensor=5))
+    with pytest.raises(ValueError, match="8 heads of keys do not divide among 16 GPUs"):
+        check(LLAMA_2_70B, Strategy(tensor=16))
     with pytest.raises(ValueError, match="multiple of 4 microbatches"):
         Strategy(pipeline=4, interleave=2, microbatches=6)
     with pytest.raises(ValueError, match="do not divide 6 copies"):

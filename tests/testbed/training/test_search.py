@@ -110,6 +110,12 @@ def test_enumeration_covers_65536_gpus_and_every_strategy_has_them() -> None:
     assert best.estimate.memory_bytes <= DGX_H100.gpu.memory_bytes
 
 
+def test_tensor_groups_divide_the_heads_of_keys() -> None:
+    found = candidates(replace(SMALL, key_heads=2), 8, 16)
+    assert {one.tensor for one in found} == {1, 2}
+    assert all(check(replace(SMALL, key_heads=2), one) is None for one in found)
+
+
 def test_a_search_without_gpus_or_without_a_strategy_says_so() -> None:
     with pytest.raises(ValueError, match="1 GPU and 1 sequence or more, not 0 and 4"):
         candidates(SMALL, 0, 4)
