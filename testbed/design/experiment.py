@@ -23,7 +23,14 @@ from testbed.design.job import Job
 from testbed.design.points import Point, shared_cluster
 from testbed.training.closed_form import Stage, passes_s, stage_of
 from testbed.training.clusters import Cluster, Group
-from testbed.training.communication import Groups, exchanges, groups_of, parameters_of, passes_of_tokens
+from testbed.training.communication import (
+    Groups,
+    exchanges,
+    groups_of,
+    parameters_of,
+    passes_of_tokens,
+    table_s,
+)
 from testbed.training.hardware import Collective
 from testbed.training.strategies import Strategy
 from testbed.training.transformer import Transformer, layer
@@ -189,7 +196,8 @@ class _Model:
 
     @property
     def compute_s(self) -> float:
-        """All that the workload does not send: computing, the bubble, the optimizer, and what stays in HB domains."""
+        """All that the workload does not send: computing, the bubble, the optimizer, the embedding's gradients, and
+        what stays in HB domains."""
         inside_s = sum(
             count * self.cluster.domain.seconds(Collective(what.kind, what.bytes * size), group.inside)
             for group, size in zip((self.among.copies, self.among.holders), self.held, strict=True)
@@ -198,7 +206,7 @@ class _Model:
         times = passes_of_tokens(self.strategy) * self.strategy.microbatches * self.stage.layers
         sent_s = times * sum(self.among.expert.all_to_all_fabric_s(sent.bytes) for sent in self._moved)
         passes = sum(passes_s(self.transformer, self.strategy, self.cluster))
-        return passes + self.stage.optimizer_s + inside_s - sent_s
+        return passes + self.stage.optimizer_s + inside_s - sent_s + table_s(self.strategy, self.stage)
 
 
 def _circuits(cluster: Cluster, size: _Size) -> dict[str, Any]:
@@ -239,9 +247,9 @@ def _header(job: Job, point: Point, size: _Size, copies: int) -> str:
     lines = [
         f"{job.transformer.name} on {point.gpus:,} GPUs, {point.label}: written by `paralet plan`.",
         f"{size.copies} of {copies} groups of copies that the fabric joins. Sizes are those of a GPU of this strategy;",
-        "`model` is a placeholder, as all sizes and compute_s are given. compute_s has the bubble, tensor parallelism",
-        "and what stays in HB domains. The closed form hides gradients behind the backward pass; this workload does",
-        "not.",
+        "`model` is a placeholder, as all sizes and compute_s are given. compute_s has the bubble, tensor parallelism,",
+        "the embedding's gradients, and what stays in HB domains. The closed form hides gradients behind the backward",
+        "pass; this workload does not.",
     ]
     if (told := left_out(point)) is not None:
         lines.append(told)

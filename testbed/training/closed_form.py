@@ -58,6 +58,18 @@ class Parts(NamedTuple):
     last: Times
 
 
+class Exchanges(NamedTuple):
+    """What copies exchange for one layer or the table, in seconds, and the ring's whole vector that loads the fabric as
+    much."""
+
+    gradient_s: float
+    """An all-reduce, or for ZeRO a reduce-scatter."""
+    gather_s: float
+    """ZeRO's all-gather of parameters."""
+    gradient_bytes: float
+    gather_bytes: float
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """What one GPU of a pipeline stage does, in seconds."""
@@ -83,6 +95,12 @@ class Stage:
     """Of `gradient_s`, the gradients that are reduced over the fabric."""
     gather_bytes: float
     """Of `gather_s`, the parameters that are gathered over the fabric."""
+    table: Exchanges
+    """The same of the embedding's table, which the first and the last stage hold."""
+    tied_s: float
+    """The all-reduce of the table's gradients between the first and the last stage."""
+    tied_bytes: float
+    """Of `tied_s`, the vector over the fabric."""
 
 
 _Value = TypeVar("_Value", float, NDArray[np.float64])
@@ -202,17 +220,6 @@ def transfer_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> tup
     return seconds, stages.fabric_bytes(Collective("send", sent))
 
 
-class Exchanges(NamedTuple):
-    """What copies exchange for one layer, in seconds, and the ring's whole vector that loads the fabric as much."""
-
-    gradient_s: float
-    """An all-reduce, or for ZeRO a reduce-scatter."""
-    gather_s: float
-    """ZeRO's all-gather of parameters."""
-    gradient_bytes: float
-    gather_bytes: float
-
-
 def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Cluster) -> Exchanges:
     """The exchanges of `shared` parameters among all copies, and of `owned` ones among those that hold them."""
     copies = strategy.data
@@ -228,6 +235,16 @@ def exchanges_of(strategy: Strategy, shared: float, owned: float, cluster: Clust
     whole = (copies - 1) / copies
     share = among.fabric_bytes(Collective("all_gather", 1.0)) / whole if copies > 1 else 0.0
     return Exchanges(gradient, gather, share * SINGLE * shared, share * HALF * shared if strategy.zero else 0.0)
+
+
+def tied_of(strategy: Strategy, table: float, cluster: Cluster) -> tuple[float, float]:
+    """Seconds of the all-reduce of `table` parameters' gradients between the first and the last stage, and its vector
+    over the fabric. Both hold the table (M. Shoeybi et al., "Megatron-LM", 2019; `_allreduce_word_embedding_grads`)."""
+    if strategy.pipeline == 1:
+        return 0.0, 0.0
+    ends = cluster.group(2, strategy.tensor * strategy.data * (strategy.pipeline - 1))
+    size = SINGLE * table / (strategy.data if strategy.zero > 1 else 1)
+    return ends.seconds(Collective("all_reduce", size)), size if ends.domains > 1 else 0.0
 
 
 def optimizer_seconds(strategy: Strategy, held: float, owned: float, gpu: Accelerator) -> float:
@@ -258,6 +275,7 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
     )
     transfer_s, transfer_bytes = transfer_of(model, strategy, cluster)
     exchanges = exchanges_of(strategy, sizes.shared, sizes.owned, cluster)
+    tied_s, tied_bytes = tied_of(strategy, sizes.table, cluster)
     return Stage(
         plain=parts.layer * (layers // strategy.interleave),
         first=parts.first,
@@ -270,6 +288,9 @@ def stage_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Stage:
         transfer_bytes=transfer_bytes,
         gradient_bytes=exchanges.gradient_bytes,
         gather_bytes=exchanges.gather_bytes,
+        table=exchanges_of(strategy, sizes.table, 0.0, cluster),
+        tied_s=tied_s,
+        tied_bytes=tied_bytes,
     )
 
 
@@ -353,12 +374,13 @@ def _data_s(strategy: Strategy, stage: Stage, microbatch_s: float) -> float:
     (S. Rajbhandari et al., SC 2020, section 5.2). Those that a backward pass does not hide are sent behind what
     follows. If they take longer than a microbatch computes, all later ones wait for them.
 
-    ZeRO's stages 1 and 2 gather all parameters at the end. Stage 3 gathers a layer's before its forward and its
-    backward pass, behind the layer before it. With several chunks, the gradients of all but the first have more time
-    than is counted here.
+    The embedding's table comes after the layers, with nothing left to hide it. Then the first and the last stage sum
+    its gradients. ZeRO's stages 1 and 2 gather all parameters at the end. Stage 3 gathers the table once, and a layer's
+    parameters before its forward and its backward pass, behind the layer before it. With several chunks, the gradients
+    of all but the first have more time than is counted here.
     """
     if strategy.data == 1:
-        return 0.0
+        return stage.tied_s
     whole = stage.plain * strategy.interleave + stage.first
     if strategy.pipeline == 1:
         whole += stage.last
@@ -366,16 +388,17 @@ def _data_s(strategy: Strategy, stage: Stage, microbatch_s: float) -> float:
     forward, backward = whole.whole_forward_s / layers, whole.whole_backward_s / layers
     gather, gradient = stage.gather_s, stage.gradient_s
     rounds = reductions(strategy)
+    table, tied = stage.table, stage.tied_s
     if strategy.zero < 3:
-        gathers = layers * gather if strategy.zero else 0.0
+        gathers = layers * gather + table.gather_s + tied
         if not strategy.overlap_gradients:
-            return gathers + rounds * layers * gradient
-        late = (rounds - 1) * max(0.0, layers * gradient - microbatch_s)
-        return gathers + late + max(gradient, layers * gradient - (layers - 1) * backward)
-    exposed = gather + layers * batches * max(0.0, gather - forward)
+            return gathers + rounds * (layers * gradient + table.gradient_s)
+        late = (rounds - 1) * max(0.0, layers * gradient + table.gradient_s - microbatch_s)
+        return gathers + late + max(gradient, layers * gradient - (layers - 1) * backward) + table.gradient_s
+    exposed = table.gather_s + gather + layers * batches * max(0.0, gather - forward)
     if not strategy.overlap_gradients:
-        return exposed + layers * batches * (max(0.0, gather - backward) + gradient)
-    return exposed + layers * batches * max(0.0, gather + gradient - backward) + gradient
+        return exposed + batches * (layers * (max(0.0, gather - backward) + gradient) + table.gradient_s)
+    return exposed + layers * batches * max(0.0, gather + gradient - backward) + gradient + table.gradient_s
 
 
 def reductions(strategy: Strategy) -> int:
@@ -402,9 +425,9 @@ def state_bytes(model: Transformer, strategy: Strategy) -> float:
 
 
 def gathered_bytes(model: Transformer, strategy: Strategy) -> float:
-    """Bytes of the two layers that ZeRO's stage 3 has gathered: the one that computes and the next one."""
+    """Bytes that ZeRO's stage 3 has gathered: the layer that computes, the next one, and the table."""
     sizes = _sizes(model, strategy)
-    return 2 * HALF * (sizes.shared + sizes.owned) if strategy.zero == 3 and strategy.data > 1 else 0.0
+    return HALF * (2 * (sizes.shared + sizes.owned) + sizes.table) if strategy.zero == 3 and strategy.data > 1 else 0.0
 
 
 def live_bytes(model: Transformer, strategy: Strategy) -> float:

@@ -115,6 +115,12 @@ def _tensor_s(one: Operator, group: Group, again: bool) -> float:
 
 def _copies_s(strategy: Strategy, stage: Stage) -> float:
     if strategy.data == 1:
-        return 0.0
-    gathers = 2 * strategy.microbatches if strategy.zero == 3 else 1
-    return stage.layers * (reductions(strategy) * stage.gradient_s + gathers * stage.gather_s)
+        return stage.tied_s
+    gathers, times = 2 * strategy.microbatches if strategy.zero == 3 else 1, reductions(strategy)
+    layers_s = stage.layers * (times * stage.gradient_s + gathers * stage.gather_s)
+    return layers_s + table_s(strategy, stage)
+
+
+def table_s(strategy: Strategy, stage: Stage) -> float:
+    """Seconds of what the first stage exchanges of the embedding's table, with copies and with the last stage."""
+    return reductions(strategy) * stage.table.gradient_s + stage.table.gather_s + stage.tied_s

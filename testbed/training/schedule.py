@@ -48,6 +48,12 @@ class Work:
     last: tuple[float, float] = (0.0, 0.0)
     """The same of the last stage and its last chunk: the output and the loss."""
     optimizer_s: float = 0.0
+    table_gradients: Exchange = _NOTHING
+    """Of the embedding's table on one device of the first or the last stage."""
+    table_parameters: Exchange = _NOTHING
+    """The same of its parameters, which ZeRO gathers."""
+    tied: Exchange = _NOTHING
+    """The table's gradients between the first and the last stage."""
 
 
 def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
@@ -73,6 +79,9 @@ def work_of(model: Transformer, strategy: Strategy, cluster: Cluster) -> Work:
         first=(stage.first.whole_forward_s, stage.first.whole_backward_s),
         last=(stage.last.whole_forward_s, stage.last.whole_backward_s),
         optimizer_s=stage.optimizer_s,
+        table_gradients=exchange(stage.table.gradient_s, kind, stage.table.gradient_bytes, strategy.data),
+        table_parameters=exchange(stage.table.gather_s, "all_gather", stage.table.gather_bytes, strategy.data),
+        tied=exchange(stage.tied_s, "all_reduce", stage.tied_bytes, 2),
     )
 
 
@@ -149,21 +158,42 @@ def iteration(strategy: Strategy, work: Work) -> TaskGraph:
             own.append(_Placed(device, step, tasks))
         runs.append(own)
     _transfers(graph, strategy, work, runs)
-    for stage in range(stages):
-        group = [stage + stages * copy for copy in range(copies)]
-        of_stage = [runs[device] for device in group]
+    groups = [[stage + stages * copy for copy in range(copies)] for stage in range(stages)]
+    reduced = []
+    for stage, group in enumerate(groups):
+        of_stage, at_end = [runs[device] for device in group], stage in (0, stages - 1)
         if strategy.zero == 3:
-            _gather(graph, work, group, of_stage)
-        reduced = _reduce(graph, strategy, work, group, of_stage)
+            _gather(graph, work, group, of_stage, at_end)
+        reduced.append(_reduce(graph, strategy, work, group, of_stage, at_end))
+    tied = [_tie(graph, work, [groups[0][copy], groups[-1][copy]], runs, reduced) for copy in range(copies)]
+    for stage, group in enumerate(groups):
+        at_end = stage in (0, stages - 1)
         stepped = [
-            graph.compute(own[-1].device, work.optimizer_s, [own[-1].tasks[-1], *reduced], "optimizer")
-            for own in of_stage
+            graph.compute(
+                device,
+                work.optimizer_s,
+                [runs[device][-1].tasks[-1], *reduced[stage], *(tied[copy] if at_end else ())],
+                "optimizer",
+            )
+            for copy, device in enumerate(group)
         ]
         if strategy.zero in (1, 2):
-            what = Collective("all_gather", work.parameters.bytes)
-            for _ in range(work.layers * strategy.interleave):
-                stepped = [graph.collective(what, group, stepped, delay_s=work.parameters.delay_s, name="parameters")]
+            gathered = [work.parameters] * (work.layers * strategy.interleave)
+            for one in [*gathered, *([work.table_parameters] if at_end else ())]:
+                what = Collective("all_gather", one.bytes)
+                stepped = [graph.collective(what, group, stepped, delay_s=one.delay_s, name="parameters")]
     return graph
+
+
+def _tie(
+    graph: TaskGraph, work: Work, ends: list[int], runs: list[list[_Placed]], reduced: list[list[int]]
+) -> list[int]:
+    """The all-reduce of the table's gradients between a copy's first and last stage."""
+    if ends[0] == ends[1] or work.tied == _NOTHING:
+        return []
+    waits = [*(runs[device][-1].tasks[-1] for device in ends), *reduced[0], *reduced[-1]]
+    what = Collective("all_reduce", work.tied.bytes)
+    return [graph.collective(what, ends, waits, delay_s=work.tied.delay_s, name="table")]
 
 
 def _seconds(strategy: Strategy, work: Work, stage: int, step: Pass) -> float:
@@ -216,10 +246,13 @@ def _transfers(graph: TaskGraph, strategy: Strategy, work: Work, runs: list[list
         graph.wait(sent, task)
 
 
-def _gather(graph: TaskGraph, work: Work, group: list[int], runs: list[list[_Placed]]) -> None:
-    """ZeRO's stage 3: gather the parameters of each layer before it computes, one layer ahead."""
+def _gather(graph: TaskGraph, work: Work, group: list[int], runs: list[list[_Placed]], at_end: bool) -> None:
+    """ZeRO's stage 3: gather the parameters of each layer before it computes, one layer ahead, and the table first."""
     layers = list(zip(*([task for one in own for task in one.tasks] for own in runs), strict=True))
     what, last = Collective("all_gather", work.parameters.bytes), list[int]()
+    if at_end:
+        table = Collective("all_gather", work.table_parameters.bytes)
+        last = [graph.collective(table, group, delay_s=work.table_parameters.delay_s, name="parameters")]
     for number, tasks in enumerate(layers):
         waits = [*last, *(layers[number - 2] if number > 1 else ())]
         last = [graph.collective(what, group, waits, delay_s=work.parameters.delay_s, name="parameters")]
@@ -227,12 +260,15 @@ def _gather(graph: TaskGraph, work: Work, group: list[int], runs: list[list[_Pla
             graph.wait(last[0], task)
 
 
-def _reduce(graph: TaskGraph, strategy: Strategy, work: Work, group: list[int], runs: list[list[_Placed]]) -> list[int]:
-    """The exchange of a stage's gradients, layer by layer; returns the last collective.
+def _reduce(
+    graph: TaskGraph, strategy: Strategy, work: Work, group: list[int], runs: list[list[_Placed]], at_end: bool
+) -> list[int]:
+    """The exchange of a stage's gradients, layer by layer, then the table's; returns the last collective.
 
     What is not sent behind the backward pass holds up the pass after it.
     """
-    what = Collective("all_reduce" if strategy.zero == 0 else "reduce_scatter", work.gradients.bytes)
+    kind: Kind = "all_reduce" if strategy.zero == 0 else "reduce_scatter"
+    what, table = Collective(kind, work.gradients.bytes), Collective(kind, work.table_gradients.bytes)
     last: list[int] = []
     if len(group) == 1:
         return last
@@ -245,6 +281,9 @@ def _reduce(graph: TaskGraph, strategy: Strategy, work: Work, group: list[int], 
         for layer in range(work.layers):
             waits = [one.tasks[layer] for one in same] if strategy.overlap_gradients else ends
             last = [graph.collective(what, group, [*waits, *last], delay_s=work.gradients.delay_s, name="gradients")]
+        if at_end and same[0].step.chunk == 0:
+            waits = [*(one.tasks[-1] for one in same), *last]
+            last = [graph.collective(table, group, waits, delay_s=work.table_gradients.delay_s, name="table")]
         if not strategy.overlap_gradients and place >= final and place + 1 < len(runs[0]):
             for own in runs:
                 graph.wait(last[0], own[place + 1].tasks[0])

@@ -23,6 +23,7 @@ from testbed.training.closed_form import (
     parameter_bytes,
     parts_of,
     sizes_of,
+    tied_of,
     transfer_of,
 )
 from testbed.training.clusters import Cluster
@@ -145,6 +146,13 @@ class _Times(NamedTuple):
         return self.whole_forward_s + self.whole_backward_s
 
 
+class _Both(NamedTuple):
+    """What `closed_form.Exchanges` takes."""
+
+    gradient_s: Floats
+    gather_s: Floats
+
+
 class Candidates:
     """All strategies of a space on a number of GPUs. Shape of every column: (strategies,)."""
 
@@ -170,6 +178,7 @@ class Candidates:
             self._moved = _Key(self.tensor, self.pipeline, self.data, self.microbatch, self.sequence)
             self._copied = _Key(self.tensor, self.data, self.expert, self.zero)
             self._stepped = _Key(self.tensor, self.pipeline, self.data, self.expert, np.minimum(self.zero, 1))
+            self._tied = _Key(self.tensor, self.pipeline, self.data, self.zero)
             self._held = _Key(self.zero, self.data, self.expert)
 
     def __len__(self) -> int:
@@ -205,7 +214,7 @@ class Candidates:
             lambda zero, copies, expert: (parameter_bytes(zero, copies), parameter_bytes(zero, copies // expert))
         )
         state = (self.layers * shared + table) * each + self.layers * owned * expert
-        gathered = np.where((self.zero == 3) & (self.data > 1), 2 * HALF * (shared + owned), 0.0)
+        gathered = np.where((self.zero == 3) & (self.data > 1), HALF * (2 * (shared + owned) + table), 0.0)
         live = self._live_bytes(kept, again, first, last)
         found: Floats = state + gathered + live
         return found
@@ -229,7 +238,7 @@ class Candidates:
         if not len(self):
             return IterationParts(*(np.zeros(0) for _ in fields(IterationParts)))
         plain, first, last = self._parts(cluster)
-        transfer_s, gradient_s, gather_s, optimizer_s = self._exchanged(cluster)
+        transfer_s, layer_s, table_s, tied_s, optimizer_s = self._exchanged(cluster)
         piped = self.pipeline > 1
         whole = plain.times(self.layers)
         slower = last.microbatch_s >= first.microbatch_s
@@ -245,7 +254,7 @@ class Candidates:
             expert_s=run.expert_s,
             bubble_s=np.where(piped, chunk.microbatch_s + fast.microbatch_s, 0.0),
             transfer_s=self._transfers_s(transfer_s),
-            data_s=self._data_s(once, slowest.microbatch_s, gradient_s, gather_s),
+            data_s=self._data_s(once, slowest.microbatch_s, layer_s, table_s) + tied_s,
             optimizer_s=optimizer_s,
             memory_bytes=self.memory_bytes,
         )
@@ -282,28 +291,35 @@ class Candidates:
         plain, first, last = (_Times(*columns[start : start + width]) for start in range(0, 3 * width, width))
         return plain, first, last
 
-    def _exchanged(self, cluster: Cluster) -> tuple[Floats, Floats, Floats, Floats]:
-        """Transfer, gradient and gather time of a microbatch or layer, and the optimizer's time."""
+    def _exchanged(self, cluster: Cluster) -> tuple[Floats, _Both, _Both, Floats, Floats]:
+        """Times: of a microbatch's transfer, of exchanges of a layer and of the table, of the latter's all-reduce
+        between stages, and of the optimizer."""
 
         def transfer(tensor: int, pipeline: int, data: int, microbatch: int, sequence: int) -> tuple[float, ...]:
             strategy = Strategy(tensor, pipeline, data, microbatch=microbatch, sequence=bool(sequence))
             return transfer_of(self.model, strategy, cluster)
 
         def exchange(tensor: int, data: int, expert: int, zero: int) -> tuple[float, ...]:
-            sizes = self._sizes(tensor, 1, 0, expert, 0)
-            return exchanges_of(_copies(tensor, data, expert, zero), sizes[0], sizes[1], cluster)[:2]
+            shared, owned, table = self._sizes(tensor, 1, 0, expert, 0)[:3]
+            copies = _copies(tensor, data, expert, zero)
+            return (*exchanges_of(copies, shared, owned, cluster)[:2], *exchanges_of(copies, table, 0.0, cluster)[:2])
+
+        def tied(tensor: int, pipeline: int, data: int, zero: int) -> tuple[float, ...]:
+            strategy = Strategy(tensor, pipeline, data, zero=ZEROS[zero])
+            return tied_of(strategy, self._sizes(tensor, 1, 0, 1, 0)[2], cluster)
 
         def optimizer(tensor: int, pipeline: int, data: int, expert: int, split: int) -> tuple[float, ...]:
             shared, owned, table = self._sizes(tensor, 1, 0, expert, 0)[:3]
             layers, strategy = -(-self.model.layers // pipeline), _copies(tensor, data, expert, split)
             return (optimizer_seconds(strategy, layers * shared + table, layers * owned, cluster.gpu),)
 
-        (transfer_s, _), (gradient_s, gather_s), (optimizer_s,) = (
+        (transfer_s, _), of_copies, (tied_s, _), (optimizer_s,) = (
             self._moved.spread(transfer),
             self._copied.spread(exchange),
+            self._tied.spread(tied),
             self._stepped.spread(optimizer),
         )
-        return transfer_s, gradient_s, gather_s, optimizer_s
+        return transfer_s, _Both(*of_copies[:2]), _Both(*of_copies[2:]), tied_s, optimizer_s
 
     def _transfers_s(self, transfer_s: Floats) -> Floats:
         """`closed_form` has the reasons."""
@@ -317,20 +333,22 @@ class Candidates:
         exposed = np.where(chunks > 1, stages * chunks - 1, plain)
         return np.where(stages > 1, 2 * transfer_s * exposed, 0.0)
 
-    def _data_s(self, whole: _Times, microbatch_s: Floats, gradient: Floats, gather: Floats) -> Floats:
+    def _data_s(self, whole: _Times, microbatch_s: Floats, layer: _Both, table: _Both) -> Floats:
         """`closed_form` has the reasons."""
+        gradient, gather = layer
         layers, batches = self.layers, self.microbatches
         forward, backward = whole.whole_forward_s / layers, whole.whole_backward_s / layers
         rounds, after = np.where(self.zero > 1, batches, 1), layers * gradient
-        each = gather + layers * batches * np.maximum(0.0, gather - forward)
+        each = table.gather_s + gather + layers * batches * np.maximum(0.0, gather - forward)
         if self.space.overlap_gradients:
-            late = (rounds - 1) * np.maximum(0.0, after - microbatch_s)
-            behind = late + np.maximum(gradient, after - (layers - 1) * backward)
+            late = (rounds - 1) * np.maximum(0.0, after + table.gradient_s - microbatch_s)
+            behind = late + np.maximum(gradient, after - (layers - 1) * backward) + table.gradient_s
             third = each + layers * batches * np.maximum(0.0, gather + gradient - backward) + gradient
+            third = third + table.gradient_s
         else:
-            behind = rounds * after
-            third = each + batches * (layers * np.maximum(0.0, gather - backward) + after)
-        plain = np.where(self.zero > 0, layers * gather, 0.0) + behind
+            behind = rounds * (after + table.gradient_s)
+            third = each + batches * (layers * np.maximum(0.0, gather - backward) + after + table.gradient_s)
+        plain = layers * gather + table.gather_s + behind
         return np.where(self.data > 1, np.where(self.zero == 3, third, plain), 0.0)
 
 

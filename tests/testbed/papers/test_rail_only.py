@@ -114,7 +114,6 @@ def test_deviations_from_the_paper_are_known_and_explained() -> None:
         "GPT-146B: iteration time with K = 8 against K = 1",
         "GPT-146B: iteration time with K = 256 against K = 8",
         "GPT-1T, K = 8: time saved, HB 2.4 to 9.6 Tbit/s",
-        "GPT-1T, K = 8: time saved, NICs 100 to 400 Gbit/s",
         "GPT-1T, K = 256: time saved, HB 2.4 to 9.6 Tbit/s",
         "GPT-1T, K = 256: time saved, NICs 100 to 400 Gbit/s",
         "GPT-1T, K = 8, batch 4096: relative performance",

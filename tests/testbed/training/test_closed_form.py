@@ -180,10 +180,10 @@ def test_the_last_stage_may_hold_the_most() -> None:
     assert memory_bytes(model, every) - state_bytes(model, every) == 2 * (layers + logits)
 
 
-def test_zero_3_holds_two_gathered_layers() -> None:
+def test_zero_3_holds_two_gathered_layers_and_the_table() -> None:
     run = Strategy(tensor=8, data=64, recomputation="full", sequence=True)
     none, third = (memory_bytes(GPT_22B, one) - state_bytes(GPT_22B, one) for one in (run, replace(run, zero=3)))
-    assert third - none == pytest.approx(2 * 2 * GPT_22B.layer_parameters / 8)
+    assert third - none == pytest.approx(2 * (2 * GPT_22B.layer_parameters + 51_200 * 6144) / 8)
 
 
 def test_zero_divides_the_memory_of_state_gradients_and_parameters() -> None:
@@ -210,7 +210,21 @@ def test_copies_with_a_shard_of_the_gradients_exchange_those_of_every_microbatch
         stage = stage_of(GPT_22B, split, DGX_A100)
         assert stage.gradient_s == stage_of(GPT_22B, run, DGX_A100).gradient_s
     once, each = (estimate(GPT_22B, replace(run, zero=zero), DGX_A100).data_s for zero in (1, 2))
-    assert each - once == pytest.approx(5 * 48 * stage_of(GPT_22B, run, DGX_A100).gradient_s)
+    stage = stage_of(GPT_22B, run, DGX_A100)
+    assert each - once == pytest.approx(5 * (48 * stage.gradient_s + stage.table.gradient_s))
+
+
+def test_copies_and_the_ends_of_a_pipeline_sum_gradients_of_the_embedding() -> None:
+    sums = Collective("all_reduce", 4 * 51_200 * 6144 / 8)
+    run = Strategy(tensor=8, data=16, microbatches=2, overlap_gradients=False)
+    layers_s = 48 * stage_of(GPT_22B, run, DGX_A100).gradient_s
+    copies_s = DGX_A100.group(16, 8).seconds(sums)
+    assert estimate(GPT_22B, run, DGX_A100).data_s == pytest.approx(layers_s + copies_s)
+    piped = replace(run, pipeline=2, data=1)
+    assert estimate(GPT_22B, piped, DGX_A100).data_s == pytest.approx(DGX_A100.group(2, 8).seconds(sums))
+    both = replace(run, pipeline=2)
+    ends_s = DGX_A100.group(2, 16 * 8).seconds(sums)
+    assert estimate(GPT_22B, both, DGX_A100).data_s == pytest.approx(layers_s / 2 + copies_s + ends_s)
 
 
 def test_a_backward_pass_hides_the_gradients_of_a_microbatch_where_it_is_longer() -> None:
