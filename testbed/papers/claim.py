@@ -42,8 +42,10 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """`agrees`: equal when rounded to the printed digits, or truncated and within 5 %. `close`: within 5 %. `input`:
-        `given`."""
+        """`agrees`: equal when rounded to the printed digits, or truncated and within 5 %. `close`: within 5 %.
+
+        `input`: the number is `given`.
+        """
         if self.printed is None:
             return "not printed"
         if self.ours is None:
