@@ -69,7 +69,7 @@ def default_busy_poll_s() -> float:
 class Device:
     """A NIC, named by its IP address, with m lanes and one progress thread. A context manager.
 
-    Several NICs act as one if their addresses are joined by ``+`` (docs/notes/nic-fusion.md).
+    Several NICs act as one if their addresses are joined by ``+`` (docs/nic-fusion.md).
 
     Sizes are in bytes, times in seconds, rates in bits per second. None leaves the choice to the device.
 
