@@ -1463,8 +1463,9 @@ TEST_CASE("a lane of an adaptive fused device leaves a member without a route") 
 
 TEST_CASE("the lanes of a fused device return to a member that loses its route again") {
   // The side that answers connects first.
-  for (const auto& [before, count] :
-       std::vector<std::pair<unsigned, unsigned>>{{0, 1}, {1, 1}, {0, 2}, {2, 1}, {3, 1}}) {
+  for (const auto& routes : std::vector<std::pair<unsigned, unsigned>>{{0, 1}, {1, 1}, {0, 2}, {2, 1}, {3, 1}}) {
+    const unsigned before = routes.first;  // Clang 14 does not let CAPTURE use a structured binding
+    const unsigned count = routes.second;
     CAPTURE(before);
     CAPTURE(count);
     fake_verbs::reset();
