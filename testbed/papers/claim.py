@@ -20,7 +20,7 @@ class Claim:
     copy of it lacks the number. `relation` says whether the paper claims equality or a bound. `note` says how our
     number was obtained, or why it differs. `ours` is None where the paper does not print what it would follow from.
     Claims of one place that have the same `series` and unit share a row of the page, as ranges. With `given`, the
-    number is an input of ours and proves nothing. With `shown`, the page has the claim though nothing is printed.
+    number is an input of ours and proves nothing.
     """
 
     where: str
@@ -33,7 +33,6 @@ class Claim:
     note: str = ""
     series: str = ""
     given: bool = False
-    shown: bool = False
 
     @property
     def ratio(self) -> float | None:

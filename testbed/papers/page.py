@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the documentation of a paper: a Markdown page with its printed claims, and a CSV file with all claims."""
+"""Writes the documentation of a paper: a Markdown page with the numbers compared, and a CSV file with all claims."""
 
 from __future__ import annotations
 
@@ -39,48 +39,54 @@ def _draw(findings: Findings, folder: Path) -> None:
 
 
 def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
-    """The page: text, figures, claims that are printed or `shown` (a series as one row), and notes on deviations."""
-    printed = [claim for claim in findings.claims if claim.printed is not None or claim.shown]
-    notes = notes_of(_deviating(printed))
+    """The page: text, figures, numbers beside those of the paper (a series as one row), and notes on deviations.
+
+    Inputs, and numbers that only the paper or only we have, are in the CSV file only.
+    """
+    compared = [claim for claim in findings.claims if claim.verdict not in ("input", "not printed", "not computed")]
+    notes = notes_of(_deviating(compared))
     parts = [
         f"# {paper.title}",
         paper.text.strip(),
         *(f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings),
         "## Printed numbers",
-        f"[{csv_name}]({csv_name}) has all {len(findings.claims)} numbers and notes.",
-        "\n".join([HEAD, "|---|---|---|---|", *_rows(printed, notes)]),
+        _of_csv(findings.claims, csv_name),
+        "\n".join([HEAD, "|---|---|---|---|", *_rows(compared, notes)]),
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _of_csv(claims: Sequence[Claim], csv_name: str) -> str:
+    """What the CSV file has, and how many of its numbers the page leaves out, by verdict."""
+    counts = Counter(claim.verdict for claim in claims)
+    verdicts = ("input", "not computed", "not printed")
+    left_out = ", ".join(f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict])
+    sentence = f"[{csv_name}]({csv_name}) has all {len(claims)} numbers and notes."
+    return f"{sentence} The table leaves these out: {left_out}." if left_out else sentence
+
+
 def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
     """One row for each series, which has ranges from its least to its greatest number, and for each other claim.
 
-    The unit is in the paper's column, or in ours where the paper prints no number.
+    The unit is in the paper's column.
     """
     rows: dict[tuple[str, str, str], list[Claim]] = {}
     for claim in claims:
         rows.setdefault((claim.where, claim.series or claim.what, claim.unit), []).append(claim)
     for (where, what, _), row in rows.items():
         count = f" ({len(row)})" if len(row) > 1 else ""
-        ours = [claim for claim in row if claim.ours is not None]
-        found = _range(ours, lambda claim: claim.ours or 0.0, ours_of)
-        if ours and any(claim.printed is not None for claim in row):
-            found = found.removesuffix(ours[0].unit).strip()
         cells = [
             f"{where}: {what}{count}",
             _range(row, lambda claim: claim.printed or 0.0, printed_of),
-            found,
+            _range(row, lambda claim: claim.ours or 0.0, ours_of).removesuffix(row[0].unit).strip(),
             _verdicts(row) + _marks(row, notes),
         ]
         yield f"| {' | '.join(cells)} |"
 
 
 def _range(claims: Sequence[Claim], number: Callable[[Claim], float], written: Callable[[Claim], str]) -> str:
-    """The least and the greatest number as written, with the unit once; empty without claims."""
-    if not claims:
-        return ""
+    """The least and the greatest number as written, with the unit once."""
     least, most = (written(end(claims, key=number)) for end in (min, max))
     unit = claims[0].unit
     return most if least == most else f"{least.removesuffix(unit).strip()} to {most}"
@@ -134,7 +140,7 @@ def ratio_of(claim: Claim) -> str:
 
 def _deviating(claims: Sequence[Claim]) -> list[Claim]:
     """Those whose note the page shows; the others' notes are in the CSV file only."""
-    return [claim for claim in claims if claim.verdict not in ("agrees", "holds", "input")]
+    return [claim for claim in claims if claim.verdict in ("differs", "fails")]
 
 
 def _marks(claims: Sequence[Claim], notes: list[str]) -> str:

@@ -17,8 +17,8 @@ best strategy. [Rail-only](../rail-only.md) shows the mechanisms with real packe
   ([cost.py](../../testbed/papers/rail_only/cost.py)).
 - Figures 8 and 10 have the paper's shapes. With ZeRO's stages 2 and 3, which the paper does not mention, the ideal of
   GPT-1T on 65,536 GPUs is 2.6 % faster, and K = 256 is 4.3 % slower than it.
-- Section IV-C prints no number; its rows are of a simulation ([what failures cost](../notes/rail-failures.md)). A dead
-  rail is a departure: the paper gives its GPUs up, ours forward over the other rails.
+- Section IV-C prints no number for the time that failures cost; ours are of a [simulation](../notes/rail-failures.md).
+  The paper gives the GPUs of a dead rail up; ours forward over the other rails.
 - Not reproduced: 300 GB in an HB domain and, by 9 %, about 6 GB over NICs (III-B), and 0.8 % of traffic over NICs for
   GPT-1T on GH200.
 """

@@ -42,17 +42,19 @@ def test_an_input_is_no_agreement() -> None:
     assert Claim("here", "it", "W", 18.0, 18.0, given=True).verdict == "input"
 
 
-def test_the_page_has_what_is_printed_or_shown() -> None:
+def test_the_page_has_the_numbers_that_are_compared() -> None:
     claims = (
         Claim("II", "rate", "Tbit/s", 3.6, 3.6, 1, note="Of a data sheet.", given=True),
-        Claim("IV-C", "a dead rail", "s", 0.04, None, 1, note="Forwarded.", shown=True),
-        Claim("IV-C", "left out", "s", 0.04),
+        Claim("IV-C", "a dead rail", "s", 0.04, None, 1),
+        Claim("V", "accuracy", "%", None, 90.0),
+        Claim("V", "share", "%", 12.0, 10.0, note="Counted twice."),
+        Claim("V", "cost", "$", 10.3, 10.0, note="Rounded."),
     )
     text = markdown(Paper("Title", "Text", lambda quick: Findings(claims)), Findings(claims), "it.csv")
-    assert "| II: rate | 3.6 Tbit/s | 3.60 | input |" in text
-    assert "| IV-C: a dead rail |  | 0.04 s | not printed [1] |" in text
-    assert "left out" not in text
-    assert text.endswith("\n1. Forwarded.\n")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert rows[1:] == ["| V: share | 10 % | 12.0 | differs [1] |", "| V: cost | 10 $ | 10.3 | agrees |"]
+    assert "has all 5 numbers and notes. The table leaves these out: 1 input, 1 not computed, 1 not printed." in text
+    assert text.endswith("\n1. Counted twice.\n")
 
 
 @pytest.mark.parametrize(

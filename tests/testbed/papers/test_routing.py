@@ -101,14 +101,11 @@ def test_a_series_shares_a_row() -> None:
         Claim("Fig. 5", "MTT, ring", "x", 1.64, 1.6, 1, note="Mean.", series="MTT"),
         Claim("Fig. 5", "other", "x", 1.0, 1.0, 1),
         Claim("Fig. 5", "MTT, tree", "x", 1.19, 1.4, 1, note="One draw.", series="MTT"),
-        Claim("Fig. 6", "lost", "s", None, 2.0, 0, note="Not printed.", series="lost"),
-        Claim("Fig. 6", "also lost", "s", None, 3.0, 0, note="Not printed.", series="lost"),
     ]
     rows = [line for line in markdown(PAPERS["000"], Findings(claims), "routing.csv").splitlines() if "| Fig" in line]
     assert rows == [
         "| Fig. 5: MTT (2) | 1.4 to 1.6 x | 1.19 to 1.64 | 1 agrees, 1 differs [1] |",
         "| Fig. 5: other | 1.0 x | 1.00 | agrees |",
-        "| Fig. 6: lost (2) | 2 to 3 s |  | not computed [2] |",
     ]
 
 
