@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from testbed.papers.claim import Claim
+from testbed.papers.claim import Claim, Verdict
 from testbed.papers.findings import Findings, Paper
 
 DPI = 100
 HEAD = "| number | paper | ours | verdict |"
+NOT_COMPARED: Sequence[Verdict] = ("input", "not computed", "not printed")
+"""Verdicts on claims that are in the CSV file only."""
 
 COLUMNS = ("where", "what", "unit", "relation", "paper", "ours", "ratio", "verdict", "note")
 
@@ -43,7 +45,7 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
 
     Inputs, and numbers that only the paper or only we have, are in the CSV file only.
     """
-    compared = [claim for claim in findings.claims if claim.verdict not in ("input", "not printed", "not computed")]
+    compared = [claim for claim in findings.claims if claim.verdict not in NOT_COMPARED]
     notes = notes_of(_deviating(compared))
     parts = [
         f"# {paper.title}",
@@ -60,8 +62,7 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
 def _of_csv(claims: Sequence[Claim], csv_name: str) -> str:
     """What the CSV file has, and how many of its numbers the page leaves out, by verdict."""
     counts = Counter(claim.verdict for claim in claims)
-    verdicts = ("input", "not computed", "not printed")
-    left_out = ", ".join(f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict])
+    left_out = ", ".join(f"{counts[verdict]} {verdict}" for verdict in NOT_COMPARED if counts[verdict])
     sentence = f"[{csv_name}]({csv_name}) has all {len(claims)} numbers and notes."
     return f"{sentence} The table leaves these out: {left_out}." if left_out else sentence
 

@@ -55,8 +55,8 @@ hosts, of one.
 - DRILL, LetFlow and ConWeave run on the [packet fabric](../packet.md): fixed windows of 2 BDP, no PFC, one draw. As
   in the paper, LetFlow is no better than ECMP, and ConWeave lies between ECMP and ParaLet. DRILL is slower than
   ParaLet only with go-back-N.
-- Later schemes (in the CSV), four links at a quarter of their rate: those that send a fixed part of a message over
-  each path take about four times as long. Lanes that pull flowlets lose little.
+- With four links at a quarter of their rate, later schemes (in the CSV) that send a fixed part of a message over each
+  path take about four times as long. Lanes that pull flowlets lose little.
 """
 
 _RANGE = "Ranges over four scenarios."

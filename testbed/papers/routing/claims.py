@@ -40,7 +40,6 @@ as a ratio of 1. Model sizes are those of the released code.
 - Greedy is within a few per cent of the optimum where copies of a model fill whole ToRs, as in the released code.
   With NICs drawn one by one and all 2,048 in use, its worst link carries twice the optimum's flows.
 - Edge colouring is exact and as fast as greedy; only integer programming is much slower.
-- With rings of 8, four and five jobs do not fit 2,048 NICs and are left out, as in the released code.
 - FCT is that of one step of a ring. Figure 7 compares medians over all plans of one run.
 """
 

@@ -23,14 +23,13 @@ pure data parallelism, or embedding tables on one server each.
 - The fat-tree of equal cost has 1 / 3.2 of TopoOpt's bandwidth (5.2); the overhead in 5.5 implies 1 / 4.
 - Figure 13 takes the printed ratios of all-to-all to all-reduce, 2.5 to 80 %, as input. In the model of Figure 12 they
   are 1.2 to 37 %, so TopoOpt forwards less.
-- For NCF TopoOpt is closer to Ideal Switch than printed, partly as one-way circuits have shorter paths.
 - Printed path lengths and taxes are those of circuits in both directions, as the released code makes them. Loads
   depend on ties between equally short paths, which the paper does not say how it breaks.
 - Our rule of costs ([cost.py](../../testbed/papers/topoopt/cost.py)) was chosen to give the ratio of OCSs to patch
   panels; the paper prints no formulas.
-- OCS-reconfig and SiP-ML (Figures 11, 17) measure, run Algorithm 5 and stop all transfers while circuits change.
-  Without forwarding they match TopoOpt at 1 us if they measure often; the paper prints the interval for 10 ms only. Its
-  BERT takes longer with forwarding. Here a ring's demand is even, and relaying is shorter than waiting.
+- OCS-reconfig and SiP-ML (Figures 11, 17) match TopoOpt at 1 us if they measure often; the paper prints the interval
+  for 10 ms only. Its BERT takes longer with forwarding. Here a ring's demand is even, and relaying is shorter than
+  waiting.
 - Shared clusters (Figure 16): here jobs on fat-trees are on random servers. Tails are 10 % longer where all iterations
   count, 60 % where all jobs count alike; means are longer, as in half precision all jobs wait for the network.
 """

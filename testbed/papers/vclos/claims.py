@@ -16,18 +16,15 @@ lasts as long as on its worst link (fidelity `steps`). [vClos](../vclos.md) show
 trace nor the distribution of its jobs. Traces are drawn from the published distributions, with sizes and durations
 independent; trace 51 of 60 has the least maximum error, 14.9 %. Ties between servers change the column by up to 8 %.
 
-- Tables 2 and 5 are for lambda from 100 s. In table 2 vClos fails up to twice as often under more load. OCS-vClos
-  lacks links ten times less often, perhaps because ours may put several virtual spines on a spine, which constraint
-  (9) forbids.
+- In table 2 vClos fails up to twice as often under more load. OCS-vClos lacks links ten times less often, perhaps
+  because ours may put several virtual spines on a spine, which constraint (9) forbids.
 - SR and Balanced are within 20 %, with GPUs anywhere as in the released simulator; the text says whole servers.
 - ECMP's times are not reproduced: contention lengthens the mean job by 4 % here, since collectives take 2 to 25 % of
   the time. In table 7 it is 29 %.
 - vClos and OCS-vClos wait longer than in the paper, since a large job that lacks links holds up all others. With the
   queue FF, where it holds up nobody, both are within 3 %.
-- Table 5's order is Best, OCS-vClos, vClos, SR, Balanced, OCS-Relax, ECMP. Ours has 9 to 12 of its 21 pairs. Mean JRT
-  follows it but for OCS-Relax, and differs by 4 % only, so waiting decides: vClos comes last, and OCS-Relax, which
-  needs no whole servers, first.
-- "Reduced by x % compared with SR" (9.4, 9.5) agrees with table 5 only relative to OCS's own value.
+- Ours has 9 to 12 of the 21 pairs in table 5's order. Mean JRT differs by 4 % only, so waiting decides: vClos comes
+  last, and OCS-Relax, which needs no whole servers, first.
 """
 
 _FIT = "Fitted: trace 51 of 60, chosen by this column."
