@@ -47,13 +47,15 @@ def markdown(paper: Paper, findings: Findings, csv_name: str) -> str:
     """
     compared = [claim for claim in findings.claims if claim.verdict not in NOT_COMPARED]
     notes = notes_of(_deviating(compared))
+    rows = _rows(compared)
     parts = [
         f"# {paper.title}",
         paper.text.strip(),
         *(f"![{drawing.alt}](images/{drawing.name}.png)" for drawing in findings.drawings),
         "## Printed numbers",
         _of_csv(findings.claims, csv_name),
-        "\n".join([HEAD, "|---|---|---|---|", *_rows(compared, notes)]),
+        _agreeing(rows),
+        "\n".join([HEAD, "|---|---|---|---|", *_table(rows, notes)]),
         "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -67,23 +69,43 @@ def _of_csv(claims: Sequence[Claim], csv_name: str) -> str:
     return f"{sentence} The table leaves these out: {left_out}." if left_out else sentence
 
 
-def _rows(claims: Sequence[Claim], notes: list[str]) -> Iterator[str]:
-    """One row for each series, which has ranges from its least to its greatest number, and for each other claim.
-
-    The unit is in the paper's column.
-    """
+def _rows(claims: Sequence[Claim]) -> list[list[Claim]]:
+    """The claims of each series, and each other claim."""
     rows: dict[tuple[str, str, str], list[Claim]] = {}
     for claim in claims:
         rows.setdefault((claim.where, claim.series or claim.what, claim.unit), []).append(claim)
-    for (where, what, _), row in rows.items():
-        count = f" ({len(row)})" if len(row) > 1 else ""
-        cells = [
-            f"{where}: {what}{count}",
-            _range(row, lambda claim: claim.printed or 0.0, printed_of),
-            _range(row, lambda claim: claim.ours or 0.0, ours_of).removesuffix(row[0].unit).strip(),
-            _verdicts(row) + _marks(row, notes),
-        ]
-        yield f"| {' | '.join(cells)} |"
+    return list(rows.values())
+
+
+def _agreeing(rows: Sequence[Sequence[Claim]]) -> str:
+    """The printed numbers of rows that agree, by place."""
+    places: dict[str, list[str]] = {}
+    for row in filter(_agrees, rows):
+        what = row[0].series or row[0].what
+        places.setdefault(row[0].where, []).append(f"{what}{_count(row)}: {_printed(row)}")
+    lines = [f"- {where}: {'; '.join(numbers)}" for where, numbers in places.items()]
+    return "\n".join(["These agree:\n", *lines]) if lines else ""
+
+
+def _table(rows: Sequence[Sequence[Claim]], notes: list[str]) -> Iterator[str]:
+    """The other rows, with ranges from the least to the greatest number. The unit is in the paper's column."""
+    for row in rows:
+        if not _agrees(row):
+            ours = _range(row, lambda claim: claim.ours or 0.0, ours_of).removesuffix(row[0].unit).strip()
+            what = f"{row[0].where}: {row[0].series or row[0].what}{_count(row)}"
+            yield f"| {what} | {_printed(row)} | {ours} | {_verdicts(row)}{_marks(row, notes)} |"
+
+
+def _agrees(row: Sequence[Claim]) -> bool:
+    return all(claim.verdict == "agrees" for claim in row)
+
+
+def _count(row: Sequence[Claim]) -> str:
+    return f" ({len(row)})" if len(row) > 1 else ""
+
+
+def _printed(row: Sequence[Claim]) -> str:
+    return _range(row, lambda claim: claim.printed or 0.0, printed_of)
 
 
 def _range(claims: Sequence[Claim], number: Callable[[Claim], float], written: Callable[[Claim], str]) -> str:
